@@ -3,7 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example talks to its reader")]
 
-use longhaul::ops::DocumentError;
+use longhaul::ActionError;
 use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text};
 use longhaul_broker::{Broker, BrokerConfig};
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ async fn main() -> anyhow::Result<()> {
     });
     println!("version {} stands", version.await?);
     let late = queue.update(0, |settings| settings.limit.max_in_flight = Some(100)).await;
-    if let Err(error @ DocumentError::VersionConflict { .. }) = late {
+    if let Err(error @ ActionError::VersionConflict { .. }) = late {
         println!("{error}");
     }
 

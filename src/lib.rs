@@ -95,6 +95,7 @@ pub use longhaul_core::task::{
     Codec, EntryId, FromPayload, PayloadError, Position, Progress, Raw, TaskId, TaskIdError,
     TaskMetadata, TaskOutcome, TaskState, Text, ToPayload, WorkerIdentity,
 };
+pub use longhaul_types::error::ErrorKind;
 pub use topics::Priority;
 pub use transport::{PublishError, TransportError, TransportErrorKind};
 #[cfg(feature = "tower")]

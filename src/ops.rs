@@ -3,14 +3,13 @@
 
 pub use crate::client::{
     ActionRecord, BrokenInvariant, Closed, DeadLetter, DeadLetterFilter, DeadLetterPage,
-    DeadLetters, DocumentError, DrainError, Export, ExportRecord, Exported, HistoryEntry,
-    HistoryEvent, HolderSilence, Ignored, Imported, MoveError, NewestTasks, PastInstant, Purged,
-    Reach, Replayed, SubmittedTask, TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskLease,
-    TaskPage, TaskStatus, TaskStep, TaskView, Unmoved, Verification, VersionedSettings, Why,
-    WhyCause, WorkerInfo, Zombie,
+    DeadLetters, Export, ExportRecord, Exported, HistoryEntry, HistoryEvent, HolderSilence,
+    Ignored, Imported, MoveError, NewestTasks, PastInstant, Purged, Reach, Replayed, SubmittedTask,
+    TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskLease, TaskPage, TaskStatus, TaskStep,
+    TaskView, Unmoved, Verification, VersionedSettings, Why, WhyCause, WorkerInfo, Zombie,
 };
 #[cfg(feature = "schedules")]
-pub use crate::client::{Firing, ScheduleInfo, Schedules, SchedulesError};
+pub use crate::client::{Firing, ScheduleInfo, Schedules};
 pub use crate::supervise::ConnectionState;
 pub use longhaul_core::protocol::seal::EndedCounts;
 pub use longhaul_core::settings::{

@@ -7,7 +7,6 @@
 //! `admin`, which is on by default and brings the HTTP client.
 
 #[cfg(feature = "admin")]
-pub use crate::client::SetupTopicsError;
 #[cfg(feature = "admin")]
 pub use longhaul_admin::{
     Admin, AdminError, AdminErrorKind, AdminOptions, CompactionState, CompactionStatus,

@@ -1,5 +1,6 @@
-//! The error of every action on a task or its dead letter.
+//! The error of everything that changes a queue or its tasks.
 
+use super::ReadError;
 use super::publishers::PublishFailure;
 use super::submit::SubmitError;
 use super::task_ref::TaskRef;
@@ -9,9 +10,18 @@ use crate::transport::{PublishError, TransportError};
 use longhaul_core::protocol::fold::Phase;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::operator::ActionRefusal;
+#[cfg(feature = "schedules")]
+use longhaul_core::schedule::ScheduleError;
+use longhaul_types::classified;
+use longhaul_types::error::{Class, ErrorKind};
 
-/// The error of an action: cancel, kill, delete, force-fail, force-release, or a replay or purge of
-/// dead letters. Completed steps are kept, and repeating the action does no harm.
+/// The most names listed in an error.
+const NAMES_MAX: usize = 20;
+
+/// The error of a change: of a task (cancel, kill, delete, force-fail, force-release), of dead
+/// letters (replay, purge), of the settings and schedules of a queue, and of its workers (drain).
+///
+/// Completed steps are kept, and repeating the change does no harm.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ActionError {
@@ -44,19 +54,139 @@ pub enum ActionError {
     /// A worker was faster at every try.
     #[error("the task changes hands faster than it can be closed")]
     Contended,
+    /// No worker of this name works on the queue; it may have left.
+    #[error("no worker `{name}` works on the queue, or not any more; {}", listed(alive))]
+    NoSuchWorker {
+        /// The name given.
+        name: String,
+        /// The names of the queue's workers.
+        alive: Vec<String>,
+    },
+    /// Several workers have this name.
+    #[error("{} workers have the name `{name}`: name one by its owner id, {}", owners.len(), shown(owners))]
+    AmbiguousWorker {
+        /// The name given.
+        name: String,
+        /// One owner id of each worker.
+        owners: Vec<String>,
+    },
+    /// The name is that of a lease holder behind a gateway, not of a longhaul worker.
+    #[error(
+        "`{0}` is no worker that longhaul runs: it holds leases of a gateway, and decides itself when it asks for no more; stop it where it runs"
+    )]
+    HoldsLeases(String),
+    /// The worker is a gateway, or grants leases like one. It would open the queue again at the
+    /// next request for a lease.
+    #[error(
+        "`{0}` grants leases and may serve many queues, so it is not drained for one of them: end its process with SIGTERM, by which it drains; its leases live on"
+    )]
+    GrantsLeases(String),
+    /// The worker's version of longhaul does not know drain requests.
+    #[error(
+        "`{0}` runs a version of longhaul that cannot be drained by name: send SIGTERM to its process"
+    )]
+    WorkerTooOld(String),
+    /// The topic is a priority level of a queue. Workers do not read a level's register.
+    #[error("`{0}` has the name of a level: name its queue, without `-high` or `-low`")]
+    Level(String),
+    /// There is no schedule of this name.
+    #[error("there is no schedule of this name")]
+    NoSuchSchedule,
+    /// A schedule of this name exists already.
+    #[error("there is a schedule of this name already")]
+    ScheduleExists,
+    /// The schedule is invalid.
+    #[cfg(feature = "schedules")]
+    #[error(transparent)]
+    InvalidSchedule(#[from] ScheduleError),
+    /// The task of a schedule belongs to another queue than these schedules.
+    #[error("the task goes to `{task}`, and these are the schedules of `{queue}`")]
+    OtherQueue {
+        /// The topic of the task.
+        task: String,
+        /// The queue of the schedules.
+        queue: String,
+    },
+    /// The task of a schedule cannot have this option: the schedule sets it.
+    #[error("the task of a schedule has no {0} of its own")]
+    ScheduleSets(&'static str),
+    /// The tasks of a schedule go to one topic as long as the schedule exists. To change the
+    /// priority, delete it and create another.
+    #[error("the priority of a schedule's tasks cannot be changed")]
+    OtherPriority,
+    /// This number of firings by hand wait already.
+    #[error(
+        "{0} firings by hand wait already: is a worker of the queue running that has the feature `schedules`?"
+    )]
+    TooManyTriggers(usize),
+    /// The name of the document is empty, or has more than 200 bytes.
+    #[error("the name of a document has 1 to 200 bytes, this one has {0}")]
+    Name(usize),
+    /// The settings, or the schedule, would be larger than 256 KiB.
+    #[error("a document has up to 262144 bytes, this one would have {0}")]
+    TooLarge(usize),
+    /// A setting is out of its bounds, or this version of longhaul cannot read what is stored.
+    #[error("the document is not usable: {0}")]
+    Invalid(String),
+    /// Somebody else changed the settings or the schedule, and this call changed nothing. Read them
+    /// again.
+    #[error("somebody else has changed the document: its version is {current} now")]
+    VersionConflict {
+        /// The current version.
+        current: u64,
+    },
+    /// The task of a dead letter, or of a schedule, cannot be submitted.
+    #[error("cannot submit the task")]
+    Submit(#[from] SubmitError),
+    /// The queue cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
     /// A topic of the queue cannot be read or written: the action changed nothing, or its effect
     /// cannot be read back.
     #[error("cannot use the queue")]
     Transport(#[from] TransportError),
-    /// The task of a dead letter cannot be submitted again.
-    #[error("cannot replay the task")]
-    Submit(#[from] SubmitError),
     /// The broker gave no receipt, or refused: the action may not be stored.
     #[error("the action has no receipt")]
     NoReceipt(#[source] PublishError),
 }
 
+classified!(ActionError);
+
 impl ActionError {
+    pub(super) const fn class(&self) -> Class {
+        use ErrorKind::{Busy, Conflict, Invalid, NotFound};
+        match self {
+            Self::Topic(error) => error.class(),
+            Self::Level(_) => (Invalid, "queue_name_invalid"),
+            Self::NoSuchTask { .. } => (NotFound, "task_not_found"),
+            Self::Over(_) => (Conflict, "task_over"),
+            Self::Stale { .. } => (Conflict, "stale_epoch"),
+            Self::NotRunning => (Conflict, "task_not_running"),
+            Self::Contended => (Busy, "contended"),
+            Self::NoSuchWorker { .. } => (NotFound, "worker_not_found"),
+            Self::AmbiguousWorker { .. } => (Conflict, "worker_ambiguous"),
+            Self::HoldsLeases(_) => (Conflict, "worker_holds_leases"),
+            Self::GrantsLeases(_) => (Conflict, "worker_is_gateway"),
+            Self::WorkerTooOld(_) => (Conflict, "worker_too_old"),
+            Self::NoSuchSchedule => (NotFound, "schedule_not_found"),
+            Self::ScheduleExists => (Conflict, "schedule_exists"),
+            Self::TooManyTriggers(_) => (Busy, "too_many_triggers"),
+            Self::VersionConflict { .. } => (Conflict, "version_conflict"),
+            Self::Name(_) => (Invalid, "name_invalid"),
+            #[cfg(feature = "schedules")]
+            Self::InvalidSchedule(_) => (Invalid, "request_unfit"),
+            Self::TooLarge(_)
+            | Self::Invalid(_)
+            | Self::OtherQueue { .. }
+            | Self::ScheduleSets(_)
+            | Self::OtherPriority => (Invalid, "request_unfit"),
+            Self::Submit(error) => error.class(),
+            Self::Read(error) => error.class(),
+            Self::Transport(error) => error.kind.class(),
+            Self::NoReceipt(error) => error.class(),
+        }
+    }
+
     pub(super) const fn refused(refusal: ActionRefusal) -> Self {
         match refusal {
             ActionRefusal::Over(phase) => Self::Over(status(phase)),
@@ -82,5 +212,30 @@ const fn status(phase: Phase) -> TaskStatus {
         Phase::Cancelled => TaskStatus::Cancelled,
         Phase::Expired => TaskStatus::Expired,
         Phase::Sealed | Phase::New | Phase::Running | Phase::Retry => TaskStatus::Ended,
+    }
+}
+
+fn shown(names: &[String]) -> String {
+    let first: Vec<&str> = names.iter().take(NAMES_MAX).map(String::as_str).collect();
+    let more = names.len().saturating_sub(NAMES_MAX);
+    let first = first.join(", ");
+    if more == 0 { first } else { format!("{first} and {more} more") }
+}
+
+fn listed(alive: &[String]) -> String {
+    if alive.is_empty() {
+        return "no worker does just now".to_owned();
+    }
+    format!("those that do are {}", shown(alive))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_lists_so_many_names_and_no_more() {
+        let many: Vec<String> = (0..25).map(|number| format!("w{number}")).collect();
+        assert!(listed(&many).ends_with("w19 and 5 more"), "{}", listed(&many));
     }
 }

@@ -9,39 +9,22 @@ use crate::topics::{
 };
 use longhaul_session::ConnectOptions;
 
-/// Why an operation on the topics failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SetupTopicsError {
-    /// The client has no URL of the admin API.
-    #[error(
-        "topics are set up through the admin API: give the client its URL with `ClientBuilder::admin_url`"
-    )]
-    NoAdminUrl,
-    /// The task topic's name is invalid.
-    #[error(transparent)]
-    Topic(#[from] TopicNameError),
-    /// The operation failed, perhaps half-way.
-    #[error(transparent)]
-    Setup(#[from] SetupError),
-}
-
 impl Client {
     /// The task topics of a namespace (`public/default`) that were set up for the client's
     /// subscription, by name.
     ///
     /// # Errors
-    /// See [`SetupTopicsError`].
-    pub async fn queues(&self, namespace: &str) -> Result<Vec<String>, SetupTopicsError> {
-        let admin = self.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)?;
+    /// See [`SetupError`].
+    pub async fn queues(&self, namespace: &str) -> Result<Vec<String>, SetupError> {
+        let admin = self.inner.preflight.admin().ok_or(SetupError::NoAdminUrl)?;
         let found = queues(admin, namespace, &self.inner.settings.subscription).await;
-        found.map_err(|error| SetupTopicsError::Setup(error.into()))
+        found.map_err(SetupError::from)
     }
 }
 
 impl Queue {
-    fn admin(&self) -> Result<&Admin, SetupTopicsError> {
-        self.client.inner.preflight.admin().ok_or(SetupTopicsError::NoAdminUrl)
+    fn admin(&self) -> Result<&Admin, SetupError> {
+        self.client.inner.preflight.admin().ok_or(SetupError::NoAdminUrl)
     }
 
     /// The settings, with the client's subscription.
@@ -54,25 +37,22 @@ impl Queue {
     /// worst first.
     ///
     /// # Errors
-    /// See [`SetupTopicsError`].
+    /// See [`SetupError`].
     pub async fn check_topics(
         &self,
         settings: TopicSettings,
-    ) -> Result<Vec<TopicFinding>, SetupTopicsError> {
+    ) -> Result<Vec<TopicFinding>, SetupError> {
         let names = self.names()?;
         let found = check(self.admin()?, &names, &self.of_client(settings)).await;
-        Ok(found.map_err(SetupError::from)?)
+        Ok(found?)
     }
 
     /// Returns the changes that [`setup_topics`](Self::setup_topics) would make, without making
     /// them.
     ///
     /// # Errors
-    /// See [`SetupTopicsError`].
-    pub async fn plan_topics(
-        &self,
-        settings: TopicSettings,
-    ) -> Result<Vec<SetupStep>, SetupTopicsError> {
+    /// See [`SetupError`].
+    pub async fn plan_topics(&self, settings: TopicSettings) -> Result<Vec<SetupStep>, SetupError> {
         let names = self.names()?;
         Ok(dry_run(self.admin()?, &names, &self.of_client(settings)).await?)
     }
@@ -100,11 +80,8 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// See [`SetupTopicsError`].
-    pub async fn setup_topics(
-        &self,
-        settings: TopicSettings,
-    ) -> Result<SetupReport, SetupTopicsError> {
+    /// See [`SetupError`].
+    pub async fn setup_topics(&self, settings: TopicSettings) -> Result<SetupReport, SetupError> {
         let names = self.names()?;
         Ok(setup(self.admin()?, &names, &self.of_client(settings)).await?)
     }
@@ -113,11 +90,8 @@ impl Queue {
     /// `<T>`, `<T>-high` and `<T>-low`. A new level gets as many partitions as the task topic has.
     ///
     /// # Errors
-    /// See [`SetupTopicsError`].
-    pub async fn setup_levels(
-        &self,
-        settings: TopicSettings,
-    ) -> Result<SetupReport, SetupTopicsError> {
+    /// See [`SetupError`].
+    pub async fn setup_levels(&self, settings: TopicSettings) -> Result<SetupReport, SetupError> {
         let names = self.names()?;
         let levels = self.client.levels_of(&names)?;
         Ok(setup_levels(self.admin()?, &names, &levels, &self.of_client(settings)).await?)
@@ -127,36 +101,36 @@ impl Queue {
     /// [`topics::compact`](crate::topics::compact()).
     ///
     /// # Errors
-    /// See [`SetupTopicsError`].
-    pub async fn compact_topics(&self) -> Result<(), SetupTopicsError> {
+    /// See [`SetupError`].
+    pub async fn compact_topics(&self) -> Result<(), SetupError> {
         let names = self.names()?;
         let started = compact(self.admin()?, &names, &self.client.levels_of(&names)?).await;
-        Ok(started.map_err(SetupError::from)?)
+        Ok(started?)
     }
 
     /// Returns the progress of the compactions of the queue's topics.
     ///
     /// # Errors
-    /// See [`SetupTopicsError`].
-    pub async fn compactions(&self) -> Result<Vec<CompactionState>, SetupTopicsError> {
+    /// See [`SetupError`].
+    pub async fn compactions(&self) -> Result<Vec<CompactionState>, SetupError> {
         let names = self.names()?;
         let states = compactions(self.admin()?, &names, &self.client.levels_of(&names)?).await;
-        Ok(states.map_err(SetupError::from)?)
+        Ok(states?)
     }
 
     /// Deletes the queue through the admin API: its task topic, those of its levels, and all topics
     /// that belong to them. Stop its workers first: see [`topics::remove`](crate::topics::remove).
     ///
     /// # Errors
-    /// See [`SetupTopicsError`]. The call can be repeated.
-    pub async fn delete_topics(&self) -> Result<(), SetupTopicsError> {
+    /// See [`SetupError`]. The call can be repeated.
+    pub async fn delete_topics(&self) -> Result<(), SetupError> {
         let names = self.names()?;
         let levels = self.client.levels_of(&names)?;
         let removed = remove(self.admin()?, &names, &levels).await;
         for topics in levels.iter().chain([&names]) {
             self.client.inner.existence.forget_queue(&topics.task);
         }
-        Ok(removed.map_err(SetupError::Admin)?)
+        Ok(removed?)
     }
 }
 

@@ -14,6 +14,8 @@ use longhaul_session::OAuth2;
 use longhaul_session::{
     ClientCertificate, ClientCertificatePaths, ConnectOptions, Credentials, PulsarTransport,
 };
+use longhaul_types::classified;
+use longhaul_types::error::{Class, ErrorKind};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,6 +56,19 @@ pub enum ConnectError {
     #[cfg(feature = "admin")]
     #[error(transparent)]
     Admin(#[from] AdminError),
+}
+
+classified!(ConnectError);
+
+impl ConnectError {
+    const fn class(&self) -> Class {
+        match self {
+            Self::Transport(error) => error.kind.class(),
+            Self::Topic(error) => error.class(),
+            #[cfg(feature = "admin")]
+            Self::Admin(_) => (ErrorKind::Misconfigured, "setting_invalid"),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

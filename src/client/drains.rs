@@ -8,7 +8,7 @@
 
 use super::registers::FollowedRegister;
 use super::tasks::{TaskFilter, TaskStatus, TaskView, ViewScope, WorkerInfo};
-use super::{Client, DocumentError, Queue, ReadError};
+use super::{ActionError, Client, Queue, ReadError};
 use crate::clock::Clock;
 use bytes::Bytes;
 use longhaul_core::protocol::register::{
@@ -23,70 +23,6 @@ use std::sync::Arc;
 /// How long a request is kept for a worker that is gone without removing it: the worker may be cut
 /// off and come back.
 const KEPT_MS: u64 = 24 * 3600 * 1000;
-
-/// The most names listed in an error.
-const NAMES_MAX: usize = 20;
-
-/// Why no worker was asked to drain.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DrainError {
-    /// No worker of this name works on the queue; it may have left.
-    #[error("no worker `{name}` works on the queue, or not any more; {}", listed(alive))]
-    NoSuchWorker {
-        /// The name given.
-        name: String,
-        /// The names of the queue's workers.
-        alive: Vec<String>,
-    },
-    /// The name is that of a lease holder behind a gateway, not of a longhaul worker.
-    #[error(
-        "`{0}` is no worker that longhaul runs: it holds leases of a gateway, and decides itself when it asks for no more; stop it where it runs"
-    )]
-    HoldsLeases(String),
-    /// The worker is a gateway, or grants leases like one. It would open the queue again at the
-    /// next request for a lease.
-    #[error(
-        "`{0}` grants leases and may serve many queues, so it is not drained for one of them: end its process with SIGTERM, by which it drains; its leases live on"
-    )]
-    Gateway(String),
-    /// The worker's version of longhaul does not know drain requests.
-    #[error(
-        "`{0}` runs a version of longhaul that cannot be drained by name: send SIGTERM to its process"
-    )]
-    TooOld(String),
-    /// Several workers have this name.
-    #[error("{} workers have the name `{name}`: name one by its owner id, {}", owners.len(), shown(owners))]
-    Ambiguous {
-        /// The name given.
-        name: String,
-        /// One owner id of each worker.
-        owners: Vec<String>,
-    },
-    /// The topic is a priority level of a queue. Workers do not read a level's register.
-    #[error("`{0}` has the name of a level: name its queue, without `-high` or `-low`")]
-    Level(String),
-    /// The workers of the queue cannot be read.
-    #[error("cannot read who works on the queue")]
-    View(#[from] ReadError),
-    /// The request was not stored, or may not have been. Repeating it does no harm.
-    #[error("cannot store the drain request")]
-    Register(#[from] DocumentError),
-}
-
-fn shown(names: &[String]) -> String {
-    let first: Vec<&str> = names.iter().take(NAMES_MAX).map(String::as_str).collect();
-    let more = names.len().saturating_sub(NAMES_MAX);
-    let first = first.join(", ");
-    if more == 0 { first } else { format!("{first} and {more} more") }
-}
-
-fn listed(alive: &[String]) -> String {
-    if alive.is_empty() {
-        return "no worker does just now".to_owned();
-    }
-    format!("those that do are {}", shown(alive))
-}
 
 /// The content of a drain request. It is only for people: the worker goes by the document's name.
 #[derive(Debug, Serialize, Deserialize)]
@@ -123,17 +59,17 @@ impl Queue {
         &self,
         name: &str,
         reason: impl Into<String>,
-    ) -> Result<Arc<WorkerIdentity>, DrainError> {
+    ) -> Result<Arc<WorkerIdentity>, ActionError> {
         refuse_level(self.topic())?;
         let (client, view) = (&self.client, self.view(ViewScope::Claimed).await?);
         let workers = view.workers()?;
         let found = match find(&workers, name) {
-            Err(DrainError::NoSuchWorker { .. }) if holds_lease(&view, name)? => {
-                return Err(DrainError::HoldsLeases(name.to_owned()));
+            Err(ActionError::NoSuchWorker { .. }) if holds_lease(&view, name)? => {
+                return Err(ActionError::HoldsLeases(name.to_owned()));
             }
             found => found?,
         };
-        let names = self.names().map_err(DocumentError::Topic)?;
+        let names = self.names()?;
         let register = client.register_of(&names).await?;
         let document = document_of(&found.instance)?;
         let request = DrainRequest {
@@ -143,11 +79,11 @@ impl Queue {
             at_ms: client.wall_ms(),
         };
         let content = serde_json::to_vec(&request)
-            .map_err(|error| DocumentError::Invalid(error.to_string()))?;
+            .map_err(|error| ActionError::Invalid(error.to_string()))?;
         match client.change_document(&register, &document, (0, Bytes::from(content))).await {
             // A conflict means that the request already exists.
-            Ok(_) | Err(DocumentError::VersionConflict { .. }) => {}
-            Err(error) => return Err(error.into()),
+            Ok(_) | Err(ActionError::VersionConflict { .. }) => {}
+            Err(error) => return Err(error),
         }
         client.remove_old_requests(&register, &workers).await;
         Ok(found)
@@ -197,18 +133,18 @@ impl Client {
 
 /// Refuses a level. Its workers read the register of the queue, not the level's: a request there
 /// would be reported as made and have no effect.
-fn refuse_level(topic: &str) -> Result<(), DrainError> {
+fn refuse_level(topic: &str) -> Result<(), ActionError> {
     let is_level =
         [Priority::High, Priority::Low].iter().any(|level| topic.ends_with(level.suffix()));
-    if is_level { Err(DrainError::Level(topic.to_owned())) } else { Ok(()) }
+    if is_level { Err(ActionError::Level(topic.to_owned())) } else { Ok(()) }
 }
 
-fn document_of(instance: &str) -> Result<DocumentName, DocumentError> {
-    DocumentName::new(DocumentKind::Drain, instance).map_err(|error| DocumentError::Name(error.0))
+fn document_of(instance: &str) -> Result<DocumentName, ActionError> {
+    DocumentName::new(DocumentKind::Drain, instance).map_err(|error| ActionError::Name(error.0))
 }
 
 /// Finds the one worker of this name.
-fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, DrainError> {
+fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, ActionError> {
     let is_alive = |worker: &&WorkerInfo| worker.last_heartbeat_ms.is_some();
     let is_it = |worker: &&WorkerInfo| {
         let said = worker.identity.as_ref();
@@ -231,16 +167,16 @@ fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, Drain
         };
         let alive: BTreeSet<String> = alive.map(shown).collect();
         let alive = alive.into_iter().collect();
-        return Err(DrainError::NoSuchWorker { name: name.to_owned(), alive });
+        return Err(ActionError::NoSuchWorker { name: name.to_owned(), alive });
     };
     if all.next().is_some() {
         let owners = found.values().map(|worker| worker.owner.clone()).collect();
-        return Err(DrainError::Ambiguous { name: name.to_owned(), owners });
+        return Err(ActionError::AmbiguousWorker { name: name.to_owned(), owners });
     }
     match &worker.identity {
-        Some(said) if said.grants_leases => Err(DrainError::Gateway(name.to_owned())),
+        Some(said) if said.grants_leases => Err(ActionError::GrantsLeases(name.to_owned())),
         Some(said) if !said.instance.is_empty() => Ok(Arc::clone(said)),
-        Some(_) | None => Err(DrainError::TooOld(name.to_owned())),
+        Some(_) | None => Err(ActionError::WorkerTooOld(name.to_owned())),
     }
 }
 
@@ -312,7 +248,7 @@ mod tests {
     fn of_two_workers_with_one_name_none_is_taken_for_the_other() {
         let workers = [worker("o1", named("a", "i1")), worker("o2", named("a", "i2"))];
         let error = find(&workers, "a").unwrap_err();
-        assert!(matches!(&error, DrainError::Ambiguous { owners, .. } if owners.len() == 2));
+        assert!(matches!(&error, ActionError::AmbiguousWorker { owners, .. } if owners.len() == 2));
         assert!(error.to_string().ends_with("name one by its owner id, o1, o2"), "{error}");
         assert_eq!(find(&workers, "o2").unwrap().instance, "i2");
     }
@@ -323,15 +259,9 @@ mod tests {
         gateway.grants_leases = true;
         let workers =
             [worker("o1", gateway), worker("o2", named("old", "")), worker("o3", named("", ""))];
-        assert!(matches!(find(&workers, "g"), Err(DrainError::Gateway(_))));
+        assert!(matches!(find(&workers, "g"), Err(ActionError::GrantsLeases(_))));
         for name in ["old", "o3"] {
-            assert!(matches!(find(&workers, name), Err(DrainError::TooOld(_))), "{name}");
+            assert!(matches!(find(&workers, name), Err(ActionError::WorkerTooOld(_))), "{name}");
         }
-    }
-
-    #[test]
-    fn an_error_lists_so_many_names_and_no_more() {
-        let many: Vec<String> = (0..25).map(|number| format!("w{number}")).collect();
-        assert!(listed(&many).ends_with("w19 and 5 more"), "{}", listed(&many));
     }
 }

@@ -43,12 +43,8 @@ mod tests;
 mod view;
 mod watch;
 pub use action_error::ActionError;
-#[cfg(feature = "admin")]
-pub use admin::SetupTopicsError;
 pub use builder::{ClientBuilder, ConnectError};
 pub use cancel::Cancellation;
-pub use documents::DocumentError;
-pub use drains::DrainError;
 pub use history::{
     BrokenInvariant, HistoryEntry, HistoryEvent, HolderSilence, Ignored, PastInstant, TaskHistory,
     Verification, Zombie,
@@ -61,7 +57,7 @@ pub use queue::{Queue, VersionedSettings};
 pub use reach::Reach;
 pub use read_error::ReadError;
 #[cfg(feature = "schedules")]
-pub use schedules::{Firing, ScheduleInfo, Schedules, SchedulesError};
+pub use schedules::{Firing, ScheduleInfo, Schedules};
 pub use submit::{Submission, SubmitError};
 pub use submitted::SubmittedTask;
 pub use task_ref::{TaskRef, TaskRefError};

@@ -6,6 +6,8 @@ use super::{Client, ReadError, partition};
 use crate::topics::TopicNameError;
 use crate::transport::TransportError;
 use longhaul_core::task::{FromPayload, PayloadError, TaskMetadata, TaskOutcome};
+use longhaul_types::classified;
+use longhaul_types::error::{Class, ErrorKind};
 use std::sync::Arc;
 
 /// Why a wait ended without a result.
@@ -43,6 +45,21 @@ pub enum WaitError {
     /// The metadata topic cannot be followed. This says nothing about the task.
     #[error("cannot follow the metadata topic")]
     Transport(#[source] TransportError),
+}
+
+classified!(WaitError);
+
+impl WaitError {
+    const fn class(&self) -> Class {
+        match self {
+            Self::Failed { .. } => (ErrorKind::TaskFailed, "task_failed"),
+            Self::Decode(_) => (ErrorKind::Unreadable, "result_unreadable"),
+            Self::NoSuchTask { .. } => (ErrorKind::NotFound, "task_not_found"),
+            Self::Evicted => (ErrorKind::Gone, "gone"),
+            Self::Topic(error) => error.class(),
+            Self::Transport(error) => error.kind.class(),
+        }
+    }
 }
 
 impl Client {

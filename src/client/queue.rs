@@ -3,7 +3,7 @@
 
 use super::registers::FollowedRegister;
 use super::tasks::ViewScope;
-use super::{Client, DocumentError, ReadError, TaskRef, TaskView};
+use super::{ActionError, Client, ReadError, TaskRef, TaskView};
 use crate::topics::{TopicNameError, TopicNames};
 use bytes::Bytes;
 use longhaul_core::protocol::register::DocumentName;
@@ -43,11 +43,11 @@ impl Client {
     /// check that it exists.
     ///
     /// ```no_run
-    /// use longhaul::ops::DocumentError;
+    /// use longhaul::ActionError;
     /// use longhaul::{Client, Rate};
     /// use std::time::Duration;
     ///
-    /// async fn limit(client: &Client) -> Result<(), DocumentError> {
+    /// async fn limit(client: &Client) -> Result<(), ActionError> {
     ///     let queue = client.queue("tasks");
     ///     let version = queue.change(|settings| {
     ///         settings.limit.max_in_flight = Some(20);
@@ -115,9 +115,9 @@ impl Queue {
     /// do not set them.
     ///
     /// # Errors
-    /// When the register cannot be read. [`DocumentError::Invalid`] when this version of longhaul
+    /// When the register cannot be read. [`ActionError::Invalid`] when this version of longhaul
     /// cannot read the current settings: see [`Queue::repair`].
-    pub async fn settings(&self) -> Result<VersionedSettings, DocumentError> {
+    pub async fn settings(&self) -> Result<VersionedSettings, ActionError> {
         let (register, name) = self.register().await?;
         let (version, content) = register.with_documents(|documents| {
             (documents.version(&name), documents.get(&name).cloned().unwrap_or_default())
@@ -134,9 +134,9 @@ impl Queue {
     ///
     /// ```no_run
     /// use longhaul::Client;
-    /// use longhaul::ops::DocumentError;
+    /// use longhaul::ActionError;
     ///
-    /// async fn at_each_start(client: &Client) -> Result<(), DocumentError> {
+    /// async fn at_each_start(client: &Client) -> Result<(), ActionError> {
     ///     let queue = client.queue("tasks");
     ///     queue.change(|settings| settings.limit.max_in_flight = Some(20)).await?;
     ///     Ok(())
@@ -144,10 +144,10 @@ impl Queue {
     /// ```
     ///
     /// # Errors
-    /// [`DocumentError::Invalid`] when a setting is out of bounds, or this version of longhaul cannot
-    /// read the current settings. [`DocumentError::VersionConflict`] when 11 tries in a row lost to
+    /// [`ActionError::Invalid`] when a setting is out of bounds, or this version of longhaul cannot
+    /// read the current settings. [`ActionError::VersionConflict`] when 11 tries in a row lost to
     /// other changes.
-    pub async fn change(&self, change: impl Fn(&mut QueueSettings)) -> Result<u64, DocumentError> {
+    pub async fn change(&self, change: impl Fn(&mut QueueSettings)) -> Result<u64, ActionError> {
         let (register, name) = self.register().await?;
         let next = |version, content: Option<&Bytes>| {
             let before = readable(version, content.unwrap_or(&Bytes::new()))?;
@@ -163,17 +163,17 @@ impl Queue {
     /// to this version of longhaul stay as they are.
     ///
     /// # Errors
-    /// [`DocumentError::VersionConflict`] when another version is current: somebody else changed
-    /// the settings, and this call changed nothing. [`DocumentError::Invalid`] when a setting is
+    /// [`ActionError::VersionConflict`] when another version is current: somebody else changed
+    /// the settings, and this call changed nothing. [`ActionError::Invalid`] when a setting is
     /// out of bounds.
     pub async fn update(
         &self,
         expected_version: u64,
         change: impl FnOnce(&mut QueueSettings),
-    ) -> Result<u64, DocumentError> {
+    ) -> Result<u64, ActionError> {
         let VersionedSettings { version: current, mut settings } = self.settings().await?;
         if current != expected_version {
-            return Err(DocumentError::VersionConflict { current });
+            return Err(ActionError::VersionConflict { current });
         }
         change(&mut settings);
         let (register, name) = self.register().await?;
@@ -189,7 +189,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::change`].
-    pub async fn repair(&self, change: impl Fn(&mut QueueSettings)) -> Result<u64, DocumentError> {
+    pub async fn repair(&self, change: impl Fn(&mut QueueSettings)) -> Result<u64, ActionError> {
         let (register, name) = self.register().await?;
         let next = |_, _: Option<&Bytes>| {
             let content = register.with_documents(|it| it.readable(&name).cloned());
@@ -201,7 +201,7 @@ impl Queue {
         self.client.rewrite_document(&register, &name, next).await
     }
 
-    async fn register(&self) -> Result<(FollowedRegister, DocumentName), DocumentError> {
+    async fn register(&self) -> Result<(FollowedRegister, DocumentName), ActionError> {
         let names = self.names()?;
         Ok((self.client.register_of(&names).await?, DocumentName::queue_settings()))
     }
@@ -211,7 +211,7 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::change`].
-    pub async fn pause(&self) -> Result<u64, DocumentError> {
+    pub async fn pause(&self) -> Result<u64, ActionError> {
         self.change(|settings| settings.paused = true).await
     }
 
@@ -219,25 +219,25 @@ impl Queue {
     ///
     /// # Errors
     /// As [`Queue::change`].
-    pub async fn resume(&self) -> Result<u64, DocumentError> {
+    pub async fn resume(&self) -> Result<u64, ActionError> {
         self.change(|settings| settings.paused = false).await
     }
 }
 
 /// The current settings of a queue.
-fn readable(version: u64, content: &Bytes) -> Result<QueueSettings, DocumentError> {
+fn readable(version: u64, content: &Bytes) -> Result<QueueSettings, ActionError> {
     QueueSettings::read(content).map_err(|error| {
-        DocumentError::Invalid(format!(
+        ActionError::Invalid(format!(
             "version {version} of the queue's settings cannot be read ({error}); what applies are the last ones before it that can, if any. If no newer \
              longhaul has written it, `Queue::repair` writes a readable version in its place"
         ))
     })
 }
 
-fn content_of(settings: &QueueSettings) -> Result<Bytes, DocumentError> {
+fn content_of(settings: &QueueSettings) -> Result<Bytes, ActionError> {
     settings.to_document().map(Bytes::from).map_err(|error| invalid(&error))
 }
 
-fn invalid(error: &QueueSettingsError) -> DocumentError {
-    DocumentError::Invalid(error.to_string())
+fn invalid(error: &QueueSettingsError) -> ActionError {
+    ActionError::Invalid(error.to_string())
 }

@@ -2,6 +2,8 @@
 
 use crate::topics::TopicNameError;
 use crate::transport::TransportError;
+use longhaul_types::classified;
+use longhaul_types::error::{Class, ErrorKind};
 
 /// The error of a read: of a task, of all tasks of a queue, or of its logs.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -27,4 +29,18 @@ pub enum ReadError {
     /// The message of the task cannot be read as a task, and why. A worker fails it for good.
     #[error("the message of the task cannot be read: {0}")]
     Undecodable(String),
+}
+
+classified!(ReadError);
+
+impl ReadError {
+    pub(super) const fn class(&self) -> Class {
+        match self {
+            Self::Topic(error) => error.class(),
+            Self::Transport(error) => error.kind.class(),
+            Self::NoLedger(_) => (ErrorKind::NotSetUp, "queue_not_set_up"),
+            Self::NotInLog { .. } => (ErrorKind::Gone, "gone"),
+            Self::Undecodable(_) => (ErrorKind::Unreadable, "task_unreadable"),
+        }
+    }
 }

@@ -1,18 +1,17 @@
 //! The schedules of a queue: created, changed and read by the client. Workers fire them:
-//! `src/worker/driver/schedules.rs`.
+//! `crates/longhaul-core/src/queue/schedules.rs`.
 
 mod writing;
 
-use super::documents::DocumentError;
+use super::ActionError;
 use super::registers::FollowedRegister;
-use super::submit::SubmitError;
 use super::task_ref::TaskRef;
 use super::{Client, Queue};
 use crate::topics::TopicNames;
 use bytes::Bytes;
 use longhaul_core::protocol::register::{DocumentKind, DocumentName, KeyKind, KeyName, QueueTask};
 use longhaul_core::schedule::firing::{FiringKey, FiringSlot};
-use longhaul_core::schedule::{Schedule, ScheduleError, TRIGGERS_MAX, check_name};
+use longhaul_core::schedule::{Schedule, TRIGGERS_MAX, check_name};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The number of next firings to list.
@@ -51,47 +50,6 @@ pub struct Firing {
     pub task: TaskRef,
 }
 
-/// Why schedules were not read or changed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SchedulesError {
-    /// The schedule is invalid.
-    #[error(transparent)]
-    Schedule(#[from] ScheduleError),
-    /// The task cannot be submitted.
-    #[error("the task of the schedule: {0}")]
-    Task(#[source] SubmitError),
-    /// The task belongs to another queue than these schedules.
-    #[error("the task goes to `{task}`, and these are the schedules of `{queue}`")]
-    OtherTopic {
-        /// The topic of the task.
-        task: String,
-        /// The queue of the schedules.
-        queue: String,
-    },
-    /// The task of a schedule cannot have this option: the schedule sets it.
-    #[error("the task of a schedule has no {0} of its own")]
-    OwnTerms(&'static str),
-    /// The tasks of a schedule go to one topic as long as the schedule exists. To change the
-    /// priority, delete it and create another.
-    #[error("the priority of a schedule's tasks cannot be changed")]
-    OtherPriority,
-    /// A schedule of this name exists already.
-    #[error("there is a schedule of this name already")]
-    Exists,
-    /// There is no schedule of this name.
-    #[error("there is no schedule of this name")]
-    NotFound,
-    /// 100 manual firings are pending already.
-    #[error(
-        "{TRIGGERS_MAX} firings by hand wait already: is a worker of the queue running that has the feature `schedules`?"
-    )]
-    TooManyTriggers,
-    /// The schedule could not be read or written, or somebody else changed it.
-    #[error(transparent)]
-    Document(#[from] DocumentError),
-}
-
 impl Queue {
     /// Returns the schedules of the queue. Its workers fire them and need the feature `schedules`,
     /// too.
@@ -123,16 +81,16 @@ impl Schedules {
     /// Deletes a schedule. Tasks already submitted continue.
     ///
     /// # Errors
-    /// When there is no such schedule, and as [`DocumentError`].
-    pub async fn delete(&self, name: &str) -> Result<(), SchedulesError> {
+    /// When there is no such schedule, and as [`ActionError`].
+    pub async fn delete(&self, name: &str) -> Result<(), ActionError> {
         self.change(name, |_, _| Ok(Bytes::new())).await.map(drop)
     }
 
     /// Pauses a schedule: it fires only manually. Tasks already submitted continue.
     ///
     /// # Errors
-    /// When there is no such schedule, and as [`DocumentError`].
-    pub async fn pause(&self, name: &str) -> Result<u64, SchedulesError> {
+    /// When there is no such schedule, and as [`ActionError`].
+    pub async fn pause(&self, name: &str) -> Result<u64, ActionError> {
         let pause = |schedule, _: &_| Ok(Schedule { paused: true, ..schedule }.content()?);
         self.change(name, pause).await
     }
@@ -140,8 +98,8 @@ impl Schedules {
     /// Resumes a paused schedule. Slots missed during the pause are not made up for.
     ///
     /// # Errors
-    /// When there is no such schedule, and as [`DocumentError`].
-    pub async fn resume(&self, name: &str) -> Result<u64, SchedulesError> {
+    /// When there is no such schedule, and as [`ActionError`].
+    pub async fn resume(&self, name: &str) -> Result<u64, ActionError> {
         let now = self.client.wall_ms();
         let resume = move |schedule: Schedule, _: &FollowedRegister| {
             let since = if schedule.paused { now } else { schedule.since };
@@ -155,15 +113,15 @@ impl Schedules {
     /// unfinished.
     ///
     /// # Errors
-    /// When there is no such schedule, and as [`DocumentError`].
-    pub async fn trigger(&self, name: &str) -> Result<u64, SchedulesError> {
+    /// When there is no such schedule, and as [`ActionError`].
+    pub async fn trigger(&self, name: &str) -> Result<u64, ActionError> {
         let now = self.client.wall_ms();
         let trigger = |mut schedule: Schedule, register: &FollowedRegister| {
             schedule.triggers.retain(|ms| {
                 holder(register, name, FiringSlot { ms: *ms, by_hand: true }).is_none()
             });
             if schedule.triggers.len() >= TRIGGERS_MAX {
-                return Err(SchedulesError::TooManyTriggers);
+                return Err(ActionError::TooManyTriggers(TRIGGERS_MAX));
             }
             let last = schedule.triggers.last().map_or(0, |last| last.saturating_add(1));
             schedule.triggers.push(now.max(last));
@@ -175,8 +133,8 @@ impl Schedules {
     /// Reads a schedule; `None` if there is none of this name.
     ///
     /// # Errors
-    /// As [`DocumentError`], and when its document cannot be read.
-    pub async fn get(&self, name: &str) -> Result<Option<ScheduleInfo>, SchedulesError> {
+    /// As [`ActionError`], and when its document cannot be read.
+    pub async fn get(&self, name: &str) -> Result<Option<ScheduleInfo>, ActionError> {
         let (names, register, document) = self.open(name).await?;
         let Some(found) = self.find(&register, &document)? else { return Ok(None) };
         self.info(&names, &register, name, found).map(Some)
@@ -185,9 +143,9 @@ impl Schedules {
     /// Lists all readable schedules of the queue, by name.
     ///
     /// # Errors
-    /// As [`DocumentError`].
-    pub async fn list(&self) -> Result<Vec<ScheduleInfo>, SchedulesError> {
-        let names = self.client.names(&self.topic).map_err(DocumentError::Topic)?;
+    /// As [`ActionError`].
+    pub async fn list(&self) -> Result<Vec<ScheduleInfo>, ActionError> {
+        let names = self.client.names(&self.topic)?;
         let register = self.client.register_of(&names).await?;
         let all: Vec<(String, u64, Bytes)> = register.with_documents(|documents| {
             let all = documents.of(DocumentKind::Schedule);
@@ -204,11 +162,11 @@ impl Schedules {
     async fn open(
         &self,
         name: &str,
-    ) -> Result<(TopicNames, FollowedRegister, DocumentName), SchedulesError> {
+    ) -> Result<(TopicNames, FollowedRegister, DocumentName), ActionError> {
         check_name(name)?;
         let document = DocumentName::new(DocumentKind::Schedule, name)
-            .map_err(|error| DocumentError::Name(error.0))?;
-        let names = self.client.names(&self.topic).map_err(DocumentError::Topic)?;
+            .map_err(|error| ActionError::Name(error.0))?;
+        let names = self.client.names(&self.topic)?;
         let register = self.client.register_of(&names).await?;
         Ok((names, register, document))
     }
@@ -217,7 +175,7 @@ impl Schedules {
         &self,
         register: &FollowedRegister,
         document: &DocumentName,
-    ) -> Result<Option<VersionedSchedule>, SchedulesError> {
+    ) -> Result<Option<VersionedSchedule>, ActionError> {
         let found = register.with_documents(|documents| {
             documents.get(document).map(|bytes| (documents.version(document), bytes.clone()))
         });
@@ -231,7 +189,7 @@ impl Schedules {
         register: &FollowedRegister,
         name: &str,
         VersionedSchedule { version, schedule }: VersionedSchedule,
-    ) -> Result<ScheduleInfo, SchedulesError> {
+    ) -> Result<ScheduleInfo, ActionError> {
         let now = self.client.wall_ms();
         let last = register.look(|keys| {
             let lasts = [false, true].into_iter().filter_map(|by_hand| {
@@ -244,9 +202,9 @@ impl Schedules {
         });
         let firing = |(slot, task): (FiringSlot, QueueTask)| {
             let level = self.client.level_names(names, task.level);
-            let topic = level.map_err(DocumentError::Topic)?.task;
+            let topic = level?.task;
             let task = TaskRef { topic, id: task.id };
-            Ok::<_, SchedulesError>(Firing { slot: instant(slot.ms), task })
+            Ok::<_, ActionError>(Firing { slot: instant(slot.ms), task })
         };
         let last = last.map(firing).transpose()?;
         let next = schedule.next_after(now, NEXT_MAX)?;

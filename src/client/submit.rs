@@ -22,6 +22,8 @@ use longhaul_core::task::text::{
     TASK_TYPE_BYTES_MAX,
 };
 use longhaul_core::task::{PayloadError, TaskId, ToPayload, encode};
+use longhaul_types::classified;
+use longhaul_types::error::{Class, ErrorKind};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -90,6 +92,28 @@ pub enum SubmitError {
     /// its key. Repeating the submit is safe: it returns the one task of the key.
     #[error("the task may or may not exist; submitting it again with the same key is safe: {0}")]
     Unbound(String),
+}
+
+classified!(SubmitError);
+
+impl SubmitError {
+    pub(super) const fn class(&self) -> Class {
+        match self {
+            Self::Topic(error) => error.class(),
+            Self::Conflict(_) => (ErrorKind::Conflict, "key_conflict"),
+            Self::Transport(error) => error.kind.class(),
+            Self::TooLarge { .. } => (ErrorKind::TooLarge, "task_too_large"),
+            Self::Refused(_) => (ErrorKind::Refused, "broker_refused"),
+            Self::Unknown(_) | Self::Unbound(_) => (ErrorKind::Unknown, "outcome_unknown"),
+            Self::Encode(_)
+            | Self::Property { .. }
+            | Self::Key(_)
+            | Self::Type(_)
+            | Self::KeyLength(_)
+            | Self::TwoKeys
+            | Self::OverwriteWithoutKey => (ErrorKind::Invalid, "request_unfit"),
+        }
+    }
 }
 
 /// A task about to be submitted; see [`Client::submission`].

@@ -6,6 +6,8 @@ use bytes::Bytes;
 use longhaul_core::lease::ReportError;
 use longhaul_core::task::Progress;
 use longhaul_core::task::text::TASK_TYPE_BYTES_MAX;
+use longhaul_types::classified;
+use longhaul_types::error::{Class, ErrorKind};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -206,4 +208,18 @@ pub enum LeaseError {
     /// Leases are no longer granted here.
     #[error("leases are not granted here any more: ask another gateway")]
     Stopped,
+}
+
+classified!(LeaseError);
+
+impl LeaseError {
+    const fn class(&self) -> Class {
+        match self {
+            Self::Busy { .. } => (ErrorKind::Busy, "too_many_requests"),
+            Self::Stopped => (ErrorKind::Busy, "draining"),
+            Self::Worker | Self::Count { .. } | Self::Types | Self::LeaseTime { .. } => {
+                (ErrorKind::Invalid, "request_unfit")
+            }
+        }
+    }
 }

@@ -20,6 +20,8 @@ use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use longhaul_core::protocol::config::LedgerConfigError;
 use longhaul_core::task::{Codecs, TaskId};
+use longhaul_types::classified;
+use longhaul_types::error::{Class, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -66,6 +68,22 @@ pub enum WorkerError {
         "a part of the worker panicked, which is a bug of longhaul; start the worker again: {0}"
     )]
     Panicked(String),
+}
+
+classified!(WorkerError);
+
+impl WorkerError {
+    const fn class(&self) -> Class {
+        match self {
+            Self::Config(_) | Self::Refused(_) => (ErrorKind::Misconfigured, "setting_invalid"),
+            Self::Connect(error) => error.kind.class(),
+            Self::Topic(error) => error.class(),
+            #[cfg(feature = "admin")]
+            Self::SubscriptionLost(_) => (ErrorKind::NotSetUp, "subscription_lost"),
+            Self::DrainGaveUp(_) => (ErrorKind::Unknown, "drain_gave_up"),
+            Self::Thread(_) | Self::Panicked(_) => (ErrorKind::Internal, "internal"),
+        }
+    }
 }
 
 impl From<DriverError> for WorkerError {

@@ -24,6 +24,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use longhaul_session::{Credentials, TlsOptions, TlsOptionsError, is_loopback, without_trust};
 use longhaul_transport::TransportErrorKind;
 use longhaul_transport::clock::Clock;
+use longhaul_types::classified;
+use longhaul_types::error::{Class, ErrorKind};
 use longhaul_types::moment::Moment;
 use reasons::{broker_reason, excerpt, kind_of};
 use rustls::ClientConfig;
@@ -57,6 +59,24 @@ pub struct AdminError {
     pub reason: String,
     /// The underlying error, if the failure is not the broker's answer.
     pub source: Option<Cause>,
+}
+
+classified!(AdminError);
+
+impl AdminError {
+    pub(crate) const fn class(&self) -> Class {
+        match self.kind {
+            AdminErrorKind::Unreachable | AdminErrorKind::Unavailable => {
+                (ErrorKind::Unreachable, "broker_unreachable")
+            }
+            AdminErrorKind::NotFound => (ErrorKind::NotFound, "queue_not_found"),
+            AdminErrorKind::Conflict => (ErrorKind::Conflict, "broker_refused"),
+            AdminErrorKind::Invalid => (ErrorKind::Misconfigured, "setting_invalid"),
+            AdminErrorKind::Unauthorized
+            | AdminErrorKind::PoliciesDisabled
+            | AdminErrorKind::Other => (ErrorKind::Refused, "broker_refused"),
+        }
+    }
 }
 
 /// Kinds of [`AdminError`].

@@ -17,7 +17,9 @@ use super::observe::{
 use super::policy::{Policy, PolicySource};
 use super::rules::{unmet, wanted};
 use super::settings::{TopicSettings, TopicSettingsError};
-use longhaul_core::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNames};
+use longhaul_core::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNameError, TopicNames};
+use longhaul_types::classified;
+use longhaul_types::error::{Class, ErrorKind};
 use std::fmt;
 use std::time::Duration;
 
@@ -105,6 +107,14 @@ pub struct SetupReport {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
+    /// The client has no URL of the admin API.
+    #[error(
+        "topics are set up through the admin API: give the client its URL with `ClientBuilder::admin_url`"
+    )]
+    NoAdminUrl,
+    /// The task topic's name is invalid.
+    #[error(transparent)]
+    Topic(#[from] TopicNameError),
     /// The settings are out of range; nothing was changed.
     #[error("the topic settings cannot be used")]
     Settings(#[from] TopicSettingsError),
@@ -131,6 +141,22 @@ pub enum SetupError {
     /// All steps were taken, and these errors remain.
     #[error("the topics are not as they should be:{}", lines(.0))]
     Incomplete(Vec<TopicFinding>),
+}
+
+classified!(SetupError);
+
+impl SetupError {
+    const fn class(&self) -> Class {
+        match self {
+            Self::NoAdminUrl => (ErrorKind::Misconfigured, "no_admin_api"),
+            Self::Topic(_) => (ErrorKind::Invalid, "queue_name_invalid"),
+            Self::Settings(_) => (ErrorKind::Invalid, "request_unfit"),
+            Self::Admin(error) => error.class(),
+            Self::Partitions { .. } => (ErrorKind::Conflict, "partitions_cannot_change"),
+            Self::SubscriptionLost(_) => (ErrorKind::NotSetUp, "subscription_lost"),
+            Self::Incomplete(_) => (ErrorKind::Refused, "broker_refused"),
+        }
+    }
 }
 
 fn lines(findings: &[TopicFinding]) -> String {

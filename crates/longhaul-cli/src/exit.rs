@@ -2,11 +2,11 @@
 
 use crate::output::text::clean;
 use anyhow::Error;
-use longhaul::ops::{DocumentError, DrainError, SchedulesError};
-use longhaul::topics::{AdminError, AdminErrorKind, SetupError, SetupTopicsError};
+use longhaul::ops::MoveError;
+use longhaul::topics::{AdminError, AdminErrorKind, SetupError, TopicNameError};
 use longhaul::{
-    ActionError, ConnectError, PublishError, ReadError, SubmitError, TaskRefError, TransportError,
-    TransportErrorKind, WaitError,
+    ActionError, ConnectError, ErrorKind, PublishError, ReadError, SubmitError, TaskRefError,
+    TransportError, TransportErrorKind, WaitError, WorkerError,
 };
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -111,31 +111,44 @@ fn code_of_one(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
     if let Some(it) = error.downcast_ref::<CommandFailure>() {
         return Some(it.code);
     }
-    if let Some(it) = transport(error) {
-        return Some(of_transport(it.kind));
+    if error.is::<TaskRefError>() {
+        return Some(Code::Usage);
     }
-    if let Some(it) = admin(error) {
-        return Some(of_admin(it.kind));
+    kind_of(error).map(of_kind)
+}
+
+/// The kind of an error of the library.
+fn kind_of(error: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
+    /// The kind of the first of these types that the error is of.
+    macro_rules! first_of {
+        ($($type:ty),+) => {
+            None$(.or_else(|| Some(error.downcast_ref::<$type>()?.kind())))+
+        };
     }
-    if let Some(it) = error.downcast_ref::<SubmitError>() {
-        return of_submit(it);
+    first_of!(
+        ActionError,
+        SubmitError,
+        WaitError,
+        ReadError,
+        ConnectError,
+        SetupError,
+        MoveError,
+        WorkerError,
+        AdminError,
+        PublishError,
+        TopicNameError
+    )
+    .or_else(|| Some(error.downcast_ref::<TransportError>()?.kind.class().0))
+}
+
+const fn of_kind(kind: ErrorKind) -> Code {
+    match kind {
+        ErrorKind::Invalid | ErrorKind::Misconfigured | ErrorKind::TooLarge => Code::Usage,
+        ErrorKind::NotFound | ErrorKind::Gone => Code::NotFound,
+        ErrorKind::Conflict | ErrorKind::Busy => Code::Conflict,
+        ErrorKind::Unreachable | ErrorKind::Unknown => Code::Unreachable,
+        _ => Code::Failed,
     }
-    if let Some(it) = error.downcast_ref::<ActionError>() {
-        return of_action(it);
-    }
-    if let Some(it) = error.downcast_ref::<DocumentError>() {
-        return of_document(it);
-    }
-    if let Some(it) = error.downcast_ref::<DrainError>() {
-        return of_drain(it);
-    }
-    if let Some(it) = error.downcast_ref::<SchedulesError>() {
-        return of_schedules(it);
-    }
-    if let Some(it) = error.downcast_ref::<WaitError>() {
-        return of_wait(it);
-    }
-    of_others(error)
 }
 
 /// The transport error in an error. A transparent wrapper shows its text, and leaves it out of the
@@ -155,111 +168,6 @@ fn admin<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a AdminEr
     }
 }
 
-/// The codes of errors that contain a transport error, or name something invalid.
-fn of_others(error: &(dyn std::error::Error + 'static)) -> Option<Code> {
-    let is_topic = matches!(error.downcast_ref(), Some(ReadError::Topic(_)))
-        || matches!(error.downcast_ref(), Some(ConnectError::Topic(_)))
-        || error.is::<longhaul::topics::TopicNameError>()
-        || error.is::<TaskRefError>();
-    if is_topic {
-        return Some(Code::Usage);
-    }
-    match error.downcast_ref() {
-        Some(SetupTopicsError::NoAdminUrl | SetupTopicsError::Topic(_)) => Some(Code::Usage),
-        Some(SetupTopicsError::Setup(SetupError::Settings(_))) => Some(Code::Usage),
-        _ => error.is::<PublishError>().then_some(Code::Unreachable),
-    }
-}
-
-/// The code of the first matching case.
-fn first(cases: &[(bool, Code)]) -> Option<Code> {
-    cases.iter().find(|(holds, _)| *holds).map(|(_, code)| *code)
-}
-
-fn of_transport(kind: TransportErrorKind) -> Code {
-    use TransportErrorKind::{Invalid, NotFound, Unreachable};
-    first(&[
-        (kind == Unreachable, Code::Unreachable),
-        (kind == Invalid, Code::Usage),
-        (kind == NotFound, Code::NotFound),
-    ])
-    .unwrap_or(Code::Failed)
-}
-
-fn of_admin(kind: AdminErrorKind) -> Code {
-    use AdminErrorKind::{Conflict, Invalid, NotFound, Unavailable, Unreachable};
-    first(&[
-        (matches!(kind, Unreachable | Unavailable), Code::Unreachable),
-        (kind == Invalid, Code::Usage),
-        (kind == NotFound, Code::NotFound),
-        (kind == Conflict, Code::Conflict),
-    ])
-    .unwrap_or(Code::Failed)
-}
-
-fn of_submit(error: &SubmitError) -> Option<Code> {
-    use SubmitError::{Conflict, Refused, Transport, Unbound, Unknown};
-    if let Transport(cause) = error {
-        return Some(of_transport(cause.kind));
-    }
-    first(&[
-        (matches!(error, Conflict(_)), Code::Conflict),
-        (matches!(error, Unknown(_) | Unbound(_)), Code::Unreachable),
-        (matches!(error, Refused(_)), Code::Failed),
-        (true, Code::Usage),
-    ])
-}
-
-fn of_action(error: &ActionError) -> Option<Code> {
-    use ActionError::{Contended, NoReceipt, NoSuchTask, NotRunning, Over, Stale, Topic};
-    first(&[
-        (matches!(error, NoSuchTask { .. }), Code::NotFound),
-        (matches!(error, Over(_) | Stale { .. } | NotRunning | Contended), Code::Conflict),
-        (matches!(error, Topic(_)), Code::Usage),
-        (matches!(error, NoReceipt(_)), Code::Unreachable),
-    ])
-}
-
-fn of_document(error: &DocumentError) -> Option<Code> {
-    use DocumentError::{Invalid, Name, TooLarge, Topic, Unknown, VersionConflict};
-    first(&[
-        (matches!(error, VersionConflict { .. }), Code::Conflict),
-        (matches!(error, Unknown(_)), Code::Unreachable),
-        (matches!(error, Topic(_) | Name(_) | Invalid(_) | TooLarge(_)), Code::Usage),
-    ])
-}
-
-fn of_drain(error: &DrainError) -> Option<Code> {
-    use DrainError::{Ambiguous, Gateway, HoldsLeases, Level, NoSuchWorker, TooOld};
-    let is_conflict = matches!(error, Ambiguous { .. } | Gateway(_) | HoldsLeases(_) | TooOld(_));
-    first(&[
-        (matches!(error, NoSuchWorker { .. }), Code::NotFound),
-        (matches!(error, Level(_)), Code::Usage),
-        (is_conflict, Code::Conflict),
-    ])
-}
-
-fn of_schedules(error: &SchedulesError) -> Option<Code> {
-    use SchedulesError::{Document, Exists, NotFound, TooManyTriggers};
-    if let Document(cause) = error {
-        return of_document(cause);
-    }
-    first(&[
-        (matches!(error, NotFound), Code::NotFound),
-        (matches!(error, Exists | TooManyTriggers), Code::Conflict),
-        (true, Code::Usage),
-    ])
-}
-
-fn of_wait(error: &WaitError) -> Option<Code> {
-    use WaitError::{Evicted, Failed, NoSuchTask, Topic};
-    first(&[
-        (matches!(error, NoSuchTask { .. } | Evicted), Code::NotFound),
-        (matches!(error, Failed { .. }), Code::Failed),
-        (matches!(error, Topic(_)), Code::Usage),
-    ])
-}
-
 /// The advice for an error.
 fn help_of(error: &Error) -> Option<String> {
     let own = error.chain().find_map(|it| it.downcast_ref::<CommandFailure>()?.help.clone());
@@ -269,7 +177,7 @@ fn help_of(error: &Error) -> Option<String> {
 fn help_by_kind(error: &Error) -> Option<&'static str> {
     let has = |code| code_of(error) == code;
     let kind = error.chain().find_map(transport).map(|it| it.kind);
-    if matches!(error.downcast_ref(), Some(SetupTopicsError::NoAdminUrl)) {
+    if matches!(error.downcast_ref(), Some(SetupError::NoAdminUrl)) {
         return Some("say where Pulsar's admin API is: --admin-url http://HOST:8080");
     }
     match kind {
@@ -301,7 +209,7 @@ fn help_by_kind(error: &Error) -> Option<&'static str> {
     if let Some(ActionError::Stale { .. }) = error.downcast_ref() {
         return Some("look at the task again, and act upon the epoch that it is in now");
     }
-    if let Some(DocumentError::VersionConflict { .. }) = error.downcast_ref() {
+    if let Some(ActionError::VersionConflict { .. }) = error.downcast_ref() {
         return Some("read it again, see whether your change still makes sense, and repeat it");
     }
     None
@@ -332,10 +240,10 @@ mod tests {
             (Error::from(SubmitError::KeyLength(0)), Code::Usage),
             (Error::from(ActionError::Stale { current: 3 }), Code::Conflict),
             (Error::from(ActionError::Transport(unreachable())), Code::Unreachable),
-            (Error::from(DocumentError::VersionConflict { current: 2 }), Code::Conflict),
-            (Error::from(DocumentError::Transport(unreachable())), Code::Unreachable),
-            (Error::from(SchedulesError::NotFound), Code::NotFound),
-            (Error::from(SetupTopicsError::NoAdminUrl), Code::Usage),
+            (Error::from(ActionError::VersionConflict { current: 2 }), Code::Conflict),
+            (Error::from(ActionError::Transport(unreachable())), Code::Unreachable),
+            (Error::from(ActionError::NoSuchSchedule), Code::NotFound),
+            (Error::from(SetupError::NoAdminUrl), Code::Usage),
             (Error::from(WaitError::Evicted), Code::NotFound),
             (anyhow::anyhow!("anything"), Code::Failed),
         ] {

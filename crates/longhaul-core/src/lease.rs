@@ -6,6 +6,8 @@ use crate::protocol::fold::Phase;
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::task::{TaskId, TaskOutcome, TaskState};
 use bytes::Bytes;
+use longhaul_types::classified;
+use longhaul_types::error::{Class, ErrorKind};
 use std::time::Duration;
 
 /// State of a lease as far as the ledger is known here.
@@ -182,6 +184,23 @@ pub enum ReportError {
     /// The log did not answer in time.
     #[error("the log did not confirm it in time: it may count or not; say it again")]
     Unavailable,
+}
+
+classified!(ReportError);
+
+impl ReportError {
+    const fn class(&self) -> Class {
+        match self {
+            Self::NotFound => (ErrorKind::NotFound, "task_not_found"),
+            Self::StaleLease { .. } => (ErrorKind::Conflict, "stale_lease_id"),
+            Self::NotOwner => (ErrorKind::Conflict, "not_current_lease_owner"),
+            Self::Expired => (ErrorKind::Conflict, "lease_expired"),
+            Self::Ended { .. } => (ErrorKind::Conflict, "task_ended"),
+            Self::TooLarge { .. } => (ErrorKind::TooLarge, "too_large"),
+            Self::LeaseTime { .. } => (ErrorKind::Invalid, "request_unfit"),
+            Self::Unavailable => (ErrorKind::Unknown, "outcome_unknown"),
+        }
+    }
 }
 
 const fn ended_as(state: TaskState, outcome: Option<TaskOutcome>) -> &'static str {

@@ -28,6 +28,8 @@ pub use longhaul_types::{
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
+use longhaul_types::classified;
+use longhaul_types::error::{Class, ErrorKind};
 use std::fmt;
 use tokio::sync::oneshot;
 
@@ -394,6 +396,21 @@ pub enum TransportErrorKind {
 }
 
 impl TransportErrorKind {
+    /// The kind and the word of errors that contain one of this kind.
+    #[must_use]
+    pub const fn class(self) -> Class {
+        match self {
+            Self::Unreachable => (ErrorKind::Unreachable, "broker_unreachable"),
+            Self::NotFound => (ErrorKind::NotFound, "queue_not_found"),
+            Self::Invalid => (ErrorKind::Misconfigured, "setting_invalid"),
+            Self::Unauthorized
+            | Self::NotAllowed
+            | Self::IncompatibleSchema
+            | Self::Terminated
+            | Self::Refused => (ErrorKind::Refused, "broker_refused"),
+        }
+    }
+
     /// Whether trying again is useless until somebody changes something: a permission, a policy, a
     /// topic, a setting.
     #[must_use]
@@ -439,4 +456,18 @@ pub enum PublishError {
         /// The broker's limit.
         bytes_max: usize,
     },
+}
+
+classified!(PublishError);
+
+impl PublishError {
+    /// Its kind and its code.
+    #[must_use]
+    pub const fn class(&self) -> Class {
+        match self {
+            Self::Refused(_) => (ErrorKind::Refused, "broker_refused"),
+            Self::TooLarge { .. } => (ErrorKind::TooLarge, "task_too_large"),
+            Self::NotStored(_) | Self::Unknown(_) => (ErrorKind::Unknown, "outcome_unknown"),
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! Types that all layers of longhaul share: [`Message`]s, their [`Position`] in a log, their
-//! [`Properties`], and points in time ([`moment`]).
+//! [`Properties`], points in time ([`moment`]), and the kinds of errors ([`error`]).
 //!
 //! Pure data: no clock, no I/O, no async. Internal to longhaul: it may change at any time.
 
+pub mod error;
 mod message;
 pub mod moment;
 mod position;

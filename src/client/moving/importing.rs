@@ -9,7 +9,7 @@ use super::unmarked::Unmarked;
 use super::{IMPORT, MoveError, OpenLevel, PAUSED_AFTER, copy};
 use crate::chance::system_random;
 use crate::client::registers::FollowedRegister;
-use crate::client::{Client, DocumentError, Queue, partition};
+use crate::client::{ActionError, Client, Queue, partition};
 use crate::topics::{Priority, TopicNames};
 use crate::transport::{Consumer, Outgoing, SubscriptionType, TopicPartition};
 use bytes::Bytes;
@@ -110,14 +110,14 @@ impl Queue {
             return Ok(());
         }
         let settings = QueueSettings::read(&head.settings)
-            .map_err(|error| DocumentError::Invalid(error.to_string()))?;
+            .map_err(|error| ActionError::Invalid(error.to_string()))?;
         let update = self.update(0, |stands| {
             *stands = settings;
             stands.paused = true;
         });
         match update.await {
             Ok(_) => Ok(()),
-            Err(DocumentError::VersionConflict { .. }) => Ok(self.pause().await.map(drop)?),
+            Err(ActionError::VersionConflict { .. }) => Ok(self.pause().await.map(drop)?),
             Err(error) => Err(error.into()),
         }
     }
@@ -477,7 +477,7 @@ impl Import {
         for record in records(file)? {
             let ExportLine::Schedule(schedule) = record? else { continue };
             let name = DocumentName::new(DocumentKind::Schedule, schedule.name.as_str());
-            let name = name.map_err(|error| DocumentError::Name(error.0))?;
+            let name = name.map_err(|error| ActionError::Name(error.0))?;
             let (version, stands) = self.register.with_documents(|documents| {
                 (documents.version(&name), documents.get(&name).is_some())
             });

@@ -44,7 +44,6 @@ pub use record::ExportRecord;
 
 #[cfg(doc)]
 use super::Queue;
-use super::documents::DocumentError;
 use super::publishers::PublishFailure;
 use super::submit::SubmitError;
 use super::tasks::{ViewScope, partition_indices, partitions_of};
@@ -52,6 +51,8 @@ use super::{ActionError, Client, ReadError, partition};
 use crate::topics::{Priority, TopicNameError, TopicNames};
 use crate::transport::TransportError;
 use ledgers::Ledger;
+use longhaul_types::classified;
+use longhaul_types::error::{Class, ErrorKind};
 use record::ExportLevel;
 use std::io;
 use std::time::Duration;
@@ -89,9 +90,10 @@ pub enum MoveError {
     /// The file is not an export, or was written by a newer version.
     #[error("not an export that this version can read: {0}")]
     Form(String),
-    /// Settings or schedules cannot be read or written.
-    #[error("settings or schedules cannot be read or written")]
-    Document(#[from] DocumentError),
+    /// Settings or schedules cannot be read or written, or the copy of a task that has ended at the
+    /// source cannot be deleted.
+    #[error("the queue cannot be changed")]
+    Action(#[from] ActionError),
     /// A task cannot be submitted at the target.
     #[error("task {task} cannot be submitted")]
     Submit {
@@ -101,15 +103,30 @@ pub enum MoveError {
         #[source]
         error: SubmitError,
     },
-    /// The copy of a task that has ended at the source cannot be deleted.
-    #[error("a copy cannot be deleted")]
-    Delete(#[from] ActionError),
     /// An entry has no receipt.
     #[error("an entry was not stored: {0}")]
     NotStored(String),
     /// A task was started while its past was written, or claimed while it was closed.
     #[error("{0}")]
     Busy(String),
+}
+
+classified!(MoveError);
+
+impl MoveError {
+    const fn class(&self) -> Class {
+        match self {
+            Self::Topic(error) => error.class(),
+            Self::Partitions(error) => error.class(),
+            Self::Transport(error) => error.kind.class(),
+            Self::File(_) => (ErrorKind::Misconfigured, "file_unusable"),
+            Self::Form(_) => (ErrorKind::Unreadable, "export_unreadable"),
+            Self::Action(error) => error.class(),
+            Self::Submit { error, .. } => error.class(),
+            Self::NotStored(_) => (ErrorKind::Unknown, "outcome_unknown"),
+            Self::Busy(_) => (ErrorKind::Busy, "contended"),
+        }
+    }
 }
 
 impl From<ReadError> for MoveError {

@@ -1,7 +1,7 @@
 //! Creates and changes schedules.
 
-use super::{Schedules, SchedulesError, VersionedSchedule};
-use crate::client::documents::DocumentError;
+use super::{Schedules, VersionedSchedule};
+use crate::client::ActionError;
 use crate::client::registers::FollowedRegister;
 use crate::client::submit::{PreparedSubmission, Submission};
 use crate::client::terms::DeliveryTime;
@@ -17,17 +17,17 @@ impl Schedules {
     ///
     /// # Errors
     /// When the name is taken, when the schedule is invalid or will never fire, and as
-    /// [`DocumentError`].
+    /// [`ActionError`].
     pub async fn create(
         &self,
         name: &str,
         schedule: Schedule,
         task: Submission,
-    ) -> Result<u64, SchedulesError> {
+    ) -> Result<u64, ActionError> {
         let (task, now) = (self.template(task)?, self.client.wall_ms());
         let first = Schedule { task, created_at: now, since: now, ..schedule };
         let next = |found, _: &FollowedRegister| match found {
-            Some(_) => Err(SchedulesError::Exists),
+            Some(_) => Err(ActionError::ScheduleExists),
             None => self.first(&first),
         };
         self.write(name, next).await
@@ -42,10 +42,10 @@ impl Schedules {
     /// operator has paused stays paused: [`Schedule::paused`] counts only for a new schedule.
     ///
     /// ```no_run
-    /// use longhaul::ops::SchedulesError;
+    /// use longhaul::ActionError;
     /// use longhaul::{Client, Schedule, Text};
     ///
-    /// async fn at_each_start(client: &Client) -> Result<(), SchedulesError> {
+    /// async fn at_each_start(client: &Client) -> Result<(), ActionError> {
     ///     let nightly = Schedule::cron("30 2 * * *").time_zone("Europe/Berlin");
     ///     let report = client.submission("tasks", &Text("report".to_owned())).max_attempts(3);
     ///     client.queue("tasks").schedules().set("nightly", nightly, report).await?;
@@ -55,14 +55,14 @@ impl Schedules {
     ///
     /// # Errors
     /// When the schedule is invalid, when new times will never fire, when the task has another
-    /// priority than before, and as [`DocumentError`].
-    /// [`DocumentError::VersionConflict`] when 11 tries in a row lost to other changes.
+    /// priority than before, and as [`ActionError`].
+    /// [`ActionError::VersionConflict`] when 11 tries in a row lost to other changes.
     pub async fn set(
         &self,
         name: &str,
         schedule: Schedule,
         task: Submission,
-    ) -> Result<u64, SchedulesError> {
+    ) -> Result<u64, ActionError> {
         let (task, now) = (self.template(task)?, self.client.wall_ms());
         let wanted = Schedule { task, created_at: now, since: now, ..schedule };
         let next = |found: Option<Schedule>, _: &FollowedRegister| {
@@ -88,11 +88,11 @@ impl Schedules {
     /// change count. Returns the new version.
     ///
     /// ```no_run
-    /// use longhaul::ops::{Schedules, SchedulesError};
+    /// use longhaul::{ActionError, ops::Schedules};
     /// use longhaul::{Overlap, Schedule};
     ///
-    /// async fn earlier(schedules: &Schedules) -> Result<u64, SchedulesError> {
-    ///     let found = schedules.get("nightly").await?.ok_or(SchedulesError::NotFound)?;
+    /// async fn earlier(schedules: &Schedules) -> Result<u64, ActionError> {
+    ///     let found = schedules.get("nightly").await?.ok_or(ActionError::NoSuchSchedule)?;
     ///     let times = Schedule::cron("0 1 * * *").time_zone("Europe/Berlin");
     ///     let change = |it: Schedule| it.with_times_of(times).overlap(Overlap::BufferOne);
     ///     schedules.update("nightly", found.version, change).await
@@ -100,16 +100,16 @@ impl Schedules {
     /// ```
     ///
     /// # Errors
-    /// [`DocumentError::VersionConflict`] when somebody else has changed it, and as
+    /// [`ActionError::VersionConflict`] when somebody else has changed it, and as
     /// [`create`](Self::create).
     pub async fn update(
         &self,
         name: &str,
         version: u64,
         change: impl FnOnce(Schedule) -> Schedule,
-    ) -> Result<u64, SchedulesError> {
+    ) -> Result<u64, ActionError> {
         let (_, register, document) = self.open(name).await?;
-        let found = self.find(&register, &document)?.ok_or(SchedulesError::NotFound)?;
+        let found = self.find(&register, &document)?.ok_or(ActionError::NoSuchSchedule)?;
         let before = found.schedule;
         let after = Schedule { task: before.task.clone(), ..change(before.clone()) };
         let after = self.successor(&before, after)?;
@@ -126,10 +126,10 @@ impl Schedules {
         name: &str,
         version: u64,
         task: Submission,
-    ) -> Result<u64, SchedulesError> {
+    ) -> Result<u64, ActionError> {
         let (_, register, document) = self.open(name).await?;
         let VersionedSchedule { schedule, .. } =
-            self.find(&register, &document)?.ok_or(SchedulesError::NotFound)?;
+            self.find(&register, &document)?.ok_or(ActionError::NoSuchSchedule)?;
         let task = self.template(task)?;
         same_priority(&schedule, &task)?;
         self.put(&register, &document, version, &Schedule { task, ..schedule }).await
@@ -139,10 +139,10 @@ impl Schedules {
     pub(super) async fn change(
         &self,
         name: &str,
-        change: impl Fn(Schedule, &FollowedRegister) -> Result<Bytes, SchedulesError>,
-    ) -> Result<u64, SchedulesError> {
+        change: impl Fn(Schedule, &FollowedRegister) -> Result<Bytes, ActionError>,
+    ) -> Result<u64, ActionError> {
         let next = |found: Option<Schedule>, register: &FollowedRegister| {
-            change(found.ok_or(SchedulesError::NotFound)?, register).map(Some)
+            change(found.ok_or(ActionError::NoSuchSchedule)?, register).map(Some)
         };
         self.write(name, next).await
     }
@@ -151,8 +151,8 @@ impl Schedules {
     async fn write(
         &self,
         name: &str,
-        next: impl Fn(Option<Schedule>, &FollowedRegister) -> Result<Option<Bytes>, SchedulesError>,
-    ) -> Result<u64, SchedulesError> {
+        next: impl Fn(Option<Schedule>, &FollowedRegister) -> Result<Option<Bytes>, ActionError>,
+    ) -> Result<u64, ActionError> {
         let (_, register, document) = self.open(name).await?;
         let next = |_, content: Option<&Bytes>| {
             let found = content.map(|content| Schedule::read(content)).transpose()?;
@@ -162,13 +162,13 @@ impl Schedules {
     }
 
     /// The content of a new schedule.
-    fn first(&self, schedule: &Schedule) -> Result<Option<Bytes>, SchedulesError> {
+    fn first(&self, schedule: &Schedule) -> Result<Option<Bytes>, ActionError> {
         self.check(schedule, schedule.since)?;
         Ok(Some(schedule.content()?))
     }
 
     /// A changed schedule. If it has other times, or is no longer paused, slots count from now on.
-    fn successor(&self, before: &Schedule, after: Schedule) -> Result<Schedule, SchedulesError> {
+    fn successor(&self, before: &Schedule, after: Schedule) -> Result<Schedule, ActionError> {
         let now = self.client.wall_ms();
         let has_other_times = !after.has_times_of(before);
         let is_resumed = before.paused && !after.paused;
@@ -187,13 +187,13 @@ impl Schedules {
         document: &DocumentName,
         version: u64,
         schedule: &Schedule,
-    ) -> Result<u64, SchedulesError> {
+    ) -> Result<u64, ActionError> {
         let change = (version, schedule.content()?);
         Ok(self.client.change_document(register, document, change).await?)
     }
 
     /// Refuses an invalid schedule, and one that will never fire.
-    fn check(&self, schedule: &Schedule, now_ms: u64) -> Result<(), SchedulesError> {
+    fn check(&self, schedule: &Schedule, now_ms: u64) -> Result<(), ActionError> {
         schedule.check()?;
         if schedule.next_after(now_ms, 1)?.is_empty() {
             return Err(ScheduleError::NeverFires.into());
@@ -201,31 +201,31 @@ impl Schedules {
         Ok(())
     }
 
-    fn template(&self, task: Submission) -> Result<TaskTemplate, SchedulesError> {
-        let names = self.client.names(&self.topic).map_err(DocumentError::Topic)?;
-        let other = self.client.names(&task.topic).map_err(DocumentError::Topic)?;
+    fn template(&self, task: Submission) -> Result<TaskTemplate, ActionError> {
+        let names = self.client.names(&self.topic)?;
+        let other = self.client.names(&task.topic)?;
         if other.task != names.task {
             let (task, queue) = (other.task, names.task);
-            return Err(SchedulesError::OtherTopic { task, queue });
+            return Err(ActionError::OtherQueue { task, queue });
         }
-        let prepared = task.prepare().map_err(SchedulesError::Task)?;
+        let prepared = task.prepare()?;
         let PreparedSubmission { payload, properties, key, priority, delivery } = prepared;
         if key.is_some() {
-            return Err(SchedulesError::OwnTerms("idempotency key or dedupe key"));
+            return Err(ActionError::ScheduleSets("idempotency key or dedupe key"));
         }
         if let DeliveryTime::At(_) = delivery {
-            return Err(SchedulesError::OwnTerms("start time"));
+            return Err(ActionError::ScheduleSets("start time"));
         }
         if properties.contains_key(text::AFTER) {
-            return Err(SchedulesError::OwnTerms("tasks that it waits for"));
+            return Err(ActionError::ScheduleSets("tasks that it waits for"));
         }
         Ok(TaskTemplate::new(&payload, properties, priority))
     }
 }
 
-fn same_priority(schedule: &Schedule, task: &TaskTemplate) -> Result<(), SchedulesError> {
+fn same_priority(schedule: &Schedule, task: &TaskTemplate) -> Result<(), ActionError> {
     if task.priority() == schedule.task.priority() {
         return Ok(());
     }
-    Err(SchedulesError::OtherPriority)
+    Err(ActionError::OtherPriority)
 }

@@ -1,6 +1,7 @@
 //! Documents: read, changed, and changed concurrently.
 
 use super::*;
+use crate::transport::PublishError;
 use longhaul_core::protocol::register::{DocumentKind, DocumentName};
 use longhaul_core::register;
 
@@ -19,7 +20,7 @@ async fn change(
     text: &str,
     expected: u64,
     content: &'static str,
-) -> Result<u64, DocumentError> {
+) -> Result<u64, ActionError> {
     let names = client.names("tasks").unwrap();
     let register = client.register_of(&names).await.unwrap();
     client.change_document(&register, &name(text), (expected, content.into())).await
@@ -69,8 +70,8 @@ async fn of_changes_at_once_one_is_accepted_and_the_others_are_told() {
     let changes = clients.iter().map(|client| change(client, "queue", 0, "mine"));
     let answers = join_all(changes).await;
     let accepted = answers.iter().filter(|answer| matches!(answer, Ok(1))).count();
-    let told = |answer: &&Result<u64, DocumentError>| {
-        matches!(answer, Err(DocumentError::VersionConflict { current: 1 }))
+    let told = |answer: &&Result<u64, ActionError>| {
+        matches!(answer, Err(ActionError::VersionConflict { current: 1 }))
     };
     assert_eq!((accepted, answers.iter().filter(told).count()), (1, 3), "{answers:?}");
     // The next change removes the rejected entries.
@@ -89,15 +90,12 @@ async fn a_change_of_an_outdated_version_is_refused() {
     let before = bench.fake.world().logs[&partition(REGISTER.to_owned(), -1)].len();
     for expected in [0, 2, 4, u64::MAX] {
         let refused = change(&bench.client, "queue", expected, "y").await;
-        assert!(
-            matches!(refused, Err(DocumentError::VersionConflict { current: 3 })),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(ActionError::VersionConflict { current: 3 })), "{refused:?}");
     }
     assert_eq!(bench.fake.world().logs[&partition(REGISTER.to_owned(), -1)].len(), before);
     let long: &'static str = "x".repeat(256 * 1024 + 1).leak();
     let refused = change(&bench.client, "queue", 3, long).await;
-    assert!(matches!(refused, Err(DocumentError::TooLarge(262_145))), "{refused:?}");
+    assert!(matches!(refused, Err(ActionError::TooLarge(262_145))), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,10 +104,16 @@ async fn a_change_without_a_receipt_is_told_as_such() {
     change(&bench.client, "queue", 0, "one").await.unwrap();
     bench.fake.world().fates.push_back(ScriptedFate::Unknown);
     let unknown = change(&bench.client, "queue", 1, "two").await;
-    assert!(matches!(unknown, Err(DocumentError::Unknown(_))), "{unknown:?}");
+    assert!(
+        matches!(unknown, Err(ActionError::NoReceipt(PublishError::Unknown(_)))),
+        "{unknown:?}"
+    );
     bench.fake.world().fates.push_back(ScriptedFate::Refused);
     settle().await;
     let refused = change(&bench.client, "queue", 2, "three").await;
-    assert!(matches!(refused, Err(DocumentError::Refused(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(ActionError::NoReceipt(PublishError::Refused(_)))),
+        "{refused:?}"
+    );
     assert_eq!(read(&another(&bench), "queue").await, (2, Some(Bytes::from_static(b"two"))));
 }

@@ -4,10 +4,7 @@ use super::documents::another;
 use super::*;
 use crate::ops::QueueSettings;
 #[cfg(feature = "schedules")]
-use crate::{
-    Schedule,
-    ops::{ScheduleInfo, SchedulesError},
-};
+use crate::{ActionError, Schedule, ops::ScheduleInfo};
 
 /// Clients that have all read the register while it was empty: each bases its change on version 0.
 async fn starting(bench: &Bench, count: usize) -> Vec<Client> {
@@ -40,7 +37,7 @@ async fn settings_changed_at_each_start_are_written_once() {
     }
     assert_eq!(stored(&bench), before);
     let invalid = queue.change(|settings| settings.limit.max_in_flight = Some(0)).await;
-    assert!(matches!(invalid, Err(DocumentError::Invalid(_))), "{invalid:?}");
+    assert!(matches!(invalid, Err(ActionError::Invalid(_))), "{invalid:?}");
     assert_eq!(queue.settings().await.unwrap().version, 1);
 }
 
@@ -81,8 +78,8 @@ async fn a_change_that_loses_again_and_again_ends_with_a_conflict() {
     });
     let answers = join_all(changes).await;
     let made = answers.iter().filter(|answer| answer.is_ok()).count();
-    let told = |answer: &&Result<u64, DocumentError>| {
-        matches!(answer, Err(DocumentError::VersionConflict { .. }))
+    let told = |answer: &&Result<u64, ActionError>| {
+        matches!(answer, Err(ActionError::VersionConflict { .. }))
     };
     assert_eq!((made, answers.iter().filter(told).count()), (11, 9), "{answers:?}");
     let settings = another(&bench).queue("tasks").settings().await.unwrap().settings;
@@ -90,7 +87,7 @@ async fn a_change_that_loses_again_and_again_ends_with_a_conflict() {
 }
 
 #[cfg(feature = "schedules")]
-async fn set(client: &Client, schedule: Schedule, text: &str) -> Result<u64, SchedulesError> {
+async fn set(client: &Client, schedule: Schedule, text: &str) -> Result<u64, ActionError> {
     let task = client.submission("tasks", &Text(text.to_owned()));
     client.queue("tasks").schedules().set("nightly", schedule, task).await
 }
@@ -135,7 +132,7 @@ async fn programs_that_create_a_schedule_at_once_are_told_that_it_exists() {
     });
     let created = join_all(created).await;
     let exists =
-        |created: &&Result<u64, SchedulesError>| matches!(created, Err(SchedulesError::Exists));
+        |created: &&Result<u64, ActionError>| matches!(created, Err(ActionError::ScheduleExists));
     assert_eq!(created.iter().filter(exists).count(), 1, "{created:?}");
 }
 
@@ -167,8 +164,8 @@ async fn a_schedule_set_at_each_start_is_written_when_it_differs() {
     let task = client.submission("tasks", &Text("summary".to_owned()));
     let higher = task.priority(Priority::High);
     let refused = schedules.set("nightly", nightly(), higher).await;
-    assert!(matches!(refused, Err(SchedulesError::OtherPriority)), "{refused:?}");
+    assert!(matches!(refused, Err(ActionError::OtherPriority)), "{refused:?}");
     let never = set(client, Schedule::cron("0 0 30 2 *"), "summary").await;
-    assert!(matches!(never, Err(SchedulesError::Schedule(_))), "{never:?}");
+    assert!(matches!(never, Err(ActionError::InvalidSchedule(_))), "{never:?}");
     assert_eq!(stands(&bench).await.version, 6);
 }

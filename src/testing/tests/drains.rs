@@ -1,9 +1,9 @@
 //! Workers that are drained by their names.
 
 use super::*;
+use crate::ActionError;
 use crate::WorkerHandle;
 use crate::lease::LeaseRequest;
-use crate::ops::DrainError;
 use crate::transport::TopicPartition;
 use longhaul_core::protocol::register::{DocumentKind, Register};
 
@@ -73,7 +73,7 @@ fn a_worker_is_drained_by_its_name_and_the_others_go_on() {
     assert_eq!(names_of_workers(&engine), ["second"]);
     assert_eq!(requests(&engine), 0, "nothing of it stays");
     let gone = engine.run(client.queue(TOPIC).drain_worker("first", "")).unwrap_err();
-    let DrainError::NoSuchWorker { alive, .. } = &gone else { panic!("{gone}") };
+    let ActionError::NoSuchWorker { alive, .. } = &gone else { panic!("{gone}") };
     assert_eq!(alive, &["second"]);
     // One with the same name is another one.
     let third = worker(&engine, "first");
@@ -126,7 +126,7 @@ fn a_worker_of_several_queues_and_levels_leaves_them_all() {
     engine.run(worker.ready());
     let refused =
         engine.run(engine.client().queue("tasks-high").drain_worker("first", "")).unwrap_err();
-    assert!(matches!(refused, DrainError::Level(_)), "{refused}");
+    assert!(matches!(refused, ActionError::Level(_)), "{refused}");
     engine.run(engine.client().queue("letters").drain_worker("first", "")).unwrap();
     engine.run(worker.join()).unwrap();
     assert!(names_of_workers(&engine).is_empty());
@@ -148,14 +148,14 @@ fn a_gateway_and_who_works_behind_it_are_not_drained() {
     let gateway = view.workers().unwrap().pop().unwrap();
     assert!(gateway.identity.as_ref().unwrap().grants_leases);
     let refused = drain(&gateway.owner);
-    assert!(matches!(refused, DrainError::Gateway(_)), "{refused}");
+    assert!(matches!(refused, ActionError::GrantsLeases(_)), "{refused}");
     assert!(refused.to_string().contains("SIGTERM"), "{refused}");
     let held = view.get(lease.task.id).unwrap().unwrap();
     for name in ["ann".to_owned(), held.owner.unwrap()] {
         let refused = drain(&name);
-        assert!(matches!(refused, DrainError::HoldsLeases(_)), "{refused}");
+        assert!(matches!(refused, ActionError::HoldsLeases(_)), "{refused}");
     }
-    assert!(matches!(drain("bob"), DrainError::NoSuchWorker { .. }));
+    assert!(matches!(drain("bob"), ActionError::NoSuchWorker { .. }));
     assert!(!leases.has_ended());
 }
 
@@ -175,7 +175,7 @@ fn a_view_of_another_queue_is_not_asked() {
     let queue = engine.client().queue(TOPIC).with_view(&view);
     assert!(engine.run(queue.why(task.id)).unwrap().is_some());
     let refused = engine.run(queue.drain_worker("elsewhere", "")).unwrap_err();
-    assert!(matches!(refused, DrainError::NoSuchWorker { .. }), "{refused}");
+    assert!(matches!(refused, ActionError::NoSuchWorker { .. }), "{refused}");
     // A view of the claimed tasks names the workers and not each task.
     let claimed = engine.run(engine.client().queue(TOPIC).claimed_tasks()).unwrap();
     let queue = engine.client().queue(TOPIC).with_view(&claimed);

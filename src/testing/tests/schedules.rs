@@ -1,8 +1,8 @@
 //! Schedules with several workers that come, go and die, over days.
 
 use super::*;
-use crate::ops::{DocumentError, Schedules, SchedulesError};
-use crate::{Levels, Overlap, Priority, Schedule, TaskMetadata, TaskState};
+use crate::ops::Schedules;
+use crate::{ActionError, Levels, Overlap, Priority, Schedule, TaskMetadata, TaskState};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -101,7 +101,7 @@ impl Bench {
         self.engine.client().queue("tasks").schedules()
     }
 
-    fn create(&self, schedule: Schedule) -> Result<u64, SchedulesError> {
+    fn create(&self, schedule: Schedule) -> Result<u64, ActionError> {
         let task = self.engine.client().submission("tasks", &text("tick"));
         self.engine.run(self.schedules().create("tick", schedule, task))
     }
@@ -301,15 +301,12 @@ fn a_schedule_is_changed_by_who_has_seen_its_version() {
     let _worker = bench.worker();
     bench.create(Schedule::at(std::time::UNIX_EPOCH + 1_000_000 * DAY / 10)).unwrap();
     let exists = bench.create(minutely());
-    assert!(matches!(exists, Err(SchedulesError::Exists)), "{exists:?}");
+    assert!(matches!(exists, Err(ActionError::ScheduleExists)), "{exists:?}");
     let hourly = |schedule: Schedule| schedule.with_times_of(Schedule::every(HOUR));
     let (engine, schedules) = (&bench.engine, bench.schedules());
     assert_eq!(engine.run(schedules.update("tick", 1, hourly)).unwrap(), 2);
     let conflict = engine.run(schedules.update("tick", 1, hourly));
-    let is_conflict = matches!(
-        conflict,
-        Err(SchedulesError::Document(DocumentError::VersionConflict { current: 2 }))
-    );
+    let is_conflict = matches!(conflict, Err(ActionError::VersionConflict { current: 2 }));
     assert!(is_conflict, "{conflict:?}");
     engine.advance(24 * HOUR + MINUTE);
     assert_eq!(bench.runs.by_slot().len(), 24);
@@ -320,13 +317,13 @@ fn a_schedule_is_changed_by_who_has_seen_its_version() {
     assert!(wrong.contains("already"), "{wrong}");
     let task = || engine.client().submission("tasks", &text("tick"));
     let refused = engine.run(schedules.create("a/b", minutely(), task()));
-    assert!(matches!(refused, Err(SchedulesError::Schedule(_))), "{refused:?}");
+    assert!(matches!(refused, Err(ActionError::InvalidSchedule(_))), "{refused:?}");
     let keyed = engine.run(schedules.create("keyed", minutely(), task().idempotency_key("k")));
-    assert!(matches!(keyed, Err(SchedulesError::OwnTerms(_))), "{keyed:?}");
+    assert!(matches!(keyed, Err(ActionError::ScheduleSets(_))), "{keyed:?}");
     let elsewhere = engine.client().submission("mails", &text("tick"));
     let elsewhere = engine.run(schedules.create("elsewhere", minutely(), elsewhere)).unwrap_err();
     let said = "the task goes to `persistent://public/default/mails`, and these are the schedules of `persistent://public/default/tasks`";
     assert_eq!(elsewhere.to_string(), said);
     let missing = engine.run(schedules.pause("nobody"));
-    assert!(matches!(missing, Err(SchedulesError::NotFound)), "{missing:?}");
+    assert!(matches!(missing, Err(ActionError::NoSuchSchedule)), "{missing:?}");
 }

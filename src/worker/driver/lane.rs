@@ -150,7 +150,7 @@ pub(super) struct PartitionDriver {
     pub(super) session: Option<u64>,
     pub(super) credit: usize,
     /// Extra deliveries requested because the last ones were early and took no slot: see
-    /// [`Driver::skim`](super::Driver::skim).
+    /// [`WorkerDriver::skim`](super::WorkerDriver::skim).
     pub(super) skim: usize,
     /// The load of this lane at the last count, as included in the sum of all lanes.
     counted: Load,

@@ -181,7 +181,7 @@ impl Lanes {
         next.copied()
     }
 
-    /// The lane to look at. The caller must call [`Lanes::looked_at`] afterwards.
+    /// The lane to look at. After a look at all of it, the caller calls [`Lanes::looked_at`].
     pub(super) fn look_at(&mut self, id: LaneId) -> Option<&mut PartitionDriver> {
         self.lanes.get_mut(&id)
     }

@@ -12,7 +12,8 @@ use crate::times;
 use anyhow::Context as _;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use longhaul::ops::{DeadLetterFilter, DocumentError, EndedCounts, QueueSettings};
+use longhaul::ActionError;
+use longhaul::ops::{DeadLetterFilter, EndedCounts, QueueSettings};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -207,7 +208,7 @@ impl Queues for Pulsar {
             let changed = patched(&stands.settings, patch)?;
             let expected = version.unwrap_or(stands.version);
             match document.update(expected, |settings| *settings = changed).await {
-                Err(DocumentError::VersionConflict { .. }) if version.is_none() => {}
+                Err(ActionError::VersionConflict { .. }) if version.is_none() => {}
                 ended => return Ok(ended?),
             }
         }

@@ -20,8 +20,9 @@
 //! Another worker writes the end where the finisher's entry may be lost (`partition/finishers.rs`).
 //! An end counts as missing when its finisher is gone or reports that it was shown.
 //!
-//! - **Order**: the dead letter of a task that failed for good, then its end on the metadata topic,
-//!   then the ack. Each waits for the receipt of the one before.
+//! - **Order**: the outcome on the ledger; the dead letter of a task that failed for good; the
+//!   release of its key on the register; its end on the metadata topic; the ack. Each waits until
+//!   the one before was read back or has its receipt.
 //! - **Late entries**: a worker that was cut off or suspended, a *zombie*, may write PROCESSING of
 //!   an old epoch after the end. An entry PROCESSING expires with the heartbeats on which it is
 //!   based, so this is rare.

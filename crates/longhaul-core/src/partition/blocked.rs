@@ -1,6 +1,7 @@
 //! Why a task is not claimed now. [`Partition::blocked`] has all reasons, in the order in which they
 //! are checked, and changes nothing; [`Partition::wait_for`] does for each what ends the wait, or
-//! plans the next look. A new reason to wait is one more variant, with one line in each of the two.
+//! plans the next look. A new reason to wait is one more variant, with one line in each of the two;
+//! if it holds for all tasks, [`Partition::may_take`] must say no as well.
 
 use super::tickets::TicketCheck;
 use super::{Mode, Partition, Slots};

@@ -1,5 +1,5 @@
-//! Tasks that wait for others. The others may be in other partitions, so the driver tracks their
-//! state and reports it here.
+//! Tasks that wait for others. The others may be in other partitions, so the core of the queue
+//! tracks their state and reports it here.
 
 use super::{Mode, Partition, PartitionEffect};
 use crate::machine::Action;

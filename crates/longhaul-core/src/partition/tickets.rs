@@ -1,6 +1,6 @@
 //! Claims that need a ticket, where the queue has limits. The tickets are on the register, which
-//! the driver reads: the partition requests one, and the driver tells it when the task may be
-//! claimed. A queue without limits costs the check of a flag.
+//! the core of the queue reads: the partition requests one, and that core tells it when the task
+//! may be claimed. A queue without limits costs the check of a flag.
 //!
 //! A task that waits for its ticket uses no slot. The worker requests no more tickets than it has
 //! free slots, over all its partitions, so that granted ones can be used. Tasks in the line of

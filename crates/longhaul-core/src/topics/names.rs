@@ -5,6 +5,8 @@
 //! misread.
 
 use crate::task::Priority;
+use longhaul_types::classified;
+use longhaul_types::error::{Class, ErrorKind};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -88,6 +90,16 @@ pub enum TopicNameError {
     /// A worker has too many task topics.
     #[error("a worker has at most {0} task topics")]
     TooMany(usize),
+}
+
+classified!(TopicNameError);
+
+impl TopicNameError {
+    /// Its kind and its code.
+    #[must_use]
+    pub const fn class(&self) -> Class {
+        (ErrorKind::Invalid, "queue_name_invalid")
+    }
 }
 
 /// The parts of a full topic name, borrowed from it.

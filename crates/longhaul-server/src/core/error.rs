@@ -3,8 +3,7 @@
 use super::names::{QueueNameError, TaskNameError};
 use super::{QueueName, TaskName};
 use longhaul::lease::{LeaseError, LeaseTokenError, ReportError};
-use longhaul::ops::{DocumentError, DrainError, SchedulesError};
-use longhaul::topics::SetupTopicsError;
+use longhaul::topics::SetupError;
 use longhaul::{ActionError, ReadError, SubmitError, WaitError, WorkerError};
 use std::sync::Arc;
 
@@ -77,13 +76,7 @@ pub(crate) enum ServiceError {
     #[error(transparent)]
     Action(#[from] ActionError),
     #[error(transparent)]
-    Document(#[from] DocumentError),
-    #[error(transparent)]
-    Drain(#[from] DrainError),
-    #[error(transparent)]
-    Schedules(#[from] SchedulesError),
-    #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]
-    Setup(#[from] SetupTopicsError),
+    Setup(#[from] SetupError),
 }

@@ -6,7 +6,7 @@ use longhaul::Priority;
 use longhaul::lease::{
     KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, ReportError,
 };
-use longhaul::topics::SetupTopicsError;
+use longhaul::topics::SetupError;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -150,7 +150,7 @@ impl GatewayService {
     pub(crate) async fn look_around(&self) {
         let mut queues = match self.queues().await {
             Ok(queues) => queues,
-            Err(ServiceError::Setup(SetupTopicsError::NoAdminUrl)) => Vec::new(),
+            Err(ServiceError::Setup(SetupError::NoAdminUrl)) => Vec::new(),
             Err(error) => {
                 tracing::debug!(%error, "it cannot be seen now which queues there are");
                 Vec::new()
@@ -202,23 +202,9 @@ impl Reporter<'_> {
             %job_id,
             worker_id,
             lease_id,
-            reason = reason(&error),
+            reason = error.code(),
         );
         error.into()
-    }
-}
-
-/// Why a report has no effect, as a stable code.
-pub(crate) const fn reason(error: &ReportError) -> &'static str {
-    match error {
-        ReportError::NotFound => "task_not_found",
-        ReportError::StaleLease { .. } => "stale_lease_id",
-        ReportError::NotOwner => "not_current_lease_owner",
-        ReportError::Expired => "lease_expired",
-        ReportError::Ended { .. } => "task_ended",
-        ReportError::TooLarge { .. } => "too_large",
-        ReportError::LeaseTime { .. } => "request_unfit",
-        ReportError::Unavailable | _ => "outcome_unknown",
     }
 }
 

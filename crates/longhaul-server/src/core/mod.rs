@@ -25,7 +25,7 @@ pub(crate) use desks::dialect_backoff;
 pub(crate) use enqueue::NewTask;
 pub(crate) use error::ServiceError;
 pub(crate) use events::{EventPosition, TaskEventStream, TaskStreamEvent};
-pub(crate) use leases::{Reporter, reason};
+pub(crate) use leases::Reporter;
 pub(crate) use names::{QueueName, TaskName};
 pub(crate) use queues::Creation;
 pub(crate) use tasks::TaskSnapshot;

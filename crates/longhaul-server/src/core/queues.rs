@@ -5,8 +5,9 @@ use super::known::LastAdminQuery;
 use super::{GatewayService, QueueName, ServiceError, TaskName};
 use crate::clock;
 use futures::StreamExt;
-use longhaul::ops::{DocumentError, QueueSettings, TaskFilter, VersionedSettings};
-use longhaul::topics::{SetupTopicsError, TopicSettings};
+use longhaul::ActionError;
+use longhaul::ops::{QueueSettings, TaskFilter, VersionedSettings};
+use longhaul::topics::{SetupError, TopicSettings};
 use longhaul::{Priority, ReadError};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -50,7 +51,7 @@ impl GatewayService {
             let time = if last.is_some() { ASK_AGAIN_MAX } else { Duration::MAX };
             match tokio::time::timeout(time, self.queues()).await {
                 Ok(Ok(_)) => {}
-                Ok(Err(ServiceError::Setup(SetupTopicsError::NoAdminUrl))) => {
+                Ok(Err(ServiceError::Setup(SetupError::NoAdminUrl))) => {
                     self.known.untold(queue);
                     *asked = LastAdminQuery::default();
                 }
@@ -194,7 +195,7 @@ impl GatewayService {
         let written = self.queue(queue).update(0, |it| *it = settings).await;
         match written {
             Ok(_) => Ok(true),
-            Err(DocumentError::VersionConflict { .. }) => Ok(false),
+            Err(ActionError::VersionConflict { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

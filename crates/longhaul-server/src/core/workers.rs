@@ -1,8 +1,8 @@
 //! Drains workers on behalf of a caller.
 
 use super::{ActionOrigin, GatewayService, QueueName, ServiceError};
+use longhaul::ActionError;
 use longhaul::WorkerIdentity;
-use longhaul::ops::DrainError;
 use std::sync::Arc;
 
 impl GatewayService {
@@ -18,7 +18,7 @@ impl GatewayService {
         let view = self.views.of(&topic).await?;
         let client = self.acting(said.name);
         let told = client.queue(&topic).with_view(&view).drain_worker(name, said.reason).await;
-        if matches!(told, Err(DrainError::View(_))) {
+        if matches!(told, Err(ActionError::Read(_))) {
             self.views.close(&topic);
         }
         let told = told?;

@@ -298,7 +298,7 @@ async fn get(
     NamedAt { queue, name, .. }: NamedAt,
 ) -> Result<axum::Json<ScheduleBody>, ProblemDetails> {
     let found = service.schedules(&queue).await?.get(&name).await.map_err(ServiceError::from)?;
-    let missing = || ServiceError::from(longhaul::ops::SchedulesError::NotFound);
+    let missing = || ServiceError::from(longhaul::ActionError::NoSuchSchedule);
     Ok(axum::Json(body(found.ok_or_else(missing)?)?))
 }
 

@@ -4,7 +4,7 @@
 use super::{Bench, Nothing};
 use anyhow::{Context, Result};
 use longhaul::topics::{
-    Admin, AdminOptions, FindingKind, SetupTopicsError, TopicNames, TopicSettings, check, dry_run,
+    Admin, AdminOptions, FindingKind, SetupError, TopicNames, TopicSettings, check, dry_run,
 };
 use longhaul::{Client, Text};
 use longhaul_broker::{Broker, BrokerConfig};
@@ -35,7 +35,7 @@ async fn a_client_sets_topics_up_with_its_own_subscription() -> Result<()> {
     let builder = Client::builder(&bench.broker).subscription("audit");
     let client = builder.clone().connect().await?;
     let refused = client.queue(&bench.names.task).setup_topics(TopicSettings::default()).await;
-    assert!(matches!(refused, Err(SetupTopicsError::NoAdminUrl)), "{refused:?}");
+    assert!(matches!(refused, Err(SetupError::NoAdminUrl)), "{refused:?}");
     let client = builder.admin_url(&bench.admin_url).connect().await?;
     assert!(
         !client

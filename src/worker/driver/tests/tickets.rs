@@ -274,10 +274,7 @@ async fn somebody_who_has_read_an_older_version_changes_nothing() {
     assert_eq!(other.update(stands.version, change).await.unwrap(), 1);
     let refused = one.update(stands.version, |settings| settings.paused = true).await;
     let error = refused.unwrap_err();
-    assert!(
-        matches!(error, crate::client::DocumentError::VersionConflict { current: 1 }),
-        "{error}"
-    );
+    assert!(matches!(error, crate::client::ActionError::VersionConflict { current: 1 }), "{error}");
     let invalid = one.update(1, |settings| settings.limit.max_in_flight = Some(0)).await;
     let error = invalid.unwrap_err().to_string();
     assert!(error.contains("maxInFlight: must be at least 1"), "{error}");
