@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 
 /// Maximum number of task topics of one worker.
 const TOPICS_MAX: usize = 10_000;
@@ -402,6 +403,7 @@ pub async fn prepare(
     let door = LeaseSender::new(answers.clone());
     let drain_request = Arc::new(DrainSignal::new(config.drain_limit));
     let env = Environment {
+        services: JoinSet::new(),
         drain_request: Arc::clone(&drain_request),
         transport,
         clock,

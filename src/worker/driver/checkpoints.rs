@@ -96,10 +96,10 @@ impl WorkerDriver {
             }
             // Too early; or, after a self-fence, it is unknown whether the attempt still belongs to
             // this worker.
-            None => self.pending.push(Box::pin(async move {
-                tokio::time::sleep(if wait.is_zero() { CHECKPOINT_EVERY } else { wait }).await;
-                tried(None)
-            })),
+            None => {
+                let pause = if wait.is_zero() { CHECKPOINT_EVERY } else { wait };
+                self.later(pause, tried(None));
+            }
         }
     }
 

@@ -11,15 +11,10 @@ use longhaul_core::settings::QueueSettings;
 use longhaul_core::task::text::ORDER_KEY;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tokio::task::JoinSet;
 
 impl PartitionDriver {
     /// Starts the consumer service. Returns false if one is running.
-    pub(super) fn start_consuming(
-        &mut self,
-        env: &mut Environment,
-        services: &mut JoinSet<()>,
-    ) -> bool {
+    pub(super) fn start_consuming(&mut self, env: &mut Environment) -> bool {
         if self.consumer_service.is_some() {
             return false;
         }
@@ -34,7 +29,7 @@ impl PartitionDriver {
         let subscription = (self.topics.subscription.clone(), Arc::clone(&self.by_key));
         let (commands, open) = (self.consumer.clone(), Arc::clone(&self.open_entries));
         let consuming = consume(task_service, subscription, commands, sink, open);
-        self.consumer_service = Some(services.spawn(env.gate.wrap(consuming)));
+        self.consumer_service = Some(env.spawn(consuming));
         true
     }
 

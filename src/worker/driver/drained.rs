@@ -48,14 +48,14 @@ impl WorkerDriver {
     /// lost is done when the next worker of the queue is drained.
     pub(super) fn remove_drain_requests(&mut self) -> impl Future<Output = ()> + use<> {
         let name = self.request_name();
-        let Self { queues, env, services, .. } = self;
+        let Self { queues, env, .. } = self;
         let mut receipts = Vec::new();
         for queue in queues {
             let documents = queue.core.register().documents();
             for key in name.as_ref().map(|name| documents.entries(name)).unwrap_or_default() {
                 let (on_receipt, receipt) = OnReceipt::awaited();
                 let tombstone = RegisterEntry::Tombstone(RegisterKey::Document(key));
-                queue.publish(env, services, &tombstone, on_receipt);
+                queue.publish(env, &tombstone, on_receipt);
                 receipts.push(receipt);
             }
         }

@@ -44,7 +44,7 @@ impl WorkerDriver {
                 lane.drop_not_kept();
                 let spare = PartitionDriver::draw_owner(&mut self.env);
                 lane.core.set_spare_owner(spare);
-                lane.read_from_start(&mut self.env, &mut self.services);
+                lane.read_from_start(&mut self.env);
             }
             PartitionEffect::Refused(error) => {
                 tracing::error!(topic = %lane.topics.ledger, "the settings of the ledger keep this worker out");
@@ -324,6 +324,28 @@ pub(super) async fn fetch(
         tracing::debug!(%topic, ?at, %error, "cannot read");
     }
     read
+}
+
+impl WorkerDriver {
+    /// Handles an event after a pause.
+    pub(super) fn later(&self, pause: Duration, event: WorkerEvent) {
+        self.pending.push(Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            event
+        }));
+    }
+
+    /// Reads the message at exactly this position, and handles the event that `event` makes of it:
+    /// see [`fetch_at_last`].
+    pub(super) fn read_at_last(
+        &mut self,
+        topic: TopicPartition,
+        at: Position,
+        event: impl FnOnce(Option<Message>) -> WorkerEvent + Send + 'static,
+    ) {
+        let read = self.env.fetch_at_last(topic, at);
+        self.pending.push(Box::pin(async move { event(read.await) }));
+    }
 }
 
 impl Environment {

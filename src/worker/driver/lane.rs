@@ -21,7 +21,7 @@ use crate::worker::dead_letters::DeadLetterPolicy;
 use crate::worker::execution::Halt;
 use crate::worker::intake::Load;
 use crate::worker::mailbox::Mailbox;
-use crate::worker::session::{ConsumerCommand, FollowerEvent, Publish, Sink, follow, publish};
+use crate::worker::session::{ConsumerCommand, FollowerEvent, Publish, Sink, follow};
 use crate::worker::shares::Use;
 use bytes::Bytes;
 use longhaul_core::facts::TaskFacts;
@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::oneshot;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 
 /// Payloads up to this size are copied out of their receive buffer. A task may hold its payload for
 /// hours, and would keep the whole buffer alive.
@@ -234,7 +234,6 @@ impl PartitionDriver {
     /// Opens a lane. It follows the ledger, and consumes once the core is ready.
     pub(super) fn open(
         env: &mut Environment,
-        services: &mut JoinSet<()>,
         config: &Arc<WorkerConfig>,
         id: LaneId,
         topics: LaneTopics,
@@ -250,16 +249,11 @@ impl PartitionDriver {
             core.grant_leases(env.rng.u64(..));
         }
         let metadata = Metadata::new(config.retention, config.keep_alive);
-        let ledger = Mailbox::new();
-        let metadata_publishes = Mailbox::new();
-        let service = env.service(&topics.ledger);
-        let publishing = publish(service, Batching::On, TopicSchema::None, ledger.clone());
-        services.spawn(env.gate.wrap(publishing));
-        let (service, schema) = (env.service(&topics.metadata), TopicSchema::TaskMetadata);
+        let ledger = env.publisher(&topics.ledger, Batching::On, TopicSchema::None);
         // In a compacted view, the C++ and Python clients show messages removed from a batch as
         // messages without key and value.
-        let publishing = publish(service, Batching::Off, schema, metadata_publishes.clone());
-        services.spawn(env.gate.wrap(publishing));
+        let metadata_publishes =
+            env.publisher(&topics.metadata, Batching::Off, TopicSchema::TaskMetadata);
         let mut opened = Self {
             id,
             core,
@@ -302,9 +296,9 @@ impl PartitionDriver {
             has_left: false,
             consumer_service: None,
         };
-        opened.read_from_start(env, services);
+        opened.read_from_start(env);
         if config.legacy {
-            opened.follow_legacy(env, services);
+            opened.follow_legacy(env);
         }
         opened
     }
@@ -319,7 +313,7 @@ impl PartitionDriver {
     }
 
     /// Follows the ledger from its start; drops the previous follower.
-    pub(super) fn read_from_start(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
+    pub(super) fn read_from_start(&mut self, env: &mut Environment) {
         self.generation += 1;
         let (lane, generation) = (self.id(), self.generation);
         let sink = Sink::new(env.events.clone(), move |followed| WorkerEvent::Ledger {
@@ -329,7 +323,7 @@ impl PartitionDriver {
         });
         let landmark = Some(self.landmark.clone());
         let topic = &self.topics.ledger;
-        let service = Self::follow(env, services, topic, landmark, Mailbox::new(), sink);
+        let service = Self::follow(env, topic, landmark, Mailbox::new(), sink);
         if let Some(before) = self.follower.replace(service) {
             before.abort();
         }
@@ -338,7 +332,6 @@ impl PartitionDriver {
     /// Follows a topic from its start, through its compacted view.
     pub(super) fn follow(
         env: &mut Environment,
-        services: &mut JoinSet<()>,
         topic: &TopicPartition,
         landmark: Option<Landmark>,
         asked: Mailbox<Moment>,
@@ -346,7 +339,7 @@ impl PartitionDriver {
     ) -> AbortHandle {
         let from_start = Follow { start: Start::Earliest, compacted: true };
         let following = follow(env.service(topic), from_start, landmark, asked, sink);
-        services.spawn(env.gate.wrap(following))
+        env.spawn(following)
     }
 
     /// After a self-fence, keeps only the data of attempts that go on: their outcomes may be
@@ -445,18 +438,13 @@ impl PartitionDriver {
     pub(super) fn publish_dead_letter(
         &mut self,
         env: &mut Environment,
-        services: &mut JoinSet<()>,
         message: Outgoing,
         on_receipt: OnReceipt,
     ) {
-        let mailbox = self.dead_letters.get_or_insert_with(|| {
-            let mailbox = Mailbox::new();
-            let service = env.service(&self.topics.dead_letters);
-            let queue = mailbox.clone();
-            let publishing = publish(service, Batching::Off, TopicSchema::None, queue);
-            services.spawn(env.gate.wrap(publishing));
-            mailbox
-        });
+        let topic = &self.topics.dead_letters;
+        let mailbox = self
+            .dead_letters
+            .get_or_insert_with(|| env.publisher(topic, Batching::Off, TopicSchema::None));
         mailbox.put(Publish { message, on_receipt, expires: None });
     }
 

@@ -135,10 +135,7 @@ impl WorkerDriver {
     }
 
     pub(super) fn ask_again(&mut self, asked: LeaseCommand, until: Moment) {
-        self.pending.push(Box::pin(async move {
-            tokio::time::sleep(LOOK_EVERY).await;
-            WorkerEvent::Lease(LeaseEvent::AskedAgain(asked, until))
-        }));
+        self.later(LOOK_EVERY, WorkerEvent::Lease(LeaseEvent::AskedAgain(asked, until)));
     }
 
     /// Takes over a lease without an attendant here: reads its task first. Repeats the request if
@@ -205,11 +202,10 @@ impl WorkerDriver {
         if lane.ending.len() >= ENDING_AT_ONCE_MAX || !lane.ending.insert((task, epoch)) {
             return;
         }
-        let read = self.env.fetch_at_last(lane.topics.task.clone(), task.position());
-        self.pending.push(Box::pin(async move {
-            let message = Box::new(read.await);
-            WorkerEvent::Lease(LeaseEvent::Over { key, message })
-        }));
+        let topic = lane.topics.task.clone();
+        self.read_at_last(topic, task.position(), move |message| {
+            WorkerEvent::Lease(LeaseEvent::Over { key, message: Box::new(message) })
+        });
     }
 
     pub(super) fn end_lease(&mut self, key: LeaseKey, message: Option<Message>) {

@@ -194,10 +194,7 @@ impl WorkerDriver {
         }
         let key = (id, task, epoch);
         leasing.unshown.entry(key).or_default().extend(answers);
-        self.pending.push(Box::pin(async move {
-            tokio::time::sleep(SHOWN_MAX).await;
-            WorkerEvent::Lease(LeaseEvent::Shown(key))
-        }));
+        self.later(SHOWN_MAX, WorkerEvent::Lease(LeaseEvent::Shown(key)));
     }
 
     /// Sends the answers that waited for the metadata topic to show the end of the epoch, or whose

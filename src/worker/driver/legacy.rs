@@ -13,16 +13,15 @@ use longhaul_core::protocol::entry::Outcome;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::{ShownMetadata, TaskId, TaskMetadata, TaskState, epoch_of, text};
-use tokio::task::JoinSet;
 
 impl PartitionDriver {
     /// Follows the metadata topic from its start, for as long as the worker lives.
-    pub(super) fn follow_legacy(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
+    pub(super) fn follow_legacy(&mut self, env: &mut Environment) {
         let lane = self.id();
         let sink =
             Sink::new(env.events.clone(), move |followed| WorkerEvent::Legacy { lane, followed });
         let asked: Mailbox<Moment> = self.legacy_asked.clone();
-        drop(Self::follow(env, services, &self.topics.metadata, None, asked, sink));
+        drop(Self::follow(env, &self.topics.metadata, None, asked, sink));
     }
 }
 
@@ -53,10 +52,13 @@ impl WorkerDriver {
             }
             LegacyEnd::Shown(at) => {
                 let Some(lane) = self.lanes.get(&id) else { return };
-                let read = self.env.fetch_at_last(lane.topics.metadata.clone(), at);
-                self.pending.push(Box::pin(async move {
-                    WorkerEvent::ShownEnd { lane: id, id: task, epoch, message: read.await }
-                }));
+                let topic = lane.topics.metadata.clone();
+                self.read_at_last(topic, at, move |message| WorkerEvent::ShownEnd {
+                    lane: id,
+                    id: task,
+                    epoch,
+                    message,
+                });
             }
         }
     }

@@ -8,7 +8,6 @@ use crate::worker::dead_letters::{DeadLetterPolicy, LetterKeeping, keep};
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::TaskId;
 use std::collections::BTreeMap;
-use tokio::task::JoinSet;
 
 impl PartitionDriver {
     /// Makes a refused dead letter smaller and publishes it again: first without the payload, which
@@ -31,12 +30,7 @@ impl PartitionDriver {
     }
 
     /// Applies another policy from now on. Letters in flight are not affected.
-    pub(super) fn change_letters(
-        &mut self,
-        policy: DeadLetterPolicy,
-        env: &mut Environment,
-        services: &mut JoinSet<()>,
-    ) {
+    pub(super) fn change_letters(&mut self, policy: DeadLetterPolicy, env: &mut Environment) {
         if policy == self.letter_policy {
             return;
         }
@@ -44,12 +38,12 @@ impl PartitionDriver {
         self.letter_policy = policy;
         if self.metadata_follower.is_some() {
             self.leave_letters();
-            self.keep_letters(env, services);
+            self.keep_letters(env);
         }
     }
 
     /// Starts keeping dead letters when this worker becomes the keeper of the metadata topic.
-    pub(super) fn keep_letters(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
+    pub(super) fn keep_letters(&mut self, env: &mut Environment) {
         let policy = &self.letter_policy;
         if !policy.has_limits() || self.topics.task.partition > 0 {
             return;
@@ -61,7 +55,7 @@ impl PartitionDriver {
             publishing: env.service(topic),
             name: self.config.identity.name.clone(),
         };
-        let keeping = services.spawn(env.gate.wrap(keep(keeping)));
+        let keeping = env.spawn(keep(keeping));
         if let Some(before) = self.letter_keeping.replace(keeping) {
             before.abort();
         }

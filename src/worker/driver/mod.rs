@@ -42,6 +42,7 @@ use super::erased::ErasedProcessor;
 use super::execution::{AttemptEnd, StuckBody};
 use super::intake::Intake;
 use super::mailbox::Mailbox;
+use super::session::{Publish, publish};
 use super::shares::{Share, Shares};
 use super::stats::WorkerCounters;
 use crate::clock::Clock;
@@ -49,7 +50,7 @@ use crate::config::WorkerConfig;
 use crate::gate::ProcessGate;
 use crate::supervise::{Backoff, Connections, Monitor, SessionSupervisor};
 use crate::topics::TopicNames;
-use crate::transport::{TopicPartition, Transport};
+use crate::transport::{Batching, TopicPartition, TopicSchema, Transport};
 use effects::REFUSED_PAUSE;
 use event::PublishResult;
 pub(super) use event::WorkerEvent;
@@ -73,7 +74,7 @@ use stuck::StuckBodies;
 use task_topics::TaskTopic;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// Capacity of the event channel; a service waits when it is full. An event can carry hundreds of
 /// messages.
@@ -103,9 +104,29 @@ pub(super) struct Environment {
     pub(super) heartbeat: Duration,
     /// Drain request from outside the worker's handle.
     pub(super) drain_request: Arc<DrainSignal>,
+    /// Publishers, followers and consumers.
+    pub(super) services: JoinSet<()>,
 }
 
 impl Environment {
+    /// Runs a service beside the driver.
+    fn spawn(&mut self, service: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.services.spawn(self.gate.wrap(service))
+    }
+
+    /// Opens a publisher. What is put into the mailbox is published.
+    fn publisher(
+        &mut self,
+        topic: &TopicPartition,
+        batching: Batching,
+        schema: TopicSchema,
+    ) -> Mailbox<Publish> {
+        let mailbox = Mailbox::new();
+        let service = self.service(topic);
+        self.spawn(publish(service, batching, schema, mailbox.clone()));
+        mailbox
+    }
+
     /// A supervisor for a service on this topic.
     fn service(&mut self, topic: &TopicPartition) -> SessionSupervisor {
         let monitor = Monitor::new(&self.connections);
@@ -167,7 +188,6 @@ pub(super) struct WorkerDriver {
     /// How the worker's slots are shared among its task topics.
     shares: Shares,
     intake: Intake,
-    services: JoinSet<()>,
     attempts: JoinSet<(LaneId, AttemptEnd)>,
     /// Futures that each end in one event: receipts, reads.
     pending: FuturesUnordered<BoxFuture<'static, WorkerEvent>>,
@@ -227,7 +247,6 @@ impl WorkerDriver {
             stuck: StuckBodies::default(),
             shares,
             intake,
-            services: JoinSet::new(),
             attempts: JoinSet::new(),
             pending: FuturesUnordered::new(),
             events,
@@ -295,7 +314,7 @@ impl WorkerDriver {
             changed = self.stop_request.changed() => if changed.is_err() { return Some(Ok(())) },
             Some(ended) = self.attempts.join_next() => if let Ok((lane, ended)) = ended { self.handle_attempt_end(lane, ended) },
             // A replaced service is aborted. None ends by itself.
-            Some(Err(ended)) = self.services.join_next() => if ended.is_panic() {
+            Some(Err(ended)) = self.env.services.join_next() => if ended.is_panic() {
                 return Some(Err(DriverError::Service(ended.to_string())));
             },
             event = self.env.answers.take() => self.handle(event),
@@ -384,10 +403,7 @@ impl WorkerDriver {
             WorkerEvent::Queue { queue, event } => self.handle_queue(queue, event),
             WorkerEvent::Lease(event) => self.handle_lease(event, now),
             WorkerEvent::Partitions(topic, counts) => self.handle_partitions(topic, counts),
-            WorkerEvent::Later(event) => self.pending.push(Box::pin(async move {
-                tokio::time::sleep(REFUSED_PAUSE).await;
-                *event
-            })),
+            WorkerEvent::Later(event) => self.later(REFUSED_PAUSE, *event),
             WorkerEvent::CheckpointTried { lane, id, epoch, number, stored_at } => {
                 self.handle_checkpoint_tried(lane, (id, epoch), number, stored_at);
             }

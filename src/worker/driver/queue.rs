@@ -13,7 +13,7 @@ use super::{Environment, WorkerDriver, WorkerEvent};
 use crate::supervise::Landmark;
 use crate::transport::{Batching, Message, OnReceipt, TopicPartition, TopicSchema};
 use crate::worker::mailbox::Mailbox;
-use crate::worker::session::{FollowedWhole, Publish, Sink, follow_whole, publish};
+use crate::worker::session::{FollowedWhole, Publish, Sink, follow_whole};
 use bytes::Bytes;
 use longhaul_core::ledger;
 use longhaul_core::metadata::Showing;
@@ -28,7 +28,7 @@ use longhaul_core::settings::QueueSettings;
 use longhaul_core::task::{Priority, TaskId, text};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 
 /// A queue with the services around it.
 pub(super) struct OwnQueue {
@@ -56,13 +56,7 @@ pub(super) struct OwnQueue {
 
 impl OwnQueue {
     /// Opens a queue and follows its register from the start.
-    fn open(
-        env: &mut Environment,
-        services: &mut JoinSet<()>,
-        config: QueueConfig,
-        register: &str,
-        number: usize,
-    ) -> Self {
+    fn open(env: &mut Environment, config: QueueConfig, register: &str, number: usize) -> Self {
         let mut opened = Self {
             core: QueueCore::new(config, PartitionDriver::draw_owner(env)),
             register: TopicPartition { topic: register.to_owned(), partition: -1 },
@@ -77,7 +71,7 @@ impl OwnQueue {
             #[cfg(feature = "schedules")]
             firings: BTreeMap::new(),
         };
-        opened.read_from_start(env, services);
+        opened.read_from_start(env);
         opened
     }
 
@@ -96,7 +90,7 @@ impl OwnQueue {
         self.topics.get(&task.level).map(|topic| LaneId::new(*topic, task.id.partition))
     }
 
-    fn read_from_start(&mut self, env: &mut Environment, services: &mut JoinSet<()>) {
+    fn read_from_start(&mut self, env: &mut Environment) {
         self.generation += 1;
         self.core.handle_replaced();
         self.landmark = Landmark::default();
@@ -107,7 +101,7 @@ impl OwnQueue {
             followed,
         });
         let following = follow_whole(env.service(&self.register), self.landmark.clone(), sink);
-        let service = services.spawn(env.gate.wrap(following));
+        let service = env.spawn(following);
         if let Some(before) = self.follower.replace(service) {
             before.abort();
         }
@@ -117,17 +111,13 @@ impl OwnQueue {
     pub(super) fn publish(
         &mut self,
         env: &mut Environment,
-        services: &mut JoinSet<()>,
         entry: &RegisterEntry,
         on_receipt: OnReceipt,
     ) {
-        let mailbox = self.publishes.get_or_insert_with(|| {
-            let mailbox = Mailbox::new();
-            let service = env.service(&self.register);
-            let publishing = publish(service, Batching::On, TopicSchema::None, mailbox.clone());
-            services.spawn(env.gate.wrap(publishing));
-            mailbox
-        });
+        let topic = &self.register;
+        let mailbox = self
+            .publishes
+            .get_or_insert_with(|| env.publisher(topic, Batching::On, TopicSchema::None));
         mailbox.put(Publish { message: register::message(entry), on_receipt, expires: None });
     }
 }
@@ -172,8 +162,7 @@ impl WorkerDriver {
                 key_period: self.config.key_period(),
                 legacy: self.config.legacy,
             };
-            let Self { env, services, queues, .. } = self;
-            queues.push(OwnQueue::open(env, services, config, register, number));
+            self.queues.push(OwnQueue::open(&mut self.env, config, register, number));
             number
         })
     }
@@ -331,7 +320,7 @@ impl WorkerDriver {
                     "the register was deleted or replaced: keys that were bound are free again, and a second task may run with one of them"
                 );
                 self.stats.register_lost();
-                queue.read_from_start(&mut self.env, &mut self.services);
+                queue.read_from_start(&mut self.env);
             }
         }
     }
@@ -373,7 +362,7 @@ impl WorkerDriver {
         }
         self.apply_settings(id);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if lane.start_consuming(&mut self.env, &mut self.services) {
+        if lane.start_consuming(&mut self.env) {
             tracing::info!(topic = %lane.topics.task, owner = %lane.core.machine().owner(), "ledger read: working");
             self.stats.ready(id);
         }
@@ -398,11 +387,10 @@ impl WorkerDriver {
         let Some(settings) = self.queue_of(id).map(|queue| queue.core.settings()) else { return };
         let (claims, dead_letters) = (settings.claims, settings.dead_letters);
         let by_key = settings.by_key;
-        let Self { lanes, env, services, .. } = self;
-        if let Some(lane) = lanes.get_mut(&id) {
-            lane.core.limit_claims(claims, env.clock.now());
+        if let Some(lane) = self.lanes.get_mut(&id) {
+            lane.core.limit_claims(claims, self.env.clock.now());
             let policy = lane.config.dead_letters.within(&dead_letters);
-            lane.change_letters(policy, env, services);
+            lane.change_letters(policy, &mut self.env);
             lane.change_order(by_key);
             self.without_credit.insert(id);
         }

@@ -50,9 +50,8 @@ impl WorkerDriver {
         match effect {
             QueueEffect::Publish(entry, intent) => {
                 let on_receipt = self.not_stored(number, intent);
-                let Self { queues, env, services, .. } = self;
-                if let Some(queue) = queues.get_mut(number) {
-                    queue.publish(env, services, &entry, on_receipt);
+                if let Some(queue) = self.queues.get_mut(number) {
+                    queue.publish(&mut self.env, &entry, on_receipt);
                 }
             }
             QueueEffect::Close(task, claim, reason) => self.close(number, task, claim, &reason),
@@ -105,12 +104,11 @@ impl WorkerDriver {
     fn read_overwritten(&mut self, queue: usize, task: QueueTask, by: QueueTask) {
         let lane = self.lane_of_queue_task(queue, task).and_then(|id| self.lanes.get(&id));
         let Some(topic) = lane.map(|lane| lane.topics.task.clone()) else { return };
-        let read = self.env.fetch_at_last(topic, task.id.position());
-        self.pending.push(Box::pin(async move {
-            let batch_size = read.await.and_then(|message| message.batch_size);
+        self.read_at_last(topic, task.id.position(), move |message| {
+            let batch_size = message.and_then(|message| message.batch_size);
             let event = QueueEvent::OverwrittenRead { tasks: (task, by), batch_size };
             WorkerEvent::Queue { queue, event }
-        }));
+        });
     }
 
     #[cfg(feature = "schedules")]
@@ -130,26 +128,23 @@ impl WorkerDriver {
     fn fire(&mut self, number: usize, firing: ScheduledSubmission) {
         use crate::telemetry;
         use crate::transport::{Batching, TopicSchema};
-        use crate::worker::mailbox::Mailbox;
-        use crate::worker::session::{Publish, publish};
+        use crate::worker::session::Publish;
 
         if self.asked() != super::StopRequest::None {
             // Another worker fires it.
             return;
         }
-        let Self { queues, lanes, env, services, .. } = self;
+        let Self { queues, lanes, env, .. } = self;
         let Some(queue) = queues.get_mut(number) else { return };
         let at = TaskId { ledger: 0, entry: 0, partition: firing.partition, batch_index: None };
         let Some(id) = queue.lane_of(QueueTask { level: firing.level, id: at }) else { return };
         let Some(lane) = lanes.get(&id) else { return };
         tracing::debug!(schedule = %firing.schedule, slot = firing.slot.ms, "fires");
-        let mailbox = queue.firings.entry(id).or_insert_with(|| {
-            let mailbox = Mailbox::new();
-            let service = env.service(&lane.topics.task);
-            let publishing = publish(service, Batching::Off, TopicSchema::None, mailbox.clone());
-            services.spawn(env.gate.wrap(publishing));
-            mailbox
-        });
+        let topic = &lane.topics.task;
+        let mailbox = queue
+            .firings
+            .entry(id)
+            .or_insert_with(|| env.publisher(topic, Batching::Off, TopicSchema::None));
         let (answers, topic) = (env.answers.clone(), lane.topics.task.clone());
         let message = firing.message.clone();
         let payload_bytes = message.payload.len();

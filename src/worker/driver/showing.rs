@@ -18,7 +18,6 @@ use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::{Position, TaskId};
 use std::borrow::Cow;
-use tokio::task::JoinSet;
 
 /// A read of an outcome's body from the ledger.
 #[derive(Clone, Copy, Debug)]
@@ -152,10 +151,13 @@ impl WorkerDriver {
 
     fn read_task_to_show(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
         let Some(lane) = self.lanes.get(&id) else { return };
-        let read = self.env.fetch_at_last(lane.topics.task.clone(), task_id.position());
-        self.pending.push(Box::pin(async move {
-            WorkerEvent::TaskToShow { lane: id, id: task_id, message: read.await, kind }
-        }));
+        let topic = lane.topics.task.clone();
+        self.read_at_last(topic, task_id.position(), move |message| WorkerEvent::TaskToShow {
+            lane: id,
+            id: task_id,
+            message,
+            kind,
+        });
     }
 
     pub(super) fn handle_task_to_show(
@@ -165,11 +167,12 @@ impl WorkerDriver {
         message: Option<Message>,
         kind: Showing,
     ) {
+        let defaults = self.defaults_of(id);
         let lane = self.lanes.get_mut(&id).filter(|lane| lane.may_need_to_show(task_id));
         let Some(lane) = lane else { return };
         match message {
             Some(message) => {
-                let payload = lane.payload_of(message, None);
+                let payload = lane.payload_of(message, defaults.as_deref());
                 lane.payloads.insert(task_id, payload);
             }
             None => lane.metadata.ended.leave_out(task_id),
@@ -262,8 +265,7 @@ impl WorkerDriver {
                     id: task_id,
                     fate,
                 });
-                let (env, services) = (&mut self.env, &mut self.services);
-                lane.publish_dead_letter(env, services, letter, on_receipt);
+                lane.publish_dead_letter(&mut self.env, letter, on_receipt);
             }
             None => self.dead_letter_without_payload(id, task_id),
         }
@@ -272,10 +274,12 @@ impl WorkerDriver {
     /// Reads the payload first. A broker that does not answer has not confirmed that it is gone.
     fn dead_letter_without_payload(&mut self, id: LaneId, task_id: TaskId) {
         let Some(lane) = self.lanes.get(&id) else { return };
-        let read = self.env.fetch_at_last(lane.topics.task.clone(), task_id.position());
-        self.pending.push(Box::pin(async move {
-            WorkerEvent::LetterPayload { lane: id, id: task_id, message: read.await }
-        }));
+        let topic = lane.topics.task.clone();
+        self.read_at_last(topic, task_id.position(), move |message| WorkerEvent::LetterPayload {
+            lane: id,
+            id: task_id,
+            message,
+        });
     }
 
     /// Handles the payload read for the dead letter of a task that failed for good; `None` if it is
@@ -286,10 +290,11 @@ impl WorkerDriver {
         task_id: TaskId,
         message: Option<Message>,
     ) {
+        let defaults = self.defaults_of(id);
         let lane = self.lanes.get_mut(&id);
         let Some(lane) = lane.filter(|lane| lane.core.is_at_dead_letter(task_id)) else { return };
         if let Some(message) = message {
-            let payload = lane.payload_of(message, None);
+            let payload = lane.payload_of(message, defaults.as_deref());
             lane.payloads.insert(task_id, payload);
         } else if !lane.payloads.contains(task_id) {
             tracing::warn!(task = %task_id, "payload is gone: the dead letter goes out without it");
@@ -325,7 +330,7 @@ impl WorkerDriver {
     /// Keeps the metadata topic in order if this worker is its keeper.
     pub(super) fn keep_metadata(&mut self, id: LaneId, now: Moment) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if lane.follow_metadata(&mut self.env, &mut self.services) {
+        if lane.follow_metadata(&mut self.env) {
             // Possibly no worker looked after these, or after their keys, before.
             lane.recheck_ended_from_outside(now, self.env.clock.wall_ms());
             self.recheck_overwriters(id);
@@ -370,10 +375,12 @@ impl WorkerDriver {
     fn restore(&mut self, id: LaneId, task: TaskId, at: Position) {
         let Some(lane) = self.lanes.get(&id) else { return };
         // Retries without a limit: a failed read does not prove that the entry is gone.
-        let read = self.env.fetch_at_last(lane.topics.metadata.clone(), at);
-        self.pending.push(Box::pin(async move {
-            WorkerEvent::Restore { lane: id, id: task, message: read.await }
-        }));
+        let topic = lane.topics.metadata.clone();
+        self.read_at_last(topic, at, move |message| WorkerEvent::Restore {
+            lane: id,
+            id: task,
+            message,
+        });
     }
 
     /// Handles the entry read for a restore. If it can no longer be read, the task is removed from
@@ -404,7 +411,7 @@ impl WorkerDriver {
 impl PartitionDriver {
     /// Follows the metadata topic while this worker is the first by rank. Returns whether it has
     /// just become the first.
-    fn follow_metadata(&mut self, env: &mut Environment, services: &mut JoinSet<()>) -> bool {
+    fn follow_metadata(&mut self, env: &mut Environment) -> bool {
         match self.metadata.keep(self.core.keeps_metadata(), self.core.read_to()) {
             None => false,
             Some(FollowerCommand::Stop) => {
@@ -423,9 +430,9 @@ impl PartitionDriver {
                 });
                 self.metadata_asked = Mailbox::new();
                 let (topic, asked) = (&self.topics.metadata, self.metadata_asked.clone());
-                let following = Self::follow(env, services, topic, None, asked, sink);
+                let following = Self::follow(env, topic, None, asked, sink);
                 self.metadata_follower = Some(following);
-                self.keep_letters(env, services);
+                self.keep_letters(env);
                 true
             }
         }

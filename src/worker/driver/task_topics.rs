@@ -88,8 +88,7 @@ impl WorkerDriver {
                 continue;
             }
             let topics = LaneTopics::new(names, &self.config.subscription, partition);
-            let lane =
-                PartitionDriver::open(&mut self.env, &mut self.services, &self.config, id, topics);
+            let lane = PartitionDriver::open(&mut self.env, &self.config, id, topics);
             self.lanes.insert(id, lane);
             self.shares.add_lane(topic);
         }

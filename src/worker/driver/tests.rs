@@ -143,6 +143,7 @@ impl Bench {
         let (events, queue) = mpsc::channel(EVENTS_MAX);
         let drain_request = Arc::new(DrainSignal::new(plan.config.drain_limit));
         let env = Environment {
+            services: JoinSet::new(),
             drain_request,
             transport: Arc::new(transport.clone()),
             clock: broker.clock(),

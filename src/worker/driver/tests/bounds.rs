@@ -75,7 +75,7 @@ async fn a_drain_that_gave_up_says_so() {
 async fn a_worker_one_of_whose_services_panics_ends_and_says_so() {
     let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
     bench.run_for(SECOND).await;
-    bench.driver.services.spawn(async { std::panic::resume_unwind(Box::new("no follower")) });
+    bench.driver.env.services.spawn(async { std::panic::resume_unwind(Box::new("no follower")) });
     bench.run_for(SECOND).await;
     let Some(Err(end)) = bench.end else { panic!("{:?}", bench.end) };
     assert!(WorkerError::from(end).to_string().contains("no follower"));

@@ -79,7 +79,7 @@ impl Bench {
             ("running", lane.running.len(), FEW),
             ("ended attempts", lane.ended_attempts.len(), FEW),
             ("pending", self.driver.pending.len(), FEW),
-            ("services", self.driver.services.len(), FEW),
+            ("services", self.driver.env.services.len(), FEW),
             ("keys on the ledger", keys(&self.names.ledger), FEW),
             ("keys on the register", keys(&self.names.register), FEW),
             ("keys on the metadata topic", keys(&self.names.metadata), FEW),
