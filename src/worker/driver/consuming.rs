@@ -66,7 +66,7 @@ impl PartitionDriver {
         let key = key.map(Bytes::copy_from_slice);
         let mut payload = TaskPayload::from(message);
         payload.complete_terms(defaults);
-        payload.facts.order_key = key.as_deref().map(NameHash::of);
+        Arc::make_mut(&mut payload.facts).order_key = key.as_deref().map(NameHash::of);
         if let Some(key) = key.as_deref().and_then(|key| std::str::from_utf8(key).ok()) {
             payload.properties.entry(ORDER_KEY.to_owned()).or_insert_with(|| key.to_owned());
         }

@@ -14,7 +14,6 @@ use longhaul_core::partition::PartitionEffect;
 use longhaul_core::protocol::entry::{Claim, Entry, NextAttempt, Outcome};
 use longhaul_core::protocol::invariants::{REFUSED, Violation};
 use longhaul_core::protocol::key::{Epoch, Key, OnceKey};
-use longhaul_core::protocol::moment::Moment;
 use longhaul_core::protocol::register::QueueTask;
 use longhaul_core::task::{Position, TaskId, text};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -231,13 +230,7 @@ impl WorkerDriver {
         }
     }
 
-    pub(super) fn handle_payload(
-        &mut self,
-        id: LaneId,
-        task_id: TaskId,
-        message: Option<Message>,
-        now: Moment,
-    ) {
+    pub(super) fn handle_payload(&mut self, id: LaneId, task_id: TaskId, message: Option<Message>) {
         let defaults = self.defaults_of(id);
         let Some(lane) = self.lanes.get(&id) else { return };
         let payload = message.map(|message| lane.payload_of(message, defaults.as_deref()));
@@ -245,15 +238,18 @@ impl WorkerDriver {
             return self.attend_lease(id, task_id, payload);
         }
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        let facts = payload.as_ref().map(|payload| &payload.facts);
-        let gave_up = lane.core.handle_payload(task_id, facts, now);
-        if let Some(payload) = payload {
+        let message = payload.map(|payload| {
+            let message = (Arc::clone(&payload.facts), payload.plain_bytes());
             lane.payloads.insert(task_id, payload);
-        }
-        if gave_up {
+            message
+        });
+        let message = message.as_ref().map(|(facts, bytes)| (&**facts, bytes.as_deref()));
+        let gives_up = self.on_queue_of(id, task_id, |queue, task, context| {
+            queue.handle_payload(task, message, context)
+        });
+        if gives_up == Some(true) {
             self.tell_of_orphan(id, task_id);
         }
-        self.tell_queue(id, task_id);
     }
 }
 

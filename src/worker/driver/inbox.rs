@@ -11,6 +11,7 @@ use longhaul_core::protocol::entry::{Entry, EntryError};
 use longhaul_core::protocol::fold::Verdict;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::{ShownMetadata, TaskId, epoch_of};
+use std::sync::Arc;
 use std::time::Duration;
 
 impl WorkerDriver {
@@ -191,19 +192,24 @@ impl WorkerDriver {
         }
         let task = TaskId::new(message.position, lane.partition());
         let payload = lane.payload_of(message, defaults.as_deref());
-        if !lane.core.handle_delivery(task, &payload.facts, now) {
+        let (facts, bytes) = (Arc::clone(&payload.facts), payload.plain_bytes());
+        lane.payloads.insert(task, payload);
+        let is_ready = self.on_queue_of(id, task, |queue, task, context| {
+            queue.handle_delivery(task, &facts, bytes.as_deref(), context)
+        });
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if is_ready != Some(true) {
+            lane.payloads.remove(task);
             return self.skim(id);
         }
         // The session already holds the rest of the batch. Other workers cannot get these tasks
         // while one of them runs here, unless this worker takes them in and offers them.
-        lane.skim = rest_of_batch(task, payload.facts.batch_size);
+        lane.skim = rest_of_batch(task, facts.batch_size);
         if lane.skim > 0 {
             self.skimming.insert(id);
         } else {
             self.skimming.remove(&id);
         }
-        lane.payloads.insert(task, payload);
-        self.tell_queue(id, task);
     }
 
     pub(super) fn handle_metadata(

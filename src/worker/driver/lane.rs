@@ -55,13 +55,13 @@ pub(super) struct TaskPayload {
     /// Why the payload cannot be decoded, if it cannot.
     pub(super) undecodable: Option<Arc<str>>,
     /// What the message says about the task.
-    pub(super) facts: TaskFacts,
+    pub(super) facts: Arc<TaskFacts>,
 }
 
 impl TaskPayload {
     /// Whether this is the submitted payload, as opposed to a placeholder for one that is gone or
     /// was left out.
-    pub(super) const fn is_there(&self) -> bool {
+    pub(super) fn is_there(&self) -> bool {
         self.facts.published_ms != 0
     }
 
@@ -70,7 +70,7 @@ impl TaskPayload {
         if let Some(defaults) = defaults {
             let own = self.terms.as_deref().cloned().unwrap_or_default();
             let terms = own.completed_by(defaults, self.facts.published_ms);
-            self.facts.set_terms(&terms);
+            Arc::make_mut(&mut self.facts).set_terms(&terms);
             self.terms = Some(Arc::new(terms));
         }
     }
@@ -96,7 +96,7 @@ impl From<Message> for TaskPayload {
         if let Some(terms) = &terms {
             facts.set_terms(terms);
         }
-        Self { bytes, properties, terms, undecodable, facts }
+        Self { bytes, properties, terms, undecodable, facts: Arc::new(facts) }
     }
 }
 

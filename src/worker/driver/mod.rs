@@ -370,9 +370,7 @@ impl WorkerDriver {
                 }
             }
             WorkerEvent::Receipt { lane, key, fate } => self.handle_receipt(lane, key, fate, now),
-            WorkerEvent::Payload { lane, id, message } => {
-                self.handle_payload(lane, id, message, now)
-            }
+            WorkerEvent::Payload { lane, id, message } => self.handle_payload(lane, id, message),
             WorkerEvent::LetterPayload { lane, id, message } => {
                 self.handle_letter_payload(lane, id, message);
             }

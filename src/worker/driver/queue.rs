@@ -230,18 +230,6 @@ impl WorkerDriver {
         }
     }
 
-    /// Passes the facts in a task's message to the queue of the lane, if the message is here.
-    pub(super) fn tell_queue(&mut self, lane: LaneId, task: TaskId) {
-        let payload = self.lanes.get(&lane).and_then(|lane| lane.payloads.get(task));
-        let Some(payload) = payload.filter(|payload| payload.facts.concern_queue()) else {
-            return;
-        };
-        let (facts, bytes) = (payload.facts.clone(), payload.plain_bytes());
-        self.on_queue_of(lane, task, |queue, task, context| {
-            queue.handle_message(task, &facts, bytes.as_deref(), context);
-        });
-    }
-
     /// Tells the queue that a lane has read its ledger: its tasks count from now on.
     pub(super) fn tell_queue_of_ready(&mut self, lane: LaneId) {
         self.on_queue_of_lane(lane, QueueCore::handle_ready);
@@ -404,7 +392,7 @@ impl WorkerDriver {
 
 impl TaskPayload {
     /// The payload, if its digest equals that of the submitted bytes.
-    fn plain_bytes(&self) -> Option<Bytes> {
+    pub(super) fn plain_bytes(&self) -> Option<Bytes> {
         let is_plain =
             self.undecodable.is_none() && !self.properties.contains_key(text::TASK_CODEC);
         is_plain.then(|| self.bytes.clone())

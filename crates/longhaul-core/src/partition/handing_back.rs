@@ -48,7 +48,7 @@ impl Partition {
             // It was not offered because a slot was free, which another task may have taken since.
             None => open.and_then(|open| open.tried).map(|tried| tried + WAIT_FOR_SLOT_MAX),
         };
-        self.unwanted.offer(id, again.unwrap_or(now).max(now));
+        self.unwanted.to_offer.set_by(id, again.unwrap_or(now).max(now));
         self.agenda.set(id, now + heartbeat);
         false
     }
@@ -68,7 +68,7 @@ impl Partition {
         for member in members {
             self.waiting.remove(member);
             self.forget_legacy(member);
-            self.unwanted.let_go(member);
+            self.unwanted.to_offer.remove(member);
             if self.machine.task(member).is_none() {
                 self.open.remove(&member);
                 self.unwanted.remove(member);

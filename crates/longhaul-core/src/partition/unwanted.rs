@@ -45,7 +45,7 @@ pub(super) struct Unwanted {
     /// In the order in which they became ready.
     order: BTreeSet<(Moment, TaskId)>,
     by_type: BTreeMap<TaskType, BTreeSet<(Moment, TaskId)>>,
-    /// The tasks to offer to other workers, and when.
+    /// The tasks to offer to other workers, each as soon as its time comes and the rate allows it.
     pub(super) to_offer: Agenda<TaskId>,
     /// Payload reads in progress, with the type that a request asks for; slow reads are left out.
     reading: BTreeMap<TaskId, TaskType>,
@@ -82,16 +82,6 @@ impl Unwanted {
                 self.by_type.remove(&task_type);
             }
         }
-    }
-
-    /// Offers the task to the other workers as soon as the rate allows it.
-    pub(super) fn offer(&mut self, id: TaskId, now: Moment) {
-        self.to_offer.set_by(id, now);
-    }
-
-    /// Cancels the offer of a task that is no longer held here.
-    pub(super) fn let_go(&mut self, id: TaskId) {
-        self.to_offer.remove(id);
     }
 
     /// Handles the end of the session; `knows` tells which tasks are known regardless of it.

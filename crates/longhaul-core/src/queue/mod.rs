@@ -137,10 +137,8 @@ impl QueueContext<'_> {
 /// Something that the queue looks at when its time has come.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wake {
-    /// A publish that may not be stored.
+    /// A publish that may not be stored, or a bind that the submitter had time to publish.
     Again(Intent),
-    /// The time that the submitter of this task has to bind its key is over.
-    Bind(KeyName, QueueTask),
     /// A token of a rate may be available for this task.
     Ticket(QueueTask),
     /// A token of this rate may be available.
@@ -288,7 +286,6 @@ impl QueueCore {
     fn wake(&mut self, wake: Wake, cx: &mut QueueContext<'_>) {
         match wake {
             Wake::Again(intent) => self.do_again(intent, cx),
-            Wake::Bind(name, task) => self.bind_is_due(&name, task, cx),
             Wake::Ticket(task) => self.pass_gates(task, cx),
             Wake::Rate(gate) => self.rate_is_due(&gate, cx),
             Wake::AbandonedTickets => self.give_back_abandoned(cx),

@@ -42,19 +42,12 @@ struct TicketsOfTask {
 
 /// The next step of a task.
 enum NextStep {
-    /// Wait for others.
+    /// Wait for others, or for the token of the task until this time (ms since the epoch).
     Wait {
-        in_line_of_key: bool,
-    },
-    /// Wait for the token of the task until this time (ms since the epoch).
-    WaitUntil {
-        at_ms: u64,
         of_key: bool,
-    },
-    /// Wait for the token for so long that others get the slots until shortly before.
-    GiveSlotsUntil {
-        at_ms: u64,
-        of_key: bool,
+        until_ms: Option<u64>,
+        /// Whether the wait is so long that others get the slots meanwhile.
+        gives_slots: bool,
     },
     /// Wait at this gate, which has no token until shortly after this time; others get the slots.
     Park(Gate, u64),
@@ -85,7 +78,9 @@ impl TicketsOfTask {
                     return NextStep::Renew(gate.clone());
                 }
                 Some(TicketGrant::From(at_ms)) if !passed && at_ms > wall_ms + SLOT_AHEAD_MS => {
-                    return NextStep::GiveSlotsUntil { at_ms, of_key: gate.key.is_some() };
+                    let until_ms = Some(at_ms - SLOT_AHEAD_MS);
+                    let of_key = gate.key.is_some();
+                    return NextStep::Wait { of_key, until_ms, gives_slots: true };
                 }
                 None if !passed && !rates.has_set_out(gate, task) => {
                     let at_ms = rates.opens_at(gate, task, gates, wall_ms);
@@ -109,10 +104,11 @@ impl TicketsOfTask {
             return NextStep::Take(gate);
         };
         let of_key = gate.key.is_some();
+        let wait = |of_key, until_ms| NextStep::Wait { of_key, until_ms, gives_slots: false };
         match gates.standing(ticket) {
-            TicketGrant::Unknown => NextStep::Wait { in_line_of_key: false },
-            TicketGrant::Waits => NextStep::Wait { in_line_of_key: of_key },
-            TicketGrant::From(at_ms) if at_ms > wall_ms => NextStep::WaitUntil { at_ms, of_key },
+            TicketGrant::Unknown => wait(false, None),
+            TicketGrant::Waits => wait(of_key, None),
+            TicketGrant::From(at_ms) if at_ms > wall_ms => wait(of_key, Some(at_ms)),
             TicketGrant::From(_) => NextStep::Pass(gate),
         }
     }
@@ -215,18 +211,15 @@ impl QueueCore {
                     }
                     return self.take_ticket(task, gate, cx);
                 }
-                NextStep::Wait { in_line_of_key } => {
-                    return line_up(task, in_line_of_key, cx);
-                }
-                NextStep::WaitUntil { at_ms, of_key } => {
+                NextStep::Wait { of_key, until_ms, gives_slots } => {
+                    if gives_slots {
+                        self.give_back_slots(task);
+                    }
                     line_up(task, of_key, cx);
-                    return self.agenda.set(Wake::Ticket(task), cx.at_wall_ms(at_ms));
-                }
-                NextStep::GiveSlotsUntil { at_ms, of_key } => {
-                    self.give_back_slots(task);
-                    line_up(task, of_key, cx);
-                    let at = cx.at_wall_ms(at_ms - SLOT_AHEAD_MS);
-                    return self.agenda.set(Wake::Ticket(task), at);
+                    if let Some(until_ms) = until_ms {
+                        self.agenda.set(Wake::Ticket(task), cx.at_wall_ms(until_ms));
+                    }
+                    return;
                 }
                 NextStep::Park(gate, at_ms) => {
                     self.park_at_rate(task, &gate, at_ms, cx);

@@ -111,9 +111,44 @@ impl KeyWaitList {
 }
 
 impl QueueCore {
-    /// Handles the message of a task; `payload` is missing if it is encoded or unreadable. A new
+    /// Handles a delivery; `payload` is missing if it is encoded or unreadable. Returns whether the
+    /// payload may be needed now: see [`Partition::handle_delivery`].
+    pub fn handle_delivery(
+        &mut self,
+        task: QueueTask,
+        facts: &TaskFacts,
+        payload: Option<&[u8]>,
+        cx: &mut QueueContext<'_>,
+    ) -> bool {
+        let now = cx.now;
+        let Some(partition) = cx.of_mut(task) else { return false };
+        let is_ready = partition.handle_delivery(task.id, facts, now);
+        if is_ready {
+            self.handle_message(task, facts, payload, cx);
+        }
+        is_ready
+    }
+
+    /// Handles a message read for the payload of its task, with the payload as above; `None` if it
+    /// is not there. Returns true if the search for it ends: see [`Partition::handle_payload`].
+    pub fn handle_payload(
+        &mut self,
+        task: QueueTask,
+        message: Option<(&TaskFacts, Option<&[u8]>)>,
+        cx: &mut QueueContext<'_>,
+    ) -> bool {
+        let now = cx.now;
+        let Some(partition) = cx.of_mut(task) else { return false };
+        let gives_up = partition.handle_payload(task.id, message.map(|(facts, _)| facts), now);
+        if let Some((facts, payload)) = message {
+            self.handle_message(task, facts, payload, cx);
+        }
+        gives_up
+    }
+
+    /// Handles what a message says about other tasks, before the partition looks at its task: a new
     /// task with a key waits until it holds the key; a task that names others waits for them.
-    pub fn handle_message(
+    fn handle_message(
         &mut self,
         task: QueueTask,
         facts: &TaskFacts,
@@ -197,7 +232,7 @@ impl QueueCore {
                 match self.waiting.get(name, task).map(|waiter| waiter.wait) {
                     None => {
                         self.waiting.put(name, task, KeyWaitState::ForSubmitter, begins);
-                        let wake = Wake::Bind(name.clone(), task);
+                        let wake = Wake::Again(Intent::Bind(name.clone(), task));
                         self.agenda.set(wake, now + SUBMITTER_FIRST);
                     }
                     Some(KeyWaitState::Due) if self.read => self.bind(name, task),
