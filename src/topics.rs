@@ -7,7 +7,6 @@
 //! `admin`, which is on by default and brings the HTTP client.
 
 #[cfg(feature = "admin")]
-#[cfg(feature = "admin")]
 pub use longhaul_admin::{
     Admin, AdminError, AdminErrorKind, AdminOptions, CompactionState, CompactionStatus,
     FAILOVER_TIME_MAX, FindingKind, HistoryRetention, LEDGER_RETENTION_MAX, PARTITIONS_MAX, Policy,

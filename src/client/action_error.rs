@@ -21,7 +21,8 @@ const NAMES_MAX: usize = 20;
 /// The error of a change: of a task (cancel, kill, delete, force-fail, force-release), of dead
 /// letters (replay, purge), of the settings and schedules of a queue, and of its workers (drain).
 ///
-/// Completed steps are kept, and repeating the change does no harm.
+/// Completed steps are kept, and repeating the change does no harm, except that a schedule that is
+/// triggered by hand may fire twice.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ActionError {

@@ -76,12 +76,13 @@ classified!(WorkerError);
 impl WorkerError {
     const fn class(&self) -> Class {
         match self {
-            Self::Config(_) | Self::Refused(_) => (ErrorKind::Misconfigured, "setting_invalid"),
+            Self::Config(_) => (ErrorKind::Misconfigured, "setting_invalid"),
+            Self::Refused(_) => (ErrorKind::Refused, "ledger_refused"),
             Self::Connect(error) => error.kind.class(),
             Self::Topic(error) => error.class(),
             #[cfg(feature = "admin")]
             Self::SubscriptionLost(_) => (ErrorKind::NotSetUp, "subscription_lost"),
-            Self::DrainGaveUp(_) => (ErrorKind::Unknown, "drain_gave_up"),
+            Self::DrainGaveUp(_) => (ErrorKind::Internal, "drain_gave_up"),
             Self::Thread(_) | Self::Panicked(_) => (ErrorKind::Internal, "internal"),
         }
     }

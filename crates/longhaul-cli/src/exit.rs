@@ -241,7 +241,6 @@ mod tests {
             (Error::from(ActionError::Stale { current: 3 }), Code::Conflict),
             (Error::from(ActionError::Transport(unreachable())), Code::Unreachable),
             (Error::from(ActionError::VersionConflict { current: 2 }), Code::Conflict),
-            (Error::from(ActionError::Transport(unreachable())), Code::Unreachable),
             (Error::from(ActionError::NoSuchSchedule), Code::NotFound),
             (Error::from(SetupError::NoAdminUrl), Code::Usage),
             (Error::from(WaitError::Evicted), Code::NotFound),

@@ -70,12 +70,6 @@ impl TaskFacts {
         };
     }
 
-    /// Whether the queue has to know of the message.
-    #[must_use]
-    pub const fn concern_queue(&self) -> bool {
-        self.key.is_some() || self.after.is_some()
-    }
-
     /// Why the message's property [`text::OVERWRITE`] cannot be used.
     #[must_use]
     pub fn overwrite_problem(&self, properties: &BTreeMap<String, String>) -> Option<&'static str> {

@@ -467,7 +467,8 @@ impl PublishError {
         match self {
             Self::Refused(_) => (ErrorKind::Refused, "broker_refused"),
             Self::TooLarge { .. } => (ErrorKind::TooLarge, "task_too_large"),
-            Self::NotStored(_) | Self::Unknown(_) => (ErrorKind::Unknown, "outcome_unknown"),
+            Self::NotStored(_) => (ErrorKind::Unreachable, "broker_unreachable"),
+            Self::Unknown(_) => (ErrorKind::Unknown, "outcome_unknown"),
         }
     }
 }

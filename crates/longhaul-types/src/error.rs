@@ -9,7 +9,7 @@ pub enum ErrorKind {
     Invalid,
     /// A setting of this program is wrong or missing. Nothing was sent.
     Misconfigured,
-    /// Something is larger than the broker accepts. Nothing was changed.
+    /// Something is larger than it may be. Nothing was changed.
     TooLarge,
     /// There is no such task, topic, worker or schedule.
     NotFound,
@@ -23,15 +23,15 @@ pub enum ErrorKind {
     Unreadable,
     /// Too much waits already: try again later.
     Busy,
-    /// The broker cannot be reached. Nothing was changed: try again.
+    /// The broker cannot be reached: try again.
     Unreachable,
     /// The request was sent, and its effect is unknown.
     Unknown,
-    /// The broker does not allow it, or does not understand it.
+    /// The broker, or what is stored there, does not allow it.
     Refused,
     /// The task failed for good.
     TaskFailed,
-    /// A part of longhaul failed.
+    /// A part of this program, or its machine, failed.
     Internal,
 }
 

@@ -92,7 +92,7 @@ pub enum MoveError {
     Form(String),
     /// Settings or schedules cannot be read or written, or the copy of a task that has ended at the
     /// source cannot be deleted.
-    #[error("the queue cannot be changed")]
+    #[error("a task, the settings or the schedules of the queue cannot be read or changed")]
     Action(#[from] ActionError),
     /// A task cannot be submitted at the target.
     #[error("task {task} cannot be submitted")]
@@ -119,7 +119,7 @@ impl MoveError {
             Self::Topic(error) => error.class(),
             Self::Partitions(error) => error.class(),
             Self::Transport(error) => error.kind.class(),
-            Self::File(_) => (ErrorKind::Misconfigured, "file_unusable"),
+            Self::File(_) => (ErrorKind::Internal, "file_unusable"),
             Self::Form(_) => (ErrorKind::Unreadable, "export_unreadable"),
             Self::Action(error) => error.class(),
             Self::Submit { error, .. } => error.class(),

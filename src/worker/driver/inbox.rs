@@ -193,13 +193,16 @@ impl WorkerDriver {
         let task = TaskId::new(message.position, lane.partition());
         let payload = lane.payload_of(message, defaults.as_deref());
         let (facts, bytes) = (Arc::clone(&payload.facts), payload.plain_bytes());
+        let was_here = lane.payloads.contains(task);
         lane.payloads.insert(task, payload);
         let is_ready = self.on_queue_of(id, task, |queue, task, context| {
             queue.handle_delivery(task, &facts, bytes.as_deref(), context)
         });
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if is_ready != Some(true) {
-            lane.payloads.remove(task);
+            if !was_here {
+                lane.payloads.remove(task);
+            }
             return self.skim(id);
         }
         // The session already holds the rest of the batch. Other workers cannot get these tasks

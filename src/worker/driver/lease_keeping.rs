@@ -219,8 +219,8 @@ impl WorkerDriver {
         if at != epoch {
             return;
         }
-        let payload = message.map(|message| lane.payload_of(message, defaults.as_deref()));
-        let payload = payload.unwrap_or_default();
+        let mut payload = message.map(TaskPayload::from).unwrap_or_default();
+        payload.complete_terms(defaults.as_deref());
         let fold = lane.core.machine().fold(task);
         let lease_time = lease_time(lease_ms);
         let ending = if fold.cancel {

@@ -8,6 +8,7 @@ use crate::worker::dead_letters::{DeadLetterPolicy, LetterKeeping, keep};
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::TaskId;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 impl PartitionDriver {
     /// Makes a refused dead letter smaller and publishes it again: first without the payload, which
@@ -21,11 +22,14 @@ impl PartitionDriver {
         now: Moment,
     ) -> bool {
         self.metadata.ended.leave_out(id);
-        let TaskPayload { bytes, properties, terms, .. } =
+        let TaskPayload { bytes, properties, terms, mut facts, .. } =
             self.payloads.remove(id).unwrap_or_default();
         let is_smallest = bytes.is_empty() && properties.is_empty();
         let properties = if bytes.is_empty() { BTreeMap::new() } else { properties };
-        self.payloads.insert(id, TaskPayload { properties, terms, ..TaskPayload::default() });
+        // The payload is not here any more: see `TaskPayload::is_there`.
+        Arc::make_mut(&mut facts).published_ms = 0;
+        self.payloads
+            .insert(id, TaskPayload { properties, terms, facts, ..TaskPayload::default() });
         !is_smallest || self.refused_letters.is_news(cause, now)
     }
 

@@ -149,6 +149,9 @@ impl Partition {
 
     /// Does what ends the wait, or plans the next look at the task.
     pub(super) fn wait_for(&mut self, blocked: Blocked, id: TaskId, now: Moment) {
+        if !matches!(blocked, Blocked::Legacy(_)) {
+            self.use_legacy_answer(id);
+        }
         match blocked {
             Blocked::NotDue(due) if due > now => self.agenda.set(id, due),
             // An entry, or the end of the processor, has the task looked at.

@@ -6,6 +6,7 @@
 //!
 //! | file | decides |
 //! |---|---|
+//! | `messages` | nothing: passes a message to the partition of its task, and to the files below |
 //! | `waiting_for_keys` | which new task binds its key, is admitted, or has lost |
 //! | `holds` | which holds of keys are released, renewed or removed, and when a period begins |
 //! | `overwriting` | which task makes room for a later one with its dedupe key |
@@ -25,6 +26,7 @@ mod dependencies;
 mod effect;
 mod existence;
 mod holds;
+mod messages;
 mod overwriting;
 mod rates;
 #[cfg(feature = "schedules")]

@@ -6,6 +6,7 @@ use longhaul_core::protocol::entry::{Done, Outcome};
 use longhaul_core::protocol::entry_set::{BatchOutcome, EntrySet};
 use longhaul_core::protocol::key::SealKey;
 use longhaul_core::protocol::seal::{EndedCounts, Seal};
+use longhaul_core::task::text;
 
 const OTHER: OwnerId = OwnerId(7);
 
@@ -157,7 +158,9 @@ async fn a_dead_letter_that_is_refused_is_published_until_it_is_stored() {
             bench.broker.next_publish(&dead_letters, longhaul_memory::PublishFate::Refused);
         }
         let at = bench.at(&bench.names.task, -1);
-        let properties = [("color".to_owned(), "red".to_owned())].into();
+        let properties = [("color", "red"), (text::DEDUPE_KEY, "key"), (text::LIMIT_KEY, "key")];
+        let properties = properties.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let properties = properties.into();
         let message = Outgoing { properties, payload: payload.into(), ..Outgoing::default() };
         let entry = bench.broker.publish(&at, message).entry_id();
         bench.run_for(SECOND / 2).await;
@@ -170,6 +173,9 @@ async fn a_dead_letter_that_is_refused_is_published_until_it_is_stored() {
         let smallest = refusals > usize::from(!payload.is_empty());
         assert_eq!(letter.properties.contains_key("color"), !smallest, "{payload} {refusals}");
         assert_eq!(&letter.properties["failureReason"], "Processing error: why");
+        for (_, shown) in bench.shown() {
+            assert_eq!(shown.warning, None, "its keys are used: {payload} {refusals}");
+        }
     }
 }
 

@@ -265,7 +265,7 @@ fn refused(status: StatusCode, body: &[u8]) -> (String, CommandFailure) {
     });
     let what = if problem.detail.is_empty() { status.to_string() } else { problem.detail };
     let code = match status.as_u16() {
-        404 => Code::NotFound,
+        404 | 410 => Code::NotFound,
         409 => Code::Conflict,
         400 | 405 | 413 | 415 | 422 => Code::Usage,
         429 | 502..=504 => Code::Unreachable,
