@@ -69,7 +69,7 @@ impl Queue {
         let mut closing = Closing { from: client, other, there, marks, closed: Closed::default() };
         for OpenLevel { level, names, mut ledgers } in client.open_levels(&queue).await? {
             for ledger in &mut ledgers {
-                let lane = (level.priority(), ledger.place.partition);
+                let lane = (level, ledger.place.partition);
                 let open = closing.marks.open().filter(|(old, _)| old.lane() == lane);
                 let mut open: Vec<(QueueTask, MovedMark)> = open.collect();
                 open.sort_unstable_by_key(|(old, _)| *old);

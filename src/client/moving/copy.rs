@@ -46,7 +46,7 @@ pub(super) struct KeyedMessage {
 pub(super) fn queue_task(record: &TaskRecord) -> Result<QueueTask, MoveError> {
     let id = record.id.parse();
     let id = id.map_err(|_| MoveError::Form(format!("`{}` is not the id of a task", record.id)))?;
-    Ok(QueueTask { level: record.level.priority(), id })
+    Ok(QueueTask { level: record.level, id })
 }
 
 /// Whether the order of its message among others matters.
@@ -162,7 +162,7 @@ pub(super) fn shown(record: &TaskRecord, copy: TaskId, marks: &MovedMarks) -> Op
     let mut fields: JsonFields = record.entry.as_ref()?.as_object()?.clone();
     let here = |old: &Value| {
         let id = old.as_str()?.parse().ok()?;
-        let new = marks.get(QueueTask { level: record.level.priority(), id })?;
+        let new = marks.get(QueueTask { level: record.level, id })?;
         Some(Value::from(new.id.to_string()))
     };
     fields.insert("messageId".to_owned(), copy.to_string().into());

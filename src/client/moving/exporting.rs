@@ -3,8 +3,8 @@
 use super::ledgers::Ledger;
 use super::reading::LevelReading;
 use super::record::{
-    EndRecord, ExportLevel, ExportLine, ExportRecord, FORM, KeyRecord, LetterRecord, MovedState,
-    QueueRecord, ScheduleRecord, TaskRecord,
+    EndRecord, ExportLine, ExportRecord, FORM, KeyRecord, LetterRecord, MovedState, QueueRecord,
+    ScheduleRecord, TaskRecord,
 };
 use super::{MoveError, OpenLevel, PAUSED_AFTER};
 use crate::client::registers::FollowedRegister;
@@ -25,7 +25,7 @@ use longhaul_core::schedule::{
     firing::{FiringKey, FiringSlot},
 };
 use longhaul_core::task::text::AFTER;
-use longhaul_core::task::{TaskId, TaskMetadata, TaskOutcome, TaskState};
+use longhaul_core::task::{Priority, TaskId, TaskMetadata, TaskOutcome, TaskState};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt;
@@ -156,7 +156,7 @@ impl Export {
 
     async fn partition(
         &mut self,
-        (level, names): (ExportLevel, &TopicNames),
+        (level, names): (Priority, &TopicNames),
         ledger: &Ledger,
         ledgers: &[Ledger],
         take: &mut impl FnMut(ExportRecord) -> io::Result<()>,
@@ -218,7 +218,7 @@ impl Export {
     /// The idempotency key that a task holds. The key of a dead letter's replay is left out: it
     /// contains an id that means another task elsewhere.
     fn key_of(&self, record: &TaskRecord) -> Option<KeyRecord> {
-        let task = QueueTask { level: record.level.priority(), id: record.id.parse().ok()? };
+        let task = QueueTask { level: record.level, id: record.id.parse().ok()? };
         let (name, digest) = self.register.look(|keys| {
             let name = keys.held_by(task)?.clone();
             let digest = keys.holder(&name).and_then(|holding| holding.digest);

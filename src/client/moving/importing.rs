@@ -4,7 +4,7 @@ use super::file::{check, records, source_of};
 use super::ledgers::Ledger;
 use super::marks::{MovedMark, MovedMarks};
 use super::past::{self, EntryWriter};
-use super::record::{ExportLevel, ExportLine, MovedState, QueueRecord, TaskRecord};
+use super::record::{ExportLine, MovedState, QueueRecord, TaskRecord};
 use super::unmarked::Unmarked;
 use super::{IMPORT, MoveError, OpenLevel, PAUSED_AFTER, copy};
 use crate::chance::system_random;
@@ -325,10 +325,10 @@ impl Import {
 
     /// The task that holds a key may be on another level.
     fn level_of(&self, topic: &str, old: QueueTask) -> Result<Priority, MoveError> {
-        for level in ExportLevel::ALL {
-            let names = self.client.level_names(&self.queue, level.priority())?;
+        for level in Priority::ALL {
+            let names = self.client.level_names(&self.queue, level)?;
             if names.task == topic {
-                return Ok(level.priority());
+                return Ok(level);
             }
         }
         Ok(old.level)
@@ -360,15 +360,11 @@ impl Import {
     }
 
     /// The ledger of a level's partition.
-    async fn ledger(
-        &mut self,
-        (priority, index): (Priority, i32),
-    ) -> Result<&mut Ledger, MoveError> {
-        let level = ExportLevel::of(priority);
+    async fn ledger(&mut self, (level, index): (Priority, i32)) -> Result<&mut Ledger, MoveError> {
         let at = match self.levels.iter().position(|it| it.level == level) {
             Some(at) => at,
             None => {
-                let names = self.client.level_names(&self.queue, priority)?;
+                let names = self.client.level_names(&self.queue, level)?;
                 self.levels.push(OpenLevel { level, names, ledgers: Vec::new() });
                 self.levels.len() - 1
             }
@@ -465,8 +461,8 @@ impl Import {
 
     fn of_letter(&self, task: &str) -> Option<(QueueTask, MovedMark)> {
         let id: TaskId = task.parse().ok()?;
-        ExportLevel::ALL.into_iter().find_map(|level| {
-            let old = QueueTask { level: level.priority(), id };
+        Priority::ALL.into_iter().find_map(|level| {
+            let old = QueueTask { level, id };
             Some((old, self.marks.mark(old)?))
         })
     }

@@ -3,19 +3,19 @@
 
 use super::closing::says_moved;
 use super::ledgers::{KnownTask, Ledger};
-use super::record::{ExportLevel, MovedState, TaskRecord};
+use super::record::{MovedState, TaskRecord};
 use crate::transport::Message;
 use longhaul_core::protocol::entry::AttemptCause;
 use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::task::terms::Terms;
 use longhaul_core::task::text::{DELAY, SCHEDULED_AT};
-use longhaul_core::task::{Position, TaskId, TaskMetadata};
+use longhaul_core::task::{Position, Priority, TaskId, TaskMetadata};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// See the module's documentation.
 pub(super) struct LevelReading<'a> {
-    level: ExportLevel,
+    level: Priority,
     ledger: &'a Ledger,
     /// The position of each task's last entry on the metadata topic.
     shown: HashMap<TaskId, Position>,
@@ -26,7 +26,7 @@ pub(super) struct LevelReading<'a> {
 }
 
 impl<'a> LevelReading<'a> {
-    pub(super) fn new(level: ExportLevel, ledger: &'a Ledger) -> Self {
+    pub(super) fn new(level: Priority, ledger: &'a Ledger) -> Self {
         let (shown, over, entries) = (HashMap::new(), HashSet::new(), HashMap::new());
         Self { level, ledger, shown, over, entries }
     }
