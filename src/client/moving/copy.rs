@@ -2,7 +2,6 @@
 //! with ids of the target. Pure.
 
 use super::MoveError;
-use super::importing::{JsonFields, PropertyMap};
 use super::marks::MovedMarks;
 use super::record::{LetterRecord, MovedState, TaskRecord};
 use crate::client::submit::message_of;
@@ -18,7 +17,7 @@ use longhaul_core::task::text::{
     TASK_KEY, TASK_TYPE,
 };
 use serde_json::Value;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// The key prefix of copies whose tasks had no idempotency key.
 const OF_MOVES: &str = "moved/";
@@ -150,7 +149,7 @@ pub(super) fn message(
 }
 
 /// The known properties of a task whose message is gone.
-fn of_entry(record: &TaskRecord) -> PropertyMap {
+fn of_entry(record: &TaskRecord) -> BTreeMap<String, String> {
     let text = |name: &str| record.entry.as_ref()?.get(name)?.as_str().map(str::to_owned);
     let known = [(TASK_KEY, text("taskKey")), (TASK_TYPE, text("taskType"))];
     let known = known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
@@ -159,7 +158,8 @@ fn of_entry(record: &TaskRecord) -> PropertyMap {
 
 /// The metadata entry of a copy, if its task had one.
 pub(super) fn shown(record: &TaskRecord, copy: TaskId, marks: &MovedMarks) -> Option<Vec<u8>> {
-    let mut fields: JsonFields = record.entry.as_ref()?.as_object()?.clone();
+    // It is changed field by field, so that fields of later versions stay.
+    let mut fields = record.entry.as_ref()?.as_object()?.clone();
     let here = |old: &Value| {
         let id = old.as_str()?.parse().ok()?;
         let new = marks.get(QueueTask { level: record.level, id })?;

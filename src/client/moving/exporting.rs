@@ -201,14 +201,10 @@ impl Export {
         ledgers: &[Ledger],
         take: &mut impl FnMut(ExportRecord) -> io::Result<()>,
     ) -> io::Result<()> {
-        match record.state {
-            MovedState::Open => self.count.open += 1,
-            MovedState::Completed
-            | MovedState::Failed
-            | MovedState::Cancelled
-            | MovedState::Expired => {
-                self.count.over += 1;
-            }
+        if record.state == MovedState::Open {
+            self.count.open += 1;
+        } else {
+            self.count.over += 1;
         }
         let key = self.key_of(&record);
         let record = forget_the_sealed(record, ledgers);

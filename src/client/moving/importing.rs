@@ -20,8 +20,7 @@ use longhaul_core::protocol::key::{Epoch, OwnerId};
 use longhaul_core::protocol::register::{Digest, DocumentKind, DocumentName, QueueTask, Stamp};
 use longhaul_core::settings::QueueSettings;
 use longhaul_core::task::{TaskId, view_properties};
-use serde_json::Value;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// The number of tasks written together.
@@ -257,15 +256,12 @@ impl Import {
         self.acknowledge(&copied).await;
         self.marks.put(&self.client, &self.register, marks).await?;
         for it in &copied {
-            match it.record.state {
-                _ if it.again => self.imported.again += 1,
-                MovedState::Open => self.imported.open += 1,
-                MovedState::Completed
-                | MovedState::Failed
-                | MovedState::Cancelled
-                | MovedState::Expired => {
-                    self.imported.over += 1;
-                }
+            if it.again {
+                self.imported.again += 1;
+            } else if it.record.state == MovedState::Open {
+                self.imported.open += 1;
+            } else {
+                self.imported.over += 1;
             }
         }
         Ok(())
@@ -488,9 +484,3 @@ impl Import {
         Ok(())
     }
 }
-
-/// A task's entry as JSON, changed field by field: fields of later versions stay.
-pub(super) type JsonFields = serde_json::Map<String, Value>;
-
-/// Properties of a message.
-pub(super) type PropertyMap = BTreeMap<String, String>;
