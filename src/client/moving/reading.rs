@@ -4,6 +4,7 @@
 use super::closing::says_moved;
 use super::ledgers::{KnownTask, Ledger};
 use super::record::{MovedState, TaskRecord};
+use crate::client::tasks::task_of;
 use crate::transport::Message;
 use longhaul_core::protocol::entry::AttemptCause;
 use longhaul_core::protocol::fold::{Phase, TaskFold};
@@ -37,7 +38,7 @@ impl<'a> LevelReading<'a> {
 
     /// Reads a message of the metadata topic in the first pass.
     pub(super) fn locate(&mut self, message: &Message) {
-        let Some(id) = id_of_entry(message) else { return };
+        let Some(id) = task_of(message) else { return };
         if message.null || message.payload.is_empty() {
             self.shown.remove(&id);
         } else {
@@ -48,7 +49,7 @@ impl<'a> LevelReading<'a> {
     /// Reads the same message in the second pass: returns the record of a finished task, if this is
     /// its last entry.
     pub(super) fn over(&mut self, message: &Message) -> Option<TaskRecord> {
-        let id = id_of_entry(message)?;
+        let id = task_of(message)?;
         if self.shown.get(&id) != Some(&message.position) {
             return None;
         }
@@ -137,13 +138,6 @@ const fn state_of(fold: &TaskFold) -> Option<MovedState> {
         Phase::Expired => Some(MovedState::Expired),
         Phase::New | Phase::Running | Phase::Retry | Phase::Sealed => None,
     }
-}
-
-fn id_of_entry(message: &Message) -> Option<TaskId> {
-    if message.replicated_from.is_some() {
-        return None;
-    }
-    message.key.as_deref()?.parse().ok()
 }
 
 /// Removes the payload: for a task that is to run, the message carries it.
