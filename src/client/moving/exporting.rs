@@ -111,8 +111,7 @@ async fn source_of(client: &Client, register: &FollowedRegister) -> Result<Stamp
     }
     let registers = &client.inner.registers;
     let start = RegisterEntry::Start(registers.next_stamp());
-    let stored = registers.publish(&client.inner.publishers, register, &start).await;
-    stored.map_err(MoveError::of_publish)?;
+    registers.publish(&client.inner.publishers, register, &start).await?;
     register
         .start_stamp()
         .ok_or_else(|| MoveError::NotStored("the first entry of the register".to_owned()))

@@ -394,7 +394,7 @@ impl Import {
         let publishers = &self.client.inner.publishers;
         let sent = shown.iter().map(|(place, it)| publishers.publish(place, it.clone()));
         for stored in join_all(sent).await {
-            stored.map_err(MoveError::of_publish)?;
+            stored?;
         }
         Ok(())
     }
@@ -445,8 +445,7 @@ impl Import {
             let topic = self.client.level_names(&self.queue, mark.to.level)?.task;
             let message = copy::letter(&letter, mark.to.id, &topic);
             let place = partition(self.queue.dead_letters.clone(), -1);
-            let stored = self.client.inner.publishers.publish(&place, message).await;
-            stored.map_err(MoveError::of_publish)?;
+            self.client.inner.publishers.publish(&place, message).await?;
             self.marks
                 .put(&self.client, &self.register, vec![(old, MovedMark { letter: true, ..mark })])
                 .await?;

@@ -150,7 +150,7 @@ async fn store(
     let entries: Vec<RegisterEntry> = marks.map(RegisterEntry::Moved).collect();
     let sent = entries.iter().map(|entry| register.put(&client.inner.publishers, entry));
     for stored in join_all(sent).await {
-        stored.map_err(MoveError::of_publish)?;
+        stored?;
     }
     Ok(())
 }

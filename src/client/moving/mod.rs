@@ -140,8 +140,8 @@ impl From<ReadError> for MoveError {
     }
 }
 
-impl MoveError {
-    fn of_publish(failure: PublishFailure) -> Self {
+impl From<PublishFailure> for MoveError {
+    fn from(failure: PublishFailure) -> Self {
         match failure {
             PublishFailure::NotSent(error) => Self::Transport(error),
             PublishFailure::Sent(error) => Self::NotStored(error.to_string()),
