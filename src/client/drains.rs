@@ -150,15 +150,9 @@ fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, Actio
         let said = worker.identity.as_ref();
         worker.owner == name || said.is_some_and(|said| said.name == name || said.instance == name)
     };
-    // A worker has an owner id per partition; its instance joins them. An owner without an instance
-    // counts as a worker of its own.
-    let key = |worker: &WorkerInfo| {
-        let instance = worker.identity.as_ref().map(|said| said.instance.clone());
-        instance.filter(|instance| !instance.is_empty()).unwrap_or_else(|| worker.owner.clone())
-    };
     let alive = workers.iter().filter(is_alive);
-    let found: BTreeMap<String, &WorkerInfo> =
-        alive.clone().filter(is_it).map(|worker| (key(worker), worker)).collect();
+    let found: BTreeMap<&str, &WorkerInfo> =
+        alive.clone().filter(is_it).map(|worker| (worker.process(), worker)).collect();
     let mut all = found.values();
     let Some(worker) = all.next() else {
         let shown = |worker: &WorkerInfo| {
