@@ -200,8 +200,7 @@ impl Client {
                 message.ok_or_else(gone)?.batch_size
             }
         };
-        let task = TaskRef { topic: topic.to_owned(), id };
-        let key = self.inner.operator.key(&task, claim.epoch);
+        let key = self.inner.operator.key(id, claim.epoch);
         let entry =
             Entry::Claim(Claim { batch_size, ..Claim::plain(key, claim.attempt, claim.kind) });
         Ok((key, ledger::by_operator(&entry, reason, &self.operator, MOVE)))
