@@ -314,20 +314,15 @@ impl Import {
         let published = published.map(|copy| copy.task);
         let submit = self.client.submit_keyed(queue, message, key, false, published);
         let task = submit.await.map_err(failed)?;
-        let level = self.level_of(&task.topic, old)?;
+        let level = self.level_of(&task.topic, old);
         let new = QueueTask { level, id: task.id };
         Ok(Copied { new, record, old, held, again: false })
     }
 
     /// The task that holds a key may be on another level.
-    fn level_of(&self, topic: &str, old: QueueTask) -> Result<Priority, MoveError> {
-        for level in Priority::ALL {
-            let names = self.client.level_names(&self.queue, level)?;
-            if names.task == topic {
-                return Ok(level);
-            }
-        }
-        Ok(old.level)
+    fn level_of(&self, topic: &str, old: QueueTask) -> Priority {
+        let is_it = |level: &Priority| self.queue.task_of(*level) == topic;
+        Priority::ALL.into_iter().find(is_it).unwrap_or(old.level)
     }
 
     async fn write_pasts(&mut self, copied: &[Copied]) -> Result<(), MoveError> {
@@ -407,8 +402,7 @@ impl Import {
         let subscription = self.client.inner.settings.subscription.clone();
         let mut receipts = Vec::new();
         for it in copied.iter().filter(|it| it.record.state != MovedState::Open) {
-            let Ok(names) = self.client.level_names(&self.queue, it.new.level) else { continue };
-            let place = partition(names.task, it.new.id.partition);
+            let place = partition(self.queue.task_of(it.new.level), it.new.id.partition);
             if !self.consumers.contains_key(&place) {
                 let opened = self.client.inner.transport.subscribe(&place, &subscription, by).await;
                 match opened {
@@ -442,7 +436,7 @@ impl Import {
             if mark.letter {
                 continue;
             }
-            let topic = self.client.level_names(&self.queue, mark.to.level)?.task;
+            let topic = self.queue.task_of(mark.to.level);
             let message = copy::letter(&letter, mark.to.id, &topic);
             let place = partition(self.queue.dead_letters.clone(), -1);
             self.client.inner.publishers.publish(&place, message).await?;
