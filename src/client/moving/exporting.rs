@@ -165,11 +165,7 @@ impl Export {
         let place = |topic: &String| partition(topic.clone(), index);
         let mut reading = LevelReading::new(level, ledger);
         let metadata = place(&names.metadata);
-        logs.read(&metadata, |_, message| {
-            reading.locate(message);
-            ControlFlow::Continue(())
-        })
-        .await?;
+        logs.read_all(&metadata, |_, message| reading.locate(message)).await?;
         let mut taken = Ok(());
         logs.read(&metadata, |_, message| {
             if let Some(record) = reading.over(message) {
@@ -233,11 +229,8 @@ impl Export {
     ) -> Result<Vec<TaskRecord>, MoveError> {
         let mut unshown = reading.unshown();
         if !unshown.is_empty() {
-            let note = |_, message: &Message| {
-                add_entry(&mut unshown, ledger, message);
-                ControlFlow::Continue(())
-            };
-            self.client.logs().read(&ledger.place, note).await?;
+            let note = |_, message: &Message| add_entry(&mut unshown, ledger, message);
+            self.client.logs().read_all(&ledger.place, note).await?;
         }
         Ok(unshown.into_values().collect())
     }
