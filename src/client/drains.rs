@@ -11,9 +11,7 @@ use super::tasks::{TaskFilter, TaskStatus, TaskView, ViewScope, WorkerInfo};
 use super::{ActionError, Client, Queue, ReadError};
 use crate::clock::Clock;
 use bytes::Bytes;
-use longhaul_core::protocol::register::{
-    DocumentKey, DocumentKind, DocumentName, RegisterEntry, RegisterKey,
-};
+use longhaul_core::protocol::register::{DocumentKey, DocumentKind, DocumentName};
 use longhaul_core::task::Priority;
 use longhaul_core::task::{WorkerIdentity, text};
 use serde::{Deserialize, Serialize};
@@ -106,15 +104,7 @@ impl Client {
                 .filter(|(name, _, request)| !alive.contains(name.text()) && is_old(request));
             old.flat_map(|(name, ..)| documents.entries(name)).collect()
         });
-        for key in old {
-            let tombstone = RegisterEntry::Tombstone(RegisterKey::Document(key));
-            if let Err(error) = register.put(&self.inner.publishers, &tombstone).await {
-                tracing::debug!(
-                    ?error,
-                    "a drain request to a worker that has gone stays on the register"
-                );
-            }
-        }
+        self.remove_outdated(register, old).await;
     }
 
     pub(super) fn wall_ms(&self) -> u64 {
