@@ -35,12 +35,6 @@ const HELD_BACK_MS: u64 = 24 * 3600 * 1000;
 /// A ledger id that no task has: a wait for such a task reports that it does not exist.
 const NOWHERE: u64 = i64::MAX.unsigned_abs();
 
-/// A message to submit, and its key.
-pub(super) struct KeyedMessage {
-    pub(super) message: Outgoing,
-    pub(super) key: (KeyName, Digest),
-}
-
 /// The task of a record, at the source.
 pub(super) fn queue_task(record: &TaskRecord) -> Result<QueueTask, MoveError> {
     let id = record.id.parse();
@@ -94,12 +88,12 @@ pub(super) fn rename(
     Ok(())
 }
 
-/// The message of a copy.
+/// The message of a copy, and its key.
 pub(super) fn message(
     record: &TaskRecord,
     source: Stamp,
     now_ms: u64,
-) -> Result<KeyedMessage, MoveError> {
+) -> Result<(Outgoing, (KeyName, Digest)), MoveError> {
     let open = record.state == MovedState::Open;
     let mut properties = if open { record.properties.clone() } else { of_entry(record) };
     properties.remove(OVERWRITE);
@@ -142,10 +136,7 @@ pub(super) fn message(
         properties.insert(SCHEDULED_AT.to_owned(), starts_ms.to_string());
         Some(held_back_ms)
     };
-    Ok(KeyedMessage {
-        message: message_of(properties, payload, deliver_at_ms),
-        key: (name, digest),
-    })
+    Ok((message_of(properties, payload, deliver_at_ms), (name, digest)))
 }
 
 /// The known properties of a task whose message is gone.

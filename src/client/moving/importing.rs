@@ -303,8 +303,7 @@ impl Import {
             return Ok(Copied { new: mark.to, record, old, held: true, again: true });
         }
         let failed = |error| MoveError::Submit { task: record.id.clone(), error };
-        let copy::KeyedMessage { message, key } =
-            copy::message(&record, self.source, self.client.wall_ms())?;
+        let (message, key) = copy::message(&record, self.source, self.client.wall_ms())?;
         let queue = (&self.queue, old.level);
         let held = self.register.look(|keys| keys.holder(&key.0).is_some());
         let published = self.unmarked.get(&old);

@@ -47,7 +47,7 @@ pub(super) struct QueueRecord {
 }
 
 /// A task.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TaskRecord {
     /// The task's id at the source.
@@ -98,10 +98,11 @@ pub(super) struct TaskRecord {
 }
 
 /// The state of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum MovedState {
     /// Unfinished.
+    #[default]
     Open,
     Completed,
     Failed,
@@ -203,24 +204,7 @@ enum ExportLevel {
 impl TaskRecord {
     /// A record with only these fields set.
     pub(super) fn new(id: TaskId, level: Priority, state: MovedState) -> Self {
-        Self {
-            id: id.to_string(),
-            level,
-            state,
-            published: 0,
-            claimed: 0,
-            epoch: 0,
-            attempts: 0,
-            due: 0,
-            goes_on: false,
-            waits: None,
-            checkpoint: None,
-            limits: LimitsRecord::default(),
-            properties: BTreeMap::new(),
-            payload: None,
-            key: None,
-            entry: None,
-        }
+        Self { id: id.to_string(), level, state, ..Self::default() }
     }
 
     /// The next attempt, relative to `now_ms`.
