@@ -72,7 +72,8 @@ impl Client {
         let read_back = inner.registers.publish(&inner.publishers, register, &entry).await;
         match read_back? {
             Some(RegisterVerdict::Accepted) => {
-                self.remove_outdated(register, name).await;
+                let outdated = register.with_documents(|documents| documents.removable(name));
+                self.remove_outdated(register, outdated).await;
                 Ok(version)
             }
             Some(RegisterVerdict::Ignored(_) | RegisterVerdict::Lost(_)) => {
@@ -85,13 +86,18 @@ impl Client {
         }
     }
 
-    /// Publishes tombstones for outdated entries of a document. If one is lost, the next change
-    /// publishes it again.
-    async fn remove_outdated(&self, register: &FollowedRegister, name: &DocumentName) {
-        for key in register.with_documents(|documents| documents.removable(name)) {
+    /// Publishes tombstones for outdated documents. If one is lost, a later change publishes it
+    /// again.
+    pub(super) async fn remove_outdated(
+        &self,
+        register: &FollowedRegister,
+        outdated: Vec<DocumentKey>,
+    ) {
+        for key in outdated {
+            let name = key.name.clone();
             let tombstone = RegisterEntry::Tombstone(RegisterKey::Document(key));
             if let Err(error) = register.put(&self.inner.publishers, &tombstone).await {
-                tracing::debug!(document = %name, ?error, "an outdated version of the document stays on the register");
+                tracing::debug!(document = %name, %error, "an outdated document stays on the register");
             }
         }
     }

@@ -11,9 +11,7 @@ use super::tasks::{TaskFilter, TaskStatus, TaskView, ViewScope, WorkerInfo};
 use super::{ActionError, Client, Queue, ReadError};
 use crate::clock::Clock;
 use bytes::Bytes;
-use longhaul_core::protocol::register::{
-    DocumentKey, DocumentKind, DocumentName, RegisterEntry, RegisterKey,
-};
+use longhaul_core::protocol::register::{DocumentKey, DocumentKind, DocumentName};
 use longhaul_core::task::Priority;
 use longhaul_core::task::{WorkerIdentity, text};
 use serde::{Deserialize, Serialize};
@@ -106,15 +104,7 @@ impl Client {
                 .filter(|(name, _, request)| !alive.contains(name.text()) && is_old(request));
             old.flat_map(|(name, ..)| documents.entries(name)).collect()
         });
-        for key in old {
-            let tombstone = RegisterEntry::Tombstone(RegisterKey::Document(key));
-            if let Err(error) = register.put(&self.inner.publishers, &tombstone).await {
-                tracing::debug!(
-                    ?error,
-                    "a drain request to a worker that has gone stays on the register"
-                );
-            }
-        }
+        self.remove_outdated(register, old).await;
     }
 
     pub(super) fn wall_ms(&self) -> u64 {
@@ -150,15 +140,9 @@ fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, Actio
         let said = worker.identity.as_ref();
         worker.owner == name || said.is_some_and(|said| said.name == name || said.instance == name)
     };
-    // A worker has an owner id per partition; its instance joins them. An owner without an instance
-    // counts as a worker of its own.
-    let key = |worker: &WorkerInfo| {
-        let instance = worker.identity.as_ref().map(|said| said.instance.clone());
-        instance.filter(|instance| !instance.is_empty()).unwrap_or_else(|| worker.owner.clone())
-    };
     let alive = workers.iter().filter(is_alive);
-    let found: BTreeMap<String, &WorkerInfo> =
-        alive.clone().filter(is_it).map(|worker| (key(worker), worker)).collect();
+    let found: BTreeMap<&str, &WorkerInfo> =
+        alive.clone().filter(is_it).map(|worker| (worker.process(), worker)).collect();
     let mut all = found.values();
     let Some(worker) = all.next() else {
         let shown = |worker: &WorkerInfo| {

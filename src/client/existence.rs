@@ -117,15 +117,15 @@ impl ExistenceCache {
     /// Why the task cannot exist; `None` if it may.
     pub(super) async fn objection(&self, topic: &str, id: TaskId) -> Option<String> {
         let place = TopicPartition { topic: topic.to_owned(), partition: id.partition };
-        if let Some(verdict) = self.judge(&place, id) {
-            return verdict;
+        if self.needs_no_request(&place, id) {
+            return None;
         }
         let failures = self.failures(&place);
         let _asking = self.asking.lock().await;
         // Another caller may have asked meanwhile. If its request had no answer, that one try
         // counts for all concurrent waits.
-        if let Some(verdict) = self.judge(&place, id) {
-            return verdict;
+        if self.needs_no_request(&place, id) {
+            return None;
         }
         if self.failures(&place) != failures {
             return None;
@@ -153,11 +153,12 @@ impl ExistenceCache {
         self.known().get(place).map_or(0, |known| known.failures)
     }
 
-    /// The verdict from the cache; the outer `None` if the broker must be asked.
-    fn judge(&self, place: &TopicPartition, id: TaskId) -> Option<Option<String>> {
-        match self.known().get(place)?.told? {
-            AssignedIds::Nothing => Some(None),
-            AssignedIds::UpTo(last) => (id.entry_id() <= last).then_some(None),
+    /// Whether the cache tells that the task may exist; if not, the broker must be asked.
+    fn needs_no_request(&self, place: &TopicPartition, id: TaskId) -> bool {
+        match self.known().get(place).and_then(|known| known.told) {
+            Some(AssignedIds::Nothing) => true,
+            Some(AssignedIds::UpTo(last)) => id.entry_id() <= last,
+            None => false,
         }
     }
 

@@ -8,7 +8,6 @@ mod turns;
 
 pub(super) use turns::Turns;
 
-use super::publishers::PublishFailure;
 use super::registers::FollowedRegister;
 use super::submit::SubmitError;
 use super::task_ref::TaskRef;
@@ -200,7 +199,7 @@ impl Client {
                     let bound = registers.bind(&self.inner.publishers, &register, bind).await;
                     binds += 1;
                     if binds >= BINDS_MAX {
-                        bound.map_err(|failure| SubmitError::Unbound(in_words(failure)))?;
+                        bound.map_err(|failure| SubmitError::Unbound(failure.to_string()))?;
                         let cause = "its key is bound and released faster than it is read";
                         return Err(SubmitError::Unbound(cause.to_owned()));
                     }
@@ -232,11 +231,4 @@ fn has_other_payload(
 /// A submit with a key may be repeated safely.
 fn safe_to_repeat(error: SubmitError) -> SubmitError {
     if let SubmitError::Unknown(cause) = error { SubmitError::Unbound(cause) } else { error }
-}
-
-fn in_words(failure: PublishFailure) -> String {
-    match failure {
-        PublishFailure::NotSent(error) => error.to_string(),
-        PublishFailure::Sent(error) => error.to_string(),
-    }
 }

@@ -83,6 +83,37 @@ impl Logs {
         Ok(())
     }
 
+    /// As `read`, to the end in any case.
+    pub(super) async fn read_all(
+        &self,
+        topic: &TopicPartition,
+        mut take: impl FnMut(MessageOrigin, &Message),
+    ) -> Result<(), TransportError> {
+        let take = |found, message: &Message| {
+            take(found, message);
+            ControlFlow::Continue(())
+        };
+        self.read(topic, take).await
+    }
+
+    /// Reads a topic to its current end. One that does not exist has no messages.
+    pub(super) async fn read_if_exists(
+        &self,
+        topic: &TopicPartition,
+        follow: Follow,
+        mut take: impl FnMut(&Message),
+    ) -> Result<(), TransportError> {
+        let mut log = match self.open_at(topic, follow).await {
+            Ok(log) => log,
+            Err(error) if error.kind == TransportErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        while let Some(message) = log.next().await? {
+            take(&message);
+        }
+        Ok(())
+    }
+
     /// Opens a log, or its compacted view, to be read to its current end.
     pub(super) async fn open(
         &self,
@@ -93,7 +124,7 @@ impl Logs {
     }
 
     /// As `open`, from another position on.
-    pub(super) async fn open_at(
+    async fn open_at(
         &self,
         topic: &TopicPartition,
         follow: Follow,

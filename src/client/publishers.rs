@@ -19,7 +19,8 @@ use tokio::sync::{mpsc, oneshot};
 const QUEUE_MAX: usize = 256;
 
 /// Why there is no receipt.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 pub(super) enum PublishFailure {
     /// No publisher could be opened: the message is not stored and never will be.
     NotSent(TransportError),

@@ -62,18 +62,11 @@ impl Queue {
         let mut collector = Collector::new(task);
         let of = |topic: &String| partition(topic.clone(), task.partition);
         let logs = self.client.logs();
-        logs.read(&of(&names.metadata), |_, message| {
-            collector.read_metadata(message);
-            ControlFlow::Continue(())
-        })
-        .await?;
+        logs.read_all(&of(&names.metadata), |_, message| collector.read_metadata(message)).await?;
         // Everything published before this time has been read.
         let now_ms = self.client.wall_ms();
-        logs.read(&of(&names.ledger), |found, message| {
-            collector.read_ledger(found, message);
-            ControlFlow::Continue(())
-        })
-        .await?;
+        let take = |found, message: &Message| collector.read_ledger(found, message);
+        logs.read_all(&of(&names.ledger), take).await?;
         Ok(collector.finish(now_ms))
     }
 
@@ -88,16 +81,10 @@ impl Queue {
         let mut found = Vec::new();
         for index in self.client.past_partitions(&names).await? {
             let mut zombies = Zombies::new(index);
-            logs.read(&partition(names.ledger.clone(), index), |_, message| {
-                zombies.read_ledger(message);
-                ControlFlow::Continue(())
-            })
-            .await?;
-            logs.read(&partition(names.metadata.clone(), index), |_, message| {
-                zombies.read_metadata(message);
-                ControlFlow::Continue(())
-            })
-            .await?;
+            let of = |topic: &String| partition(topic.clone(), index);
+            logs.read_all(&of(&names.ledger), |_, message| zombies.read_ledger(message)).await?;
+            let take = |_, message: &Message| zombies.read_metadata(message);
+            logs.read_all(&of(&names.metadata), take).await?;
             found.extend(zombies.finish());
         }
         Ok(found)

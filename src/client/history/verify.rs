@@ -13,7 +13,6 @@ use longhaul_core::protocol::invariants::{
 };
 use longhaul_core::protocol::key::{Epoch, parse_owner};
 use longhaul_core::task::{Position, TaskId};
-use std::ops::ControlFlow;
 
 /// The most findings that are listed; all are counted.
 const TOLD_MAX: usize = 1_000;
@@ -175,9 +174,8 @@ async fn verify(
 ) -> Result<(), ReadError> {
     // Read the metadata topic first: the ledger, read later, must be ahead of it.
     let mut shown = Vec::new();
-    logs.read(&partition(names.metadata.clone(), index), |_, message| {
+    logs.read_all(&partition(names.metadata.clone(), index), |_, message| {
         shown.extend(shown_entry(message).map(|entry| (message.position, entry)));
-        ControlFlow::Continue(())
     })
     .await?;
     let ledger = partition(names.ledger.clone(), index);
@@ -190,10 +188,10 @@ async fn verify(
     }
     drop(view);
     let mut judge = LogJudge::comparing(compacted);
-    logs.read(&ledger, |found, message| {
+    logs.read_all(&ledger, |found, message| {
         let Ok(entry) = ledger::read(message) else {
             verification.malformed += 1;
-            return ControlFlow::Continue(());
+            return;
         };
         let (at, published_ms) = (message.position, message.publish_time_ms);
         let content = ledger::content(message).unwrap_or_default();
@@ -202,7 +200,6 @@ async fn verify(
             MessageOrigin::Log => drop(judge.read(at, &entry, &content, published_ms)),
         }
         verification.ledger_entries += 1;
-        ControlFlow::Continue(())
     })
     .await?;
     verification.metadata_entries += u64::try_from(shown.len()).unwrap_or(u64::MAX);

@@ -22,7 +22,6 @@ use crate::letters::{self, LetterMessageKind, kind};
 use crate::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNameError, TopicNames};
 use crate::transport::{
     Consumer, Follow, Message, PublishError, Start, TopicPartition, TransportError,
-    TransportErrorKind,
 };
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use longhaul_core::task::{Position, TaskId};
@@ -233,21 +232,12 @@ impl DeadLetters {
     async fn read(
         &self,
         after: Option<Position>,
-        mut take: impl FnMut(&Message),
+        take: impl FnMut(&Message),
     ) -> Result<(), TransportError> {
         self.client.require_queue(&self.names).await?;
         let start = after.map_or(Start::Earliest, Start::After);
-        let opened =
-            self.client.logs().open_at(&self.place, Follow { start, compacted: true }).await;
-        let mut log = match opened {
-            Ok(log) => log,
-            Err(error) if error.kind == TransportErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        while let Some(message) = log.next().await? {
-            take(&message);
-        }
-        Ok(())
+        let follow = Follow { start, compacted: true };
+        self.client.logs().read_if_exists(&self.place, follow, take).await
     }
 
     /// Marks a letter as handled, with the action, its reason and the resulting task. Then

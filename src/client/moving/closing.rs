@@ -69,7 +69,7 @@ impl Queue {
         let mut closing = Closing { from: client, other, there, marks, closed: Closed::default() };
         for OpenLevel { level, names, mut ledgers } in client.open_levels(&queue).await? {
             for ledger in &mut ledgers {
-                let lane = (level.priority(), ledger.place.partition);
+                let lane = (level, ledger.place.partition);
                 let open = closing.marks.open().filter(|(old, _)| old.lane() == lane);
                 let mut open: Vec<(QueueTask, MovedMark)> = open.collect();
                 open.sort_unstable_by_key(|(old, _)| *old);
@@ -131,6 +131,8 @@ impl Closing<'_> {
         self.marks.put(self.other, &register, marks).await
     }
 
+    /// The state of a task. If the ledger has forgotten how it ended, the metadata topic tells, if
+    /// it still has the entry.
     async fn standing(
         &self,
         ledger: &Ledger,
@@ -138,11 +140,27 @@ impl Closing<'_> {
         mark: MovedMark,
     ) -> Result<CopiedTaskState, MoveError> {
         let fold = ledger.fold(id);
-        if fold.phase == Phase::Sealed {
-            return self.from.standing_by_metadata(ledger, (topic, id), mark).await;
+        if fold.phase != Phase::Sealed {
+            let moved = ledger.tasks.get(&id).is_some_and(|known| known.moved);
+            return Ok(standing(&fold, moved, mark));
         }
-        let moved = ledger.tasks.get(&id).is_some_and(|known| known.moved);
-        Ok(standing(&fold, moved, mark))
+        if mark.is_merged() {
+            return Ok(CopiedTaskState::Closed);
+        }
+        let task = TaskRef { topic: topic.to_owned(), id };
+        let entry = self.from.get(&task).await;
+        let entry = entry.map_err(|error| MoveError::Busy(format!("task {task}: {error}")))?;
+        Ok(match entry {
+            Some(entry) if entry.failure_reason.as_deref().is_some_and(says_moved) => {
+                CopiedTaskState::Closed
+            }
+            Some(_) => CopiedTaskState::Changed,
+            None if ledger.sealed.get(id.entry_id()) == Some(BatchOutcome::Completed) => {
+                CopiedTaskState::Forgotten
+            }
+            // The task was closed: an interrupted move is repeated within a day.
+            None => CopiedTaskState::Closed,
+        })
     }
 
     async fn delete_copy(&mut self, old: QueueTask, mark: MovedMark) -> Result<(), MoveError> {
@@ -200,37 +218,9 @@ impl Client {
                 message.ok_or_else(gone)?.batch_size
             }
         };
-        let task = TaskRef { topic: topic.to_owned(), id };
-        let key = self.inner.operator.key(&task, claim.epoch);
+        let key = self.inner.operator.key(id, claim.epoch);
         let entry =
             Entry::Claim(Claim { batch_size, ..Claim::plain(key, claim.attempt, claim.kind) });
         Ok((key, ledger::by_operator(&entry, reason, &self.operator, MOVE)))
-    }
-
-    /// The state of a task whose outcome the ledger has forgotten: from the metadata topic, if it
-    /// still has the entry.
-    async fn standing_by_metadata(
-        &self,
-        ledger: &Ledger,
-        (topic, id): (&str, TaskId),
-        mark: MovedMark,
-    ) -> Result<CopiedTaskState, MoveError> {
-        if mark.is_merged() {
-            return Ok(CopiedTaskState::Closed);
-        }
-        let task = TaskRef { topic: topic.to_owned(), id };
-        let entry = self.get(&task).await;
-        let entry = entry.map_err(|error| MoveError::Busy(format!("task {task}: {error}")))?;
-        Ok(match entry {
-            Some(entry) if entry.failure_reason.as_deref().is_some_and(says_moved) => {
-                CopiedTaskState::Closed
-            }
-            Some(_) => CopiedTaskState::Changed,
-            None if ledger.sealed.get(id.entry_id()) == Some(BatchOutcome::Completed) => {
-                CopiedTaskState::Forgotten
-            }
-            // The task was closed: an interrupted move is repeated within a day.
-            None => CopiedTaskState::Closed,
-        })
     }
 }

@@ -2,7 +2,6 @@
 //! with ids of the target. Pure.
 
 use super::MoveError;
-use super::importing::{JsonFields, PropertyMap};
 use super::marks::MovedMarks;
 use super::record::{LetterRecord, MovedState, TaskRecord};
 use crate::client::submit::message_of;
@@ -18,7 +17,7 @@ use longhaul_core::task::text::{
     TASK_KEY, TASK_TYPE,
 };
 use serde_json::Value;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// The key prefix of copies whose tasks had no idempotency key.
 const OF_MOVES: &str = "moved/";
@@ -36,17 +35,11 @@ const HELD_BACK_MS: u64 = 24 * 3600 * 1000;
 /// A ledger id that no task has: a wait for such a task reports that it does not exist.
 const NOWHERE: u64 = i64::MAX.unsigned_abs();
 
-/// A message to submit, and its key.
-pub(super) struct KeyedMessage {
-    pub(super) message: Outgoing,
-    pub(super) key: (KeyName, Digest),
-}
-
 /// The task of a record, at the source.
 pub(super) fn queue_task(record: &TaskRecord) -> Result<QueueTask, MoveError> {
     let id = record.id.parse();
     let id = id.map_err(|_| MoveError::Form(format!("`{}` is not the id of a task", record.id)))?;
-    Ok(QueueTask { level: record.level.priority(), id })
+    Ok(QueueTask { level: record.level, id })
 }
 
 /// Whether the order of its message among others matters.
@@ -95,12 +88,12 @@ pub(super) fn rename(
     Ok(())
 }
 
-/// The message of a copy.
+/// The message of a copy, and its key.
 pub(super) fn message(
     record: &TaskRecord,
     source: Stamp,
     now_ms: u64,
-) -> Result<KeyedMessage, MoveError> {
+) -> Result<(Outgoing, (KeyName, Digest)), MoveError> {
     let open = record.state == MovedState::Open;
     let mut properties = if open { record.properties.clone() } else { of_entry(record) };
     properties.remove(OVERWRITE);
@@ -143,14 +136,11 @@ pub(super) fn message(
         properties.insert(SCHEDULED_AT.to_owned(), starts_ms.to_string());
         Some(held_back_ms)
     };
-    Ok(KeyedMessage {
-        message: message_of(properties, payload, deliver_at_ms),
-        key: (name, digest),
-    })
+    Ok((message_of(properties, payload, deliver_at_ms), (name, digest)))
 }
 
 /// The known properties of a task whose message is gone.
-fn of_entry(record: &TaskRecord) -> PropertyMap {
+fn of_entry(record: &TaskRecord) -> BTreeMap<String, String> {
     let text = |name: &str| record.entry.as_ref()?.get(name)?.as_str().map(str::to_owned);
     let known = [(TASK_KEY, text("taskKey")), (TASK_TYPE, text("taskType"))];
     let known = known.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
@@ -159,10 +149,11 @@ fn of_entry(record: &TaskRecord) -> PropertyMap {
 
 /// The metadata entry of a copy, if its task had one.
 pub(super) fn shown(record: &TaskRecord, copy: TaskId, marks: &MovedMarks) -> Option<Vec<u8>> {
-    let mut fields: JsonFields = record.entry.as_ref()?.as_object()?.clone();
+    // It is changed field by field, so that fields of later versions stay.
+    let mut fields = record.entry.as_ref()?.as_object()?.clone();
     let here = |old: &Value| {
         let id = old.as_str()?.parse().ok()?;
-        let new = marks.get(QueueTask { level: record.level.priority(), id })?;
+        let new = marks.get(QueueTask { level: record.level, id })?;
         Some(Value::from(new.id.to_string()))
     };
     fields.insert("messageId".to_owned(), copy.to_string().into());

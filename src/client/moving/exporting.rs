@@ -3,8 +3,8 @@
 use super::ledgers::Ledger;
 use super::reading::LevelReading;
 use super::record::{
-    EndRecord, ExportLevel, ExportLine, ExportRecord, FORM, KeyRecord, LetterRecord, MovedState,
-    QueueRecord, ScheduleRecord, TaskRecord,
+    EndRecord, ExportLine, ExportRecord, FORM, KeyRecord, LetterRecord, MovedState, QueueRecord,
+    ScheduleRecord, TaskRecord,
 };
 use super::{MoveError, OpenLevel, PAUSED_AFTER};
 use crate::client::registers::FollowedRegister;
@@ -25,7 +25,7 @@ use longhaul_core::schedule::{
     firing::{FiringKey, FiringSlot},
 };
 use longhaul_core::task::text::AFTER;
-use longhaul_core::task::{TaskId, TaskMetadata, TaskOutcome, TaskState};
+use longhaul_core::task::{Priority, TaskId, TaskMetadata, TaskOutcome, TaskState};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt;
@@ -111,8 +111,7 @@ async fn source_of(client: &Client, register: &FollowedRegister) -> Result<Stamp
     }
     let registers = &client.inner.registers;
     let start = RegisterEntry::Start(registers.next_stamp());
-    let stored = registers.publish(&client.inner.publishers, register, &start).await;
-    stored.map_err(MoveError::of_publish)?;
+    registers.publish(&client.inner.publishers, register, &start).await?;
     register
         .start_stamp()
         .ok_or_else(|| MoveError::NotStored("the first entry of the register".to_owned()))
@@ -156,7 +155,7 @@ impl Export {
 
     async fn partition(
         &mut self,
-        (level, names): (ExportLevel, &TopicNames),
+        (level, names): (Priority, &TopicNames),
         ledger: &Ledger,
         ledgers: &[Ledger],
         take: &mut impl FnMut(ExportRecord) -> io::Result<()>,
@@ -166,11 +165,7 @@ impl Export {
         let place = |topic: &String| partition(topic.clone(), index);
         let mut reading = LevelReading::new(level, ledger);
         let metadata = place(&names.metadata);
-        logs.read(&metadata, |_, message| {
-            reading.locate(message);
-            ControlFlow::Continue(())
-        })
-        .await?;
+        logs.read_all(&metadata, |_, message| reading.locate(message)).await?;
         let mut taken = Ok(());
         logs.read(&metadata, |_, message| {
             if let Some(record) = reading.over(message) {
@@ -201,14 +196,10 @@ impl Export {
         ledgers: &[Ledger],
         take: &mut impl FnMut(ExportRecord) -> io::Result<()>,
     ) -> io::Result<()> {
-        match record.state {
-            MovedState::Open => self.count.open += 1,
-            MovedState::Completed
-            | MovedState::Failed
-            | MovedState::Cancelled
-            | MovedState::Expired => {
-                self.count.over += 1;
-            }
+        if record.state == MovedState::Open {
+            self.count.open += 1;
+        } else {
+            self.count.over += 1;
         }
         let key = self.key_of(&record);
         let record = forget_the_sealed(record, ledgers);
@@ -218,7 +209,7 @@ impl Export {
     /// The idempotency key that a task holds. The key of a dead letter's replay is left out: it
     /// contains an id that means another task elsewhere.
     fn key_of(&self, record: &TaskRecord) -> Option<KeyRecord> {
-        let task = QueueTask { level: record.level.priority(), id: record.id.parse().ok()? };
+        let task = QueueTask { level: record.level, id: record.id.parse().ok()? };
         let (name, digest) = self.register.look(|keys| {
             let name = keys.held_by(task)?.clone();
             let digest = keys.holder(&name).and_then(|holding| holding.digest);
@@ -238,11 +229,8 @@ impl Export {
     ) -> Result<Vec<TaskRecord>, MoveError> {
         let mut unshown = reading.unshown();
         if !unshown.is_empty() {
-            let note = |_, message: &Message| {
-                add_entry(&mut unshown, ledger, message);
-                ControlFlow::Continue(())
-            };
-            self.client.logs().read(&ledger.place, note).await?;
+            let note = |_, message: &Message| add_entry(&mut unshown, ledger, message);
+            self.client.logs().read_all(&ledger.place, note).await?;
         }
         Ok(unshown.into_values().collect())
     }

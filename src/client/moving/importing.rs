@@ -4,7 +4,7 @@ use super::file::{check, records, source_of};
 use super::ledgers::Ledger;
 use super::marks::{MovedMark, MovedMarks};
 use super::past::{self, EntryWriter};
-use super::record::{ExportLevel, ExportLine, MovedState, QueueRecord, TaskRecord};
+use super::record::{ExportLine, MovedState, QueueRecord, TaskRecord};
 use super::unmarked::Unmarked;
 use super::{IMPORT, MoveError, OpenLevel, PAUSED_AFTER, copy};
 use crate::chance::system_random;
@@ -20,8 +20,7 @@ use longhaul_core::protocol::key::{Epoch, OwnerId};
 use longhaul_core::protocol::register::{Digest, DocumentKind, DocumentName, QueueTask, Stamp};
 use longhaul_core::settings::QueueSettings;
 use longhaul_core::task::{TaskId, view_properties};
-use serde_json::Value;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// The number of tasks written together.
@@ -257,15 +256,12 @@ impl Import {
         self.acknowledge(&copied).await;
         self.marks.put(&self.client, &self.register, marks).await?;
         for it in &copied {
-            match it.record.state {
-                _ if it.again => self.imported.again += 1,
-                MovedState::Open => self.imported.open += 1,
-                MovedState::Completed
-                | MovedState::Failed
-                | MovedState::Cancelled
-                | MovedState::Expired => {
-                    self.imported.over += 1;
-                }
+            if it.again {
+                self.imported.again += 1;
+            } else if it.record.state == MovedState::Open {
+                self.imported.open += 1;
+            } else {
+                self.imported.over += 1;
             }
         }
         Ok(())
@@ -307,8 +303,7 @@ impl Import {
             return Ok(Copied { new: mark.to, record, old, held: true, again: true });
         }
         let failed = |error| MoveError::Submit { task: record.id.clone(), error };
-        let copy::KeyedMessage { message, key } =
-            copy::message(&record, self.source, self.client.wall_ms())?;
+        let (message, key) = copy::message(&record, self.source, self.client.wall_ms())?;
         let queue = (&self.queue, old.level);
         let held = self.register.look(|keys| keys.holder(&key.0).is_some());
         let published = self.unmarked.get(&old);
@@ -318,20 +313,15 @@ impl Import {
         let published = published.map(|copy| copy.task);
         let submit = self.client.submit_keyed(queue, message, key, false, published);
         let task = submit.await.map_err(failed)?;
-        let level = self.level_of(&task.topic, old)?;
+        let level = self.level_of(&task.topic, old);
         let new = QueueTask { level, id: task.id };
         Ok(Copied { new, record, old, held, again: false })
     }
 
     /// The task that holds a key may be on another level.
-    fn level_of(&self, topic: &str, old: QueueTask) -> Result<Priority, MoveError> {
-        for level in ExportLevel::ALL {
-            let names = self.client.level_names(&self.queue, level.priority())?;
-            if names.task == topic {
-                return Ok(level.priority());
-            }
-        }
-        Ok(old.level)
+    fn level_of(&self, topic: &str, old: QueueTask) -> Priority {
+        let is_it = |level: &Priority| self.queue.task_of(*level) == topic;
+        Priority::ALL.into_iter().find(is_it).unwrap_or(old.level)
     }
 
     async fn write_pasts(&mut self, copied: &[Copied]) -> Result<(), MoveError> {
@@ -360,15 +350,11 @@ impl Import {
     }
 
     /// The ledger of a level's partition.
-    async fn ledger(
-        &mut self,
-        (priority, index): (Priority, i32),
-    ) -> Result<&mut Ledger, MoveError> {
-        let level = ExportLevel::of(priority);
+    async fn ledger(&mut self, (level, index): (Priority, i32)) -> Result<&mut Ledger, MoveError> {
         let at = match self.levels.iter().position(|it| it.level == level) {
             Some(at) => at,
             None => {
-                let names = self.client.level_names(&self.queue, priority)?;
+                let names = self.client.level_names(&self.queue, level)?;
                 self.levels.push(OpenLevel { level, names, ledgers: Vec::new() });
                 self.levels.len() - 1
             }
@@ -402,7 +388,7 @@ impl Import {
         let publishers = &self.client.inner.publishers;
         let sent = shown.iter().map(|(place, it)| publishers.publish(place, it.clone()));
         for stored in join_all(sent).await {
-            stored.map_err(MoveError::of_publish)?;
+            stored?;
         }
         Ok(())
     }
@@ -415,8 +401,7 @@ impl Import {
         let subscription = self.client.inner.settings.subscription.clone();
         let mut receipts = Vec::new();
         for it in copied.iter().filter(|it| it.record.state != MovedState::Open) {
-            let Ok(names) = self.client.level_names(&self.queue, it.new.level) else { continue };
-            let place = partition(names.task, it.new.id.partition);
+            let place = partition(self.queue.task_of(it.new.level), it.new.id.partition);
             if !self.consumers.contains_key(&place) {
                 let opened = self.client.inner.transport.subscribe(&place, &subscription, by).await;
                 match opened {
@@ -450,11 +435,10 @@ impl Import {
             if mark.letter {
                 continue;
             }
-            let topic = self.client.level_names(&self.queue, mark.to.level)?.task;
+            let topic = self.queue.task_of(mark.to.level);
             let message = copy::letter(&letter, mark.to.id, &topic);
             let place = partition(self.queue.dead_letters.clone(), -1);
-            let stored = self.client.inner.publishers.publish(&place, message).await;
-            stored.map_err(MoveError::of_publish)?;
+            self.client.inner.publishers.publish(&place, message).await?;
             self.marks
                 .put(&self.client, &self.register, vec![(old, MovedMark { letter: true, ..mark })])
                 .await?;
@@ -465,8 +449,8 @@ impl Import {
 
     fn of_letter(&self, task: &str) -> Option<(QueueTask, MovedMark)> {
         let id: TaskId = task.parse().ok()?;
-        ExportLevel::ALL.into_iter().find_map(|level| {
-            let old = QueueTask { level: level.priority(), id };
+        Priority::ALL.into_iter().find_map(|level| {
+            let old = QueueTask { level, id };
             Some((old, self.marks.mark(old)?))
         })
     }
@@ -492,9 +476,3 @@ impl Import {
         Ok(())
     }
 }
-
-/// A task's entry as JSON, changed field by field: fields of later versions stay.
-pub(super) type JsonFields = serde_json::Map<String, Value>;
-
-/// Properties of a message.
-pub(super) type PropertyMap = BTreeMap<String, String>;

@@ -7,7 +7,7 @@ use crate::client::logs::Logs;
 use crate::client::registers::FollowedRegister;
 use crate::client::{Client, Queue, TaskRef, partition};
 use crate::topics::TopicNames;
-use crate::transport::{Follow, Start, TransportErrorKind};
+use crate::transport::{Follow, Message, Start};
 use futures::future::join_all;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::register::{Moved, MovedKey, QueueTask, RegisterEntry, Stamp};
@@ -150,7 +150,7 @@ async fn store(
     let entries: Vec<RegisterEntry> = marks.map(RegisterEntry::Moved).collect();
     let sent = entries.iter().map(|entry| register.put(&client.inner.publishers, entry));
     for stored in join_all(sent).await {
-        stored.map_err(MoveError::of_publish)?;
+        stored?;
     }
     Ok(())
 }
@@ -163,17 +163,12 @@ async fn each(
 ) -> Result<(), MoveError> {
     let place = partition(queue.register.clone(), -1);
     let follow = Follow { start: Start::Earliest, compacted: true };
-    let mut log = match logs.open_at(&place, follow).await {
-        Ok(log) => log,
-        Err(error) if error.kind == TransportErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    while let Some(message) = log.next().await? {
-        if let Ok(RegisterEntry::Moved(moved)) = register::read(&message) {
+    let take = |message: &Message| {
+        if let Ok(RegisterEntry::Moved(moved)) = register::read(message) {
             take(moved);
         }
-    }
-    Ok(())
+    };
+    Ok(logs.read_if_exists(&place, follow, take).await?)
 }
 
 impl Queue {

@@ -53,7 +53,6 @@ use crate::transport::TransportError;
 use ledgers::Ledger;
 use longhaul_types::classified;
 use longhaul_types::error::{Class, ErrorKind};
-use record::ExportLevel;
 use std::io;
 use std::time::Duration;
 
@@ -141,8 +140,8 @@ impl From<ReadError> for MoveError {
     }
 }
 
-impl MoveError {
-    fn of_publish(failure: PublishFailure) -> Self {
+impl From<PublishFailure> for MoveError {
+    fn from(failure: PublishFailure) -> Self {
         match failure {
             PublishFailure::NotSent(error) => Self::Transport(error),
             PublishFailure::Sent(error) => Self::NotStored(error.to_string()),
@@ -152,7 +151,7 @@ impl MoveError {
 
 /// A level of a queue: its topics, and the ledgers of its partitions.
 struct OpenLevel {
-    level: ExportLevel,
+    level: Priority,
     names: TopicNames,
     ledgers: Vec<Ledger>,
 }
@@ -161,10 +160,9 @@ impl Client {
     /// Opens the ledgers of the queue's existing levels.
     async fn open_levels(&self, queue: &TopicNames) -> Result<Vec<OpenLevel>, MoveError> {
         let mut open = Vec::new();
-        for level in ExportLevel::ALL {
-            let priority = level.priority();
-            let names = self.level_names(queue, priority)?;
-            if priority != Priority::Normal && !self.inner.transport.exists(&names.task).await? {
+        for level in Priority::ALL {
+            let names = self.level_names(queue, level)?;
+            if level != Priority::Normal && !self.inner.transport.exists(&names.task).await? {
                 continue;
             }
             let mut ledgers = Vec::new();

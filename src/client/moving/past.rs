@@ -132,15 +132,15 @@ fn reason(record: &TaskRecord) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::ExportLevel;
     use super::*;
     use longhaul_core::protocol::fold::Verdict;
+    use longhaul_core::task::Priority;
 
     const ID: TaskId = TaskId { ledger: 7, entry: 1, partition: -1, batch_index: None };
     const WRITER: EntryWriter = EntryWriter { owner: OwnerId(9), run: 1 };
 
     fn record(state: MovedState, attempts: u32) -> TaskRecord {
-        TaskRecord { attempts, claimed: 5_000, ..TaskRecord::new(ID, ExportLevel::Normal, state) }
+        TaskRecord { attempts, claimed: 5_000, ..TaskRecord::new(ID, Priority::Normal, state) }
     }
 
     /// Folds all entries after an interrupted run has written the first ones.

@@ -3,19 +3,20 @@
 
 use super::closing::says_moved;
 use super::ledgers::{KnownTask, Ledger};
-use super::record::{ExportLevel, MovedState, TaskRecord};
+use super::record::{MovedState, TaskRecord};
+use crate::client::tasks::task_of;
 use crate::transport::Message;
 use longhaul_core::protocol::entry::AttemptCause;
 use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::task::terms::Terms;
 use longhaul_core::task::text::{DELAY, SCHEDULED_AT};
-use longhaul_core::task::{Position, TaskId, TaskMetadata};
+use longhaul_core::task::{Position, Priority, TaskId, TaskMetadata};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// See the module's documentation.
 pub(super) struct LevelReading<'a> {
-    level: ExportLevel,
+    level: Priority,
     ledger: &'a Ledger,
     /// The position of each task's last entry on the metadata topic.
     shown: HashMap<TaskId, Position>,
@@ -26,7 +27,7 @@ pub(super) struct LevelReading<'a> {
 }
 
 impl<'a> LevelReading<'a> {
-    pub(super) fn new(level: ExportLevel, ledger: &'a Ledger) -> Self {
+    pub(super) fn new(level: Priority, ledger: &'a Ledger) -> Self {
         let (shown, over, entries) = (HashMap::new(), HashSet::new(), HashMap::new());
         Self { level, ledger, shown, over, entries }
     }
@@ -37,7 +38,7 @@ impl<'a> LevelReading<'a> {
 
     /// Reads a message of the metadata topic in the first pass.
     pub(super) fn locate(&mut self, message: &Message) {
-        let Some(id) = id_of_entry(message) else { return };
+        let Some(id) = task_of(message) else { return };
         if message.null || message.payload.is_empty() {
             self.shown.remove(&id);
         } else {
@@ -48,7 +49,7 @@ impl<'a> LevelReading<'a> {
     /// Reads the same message in the second pass: returns the record of a finished task, if this is
     /// its last entry.
     pub(super) fn over(&mut self, message: &Message) -> Option<TaskRecord> {
-        let id = id_of_entry(message)?;
+        let id = task_of(message)?;
         if self.shown.get(&id) != Some(&message.position) {
             return None;
         }
@@ -137,13 +138,6 @@ const fn state_of(fold: &TaskFold) -> Option<MovedState> {
         Phase::Expired => Some(MovedState::Expired),
         Phase::New | Phase::Running | Phase::Retry | Phase::Sealed => None,
     }
-}
-
-fn id_of_entry(message: &Message) -> Option<TaskId> {
-    if message.replicated_from.is_some() {
-        return None;
-    }
-    message.key.as_deref()?.parse().ok()
 }
 
 /// Removes the payload: for a task that is to run, the message carries it.

@@ -7,8 +7,7 @@
 use bytes::Bytes;
 use longhaul_core::protocol::entry::NextAttempt;
 use longhaul_core::protocol::limits::Limits;
-use longhaul_core::task::Priority;
-use longhaul_core::task::{TaskId, TaskMetadata, TaskOutcome, TaskState};
+use longhaul_core::task::{Priority, TaskId, TaskMetadata, TaskOutcome, TaskState};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -48,31 +47,32 @@ pub(super) struct QueueRecord {
 }
 
 /// A task.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TaskRecord {
     /// The task's id at the source.
     pub(super) id: String,
-    #[serde(default, skip_serializing_if = "is_normal")]
-    pub(super) level: ExportLevel,
+    /// The priority level that it was submitted to.
+    #[serde(default, skip_serializing_if = "is_default", with = "ExportLevel")]
+    pub(super) level: Priority,
     pub(super) state: MovedState,
     /// When its message was published; 0 if the message is gone.
     #[serde(default)]
     pub(super) published: u64,
     /// When it was first claimed; 0 if never.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(super) claimed: u64,
     /// Its last finished epoch: that of its last claim, or, if it was running, the one before.
-    #[serde(default, skip_serializing_if = "is_zero_32")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(super) epoch: u32,
     /// The attempts used up.
-    #[serde(default, skip_serializing_if = "is_zero_32")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(super) attempts: u32,
     /// When the next attempt is due; 0 means now.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(super) due: u64,
     /// The last attempt was released after its start; the next one continues it.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(super) goes_on: bool,
     /// For a task parked by an attempt: the content of the entry that parked it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,7 +81,7 @@ pub(super) struct TaskRecord {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
     pub(super) checkpoint: Option<Bytes>,
     /// The limits from its message, as on its claims.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(super) limits: LimitsRecord,
     /// The message's properties.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -98,10 +98,11 @@ pub(super) struct TaskRecord {
 }
 
 /// The state of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum MovedState {
     /// Unfinished.
+    #[default]
     Open,
     Completed,
     Failed,
@@ -191,57 +192,19 @@ impl fmt::Display for EndRecord {
     }
 }
 
-/// The priority level that a task was submitted to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum ExportLevel {
+/// The form of a [`Priority`].
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Priority", rename_all = "camelCase")]
+enum ExportLevel {
     High,
-    #[default]
     Normal,
     Low,
 }
 
-impl ExportLevel {
-    pub(super) const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
-
-    pub(super) const fn of(priority: Priority) -> Self {
-        match priority {
-            Priority::High => Self::High,
-            Priority::Normal => Self::Normal,
-            Priority::Low => Self::Low,
-        }
-    }
-
-    pub(super) const fn priority(self) -> Priority {
-        match self {
-            Self::High => Priority::High,
-            Self::Normal => Priority::Normal,
-            Self::Low => Priority::Low,
-        }
-    }
-}
-
 impl TaskRecord {
     /// A record with only these fields set.
-    pub(super) fn new(id: TaskId, level: ExportLevel, state: MovedState) -> Self {
-        Self {
-            id: id.to_string(),
-            level,
-            state,
-            published: 0,
-            claimed: 0,
-            epoch: 0,
-            attempts: 0,
-            due: 0,
-            goes_on: false,
-            waits: None,
-            checkpoint: None,
-            limits: LimitsRecord::default(),
-            properties: BTreeMap::new(),
-            payload: None,
-            key: None,
-            entry: None,
-        }
+    pub(super) fn new(id: TaskId, level: Priority, state: MovedState) -> Self {
+        Self { id: id.to_string(), level, state, ..Self::default() }
     }
 
     /// The next attempt, relative to `now_ms`.
@@ -256,40 +219,8 @@ impl TaskRecord {
     }
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde calls it with a reference to the field"
-)]
-fn is_normal(level: &ExportLevel) -> bool {
-    *level == ExportLevel::Normal
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde calls it with a reference to the field"
-)]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde calls it with a reference to the field"
-)]
-const fn is_zero_32(number: &u32) -> bool {
-    *number == 0
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde calls it with a reference to the field"
-)]
-const fn is_false(flag: &bool) -> bool {
-    !*flag
-}
-
-fn is_none(limits: &LimitsRecord) -> bool {
-    *limits == LimitsRecord::default()
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 mod base64 {

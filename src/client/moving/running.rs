@@ -3,7 +3,7 @@
 use super::exporting::Export;
 use super::ledgers::Ledger;
 use super::{CLOSED_AT_ONCE, MoveError, OpenLevel};
-use crate::client::{Client, TaskRef};
+use crate::client::Client;
 use crate::clock::runtime_now;
 use crate::transport::Outgoing;
 use longhaul_core::ledger;
@@ -51,13 +51,12 @@ impl Export {
     /// When a ledger cannot be read or written.
     pub async fn take_running(&mut self) -> Result<u64, MoveError> {
         let (client, mut taken) = (self.client.clone(), 0);
-        for OpenLevel { names, ledgers, .. } in &mut self.levels {
+        for OpenLevel { ledgers, .. } in &mut self.levels {
             for ledger in ledgers {
                 let mut running: Vec<TaskId> = ledger.running_tasks().collect();
                 running.sort_unstable();
                 for tasks in running.chunks(CLOSED_AT_ONCE) {
-                    let entries =
-                        tasks.iter().filter_map(|id| release(&client, ledger, &names.task, *id));
+                    let entries = tasks.iter().filter_map(|id| release(&client, ledger, *id));
                     let entries: Vec<_> = entries.flatten().collect();
                     let verdicts = ledger.write(&client, entries).await?;
                     // If the worker ended the task first, both entries are ignored.
@@ -75,17 +74,11 @@ impl Export {
 }
 
 /// The entries that take a task from its worker.
-fn release(
-    client: &Client,
-    ledger: &Ledger,
-    topic: &str,
-    id: TaskId,
-) -> Option<[(OnceKey, Outgoing); 2]> {
+fn release(client: &Client, ledger: &Ledger, id: TaskId) -> Option<[(OnceKey, Outgoing); 2]> {
     let action = OperatorAction::ForceRelease;
     let known = ledger.tasks.get(&id)?;
     let next = action.claim(&known.fold, None).ok()?;
-    let task = TaskRef { topic: topic.to_owned(), id };
-    let [claim_key, key] = [(); 2].map(|()| client.inner.operator.key(&task, next.epoch));
+    let [claim_key, key] = [(); 2].map(|()| client.inner.operator.key(id, next.epoch));
     let claim = Claim::plain(claim_key, next.attempt, next.kind);
     // A claim carries the limits of the message, so that readers need not read the message.
     let claim = known.claim.map_or(claim, |last| {

@@ -116,6 +116,13 @@ impl Stage {
     }
 }
 
+/// Runs a test with a move that is dropped after 1 poll, `1 + step` polls and so on, until the test
+/// returns that the move was done by then.
+fn for_each_interruption(step: usize, mut is_done: impl FnMut(usize) -> bool) {
+    let polls = (1..).step_by(step).find(|polls| is_done(*polls)).unwrap();
+    assert!(polls > 50, "the move has few steps: {polls}");
+}
+
 async fn write(export: &mut Export, path: &Path) -> Exported {
     let mut file = BufWriter::new(File::create(path).unwrap());
     let put = |record: ExportRecord| {
@@ -278,21 +285,16 @@ fn a_queue_is_moved_as_a_whole() {
 /// whose only state is that of the brokers.
 #[test]
 fn a_move_that_is_interrupted_anywhere_is_done_by_the_next_one() {
-    let mut polls = 1;
-    loop {
+    // Every step is hit, and some points between.
+    for_each_interruption(7, |polls| {
         let stage = Stage::new();
         let tasks = fill(&stage);
         let done = stage.round(polls).is_some();
         stage.engine.advance(Duration::from_millis(100));
         stage.round(usize::MAX).unwrap();
         judge(&stage, &tasks);
-        if done {
-            break;
-        }
-        // Every step is hit, and some points between.
-        polls += 7;
-    }
-    assert!(polls > 50, "the move has few steps: {polls}");
+        done
+    });
 }
 
 /// Entries of one task must be ordered: with 128 tasks published together, an outcome came before

@@ -37,7 +37,7 @@ impl Import {
         }
         let logs = self.client.logs();
         for open in &self.levels {
-            let level = open.level.priority();
+            let level = open.level;
             for ledger in &open.ledgers {
                 let index = ledger.place.partition;
                 let mut log = logs.open(&partition(open.names.task.clone(), index), false).await?;

@@ -1,17 +1,15 @@
 //! Operators' actions on a queue, as far back as the logs go.
 
 use crate::client::drains::DrainRequest;
-use crate::client::logs::Logs;
 use crate::client::{Queue, ReadError, partition};
 use crate::letters::{self, LetterMessageKind};
-use crate::transport::{Follow, Message, Start, TransportErrorKind};
+use crate::transport::{Follow, Message, Start};
 use longhaul_core::protocol::entry::{Entry, Outcome};
 use longhaul_core::protocol::register::{DocumentKind, Register, RegisterEntry, RegisterVerdict};
 use longhaul_core::task::{TaskId, text};
 use longhaul_core::{ledger, register};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::ops::ControlFlow;
 
 /// The most actions listed.
 const ACTIONS_MAX: usize = 10_000;
@@ -51,15 +49,16 @@ impl Queue {
         let logs = self.client.logs();
         let mut newest = Newest { limit: limit.clamp(1, ACTIONS_MAX), heap: BinaryHeap::new() };
         for index in self.client.past_partitions(&names).await? {
-            logs.read(&partition(names.ledger.clone(), index), |_, message| {
-                newest.put(of_ledger(message));
-                ControlFlow::Continue(())
-            })
-            .await?;
+            let ledger = partition(names.ledger.clone(), index);
+            logs.read_all(&ledger, |_, message| newest.put(of_ledger(message))).await?;
         }
-        newest.read(&logs, names.dead_letters, of_letters).await?;
-        let mut requests = Register::default();
-        newest.read(&logs, names.register, |message| of_register(&mut requests, message)).await?;
+        let from_start = Follow { start: Start::Earliest, compacted: false };
+        let letters = partition(names.dead_letters, -1);
+        logs.read_if_exists(&letters, from_start, |message| newest.put(of_letters(message)))
+            .await?;
+        let (register, mut requests) = (partition(names.register, -1), Register::default());
+        let take = |message: &Message| newest.put(of_register(&mut requests, message));
+        logs.read_if_exists(&register, from_start, take).await?;
         Ok(newest.heap.into_sorted_vec().into_iter().rev().map(|Reverse(record)| record).collect())
     }
 }
@@ -75,26 +74,6 @@ impl Newest {
         self.heap.extend(record.map(Reverse));
         if self.heap.len() > self.limit {
             self.heap.pop();
-        }
-    }
-
-    /// Reads an unpartitioned topic, if it exists.
-    async fn read(
-        &mut self,
-        logs: &Logs,
-        topic: String,
-        mut of: impl FnMut(&Message) -> Option<ActionRecord>,
-    ) -> Result<(), ReadError> {
-        let from_start = Follow { start: Start::Earliest, compacted: false };
-        match logs.open_at(&partition(topic, -1), from_start).await {
-            Ok(mut log) => {
-                while let Some(message) = log.next().await? {
-                    self.put(of(&message));
-                }
-                Ok(())
-            }
-            Err(error) if error.kind == TransportErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error.into()),
         }
     }
 }

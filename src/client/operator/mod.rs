@@ -48,9 +48,9 @@ impl Operator {
         Self { owner: OwnerId(system_random()), serial: AtomicU64::new(1) }
     }
 
-    pub(super) fn key(&self, task: &TaskRef, epoch: Epoch) -> OnceKey {
+    pub(super) fn key(&self, task: TaskId, epoch: Epoch) -> OnceKey {
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        OnceKey { task: task.id, epoch, owner: self.owner, serial }
+        OnceKey { task, epoch, owner: self.owner, serial }
     }
 }
 
@@ -148,12 +148,12 @@ impl Client {
         for _ in 0..TRIES_MAX {
             let claim = action.claim(&log.fold, seen).map_err(ActionError::refused)?;
             let batch_size = self.batch_size(task, (log.fold.epoch, log.batch_size)).await?;
-            let key = self.inner.operator.key(task, claim.epoch);
+            let key = self.inner.operator.key(task.id, claim.epoch);
             let ActionClaim { attempt, kind, .. } = claim;
             let entry = Entry::Claim(Claim { batch_size, ..Claim::plain(key, attempt, kind) });
             if self.say(&place, &mut log, (key, &entry), &said).await? == Verdict::Accepted {
                 if kind == ClaimKind::Run {
-                    let key = self.inner.operator.key(task, claim.epoch);
+                    let key = self.inner.operator.key(task.id, claim.epoch);
                     let outcome = Outcome::Released(NextAttempt::default());
                     let entry = Entry::Done(Done { key, attempt, outcome, writer: None });
                     // If another worker was faster, it has the task: the task is released either

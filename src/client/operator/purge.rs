@@ -5,7 +5,7 @@ use super::ActionAttribution;
 use crate::client::logs::READ_BACK_MAX;
 use crate::client::publishers::PublishFailure;
 use crate::client::tasks::{TaskFilter, TaskInfo, TaskStatus, TaskView};
-use crate::client::{ActionError, Queue, ReadError, TaskRef, partition};
+use crate::client::{ActionError, Queue, ReadError, partition};
 use crate::topics::TopicNames;
 use crate::transport::PublishError;
 use futures::future::join_all;
@@ -101,7 +101,7 @@ impl Purge {
 
     /// Publishes a closing claim based on the view. Returns whether it counts.
     async fn close(&self, info: &TaskInfo) -> Result<bool, ActionError> {
-        let (client, task) = (&self.queue.client, self.task(info.id));
+        let client = &self.queue.client;
         let batch_size = match info.id.batch_index {
             None => None,
             Some(_) => {
@@ -113,7 +113,7 @@ impl Purge {
             }
         };
         let action = OperatorAction::Delete;
-        let key = client.inner.operator.key(&task, Epoch(info.epoch).next());
+        let key = client.inner.operator.key(info.id, Epoch(info.epoch).next());
         let plain = Claim::plain(key, info.attempts, ClaimKind::Cancelled);
         let entry = Entry::Claim(Claim { batch_size, ..plain });
         let said = ActionAttribution::new(action, &client.operator, &self.reason);
@@ -139,9 +139,5 @@ impl Purge {
         }
         let shown = self.view.get(id).ok().flatten();
         Ok(shown.is_none_or(|task| task.status == TaskStatus::Cancelled && task.epoch == epoch.0))
-    }
-
-    fn task(&self, id: TaskId) -> TaskRef {
-        TaskRef { topic: self.names.task.clone(), id }
     }
 }

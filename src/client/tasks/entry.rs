@@ -65,13 +65,18 @@ pub(in crate::client) struct Update {
     pub(in crate::client) reason: Option<String>,
 }
 
-/// Reads a message of the metadata topic; `None` if it is no entry of a task of this cluster.
-pub(in crate::client) fn read(message: &Message) -> Option<ViewEntry> {
+/// The task that a message of the metadata topic is about; `None` if it is no task of this cluster.
+pub(in crate::client) fn task_of(message: &Message) -> Option<TaskId> {
     if message.replicated_from.is_some() {
         // The id of a replicated entry means another task in this cluster.
         return None;
     }
-    let id: TaskId = message.key.as_deref()?.parse().ok()?;
+    message.key.as_deref()?.parse().ok()
+}
+
+/// Reads a message of the metadata topic; `None` if it is no entry of a task of this cluster.
+pub(in crate::client) fn read(message: &Message) -> Option<ViewEntry> {
+    let id = task_of(message)?;
     // Clients that cannot set the null flag write an empty body instead.
     if message.null || message.payload.is_empty() {
         return Some(ViewEntry::Evicted(id));

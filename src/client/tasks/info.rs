@@ -337,3 +337,12 @@ pub struct WorkerInfo {
     /// The tasks that the ledger shows as running on it.
     pub running: Vec<TaskId>,
 }
+
+impl WorkerInfo {
+    /// Identifies the worker on all partitions: its instance. An owner without an instance counts
+    /// as a worker of its own.
+    pub(in crate::client) fn process(&self) -> &str {
+        let instance = self.identity.as_ref().map(|it| it.instance.as_str());
+        instance.filter(|it| !it.is_empty()).unwrap_or(&self.owner)
+    }
+}

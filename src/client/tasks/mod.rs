@@ -28,7 +28,7 @@ use crate::clock::Clock;
 use crate::supervise::count;
 use crate::topics::TopicNames;
 use crate::transport::Transport;
-pub(super) use entry::{Update, ViewEntry, read as read_view_entry};
+pub(super) use entry::{Update, ViewEntry, read as read_view_entry, task_of};
 use longhaul_core::task::{Position, TaskId};
 use newest::merged;
 use series::SeriesBuilder;
@@ -304,10 +304,7 @@ impl TaskView {
 
     /// The last position read of a partition's ledger.
     pub(super) fn ledger_read_to(&self, partition: i32) -> Option<Position> {
-        let shared = self.shared().ok()?;
-        let of =
-            |table: &TaskTable| (table.partition() == partition).then(|| table.ledger_read_to());
-        shared.into_iter().find_map(|shared| of(&shared.lock())).flatten()
+        self.of_partition(partition).ok()??.lock().ledger_read_to()
     }
 
     fn now_ms(&self) -> u64 {

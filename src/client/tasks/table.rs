@@ -391,14 +391,20 @@ impl TaskTable {
     /// The workers that sent a heartbeat, or run a task.
     pub(super) fn workers(&self, now_ms: u64) -> Vec<WorkerInfo> {
         let heartbeat = self.config.map(|(_, heartbeat)| heartbeat);
+        let without_beat = |owner: OwnerId| WorkerInfo {
+            partition: self.partition,
+            owner: owner.to_string(),
+            identity: None,
+            last_heartbeat_ms: None,
+            missed_heartbeats: 0,
+            running: Vec::new(),
+        };
         let info = |(owner, beat): (&OwnerId, &Beat)| {
             let info = WorkerInfo {
-                partition: self.partition,
-                owner: owner.to_string(),
                 identity: beat.identity.clone(),
                 last_heartbeat_ms: Some(beat.published_ms),
                 missed_heartbeats: heartbeat.map_or(0, |every| beat.missed(every, now_ms)),
-                running: Vec::new(),
+                ..without_beat(*owner)
             };
             (*owner, info)
         };
@@ -410,14 +416,7 @@ impl TaskTable {
             }
             let granted = || self.workers.keys().find(|worker| fold.owner.is_lease_of(**worker));
             let owner = row.leased.as_ref().and_then(|_| granted()).copied().unwrap_or(fold.owner);
-            let worker = workers.entry(owner).or_insert_with(|| WorkerInfo {
-                partition: self.partition,
-                owner: owner.to_string(),
-                identity: None,
-                last_heartbeat_ms: None,
-                missed_heartbeats: 0,
-                running: Vec::new(),
-            });
+            let worker = workers.entry(owner).or_insert_with(|| without_beat(owner));
             worker.running.push(*id);
         }
         workers.into_values().collect()

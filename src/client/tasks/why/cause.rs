@@ -204,7 +204,7 @@ impl Known<'_> {
         let owner = self.info.owner.clone().unwrap_or_default();
         let named = self.info.worker.as_ref().map(|it| it.name.clone());
         let found = self.workers.iter().find(|worker| worker.owner == owner);
-        let own = found.map(name);
+        let own = found.map(WorkerInfo::process);
         WhyCause::Running {
             worker: named.filter(|name| !name.is_empty()).unwrap_or(owner),
             since,
@@ -242,11 +242,11 @@ impl Known<'_> {
         };
         let is_here = |worker: &&WorkerInfo| worker.partition == self.task.id.partition;
         let alive = || self.workers.iter().filter(is_live);
-        let here: BTreeSet<&str> = alive().filter(is_here).map(name).collect();
+        let here: BTreeSet<&str> = alive().filter(is_here).map(WorkerInfo::process).collect();
         let mut live = LiveWorkers::new();
-        for worker in alive().filter(|worker| here.contains(name(worker))) {
+        for worker in alive().filter(|worker| here.contains(worker.process())) {
             let identity = worker.identity.as_deref();
-            let known = live.entry(name(worker)).or_default();
+            let known = live.entry(worker.process()).or_default();
             known.slots = identity.and_then(|it| it.slots);
             known.is_gateway = identity.is_some_and(|it| it.grants_leases);
             known.running += worker.running.len() as u64;
@@ -328,10 +328,4 @@ impl Known<'_> {
             Some(_) | None => WhyCause::Ready { workers, ahead },
         }
     }
-}
-
-/// A worker's instance, which is the same on all partitions, or its owner id.
-fn name(worker: &WorkerInfo) -> &str {
-    let instance = worker.identity.as_ref().map(|it| it.instance.as_str());
-    instance.filter(|it| !it.is_empty()).unwrap_or(&worker.owner)
 }
