@@ -54,7 +54,7 @@ impl Queue {
     /// See [`SetupError`].
     pub async fn plan_topics(&self, settings: TopicSettings) -> Result<Vec<SetupStep>, SetupError> {
         let names = self.names()?;
-        Ok(dry_run(self.admin()?, &names, &self.of_client(settings)).await?)
+        dry_run(self.admin()?, &names, &self.of_client(settings)).await
     }
 
     /// Creates the topics of the queue as the task protocol needs them, and corrects existing ones,
@@ -83,7 +83,7 @@ impl Queue {
     /// See [`SetupError`].
     pub async fn setup_topics(&self, settings: TopicSettings) -> Result<SetupReport, SetupError> {
         let names = self.names()?;
-        Ok(setup(self.admin()?, &names, &self.of_client(settings)).await?)
+        setup(self.admin()?, &names, &self.of_client(settings)).await
     }
 
     /// As [`setup_topics`](Self::setup_topics), for a queue with priority levels: the topics of
@@ -94,7 +94,7 @@ impl Queue {
     pub async fn setup_levels(&self, settings: TopicSettings) -> Result<SetupReport, SetupError> {
         let names = self.names()?;
         let levels = self.client.levels_of(&names)?;
-        Ok(setup_levels(self.admin()?, &names, &levels, &self.of_client(settings)).await?)
+        setup_levels(self.admin()?, &names, &levels, &self.of_client(settings)).await
     }
 
     /// Makes the broker compact the topics of the queue and of its levels: see

@@ -15,7 +15,7 @@ use longhaul_session::{
     ClientCertificate, ClientCertificatePaths, ConnectOptions, Credentials, PulsarTransport,
 };
 use longhaul_types::classified;
-use longhaul_types::error::{Class, ErrorKind};
+use longhaul_types::error::Class;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl ConnectError {
             Self::Transport(error) => error.kind.class(),
             Self::Topic(error) => error.class(),
             #[cfg(feature = "admin")]
-            Self::Admin(_) => (ErrorKind::Misconfigured, "setting_invalid"),
+            Self::Admin(error) => error.class(),
         }
     }
 }

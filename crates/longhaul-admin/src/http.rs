@@ -64,7 +64,9 @@ pub struct AdminError {
 classified!(AdminError);
 
 impl AdminError {
-    pub(crate) const fn class(&self) -> Class {
+    /// Its kind and its code.
+    #[must_use]
+    pub const fn class(&self) -> Class {
         match self.kind {
             AdminErrorKind::Unreachable | AdminErrorKind::Unavailable => {
                 (ErrorKind::Unreachable, "broker_unreachable")

@@ -147,7 +147,12 @@ const fn of_kind(kind: ErrorKind) -> Code {
         ErrorKind::NotFound | ErrorKind::Gone => Code::NotFound,
         ErrorKind::Conflict | ErrorKind::Busy => Code::Conflict,
         ErrorKind::Unreachable | ErrorKind::Unknown => Code::Unreachable,
-        _ => Code::Failed,
+        ErrorKind::NotSetUp
+        | ErrorKind::Unreadable
+        | ErrorKind::Refused
+        | ErrorKind::TaskFailed
+        | ErrorKind::Internal
+        | _ => Code::Failed,
     }
 }
 

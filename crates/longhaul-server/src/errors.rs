@@ -13,7 +13,7 @@ impl From<ServiceError> for ProblemDetails {
         let text = chain(&error);
         let with = |status, code| Self::new(status, code, text.clone());
         let of = |kind, code| of_kind(kind, code, text.clone());
-        match &error {
+        let told = match &error {
             ServiceError::QueueName(_) => with(StatusCode::BAD_REQUEST, "queue_name_invalid"),
             ServiceError::TaskName(_) => with(StatusCode::BAD_REQUEST, "task_id_invalid"),
             ServiceError::NoQueue(_) => with(StatusCode::NOT_FOUND, "queue_not_found"),
@@ -23,10 +23,7 @@ impl From<ServiceError> for ProblemDetails {
             ServiceError::Gone(_) => with(StatusCode::GONE, "gone"),
             ServiceError::NoLevels(_) => with(StatusCode::CONFLICT, "queue_has_no_levels"),
             ServiceError::NotDead(_) => with(StatusCode::CONFLICT, "task_not_dead"),
-            ServiceError::DedupeConflict(task) => Self {
-                task: Some(task.to_string()),
-                ..with(StatusCode::CONFLICT, "dedupe_conflict")
-            },
+            ServiceError::DedupeConflict(_) => with(StatusCode::CONFLICT, "dedupe_conflict"),
             ServiceError::Unfit(_) => with(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit"),
             ServiceError::NotConnected(_) | ServiceError::Untold(_) => {
                 Self::unavailable("broker_unreachable", text)
@@ -35,40 +32,38 @@ impl From<ServiceError> for ProblemDetails {
             ServiceError::LeaseToken(_) => with(StatusCode::BAD_REQUEST, "lease_invalid"),
             ServiceError::Leases(error) => of(error.kind(), error.code()),
             ServiceError::Lease(error) => of(error.kind(), error.code()),
-            ServiceError::Report(error) => {
-                let told = of(error.kind(), error.code());
-                match error {
-                    ReportError::StaleLease { current } => {
-                        Self { current_epoch: Some(*current), ..told }
-                    }
-                    _ => told,
-                }
-            }
-            ServiceError::Submit(error) | ServiceError::Action(ActionError::Submit(error)) => {
-                let told = of(error.kind(), error.code());
-                match error {
-                    SubmitError::Conflict(task) => {
-                        Self { task: Some(TaskName::of(task).to_string()), ..told }
-                    }
-                    _ => told,
-                }
-            }
+            ServiceError::Report(error) => of(error.kind(), error.code()),
+            ServiceError::Submit(error) => of(error.kind(), error.code()),
             ServiceError::Wait(error) => of(error.kind(), error.code()),
-            ServiceError::Action(error) => {
-                let told = of(error.kind(), error.code());
-                match error {
-                    ActionError::Stale { current } => {
-                        Self { current_epoch: Some(*current), ..told }
-                    }
-                    ActionError::VersionConflict { current } => {
-                        Self { current_version: Some(*current), ..told }
-                    }
-                    _ => told,
-                }
-            }
+            ServiceError::Action(error) => of(error.kind(), error.code()),
             ServiceError::Read(error) => of(error.kind(), error.code()),
             ServiceError::Setup(error) => of(error.kind(), error.code()),
+        };
+        told.about(&error)
+    }
+}
+
+impl ProblemDetails {
+    /// Adds the task that the error names, and the epoch or the version that counts in place of the
+    /// one that was named.
+    fn about(mut self, error: &ServiceError) -> Self {
+        use ActionError::{Stale, Submit, VersionConflict};
+        use ServiceError::{Action, Report};
+        if let ServiceError::DedupeConflict(task) = error {
+            self.task = Some(task.to_string());
         }
+        if let ServiceError::Submit(conflict) | Action(Submit(conflict)) = error
+            && let SubmitError::Conflict(task) = conflict
+        {
+            self.task = Some(TaskName::of(task).to_string());
+        }
+        if let Report(ReportError::StaleLease { current }) | Action(Stale { current }) = error {
+            self.current_epoch = Some(*current);
+        }
+        if let Action(VersionConflict { current }) = error {
+            self.current_version = Some(*current);
+        }
+        self
     }
 }
 

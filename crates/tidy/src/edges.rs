@@ -21,7 +21,7 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "longhaul",
         "longhaul-admin longhaul-broker longhaul-core longhaul-memory longhaul-session \
-         longhaul-transport",
+         longhaul-transport longhaul-types",
     ),
     ("longhaul-broker", "longhaul-http longhaul-wire"),
     ("longhaul-ui", ""),

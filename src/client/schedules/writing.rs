@@ -189,7 +189,7 @@ impl Schedules {
         schedule: &Schedule,
     ) -> Result<u64, ActionError> {
         let change = (version, schedule.content()?);
-        Ok(self.client.change_document(register, document, change).await?)
+        self.client.change_document(register, document, change).await
     }
 
     /// Refuses an invalid schedule, and one that will never fire.

@@ -57,11 +57,6 @@ pub(in crate::worker) enum WorkerEvent {
         id: TaskId,
         message: Option<Message>,
     },
-    LetterPayload {
-        lane: LaneId,
-        id: TaskId,
-        message: Option<Message>,
-    },
     DeadLetter {
         lane: LaneId,
         id: TaskId,
@@ -80,11 +75,12 @@ pub(in crate::worker) enum WorkerEvent {
         reading: BodyReading,
         message: Option<Message>,
     },
-    TaskToShow {
+    /// The task's message was read to show its end in this way; `None`: for its dead letter.
+    TaskRead {
         lane: LaneId,
         id: TaskId,
         message: Option<Message>,
-        kind: Showing,
+        shows: Option<Showing>,
     },
     ProcessorGone {
         lane: LaneId,

@@ -371,9 +371,6 @@ impl WorkerDriver {
             }
             WorkerEvent::Receipt { lane, key, fate } => self.handle_receipt(lane, key, fate, now),
             WorkerEvent::Payload { lane, id, message } => self.handle_payload(lane, id, message),
-            WorkerEvent::LetterPayload { lane, id, message } => {
-                self.handle_letter_payload(lane, id, message);
-            }
             WorkerEvent::DeadLetter { lane, id, fate } => self.handle_dead_letter(lane, id, fate),
             WorkerEvent::ShownReceipt { lane, id, epoch, kind, fate } => {
                 self.metadata_in_flight -= 1;
@@ -382,8 +379,8 @@ impl WorkerDriver {
             WorkerEvent::Body { lane, id, reading, message } => {
                 self.handle_body(lane, id, reading, message.as_ref());
             }
-            WorkerEvent::TaskToShow { lane, id, message, kind } => {
-                self.handle_task_to_show(lane, id, message, kind);
+            WorkerEvent::TaskRead { lane, id, message, shows } => {
+                self.handle_task_read(lane, id, message, shows);
             }
             WorkerEvent::ProcessorGone { lane, id, epoch } => {
                 self.handle_processor_gone((lane, id, epoch));

@@ -95,7 +95,7 @@ impl WorkerDriver {
                 lane.show(message, expires.map(|wait| now + wait), lane.tell(shown));
                 self.metadata_in_flight += 1;
             }
-            (ShowingStep::ReadTask, _) => self.read_task_to_show(id, task_id, kind),
+            (ShowingStep::ReadTask, _) => self.read_task(id, task_id, Some(kind)),
             (ShowingStep::ReadBody | ShowingStep::Publish { .. }, _) => {
                 self.read_body(id, task_id, state_at, false, 0);
             }
@@ -149,35 +149,50 @@ impl WorkerDriver {
         }
     }
 
-    fn read_task_to_show(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
+    /// Reads the task's message to show its end in this way; `None`: for its dead letter. A broker
+    /// that does not answer has not confirmed that it is gone.
+    fn read_task(&mut self, id: LaneId, task_id: TaskId, shows: Option<Showing>) {
         let Some(lane) = self.lanes.get(&id) else { return };
         let topic = lane.topics.task.clone();
-        self.read_at_last(topic, task_id.position(), move |message| WorkerEvent::TaskToShow {
+        self.read_at_last(topic, task_id.position(), move |message| WorkerEvent::TaskRead {
             lane: id,
             id: task_id,
             message,
-            kind,
+            shows,
         });
     }
 
-    pub(super) fn handle_task_to_show(
+    pub(super) fn handle_task_read(
         &mut self,
         id: LaneId,
         task_id: TaskId,
         message: Option<Message>,
-        kind: Showing,
+        shows: Option<Showing>,
     ) {
         let defaults = self.defaults_of(id);
-        let lane = self.lanes.get_mut(&id).filter(|lane| lane.may_need_to_show(task_id));
-        let Some(lane) = lane else { return };
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let is_needed = match shows {
+            Some(_) => lane.may_need_to_show(task_id),
+            None => lane.core.is_at_dead_letter(task_id),
+        };
         match message {
+            _ if !is_needed => return,
             Some(message) => {
                 let payload = lane.payload_of(message, defaults.as_deref());
                 lane.payloads.insert(task_id, payload);
             }
-            None => lane.metadata.ended.leave_out(task_id),
+            None if shows.is_some() => lane.metadata.ended.leave_out(task_id),
+            None if !lane.payloads.contains(task_id) => {
+                tracing::warn!(task = %task_id, "payload is gone: the dead letter goes out without it");
+                lane.payloads.insert(task_id, TaskPayload::default());
+                lane.metadata.ended.leave_out(task_id);
+            }
+            None => {}
         }
-        self.show_end_unless_shown(id, task_id, kind);
+        match shows {
+            Some(kind) => self.show_end_unless_shown(id, task_id, kind),
+            None => self.dead_letter(id, task_id),
+        }
     }
 
     fn read_body(
@@ -267,41 +282,8 @@ impl WorkerDriver {
                 });
                 lane.publish_dead_letter(&mut self.env, letter, on_receipt);
             }
-            None => self.dead_letter_without_payload(id, task_id),
+            None => self.read_task(id, task_id, None),
         }
-    }
-
-    /// Reads the payload first. A broker that does not answer has not confirmed that it is gone.
-    fn dead_letter_without_payload(&mut self, id: LaneId, task_id: TaskId) {
-        let Some(lane) = self.lanes.get(&id) else { return };
-        let topic = lane.topics.task.clone();
-        self.read_at_last(topic, task_id.position(), move |message| WorkerEvent::LetterPayload {
-            lane: id,
-            id: task_id,
-            message,
-        });
-    }
-
-    /// Handles the payload read for the dead letter of a task that failed for good; `None` if it is
-    /// gone.
-    pub(super) fn handle_letter_payload(
-        &mut self,
-        id: LaneId,
-        task_id: TaskId,
-        message: Option<Message>,
-    ) {
-        let defaults = self.defaults_of(id);
-        let lane = self.lanes.get_mut(&id);
-        let Some(lane) = lane.filter(|lane| lane.core.is_at_dead_letter(task_id)) else { return };
-        if let Some(message) = message {
-            let payload = lane.payload_of(message, defaults.as_deref());
-            lane.payloads.insert(task_id, payload);
-        } else if !lane.payloads.contains(task_id) {
-            tracing::warn!(task = %task_id, "payload is gone: the dead letter goes out without it");
-            lane.payloads.insert(task_id, TaskPayload::default());
-            lane.metadata.ended.leave_out(task_id);
-        }
-        self.dead_letter(id, task_id);
     }
 
     pub(super) fn handle_dead_letter(&mut self, id: LaneId, task_id: TaskId, fate: PublishResult) {

@@ -98,7 +98,9 @@ impl Partition {
         if let Some(legacy) = self.legacy.as_ref().filter(|_| !step.is_offer()) {
             match legacy.check(id, now) {
                 LegacyClaimCheck::Free => {}
-                check => return Some(Blocked::Legacy(check)),
+                check @ (LegacyClaimCheck::RunsUntil(_) | LegacyClaimCheck::NotRead) => {
+                    return Some(Blocked::Legacy(check));
+                }
             }
         }
         if closes {

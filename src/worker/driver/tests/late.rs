@@ -71,7 +71,7 @@ async fn a_payload_that_comes_after_its_dead_letter_does_not_stay() {
     assert_eq!(bench.broker.full_log(&dead_letters).len(), 1);
     let message = bench.broker.full_log(&bench.at(&bench.names.task, -1)).pop();
     assert!(message.is_some());
-    bench.driver.handle_letter_payload(LANE, task, message);
+    bench.driver.handle_task_read(LANE, task, message, None);
     assert_eq!(bench.driver.lanes[-1].payloads.len(), 0);
 }
 
@@ -194,7 +194,7 @@ async fn what_was_read_for_an_end_and_comes_in_a_second_read_does_not_stay() {
     bench.run_for(SECOND).await;
     let machine = bench.driver.lanes[-1].core.machine();
     assert!(!machine.is_ready() && machine.fold(task).phase.is_terminal(), "it is read again");
-    bench.driver.handle_task_to_show(LANE, task, message, Showing::Outcome);
+    bench.driver.handle_task_read(LANE, task, message, Some(Showing::Outcome));
     let reading = BodyReading { at: done.position, dead_letter: false, tries: 0 };
     bench.driver.handle_body(LANE, task, reading, Some(&done));
     let lane = &bench.driver.lanes[-1];
