@@ -151,7 +151,8 @@ impl Partition {
 
     /// Does what ends the wait, or plans the next look at the task.
     pub(super) fn wait_for(&mut self, blocked: Blocked, id: TaskId, now: Moment) {
-        if !matches!(blocked, Blocked::Legacy(_)) {
+        if matches!(blocked, Blocked::AwaitsTicket | Blocked::NeedsTicket | Blocked::Full) {
+            // The metadata topic was asked for this look.
             self.use_legacy_answer(id);
         }
         match blocked {
