@@ -6,6 +6,7 @@ use longhaul_core::protocol::entry::{Done, Outcome};
 use longhaul_core::protocol::entry_set::{BatchOutcome, EntrySet};
 use longhaul_core::protocol::key::SealKey;
 use longhaul_core::protocol::seal::{EndedCounts, Seal};
+use longhaul_core::settings::QueueSettings;
 use longhaul_core::task::text;
 
 const OTHER: OwnerId = OwnerId(7);
@@ -58,6 +59,21 @@ async fn a_body_is_taken_from_the_entry_that_made_the_state_and_from_no_other() 
     bench.run_for(5 * SECOND).await;
     let results: Vec<_> = bench.shown().into_iter().map(|(_, shown)| shown.result).collect();
     assert_eq!(results, [Some(Bytes::from_static(b"the result"))], "{results:?}");
+}
+
+/// Regression: when the message of a task was read again for its dead letter, the queue's settings
+/// were left out, so the letter did not say for how long the attempt had reported nothing.
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_whose_message_is_read_again_goes_by_the_queue() {
+    let (mut bench, _) = ended(Outcome::Final, text::NO_PROGRESS.as_bytes()).await;
+    let mut settings = QueueSettings::default();
+    settings.no_progress_timeout = Some(5 * SECOND);
+    bench.settle(1, &settings);
+    bench.run_for(SECOND).await;
+    bench.allow();
+    bench.run_for(10 * SECOND).await;
+    let letters = bench.broker.full_log(&bench.at(&bench.names.dead_letters, -1));
+    assert_eq!(&letters[0].properties["detail"], "The attempt reported nothing for PT5S.");
 }
 
 /// Regression: a payload that was read for a dead letter and came after that was written was kept

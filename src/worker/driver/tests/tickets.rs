@@ -579,25 +579,6 @@ async fn what_a_task_does_not_say_its_queue_says() {
     assert_eq!(of(&bench, expires).unwrap().outcome, Some(TaskOutcome::Expired));
 }
 
-/// Regression: when the message of a task was read again for its dead letter, the queue's settings
-/// were left out, so the letter did not say for how long the attempt had reported nothing.
-#[tokio::test(start_paused = true)]
-async fn a_dead_letter_whose_message_is_read_again_goes_by_the_queue() {
-    let config = WorkerConfig { max_attempts: 1, shown_task_bytes_max: 0, ..config(4) };
-    let mut bench = Bench::new(config, None, |context| async move {
-        context.cancelled().await;
-        Err::<Text, _>(TaskError::from("no"))
-    });
-    let mut settings = QueueSettings::default();
-    settings.no_progress_timeout = Some(5 * SECOND);
-    bench.settle(1, &settings);
-    bench.run_for(SECOND).await;
-    bench.submit(&[]);
-    bench.run_for(20 * SECOND).await;
-    let letters = bench.broker.full_log(&bench.at(&bench.names.dead_letters, -1));
-    assert_eq!(&letters[0].properties["detail"], "The attempt reported nothing for PT5S.");
-}
-
 /// A queue's setting for dead letters applies to all of its workers at once, whatever their own
 /// settings.
 #[tokio::test(start_paused = true)]
