@@ -80,11 +80,7 @@ fn release(client: &Client, ledger: &Ledger, id: TaskId) -> Option<[(OnceKey, Ou
     let next = action.claim(&known.fold, None).ok()?;
     let [claim_key, key] = [(); 2].map(|()| client.inner.operator.key(id, next.epoch));
     let claim = Claim::plain(claim_key, next.attempt, next.kind);
-    // A claim carries the limits of the message, so that readers need not read the message.
-    let claim = known.claim.map_or(claim, |last| {
-        let Claim { batch_size, limits, gives, .. } = last;
-        Claim { batch_size, limits, gives, ..claim }
-    });
+    let claim = known.claim.map_or(claim, |last| claim.repeating(&last));
     let outcome = Outcome::Released(NextAttempt::default());
     let done = Done { key, attempt: next.attempt, outcome, writer: None };
     let reason = format!("{} by {}: its queue is moved", action.participle(), client.operator);

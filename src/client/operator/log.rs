@@ -3,7 +3,7 @@
 use crate::client::logs::{LogReader, Logs, read_back};
 use crate::transport::{Message, TopicPartition, TransportError};
 use longhaul_core::ledger;
-use longhaul_core::protocol::entry::Entry;
+use longhaul_core::protocol::entry::{Claim, Entry};
 use longhaul_core::protocol::fold::{TaskFold, Verdict};
 use longhaul_core::protocol::key::{Key, OnceKey};
 use longhaul_core::task::TaskId;
@@ -14,8 +14,8 @@ pub(super) struct TaskLog {
     topic: String,
     id: TaskId,
     pub(super) fold: TaskFold,
-    /// From the last accepted claim.
-    pub(super) batch_size: Option<u32>,
+    /// The last accepted claim.
+    pub(super) claim: Option<Claim>,
 }
 
 impl TaskLog {
@@ -27,7 +27,7 @@ impl TaskLog {
     ) -> Result<Self, TransportError> {
         let (log, topic_name) = (logs.open(topic, true).await?, topic.topic.clone());
         let fold = TaskFold::default();
-        let mut task = Self { log, topic: topic_name, id, fold, batch_size: None };
+        let mut task = Self { log, topic: topic_name, id, fold, claim: None };
         while let Some(message) = task.log.next().await? {
             task.take(&message);
         }
@@ -64,7 +64,8 @@ impl TaskLog {
         if let Entry::Claim(claim) = &entry
             && verdict == Verdict::Accepted
         {
-            self.batch_size = claim.batch_size.or(self.batch_size);
+            let batch_size = claim.batch_size.or(self.claim.and_then(|last| last.batch_size));
+            self.claim = Some(Claim { batch_size, ..*claim });
         }
         Some((entry.key(), verdict))
     }

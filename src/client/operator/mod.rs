@@ -147,10 +147,14 @@ impl Client {
         let said = ActionAttribution::new(action, &self.operator, reason);
         for _ in 0..TRIES_MAX {
             let claim = action.claim(&log.fold, seen).map_err(ActionError::refused)?;
-            let batch_size = self.batch_size(task, (log.fold.epoch, log.batch_size)).await?;
             let key = self.inner.operator.key(task.id, claim.epoch);
             let ActionClaim { attempt, kind, .. } = claim;
-            let entry = Entry::Claim(Claim { batch_size, ..Claim::plain(key, attempt, kind) });
+            let plain = Claim::plain(key, attempt, kind);
+            let entry = Entry::Claim(match &log.claim {
+                Some(last) if kind == ClaimKind::Run => plain.repeating(last),
+                Some(Claim { batch_size, .. }) => Claim { batch_size: *batch_size, ..plain },
+                None => Claim { batch_size: self.batch_size(task).await?, ..plain },
+            });
             if self.say(&place, &mut log, (key, &entry), &said).await? == Verdict::Accepted {
                 if kind == ClaimKind::Run {
                     let key = self.inner.operator.key(task.id, claim.epoch);
@@ -166,16 +170,9 @@ impl Client {
         Err(ActionError::Contended)
     }
 
-    /// The number of tasks in the task's batch, since the entry is acknowledged as a whole. The
-    /// message of an unclaimed task must exist, or there is no such task.
-    async fn batch_size(
-        &self,
-        task: &TaskRef,
-        (epoch, claimed): (Epoch, Option<u32>),
-    ) -> Result<Option<u32>, ActionError> {
-        if epoch != Epoch(0) {
-            return Ok(claimed);
-        }
+    /// The number of tasks in the batch of an unclaimed task, since the entry is acknowledged as a
+    /// whole. Its message must exist, or there is no such task.
+    async fn batch_size(&self, task: &TaskRef) -> Result<Option<u32>, ActionError> {
         let place = partition(task.topic.clone(), task.id.partition);
         match self.inner.transport.fetch(&place, task.id.position()).await? {
             Some(message) => Ok(message.batch_size),

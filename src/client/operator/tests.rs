@@ -134,6 +134,28 @@ fn a_task_is_released_from_a_worker_that_hangs_and_runs_elsewhere() {
     assert!(released.is_err(), "{released:?}");
 }
 
+/// Regression: the claim by which an operator releases a task had neither the task's limits nor its
+/// line, which other workers read from the last claim.
+#[test]
+fn a_release_repeats_what_the_last_claim_tells_of_the_message() {
+    let engine = TestEngine::new();
+    let _hanging = worker(&engine, true, &Started::default());
+    let client = engine.client();
+    let task = client.submission("tasks", &text("hang")).max_total_duration(10 * SILENCE);
+    let task = engine.run(task.send()).unwrap();
+    engine.advance(MINUTE);
+    engine.run(client.queue(&task.topic).force_release(task.id, 1, "hangs")).unwrap();
+    let names = client.names(&task.topic).unwrap();
+    let log = engine.broker().full_log(&partition(names.ledger, task.id.partition));
+    let claims = log.iter().filter_map(|message| match ledger::read(message) {
+        Ok(Entry::Claim(claim)) => Some((claim.limits, claim.gives, claim.order)),
+        _ => None,
+    });
+    let [first, release, ..] = claims.collect::<Vec<_>>()[..] else { panic!("two") };
+    assert!(first.0.total_ms.is_some() && first.1.is_some(), "{first:?}");
+    assert_eq!(release, first);
+}
+
 #[test]
 fn a_task_that_does_not_exist_cannot_be_acted_upon() {
     let engine = TestEngine::new();

@@ -130,6 +130,14 @@ impl Claim {
             order: None,
         }
     }
+
+    /// The claim with what the last one has told of the task's message, for a writer that has not
+    /// read the message.
+    #[must_use]
+    pub const fn repeating(self, last: &Self) -> Self {
+        let Self { batch_size, limits, gives, order, .. } = *last;
+        Self { batch_size, limits, gives, order, ..self }
+    }
 }
 
 /// Data in a claim that replaces all older entries of its task. Claims that run a task carry it
