@@ -64,7 +64,8 @@ impl TaskLog {
         if let Entry::Claim(claim) = &entry
             && verdict == Verdict::Accepted
         {
-            let batch_size = claim.batch_size.or(self.claim.and_then(|last| last.batch_size));
+            let before = self.claim.and_then(|last| last.batch_size);
+            let batch_size = claim.batch_size.or(before);
             self.claim = Some(Claim { batch_size, ..*claim });
         }
         Some((entry.key(), verdict))

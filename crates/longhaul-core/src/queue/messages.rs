@@ -8,7 +8,8 @@ use crate::protocol::register::QueueTask;
 
 impl QueueCore {
     /// Handles a delivery; `payload` is missing if it is encoded or unreadable. Returns whether the
-    /// payload may be needed now: see [`Partition::handle_delivery`].
+    /// payload may be needed now: see
+    /// [`Partition::handle_delivery`](crate::partition::Partition::handle_delivery).
     pub fn handle_delivery(
         &mut self,
         task: QueueTask,
@@ -26,7 +27,8 @@ impl QueueCore {
     }
 
     /// Handles a message read for the payload of its task, with the payload as above; `None` if it
-    /// is not there. Returns true if the search for it ends: see [`Partition::handle_payload`].
+    /// is not there. Returns true if the search for it ends: see
+    /// [`Partition::handle_payload`](crate::partition::Partition::handle_payload).
     pub fn handle_payload(
         &mut self,
         task: QueueTask,
