@@ -5,7 +5,7 @@ use super::task_ref::TaskRef;
 use super::{Client, ReadError, partition};
 use crate::topics::TopicNameError;
 use crate::transport::TransportError;
-use longhaul_core::task::{FromPayload, PayloadError, TaskMetadata, TaskOutcome};
+use longhaul_core::task::{FromPayload, PayloadError, TaskMetadata, TaskOutcome, text};
 use longhaul_types::classified;
 use longhaul_types::error::{Class, ErrorKind};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The task failed for good.
-    #[error("the task failed after {attempts} attempt{}: {reason}", if *attempts == 1 { "" } else { "s" })]
+    /// The task failed for good, was cancelled, or expired.
+    #[error("{}", ended(*outcome, *attempts, reason))]
     Failed {
         /// Why the last attempt failed, in plain words: see [`TaskMetadata::reason`].
         reason: String,
@@ -49,9 +49,28 @@ pub enum WaitError {
 
 classified!(WaitError);
 
+fn ended(outcome: TaskOutcome, attempts: u32, reason: &str) -> String {
+    match outcome {
+        // The reason of a cancellation that gives none, which the Java recipe has, too.
+        TaskOutcome::Cancelled if reason == text::CANCELLED => "the task was cancelled".to_owned(),
+        TaskOutcome::Cancelled => format!("the task was cancelled: {reason}"),
+        TaskOutcome::Expired => format!("the task has expired: {reason}"),
+        TaskOutcome::Final | _ => {
+            let plural = if attempts == 1 { "" } else { "s" };
+            format!("the task failed after {attempts} attempt{plural}: {reason}")
+        }
+    }
+}
+
 impl WaitError {
     const fn class(&self) -> Class {
         match self {
+            Self::Failed { outcome: TaskOutcome::Cancelled, .. } => {
+                (ErrorKind::TaskCancelled, "task_cancelled")
+            }
+            Self::Failed { outcome: TaskOutcome::Expired, .. } => {
+                (ErrorKind::TaskExpired, "task_expired")
+            }
             Self::Failed { .. } => (ErrorKind::TaskFailed, "task_failed"),
             Self::Decode(_) => (ErrorKind::Unreadable, "result_unreadable"),
             Self::NoSuchTask { .. } => (ErrorKind::NotFound, "task_not_found"),

@@ -49,11 +49,13 @@ impl Client {
     ///
     /// async fn limit(client: &Client) -> Result<(), ActionError> {
     ///     let queue = client.queue("tasks");
-    ///     let version = queue.change(|settings| {
-    ///         settings.limit.max_in_flight = Some(20);
-    ///         settings.per_key.rate = Some(Rate::new(100, Duration::from_secs(60)));
-    ///     });
-    ///     println!("the limits are in version {}", version.await?);
+    ///     let version = queue
+    ///         .change(|settings| {
+    ///             settings.limit.max_in_flight = Some(20);
+    ///             settings.per_key.rate = Some(Rate::new(100, Duration::from_secs(60)));
+    ///         })
+    ///         .await?;
+    ///     println!("the limits are in version {version}");
     ///     queue.pause().await?;
     ///     queue.resume().await?;
     ///     Ok(())

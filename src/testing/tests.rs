@@ -95,6 +95,29 @@ fn ends_of_all_kinds_are_told_apart() {
     assert_eq!(engine.transitions(&hurried), ["PROCESSING 1", "FAILED 1 FINAL"]);
 }
 
+/// Regression: a task whose cancel request was stored right before its claim ended without a
+/// reason.
+#[test]
+fn a_task_that_is_cancelled_while_it_is_claimed_says_so() {
+    let mut claimed = 0;
+    for pause_ms in 0..15 {
+        let engine = TestEngine::new();
+        let task = engine.submit("tasks", &text("quick"));
+        let processor = processor_fn(async |_: Text, context: TaskContext| -> Outcome {
+            context.cancelled().await;
+            Ok(text("too late"))
+        });
+        let _worker = engine.start(engine.worker("tasks", processor));
+        engine.advance(Duration::from_millis(pause_ms));
+        engine.run(engine.client().cancel(&task)).unwrap();
+        let end = engine.wait::<Text>(&task).unwrap_err();
+        assert_eq!(end.to_string(), "the task was cancelled", "after {pause_ms} ms");
+        assert_eq!(end.kind(), crate::ErrorKind::TaskCancelled);
+        claimed += usize::from(engine.transitions(&task) == ["FAILED 1 CANCELLED"]);
+    }
+    assert!(claimed > 0, "no claim met its cancel request");
+}
+
 #[test]
 fn a_task_outlives_the_crash_of_its_worker_and_a_drain_costs_no_attempt() {
     let engine = TestEngine::new();

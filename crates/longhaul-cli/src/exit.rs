@@ -151,6 +151,8 @@ const fn of_kind(kind: ErrorKind) -> Code {
         | ErrorKind::Unreadable
         | ErrorKind::Refused
         | ErrorKind::TaskFailed
+        | ErrorKind::TaskCancelled
+        | ErrorKind::TaskExpired
         | ErrorKind::Internal
         | _ => Code::Failed,
     }

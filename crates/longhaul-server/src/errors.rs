@@ -92,7 +92,9 @@ fn of_kind(kind: ErrorKind, code: &'static str, text: String) -> ProblemDetails 
             ErrorKind::Conflict
             | ErrorKind::NotSetUp
             | ErrorKind::Unreadable
-            | ErrorKind::TaskFailed,
+            | ErrorKind::TaskFailed
+            | ErrorKind::TaskCancelled
+            | ErrorKind::TaskExpired,
             _,
         ) => StatusCode::CONFLICT,
         _ => StatusCode::INTERNAL_SERVER_ERROR,

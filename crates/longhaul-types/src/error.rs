@@ -31,6 +31,10 @@ pub enum ErrorKind {
     Refused,
     /// The task failed for good.
     TaskFailed,
+    /// The task was cancelled.
+    TaskCancelled,
+    /// The task was not started in time.
+    TaskExpired,
     /// A part of this program, or its machine, failed.
     Internal,
 }

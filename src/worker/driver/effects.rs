@@ -185,8 +185,12 @@ impl WorkerDriver {
                 }
             }
             Entry::Done(done) => {
-                let body = lane.outcome_body(done.key.task, done.key.epoch);
-                body.map(OutcomeBody::bytes).unwrap_or_default()
+                match (lane.outcome_body(done.key.task, done.key.epoch), done.outcome) {
+                    (Some(body), _) => body.bytes(),
+                    // The cancel request was read before the claim: the attempt never began.
+                    (None, Outcome::Cancelled) => Bytes::from_static(text::CANCELLED.as_bytes()),
+                    (None, _) => Bytes::new(),
+                }
             }
             Entry::Heartbeat(_) => self.config.identity.content(),
             Entry::Cancel(_)
