@@ -1,6 +1,7 @@
 //! The error of everything that changes a queue or its tasks.
 
 use super::ReadError;
+use super::documents::CONTENT_BYTES_MAX;
 use super::publishers::PublishFailure;
 use super::submit::SubmitError;
 use super::task_ref::TaskRef;
@@ -124,7 +125,7 @@ pub enum ActionError {
     #[error("the name of a document has 1 to 200 bytes, this one has {0}")]
     Name(usize),
     /// The settings, or the schedule, would be larger than 256 KiB.
-    #[error("a document has up to 262144 bytes, this one would have {0}")]
+    #[error("a document has up to {CONTENT_BYTES_MAX} bytes, this one would have {0}")]
     TooLarge(usize),
     /// A setting is out of its bounds, or this version of longhaul cannot read what is stored.
     #[error("the document is not usable: {0}")]

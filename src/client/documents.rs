@@ -11,7 +11,7 @@ use longhaul_core::protocol::register::{
 };
 
 /// The maximum content of a document: every worker of the queue keeps it in memory.
-const CONTENT_BYTES_MAX: usize = 256 * 1024;
+pub(super) const CONTENT_BYTES_MAX: usize = 256 * 1024;
 
 /// How often a change whose version does not matter starts again after a conflicting change.
 const CONFLICTS_MAX: u32 = 10;

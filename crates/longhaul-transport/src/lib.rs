@@ -396,7 +396,8 @@ pub enum TransportErrorKind {
 }
 
 impl TransportErrorKind {
-    /// The kind and the word of errors that contain one of this kind.
+    /// The kind and the code of the errors that contain it.
+    #[doc(hidden)]
     #[must_use]
     pub const fn class(self) -> Class {
         match self {
@@ -461,7 +462,8 @@ pub enum PublishError {
 classified!(PublishError);
 
 impl PublishError {
-    /// Its kind and its code.
+    /// Its kind and its code, for the errors that contain it.
+    #[doc(hidden)]
     #[must_use]
     pub const fn class(&self) -> Class {
         match self {

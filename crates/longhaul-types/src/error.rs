@@ -1,7 +1,6 @@
 //! What an error means for the program that gets it.
 
-/// What an error means for the program that gets it: what `kind` of each error
-/// returns.
+/// What an error means for the program that gets it. Each error returns it by its method `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -72,8 +72,8 @@ impl WorkerDriver {
         }
     }
 
-    /// Handles an entry that changed the state of its task; `silent` is how long the owner was
-    /// silent that it takes over from.
+    /// Handles an entry that changed the state of its task. If it takes over from another owner,
+    /// `silent` is for how long that owner was silent.
     fn handle_accepted(
         &mut self,
         id: LaneId,
@@ -105,7 +105,7 @@ impl WorkerDriver {
         }
     }
 
-    /// Handles what an entry means whatever became of it.
+    /// Handles the parts of an entry that do not depend on its verdict.
     fn handle_kind(&mut self, id: LaneId, inbound: &Inbound, message: &Message, now: Moment) {
         self.answer_renewals(id, inbound.position);
         let Some(lane) = self.lanes.get_mut(&id) else { return };

@@ -74,11 +74,6 @@ impl TaskPayload {
             self.terms = Some(Arc::new(terms));
         }
     }
-
-    /// Why the message's request to overwrite cannot be honoured.
-    pub(super) fn overwrite_problem(&self) -> Option<&'static str> {
-        self.facts.overwrite_problem(&self.properties)
-    }
 }
 
 impl From<Message> for TaskPayload {

@@ -54,7 +54,7 @@ impl PartitionDriver {
                 warn(metadata, text::key_ignored(property, key.len()));
             }
         }
-        if let Some(cause) = payload.overwrite_problem() {
+        if let Some(cause) = payload.facts.overwrite_problem(&payload.properties) {
             warn(
                 metadata,
                 text::property_ignored(text::OVERWRITE, cause, "the task takes nobody's place"),

@@ -76,14 +76,11 @@ impl Partition {
     pub(super) fn blocked(&self, step: &Step, now: Moment, slots: &Slots) -> Option<Blocked> {
         let Step { id, decision, due, .. } = *step;
         let (closes, reads) = (step.closes(), decision == Decision::ReadPayload);
-        match decision {
-            Decision::Wait => return Some(Blocked::NotDue(due)),
-            Decision::ReadPayload | Decision::Claim(_) if closes => {}
-            Decision::ReadPayload | Decision::Claim(_) => {
-                if let Some(task_type) = self.unwanted_type(id, decision, now, slots) {
-                    return Some(Blocked::NotRequested(task_type));
-                }
-            }
+        if decision == Decision::Wait {
+            return Some(Blocked::NotDue(due));
+        }
+        if !closes && let Some(task_type) = self.unwanted_type(id, decision, now, slots) {
+            return Some(Blocked::NotRequested(task_type));
         }
         if let Decision::Claim(claim) = decision
             && let Some(protocol) = self.unknown_to_older(claim.kind)
@@ -112,10 +109,10 @@ impl Partition {
             TicketCheck::MayAsk => return Some(Blocked::NeedsTicket),
             TicketCheck::NoSlot => return Some(Blocked::NoSlot),
         }
-        match reads {
-            true if slots.full => Some(Blocked::Full),
-            true | false => (!has_slot).then_some(Blocked::NoSlot),
+        if reads && slots.full {
+            return Some(Blocked::Full);
         }
+        (!has_slot).then_some(Blocked::NoSlot)
     }
 
     /// What speaks against any step of this worker for the task.

@@ -139,7 +139,7 @@ impl QueueContext<'_> {
 /// Something that the queue looks at when its time has come.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wake {
-    /// A publish that may not be stored, or a bind that the submitter had time to publish.
+    /// A publish that may not be stored, or a bind that the submitter has had time to publish.
     Again(Intent),
     /// A token of a rate may be available for this task.
     Ticket(QueueTask),

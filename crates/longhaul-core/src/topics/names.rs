@@ -95,7 +95,8 @@ pub enum TopicNameError {
 classified!(TopicNameError);
 
 impl TopicNameError {
-    /// Its kind and its code.
+    /// Its kind and its code, for the errors that contain it.
+    #[doc(hidden)]
     #[must_use]
     pub const fn class(&self) -> Class {
         (ErrorKind::Invalid, "queue_name_invalid")
