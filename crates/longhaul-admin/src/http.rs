@@ -64,7 +64,6 @@ pub struct AdminError {
 classified!(AdminError);
 
 impl AdminError {
-    /// Its kind and its code, for the errors that contain it.
     #[doc(hidden)]
     #[must_use]
     pub const fn class(&self) -> Class {
