@@ -35,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
         let task = client.submit("orders", &Text(thing.to_owned())).await?;
         client.wait_metadata(&task).await?;
     }
-    let letters = client.queue("orders").dead_letters()?;
+    let letters = client.queue("orders").dead_letters().await?;
     let all = DeadLetterFilter::new();
     for letter in letters.list(&all, None, 100).await?.letters {
         let letter = letters.show(&letter.task).await?.unwrap_or(letter);

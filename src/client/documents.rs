@@ -3,7 +3,7 @@
 
 use super::registers::FollowedRegister;
 use super::{ActionError, Client};
-use crate::topics::TopicNames;
+use crate::topics::{Priority, TopicNames};
 use crate::transport::PublishError;
 use bytes::Bytes;
 use longhaul_core::protocol::register::{
@@ -17,11 +17,21 @@ pub(super) const CONTENT_BYTES_MAX: usize = 256 * 1024;
 const CONFLICTS_MAX: u32 = 10;
 
 impl Client {
-    /// The queue's register, read to its end.
+    /// Refuses a level: workers read the register of the queue, so that a document on the level's
+    /// would be stored and have no effect.
+    pub(super) async fn refuse_level(&self, names: &TopicNames) -> Result<(), ActionError> {
+        match self.level_of(names).await? {
+            (_, Priority::Normal) => Ok(()),
+            (_, Priority::High | Priority::Low) => Err(ActionError::Level(names.task.clone())),
+        }
+    }
+
+    /// The queue's register, read to its end. Refuses a level.
     pub(super) async fn register_of(
         &self,
         names: &TopicNames,
     ) -> Result<FollowedRegister, ActionError> {
+        self.refuse_level(names).await?;
         let read = self.inner.registers.read(&names.register).await;
         read.map_err(ActionError::Transport)
     }

@@ -12,7 +12,6 @@ use super::{ActionError, Client, Queue, ReadError};
 use crate::clock::Clock;
 use bytes::Bytes;
 use longhaul_core::protocol::register::{DocumentKey, DocumentKind, DocumentName};
-use longhaul_core::task::Priority;
 use longhaul_core::task::{WorkerIdentity, text};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,8 +57,9 @@ impl Queue {
         name: &str,
         reason: impl Into<String>,
     ) -> Result<Arc<WorkerIdentity>, ActionError> {
-        refuse_level(self.topic())?;
-        let (client, view) = (&self.client, self.view(ViewScope::Claimed).await?);
+        let (client, names) = (&self.client, self.names()?);
+        client.refuse_level(&names).await?;
+        let view = self.view(ViewScope::Claimed).await?;
         let workers = view.workers()?;
         let found = match find(&workers, name) {
             Err(ActionError::NoSuchWorker { .. }) if holds_lease(&view, name)? => {
@@ -67,7 +67,6 @@ impl Queue {
             }
             found => found?,
         };
-        let names = self.names()?;
         let register = client.register_of(&names).await?;
         let document = document_of(&found.instance)?;
         let request = DrainRequest {
@@ -119,14 +118,6 @@ impl Client {
         }
         Clock::System
     }
-}
-
-/// Refuses a level. Its workers read the register of the queue, not the level's: a request there
-/// would be reported as made and have no effect.
-fn refuse_level(topic: &str) -> Result<(), ActionError> {
-    let is_level =
-        [Priority::High, Priority::Low].iter().any(|level| topic.ends_with(level.suffix()));
-    if is_level { Err(ActionError::Level(topic.to_owned())) } else { Ok(()) }
 }
 
 fn document_of(instance: &str) -> Result<DocumentName, ActionError> {

@@ -55,6 +55,22 @@ impl Queue {
 }
 
 impl Client {
+    /// The queue whose priority level this task topic is, and the level. If it is none, that is
+    /// the topic itself, and the normal level: `runs-high` is a queue where there is no `runs`.
+    pub(super) async fn level_of(
+        &self,
+        names: &TopicNames,
+    ) -> Result<(TopicNames, Priority), TopicNameError> {
+        let (queue, level) = Priority::of_topic(&names.task);
+        if level != Priority::Normal {
+            let queue = self.names(queue)?;
+            if self.require_queue(&queue).await.is_ok() {
+                return Ok((queue, level));
+            }
+        }
+        Ok((names.clone(), Priority::Normal))
+    }
+
     /// Fails if the queue does not exist, before any topic other than its task topic is opened.
     /// Transient errors are ignored: the operation that follows meets them.
     pub(super) async fn require_queue(&self, names: &TopicNames) -> Result<(), TransportError> {

@@ -63,8 +63,9 @@ impl Client {
     /// ```
     ///
     /// The topic of a level, such as `tasks-high`, is a queue of its own here:
-    /// `client.queue(&task.topic)` is always the one that a [`TaskRef`] belongs to. Settings,
-    /// schedules, workers and dead letters are those of the queue without a level.
+    /// `client.queue(&task.topic)` is always the one that a [`TaskRef`] belongs to. It has the
+    /// tasks and dead letters of that level, and the settings of the queue. Settings, schedules
+    /// and workers are changed on the queue without a level: [`ActionError::Level`].
     pub fn queue(&self, topic: impl Into<String>) -> Queue {
         Queue { client: self.clone(), topic: topic.into(), view: None }
     }
@@ -120,7 +121,10 @@ impl Queue {
     /// When the register cannot be read. [`ActionError::Invalid`] when this version of longhaul
     /// cannot read the current settings: see [`Queue::repair`].
     pub async fn settings(&self) -> Result<VersionedSettings, ActionError> {
-        let (register, name) = self.register().await?;
+        // Those of a level are its queue's.
+        let (queue, _) = self.client.level_of(&self.names()?).await?;
+        let (register, name) =
+            (self.client.register_of(&queue).await?, DocumentName::queue_settings());
         let (version, content) = register.with_documents(|documents| {
             (documents.version(&name), documents.get(&name).cloned().unwrap_or_default())
         });

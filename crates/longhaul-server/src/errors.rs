@@ -1,6 +1,6 @@
 //! The only mapping from errors to statuses and codes.
 
-use crate::core::{ServiceError, TaskName};
+use crate::core::{ServiceError, name_of};
 use crate::problem::ProblemDetails;
 use axum::http::StatusCode;
 use longhaul::lease::ReportError;
@@ -55,7 +55,7 @@ impl ProblemDetails {
         if let ServiceError::Submit(conflict) | Action(Submit(conflict)) = error
             && let SubmitError::Conflict(task) = conflict
         {
-            self.task = Some(TaskName::of(task).to_string());
+            self.task = Some(name_of(task).to_string());
         }
         if let Report(ReportError::StaleLease { current }) | Action(Stale { current }) = error {
             self.current_epoch = Some(*current);

@@ -80,6 +80,8 @@ pub(crate) struct RouteInfo {
     pub(crate) access: RouteAccess,
     pub(crate) span: RequestClass,
     pub(crate) size: Size,
+    /// The query may name the priority level whose tasks are meant.
+    pub(crate) takes_level: bool,
     /// It needs the broker.
     pub(crate) asks_broker: bool,
     /// Histograms by status.
@@ -164,6 +166,7 @@ impl ApiRoute {
             access: RouteAccess::Needs(scope),
             span: RequestClass::Short,
             size: Size::Small,
+            takes_level: false,
             asks_broker: true,
             measured: RwLock::default(),
         };

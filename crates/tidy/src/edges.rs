@@ -24,10 +24,11 @@ const ALLOWED: &[(&str, &str)] = &[
          longhaul-transport longhaul-types",
     ),
     ("longhaul-broker", "longhaul-http longhaul-wire"),
-    ("longhaul-ui", ""),
+    ("longhaul-api", "longhaul-core"),
+    ("longhaul-ui", "longhaul-api"),
     ("longhaul-http", ""),
-    ("longhaul-server", "longhaul longhaul-http longhaul-ui"),
-    ("longhaul-cli", "longhaul longhaul-broker longhaul-server longhaul-wire"),
+    ("longhaul-server", "longhaul longhaul-api longhaul-http longhaul-ui"),
+    ("longhaul-cli", "longhaul longhaul-api longhaul-broker longhaul-server longhaul-wire"),
     (
         "proofs",
         "longhaul longhaul-broker longhaul-core longhaul-memory longhaul-session \

@@ -3,8 +3,9 @@
 use crate::client::TaskRef;
 use crate::transport::Message;
 use bytes::Bytes;
+use longhaul_core::protocol::register::QueueTask;
 use longhaul_core::task::text::{REPLAY_OF, TAGS, TASK_CODEC, TASK_KEY, TASK_TYPE};
-use longhaul_core::task::{Position, TaskId};
+use longhaul_core::task::{Position, Priority, TaskId};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -70,6 +71,14 @@ impl DeadLetter {
             payload_bytes: message.payload.len(),
             payload: None,
         }
+    }
+
+    /// The level of the task in the queue with this task topic, and its id.
+    pub(super) fn queue_task(&self, queue: &str) -> QueueTask {
+        let suffix = self.task.topic.strip_prefix(queue);
+        let is_level = |level: &Priority| suffix == Some(level.suffix());
+        let level = Priority::ALL.into_iter().find(is_level).unwrap_or_default();
+        QueueTask { level, id: self.task.id }
     }
 }
 

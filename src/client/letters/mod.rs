@@ -19,12 +19,13 @@ pub use replay::Replayed;
 use super::publishers::PublishFailure;
 use super::{ActionError, Client, Queue, ReadError, TaskRef, partition};
 use crate::letters::{self, LetterMessageKind, kind};
-use crate::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNameError, TopicNames};
+use crate::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNames};
 use crate::transport::{
     Consumer, Follow, Message, PublishError, Start, TopicPartition, TransportError,
 };
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
-use longhaul_core::task::{Position, TaskId};
+use longhaul_core::protocol::register::QueueTask;
+use longhaul_core::task::{Position, Priority, TaskId};
 use shelf::{LetterSelection, SelectedLetter};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,7 +52,7 @@ const TRIES_MAX: u32 = 5;
 /// use longhaul::Client;
 ///
 /// # async fn tidy_up(client: Client) -> Result<(), Box<dyn std::error::Error>> {
-/// let letters = client.queue("tasks").dead_letters()?;
+/// let letters = client.queue("tasks").dead_letters().await?;
 /// for letter in letters.list(&DeadLetterFilter::new(), None, 100).await?.letters {
 ///     println!("{} after {} attempts: {}", letter.task, letter.attempts, letter.reason);
 /// }
@@ -67,6 +68,8 @@ const TRIES_MAX: u32 = 5;
 pub struct DeadLetters {
     client: Client,
     names: TopicNames,
+    /// Only the letters of this level.
+    level: Option<Priority>,
     place: TopicPartition,
 }
 
@@ -84,20 +87,22 @@ pub struct DeadLetterPage {
 /// The positions of a letter and of earlier letters of its task.
 #[derive(Clone, Debug)]
 struct LetterLocation {
-    id: TaskId,
+    task: QueueTask,
     at: Position,
     older: Vec<Position>,
 }
 
 impl Queue {
-    /// Returns the dead letters of the queue.
+    /// Returns the dead letters of the queue, or of one level if this is its topic, such as
+    /// `tasks-high`.
     ///
     /// # Errors
-    /// When the topic's name is invalid.
-    pub fn dead_letters(&self) -> Result<DeadLetters, TopicNameError> {
-        let names = self.names()?;
-        let place = partition(names.dead_letters.clone(), -1);
-        Ok(DeadLetters { client: self.client.clone(), names, place })
+    /// When the topic's name is invalid, or the broker cannot be reached.
+    pub async fn dead_letters(&self) -> Result<DeadLetters, ReadError> {
+        let (queue, level) = self.client.level_of(&self.names()?).await?;
+        let level = (level != Priority::Normal).then_some(level);
+        let place = partition(queue.dead_letters.clone(), -1);
+        Ok(DeadLetters { client: self.client.clone(), names: queue, level, place })
     }
 }
 
@@ -117,7 +122,7 @@ impl DeadLetters {
         limit: usize,
     ) -> Result<DeadLetterPage, ReadError> {
         let room = limit.clamp(1, PAGE_MAX);
-        let mut shelf = LetterSelection::new(filter, &self.names.task, room, |letter, _| letter);
+        let mut shelf = LetterSelection::new(filter, self.of(), room, |letter, _| letter);
         self.read(after, |message| shelf.take(message)).await?;
         let (kept, next) = shelf.finish();
         Ok(DeadLetterPage { letters: kept.into_iter().map(|kept| kept.letter).collect(), next })
@@ -164,7 +169,7 @@ impl DeadLetters {
         &self,
         filter: DeadLetterFilter,
         reason: impl Into<String>,
-    ) -> BoxStream<'static, Result<TaskId, ActionError>> {
+    ) -> BoxStream<'static, Result<TaskRef, ActionError>> {
         let (letters, reason) = (self.clone(), Arc::<str>::from(reason.into()));
         let subscription = Arc::new(LetterSubscription::default());
         let purge = move |place: LetterLocation| {
@@ -172,7 +177,7 @@ impl DeadLetters {
             let subscription = Arc::clone(&subscription);
             async move {
                 letters.mark(&place, ("purge", &reason, None), &subscription).await?;
-                Ok(place.id)
+                Ok(letters.task_ref(place.task))
             }
         };
         self.places(filter).map_ok(purge).try_buffered(IN_FLIGHT_MAX).boxed()
@@ -189,17 +194,27 @@ impl DeadLetters {
             let Some((mut found, mut after, mut more)) = state else { return Ok(None) };
             while found.is_empty() && more {
                 let keep = |letter: DeadLetter, _: &Message| letter.position;
-                let mut shelf = LetterSelection::new(&filter, &letters.names.task, FOUND_MAX, keep);
+                let mut shelf = LetterSelection::new(&filter, letters.of(), FOUND_MAX, keep);
                 letters.read(after, |message| shelf.take(message)).await?;
                 let (kept, next) = shelf.finish();
                 let place =
-                    |SelectedLetter { id, letter: at, older }| LetterLocation { id, at, older };
+                    |SelectedLetter { task, letter: at, older }| LetterLocation { task, at, older };
                 found.extend(kept.into_iter().map(place));
                 (after, more) = (next, next.is_some());
             }
             let Some(next) = found.pop_front() else { return Ok(None) };
             Ok(Some((next, (letters, filter, Some((found, after, more))))))
         })
+    }
+
+    /// The task topic of the queue, and the level whose letters are meant.
+    fn of(&self) -> (&str, Option<Priority>) {
+        (&self.names.task, self.level)
+    }
+
+    /// The task with this level and id in the queue.
+    fn task_ref(&self, QueueTask { level, id }: QueueTask) -> TaskRef {
+        TaskRef { topic: self.names.task_of(level), id }
     }
 
     /// The unhandled letter of a task, and its position.
@@ -216,9 +231,10 @@ impl DeadLetters {
                     older.push(place.at);
                     older
                 });
-                let place =
-                    LetterLocation { id, at: message.position, older: older.unwrap_or_default() };
+                let (at, older) = (message.position, older.unwrap_or_default());
                 let letter = DeadLetter::read(message, id, &self.names.task);
+                let task = letter.queue_task(&self.names.task);
+                let place = LetterLocation { task, at, older };
                 let payload = Some(message.payload.clone());
                 found = Some((DeadLetter { payload, ..letter }, place));
             }
@@ -248,7 +264,7 @@ impl DeadLetters {
         (action, reason, task): (&str, &str, Option<TaskId>),
         subscription: &LetterSubscription,
     ) -> Result<(), ActionError> {
-        let mark = letters::mark(place.id, &self.client.operator, action, reason, task);
+        let mark = letters::mark(place.task.id, &self.client.operator, action, reason, task);
         let mut stored = None;
         for tried in 1..=TRIES_MAX {
             match self.client.inner.publishers.publish(&self.place, mark.clone()).await {

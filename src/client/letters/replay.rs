@@ -15,7 +15,6 @@ use crate::transport::TransportError;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use longhaul_core::protocol::register::{Digest, KeyKind, KeyName};
-use longhaul_core::task::Priority;
 use longhaul_core::task::text::{
     AFTER, AFTER_FAILED, DEDUPE_KEY, DELAY, EXPIRES_AT, IDEMPOTENCY_KEY, OVERWRITE, PAYLOAD_GONE,
     REPLAY_OF, SCHEDULED_AT,
@@ -95,7 +94,7 @@ impl DeadLetters {
         &self,
         filter: DeadLetterFilter,
         reason: impl Into<String>,
-    ) -> BoxStream<'static, Result<(TaskId, Replayed), ActionError>> {
+    ) -> BoxStream<'static, Result<(TaskRef, Replayed), ActionError>> {
         let (letters, reason) = (self.clone(), Arc::<str>::from(reason.into()));
         let subscription = Arc::new(LetterSubscription::default());
         let replay = move |place: LetterLocation| {
@@ -104,11 +103,12 @@ impl DeadLetters {
             async move {
                 let transport = &letters.client.inner.transport;
                 let message = transport.fetch(&letters.place, place.at).await?;
-                let Some(message) = message else { return Ok((place.id, Replayed::NotFound)) };
-                let letter = DeadLetter::read(&message, place.id, &letters.names.task);
+                let task = letters.task_ref(place.task);
+                let Some(message) = message else { return Ok((task, Replayed::NotFound)) };
+                let letter = DeadLetter::read(&message, task.id, &letters.names.task);
                 let letter = DeadLetter { payload: Some(message.payload), ..letter };
                 let replayed = letters.replay_letter(letter, &place, &reason, &subscription).await;
-                Ok((place.id, replayed?))
+                Ok((task, replayed?))
             }
         };
         self.places(filter).map_ok(replay).try_buffered(IN_FLIGHT_MAX).boxed()
@@ -121,7 +121,7 @@ impl DeadLetters {
         reason: &str,
         subscription: &LetterSubscription,
     ) -> Result<Replayed, ActionError> {
-        let replayed = match self.holder(&key_of(place.id)).await? {
+        let replayed = match self.holder(&key_of(letter.task.id)).await? {
             Some(before) => before,
             None => {
                 if letter.properties.contains_key(PAYLOAD_GONE) {
@@ -141,8 +141,7 @@ impl DeadLetters {
     pub(super) async fn submit_replay(&self, letter: DeadLetter) -> Result<TaskRef, ActionError> {
         let key = key_of(letter.task.id);
         let properties = properties_of(&letter);
-        let of_letter = |level: &Priority| self.names.task_of(*level) == letter.task.topic;
-        let level = Priority::ALL.into_iter().find(of_letter).unwrap_or_default();
+        let level = letter.queue_task(&self.names.task).level;
         let payload: Bytes = letter.payload.unwrap_or_default();
         let digest = Digest::of(&payload);
         let message = message_of(properties, payload, None);
@@ -155,7 +154,7 @@ impl DeadLetters {
     async fn holder(&self, key: &KeyName) -> Result<Option<TaskRef>, TransportError> {
         let register = self.client.inner.registers.read(&self.names.register).await?;
         let holder = register.look(|keys| keys.holder(key)).map(|holding| holding.task);
-        Ok(holder.map(|task| TaskRef { topic: self.names.task_of(task.level), id: task.id }))
+        Ok(holder.map(|task| self.task_ref(task)))
     }
 
     /// The task that holds the letter's dedupe key, if it is not the dead task itself.

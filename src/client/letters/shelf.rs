@@ -8,14 +8,16 @@
 use super::letter::{DeadLetter, DeadLetterFilter};
 use crate::letters::{LetterMessageKind, kind};
 use crate::transport::Message;
-use longhaul_core::task::{Position, TaskId};
+use longhaul_core::protocol::register::QueueTask;
+use longhaul_core::task::{Position, Priority, TaskId};
 use std::collections::{BTreeMap, HashMap};
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct LetterSelection<'a, T> {
     filter: &'a DeadLetterFilter,
-    queue: &'a str,
+    /// The task topic of the queue, and the level whose letters are selected, if not all.
+    of: (&'a str, Option<Priority>),
     /// Maps a letter to what is kept of it.
     keep: fn(DeadLetter, &Message) -> T,
     room: usize,
@@ -29,7 +31,7 @@ pub(super) struct LetterSelection<'a, T> {
 /// A selected letter.
 #[derive(Debug)]
 pub(super) struct SelectedLetter<T> {
-    pub(super) id: TaskId,
+    pub(super) task: QueueTask,
     pub(super) letter: T,
     /// The positions of earlier letters of the task.
     pub(super) older: Vec<Position>,
@@ -38,12 +40,12 @@ pub(super) struct SelectedLetter<T> {
 impl<'a, T> LetterSelection<'a, T> {
     pub(super) fn new(
         filter: &'a DeadLetterFilter,
-        queue: &'a str,
+        of: (&'a str, Option<Priority>),
         room: usize,
         keep: fn(DeadLetter, &Message) -> T,
     ) -> Self {
         let (kept, of_task) = (BTreeMap::new(), HashMap::new());
-        Self { filter, queue, keep, room, kept, of_task, full_at: None, last: None }
+        Self { filter, of, keep, room, kept, of_task, full_at: None, last: None }
     }
 
     /// Reads the next message.
@@ -66,10 +68,12 @@ impl<'a, T> LetterSelection<'a, T> {
     }
 
     fn put(&mut self, id: TaskId, message: &Message, older: Vec<Position>) {
-        let letter = DeadLetter::read(message, id, self.queue);
-        if self.filter.takes(&letter) {
+        let (queue, level) = self.of;
+        let letter = DeadLetter::read(message, id, queue);
+        let task = letter.queue_task(queue);
+        if level.is_none_or(|level| level == task.level) && self.filter.takes(&letter) {
             let letter = (self.keep)(letter, message);
-            self.kept.insert(message.position, SelectedLetter { id, letter, older });
+            self.kept.insert(message.position, SelectedLetter { task, letter, older });
             self.of_task.insert(id, message.position);
         }
     }
@@ -118,7 +122,7 @@ mod tests {
         messages: &[Message],
     ) -> (Vec<u64>, Option<u64>) {
         let mut shelf =
-            LetterSelection::new(filter, "tasks", room, |letter, _| letter.task.id.entry);
+            LetterSelection::new(filter, ("tasks", None), room, |letter, _| letter.task.id.entry);
         for message in messages {
             shelf.take(message);
         }

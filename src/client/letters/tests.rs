@@ -49,7 +49,7 @@ fn fails(engine: &TestEngine, task: &TaskRef) {
 }
 
 fn listed(engine: &TestEngine, filter: &DeadLetterFilter) -> Vec<TaskId> {
-    let letters = engine.client().queue("tasks").dead_letters().unwrap();
+    let letters = engine.run(engine.client().queue("tasks").dead_letters()).unwrap();
     let page = engine.run(letters.list(filter, None, 100)).unwrap();
     assert_eq!(page.next, None);
     page.letters.iter().map(|letter| letter.task.id).collect()
@@ -73,7 +73,7 @@ fn a_letter_is_listed_shown_and_replayed_once() {
     let submission = client.submission("tasks", &text("page")).tag("eu").key("order-1");
     let task = engine.run(submission.property("customer", "7").send()).unwrap();
     fails(&engine, &task);
-    let letters = client.queue("tasks").dead_letters().unwrap();
+    let letters = engine.run(client.queue("tasks").dead_letters()).unwrap();
     assert_eq!(listed(&engine, &DeadLetterFilter::new().reason("no page").tag("eu")), [task.id]);
     for none in [
         DeadLetterFilter::new().reason("other"),
@@ -111,7 +111,7 @@ fn a_replay_that_died_before_the_mark_runs_nothing_twice() {
     let task = engine.submit("tasks", &text("page"));
     fails(&engine, &task);
     world.healed.store(true, Ordering::Relaxed);
-    let letters = engine.client().queue("tasks").dead_letters().unwrap();
+    let letters = engine.run(engine.client().queue("tasks").dead_letters()).unwrap();
     // Everything before the mark.
     let (letter, _) = engine.run(letters.find(task.id)).unwrap().unwrap();
     let first = engine.run(letters.submit_replay(letter)).unwrap();
@@ -122,7 +122,7 @@ fn a_replay_that_died_before_the_mark_runs_nothing_twice() {
     let [Ok((of, Replayed::Restarted(again)))] = all_replayed.as_slice() else {
         panic!("{all_replayed:?}")
     };
-    assert_eq!((*of, again), (task.id, &first));
+    assert_eq!((of, again), (&task, &first));
     assert_eq!((world.starts_of("page"), all(&engine)), (2, vec![]));
 }
 
@@ -134,7 +134,7 @@ fn many_are_replayed_by_filter_and_what_dies_again_names_the_first() {
         .map(|number| engine.submit("tasks", &text(&format!("page {}", number % 3))))
         .collect();
     tasks.iter().for_each(|task| fails(&engine, task));
-    let letters = engine.client().queue("tasks").dead_letters().unwrap();
+    let letters = engine.run(engine.client().queue("tasks").dead_letters()).unwrap();
     let filter = DeadLetterFilter::new().reason("page 1");
     let outcomes = engine.run(letters.replay_all(filter, "once more").collect::<Vec<_>>());
     assert_eq!(outcomes.len(), 10);
@@ -143,7 +143,7 @@ fn many_are_replayed_by_filter_and_what_dies_again_names_the_first() {
         let new = restarted(replayed);
         fails(&engine, &new);
         let letter = engine.run(letters.show(&new)).unwrap().unwrap();
-        assert_eq!(letter.replay_of, Some(old));
+        assert_eq!(letter.replay_of, Some(old.id));
     }
     assert_eq!(all(&engine).len(), 30, "ten of them are new");
     let mut pages = Vec::new();
@@ -172,13 +172,14 @@ fn one_letter_is_purged_by_the_name_of_its_task() {
     let _worker = world.worker(&engine, DeadLetterPolicy::new());
     let tasks = ["page", "other"].map(|it| engine.submit("tasks", &text(it)));
     tasks.iter().for_each(|task| fails(&engine, task));
-    let letters = engine.client().clone().acting_as("ann").queue("tasks").dead_letters().unwrap();
+    let letters =
+        engine.run(engine.client().clone().acting_as("ann").queue("tasks").dead_letters()).unwrap();
     assert!(engine.run(letters.purge_one(&tasks[0], "nobody wants it")).unwrap());
     assert_eq!(all(&engine), [tasks[1].id]);
     assert!(!engine.run(letters.purge_one(&tasks[0], "once more")).unwrap());
     let actions = engine.run(engine.client().queue("tasks").action_log(10)).unwrap();
-    let told: Vec<_> = actions.iter().map(|it| (it.task, it.operator.as_str())).collect();
-    assert_eq!(told, [(Some(tasks[0].id), "ann")], "{actions:?}");
+    let told: Vec<_> = actions.iter().map(|it| (it.task.as_ref(), &*it.operator)).collect();
+    assert_eq!(told, [(Some(&tasks[0]), "ann")], "{actions:?}");
 }
 
 #[test]
@@ -193,7 +194,7 @@ fn a_letter_whose_dedupe_key_another_task_holds_stays() {
     let dead = submit(Duration::ZERO);
     fails(&engine, &dead);
     let holder = submit(24 * HOUR);
-    let letters = engine.client().queue("tasks").dead_letters().unwrap();
+    let letters = engine.run(engine.client().queue("tasks").dead_letters()).unwrap();
     let replayed = engine.run(letters.replay(&dead, "")).unwrap();
     assert_eq!(replayed, Replayed::DedupeConflict(holder.clone()));
     assert_eq!(all(&engine), [dead.id]);
@@ -211,7 +212,7 @@ fn without_dead_letters_a_task_fails_all_the_same() {
     engine.advance(10 * HOUR);
     assert_eq!(all(&engine), []);
     assert_eq!(worker.stats().violations, 0);
-    let letters = engine.client().queue("tasks").dead_letters().unwrap();
+    let letters = engine.run(engine.client().queue("tasks").dead_letters()).unwrap();
     assert_eq!(engine.run(letters.replay(&task, "")).unwrap(), Replayed::NotFound);
 }
 
@@ -231,7 +232,7 @@ fn an_expired_task_gets_a_letter_if_the_queue_says_so() {
         assert_eq!((worker.stats().violations, world.starts_of("page")), (0, 0));
         if expired {
             world.healed.store(true, Ordering::Relaxed);
-            let letters = engine.client().queue("tasks").dead_letters().unwrap();
+            let letters = engine.run(engine.client().queue("tasks").dead_letters()).unwrap();
             let replayed = restarted(engine.run(letters.replay(&task, "")).unwrap());
             assert_eq!(engine.wait::<Text>(&replayed).unwrap(), text("page"));
         }
@@ -344,7 +345,7 @@ fn a_letter_that_comes_behind_its_mark_is_replayed_as_the_same_task() {
     let task = engine.submit("tasks", &text("page"));
     fails(&engine, &task);
     world.healed.store(true, Ordering::Relaxed);
-    let letters = engine.client().queue("tasks").dead_letters().unwrap();
+    let letters = engine.run(engine.client().queue("tasks").dead_letters()).unwrap();
     let first = restarted(engine.run(letters.replay(&task, "")).unwrap());
     engine.run(async {
         let late = engine.broker().full_log(&letters.place).remove(0);
@@ -363,7 +364,7 @@ fn a_letter_that_comes_behind_its_mark_is_replayed_as_the_same_task() {
 #[test]
 fn handled_letters_are_acknowledged() {
     let (engine, world) = (TestEngine::new(), World::default());
-    let letters = engine.client().queue("tasks").dead_letters().unwrap();
+    let letters = engine.run(engine.client().queue("tasks").dead_letters()).unwrap();
     engine.run(async {
         engine.broker().create_topic(&letters.place.topic, None, false);
         engine.broker().create_subscription(&letters.place, DEAD_LETTER_SUBSCRIPTION);
@@ -391,13 +392,65 @@ fn a_replay_has_the_priority_of_the_old_task() {
         processor_fn(async |_: Text, _: TaskContext| Err::<Text, _>(TaskError::fatal("no")));
     let _worker = engine.start(engine.worker("tasks", processor).levels(crate::Levels::strict()));
     let submission = engine.client().submission("tasks", &text("page"));
-    let task = engine.run(submission.priority(crate::Priority::High).send()).unwrap();
+    let task = engine.run(submission.priority(Priority::High).send()).unwrap();
     fails(&engine, &task);
     assert_eq!((all(&engine), world.starts_of("page")), (vec![task.id], 0));
-    let letters = engine.client().queue("tasks").dead_letters().unwrap();
+    let letters = engine.run(engine.client().queue("tasks").dead_letters()).unwrap();
     let replayed = restarted(engine.run(letters.replay(&task, "")).unwrap());
     assert_eq!(replayed.topic, task.topic);
     fails(&engine, &replayed);
+}
+
+/// `purge` on the level `tasks-high` marked nothing, and on `tasks` it named the tasks of its levels
+/// as if they were those of normal priority, as did `replay_all` and the log of actions.
+#[test]
+fn letters_of_a_level_are_those_of_its_tasks_and_are_named_so() {
+    let engine = TestEngine::new();
+    let processor =
+        processor_fn(async |_: Text, _: TaskContext| Err::<Text, _>(TaskError::fatal("no")));
+    let _worker = engine.start(engine.worker("tasks", processor).levels(crate::Levels::strict()));
+    let tasks = [Priority::High, Priority::Normal, Priority::Low].map(|level| {
+        let submission = engine.client().submission("tasks", &text("page")).priority(level);
+        engine.run(submission.send()).unwrap()
+    });
+    tasks.iter().for_each(|task| fails(&engine, task));
+    let letters = |queue: &str| engine.run(engine.client().queue(queue).dead_letters()).unwrap();
+    let every = DeadLetterFilter::new;
+    let purge = letters(&tasks[0].topic).purge(every(), "they are late");
+    assert_eq!(engine.run(purge.try_collect::<Vec<_>>()).unwrap(), tasks[..1]);
+    assert_eq!(all(&engine), [tasks[1].id, tasks[2].id]);
+    assert!(engine.run(letters(&tasks[2].topic).show(&tasks[2])).unwrap().is_some());
+    let replays = letters("tasks").replay_all(every(), "again");
+    let replays = engine.run(replays.try_collect::<Vec<_>>()).unwrap();
+    let replayed: Vec<_> = replays.iter().map(|(task, _)| task.clone()).collect();
+    assert_eq!(replayed, tasks[1..]);
+    let log = engine.run(engine.client().queue("tasks").action_log(10)).unwrap();
+    let mut told: Vec<_> = log.into_iter().map(|it| (it.task.unwrap(), it.replay)).collect();
+    told.sort();
+    let mut expected = vec![(tasks[0].clone(), None)];
+    for (task, replayed) in replays {
+        expected.push((task, Some(restarted(replayed))));
+    }
+    expected.sort();
+    assert_eq!(told, expected);
+}
+
+/// What a worker does by itself is not on the register of a level, but on the queue's: settings of
+/// `tasks-high` were stored, and had no effect.
+#[test]
+fn settings_of_a_level_are_those_of_its_queue_and_are_changed_there() {
+    let engine = TestEngine::new();
+    let processor = processor_fn(async |task: Text, _: TaskContext| Ok(task));
+    let _worker = engine.start(engine.worker("tasks", processor).levels(crate::Levels::strict()));
+    engine.advance(Duration::from_secs(1));
+    let (queue, high) = (engine.client().queue("tasks"), engine.client().queue("tasks-high"));
+    let version = engine.run(queue.pause()).unwrap();
+    let read = engine.run(high.settings()).unwrap();
+    assert_eq!((read.version, read.settings.paused), (version, true));
+    let refused = engine.run(high.resume()).unwrap_err();
+    assert!(matches!(refused, ActionError::Level(_)), "{refused}");
+    let refused = engine.run(high.schedules().delete("nightly")).unwrap_err();
+    assert!(matches!(refused, ActionError::Level(_)), "{refused}");
 }
 
 /// The state of a task of high priority is on its own level's metadata topic; a lookup on another
@@ -407,8 +460,8 @@ fn a_task_of_any_priority_that_has_not_failed_is_not_dead() {
     let engine = TestEngine::new();
     let processor = processor_fn(async |task: Text, _: TaskContext| Ok(task));
     let _worker = engine.start(engine.worker("tasks", processor).levels(crate::Levels::strict()));
-    let letters = engine.client().queue("tasks").dead_letters().unwrap();
-    for level in [crate::Priority::High, crate::Priority::Normal] {
+    let letters = engine.run(engine.client().queue("tasks").dead_letters()).unwrap();
+    for level in [Priority::High, Priority::Normal] {
         for delay in [Duration::ZERO, HOUR] {
             let submission = engine.client().submission("tasks", &text("page"));
             let task = engine.run(submission.priority(level).delay(delay).send()).unwrap();

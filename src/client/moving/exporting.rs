@@ -239,7 +239,7 @@ impl Export {
         &mut self,
         take: &mut impl FnMut(ExportRecord) -> io::Result<()>,
     ) -> Result<(), MoveError> {
-        let letters = self.client.queue(&self.queue.task).dead_letters()?;
+        let letters = self.client.queue(&self.queue.task).dead_letters().await?;
         let mut after = None;
         loop {
             let page = letters.list(&DeadLetterFilter::new(), after, LETTERS_AT_ONCE).await?;

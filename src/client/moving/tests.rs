@@ -168,7 +168,7 @@ fn fill(stage: &Stage) -> BTreeMap<&'static str, TaskRef> {
     let keyed = client.submission(FROM, &Text("keyed".to_owned())).idempotency_key("order-1");
     tasks.insert("keyed", engine.run(keyed.send()).unwrap());
     engine.advance(Duration::from_secs(60));
-    let letters = client.queue(FROM).dead_letters().unwrap();
+    let letters = engine.run(client.queue(FROM).dead_letters()).unwrap();
     engine.run(letters.purge_one(&tasks["fails and is purged"], "known")).unwrap();
     engine.run(client.queue(FROM).pause()).unwrap();
     engine.run(worker.drain(Duration::from_secs(5))).unwrap();
@@ -210,7 +210,7 @@ fn judge(stage: &Stage, tasks: &BTreeMap<&'static str, TaskRef>) {
     ] {
         assert_eq!(statuses[&here(text).id], status, "{text}");
     }
-    let letters = client.queue(TO).dead_letters().unwrap();
+    let letters = engine.run(client.queue(TO).dead_letters()).unwrap();
     let letters = engine.run(letters.list(&DeadLetterFilter::new(), None, 10)).unwrap().letters;
     let letters: Vec<TaskId> = letters.iter().map(|letter| letter.task.id).collect();
     assert_eq!(letters, [here("fails").id]);
@@ -259,7 +259,7 @@ fn judge(stage: &Stage, tasks: &BTreeMap<&'static str, TaskRef>) {
         assert_eq!(stage.runs_of(text), expected, "{text}");
     }
     assert!(stage.statuses(TO).values().all(|status| status.is_terminal()));
-    let letters = client.queue(TO).dead_letters().unwrap();
+    let letters = engine.run(client.queue(TO).dead_letters()).unwrap();
     let letters = engine.run(letters.list(&DeadLetterFilter::new(), None, 10)).unwrap().letters;
     assert_eq!(letters.len(), 1, "{letters:?}");
     drop(workers);

@@ -1,15 +1,15 @@
 //! Operators' actions on a queue, as far back as the logs go.
 
 use crate::client::drains::DrainRequest;
-use crate::client::{Queue, ReadError, partition};
+use crate::client::{Queue, ReadError, TaskRef, partition};
 use crate::letters::{self, LetterMessageKind};
 use crate::transport::{Follow, Message, Start};
 use longhaul_core::protocol::entry::{Entry, Outcome};
 use longhaul_core::protocol::register::{DocumentKind, Register, RegisterEntry, RegisterVerdict};
-use longhaul_core::task::{TaskId, text};
+use longhaul_core::task::{Priority, TaskId, text};
 use longhaul_core::{ledger, register};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 /// The most actions listed.
 const ACTIONS_MAX: usize = 10_000;
@@ -21,7 +21,7 @@ pub struct ActionRecord {
     /// When it was published, in ms since the epoch by the operator's wall clock.
     pub published_ms: u64,
     /// The task; `None` for an action on a worker.
-    pub task: Option<TaskId>,
+    pub task: Option<TaskRef>,
     /// The name of the drained worker.
     pub worker: Option<String>,
     /// The operator: see [`ClientBuilder::operator`](crate::ClientBuilder::operator).
@@ -33,14 +33,15 @@ pub struct ActionRecord {
     /// The reason, as it is shown.
     pub reason: String,
     /// The task that a replay submitted.
-    pub replay: Option<TaskId>,
+    pub replay: Option<TaskRef>,
 }
 
 impl Queue {
     /// Lists operators' actions on the queue's tasks and workers, with their reasons: the newest
-    /// `limit` (at most 10,000), oldest first. It reads the ledger, the register and the dead
-    /// letters as far back as their logs go: `TopicSettings::history_retention`. It has no time
-    /// limit and continues after a broker outage: set one with [`tokio::time::timeout`].
+    /// `limit` (at most 10,000), oldest first. It reads the ledgers of the queue and of its levels,
+    /// the register and the dead letters as far back as their logs go:
+    /// `TopicSettings::history_retention`. It has no time limit and continues after a broker
+    /// outage: set one with [`tokio::time::timeout`].
     ///
     /// # Errors
     /// When the logs cannot be read.
@@ -48,13 +49,21 @@ impl Queue {
         let names = self.existing().await?;
         let logs = self.client.logs();
         let mut newest = Newest { limit: limit.clamp(1, ACTIONS_MAX), heap: BinaryHeap::new() };
-        for index in self.client.past_partitions(&names).await? {
-            let ledger = partition(names.ledger.clone(), index);
-            logs.read_all(&ledger, |_, message| newest.put(of_ledger(message))).await?;
+        for level in Priority::ALL {
+            if level != Priority::Normal && !self.has_level(level).await? {
+                continue;
+            }
+            let names = self.client.level_names(&names, level)?;
+            for index in self.client.past_partitions(&names).await? {
+                let ledger = partition(names.ledger.clone(), index);
+                let take = |_, message: &Message| newest.put(of_ledger(&names.task, message));
+                logs.read_all(&ledger, take).await?;
+            }
         }
         let from_start = Follow { start: Start::Earliest, compacted: false };
+        let mut marks = LetterActions { queue: names.task.clone(), letters: HashMap::new() };
         let letters = partition(names.dead_letters, -1);
-        logs.read_if_exists(&letters, from_start, |message| newest.put(of_letters(message)))
+        logs.read_if_exists(&letters, from_start, |message| newest.put(marks.read(message)))
             .await?;
         let (register, mut requests) = (partition(names.register, -1), Register::default());
         let take = |message: &Message| newest.put(of_register(&mut requests, message));
@@ -78,7 +87,7 @@ impl Newest {
     }
 }
 
-fn of_ledger(message: &Message) -> Option<ActionRecord> {
+fn of_ledger(topic: &str, message: &Message) -> Option<ActionRecord> {
     let (operator, action) = ledger::operator(message)?;
     let entry = ledger::read(message).ok()?;
     if matches!(&entry, Entry::Done(done) if matches!(done.outcome, Outcome::Released(_))) {
@@ -89,23 +98,44 @@ fn of_ledger(message: &Message) -> Option<ActionRecord> {
     let reason = text::shortened(String::from_utf8_lossy(&reason).into_owned());
     let (operator, action) = (operator.to_owned(), action.to_owned());
     let (published_ms, replay) = (message.publish_time_ms, None);
-    let (task, worker) = (Some(entry.task()?), None);
+    let task = Some(TaskRef { topic: topic.to_owned(), id: entry.task()? });
+    let worker = None;
     Some(ActionRecord { published_ms, task, worker, operator, action, reason, replay })
 }
 
-fn of_letters(message: &Message) -> Option<ActionRecord> {
-    let Some(LetterMessageKind::Mark(task)) = letters::kind(message) else { return None };
-    let (operator, action) = ledger::operator(message)?;
-    let get = |name| message.properties.get(name);
-    Some(ActionRecord {
-        published_ms: message.publish_time_ms,
-        task: Some(task),
-        worker: None,
-        operator: operator.to_owned(),
-        action: action.to_owned(),
-        reason: get("why").unwrap_or_default().to_owned(),
-        replay: get("task").and_then(|id| id.parse().ok()),
-    })
+/// Reads the marks of dead letters.
+struct LetterActions {
+    /// The task topic of the queue.
+    queue: String,
+    /// The letters before their marks whose tasks belong to another topic, that of a level. A mark
+    /// does not say it.
+    letters: HashMap<TaskId, String>,
+}
+
+impl LetterActions {
+    fn read(&mut self, message: &Message) -> Option<ActionRecord> {
+        let get = |name| message.properties.get(name);
+        let id = match letters::kind(message)? {
+            LetterMessageKind::Mark(id) => id,
+            LetterMessageKind::Letter(id) => {
+                let topic = get("REAL_TOPIC").filter(|topic| *topic != self.queue)?;
+                self.letters.insert(id, topic.to_owned());
+                return None;
+            }
+        };
+        let topic = self.letters.remove(&id).unwrap_or_else(|| self.queue.clone());
+        let (operator, action) = ledger::operator(message)?;
+        let replay = get("task").and_then(|id| id.parse().ok());
+        Some(ActionRecord {
+            published_ms: message.publish_time_ms,
+            worker: None,
+            operator: operator.to_owned(),
+            action: action.to_owned(),
+            reason: get("why").unwrap_or_default().to_owned(),
+            replay: replay.map(|id| TaskRef { topic: topic.clone(), id }),
+            task: Some(TaskRef { topic, id }),
+        })
+    }
 }
 
 /// A drain request. Only the first one per worker counts.

@@ -240,22 +240,20 @@ fn what_operators_do_is_listed_and_in_the_history() {
     engine.run(bob.queue(&tasks[2].topic).force_release(tasks[2].id, 1, "three")).unwrap();
     engine.run(ann.cancellation(&tasks[3]).reason("nobody reads it").send()).unwrap();
     engine.advance(MINUTE);
-    let letters = ann.queue("tasks").dead_letters().unwrap();
+    let letters = engine.run(ann.queue("tasks").dead_letters()).unwrap();
     let replayed = engine.run(letters.replay(&tasks[1], "four")).unwrap();
     let crate::ops::Replayed::Restarted(replay) = replayed else { panic!("{replayed:?}") };
     let log = engine.run(ann.queue("tasks").action_log(100)).unwrap();
     let found: Vec<_> = log
         .iter()
-        .map(|it| {
-            (it.task, it.operator.as_str(), it.action.as_str(), it.reason.as_str(), it.replay)
-        })
+        .map(|it| (it.task.as_ref(), &*it.operator, &*it.action, &*it.reason, it.replay.as_ref()))
         .collect();
     let expected = [
-        (Some(tasks[0].id), "ann", "delete", "Deleted by ann: one", None),
-        (Some(tasks[1].id), "bob", "force-fail", "Failed by bob: two", None),
-        (Some(tasks[2].id), "bob", "force-release", "Released by bob: three", None),
-        (Some(tasks[3].id), "ann", "cancel", "nobody reads it", None),
-        (Some(tasks[1].id), "ann", "replay", "four", Some(replay.id)),
+        (Some(&tasks[0]), "ann", "delete", "Deleted by ann: one", None),
+        (Some(&tasks[1]), "bob", "force-fail", "Failed by bob: two", None),
+        (Some(&tasks[2]), "bob", "force-release", "Released by bob: three", None),
+        (Some(&tasks[3]), "ann", "cancel", "nobody reads it", None),
+        (Some(&tasks[1]), "ann", "replay", "four", Some(&replay)),
     ];
     assert_eq!(found, expected);
     assert_eq!(engine.run(ann.queue("tasks").action_log(2)).unwrap(), log[3..]);
@@ -271,7 +269,7 @@ fn what_operators_await_may_be_sent_to_other_threads() {
     let engine = TestEngine::new();
     let task = engine.submit("tasks", &text("quick"));
     let client = engine.client();
-    let letters = client.queue("tasks").dead_letters().unwrap();
+    let letters = engine.run(client.queue("tasks").dead_letters()).unwrap();
     is_send(&client.queue(&task.topic).delete(task.id, ""));
     is_send(&letters.replay(&task, ""));
     is_send(&client.queue("tasks").action_log(1));

@@ -19,13 +19,26 @@ macro_rules! refused {
     };
 }
 
+/// `runs-high` is a level only where there is a queue `runs`.
+#[tokio::test(start_paused = true)]
+async fn a_queue_may_have_the_name_of_a_level() {
+    let is_refused = async |missing: &[&str]| {
+        let bench = bench();
+        bench.fake.world().missing.extend(missing.iter().map(|&topic| topic.to_owned()));
+        let names = bench.client.names("runs-high").unwrap();
+        matches!(bench.client.refuse_level(&names).await, Err(ActionError::Level(_)))
+    };
+    assert!(is_refused(&[]).await);
+    assert!(!is_refused(&["persistent://public/default/runs"]).await);
+}
+
 /// A misspelt name must not show an empty queue, nor leave a ledger and a metadata topic behind.
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_does_not_exist_is_told_and_not_made() {
     let bench = bench();
     bench.fake.world().missing.insert(TASKS.to_owned());
     let (client, task) = (&bench.client, task(ID));
-    let letters = client.queue("tasks").dead_letters().unwrap();
+    let letters = client.queue("tasks").dead_letters().await.unwrap();
     let looks = refused![
         client.get(&task),
         client.wait::<Text>(&task),

@@ -85,7 +85,7 @@ fn a_worker_is_drained_by_its_name_and_the_others_go_on() {
     let log = engine.run(client.queue(TOPIC).action_log(10)).unwrap();
     let log: Vec<_> = log
         .iter()
-        .map(|it| (it.task, it.worker.as_deref(), &*it.operator, &*it.action, &*it.reason))
+        .map(|it| (it.task.as_ref(), it.worker.as_deref(), &*it.operator, &*it.action, &*it.reason))
         .collect();
     assert_eq!(log, [(None, Some("first"), "ann", "drain", "its machine goes")]);
     drop((second, third));

@@ -220,7 +220,7 @@ fn a_lease_that_falls_silent_is_a_failed_attempt_and_its_holder_is_fenced() {
         &task,
         ["PROCESSING 1", "FAILED 1", "PROCESSING 2", "FAILED 2", "PROCESSING 3", "FAILED 3 FINAL"],
     );
-    let letters = engine.client().queue(TOPIC).dead_letters().unwrap();
+    let letters = engine.run(engine.client().queue(TOPIC).dead_letters()).unwrap();
     let page = engine.run(letters.list(&DeadLetterFilter::default(), None, 10)).unwrap();
     assert_eq!(page.letters.len(), 1);
 }
@@ -392,7 +392,7 @@ fn who_ends_a_lease_shows_it_at_once() {
     engine.advance(LEASE_TIME + Duration::from_secs(2));
     engine.assert_transitions(&silent, ["PROCESSING 1", "FAILED 1 FINAL"]);
     let letters = || {
-        let letters = engine.client().queue(TOPIC).dead_letters().unwrap();
+        let letters = engine.run(engine.client().queue(TOPIC).dead_letters()).unwrap();
         let page = engine.run(letters.list(&DeadLetterFilter::new(), None, 10)).unwrap();
         let mut tasks: Vec<_> = page.letters.iter().map(|letter| letter.task.id).collect();
         tasks.sort();

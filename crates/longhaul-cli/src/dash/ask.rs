@@ -14,6 +14,7 @@ use crate::service::tasks::{
 use crate::service::workers::{PartitionWorker, WorkerLookup, Workers};
 use futures::{StreamExt, stream};
 use longhaul::ops::Replayed;
+use longhaul_api::Priority;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,9 +29,6 @@ const LETTERS_MAX: usize = 500;
 
 /// The number of queues queried concurrently.
 const AT_ONCE: usize = 8;
-
-/// The suffixes of topics for priorities. Most queues do not have them.
-const LEVELS: [&str; 2] = ["-high", "-low"];
 
 /// Statuses of finished tasks.
 const OVER: [&str; 5] = ["completed", "failed", "cancelled", "expired", "ended"];
@@ -144,7 +142,7 @@ impl DashboardClient {
         if flat.get(queue).is_some_and(|seen| seen.elapsed() < FLAT_FOR) {
             return Vec::new();
         }
-        LEVELS.iter().map(|ending| format!("{queue}{ending}")).collect()
+        [Priority::High, Priority::Low].map(|level| format!("{queue}{}", level.suffix())).into()
     }
 
     /// The answer about a priority; `None` if the queue does not have it.

@@ -7,8 +7,8 @@ use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 use longhaul::TaskRef;
 use longhaul::ops::{DeadLetter, DeadLetterFilter, DeadLetters, Replayed};
 use serde::Serialize;
@@ -232,10 +232,8 @@ impl LetterService for Pulsar {
         filter: &LetterFilter,
         reason: &str,
     ) -> anyhow::Result<Replays> {
-        let name = namer(queue);
         let replays = self.shelves(queue).await?.replay_all(filter.of_library(), reason);
-        let told = replays.map(move |it| it.map(|(id, it)| (name(id), it)).map_err(Into::into));
-        Ok(told.boxed())
+        Ok(replays.map_ok(|(task, it)| (named(&task), it)).map_err(Into::into).boxed())
     }
 
     async fn purge_letter(&self, task: &TaskRef, reason: &str) -> anyhow::Result<bool> {
@@ -248,9 +246,8 @@ impl LetterService for Pulsar {
         filter: &LetterFilter,
         reason: &str,
     ) -> anyhow::Result<LetterPurges> {
-        let name = namer(queue);
         let purges = self.shelves(queue).await?.purge(filter.of_library(), reason);
-        Ok(purges.map(move |it| it.map(&name).map_err(Into::into)).boxed())
+        Ok(purges.map_ok(|task| named(&task)).map_err(Into::into).boxed())
     }
 }
 
@@ -258,12 +255,6 @@ impl Pulsar {
     /// The dead letters of an existing queue.
     async fn shelves(&self, queue: &str) -> anyhow::Result<DeadLetters> {
         self.require(queue).await?;
-        Ok(self.client.queue(queue).dead_letters()?)
+        Ok(self.client.queue(queue).dead_letters().await?)
     }
-}
-
-/// Formats the names of a queue's tasks.
-pub(crate) fn namer(queue: &str) -> impl Fn(longhaul::TaskId) -> String + Send + use<> {
-    let queue = queue.to_owned();
-    move |id| TaskRef::new(&queue, id).map_or_else(|_| id.to_string(), |it| named(&it))
 }

@@ -2,8 +2,7 @@
 
 mod names;
 
-use super::letters::namer;
-use super::tasks::{QueueTaskCounts, TaskListFilter};
+use super::tasks::{QueueTaskCounts, TaskListFilter, named, namer};
 use super::workers::{WorkerProcess, Workers};
 use super::{Pulsar, short_topic};
 use crate::exit::{Code, CommandFailure};
@@ -14,6 +13,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use longhaul::ActionError;
 use longhaul::ops::{DeadLetterFilter, EndedCounts, QueueSettings};
+use longhaul_api::Priority;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -177,7 +177,7 @@ impl Queues for Pulsar {
         let view = self.client.queue(queue).tasks().await?;
         let settings = self.settings(queue).await?;
         let alive = Alive::of(&self.workers(queue).await?);
-        let letters = self.client.queue(queue).dead_letters()?;
+        let letters = self.client.queue(queue).dead_letters().await?;
         let letters = letters.list(&DeadLetterFilter::new(), None, LETTERS_MAX).await?;
         Ok(QueueStats {
             counts: QueueTaskCounts::of(short_topic(queue), &view.counts()?),
@@ -229,23 +229,22 @@ impl Queues for Pulsar {
         reason: &str,
     ) -> anyhow::Result<TaskPurges> {
         self.require(queue).await?;
-        let name = namer(queue);
         let purges = self.client.queue(queue).purge(filter.of_library(), reason).await?;
+        let name = namer(queue);
         Ok(purges.map(move |(id, ended)| (name(id), ended.map_err(Into::into))).boxed())
     }
 
     async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<LoggedAction>> {
         self.require(queue).await?;
-        let name = namer(queue);
         let actions = self.client.queue(queue).action_log(limit).await?;
         let action = |it: longhaul::ops::ActionRecord| LoggedAction {
             published_ms: it.published_ms,
-            task: it.task.map(&name),
+            task: it.task.as_ref().map(named),
             worker: it.worker,
             operator: it.operator,
             action: it.action,
             reason: it.reason,
-            new_task: it.replay.map(&name),
+            new_task: it.replay.as_ref().map(named),
         };
         Ok(actions.into_iter().map(action).collect())
     }
@@ -254,8 +253,8 @@ impl Queues for Pulsar {
 /// The queues among task topics, without the topics of their levels.
 fn without_levels(topics: &[String]) -> impl Iterator<Item = &str> {
     let is_level = |topic: &str| {
-        let base = topic.strip_suffix("-high").or_else(|| topic.strip_suffix("-low"));
-        base.is_some_and(|base| topics.iter().any(|it| it == base))
+        let (queue, level) = Priority::of_topic(topic);
+        level != Priority::Normal && topics.iter().any(|it| it == queue)
     };
     topics.iter().map(String::as_str).filter(move |topic| !is_level(topic))
 }

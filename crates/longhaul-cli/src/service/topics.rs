@@ -214,7 +214,7 @@ impl TopicService for Pulsar {
     async fn verify(&self, queue: &str) -> anyhow::Result<VerifyReport> {
         self.require(queue).await?;
         let found = self.client.queue(queue).verify().await?;
-        let name = super::letters::namer(queue);
+        let name = super::tasks::namer(queue);
         let broken = |it: longhaul::ops::BrokenInvariant| InvariantFinding {
             invariant: it.id.to_owned(),
             task: it.task.map(&name),

@@ -194,7 +194,7 @@ async fn recheck_all(source: &Client, target: &Client, tasks: &[TaskRef], attemp
     assert!(left.is_empty(), "{left:?}");
     let cancelled = here.counts().unwrap().of(TaskStatus::Cancelled);
     assert_eq!(cancelled, u64::from(moved_open));
-    let letters = target.queue(QUEUE).dead_letters().unwrap();
+    let letters = target.queue(QUEUE).dead_letters().await.unwrap();
     let letters = letters.list(&DeadLetterFilter::new(), None, 10_000).await.unwrap().letters;
     let fatal = copies.iter().filter(|(number, _)| *number % 10 == 7);
     let fatal: BTreeSet<_> = fatal.map(|(_, copy)| copy.id).collect();

@@ -1,10 +1,14 @@
 //! The levels of a queue.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The topic of a queue that a task goes to: see `Submission::priority`. Any producer selects one
 /// by the topic's name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
 pub enum Priority {
     /// `<T>-low`.
     Low,
@@ -37,6 +41,22 @@ impl Priority {
             Self::Normal => "",
             Self::High => "-high",
         }
+    }
+
+    /// Splits the name of a task topic into that of its queue and the level, as the suffix says.
+    /// A name tells no more than that: whether `runs-high` is a level, or a queue of this name,
+    /// depends on whether there is a queue `runs`.
+    ///
+    /// ```
+    /// use longhaul_core::task::Priority;
+    ///
+    /// assert_eq!(Priority::of_topic("mails-high"), ("mails", Priority::High));
+    /// assert_eq!(Priority::of_topic("mails"), ("mails", Priority::Normal));
+    /// ```
+    #[must_use]
+    pub fn of_topic(topic: &str) -> (&str, Self) {
+        let split = |level: Self| Some((topic.strip_suffix(level.suffix())?, level));
+        [Self::High, Self::Low].into_iter().find_map(split).unwrap_or((topic, Self::Normal))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Operator actions on tasks on behalf of a caller; caller and reason are logged.
 
-use super::{GatewayService, QueueName, ServiceError, TaskName};
+use super::{GatewayService, QueueName, ServiceError, TaskName, name_of};
 use longhaul::ActionError;
 use longhaul::ops::{ActionRecord, Replayed};
 
@@ -130,12 +130,10 @@ impl GatewayService {
         said: ActionOrigin<'_>,
     ) -> Result<TaskName, ServiceError> {
         match self.replay(queue, name, said).await? {
-            Replayed::Restarted(task) => Ok(TaskName::of(&task)),
+            Replayed::Restarted(task) => Ok(name_of(&task)),
             Replayed::NotFound => Err(ServiceError::NoTask(name)),
             Replayed::NotDead => Err(ServiceError::NotDead(name)),
-            Replayed::DedupeConflict(task) => {
-                Err(ServiceError::DedupeConflict(TaskName::of(&task)))
-            }
+            Replayed::DedupeConflict(task) => Err(ServiceError::DedupeConflict(name_of(&task))),
             Replayed::NoPayload => Err(ServiceError::Gone(format!(
                 "the dead letter of the task {name} was stored without its payload: there is nothing to run"
             ))),

@@ -1,6 +1,6 @@
 //! Submits tasks.
 
-use super::{GatewayService, QueueName, ServiceError, TaskName};
+use super::{GatewayService, QueueName, ServiceError, TaskName, name_of};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use longhaul::{Priority, Raw, RetryPolicy, Submission};
@@ -100,7 +100,7 @@ impl GatewayService {
         let payload_len = task.payload.len();
         let idempotency_key = task.idempotency_key.clone();
         let submission = self.submission(queue, task)?;
-        let task = TaskName::of(&submission.send().await?);
+        let task = name_of(&submission.send().await?);
         tracing::debug!(
             target: "longhaul::tasks",
             event = "job_enqueued",

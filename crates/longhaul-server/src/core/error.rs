@@ -1,10 +1,10 @@
 //! The errors of the service.
 
-use super::names::{QueueNameError, TaskNameError};
 use super::{QueueName, TaskName};
 use longhaul::lease::{LeaseError, LeaseTokenError, ReportError};
 use longhaul::topics::SetupError;
 use longhaul::{ActionError, ReadError, SubmitError, WaitError, WorkerError};
+use longhaul_api::{QueueNameError, TaskNameError};
 use std::sync::Arc;
 
 /// Why a request failed.

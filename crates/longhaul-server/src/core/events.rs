@@ -1,7 +1,7 @@
 //! Streams of task state changes, from a given position on.
 
-use super::{GatewayService, QueueName, ServiceError, TaskName};
-use longhaul::{Priority, TaskId, TaskMetadata, Watch, WatchEvent, WatchFrom, WatchPlace};
+use super::{GatewayService, QueueLevel, ServiceError, TaskName};
+use longhaul::{TaskMetadata, Watch, WatchEvent, WatchFrom, WatchPlace};
 
 /// The position of an event stream.
 pub(crate) type EventPosition = WatchPlace;
@@ -17,29 +17,27 @@ pub(crate) enum TaskStreamEvent {
     CaughtUp,
 }
 
-/// The event stream of a queue's level.
+/// The event stream of a level.
 #[derive(Debug)]
 pub(crate) struct TaskEventStream {
-    level: Priority,
+    level: QueueLevel,
     watch: Watch,
 }
 
 impl GatewayService {
-    /// Opens the event stream of a queue's level: behind a position; without one, from the current
+    /// Opens the event stream of a level: behind a position; without one, from the current
     /// entries or from the next change on.
     pub(crate) async fn events(
         &self,
-        queue: &QueueName,
-        level: Priority,
+        level: QueueLevel,
         behind: Option<EventPosition>,
         from: WatchFrom,
     ) -> Result<TaskEventStream, ServiceError> {
-        self.check_level(queue, level).await?;
-        let topic = self.level_topic(queue, level);
+        self.check_level(&level).await?;
         // A watch would wait for the first task.
-        self.check_there(queue).await?;
+        self.check_there(level.queue()).await?;
         let from = behind.map_or(from, WatchFrom::After);
-        let watch = self.client.queue(topic).watch_from(from).await?;
+        let watch = self.client.queue(self.level_topic(&level)).watch_from(from).await?;
         Ok(TaskEventStream { level, watch })
     }
 }
@@ -47,15 +45,13 @@ impl GatewayService {
 impl TaskEventStream {
     /// The next event and its position; `None` when the topic cannot be followed any more.
     pub(crate) async fn next(&mut self) -> Option<Result<(TaskStreamEvent, String), ServiceError>> {
-        let level = self.level;
-        let name = |id: TaskId| TaskName { level, id };
         loop {
             let event = match self.watch.next().await? {
                 Err(error) => return Some(Err(error.into())),
                 Ok(WatchEvent::Updated { id, metadata, .. }) => {
-                    TaskStreamEvent::Task(name(id), Box::new(metadata))
+                    TaskStreamEvent::Task(self.level.task(id), Box::new(metadata))
                 }
-                Ok(WatchEvent::Evicted { id }) => TaskStreamEvent::Evicted(name(id)),
+                Ok(WatchEvent::Evicted { id }) => TaskStreamEvent::Evicted(self.level.task(id)),
                 Ok(WatchEvent::CaughtUp) => TaskStreamEvent::CaughtUp,
                 Ok(_) => continue,
             };

@@ -1,6 +1,6 @@
 //! Leases: grants, keep-alives, reports, lookups, and the background care for leases.
 
-use super::{GatewayService, QueueName, ServiceError, TaskName};
+use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
 use crate::clock;
 use longhaul::Priority;
 use longhaul::lease::{
@@ -72,7 +72,7 @@ impl GatewayService {
                 target: "longhaul::tasks",
                 event = "job_leased",
                 %queue,
-                job_id = %TaskName::of(&lease.task),
+                job_id = %name_of(&lease.task),
                 worker_id = worker,
                 lease_id = lease.token.epoch(),
                 lease_expires_at = clock::instant_ms(lease.expires_at),
@@ -162,7 +162,7 @@ impl GatewayService {
         }
         if let Some(queue) = &self.dialect_queue {
             // The queue's view stays open from now on.
-            self.workers(queue, Priority::Normal).await.ok();
+            self.workers(&QueueLevel::new(queue.clone(), Priority::Normal)).await.ok();
         }
         let seen = self.views.open().into_iter().filter_map(|view| view.workers().ok());
         self.peers.note(&seen.flatten().collect::<Vec<_>>());

@@ -1,31 +1,34 @@
 //! Lists, shows, replays and purges dead letters.
 
 use super::actions::ActionOrigin;
-use super::{GatewayService, QueueName, ServiceError, TaskName};
+use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
 use futures::TryStreamExt;
 use longhaul::ops::{DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed};
-use longhaul::{Position, ReadError, TaskId};
+use longhaul::{Position, Priority};
+
+/// A queue, and the level whose dead letters are meant; `None` for those of the whole queue.
+pub(crate) type SomeLevel<'a> = (&'a QueueName, Option<Priority>);
 
 impl GatewayService {
     async fn letters(
         &self,
-        queue: &QueueName,
+        (queue, level): SomeLevel<'_>,
         name: Option<&str>,
     ) -> Result<DeadLetters, ServiceError> {
-        self.check_queue(queue).await?;
-        let letters = self.acting(name).queue(self.topic(queue)).dead_letters();
-        Ok(letters.map_err(ReadError::Topic)?)
+        let level = QueueLevel::new(queue.clone(), level.unwrap_or_default());
+        self.check_level(&level).await?;
+        Ok(self.acting(name).queue(self.level_topic(&level)).dead_letters().await?)
     }
 
     /// A page of a queue's dead letters.
     pub(crate) async fn dead_letters(
         &self,
-        queue: &QueueName,
+        of: SomeLevel<'_>,
         filter: &DeadLetterFilter,
         after: Option<Position>,
         limit: usize,
     ) -> Result<DeadLetterPage, ServiceError> {
-        Ok(self.letters(queue, None).await?.list(filter, after, limit).await?)
+        Ok(self.letters(of, None).await?.list(filter, after, limit).await?)
     }
 
     /// The dead letter of a task.
@@ -34,7 +37,7 @@ impl GatewayService {
         queue: &QueueName,
         name: TaskName,
     ) -> Result<DeadLetter, ServiceError> {
-        let letters = self.letters(queue, None).await?;
+        let letters = self.letters((queue, None), None).await?;
         let found = letters.show(&self.task_ref(queue, name)).await?;
         found.ok_or(ServiceError::NoTask(name))
     }
@@ -46,7 +49,7 @@ impl GatewayService {
         name: TaskName,
         said: ActionOrigin<'_>,
     ) -> Result<Replayed, ServiceError> {
-        let letters = self.letters(queue, said.name).await?;
+        let letters = self.letters((queue, None), said.name).await?;
         let replayed = letters.replay(&self.task_ref(queue, name), said.reason).await?;
         tracing::info!(
             target: "longhaul::tasks",
@@ -63,15 +66,15 @@ impl GatewayService {
     /// Replays dead letters that match a filter, up to a limit, and returns the result of each.
     pub(crate) async fn replay_all(
         &self,
-        queue: &QueueName,
+        of: SomeLevel<'_>,
         filter: DeadLetterFilter,
         said: ActionOrigin<'_>,
         limit: usize,
-    ) -> Result<Vec<(TaskId, Replayed)>, ServiceError> {
+    ) -> Result<Vec<(TaskName, Replayed)>, ServiceError> {
         use futures::StreamExt;
-        let letters = self.letters(queue, said.name).await?;
+        let letters = self.letters(of, said.name).await?;
         let replayed = letters.replay_all(filter, said.reason).take(limit);
-        Ok(replayed.try_collect().await?)
+        Ok(replayed.map_ok(|(task, replayed)| (name_of(&task), replayed)).try_collect().await?)
     }
 
     /// Marks the dead letter of a task as handled, and returns whether there was one.
@@ -81,18 +84,18 @@ impl GatewayService {
         name: TaskName,
         said: ActionOrigin<'_>,
     ) -> Result<bool, ServiceError> {
-        let letters = self.letters(queue, said.name).await?;
+        let letters = self.letters((queue, None), said.name).await?;
         Ok(letters.purge_one(&self.task_ref(queue, name), said.reason).await?)
     }
 
     /// Marks all dead letters that match a filter as handled, and returns their number.
     pub(crate) async fn purge_letters(
         &self,
-        queue: &QueueName,
+        of: SomeLevel<'_>,
         filter: DeadLetterFilter,
         said: ActionOrigin<'_>,
     ) -> Result<u64, ServiceError> {
-        let letters = self.letters(queue, said.name).await?;
+        let letters = self.letters(of, said.name).await?;
         let purged = letters.purge(filter, said.reason);
         Ok(purged.try_fold(0, |count, _| async move { Ok(count + 1) }).await?)
     }

@@ -1,6 +1,6 @@
 //! Counts the tasks of queues for metrics.
 
-use super::{GatewayService, QueueName, ServiceError};
+use super::{GatewayService, QueueLevel, QueueName, ServiceError};
 use longhaul::Priority;
 use longhaul::ops::TaskView;
 use std::time::Duration;
@@ -24,13 +24,11 @@ impl GatewayService {
     }
 
     async fn measure_queue(&self, queue: &QueueName) -> Result<(), ServiceError> {
-        let levels: &[Priority] = if self.check_queue(queue).await? {
-            &[Priority::High, Priority::Normal, Priority::Low]
-        } else {
-            &[Priority::Normal]
-        };
-        for level in levels {
-            self.ask(queue, *level, TaskView::measure).await?;
+        let has_levels = self.check_queue(queue).await?;
+        for level in QueueLevel::all(queue) {
+            if has_levels || level.level() == Priority::Normal {
+                self.ask(&level, TaskView::measure).await?;
+            }
         }
         Ok(())
     }

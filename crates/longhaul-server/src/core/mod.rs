@@ -10,7 +10,6 @@ mod known;
 mod leases;
 mod letters;
 mod measured;
-mod names;
 mod peers;
 mod queues;
 mod reserved;
@@ -26,7 +25,6 @@ pub(crate) use enqueue::NewTask;
 pub(crate) use error::ServiceError;
 pub(crate) use events::{EventPosition, TaskEventStream, TaskStreamEvent};
 pub(crate) use leases::Reporter;
-pub(crate) use names::{QueueName, TaskName};
 pub(crate) use queues::Creation;
 pub(crate) use tasks::TaskSnapshot;
 
@@ -34,7 +32,8 @@ use crate::config::{Dialect, ServerConfig};
 use desks::Desks;
 use known::KnownQueues;
 use longhaul::ops::Schedules;
-use longhaul::{Client, Priority, Queue, TaskRef};
+use longhaul::{Client, Queue, TaskRef};
+pub(crate) use longhaul_api::{QueueLevel, QueueName, TaskName};
 use peers::Peers;
 pub(crate) use reserved::Reserved;
 use views::TaskViews;
@@ -88,21 +87,21 @@ impl GatewayService {
 
     /// The task topic of a queue.
     fn topic(&self, queue: &QueueName) -> String {
-        format!("{}{}", self.prefix, queue.as_str())
+        format!("{}{queue}", self.prefix)
     }
 
-    /// A queue, without its levels.
+    /// A queue, for what belongs to the whole queue: settings, schedules, dead letters, actions.
     fn queue(&self, name: &QueueName) -> Queue {
         self.client.queue(self.topic(name))
     }
 
-    /// The task topic of a queue's level.
-    fn level_topic(&self, queue: &QueueName, level: Priority) -> String {
-        self.topic(queue) + level.suffix()
+    /// The task topic of a level.
+    fn level_topic(&self, level: &QueueLevel) -> String {
+        format!("{}{level}", self.prefix)
     }
 
     fn task_ref(&self, queue: &QueueName, task: TaskName) -> TaskRef {
-        TaskRef { topic: self.level_topic(queue, task.level), id: task.id }
+        TaskRef { topic: self.level_topic(&task.in_queue(queue)), id: task.id }
     }
 
     /// The queue of the dialects.
@@ -131,4 +130,9 @@ impl GatewayService {
         self.check_there(queue).await?;
         Ok(self.queue(queue).schedules())
     }
+}
+
+/// The name of a task in its queue.
+pub(crate) fn name_of(task: &TaskRef) -> TaskName {
+    TaskName::of(&task.topic, task.id)
 }

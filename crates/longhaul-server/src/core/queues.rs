@@ -2,7 +2,7 @@
 
 use super::actions::ActionOrigin;
 use super::known::LastAdminQuery;
-use super::{GatewayService, QueueName, ServiceError, TaskName};
+use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName};
 use crate::clock;
 use futures::StreamExt;
 use longhaul::ActionError;
@@ -108,15 +108,11 @@ impl GatewayService {
     }
 
     /// Refuses a level without topics: it has no tasks, and reading it would create the topics.
-    pub(super) async fn check_level(
-        &self,
-        queue: &QueueName,
-        level: Priority,
-    ) -> Result<(), ServiceError> {
-        if self.check_queue(queue).await? || level == Priority::Normal {
+    pub(super) async fn check_level(&self, level: &QueueLevel) -> Result<(), ServiceError> {
+        if self.check_queue(level.queue()).await? || level.level() == Priority::Normal {
             return Ok(());
         }
-        Err(ServiceError::NoLevels(queue.clone()))
+        Err(ServiceError::NoLevels(level.queue().clone()))
     }
 
     /// Refuses a task on a level without topics. Another program may have created them since the
@@ -127,7 +123,7 @@ impl GatewayService {
         task: TaskName,
     ) -> Result<(), ServiceError> {
         let came = clock::stopwatch();
-        match self.check_level(queue, task.level).await {
+        match self.check_level(&task.in_queue(queue)).await {
             Err(ServiceError::NoLevels(_)) => {}
             checked => return checked,
         }
@@ -151,7 +147,9 @@ impl GatewayService {
         let mut queues: Vec<_> =
             all.iter().filter_map(|name| QueueName::parse(name).ok()).collect();
         queues.sort();
-        let has_levels = |queue: &QueueName| all.contains(&*format!("{queue}-high"));
+        let has_levels = |queue: &QueueName| {
+            all.contains(&*QueueLevel::new(queue.clone(), Priority::High).to_string())
+        };
         self.known.told(queues.iter().map(|queue| (queue.clone(), has_levels(queue))));
         Ok(queues)
     }
@@ -208,8 +206,8 @@ impl GatewayService {
     ) -> Result<(), ServiceError> {
         self.check_queue(queue).await?;
         let topic = self.topic(queue);
-        for ending in ["", "-high", "-low"] {
-            self.views.close(&format!("{topic}{ending}"));
+        for level in QueueLevel::all(queue) {
+            self.views.close(&self.level_topic(&level));
         }
         self.desks.close(queue);
         self.client.queue(&topic).delete_topics().await?;
@@ -254,17 +252,18 @@ impl GatewayService {
         Ok(version)
     }
 
-    /// Deletes all unfinished tasks that match a filter; returns how many were deleted, and how
-    /// many could not be.
+    /// Deletes all unfinished tasks of a level that match a filter; returns how many were deleted,
+    /// and how many could not be.
     pub(crate) async fn purge(
         &self,
-        queue: &QueueName,
+        level: &QueueLevel,
         filter: TaskFilter,
         said: ActionOrigin<'_>,
     ) -> Result<(u64, u64), ServiceError> {
-        self.check_there(queue).await?;
+        self.check_level(level).await?;
+        self.check_there(level.queue()).await?;
         let client = self.acting(said.name);
-        let mut purge = client.queue(self.topic(queue)).purge(filter, said.reason).await?;
+        let mut purge = client.queue(self.level_topic(level)).purge(filter, said.reason).await?;
         let (mut deleted, mut failed) = (0, 0);
         while let Some((_, outcome)) = purge.next().await {
             match outcome {
@@ -273,7 +272,7 @@ impl GatewayService {
             }
         }
         let (operator, reason) = (said.name, said.reason);
-        tracing::info!(event = "queue_purged", %queue, deleted, failed, operator, reason);
+        tracing::info!(event = "queue_purged", queue = %level, deleted, failed, operator, reason);
         Ok((deleted, failed))
     }
 }

@@ -1,11 +1,11 @@
 //! Reads tasks.
 
-use super::{GatewayService, QueueName, ServiceError, TaskName};
+use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName};
 use bytes::Bytes;
 use longhaul::ops::{
     TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskStatus, TaskStep, TaskView, Why, WorkerInfo,
 };
-use longhaul::{Priority, ReadError, TaskId, TaskMetadata, TaskState, WaitError};
+use longhaul::{ReadError, TaskId, TaskMetadata, TaskState, WaitError};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -28,15 +28,14 @@ pub(crate) struct StoredPayload {
 }
 
 impl GatewayService {
-    /// Queries the view of a queue's level.
+    /// Queries the view of a level.
     pub(super) async fn ask<T>(
         &self,
-        queue: &QueueName,
-        level: Priority,
+        level: &QueueLevel,
         ask: impl Fn(&TaskView) -> Result<T, ReadError>,
     ) -> Result<T, ServiceError> {
-        self.check_level(queue, level).await?;
-        let topic = self.level_topic(queue, level);
+        self.check_level(level).await?;
+        let topic = self.level_topic(level);
         let asked = ask(&self.views.of(&topic).await?);
         if asked.is_err() {
             self.views.close(&topic);
@@ -51,7 +50,7 @@ impl GatewayService {
         name: TaskName,
     ) -> Result<TaskSnapshot, ServiceError> {
         self.check_task(queue, name).await?;
-        let info = self.ask(queue, name.level, |view| view.get(name.id)).await?;
+        let info = self.ask(&name.in_queue(queue), |view| view.get(name.id)).await?;
         let task = self.task_ref(queue, name);
         let shown = self.client.get(&task).await?;
         if info.is_none()
@@ -63,68 +62,61 @@ impl GatewayService {
         Ok(TaskSnapshot { name, info, shown })
     }
 
-    /// A page of tasks of a queue's level, and the start of the next page.
+    /// A page of tasks of a level, and the start of the next page.
     pub(crate) async fn list(
         &self,
-        queue: &QueueName,
-        level: Priority,
+        level: &QueueLevel,
         filter: &TaskFilter,
         after: Option<TaskId>,
         limit: usize,
     ) -> Result<(Vec<TaskSnapshot>, Option<TaskName>), ServiceError> {
-        let page = self.ask(queue, level, |view| view.list(filter, after, limit)).await?;
-        let next = page.next.map(|id| TaskName { level, id });
+        let page = self.ask(level, |view| view.list(filter, after, limit)).await?;
+        let next = page.next.map(|id| level.task(id));
         let task = |info: TaskInfo| {
-            let name = TaskName { level, id: info.id };
+            let name = level.task(info.id);
             TaskSnapshot { name, info: Some(info), shown: None }
         };
         Ok((page.tasks.into_iter().map(task).collect(), next))
     }
 
-    /// A page of the newest tasks of a queue's level, and the start of the next page.
+    /// A page of the newest tasks of a level, and the start of the next page.
     pub(crate) async fn newest(
         &self,
-        queue: &QueueName,
-        level: Priority,
+        level: &QueueLevel,
         filter: &TaskFilter,
         before: &[TaskId],
         limit: usize,
     ) -> Result<(Vec<TaskSnapshot>, Vec<TaskName>), ServiceError> {
-        let page = self.ask(queue, level, |view| view.newest(filter, before, limit)).await?;
-        let name = |id| TaskName { level, id };
-        let task =
-            |info: TaskInfo| TaskSnapshot { name: name(info.id), info: Some(info), shown: None };
+        let page = self.ask(level, |view| view.newest(filter, before, limit)).await?;
+        let task = |info: TaskInfo| {
+            let name = level.task(info.id);
+            TaskSnapshot { name, info: Some(info), shown: None }
+        };
         let tasks = page.tasks.into_iter().map(task).collect();
-        Ok((tasks, page.next.into_iter().map(name).collect()))
+        Ok((tasks, page.next.into_iter().map(|id| level.task(id)).collect()))
     }
 
-    /// Throughput and latencies of a queue's level.
+    /// Throughput and latencies of a level.
     pub(crate) async fn series(
         &self,
-        queue: &QueueName,
-        level: Priority,
+        level: &QueueLevel,
         step: Duration,
         steps: usize,
     ) -> Result<Vec<TaskStep>, ServiceError> {
-        self.ask(queue, level, |view| view.series(step, steps)).await
+        self.ask(level, |view| view.series(step, steps)).await
     }
 
     /// The numbers of tasks.
-    pub(crate) async fn counts(
-        &self,
-        queue: &QueueName,
-        level: Priority,
-    ) -> Result<TaskCounts, ServiceError> {
-        self.ask(queue, level, TaskView::counts).await
+    pub(crate) async fn counts(&self, level: &QueueLevel) -> Result<TaskCounts, ServiceError> {
+        self.ask(level, TaskView::counts).await
     }
 
-    /// The workers of a level of a queue.
+    /// The workers of a level.
     pub(crate) async fn workers(
         &self,
-        queue: &QueueName,
-        level: Priority,
+        level: &QueueLevel,
     ) -> Result<Vec<WorkerInfo>, ServiceError> {
-        self.ask(queue, level, TaskView::workers).await
+        self.ask(level, TaskView::workers).await
     }
 
     /// The history of a task.
@@ -148,7 +140,7 @@ impl GatewayService {
     pub(crate) async fn why(&self, queue: &QueueName, name: TaskName) -> Result<Why, ServiceError> {
         self.check_task(queue, name).await?;
         let task = self.task_ref(queue, name);
-        let view = self.views.of(&self.level_topic(queue, name.level)).await?;
+        let view = self.views.of(&self.level_topic(&name.in_queue(queue))).await?;
         let why = self.client.queue(&task.topic).with_view(&view).why(task.id).await?;
         why.ok_or(ServiceError::NoTask(name))
     }
@@ -156,11 +148,10 @@ impl GatewayService {
     /// Why the waiting ones of these tasks of a level do not run.
     pub(crate) async fn why_all(
         &self,
-        queue: &QueueName,
-        level: Priority,
+        level: &QueueLevel,
         tasks: &[TaskSnapshot],
     ) -> Result<BTreeMap<TaskId, Why>, ServiceError> {
-        let topic = self.level_topic(queue, level);
+        let topic = self.level_topic(level);
         let view = self.views.of(&topic).await?;
         let tasks: Vec<TaskInfo> = tasks.iter().filter_map(|task| task.info.clone()).collect();
         Ok(self.client.queue(&topic).with_view(&view).why_all(&tasks).await?)
@@ -195,7 +186,7 @@ impl GatewayService {
         let task = self.task_ref(queue, name);
         let Some(shown) = self.client.get(&task).await? else {
             // The task may wait for a worker, or be gone.
-            let known = self.ask(queue, name.level, |view| view.get(name.id)).await?;
+            let known = self.ask(&name.in_queue(queue), |view| view.get(name.id)).await?;
             let over = known.as_ref().is_some_and(|info| info.status.is_terminal());
             let exists = known.is_some()
                 || self.client.queue(&task.topic).submitted(task.id).await?.is_some();

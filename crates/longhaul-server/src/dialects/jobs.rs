@@ -1,9 +1,11 @@
 //! The jobs of document 001.
 
+use super::is_no_level;
 use super::job_id::job_id;
-use super::{LEVELS, is_no_level};
 use crate::clock;
-use crate::core::{DIALECT_TRIES, GatewayService, QueueName, ServiceError, TaskName, TaskSnapshot};
+use crate::core::{
+    DIALECT_TRIES, GatewayService, QueueLevel, QueueName, ServiceError, TaskName, TaskSnapshot,
+};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use longhaul::lease::Lease;
 use longhaul::ops::{TaskFilter, TaskInfo, TaskStatus};
@@ -128,9 +130,9 @@ pub(super) async fn jobs(
     };
     let (mut tasks, mut more) = (Vec::new(), false);
     for filter in filters {
-        for level in LEVELS {
+        for level in QueueLevel::all(queue) {
             let room = JOBS_MAX.saturating_sub(tasks.len());
-            match service.list(queue, level, &filter, None, room.max(1)).await {
+            match service.list(&level, &filter, None, room.max(1)).await {
                 Ok((found, next)) => {
                     more |= next.is_some() || found.len() > room;
                     tasks.extend(found.into_iter().take(room));

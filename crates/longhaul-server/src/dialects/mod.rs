@@ -18,12 +18,8 @@ use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method};
 use crate::shell::{Caller, RawBody};
 use axum::http::StatusCode;
-use longhaul::Priority;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-
-/// The levels of a queue, in the order of lists.
-const LEVELS: [Priority; 3] = [Priority::High, Priority::Normal, Priority::Low];
 
 /// The routes of the enabled dialects.
 pub(crate) fn routes(config: &ServerConfig) -> Vec<ApiRoute> {

@@ -5,7 +5,7 @@ use super::job_id::{job_id, task_of};
 use super::jobs::{JOBS_MAX, JobBody, JobPage, Which, jobs};
 use super::{conflict, given, plain, queue, read, word};
 use crate::auth::TokenScope;
-use crate::core::{GatewayService, NewTask, QueueName, Reporter, TaskName};
+use crate::core::{GatewayService, NewTask, QueueName, Reporter, TaskName, name_of};
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method, Size};
 use crate::shell::{Caller, RawBody};
@@ -106,7 +106,7 @@ async fn poll(
     let Some(lease) = granted.into_iter().next() else {
         return Ok(StatusCode::NO_CONTENT.into_response());
     };
-    match id_of(TaskName::of(&lease.task)) {
+    match id_of(name_of(&lease.task)) {
         Ok(id) => Ok(Json(JobBody::of_lease(id, worker, &lease)).into_response()),
         Err(problem) => {
             let by = Reporter { queue, worker: Some(&worker) };

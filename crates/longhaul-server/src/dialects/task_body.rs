@@ -1,10 +1,10 @@
 //! The tasks and statistics of document 002.
 
+use super::is_no_level;
 use super::jobs::{due_ahead, tries_of};
 use super::two::{CONTENT_TYPE, JSON};
-use super::{LEVELS, is_no_level};
 use crate::clock;
-use crate::core::{GatewayService, QueueName, ServiceError, TaskName};
+use crate::core::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
 use bytes::Bytes;
 use longhaul::Priority;
 use longhaul::ops::TaskStatus;
@@ -108,7 +108,7 @@ fn value_of(payload: &Bytes, properties: Option<&BTreeMap<String, String>>) -> V
 impl DialectTaskBody {
     /// The task of a lease just granted.
     pub(super) fn of_lease(worker: String, lease: &longhaul::lease::Lease) -> Self {
-        let name = TaskName::of(&lease.task);
+        let name = name_of(&lease.task);
         Self {
             id: name.to_string(),
             state: DialectTaskState::Leased,
@@ -177,8 +177,8 @@ pub(super) async fn stats(
 ) -> Result<DialectTaskStats, ServiceError> {
     let now = clock::wall_ms();
     let mut stats = DialectTaskStats { now, ..DialectTaskStats::default() };
-    for level in LEVELS {
-        let counts = match service.counts(queue, level).await {
+    for level in QueueLevel::all(queue) {
+        let counts = match service.counts(&level).await {
             Ok(counts) => counts,
             Err(error) if is_no_level(&error) => continue,
             Err(error) => return Err(error),

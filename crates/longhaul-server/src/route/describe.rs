@@ -1,6 +1,7 @@
 //! Describes the parameters, bodies and answers of a route for the OpenAPI document.
 
 use super::{ApiRoute, Size};
+use crate::v1::new_task::PriorityBody;
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, SchemaFormat, Type};
@@ -26,6 +27,25 @@ impl ApiRoute {
             let parameter = parameter.required(Required::True).description(Some(described));
             self.operation = self.operation.parameter(parameter.schema(Some(String::schema())));
         }
+        self
+    }
+
+    /// Adds the query parameter `level`, which [`LevelAt`](crate::v1::at::LevelAt) reads.
+    pub(crate) fn of_level(self) -> Self {
+        self.level("`high`, `normal` (the default) or `low`: whose tasks are meant.")
+    }
+
+    /// Adds the query parameter `level`, which [`SomeLevelAt`](crate::v1::at::SomeLevelAt) reads.
+    pub(crate) fn of_some_level(self) -> Self {
+        self.level("`high`, `normal` or `low`: whose tasks are meant, if not all of the queue's.")
+    }
+
+    fn level(mut self, described: &'static str) -> Self {
+        self.info.takes_level = true;
+        let parameter = ParameterBuilder::new().name("level").parameter_in(ParameterIn::Query);
+        let parameter = parameter.required(Required::False).description(Some(described));
+        let schema = self.refer::<PriorityBody>();
+        self.operation = self.operation.parameter(parameter.schema(Some(schema)));
         self
     }
 

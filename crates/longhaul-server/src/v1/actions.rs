@@ -3,7 +3,7 @@
 use super::at::{QueryParams, QueueAt, ReasonBody, TaskAt};
 use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{GatewayService, TaskAction};
+use crate::core::{GatewayService, TaskAction, name_of};
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method};
 use crate::shell::RawBody;
@@ -230,12 +230,12 @@ async fn log(
     let records = service.action_log(&queue, limit).await?;
     let action = |it: longhaul::ops::ActionRecord| ActionBody {
         at: it.published_ms,
-        task: it.task.map(|id| id.to_string()),
+        task: it.task.map(|it| name_of(&it).to_string()),
         worker: it.worker,
         operator: it.operator,
         action: it.action,
         reason: it.reason,
-        replay: it.replay.map(|id| id.to_string()),
+        replay: it.replay.map(|it| name_of(&it).to_string()),
     };
     let actions = records.into_iter().map(action).collect();
     Ok(Json(ActionList { actions, now: clock::wall_ms() }))

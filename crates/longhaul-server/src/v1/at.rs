@@ -1,12 +1,13 @@
 //! Extractors for the path and the query of a request.
 
 use crate::auth::Identity;
-use crate::core::{ActionOrigin, QueueName, ServiceError, TaskName};
+use crate::core::{ActionOrigin, QueueLevel, QueueName, ServiceError, TaskName};
 use crate::problem::ProblemDetails;
 use crate::shell::Caller;
 use axum::extract::{FromRequestParts, Query, RawPathParams};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
+use longhaul::Priority;
 use longhaul::lease::{LeaseToken, LeaseTokenError};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -18,10 +19,27 @@ use utoipa::ToSchema;
 /// The maximum length of a reason.
 const REASON_BYTES_MAX: usize = 1_000;
 
-/// A queue that the caller may use.
+/// A queue that the caller may use, for what belongs to the whole queue.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueAt {
     pub(crate) queue: QueueName,
+    pub(crate) caller: Caller,
+}
+
+/// A priority level of a queue that the caller may use, for what is done with its tasks. It takes
+/// `level` out of the query; without one it is the normal level.
+#[derive(Clone, Debug)]
+pub(crate) struct LevelAt {
+    pub(crate) level: QueueLevel,
+    pub(crate) caller: Caller,
+}
+
+/// A queue that the caller may use, or one level of it if `level` is in the query: for what belongs
+/// to the queue, and to one task of it.
+#[derive(Clone, Debug)]
+pub(crate) struct SomeLevelAt {
+    pub(crate) queue: QueueName,
+    pub(crate) level: Option<Priority>,
     pub(crate) caller: Caller,
 }
 
@@ -127,12 +145,64 @@ fn queue(caller: &Caller, named: &[(String, String)]) -> Result<QueueName, Probl
     Ok(queue)
 }
 
+/// The values of the parameter `level` in a query, and the query without it.
+fn split_level(query: &str) -> (Vec<&str>, String) {
+    let (levels, rest): (Vec<_>, Vec<_>) =
+        query.split('&').partition(|pair| pair.split('=').next() == Some("level"));
+    let values = levels.iter().map(|pair| pair.trim_start_matches("level").trim_start_matches('='));
+    (values.collect(), rest.join("&"))
+}
+
+/// Refuses a level where it would be ignored.
+fn no_level(parts: &Parts, why: &str) -> Result<(), ProblemDetails> {
+    let (levels, _) = split_level(parts.uri.query().unwrap_or_default());
+    if levels.is_empty() {
+        return Ok(());
+    }
+    let detail = format!("this route does not take `level`: {why}");
+    Err(ProblemDetails::bad_request("query_invalid", detail))
+}
+
 impl<S: Sync> FromRequestParts<S> for QueueAt {
     type Rejection = ProblemDetails;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let (caller, named) = parameters(parts).await?;
+        no_level(parts, "it is about the whole queue")?;
         Ok(Self { queue: queue(&caller, &named)?, caller })
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for LevelAt {
+    type Rejection = ProblemDetails;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
+        let SomeLevelAt { queue, level, caller } =
+            SomeLevelAt::from_request_parts(parts, state).await?;
+        Ok(Self { level: QueueLevel::new(queue, level.unwrap_or_default()), caller })
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for SomeLevelAt {
+    type Rejection = ProblemDetails;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
+        let (caller, named) = parameters(parts).await?;
+        let queue = queue(&caller, &named)?;
+        let (levels, query) = split_level(parts.uri.query().unwrap_or_default());
+        let of_word = |word: &str| Priority::ALL.into_iter().find(|level| level.word() == word);
+        let level = match levels[..] {
+            [] => return Ok(Self { queue, level: None, caller }),
+            [word] => of_word(word),
+            [..] => None,
+        };
+        let unfit = "`level` is `high`, `normal` or `low`, and is given once";
+        let level = level.ok_or_else(|| ProblemDetails::bad_request("query_invalid", unfit))?;
+        // The other parameters are read by `QueryParams`, which refuses what it does not know.
+        let rest = format!("{}?{query}", parts.uri.path());
+        let past = |_| ProblemDetails::bad_request("query_invalid", "the query cannot be read");
+        parts.uri = rest.parse().map_err(past)?;
+        Ok(Self { queue, level: Some(level), caller })
     }
 }
 
@@ -143,6 +213,7 @@ impl<S: Sync> FromRequestParts<S> for TaskAt {
         let (caller, named) = parameters(parts).await?;
         let queue = queue(&caller, &named)?;
         let task = find(&named, "task").parse::<TaskName>().map_err(ServiceError::from)?;
+        no_level(parts, "the level of a task stands before its id, such as `high~12:0:-1`")?;
         Ok(Self { queue, task, caller })
     }
 }
@@ -153,6 +224,7 @@ impl<S: Sync> FromRequestParts<S> for LeaseAt {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let (caller, named) = parameters(parts).await?;
         let queue = queue(&caller, &named)?;
+        no_level(parts, "a lease names its task")?;
         Ok(Self { queue, lease: lease_token(find(&named, "lease")).map_err(ServiceError::from)? })
     }
 }
@@ -168,6 +240,7 @@ impl<S: Sync> FromRequestParts<S> for NamedAt {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let (caller, named) = parameters(parts).await?;
+        no_level(parts, "it is about the whole queue")?;
         Ok(Self { queue: queue(&caller, &named)?, name: find(&named, "name").to_owned(), caller })
     }
 }

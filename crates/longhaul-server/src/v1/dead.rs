@@ -1,12 +1,12 @@
 //! Routes for dead letters.
 
 use super::actions::optional;
-use super::at::{QueryParams, QueueAt, TaskAt};
+use super::at::{QueryParams, SomeLevelAt, TaskAt};
 use super::tasks::page;
 use super::values::{WordList, all_or_some};
 use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{GatewayService, QueueName, TaskName};
+use crate::core::{GatewayService, QueueName, TaskName, name_of};
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method};
 use crate::shell::RawBody;
@@ -14,8 +14,8 @@ use axum::Json;
 use axum::extract::State;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use longhaul::Position;
 use longhaul::ops::{DeadLetter, DeadLetterFilter, Replayed};
-use longhaul::{Position, Priority};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -139,6 +139,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/dead", TokenScope::Read, list)
             .does("list_dead_letters", "Lists tasks that failed for good.")
+            .of_some_level()
             .query::<DeadQuery>()
             .answers::<DeadLetterList>(200, "A page."),
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/dead/{task}", TokenScope::Read, show)
@@ -147,11 +148,13 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         ApiRoute::new(Method::Post, "/v1/queues/{queue}/dead:replay", TokenScope::Admin, replay)
             .waits()
             .does("replay_dead_letters", "Runs tasks once more that failed for good, each as a new task, however often it is asked for. The body says which.")
+            .of_some_level()
             .body::<DeadSelection>()
             .answers::<ReplayList>(200, "What became of each, 10,000 at most: ask again for the rest."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}/dead:purge", TokenScope::Admin, purge)
             .waits()
             .does("purge_dead_letters", "Marks dead letters as handled. The body says which.")
+            .of_some_level()
             .body::<DeadSelection>()
             .answers::<PurgedLetters>(200, "How many were purged."),
     ]
@@ -196,15 +199,15 @@ fn position_of(text: &str) -> Result<Position, ProblemDetails> {
 }
 
 fn body(queue: &QueueName, letter: DeadLetter, hidden: bool) -> DeadLetterBody {
-    let payload = letter.payload.filter(|_| !hidden);
+    let (task, payload) = (name_of(&letter.task), letter.payload.filter(|_| !hidden));
     DeadLetterBody {
-        task: TaskName::of(&letter.task).to_string(),
+        task: task.to_string(),
         queue: queue.to_string(),
         at: letter.published_ms,
         attempts: letter.attempts,
         reason: letter.reason,
         detail: letter.detail,
-        replay_of: letter.replay_of.map(|id| id.to_string()),
+        replay_of: letter.replay_of.map(|id| TaskName { id, ..task }.to_string()),
         task_type: letter.task_type,
         tags: letter.tags,
         key: letter.key,
@@ -217,14 +220,14 @@ fn body(queue: &QueueName, letter: DeadLetter, hidden: bool) -> DeadLetterBody {
 
 async fn list(
     State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, caller }: QueueAt,
+    SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(query): QueryParams<DeadQuery>,
 ) -> Result<Json<DeadLetterList>, ProblemDetails> {
     let limit = page(query.limit)?;
     let DeadQuery { reason, tag, task_type, key, after, .. } = query;
     let filter = filter_of(reason.as_ref(), &tag.0, task_type.as_ref(), key.as_ref());
     let after = after.as_deref().map(position_of).transpose()?;
-    let page = service.dead_letters(&queue, &filter, after, limit).await?;
+    let page = service.dead_letters((&queue, level), &filter, after, limit).await?;
     let (letters, hidden) = (page.letters.into_iter(), caller.is_blind());
     let dead_letters = letters.map(|letter| body(&queue, letter, hidden)).collect();
     let next = page.next.map(position_text);
@@ -277,12 +280,12 @@ fn outcome(task: String, replayed: Replayed) -> ReplayBody {
         Replayed::NoPayload => ("NO_PAYLOAD", None),
         _ => ("UNKNOWN", None),
     };
-    ReplayBody { task, outcome, other: other.map(|it| TaskName::of(&it).to_string()) }
+    ReplayBody { task, outcome, other: other.map(|it| name_of(&it).to_string()) }
 }
 
 async fn replay(
     State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, caller }: QueueAt,
+    SomeLevelAt { queue, level, caller }: SomeLevelAt,
     body: RawBody,
 ) -> Result<Json<ReplayList>, ProblemDetails> {
     let selection = DeadSelection::of(&body)?;
@@ -290,11 +293,9 @@ async fn replay(
     let mut outcomes = Vec::new();
     let named = selection.named()?;
     if named.is_empty() {
-        let replayed = service.replay_all(&queue, selection.filter(), said, REPLAYS_MAX).await?;
-        for (id, replayed) in replayed {
-            let name = TaskName { level: Priority::Normal, id };
-            outcomes.push(outcome(name.to_string(), replayed));
-        }
+        let of = (&queue, level);
+        let replayed = service.replay_all(of, selection.filter(), said, REPLAYS_MAX).await?;
+        outcomes.extend(replayed.into_iter().map(|(task, it)| outcome(task.to_string(), it)));
     }
     for name in named {
         let replayed = service.replay(&queue, name, said).await?;
@@ -305,7 +306,7 @@ async fn replay(
 
 async fn purge(
     State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, caller }: QueueAt,
+    SomeLevelAt { queue, level, caller }: SomeLevelAt,
     body: RawBody,
 ) -> Result<Json<PurgedLetters>, ProblemDetails> {
     let selection = DeadSelection::of(&body)?;
@@ -314,7 +315,7 @@ async fn purge(
     let mut not_found = Vec::new();
     let mut purged = 0;
     if named.is_empty() {
-        purged = service.purge_letters(&queue, selection.filter(), said).await?;
+        purged = service.purge_letters((&queue, level), selection.filter(), said).await?;
     }
     for name in named {
         if service.purge_letter(&queue, name, said).await? {

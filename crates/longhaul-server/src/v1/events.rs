@@ -1,7 +1,6 @@
 //! Task state changes as server-sent events, resumable from the last event id.
 
-use super::at::{QueryParams, QueueAt};
-use super::new_task::PriorityBody;
+use super::at::{LevelAt, QueryParams};
 use super::task_body::TaskBody;
 use crate::auth::TokenScope;
 use crate::core::{
@@ -35,8 +34,6 @@ struct EventQuery {
     from: Option<String>,
     /// As the header `Last-Event-ID`, for clients that cannot set it.
     last_event_id: Option<String>,
-    /// `high`, `normal` (the default) or `low`.
-    level: PriorityBody,
 }
 
 pub(super) fn routes() -> Vec<ApiRoute> {
@@ -45,6 +42,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .waits()
             .does("watch_tasks", "Changes of the state of tasks, as they come: server-sent events `task`, `evicted` and `caught-up`. With the header \
                 `Last-Event-ID` they go on behind that one. `broker-lost` and `broker-back` say when nothing can come, and when that is over.")
+            .of_level()
             .query::<EventQuery>()
             .answers_raw(200, "text/event-stream", "The events."),
     ]
@@ -68,7 +66,7 @@ fn place(headers: &HeaderMap, query: &EventQuery) -> Result<Option<EventPosition
 
 async fn events(
     State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, caller }: QueueAt,
+    LevelAt { level, caller }: LevelAt,
     headers: HeaderMap,
     QueryParams(query): QueryParams<EventQuery>,
 ) -> Result<Response, ProblemDetails> {
@@ -81,7 +79,8 @@ async fn events(
             return Err(ProblemDetails::bad_request("query_invalid", detail));
         }
     };
-    let events = service.events(&queue, query.level.into(), behind, from).await?;
+    let queue = level.queue().clone();
+    let events = service.events(level, behind, from).await?;
     let draining = caller.draining().clone().cancelled_owned();
     let to =
         EventStreamContext { queue, hidden: caller.is_blind(), service, caller, cut_off: false };

@@ -2,7 +2,7 @@
 
 use super::at::lease_token;
 use super::values::{Instant, Length};
-use crate::core::{ServiceError, TaskName};
+use crate::core::{ServiceError, TaskName, name_of};
 use crate::problem::ProblemDetails;
 use axum::http::StatusCode;
 use base64::Engine;
@@ -243,7 +243,7 @@ impl From<Lease> for LeaseBody {
         };
         Self {
             lease: lease_text(&lease.token),
-            task: TaskName::of(&lease.task).to_string(),
+            task: name_of(&lease.task).to_string(),
             epoch: lease.token.epoch(),
             attempt: lease.attempt,
             max_attempts: lease.max_attempts,

@@ -1,7 +1,7 @@
 //! The routes of the native API, one file per resource.
 
 mod actions;
-mod at;
+pub(crate) mod at;
 mod dead;
 mod enqueue;
 mod events;

@@ -1,7 +1,7 @@
 //! Routes that create, list, change, pause, purge and delete queues.
 
 use super::actions::{ReasonQuery, optional};
-use super::at::{QueryParams, QueueAt, ReasonBody};
+use super::at::{LevelAt, QueryParams, QueueAt, ReasonBody};
 use super::queue_settings::SettingsBody;
 use super::tasks::status_of;
 use super::values::{Length, all_or_some};
@@ -148,7 +148,8 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .answers::<QueueVersion>(200, "It is not paused."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}:purge", TokenScope::Admin, purge)
             .waits()
-            .does("purge_queue", "Deletes the tasks of a queue that are not over; the body says which. It takes as long as it takes; who hangs up stops it.")
+            .does("purge_queue", "Deletes the tasks of one priority level that are not over; the body says which. It takes as long as it takes; who hangs up stops it.")
+            .of_level()
             .body::<PurgeBody>()
             .answers::<PurgeResultBody>(200, "How many were deleted."),
     ]
@@ -244,7 +245,7 @@ async fn set_paused(
 
 async fn purge(
     State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, caller }: QueueAt,
+    LevelAt { level, caller }: LevelAt,
     body: RawBody,
 ) -> Result<axum::Json<PurgeResultBody>, ProblemDetails> {
     let PurgeBody { reason, all, status, tag, task_type } = optional(&body)?;
@@ -259,6 +260,6 @@ async fn purge(
     if let Some(task_type) = task_type {
         filter = filter.task_type(task_type);
     }
-    let (deleted, failed) = service.purge(&queue, filter, caller.says(&reason)?).await?;
+    let (deleted, failed) = service.purge(&level, filter, caller.says(&reason)?).await?;
     Ok(axum::Json(PurgeResultBody { deleted, failed, now: clock::wall_ms() }))
 }

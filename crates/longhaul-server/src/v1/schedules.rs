@@ -6,7 +6,7 @@ use super::new_task::NewTaskBody;
 use super::values::{Instant, Length};
 use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{GatewayService, QueueName, ServiceError, TaskName};
+use crate::core::{GatewayService, QueueName, ServiceError, name_of};
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method, Size};
 use crate::shell::{Json, RawBody};
@@ -256,7 +256,7 @@ impl TimesBody {
 fn body(info: ScheduleInfo) -> Result<ScheduleBody, ProblemDetails> {
     let firing = |it: longhaul::ops::Firing| FiringBody {
         slot: Instant(it.slot),
-        task: TaskName::of(&it.task).to_string(),
+        task: name_of(&it.task).to_string(),
     };
     Ok(ScheduleBody {
         name: info.name,

@@ -1,7 +1,6 @@
 //! Throughput and latencies of a queue over the last hour, or another period.
 
-use super::at::{QueryParams, QueueAt};
-use super::new_task::PriorityBody;
+use super::at::{LevelAt, QueryParams};
 use super::values::Length;
 use crate::auth::TokenScope;
 use crate::clock;
@@ -26,8 +25,6 @@ const STEPS_MAX: usize = 1_440;
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 struct SeriesQuery {
-    /// `high`, `normal` (the default) or `low`.
-    level: PriorityBody,
     /// How long a step is; a minute if it is not said, at least a second.
     step: Option<Length>,
     /// 1 to 1,440 steps; 60 if it is not said.
@@ -68,6 +65,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
                 "get_series",
                 "How many tasks were submitted and ended, and how long they took, by minute or another step.",
             )
+            .of_level()
             .query::<SeriesQuery>()
             .answers::<Series>(200, "The steps."),
     ]
@@ -75,7 +73,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 
 async fn series(
     State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
+    LevelAt { level, .. }: LevelAt,
     QueryParams(query): QueryParams<SeriesQuery>,
 ) -> Result<Json<Series>, ProblemDetails> {
     let step = query.step.map_or(STEP, |length| length.0);
@@ -84,7 +82,7 @@ async fn series(
         let detail = format!("a series has 1 to {STEPS_MAX} steps of at least a second");
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
-    let found = service.series(&queue, query.level.into(), step, steps).await?;
+    let found = service.series(&level, step, steps).await?;
     let step_ms = u64::try_from(step.as_millis()).unwrap_or(u64::MAX);
     let steps = found.iter().map(SeriesStep::from).collect();
     Ok(Json(Series { step_ms, steps, now: clock::wall_ms() }))

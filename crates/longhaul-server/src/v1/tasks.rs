@@ -1,7 +1,7 @@
 //! Routes that read tasks.
 
-use super::at::{QueryParams, QueueAt, TaskAt};
-use super::new_task::{CONTENT_TYPE_PROPERTY, PriorityBody};
+use super::at::{LevelAt, QueryParams, TaskAt};
+use super::new_task::CONTENT_TYPE_PROPERTY;
 use super::task_body::{TaskBody, TaskList};
 use super::values::{Instant, Length, WordList};
 use crate::auth::TokenScope;
@@ -49,8 +49,6 @@ pub(crate) struct TaskQuery {
     pub(crate) created_from: Option<Instant>,
     /// Submitted at this instant or earlier.
     pub(crate) created_to: Option<Instant>,
-    /// `high`, `normal` (the default) or `low`: each level of a queue is listed by itself.
-    pub(crate) level: PriorityBody,
     /// `oldest` first (the default), by partition and then in the order of submission, or `newest` first, over all partitions.
     #[param(inline)]
     pub(crate) order: Order,
@@ -69,13 +67,6 @@ pub(crate) enum Order {
     #[default]
     Oldest,
     Newest,
-}
-
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct LevelQuery {
-    /// `high`, `normal` (the default) or `low`.
-    pub(crate) level: PriorityBody,
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -127,11 +118,12 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks", TokenScope::Read, list)
             .does("list_tasks", "Lists tasks, in the order of their submission in each partition.")
+            .of_level()
             .query::<TaskQuery>()
             .answers::<TaskList>(200, "A page."),
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/counts", TokenScope::Read, count)
             .does("count_tasks", "Counts tasks by status.")
-            .query::<LevelQuery>()
+            .of_level()
             .answers::<TaskCountsBody>(200, "How many there are."),
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}", TokenScope::Read, get)
             .does("get_task", "What is known of a task.")
@@ -212,7 +204,7 @@ pub(crate) fn page(limit: Option<usize>) -> Result<usize, ProblemDetails> {
 
 async fn list(
     State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, caller }: QueueAt,
+    LevelAt { level, caller }: LevelAt,
     QueryParams(query): QueryParams<TaskQuery>,
 ) -> Result<Json<TaskList>, ProblemDetails> {
     let (filter, limit) = (query.filter()?, page(query.limit)?);
@@ -221,27 +213,25 @@ async fn list(
             format!("with `why` a page has 1 to {PAGE_WHY_MAX} tasks, {limit} were asked for");
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
-    let level = query.level.into();
     let (tasks, next) = match query.order {
         Order::Oldest => {
             let after = query.after.as_deref().map(str::parse::<TaskName>).transpose();
             let after = after.map_err(ServiceError::from)?.map(|name| name.id);
-            let (tasks, next) = service.list(&queue, level, &filter, after, limit).await?;
+            let (tasks, next) = service.list(&level, &filter, after, limit).await?;
             (tasks, next.map(|name| name.to_string()))
         }
         Order::Newest => {
             let before = places(query.after.as_deref().unwrap_or_default())?;
-            let (tasks, next) = service.newest(&queue, level, &filter, &before, limit).await?;
+            let (tasks, next) = service.newest(&level, &filter, &before, limit).await?;
             let next: Vec<String> = next.iter().map(ToString::to_string).collect();
             (tasks, Some(next.join(",")).filter(|next| !next.is_empty()))
         }
     };
     let hidden = caller.is_blind();
-    let whys =
-        if query.why { service.why_all(&queue, level, &tasks).await? } else { BTreeMap::new() };
+    let whys = if query.why { service.why_all(&level, &tasks).await? } else { BTreeMap::new() };
     let body = |task: TaskSnapshot| {
         let why = whys.get(&task.name.id).map(ToString::to_string);
-        TaskBody { why, ..TaskBody::new(&queue, task, hidden) }
+        TaskBody { why, ..TaskBody::new(level.queue(), task, hidden) }
     };
     let tasks = tasks.into_iter().map(body).collect();
     Ok(Json(TaskList { tasks, next, now: clock::wall_ms() }))
@@ -256,13 +246,11 @@ fn places(text: &str) -> Result<Vec<TaskId>, ProblemDetails> {
 
 async fn count(
     State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
-    QueryParams(LevelQuery { level }): QueryParams<LevelQuery>,
+    LevelAt { level, .. }: LevelAt,
 ) -> Result<Json<TaskCountsBody>, ProblemDetails> {
-    let counts = service.counts(&queue, level.into()).await?;
+    let counts = service.counts(&level).await?;
     let EndedCounts { completed, failed, cancelled, expired } = counts.ever_ended;
-    let oldest =
-        |(id, since)| OldestReady { id: TaskName { level: level.into(), id }.to_string(), since };
+    let oldest = |(id, since)| OldestReady { id: level.task(id).to_string(), since };
     Ok(Json(TaskCountsBody {
         by_status: counts.by_status.iter().map(|(it, count)| (it.word(), *count)).collect(),
         total: counts.total(),

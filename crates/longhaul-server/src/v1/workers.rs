@@ -1,12 +1,11 @@
 //! Routes that list workers and drain them by name.
 
 use super::actions::optional;
-use super::at::{NamedAt, QueryParams, QueueAt, ReasonBody};
+use super::at::{LevelAt, NamedAt, ReasonBody};
 use super::task_body::WorkerBody;
-use super::tasks::LevelQuery;
 use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{GatewayService, TaskName};
+use crate::core::GatewayService;
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method};
 use crate::shell::RawBody;
@@ -52,7 +51,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/workers", TokenScope::Read, list)
             .does("list_workers", "Who works on a queue, and on what.")
-            .query::<LevelQuery>()
+            .of_level()
             .answers::<WorkerList>(200, "The workers."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}/workers/{name}:drain", TokenScope::Admin, drain)
             .does(
@@ -66,21 +65,16 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 
 async fn list(
     State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
-    QueryParams(LevelQuery { level }): QueryParams<LevelQuery>,
+    LevelAt { level, .. }: LevelAt,
 ) -> Result<Json<WorkerList>, ProblemDetails> {
-    let found = service.workers(&queue, level.into()).await?;
+    let found = service.workers(&level).await?;
     let worker = |it: longhaul::ops::WorkerInfo| QueueWorker {
         partition: it.partition,
         owner: it.owner,
         worker: it.identity.as_deref().map(WorkerBody::from),
         last_heartbeat_at: it.last_heartbeat_ms,
         missed_heartbeats: it.missed_heartbeats,
-        running: it
-            .running
-            .into_iter()
-            .map(|id| TaskName { level: level.into(), id }.to_string())
-            .collect(),
+        running: it.running.into_iter().map(|id| level.task(id).to_string()).collect(),
     };
     let workers = found.into_iter().map(worker).collect();
     Ok(Json(WorkerList { workers, now: clock::wall_ms() }))

@@ -16,33 +16,11 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use std::sync::Arc;
 
 use crate::trouble::PageError;
 use crate::visit::Visit;
-
-/// The part of a page's path that names the priority level: each level is listed separately.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum PriorityLevel {
-    High,
-    #[default]
-    Normal,
-    Low,
-}
-
-impl PriorityLevel {
-    pub(crate) const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
-
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::High => "high",
-            Self::Normal => "normal",
-            Self::Low => "low",
-        }
-    }
-}
 
 /// The reason for an action, from a form.
 #[derive(Debug, Default, Deserialize)]

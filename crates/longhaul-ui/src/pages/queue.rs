@@ -1,6 +1,6 @@
 //! One queue.
 
-use super::{PriorityLevel, ReasonForm};
+use super::ReasonForm;
 use crate::asked::{FormFields, Path, QueryFields};
 use crate::model::{QueueModel, SeriesModel, TaskCountsModel};
 use crate::parts::{asked, button, chart, figure, layout, length, queue_place, status, task_link};
@@ -9,6 +9,7 @@ use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
+use longhaul_api::Priority;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
@@ -16,7 +17,7 @@ use serde_json::json;
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct QueuePageQuery {
     #[serde(default)]
-    level: PriorityLevel,
+    level: Priority,
 }
 
 pub(super) async fn show(
@@ -28,8 +29,8 @@ pub(super) async fn show(
     visit.answer(page)
 }
 
-async fn page(visit: &Visit, queue: &str, level: PriorityLevel) -> PageResult {
-    let (name, level) = (escaped(queue), level.word());
+async fn page(visit: &Visit, queue: &str, level: Priority) -> PageResult {
+    let name = escaped(queue);
     let (of, counts) =
         (format!("/v1/queues/{name}"), format!("/v1/queues/{name}/counts?level={level}"));
     let series = format!("/v1/queues/{name}/series?level={level}");
@@ -44,27 +45,27 @@ async fn page(visit: &Visit, queue: &str, level: PriorityLevel) -> PageResult {
         @if found.levels { (levels(queue, level)) }
         (figures(queue, level, &counts))
         section #series { (chart::throughput(&series)) (chart::latency(&series)) }
-        @if !visit.is_read_only() { (actions(queue, &found)) }
+        @if !visit.is_read_only() { (actions(queue, level, &found)) }
     };
     Ok(layout::of_queue(visit, queue, "", queue, &body))
 }
 
 /// Links to the levels of a queue, each shown separately.
-fn levels(queue: &str, current: &str) -> Markup {
+fn levels(queue: &str, current: Priority) -> Markup {
     html! {
         nav.levels aria-label="Priority" {
-            @for level in PriorityLevel::ALL {
-                a href={ (queue_place(queue, "")) "?level=" (level.word()) } aria-current=[(level.word() == current).then_some("true")] { (level.word()) }
+            @for level in Priority::ALL {
+                a href={ (queue_place(queue, "")) "?level=" (level.word()) } aria-current=[(level == current).then_some("true")] { (level.word()) }
             }
         }
     }
 }
 
-fn figures(queue: &str, level: &str, counts: &TaskCountsModel) -> Markup {
+fn figures(queue: &str, level: Priority, counts: &TaskCountsModel) -> Markup {
     html! {
         div.figures #counts {
             @for (word, count) in &counts.by_status {
-                a.figure href={ (queue_place(queue, "/tasks")) "?level=" (level) "&status=" (escaped(word)) } {
+                a.figure href={ (queue_place(queue, "/tasks")) "?level=" (level.word()) "&status=" (escaped(word)) } {
                     span.value { (number(*count)) } span.name { (status(word)) }
                 }
             }
@@ -78,14 +79,17 @@ fn figures(queue: &str, level: &str, counts: &TaskCountsModel) -> Markup {
     }
 }
 
-fn actions(queue: &str, found: &QueueModel) -> Markup {
+fn actions(queue: &str, level: Priority, found: &QueueModel) -> Markup {
     let pause = if found.is_paused() { ("resume", "Resume") } else { ("pause", "Pause") };
-    let what = "Deletes every task of the queue that is not over. What runs is cancelled.";
+    let whose = if found.levels { format!(" with the priority {level}") } else { String::new() };
+    let what =
+        format!("Deletes every task of the queue{whose} that is not over. What runs is cancelled.");
+    let purge = queue_place(queue, &format!("/purge?level={level}"));
     html! {
         section.actions {
             h2 { "Actions" }
             (button(&queue_place(queue, &format!("/{}", pause.0)), pause.1, ""))
-            (asked(&queue_place(queue, "/purge"), "Purge", what, &html! {}))
+            (asked(&purge, "Purge", &what, &html! {}))
         }
     }
 }
@@ -93,6 +97,7 @@ fn actions(queue: &str, found: &QueueModel) -> Markup {
 pub(super) async fn act(
     visit: Visit,
     Path((queue, verb)): Path<(String, String)>,
+    QueryFields(asked): QueryFields<QueuePageQuery>,
     FormFields(ReasonForm { reason }): FormFields<ReasonForm>,
 ) -> Response {
     let body = match verb.as_str() {
@@ -106,7 +111,8 @@ pub(super) async fn act(
             )));
         }
     };
-    let outcome =
-        visit.act(Method::POST, &format!("/v1/queues/{}:{verb}", escaped(&queue)), body).await;
-    visit.done(outcome, &queue_place(&queue, ""))
+    let level = if verb == "purge" { format!("?level={}", asked.level) } else { String::new() };
+    let path = format!("/v1/queues/{}:{verb}{level}", escaped(&queue));
+    let outcome = visit.act(Method::POST, &path, body).await;
+    visit.done(outcome, &queue_place(&queue, &level))
 }

@@ -12,6 +12,7 @@ use crate::visit::{PageResult, Visit, escaped};
 use axum::body::to_bytes;
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
+use longhaul_api::{Priority, TaskName};
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
@@ -61,8 +62,8 @@ async fn page(visit: &Visit, queue: &str, id: &str, form: payload::PayloadFormat
 
 /// The route of the workers of a task's level.
 fn workers_path(queue: &str, id: &str) -> String {
-    let level = id.split_once('~').map_or("normal", |(level, _)| level);
-    format!("/v1/queues/{}/workers?level={}", escaped(queue), escaped(level))
+    let level = id.parse::<TaskName>().map_or_else(|_| Priority::Normal, |name| name.level);
+    format!("/v1/queues/{}/workers?level={level}", escaped(queue))
 }
 
 /// Whether the task's worker is alive, and the workers that would take the task over.

@@ -1,6 +1,5 @@
 //! The tasks of a queue, with a filter.
 
-use super::PriorityLevel;
 use crate::asked::{FormFields, Path, QueryFields};
 use crate::model::{QueueModel, TaskCountsModel, TaskListModel, TaskModel};
 use crate::parts::table::TableHead::{Number, Text};
@@ -9,6 +8,7 @@ use crate::shown::{Outside, ShownInstant, number};
 use crate::visit::{PageResult, Visit, escaped};
 use axum::http::Method;
 use axum::response::Response;
+use longhaul_api::Priority;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ pub(super) struct TaskFilterQuery {
     key: String,
     created_from: String,
     created_to: String,
-    level: PriorityLevel,
+    level: Priority,
     /// Whether to say why tasks do not run.
     why: bool,
     after: Option<String>,
@@ -151,7 +151,7 @@ fn form(queue: &str, filter: &TaskFilterQuery, has_levels: bool) -> Markup {
                 label {
                     "Priority"
                     select name="level" {
-                        @for level in PriorityLevel::ALL { option value=(level.word()) selected[level == filter.level] { (level.word()) } }
+                        @for level in Priority::ALL { option value=(level.word()) selected[level == filter.level] { (level.word()) } }
                     }
                 }
             }

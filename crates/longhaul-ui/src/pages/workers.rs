@@ -1,6 +1,6 @@
 //! The workers of a queue.
 
-use super::{PriorityLevel, ReasonForm};
+use super::ReasonForm;
 use crate::asked::{FormFields, Path};
 use crate::model::{QueueModel, QueueWorkerModel, WorkerListModel, WorkerModel};
 use crate::parts::table::TableHead::{Number, Text};
@@ -10,6 +10,7 @@ use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
 use axum::http::Method;
 use axum::response::Response;
+use longhaul_api::Priority;
 use maud::{Markup, html};
 use serde_json::json;
 
@@ -26,14 +27,14 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
 
 /// The workers of a level.
 struct LevelWorkers {
-    level: PriorityLevel,
+    level: Priority,
     list: WorkerListModel,
 }
 
 async fn page(visit: &Visit, queue: &str) -> PageResult {
     let name = escaped(queue);
     let of: QueueModel = visit.get(&format!("/v1/queues/{name}")).await?;
-    let levels = if of.levels { &PriorityLevel::ALL[..] } else { &[PriorityLevel::Normal] };
+    let levels = if of.levels { &Priority::ALL[..] } else { &[Priority::Normal] };
     let found = levels.iter().map(async |&level| {
         let path = format!("/v1/queues/{name}/workers?level={}", level.word());
         Ok::<_, PageError>(LevelWorkers { level, list: visit.get(&path).await? })

@@ -32,13 +32,20 @@ type Case = (
 
 const WHY: &[(&str, &str)] = &[("reason", "it hangs")];
 
-const CASES: [Case; 17] = [
+const CASES: [Case; 18] = [
     ("/ui/queues/mails/pause", &[], "POST", "/v1/queues/mails:pause", r#"{"reason": ""}"#),
     (
-        "/ui/queues/mails/purge",
+        "/ui/queues/mails/purge?level=normal",
         WHY,
         "POST",
-        "/v1/queues/mails:purge",
+        "/v1/queues/mails:purge?level=normal",
+        r#"{"reason": "it hangs", "all": true}"#,
+    ),
+    (
+        "/ui/queues/mails/purge?level=high",
+        WHY,
+        "POST",
+        "/v1/queues/mails:purge?level=high",
         r#"{"reason": "it hangs", "all": true}"#,
     ),
     (

@@ -36,7 +36,7 @@ async fn dead_letters_are_replayed_and_purged_and_the_broker_may_delete_them() -
         client.wait_metadata(&task).await?;
         tasks.push(task);
     }
-    let letters = client.queue(&bench.names().task).dead_letters()?;
+    let letters = client.queue(&bench.names().task).dead_letters().await?;
     let all = DeadLetterFilter::new();
     let page = letters.list(&all, None, 2).await?;
     let rest = letters.list(&all, page.next, 100).await?;
@@ -53,7 +53,8 @@ async fn dead_letters_are_replayed_and_purged_and_the_broker_may_delete_them() -
     ensure!(*old == tasks[1].id && client.wait::<Text>(new).await?.0 == "page 1");
     // Another client, after a restart: the same letter once more.
     let again = Client::connect(bench.service_url()).await?;
-    let again = again.queue(&bench.names().task).dead_letters()?.replay(&tasks[1], "").await?;
+    let again =
+        again.queue(&bench.names().task).dead_letters().await?.replay(&tasks[1], "").await?;
     ensure!(again == Replayed::Restarted(new.clone()), "{again:?}");
     let purged: Vec<_> = letters.purge(all.clone(), "old").try_collect().await?;
     ensure!(purged.len() == 4, "{purged:?}");

@@ -123,25 +123,14 @@ impl Client {
         topic: &str,
         tasks: &[TaskId],
     ) -> Result<Asking<'a>, ReadError> {
-        let names = self.names_of_level(topic).await?;
+        let (queue, level) = self.level_of(&self.names(topic)?).await?;
+        let names = self.level_names(&queue, level)?;
         let register = self.inner.registers.read(&names.register).await?;
         let settings = register.with_register(Register::settings);
         let workers = view.workers()?;
         let ahead = view.counts_before(tasks, &TaskFilter::new().status(TaskStatus::Ready))?;
         let messages = HashMap::new();
         Ok(Asking { client: self, view, names, register, settings, workers, ahead, messages })
-    }
-
-    /// The topics of the level with this name, if it is one. A level's register is the queue's.
-    async fn names_of_level(&self, topic: &str) -> Result<TopicNames, ReadError> {
-        for level in [Priority::High, Priority::Low] {
-            let Some(queue) = topic.strip_suffix(level.suffix()) else { continue };
-            let queue = self.names(queue)?;
-            if self.require_queue(&queue).await.is_ok() {
-                return Ok(self.level_names(&queue, level)?);
-            }
-        }
-        Ok(self.names(topic)?)
     }
 }
 

@@ -21,7 +21,7 @@ fn end_of(engine: &TestEngine, task: &TaskRef) -> TaskOutcome {
 }
 
 fn letters(engine: &TestEngine) -> usize {
-    let letters = engine.client().queue(TOPIC).dead_letters().unwrap();
+    let letters = engine.run(engine.client().queue(TOPIC).dead_letters()).unwrap();
     engine.run(letters.list(&DeadLetterFilter::new(), None, 10)).unwrap().letters.len()
 }
 

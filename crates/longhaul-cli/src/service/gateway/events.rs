@@ -1,8 +1,8 @@
 //! Server-sent events of a gateway, over as many connections as needed: each continues behind the
 //! last event of the previous one.
 
-use super::GatewayClient;
 use super::tasks::TaskResponse;
+use super::{Endpoint, GatewayClient};
 use crate::exit::{Code, CommandFailure};
 use crate::service::tasks::TaskChange;
 use reqwest::{Method, Response};
@@ -21,9 +21,9 @@ const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The events of a queue.
 pub(super) struct GatewayEventStream {
     gateway: GatewayClient,
-    queue: String,
-    /// The start and the level, as query parameters.
-    query: Vec<(&'static str, String)>,
+    endpoint: Endpoint,
+    /// Where the stream starts: `earliest` or `latest`.
+    from: &'static str,
     response: Option<Response>,
     buffer: Vec<u8>,
     /// The id of the last event.
@@ -50,13 +50,13 @@ impl GatewayEventStream {
     /// When the gateway refuses, or has not answered for too long.
     pub(super) async fn open(
         gateway: GatewayClient,
-        queue: String,
-        query: Vec<(&'static str, String)>,
+        endpoint: Endpoint,
+        from: &'static str,
     ) -> anyhow::Result<Self> {
         let mut events = Self {
             gateway,
-            queue,
-            query,
+            endpoint,
+            from,
             response: None,
             buffer: Vec::new(),
             last: None,
@@ -96,8 +96,8 @@ impl GatewayEventStream {
         let open = match self.response.take() {
             Some(open) => open,
             None => {
-                let path = ["queues", &self.queue, "events"];
-                let mut request = self.gateway.asking(Method::GET, &path, &self.query)?;
+                let query = [("from", self.from.to_owned())];
+                let mut request = self.gateway.asking(Method::GET, &self.endpoint, &query)?;
                 if let Some(last) = &self.last {
                     request = request.header("last-event-id", last);
                 }

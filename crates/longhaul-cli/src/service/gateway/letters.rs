@@ -1,6 +1,6 @@
 //! Dead letters, through a gateway.
 
-use super::{GatewayClient, name_of, queue_of, shown, task_of};
+use super::{Endpoint, GatewayClient, level_and_name, level_of, shown, task_of};
 use crate::exit::{Code, CommandFailure};
 use crate::service::letters::{
     Letter, LetterFilter, LetterPage, LetterPurges, LetterService, Replays,
@@ -8,15 +8,19 @@ use crate::service::letters::{
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use longhaul::TaskRef;
 use longhaul::ops::Replayed;
+use longhaul_api::QueueName;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Letters per page.
 const PAGE: usize = 1_000;
+
+/// The most letters that a gateway replays for one request.
+const REPLAYS_MAX: usize = 10_000;
 
 #[derive(Debug, Deserialize)]
 struct ToldShelf {
@@ -62,7 +66,7 @@ struct PurgedLettersResponse {
 }
 
 impl DeadLetterResponse {
-    fn letter(self, queue: &str) -> anyhow::Result<Letter> {
+    fn letter(self, queue: &QueueName) -> anyhow::Result<Letter> {
         let bytes = self.payload_base64.map(|it| STANDARD.decode(it)).transpose()?.map(Bytes::from);
         let mut letter = Letter {
             task: shown(queue, &self.task),
@@ -84,7 +88,7 @@ impl DeadLetterResponse {
 }
 
 impl ToldReplay {
-    fn replayed(self, queue: &str) -> anyhow::Result<(String, Replayed)> {
+    fn replayed(self, queue: &QueueName) -> anyhow::Result<(String, Replayed)> {
         let other = || task_of(queue, self.other.as_deref().unwrap_or_default());
         let replayed = match self.outcome.as_str() {
             "RESTARTED" => Replayed::Restarted(other()?),
@@ -122,7 +126,7 @@ impl LetterService for GatewayClient {
         limit: usize,
     ) -> anyhow::Result<LetterPage> {
         selection(filter, "")?;
-        let (queue, _) = queue_of(queue)?;
+        let of = level_of(queue)?;
         let text = |it: &Option<String>| it.clone().unwrap_or_default();
         let mut asked = vec![
             ("reason", text(&filter.contains)),
@@ -136,10 +140,10 @@ impl LetterService for GatewayClient {
             let mut page = asked.clone();
             page.extend(next.map(|after| ("after", after)));
             page.push(("limit", (limit - letters.len()).clamp(1, PAGE).to_string()));
-            let told: ToldShelf = self.get(&["queues", &queue, "dead"], &page).await?;
+            let told: ToldShelf = self.get(&Endpoint::below(&of, &["dead"]), &page).await?;
             for letter in told.dead_letters {
                 let properties = BTreeMap::new();
-                letters.push(Letter { properties, ..letter.letter(&queue)? });
+                letters.push(Letter { properties, ..letter.letter(of.queue())? });
             }
             next = told.next;
             if next.is_none() || letters.len() >= limit {
@@ -149,22 +153,22 @@ impl LetterService for GatewayClient {
     }
 
     async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>> {
-        let (queue, name) = name_of(task)?;
-        let told = self.get::<DeadLetterResponse>(&["queues", &queue, "dead", &name], &[]).await;
-        match told {
-            Ok(told) => told.letter(&queue).map(Some),
+        let (of, name) = level_and_name(task)?;
+        let from = Endpoint::new(&["queues", of.queue().as_str(), "dead", &name.to_string()]);
+        match self.get::<DeadLetterResponse>(&from, &[]).await {
+            Ok(told) => told.letter(of.queue()).map(Some),
             Err(error) if crate::exit::code_of(&error) == Code::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed> {
-        let (queue, name) = name_of(task)?;
-        let body = json!({ "reason": reason, "tasks": [name] });
-        let told: ReplayOutcomesResponse =
-            self.post(&["queues", &queue, "dead:replay"], &body).await?;
+        let (of, name) = level_and_name(task)?;
+        let body = json!({ "reason": reason, "tasks": [name.to_string()] });
+        let to = Endpoint::new(&["queues", of.queue().as_str(), "dead:replay"]);
+        let told: ReplayOutcomesResponse = self.work(&to, &body).await?;
         match told.outcomes.into_iter().next() {
-            Some(told) => Ok(told.replayed(&queue)?.1),
+            Some(told) => Ok(told.replayed(of.queue())?.1),
             None => Ok(Replayed::NotFound),
         }
     }
@@ -175,19 +179,33 @@ impl LetterService for GatewayClient {
         filter: &LetterFilter,
         reason: &str,
     ) -> anyhow::Result<Replays> {
-        let (queue, _) = queue_of(queue)?;
-        let body = selection(filter, reason)?;
-        let told: ReplayOutcomesResponse =
-            self.post(&["queues", &queue, "dead:replay"], &body).await?;
-        let replayed = told.outcomes.into_iter().map(move |it| it.replayed(&queue));
-        Ok(stream::iter(replayed.collect::<Vec<_>>()).boxed())
+        let of = level_of(queue)?;
+        let (to, body) = (Endpoint::below(&of, &["dead:replay"]), selection(filter, reason)?);
+        let start = Some((self.clone(), HashSet::new()));
+        let rounds = stream::try_unfold(start, move |state| {
+            let (to, body, queue) = (to.clone(), body.clone(), of.queue().clone());
+            async move {
+                let Some((gateway, mut left)) = state else { return Ok(None) };
+                let told: ReplayOutcomesResponse = gateway.work(&to, &body).await?;
+                // A letter that cannot be replayed stays, and is told again in the next round.
+                let is_full = told.outcomes.len() >= REPLAYS_MAX;
+                let restarted = told.outcomes.iter().any(|it| it.outcome == "RESTARTED");
+                let new =
+                    |it: &ToldReplay| it.outcome == "RESTARTED" || left.insert(it.task.clone());
+                let told: Vec<_> = told.outcomes.into_iter().filter(new).collect();
+                let told = told.into_iter().map(|it| it.replayed(&queue)).collect::<Vec<_>>();
+                let next = (is_full && restarted).then_some((gateway, left));
+                Ok::<_, anyhow::Error>(Some((stream::iter(told), next)))
+            }
+        });
+        Ok(rounds.try_flatten().boxed())
     }
 
     async fn purge_letter(&self, task: &TaskRef, reason: &str) -> anyhow::Result<bool> {
-        let (queue, name) = name_of(task)?;
-        let body = json!({ "reason": reason, "tasks": [name] });
-        let told: PurgedLettersResponse =
-            self.post(&["queues", &queue, "dead:purge"], &body).await?;
+        let (of, name) = level_and_name(task)?;
+        let body = json!({ "reason": reason, "tasks": [name.to_string()] });
+        let to = Endpoint::new(&["queues", of.queue().as_str(), "dead:purge"]);
+        let told: PurgedLettersResponse = self.work(&to, &body).await?;
         Ok(told.purged > 0)
     }
 
@@ -197,10 +215,8 @@ impl LetterService for GatewayClient {
         filter: &LetterFilter,
         reason: &str,
     ) -> anyhow::Result<LetterPurges> {
-        let (queue, _) = queue_of(queue)?;
-        let body = selection(filter, reason)?;
-        let told: PurgedLettersResponse =
-            self.post(&["queues", &queue, "dead:purge"], &body).await?;
+        let to = Endpoint::below(&level_of(queue)?, &["dead:purge"]);
+        let told: PurgedLettersResponse = self.work(&to, &selection(filter, reason)?).await?;
         let many = if told.purged == 1 { "" } else { "s" };
         let what = format!("{} dead letter{many}", told.purged);
         let told = (told.purged > 0).then_some(Ok(what));

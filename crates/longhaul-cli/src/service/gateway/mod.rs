@@ -15,13 +15,15 @@ use crate::service::{no_queue, short_topic};
 use crate::settings::CliSettings;
 use anyhow::Context as _;
 use bytes::Bytes;
-use longhaul::{TaskId, TaskRef};
+use longhaul::TaskRef;
+use longhaul_api::{Priority, QueueLevel, QueueNameError, TaskName};
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::error::Error;
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +35,9 @@ const CONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// The time limit of an answer that is not a long poll. A view of a large queue takes long.
 const ANSWER_TIME: Duration = Duration::from_secs(120);
+
+/// The time limit of a purge or a replay: the gateway works as long as its caller waits.
+const WORK_TIME: Duration = Duration::from_secs(24 * 3600);
 
 /// The maximum size of an answer.
 const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
@@ -58,8 +63,43 @@ struct ProblemResponse {
     detail: String,
 }
 
-/// The levels of a queue: the suffix of the topic, and the prefix of task names.
-const LEVELS: [(&str, &str); 2] = [("-high", "high~"), ("-low", "low~")];
+/// What a request is about: a path of the API, and the level whose tasks are meant. The level goes
+/// with every request about a queue: the gateway refuses it where it is about the whole queue.
+#[derive(Clone, Debug)]
+struct Endpoint {
+    path: Vec<String>,
+    level: Priority,
+}
+
+impl Endpoint {
+    /// A path that is not below a queue.
+    fn new(path: &[&str]) -> Self {
+        let path = path.iter().map(|&segment| segment.to_owned()).collect();
+        Self { path, level: Priority::Normal }
+    }
+
+    /// A path below a queue, or below one of its levels.
+    fn below(of: &QueueLevel, rest: &[&str]) -> Self {
+        let path = [&["queues", of.queue().as_str()], rest].concat();
+        Self { level: of.level(), ..Self::new(&path) }
+    }
+
+    /// A path below a task, whose name has the level.
+    fn of_task(task: &TaskRef, rest: &[&str]) -> Result<Self, CommandFailure> {
+        let (of, name) = level_and_name(task)?;
+        let name = name.to_string();
+        Ok(Self::new(&[&["queues", of.queue().as_str(), "tasks", &*name], rest].concat()))
+    }
+
+    /// Adds a verb to the last segment.
+    fn verb(mut self, verb: &str) -> Self {
+        if let Some(last) = self.path.last_mut() {
+            last.push(':');
+            last.push_str(verb);
+        }
+        self
+    }
+}
 
 impl GatewayClient {
     /// The gateway in the settings, if there is one.
@@ -124,24 +164,27 @@ impl GatewayClient {
         self.way.pause(failure).await
     }
 
-    /// A request to a path of the API.
-    fn request(&self, method: Method, path: &[&str]) -> anyhow::Result<RequestBuilder> {
-        self.asking(method, path, &[])
+    /// A request to an endpoint.
+    fn request(&self, method: Method, to: &Endpoint) -> anyhow::Result<RequestBuilder> {
+        self.asking(method, to, &[])
     }
 
     /// As `request`, with a query.
     fn asking(
         &self,
         method: Method,
-        path: &[&str],
+        to: &Endpoint,
         query: &[(&str, String)],
     ) -> anyhow::Result<RequestBuilder> {
         let mut url = self.way.url();
         let mut segments = url
             .path_segments_mut()
             .map_err(|()| CommandFailure::usage("the gateway's URL has no path"))?;
-        segments.pop_if_empty().push("v1").extend(path);
+        segments.pop_if_empty().push("v1").extend(&to.path);
         drop(segments);
+        if to.level != Priority::Normal {
+            url.query_pairs_mut().append_pair("level", to.level.word());
+        }
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
@@ -205,19 +248,24 @@ impl GatewayClient {
 
     async fn get<T: DeserializeOwned>(
         &self,
-        path: &[&str],
+        from: &Endpoint,
         query: &[(&str, String)],
     ) -> anyhow::Result<T> {
-        self.json(self.asking(Method::GET, path, query)?).await
+        self.json(self.asking(Method::GET, from, query)?).await
     }
 
-    async fn post<T: DeserializeOwned>(&self, path: &[&str], body: &Value) -> anyhow::Result<T> {
-        self.json(self.request(Method::POST, path)?.json(body)).await
+    async fn post<T: DeserializeOwned>(&self, to: &Endpoint, body: &Value) -> anyhow::Result<T> {
+        self.json(self.request(Method::POST, to)?.json(body)).await
+    }
+
+    /// As `post`, for work that takes as long as it takes: purges and replays.
+    async fn work<T: DeserializeOwned>(&self, to: &Endpoint, body: &Value) -> anyhow::Result<T> {
+        self.json(self.request(Method::POST, to)?.timeout(WORK_TIME).json(body)).await
     }
 
     /// Sends a POST without using the answer.
-    async fn tell(&self, path: &[&str], body: &Value) -> anyhow::Result<()> {
-        self.send(self.request(Method::POST, path)?.json(body)).await.map(drop)
+    async fn tell(&self, to: &Endpoint, body: &Value) -> anyhow::Result<()> {
+        self.send(self.request(Method::POST, to)?.json(body)).await.map(drop)
     }
 
     /// The error when no answer came.
@@ -299,44 +347,31 @@ fn chain(error: &reqwest::Error) -> String {
     told
 }
 
-/// The queue and level of a topic.
-fn queue_of(topic: &str) -> Result<(String, &'static str), CommandFailure> {
+/// The queue and the level that a task topic names.
+fn level_of(topic: &str) -> Result<QueueLevel, CommandFailure> {
     let short = short_topic(topic);
     if short.contains('/') {
         let what = format!("a gateway names queues without tenant and namespace: `{short}`");
         return Err(CommandFailure::usage(what));
     }
-    let level = LEVELS
-        .into_iter()
-        .find_map(|(ending, prefix)| Some((short.strip_suffix(ending)?.to_owned(), prefix)));
-    Ok(level.unwrap_or_else(|| (short.to_owned(), "")))
+    short.parse().map_err(|error: QueueNameError| CommandFailure::usage(error.to_string()))
 }
 
-/// A level as a query parameter.
-fn level_query(level: &str) -> Vec<(&'static str, String)> {
-    let name = level.trim_end_matches('~');
-    if name.is_empty() { Vec::new() } else { vec![("level", name.to_owned())] }
-}
-
-/// The queue of a task, and its name there: its id with the prefix of its level.
-fn name_of(task: &TaskRef) -> Result<(String, String), CommandFailure> {
-    let (queue, level) = queue_of(&task.topic)?;
-    Ok((queue, format!("{level}{}", task.id)))
+/// The queue and the level of a task, and its name there.
+fn level_and_name(task: &TaskRef) -> Result<(QueueLevel, TaskName), CommandFailure> {
+    let of = level_of(&task.topic)?;
+    let name = of.task(task.id);
+    Ok((of, name))
 }
 
 /// The task with this name in a queue.
-fn task_of(queue: &str, name: &str) -> anyhow::Result<TaskRef> {
-    let level = LEVELS.into_iter().find(|(_, prefix)| name.starts_with(prefix));
-    let (topic, id) = match level {
-        Some((ending, prefix)) => (format!("{queue}{ending}"), name.trim_start_matches(prefix)),
-        None => (queue.to_owned(), name),
-    };
-    let id: TaskId = id.parse().context("the gateway's answer cannot be read")?;
-    Ok(TaskRef::new(&topic, id)?)
+fn task_of(queue: impl Display, name: &str) -> anyhow::Result<TaskRef> {
+    let name: TaskName = name.parse().context("the gateway's answer cannot be read")?;
+    Ok(TaskRef::new(&format!("{queue}{}", name.level.suffix()), name.id)?)
 }
 
 /// A task's name for people.
-fn shown(queue: &str, name: &str) -> String {
+fn shown(queue: impl Display, name: &str) -> String {
     task_of(queue, name).map_or_else(|_| name.to_owned(), |task| super::tasks::named(&task))
 }
 
@@ -352,11 +387,12 @@ mod tests {
             ("tasks-low@12:3:0:7", "tasks", "low~12:3:0:7"),
         ] {
             let task: TaskRef = here.parse().unwrap();
-            assert_eq!(name_of(&task).unwrap(), (queue.to_owned(), there.to_owned()));
-            assert_eq!(task_of(queue, there).unwrap(), task);
-            assert_eq!(shown(queue, there), here);
+            let (of, name) = level_and_name(&task).unwrap();
+            assert_eq!((of.queue().as_str(), &*name.to_string()), (queue, there));
+            assert_eq!(task_of(of.queue(), there).unwrap(), task);
+            assert_eq!(shown(of.queue(), there), here);
         }
-        assert!(name_of(&"acme/prod/tasks@1:2:-1".parse().unwrap()).is_err());
+        assert!(level_and_name(&"acme/prod/tasks@1:2:-1".parse().unwrap()).is_err());
     }
 
     #[test]
@@ -404,7 +440,8 @@ mod tests {
         let way = Arc::new(way::tests::way(base, Duration::ZERO));
         let gateway = GatewayClient { http: reqwest::Client::new(), way, token: None };
         let body = serde_json::json!({"reason": "x"});
-        let (answer, bodies) = tokio::join!(gateway.post::<Value>(&["queues"], &body), serving);
+        let to = Endpoint::new(&["queues"]);
+        let (answer, bodies) = tokio::join!(gateway.post::<Value>(&to, &body), serving);
         assert_eq!(answer.unwrap(), serde_json::json!({}));
         assert!(bodies.iter().all(|it| it.ends_with(r#"{"reason":"x"}"#)), "{bodies:?}");
     }

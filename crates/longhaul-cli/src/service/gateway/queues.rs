@@ -1,6 +1,6 @@
 //! Queues, through a gateway.
 
-use super::{GatewayClient, camel, queue_of, renamed, shown, snake};
+use super::{Endpoint, GatewayClient, camel, level_of, renamed, shown, snake};
 use crate::exit::CommandFailure;
 use crate::service::letters::{LetterFilter, LetterService};
 use crate::service::queues::{
@@ -64,7 +64,7 @@ impl Queues for GatewayClient {
             )
             .into());
         }
-        let told: ToldQueues = self.get(&["queues"], &[]).await?;
+        let told: ToldQueues = self.get(&Endpoint::new(&["queues"]), &[]).await?;
         Ok(told.queues.into_iter().map(|queue| QueueNameRow { queue }).collect())
     }
 
@@ -84,8 +84,7 @@ impl Queues for GatewayClient {
     }
 
     async fn settings(&self, queue: &str) -> anyhow::Result<VersionedQueueSettings> {
-        let (queue, _) = queue_of(queue)?;
-        let told: ToldQueue = self.get(&["queues", &queue], &[]).await?;
+        let told: ToldQueue = self.get(&Endpoint::below(&level_of(queue)?, &[]), &[]).await?;
         let settings: QueueSettings = serde_json::from_value(renamed(told.settings, &camel))?;
         Ok(VersionedQueueSettings { version: told.version, settings })
     }
@@ -97,23 +96,19 @@ impl Queues for GatewayClient {
         patch: &Value,
     ) -> anyhow::Result<u64> {
         let stands = Queues::settings(self, queue).await?;
-        let (queue, _) = queue_of(queue)?;
+        let to = Endpoint::below(&level_of(queue)?, &[]);
         let changed = patched(&stands.settings, patch)?;
         let settings = renamed(serde_json::to_value(&changed)?, &snake);
         let expected = version.unwrap_or(stands.version);
         let body = json!({ "expected_version": expected, "settings": settings });
-        let request = self.request(Method::PATCH, &["queues", &queue])?.json(&body);
+        let request = self.request(Method::PATCH, &to)?.json(&body);
         Ok(self.json::<QueueVersionResponse>(request).await?.version)
     }
 
     async fn set_paused(&self, queue: &str, paused: bool, reason: &str) -> anyhow::Result<u64> {
-        let (queue, _) = queue_of(queue)?;
         let verb = if paused { "pause" } else { "resume" };
-        let path = format!("{queue}:{verb}");
-        Ok(self
-            .post::<QueueVersionResponse>(&["queues", &path], &json!({ "reason": reason }))
-            .await?
-            .version)
+        let to = Endpoint::below(&level_of(queue)?, &[]).verb(verb);
+        Ok(self.post::<QueueVersionResponse>(&to, &json!({ "reason": reason })).await?.version)
     }
 
     async fn purge(
@@ -127,7 +122,7 @@ impl Queues for GatewayClient {
                 .help("ask the broker: --service-url in place of --gateway")
                 .into());
         }
-        let (queue, _) = queue_of(queue)?;
+        let to = Endpoint::below(&level_of(queue)?, &[]).verb("purge");
         let body = json!({
             "reason": reason,
             "all": *filter == TaskListFilter::default(),
@@ -135,8 +130,7 @@ impl Queues for GatewayClient {
             "tag": filter.tags,
             "type": filter.task_type,
         });
-        let told: PurgedTasksResponse =
-            self.post(&["queues", &format!("{queue}:purge")], &body).await?;
+        let told: PurgedTasksResponse = self.work(&to, &body).await?;
         let deleted = (told.deleted > 0).then(|| (format!("{} tasks", told.deleted), Ok(())));
         let failed = (told.failed > 0).then(|| {
             let error = anyhow::anyhow!("they could not be deleted");
@@ -146,17 +140,17 @@ impl Queues for GatewayClient {
     }
 
     async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<LoggedAction>> {
-        let (queue, _) = queue_of(queue)?;
+        let of = level_of(queue)?;
         let query = [("limit", limit.to_string())];
-        let told: ToldActions = self.get(&["queues", &queue, "actions"], &query).await?;
+        let told: ToldActions = self.get(&Endpoint::below(&of, &["actions"]), &query).await?;
         let action = |it: ToldAction| LoggedAction {
             published_ms: it.at,
-            task: it.task.map(|task| shown(&queue, &task)),
+            task: it.task.map(|task| shown(of.queue(), &task)),
             worker: it.worker,
             operator: it.operator,
             action: it.action,
             reason: it.reason,
-            new_task: it.replay.map(|task| shown(&queue, &task)),
+            new_task: it.replay.map(|task| shown(of.queue(), &task)),
         };
         Ok(told.actions.into_iter().map(action).collect())
     }

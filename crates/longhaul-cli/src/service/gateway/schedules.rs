@@ -1,12 +1,13 @@
 //! Schedules, through a gateway.
 
 use super::tasks::body_of_task;
-use super::{GatewayClient, queue_of, renamed, shown};
+use super::{Endpoint, GatewayClient, level_of, renamed, shown};
 use crate::exit::Code;
 use crate::service::schedules::{ScheduleAction, ScheduleDetails, ScheduleService};
 use crate::service::tasks::TaskSubmission;
 use crate::times;
 use longhaul::Schedule;
+use longhaul_api::QueueName;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -41,7 +42,7 @@ struct ScheduleVersionResponse {
 }
 
 impl ScheduleResponse {
-    fn shown(self, queue: &str) -> ScheduleDetails {
+    fn shown(self, queue: &QueueName) -> ScheduleDetails {
         let is_paused = self.schedule.get("paused").and_then(Value::as_bool).unwrap_or_default();
         let mut schedule = renamed(self.schedule, &super::camel);
         if let Some(at) = schedule.get_mut("at")
@@ -83,23 +84,23 @@ impl ScheduleService for GatewayClient {
         schedule: Schedule,
         task: TaskSubmission,
     ) -> anyhow::Result<u64> {
-        let (queue, _) = queue_of(&task.queue)?;
+        let to = Endpoint::below(&level_of(&task.queue)?, &["schedules", name]);
         let body = json!({ "schedule": times_of(&schedule)?, "task": body_of_task(task)? });
-        let path = ["queues", &queue, "schedules", name];
-        Ok(self.post::<ScheduleVersionResponse>(&path, &body).await?.version)
+        Ok(self.post::<ScheduleVersionResponse>(&to, &body).await?.version)
     }
 
     async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<ScheduleDetails>> {
-        let (queue, _) = queue_of(queue)?;
-        let told: ScheduleListResponse = self.get(&["queues", &queue, "schedules"], &[]).await?;
-        Ok(told.schedules.into_iter().map(|it| it.shown(&queue)).collect())
+        let of = level_of(queue)?;
+        let told: ScheduleListResponse =
+            self.get(&Endpoint::below(&of, &["schedules"]), &[]).await?;
+        Ok(told.schedules.into_iter().map(|it| it.shown(of.queue())).collect())
     }
 
     async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<ScheduleDetails>> {
-        let (queue, _) = queue_of(queue)?;
-        let told = self.get::<ScheduleResponse>(&["queues", &queue, "schedules", name], &[]).await;
-        match told {
-            Ok(told) => Ok(Some(told.shown(&queue))),
+        let of = level_of(queue)?;
+        let from = Endpoint::below(&of, &["schedules", name]);
+        match self.get::<ScheduleResponse>(&from, &[]).await {
+            Ok(told) => Ok(Some(told.shown(of.queue()))),
             Err(error) if crate::exit::code_of(&error) == Code::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -112,18 +113,16 @@ impl ScheduleService for GatewayClient {
         act: ScheduleAction,
         reason: &str,
     ) -> anyhow::Result<()> {
-        let (queue, _) = queue_of(queue)?;
+        let to = Endpoint::below(&level_of(queue)?, &["schedules", name]);
         let verb = match act {
             ScheduleAction::Pause => "pause",
             ScheduleAction::Resume => "resume",
             ScheduleAction::Trigger => "trigger",
             ScheduleAction::Delete => {
-                let path = ["queues", &queue, "schedules", name];
-                return self.send(self.request(Method::DELETE, &path)?).await.map(drop);
+                return self.send(self.request(Method::DELETE, &to)?).await.map(drop);
             }
         };
-        let path = format!("{name}:{verb}");
-        self.tell(&["queues", &queue, "schedules", &path], &json!({ "reason": reason })).await
+        self.tell(&to.verb(verb), &json!({ "reason": reason })).await
     }
 }
 

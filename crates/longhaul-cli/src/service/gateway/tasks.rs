@@ -1,12 +1,13 @@
 //! Tasks, through a gateway.
 
 use super::events::GatewayEventStream;
-use super::{GatewayClient, level_query, name_of, queue_of, shown, task_of};
+use super::{Endpoint, GatewayClient, level_and_name, level_of, shown, task_of};
 use crate::exit::{Code, CommandFailure};
+use crate::service::short_topic;
 use crate::service::tasks::{
     Changes, ListedTask, QueueTaskCounts, SubmissionTerms, SubmittedPayload, TaskDetails,
     TaskHistoryEntry, TaskHistoryRecord, TaskListPage, TaskListRequest, TaskOperation, TaskReason,
-    TaskService, TaskSubmission, WatchStart, status_word_of, with_silences,
+    TaskService, TaskSubmission, WatchStart, named, status_word_of, with_silences,
 };
 use crate::times;
 use base64::Engine;
@@ -14,6 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt, stream};
 use longhaul::ops::EndedCounts;
 use longhaul::{Progress, TaskRef};
+use longhaul_api::Priority;
 use reqwest::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -215,16 +217,15 @@ impl ToldSilence {
 
 impl TaskService for GatewayClient {
     async fn submit(&self, task: TaskSubmission) -> anyhow::Result<TaskRef> {
-        let (queue, _) = queue_of(&task.queue)?;
-        let body = body_of_task(task)?;
-        let submitted: Identified = self.post(&["queues", &queue, "tasks"], &body).await?;
-        task_of(&queue, &submitted.id)
+        let of = level_of(&task.queue)?;
+        let to = Endpoint::new(&["queues", of.queue().as_str(), "tasks"]);
+        let submitted: Identified = self.post(&to, &body_of_submission(task, of.level())?).await?;
+        task_of(of.queue(), &submitted.id)
     }
 
     async fn task(&self, task: &TaskRef) -> anyhow::Result<Option<TaskDetails>> {
-        let (queue, name) = name_of(task)?;
-        let told: Option<TaskResponse> =
-            found(self.get(&["queues", &queue, "tasks", &name], &[]).await)?;
+        let from = Endpoint::of_task(task, &[])?;
+        let told: Option<TaskResponse> = found(self.get(&from, &[]).await)?;
         match told {
             Some(told) => Ok(Some(self.with_result(task, told).await?)),
             None => Ok(None),
@@ -249,13 +250,12 @@ impl TaskService for GatewayClient {
         if query.at_ms.is_some() {
             return Err(not_there("tasks as they were at a past instant").into());
         }
-        let (queue, level) = queue_of(queue)?;
+        let from = Endpoint::below(&level_of(queue)?, &["tasks"]);
         let words = |words: &[String]| words.join(",");
         let statuses: Vec<_> = query.filter.statuses.iter().map(|it| (*it).to_owned()).collect();
         let mut asked = vec![("status", words(&statuses)), ("tag", words(&query.filter.tags))];
         asked.push(("type", query.filter.task_type.clone().unwrap_or_default()));
         asked.push(("key", query.filter.key.clone().unwrap_or_default()));
-        asked.push(("level", level.trim_end_matches('~').to_owned()));
         if let Some(range) = &query.filter.created {
             asked.push(("created_from", range.start().to_string()));
             asked.push(("created_to", range.end().to_string()));
@@ -273,7 +273,7 @@ impl TaskService for GatewayClient {
             let mut page = asked.clone();
             page.extend(next.map(|after| ("after", after)));
             page.push(("limit", (query.limit - tasks.len()).min(most).to_string()));
-            let told: ToldPage = self.get(&["queues", &queue, "tasks"], &page).await?;
+            let told: ToldPage = self.get(&from, &page).await?;
             tasks.extend(told.tasks.into_iter().map(TaskResponse::listed));
             next = told.next;
             if next.is_none() || tasks.len() >= query.limit {
@@ -286,26 +286,24 @@ impl TaskService for GatewayClient {
         if at_ms.is_some() {
             return Err(not_there("tasks as they were at a past instant").into());
         }
-        let (queue, level) = queue_of(queue)?;
-        let told: ToldCounts = self.get(&["queues", &queue, "counts"], &level_query(level)).await?;
+        let of = level_of(queue)?;
+        let told: ToldCounts = self.get(&Endpoint::below(&of, &["counts"]), &[]).await?;
         let by_status = told.by_status.iter().map(|(word, count)| (status_word_of(word), *count));
         Ok(QueueTaskCounts {
             total: told.total,
             demand: told.demand,
             by_status: by_status.collect(),
-            oldest_ready: told.oldest_ready.as_ref().map(|it| shown(&queue, &it.id)),
+            oldest_ready: told.oldest_ready.as_ref().map(|it| shown(of.queue(), &it.id)),
             oldest_ready_since_ms: told.oldest_ready.map(|it| it.since),
             ever_ended: told.ever_ended,
-            queue,
+            queue: of.to_string(),
         })
     }
 
     async fn watch(&self, queue: &str, from: WatchStart) -> anyhow::Result<Changes> {
-        let (queue, level) = queue_of(queue)?;
         let from = if from == WatchStart::Start { "earliest" } else { "latest" };
-        let mut query = vec![("from", from.to_owned())];
-        query.extend(level_query(level));
-        let events = GatewayEventStream::open(self.clone(), queue, query).await?;
+        let endpoint = Endpoint::below(&level_of(queue)?, &["events"]);
+        let events = GatewayEventStream::open(self.clone(), endpoint, from).await?;
         let next = async |events: Option<GatewayEventStream>| {
             let mut events = events?;
             let change = events.next().await;
@@ -317,34 +315,30 @@ impl TaskService for GatewayClient {
     }
 
     async fn history(&self, task: &TaskRef) -> anyhow::Result<TaskHistoryRecord> {
-        let (queue, name) = name_of(task)?;
-        let told: ToldHistory =
-            self.get(&["queues", &queue, "tasks", &name, "history"], &[]).await?;
+        let told: ToldHistory = self.get(&Endpoint::of_task(task, &["history"])?, &[]).await?;
         let entries = told.entries.into_iter().map(ToldEntry::entry).collect();
         let silences = told.silences.into_iter().map(ToldSilence::entry);
         let silences: Vec<_> = silences.collect::<anyhow::Result<_>>()?;
         let entries = with_silences(entries, silences.into_iter());
-        Ok(TaskHistoryRecord { task: shown(&queue, &name), is_whole: told.is_whole, entries })
+        Ok(TaskHistoryRecord { task: named(task), is_whole: told.is_whole, entries })
     }
 
     async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<TaskReason>> {
-        let (queue, name) = name_of(task)?;
-        let request = self.request(Method::GET, &["queues", &queue, "tasks", &name, "why"])?;
+        let request = self.request(Method::GET, &Endpoint::of_task(task, &["why"])?)?;
         let Some(response) = found(self.send(request).await)? else { return Ok(None) };
         let told: TaskReason = serde_json::from_slice(&self.body(response).await?)?;
-        Ok(Some(TaskReason { task: shown(&queue, &name), ..told }))
+        Ok(Some(TaskReason { task: named(task), ..told }))
     }
 
     async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<SubmittedPayload>> {
-        let (queue, name) = name_of(task)?;
-        let request = self.request(Method::GET, &["queues", &queue, "tasks", &name, "payload"])?;
+        let request = self.request(Method::GET, &Endpoint::of_task(task, &["payload"])?)?;
         let Some(response) = found(self.send(request).await)? else { return Ok(None) };
         let bytes = self.body(response).await?;
         Ok(Some(SubmittedPayload { bytes, properties: None }))
     }
 
     async fn act(&self, task: &TaskRef, act: TaskOperation, reason: &str) -> anyhow::Result<()> {
-        let (queue, name) = name_of(task)?;
+        let to = Endpoint::of_task(task, &[])?;
         let (verb, epoch) = match act {
             TaskOperation::Cancel => ("cancel", None),
             TaskOperation::Kill => ("kill", None),
@@ -352,25 +346,23 @@ impl TaskService for GatewayClient {
             TaskOperation::ForceRelease(epoch) => ("force-release", epoch),
             TaskOperation::Delete => {
                 let query = [("reason", reason.to_owned())];
-                let path = ["queues", &queue, "tasks", &name];
-                return self.send(self.asking(Method::DELETE, &path, &query)?).await.map(drop);
+                return self.send(self.asking(Method::DELETE, &to, &query)?).await.map(drop);
             }
         };
         let mut body = json!({ "reason": reason });
         if let (Some(epoch), Some(fields)) = (epoch, body.as_object_mut()) {
             fields.insert("epoch".to_owned(), epoch.into());
         }
-        self.tell(&["queues", &queue, "tasks", &format!("{name}:{verb}")], &body).await
+        self.tell(&to.verb(verb), &body).await
     }
 }
 
 impl GatewayClient {
     /// Waits for the end of a task, for at most one request; `None` if the task is not over then.
     async fn poll_end(&self, task: &TaskRef) -> anyhow::Result<Option<TaskDetails>> {
-        let (queue, name) = name_of(task)?;
         let query = [("timeout", format!("{}s", POLL.as_secs()))];
-        let path = ["queues", &queue, "tasks", &name, "wait"];
-        let request = self.asking(Method::GET, &path, &query)?.timeout(2 * POLL);
+        let from = Endpoint::of_task(task, &["wait"])?;
+        let request = self.asking(Method::GET, &from, &query)?.timeout(2 * POLL);
         let response = self.send(request).await?;
         if response.status() == StatusCode::NO_CONTENT {
             return Ok(None);
@@ -387,9 +379,7 @@ impl GatewayClient {
         if hidden && it.is_completed() {
             it.warning.get_or_insert_with(|| HIDDEN.to_owned());
         } else if has_result && it.is_completed() {
-            let (queue, name) = name_of(task)?;
-            let request =
-                self.request(Method::GET, &["queues", &queue, "tasks", &name, "result"])?;
+            let request = self.request(Method::GET, &Endpoint::of_task(task, &["result"])?)?;
             let response = self.send(request).await?;
             it.set_result(Some(self.body(response).await?));
         }
@@ -420,6 +410,24 @@ fn length(time: Duration) -> Value {
     times::iso_duration(time).into()
 }
 
+/// A task for a level of a queue as a request body. The gateway takes the level as a priority.
+fn body_of_submission(mut task: TaskSubmission, level: Priority) -> anyhow::Result<Value> {
+    let said = task.terms.priority;
+    if level != Priority::Normal {
+        if said != Priority::Normal && said != level {
+            let what = format!(
+                "`{}` is the level {level} of its queue, not {said}",
+                short_topic(&task.queue)
+            );
+            return Err(CommandFailure::usage(what)
+                .help("name the queue without its level, or leave --priority out")
+                .into());
+        }
+        task.terms.priority = level;
+    }
+    body_of_task(task)
+}
+
 /// A task as a request body.
 pub(super) fn body_of_task(task: TaskSubmission) -> anyhow::Result<Value> {
     let mut body = body_of(task.terms)?;
@@ -440,7 +448,7 @@ fn body_of(terms: SubmissionTerms) -> anyhow::Result<Map<String, Value>> {
         .into());
     }
     let after: anyhow::Result<Vec<_>> =
-        terms.after.iter().map(|task| Ok(name_of(task)?.1)).collect();
+        terms.after.iter().map(|task| Ok(level_and_name(task)?.1.to_string())).collect();
     let properties: BTreeMap<_, _> = terms.properties.into_iter().collect();
     let retry = terms.retry.map(|it| {
         if it.intervals.is_empty() {
@@ -455,7 +463,7 @@ fn body_of(terms: SubmissionTerms) -> anyhow::Result<Map<String, Value>> {
         ("type", terms.task_type.map(Into::into)),
         ("key", terms.key.map(Into::into)),
         ("tags", Some(json!(terms.tags))),
-        ("priority", Some(terms.priority.to_string().to_lowercase().into())),
+        ("priority", Some(terms.priority.word().into())),
         ("delay", terms.delay.map(length)),
         ("scheduled_at", terms.scheduled_at.map(iso)),
         ("expires_at", terms.expires_at.map(iso)),

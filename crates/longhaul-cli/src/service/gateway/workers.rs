@@ -1,8 +1,9 @@
 //! Workers, through a gateway.
 
-use super::{GatewayClient, level_query, queue_of, shown};
+use super::{Endpoint, GatewayClient, level_of, shown};
 use crate::service::workers::{PartitionWorker, WorkerLookup, Workers};
 use longhaul::WorkerIdentity;
+use longhaul_api::QueueLevel;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -49,39 +50,36 @@ struct DrainResponse {
 /// Queries a gateway.
 pub(crate) struct GatewayLook {
     gateway: GatewayClient,
-    queue: String,
-    /// The priority level, as query parameters.
-    level: Vec<(&'static str, String)>,
+    of: QueueLevel,
 }
 
 impl Workers for GatewayClient {
     type Look = GatewayLook;
 
     async fn look(&self, queue: &str) -> anyhow::Result<GatewayLook> {
-        let (queue, level) = queue_of(queue)?;
-        Ok(GatewayLook { gateway: self.clone(), queue, level: level_query(level) })
+        Ok(GatewayLook { gateway: self.clone(), of: level_of(queue)? })
     }
 }
 
 impl WorkerLookup for GatewayLook {
     async fn seen(&self) -> anyhow::Result<Vec<PartitionWorker>> {
-        let Self { gateway, queue, level } = self;
-        let told: WorkerListResponse = gateway.get(&["queues", queue, "workers"], level).await?;
+        let Self { gateway, of } = self;
+        let from = Endpoint::below(of, &["workers"]);
+        let told: WorkerListResponse = gateway.get(&from, &[]).await?;
         let seen = |it: ToldWorker| PartitionWorker {
             partition: it.partition,
             owner: it.owner,
             identity: it.worker.map(Into::into),
             last_heartbeat_ms: it.last_heartbeat_at,
             missed_heartbeats: it.missed_heartbeats,
-            running: it.running.iter().map(|task| shown(queue, task)).collect(),
+            running: it.running.iter().map(|task| shown(of.queue(), task)).collect(),
         };
         Ok(told.workers.into_iter().map(seen).collect())
     }
 
     async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String> {
-        let named = format!("{name}:drain");
-        let path = ["queues", &self.queue, "workers", &named];
-        let told: DrainResponse = self.gateway.post(&path, &json!({ "reason": reason })).await?;
+        let to = Endpoint::below(&self.of, &["workers", name]).verb("drain");
+        let told: DrainResponse = self.gateway.post(&to, &json!({ "reason": reason })).await?;
         Ok(told.worker.instance)
     }
 

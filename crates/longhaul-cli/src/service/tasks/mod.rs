@@ -14,7 +14,7 @@ pub(crate) use filter::TaskListFilter;
 use futures::stream::BoxStream;
 pub(crate) use history::{TaskHistoryEntry, TaskHistoryRecord, with_silences};
 use longhaul::TaskRef;
-pub(crate) use name::{named, task as parse_task};
+pub(crate) use name::{named, namer, task as parse_task};
 pub(crate) use new::{SubmissionTerms, TaskSubmission};
 pub(crate) use record::{
     ListedTask, QueueTaskCounts, TaskDetails, attempts_in_words, status_word_of, statuses,

@@ -19,6 +19,27 @@ fn refuse(bench: &TestGateway) -> longhaul::WorkerHandle {
     bench.engine.start(bench.engine.worker("tasks", refuse))
 }
 
+/// A purge of `level=high` deleted the tasks of normal priority.
+#[test]
+fn a_purge_deletes_the_tasks_of_the_level_that_it_names() {
+    let bench = TestGateway::new();
+    let path = "/v1/queues/tasks/tasks";
+    let ids = ["high", "normal", "low"]
+        .map(|level| bench.post(path, json!({"payload": "a", "priority": level})).text("id"));
+    let purge = |query: &str| {
+        let path = format!("/v1/queues/tasks:purge{query}");
+        bench.post(&path, json!({"all": true, "reason": "a mistake"})).json()["deleted"].clone()
+    };
+    let statuses = || ids.clone().map(|id| bench.get(&format!("{path}/{id}")).text("status"));
+    assert_eq!(purge("?level=high"), json!(1));
+    assert_eq!(statuses(), ["cancelled", "ready", "ready"]);
+    assert_eq!(purge(""), json!(1));
+    assert_eq!(statuses(), ["cancelled", "cancelled", "ready"]);
+    let log = bench.get("/v1/queues/tasks/actions").json();
+    let acted: Vec<_> = log["actions"].as_array().unwrap().iter().map(|it| &it["task"]).collect();
+    assert_eq!(acted, [&json!(ids[0]), &json!(ids[1])], "{log}");
+}
+
 #[test]
 fn a_task_is_cancelled_killed_and_deleted_with_a_reason() {
     let bench = TestGateway::new();

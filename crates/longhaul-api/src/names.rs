@@ -1,6 +1,6 @@
-//! Names of queues and tasks, and their topics.
+//! Names of queues, their levels and their tasks.
 
-use longhaul::{Priority, TaskId, TaskRef};
+use longhaul_core::task::{Priority, TaskId};
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,11 +12,11 @@ const COMPANIONS: [&str; 6] = ["-metadata", "-ledger", "-register", "-DLQ", "-hi
 
 /// The name of a queue: a task topic in the gateway's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct QueueName(String);
+pub struct QueueName(String);
 
 /// The text is not the name of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum QueueNameError {
+pub enum QueueNameError {
     /// It is malformed.
     #[error(
         "the name of a queue has 1 to {BYTES_MAX} characters of `-`, `_`, digits and letters; this one has {0}"
@@ -28,7 +28,11 @@ pub(crate) enum QueueNameError {
 }
 
 impl QueueName {
-    pub(crate) fn parse(text: &str) -> Result<Self, QueueNameError> {
+    /// Reads a name.
+    ///
+    /// # Errors
+    /// When it is malformed, or that of a topic which belongs to a queue.
+    pub fn parse(text: &str) -> Result<Self, QueueNameError> {
         if text.is_empty() || text.len() > BYTES_MAX {
             return Err(QueueNameError::Form(format!("{} bytes", text.len())));
         }
@@ -46,7 +50,9 @@ impl QueueName {
         Ok(Self(text.to_owned()))
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -57,12 +63,80 @@ impl fmt::Display for QueueName {
     }
 }
 
+/// A priority level of a queue: its tasks of one priority, which have a task topic of their own.
+/// What is done with tasks is done with those of one level, so this, and not the name of a queue,
+/// is what it takes.
+///
+/// ```
+/// use longhaul_api::QueueLevel;
+///
+/// let level: QueueLevel = "mails-high".parse()?;
+/// assert_eq!(level.queue().as_str(), "mails");
+/// assert_eq!(level.task("12:0:-1".parse()?).to_string(), "high~12:0:-1");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueueLevel {
+    queue: QueueName,
+    level: Priority,
+}
+
+impl QueueLevel {
+    /// A level of a queue.
+    #[must_use]
+    pub const fn new(queue: QueueName, level: Priority) -> Self {
+        Self { queue, level }
+    }
+
+    /// All levels of a queue, the highest first.
+    #[must_use]
+    pub fn all(queue: &QueueName) -> [Self; 3] {
+        Priority::ALL.map(|level| Self::new(queue.clone(), level))
+    }
+
+    /// The queue.
+    #[must_use]
+    pub const fn queue(&self) -> &QueueName {
+        &self.queue
+    }
+
+    /// The priority of its tasks.
+    #[must_use]
+    pub const fn level(&self) -> Priority {
+        self.level
+    }
+
+    /// The name of its task with this id.
+    #[must_use]
+    pub const fn task(&self, id: TaskId) -> TaskName {
+        TaskName { level: self.level, id }
+    }
+}
+
+/// The name of its task topic: `mails`, `mails-high` or `mails-low`.
+impl fmt::Display for QueueLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.queue, self.level.suffix())
+    }
+}
+
+impl FromStr for QueueLevel {
+    type Err = QueueNameError;
+
+    fn from_str(topic: &str) -> Result<Self, QueueNameError> {
+        let (queue, level) = Priority::of_topic(topic);
+        Ok(Self { queue: QueueName::parse(queue)?, level })
+    }
+}
+
 /// The name of a task in its queue: its id, prefixed by its priority level unless that is normal,
 /// such as `high~12:0:-1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TaskName {
-    pub(crate) level: Priority,
-    pub(crate) id: TaskId,
+pub struct TaskName {
+    /// The level of its queue.
+    pub level: Priority,
+    /// Its id.
+    pub id: TaskId,
 }
 
 /// The text is not the name of a task.
@@ -71,28 +145,27 @@ pub(crate) struct TaskName {
     "`{}` is not the id of a task; ids are such as `12:0:-1`, or `high~12:0:-1` for a task with a priority",
     .0.escape_debug()
 )]
-pub(crate) struct TaskNameError(String);
+pub struct TaskNameError(String);
 
 impl TaskName {
-    /// The name of a library reference in its queue.
-    pub(crate) fn of(task: &TaskRef) -> Self {
-        let level = if task.topic.ends_with("-high") {
-            Priority::High
-        } else if task.topic.ends_with("-low") {
-            Priority::Low
-        } else {
-            Priority::Normal
-        };
-        Self { level, id: task.id }
+    /// The name of the task with this task topic and id.
+    #[must_use]
+    pub fn of(topic: &str, id: TaskId) -> Self {
+        Self { level: Priority::of_topic(topic).1, id }
+    }
+
+    /// The level of a queue that it belongs to.
+    #[must_use]
+    pub fn in_queue(&self, queue: &QueueName) -> QueueLevel {
+        QueueLevel::new(queue.clone(), self.level)
     }
 }
 
 impl fmt::Display for TaskName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.level {
-            Priority::High => write!(f, "high~{}", self.id),
             Priority::Normal => write!(f, "{}", self.id),
-            Priority::Low => write!(f, "low~{}", self.id),
+            Priority::High | Priority::Low => write!(f, "{}~{}", self.level, self.id),
         }
     }
 }
@@ -148,7 +221,23 @@ mod tests {
         {
             assert!(bad.parse::<TaskName>().is_err(), "{bad:?}");
         }
-        let task: TaskRef = "a/b/tasks-low@12:0:-1".parse().unwrap();
-        assert_eq!(TaskName::of(&task).to_string(), "low~12:0:-1");
+        let name = TaskName::of("a/b/tasks-low", "12:0:-1".parse().unwrap());
+        assert_eq!(name.to_string(), "low~12:0:-1");
+    }
+
+    #[test]
+    fn a_task_topic_names_a_queue_and_its_level() {
+        for (topic, queue, level) in [
+            ("mails", "mails", Priority::Normal),
+            ("mails-high", "mails", Priority::High),
+            ("mails-low", "mails", Priority::Low),
+        ] {
+            let read: QueueLevel = topic.parse().unwrap();
+            assert_eq!((read.queue().as_str(), read.level()), (queue, level));
+            assert_eq!(read.to_string(), topic);
+        }
+        for bad in ["", "-high", "mails-high-low", "a/mails", "mails-ledger"] {
+            assert!(bad.parse::<QueueLevel>().is_err(), "{bad:?}");
+        }
     }
 }
