@@ -15,11 +15,11 @@ use tracing_subscriber::EnvFilter;
 pub(crate) struct BrokerArgs {
     #[arg(long)]
     data: PathBuf,
-    #[arg(long)]
+    #[arg(long = "broker")]
     listen: SocketAddr,
     #[arg(long)]
     admin: SocketAddr,
-    #[arg(long)]
+    #[arg(long = "broker-message-bytes-max")]
     message_bytes_max: Option<usize>,
 }
 

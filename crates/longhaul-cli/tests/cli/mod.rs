@@ -5,6 +5,7 @@ mod away;
 mod canary;
 mod dash;
 mod dev;
+mod levels;
 mod monitoring;
 mod moving;
 mod options;

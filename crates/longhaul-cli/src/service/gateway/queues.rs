@@ -84,7 +84,10 @@ impl Queues for GatewayClient {
     }
 
     async fn settings(&self, queue: &str) -> anyhow::Result<VersionedQueueSettings> {
-        let told: ToldQueue = self.get(&Endpoint::below(&level_of(queue)?, &[]), &[]).await?;
+        // Those of a level are its queue's.
+        let of = level_of(queue)?;
+        let told: ToldQueue =
+            self.get(&Endpoint::new(&["queues", of.queue().as_str()]), &[]).await?;
         let settings: QueueSettings = serde_json::from_value(renamed(told.settings, &camel))?;
         Ok(VersionedQueueSettings { version: told.version, settings })
     }
