@@ -53,8 +53,10 @@ pub(crate) enum RequestClass {
     /// Answered however busy the gateway is.
     Probe,
     Short,
-    /// Waits for something: a long poll, or an event stream.
-    Long,
+    /// Waits for something, and does nothing else: a long poll, or an event stream.
+    Waiting,
+    /// Does something to many tasks, as long as its caller waits.
+    Working,
 }
 
 /// The size class of a body.
@@ -189,7 +191,13 @@ impl ApiRoute {
 
     /// May wait for something.
     pub(crate) const fn waits(mut self) -> Self {
-        self.info.span = RequestClass::Long;
+        self.info.span = RequestClass::Waiting;
+        self
+    }
+
+    /// Does something to many tasks.
+    pub(crate) const fn works(mut self) -> Self {
+        self.info.span = RequestClass::Working;
         self
     }
 

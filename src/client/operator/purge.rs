@@ -47,13 +47,13 @@ impl Queue {
     /// submitted meanwhile may be deleted, too.
     ///
     /// ```no_run
-    /// use futures::StreamExt;
+    /// use futures::TryStreamExt;
     /// use longhaul::ops::TaskFilter;
     /// use longhaul::Client;
     ///
     /// # async fn tidy_up(client: Client) -> Result<(), Box<dyn std::error::Error>> {
     /// let mut purge = client.queue("tasks").purge(TaskFilter::new().tag("test"), "load test is over").await?;
-    /// while let Some((task, outcome)) = purge.next().await {
+    /// while let Some((task, outcome)) = purge.try_next().await? {
     ///     println!("{task}: {outcome:?}");
     /// }
     /// # Ok(())
@@ -66,27 +66,25 @@ impl Queue {
         &self,
         filter: TaskFilter,
         reason: impl Into<String>,
-    ) -> Result<BoxStream<'static, Purged>, ReadError> {
+    ) -> Result<BoxStream<'static, Result<Purged, ReadError>>, ReadError> {
         let (queue, view) = (self.clone(), self.tasks().await?);
         let (names, reason) = (self.names()?, reason.into());
         let (after, more, done) = (None, true, VecDeque::new());
         let purge = Purge { queue, names, view, filter, reason, after, more, done };
-        Ok(stream::unfold(purge, Purge::next).boxed())
+        Ok(stream::try_unfold(purge, Purge::next).boxed())
     }
 }
 
 impl Purge {
-    async fn next(mut self) -> Option<(Purged, Self)> {
+    async fn next(mut self) -> Result<Option<(Purged, Self)>, ReadError> {
         while self.done.is_empty() && self.more {
-            let page = self.view.list(&self.filter, self.after, TOGETHER_MAX);
-            let Ok(page) = page else { break };
+            let page = self.view.list(&self.filter, self.after, TOGETHER_MAX)?;
             (self.after, self.more) = (page.next, page.next.is_some());
             let open = page.tasks.iter().filter(|task| !task.status.is_terminal());
             let deletions: Vec<_> = open.map(|task| self.delete(task)).collect();
             self.done = join_all(deletions).await.into();
         }
-        let next = self.done.pop_front()?;
-        Some((next, self))
+        Ok(self.done.pop_front().map(|next| (next, self)))
     }
 
     async fn delete(&self, task: &TaskInfo) -> Purged {

@@ -412,7 +412,8 @@ async fn purge(
         .confirm(&format!("delete the tasks of the queue `{queue}` that fit and are not over?"))?;
     let mut outcomes = BulkOutcomes::new(context);
     let mut purges = service.purge(queue, &filter.filter(), context.reason()).await?;
-    while let Some((task, ended)) = purges.next().await {
+    while let Some(purged) = purges.next().await {
+        let (task, ended) = purged?;
         outcomes.put(task, ended.map(|()| "deleted"))?;
     }
     outcomes.finish()

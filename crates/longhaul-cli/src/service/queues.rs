@@ -9,10 +9,10 @@ use crate::exit::{Code, CommandFailure};
 use crate::output::TableRow;
 use crate::times;
 use anyhow::Context as _;
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 use longhaul::ActionError;
-use longhaul::ops::{DeadLetterFilter, EndedCounts, QueueSettings};
+use longhaul::ops::{DeadLetterFilter, EndedCounts, Purged, QueueSettings};
 use longhaul_api::Priority;
 use serde::Serialize;
 use serde_json::Value;
@@ -49,7 +49,7 @@ pub(crate) trait Queues {
 }
 
 /// The tasks of a purge, each with its result.
-pub(crate) type TaskPurges = BoxStream<'static, (String, anyhow::Result<()>)>;
+pub(crate) type TaskPurges = BoxStream<'static, anyhow::Result<(String, anyhow::Result<()>)>>;
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct QueueNameRow {
@@ -231,7 +231,8 @@ impl Queues for Pulsar {
         self.require(queue).await?;
         let purges = self.client.queue(queue).purge(filter.of_library(), reason).await?;
         let name = namer(queue);
-        Ok(purges.map(move |(id, ended)| (name(id), ended.map_err(Into::into))).boxed())
+        let purged = move |(id, ended): Purged| (name(id), ended.map_err(Into::into));
+        Ok(purges.map_ok(purged).map_err(Into::into).boxed())
     }
 
     async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<LoggedAction>> {

@@ -64,13 +64,6 @@ impl Identity {
         Self { name: None, scopes: TokenScope::ALL.into(), queues: None }
     }
 
-    /// An identity with this name, without scopes.
-    #[cfg(test)]
-    pub(crate) fn named(name: Option<&str>) -> Self {
-        let name = name.map(str::to_owned);
-        Self { name, scopes: BTreeSet::new(), queues: None }
-    }
-
     pub(crate) fn may(&self, scope: TokenScope) -> bool {
         self.scopes.contains(&scope) || self.scopes.contains(&TokenScope::Admin)
     }

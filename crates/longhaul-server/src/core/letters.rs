@@ -2,7 +2,7 @@
 
 use super::actions::ActionOrigin;
 use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
-use futures::TryStreamExt;
+use futures::StreamExt;
 use longhaul::ops::{DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed};
 use longhaul::{Position, Priority};
 
@@ -63,18 +63,25 @@ impl GatewayService {
         Ok(replayed)
     }
 
-    /// Replays dead letters that match a filter, up to a limit, and returns the result of each.
+    /// Replays dead letters that match a filter, up to a limit. Returns the result of each, and the
+    /// error that has ended it early.
     pub(crate) async fn replay_all(
         &self,
         of: SomeLevel<'_>,
         filter: DeadLetterFilter,
         said: ActionOrigin<'_>,
         limit: usize,
-    ) -> Result<Vec<(TaskName, Replayed)>, ServiceError> {
-        use futures::StreamExt;
+    ) -> Result<(Vec<(TaskName, Replayed)>, Option<ServiceError>), ServiceError> {
         let letters = self.letters(of, said.name).await?;
-        let replayed = letters.replay_all(filter, said.reason).take(limit);
-        Ok(replayed.map_ok(|(task, replayed)| (name_of(&task), replayed)).try_collect().await?)
+        let mut replays = letters.replay_all(filter, said.reason).take(limit);
+        let (mut outcomes, mut stopped) = (Vec::new(), None);
+        while let Some(replayed) = replays.next().await {
+            match replayed {
+                Ok((task, replayed)) => outcomes.push((name_of(&task), replayed)),
+                Err(error) => stopped = Some(error.into()),
+            }
+        }
+        Ok((outcomes, stopped))
     }
 
     /// Marks the dead letter of a task as handled, and returns whether there was one.
@@ -88,15 +95,23 @@ impl GatewayService {
         Ok(letters.purge_one(&self.task_ref(queue, name), said.reason).await?)
     }
 
-    /// Marks all dead letters that match a filter as handled, and returns their number.
+    /// Marks all dead letters that match a filter as handled. Returns their number, and the error
+    /// that has ended it early.
     pub(crate) async fn purge_letters(
         &self,
         of: SomeLevel<'_>,
         filter: DeadLetterFilter,
         said: ActionOrigin<'_>,
-    ) -> Result<u64, ServiceError> {
+    ) -> Result<(u64, Option<ServiceError>), ServiceError> {
         let letters = self.letters(of, said.name).await?;
-        let purged = letters.purge(filter, said.reason);
-        Ok(purged.try_fold(0, |count, _| async move { Ok(count + 1) }).await?)
+        let mut purges = letters.purge(filter, said.reason);
+        let (mut purged, mut stopped) = (0, None);
+        while let Some(task) = purges.next().await {
+            match task {
+                Ok(_) => purged += 1,
+                Err(error) => stopped = Some(error.into()),
+            }
+        }
+        Ok((purged, stopped))
     }
 }

@@ -253,26 +253,27 @@ impl GatewayService {
     }
 
     /// Deletes all unfinished tasks of a level that match a filter; returns how many were deleted,
-    /// and how many could not be.
+    /// how many could not be, and the error that has ended it early.
     pub(crate) async fn purge(
         &self,
         level: &QueueLevel,
         filter: TaskFilter,
         said: ActionOrigin<'_>,
-    ) -> Result<(u64, u64), ServiceError> {
+    ) -> Result<(u64, u64, Option<ServiceError>), ServiceError> {
         self.check_level(level).await?;
         self.check_there(level.queue()).await?;
         let client = self.acting(said.name);
         let mut purge = client.queue(self.level_topic(level)).purge(filter, said.reason).await?;
-        let (mut deleted, mut failed) = (0, 0);
-        while let Some((_, outcome)) = purge.next().await {
-            match outcome {
-                Ok(()) => deleted += 1,
-                Err(_) => failed += 1,
+        let (mut deleted, mut failed, mut stopped) = (0, 0, None);
+        while let Some(purged) = purge.next().await {
+            match purged {
+                Ok((_, Ok(()))) => deleted += 1,
+                Ok((_, Err(_))) => failed += 1,
+                Err(error) => stopped = Some(error.into()),
             }
         }
         let (operator, reason) = (said.name, said.reason);
         tracing::info!(event = "queue_purged", queue = %level, deleted, failed, operator, reason);
-        Ok((deleted, failed))
+        Ok((deleted, failed, stopped))
     }
 }

@@ -1,5 +1,6 @@
 //! Reads bodies within their size and time limits, and as JSON where a route needs that.
 
+use super::rate::{Bucket, Peer};
 use super::{Caller, Shell};
 use crate::problem::ProblemDetails;
 use axum::extract::{FromRequest, Request, State};
@@ -89,7 +90,10 @@ pub(crate) async fn form(
         return next.run(request).await;
     }
     let limits = &shell.config.limits;
-    let _room = match shell.room_for_body(request.headers(), limits.body_bytes) {
+    // The form has no token yet: its page reads that from a cookie.
+    let peer = request.extensions().get::<Peer>().copied();
+    let caller = Bucket::of(None, peer);
+    let _room = match shell.room_for_body(caller, request.headers(), limits.body_bytes) {
         Ok(room) => room,
         Err(problem) => return problem.into_response(),
     };

@@ -1,5 +1,7 @@
 //! The checks of a request once its route is known: the caller, the room, and the time limit.
 
+use super::rate::Bucket;
+use super::room::BodyPermit;
 use super::{Shell, body};
 use crate::auth::{Identity, TokenScope};
 use crate::clock::{self, Stopwatch};
@@ -13,7 +15,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// The header that names another gateway.
 const GATEWAY: HeaderName = HeaderName::from_static("longhaul-gateway");
@@ -52,9 +54,10 @@ pub(crate) struct RouteGate {
     pub(crate) route: Arc<RouteInfo>,
 }
 
-/// The permits that a request holds while it is served.
+/// What a request holds while it is served.
 struct RequestPermits {
-    _permits: [Option<OwnedSemaphorePermit>; 2],
+    _body: Option<BodyPermit>,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 /// Checks, serves and measures a request.
@@ -90,10 +93,11 @@ impl RouteGate {
             return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "scope_missing", detail));
         }
         let body_bytes = self.route.body_limit(&self.shell.config.limits);
-        let room = self.shell.room_for_body(headers, body_bytes)?;
+        let bucket = Bucket::of(identity.name.as_deref(), request.extensions().get().copied());
+        let body = self.shell.room_for_body(bucket, headers, body_bytes)?;
         let place = self.place()?;
         let caller = Caller { identity, shell: Arc::clone(&self.shell), body_bytes };
-        Ok((caller, RequestPermits { _permits: [room, place] }))
+        Ok((caller, RequestPermits { _body: body, _place: place }))
     }
 
     /// A permit for a concurrent request.
@@ -101,7 +105,7 @@ impl RouteGate {
         let places = match self.route.span {
             RequestClass::Probe => return Ok(None),
             RequestClass::Short => &self.shell.requests,
-            RequestClass::Long => &self.shell.waiting,
+            RequestClass::Waiting | RequestClass::Working => &self.shell.waiting,
         };
         let place = Arc::clone(places).try_acquire_owned();
         let detail =
@@ -117,8 +121,9 @@ impl RouteGate {
         if let Err(outage) = reach.admit().await {
             return ProblemDetails::from(outage).into_response();
         }
-        // Cancelling a lease request that was not answered loses nothing.
-        let only_looks = request.method().is_safe() || self.route.span == RequestClass::Long;
+        // Cancelling a lease request that was not answered loses nothing. What a purge has done is
+        // done.
+        let only_looks = request.method().is_safe() || self.route.span == RequestClass::Waiting;
         let response = tokio::select! {
             biased;
             response = self.in_time(next.run(request)) => response,
@@ -127,7 +132,7 @@ impl RouteGate {
         hold(response, held)
     }
 
-    /// Applies the time limit, except to long requests.
+    /// Applies the time limit, except to requests that wait or work as long as they are asked to.
     async fn in_time(&self, served: impl Future<Output = Response>) -> Response {
         let time = self.shell.config.limits.request_time;
         match self.route.span {
@@ -142,7 +147,7 @@ impl RouteGate {
                     }
                 }
             }
-            RequestClass::Long => served.await,
+            RequestClass::Waiting | RequestClass::Working => served.await,
         }
     }
 
@@ -180,9 +185,10 @@ impl Shell {
     /// Reserves memory for the body: its declared size, or the limit.
     pub(super) fn room_for_body(
         &self,
+        caller: Bucket,
         headers: &HeaderMap,
         limit: usize,
-    ) -> Result<Option<OwnedSemaphorePermit>, ProblemDetails> {
+    ) -> Result<Option<BodyPermit>, ProblemDetails> {
         let encoding = headers.get(CONTENT_ENCODING).map(|it| it.as_bytes());
         if encoding.is_some_and(|it| !it.eq_ignore_ascii_case(b"identity")) {
             let detail =
@@ -202,10 +208,9 @@ impl Shell {
         if bytes == 0 {
             return Ok(None);
         }
-        let room = u32::try_from(body::kib(bytes)).unwrap_or(u32::MAX);
-        let held = Semaphore::try_acquire_many_owned(Arc::clone(&self.body_room), room);
-        let detail = "the gateway holds as many bytes of requests as it may; try again, or ask another gateway";
-        held.map(Some).map_err(|_| ProblemDetails::unavailable("too_many_bytes", detail))
+        let detail = "the gateway holds as many bytes of requests as it may, of all callers or of this one; try again, or ask another gateway";
+        let held = self.bodies.take(caller, bytes).map(Some);
+        held.ok_or_else(|| ProblemDetails::unavailable("too_many_bytes", detail))
     }
 }
 

@@ -6,6 +6,7 @@ mod gate;
 mod guard;
 mod linger;
 mod rate;
+mod room;
 mod tls;
 
 pub(crate) use accept::GatewayListener;
@@ -22,6 +23,7 @@ use crate::reach::BrokerReachability;
 use crate::server::Stops;
 use longhaul_http::HostGuard;
 use rate::CallerBuckets;
+use room::BodyRoom;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -39,8 +41,7 @@ pub(crate) struct Shell {
     stops: Stops,
     requests: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
-    /// In KiB.
-    body_room: Arc<Semaphore>,
+    bodies: BodyRoom,
     /// Tasks that discard the rest of bodies.
     lingering: TaskTracker,
 }
@@ -65,7 +66,7 @@ impl Shell {
             rates: config.rate_limit.map(CallerBuckets::new),
             requests: permits(limits.requests),
             waiting: permits(limits.waiting),
-            body_room: permits(body::kib(limits.all_body_bytes)),
+            bodies: BodyRoom::new(limits.all_body_bytes, limits.batch_bytes.max(limits.body_bytes)),
             lingering: TaskTracker::new(),
             reach: BrokerReachability::new(config.broker_grace),
             auth,

@@ -27,7 +27,7 @@ pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// The owner of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Bucket {
+pub(super) enum Bucket {
     /// All tokens with this name.
     Token(String),
     Address(IpAddr),
@@ -51,9 +51,10 @@ pub(super) struct CallerBuckets {
 }
 
 impl Bucket {
-    fn of(identity: &Identity, peer: Option<Peer>) -> Self {
-        match (&identity.name, peer) {
-            (Some(name), _) => Self::Token(name.clone()),
+    /// The caller with a token of this name, or with this address.
+    pub(super) fn of(name: Option<&str>, peer: Option<Peer>) -> Self {
+        match (name, peer) {
+            (Some(name), _) => Self::Token(name.to_owned()),
             (None, Some(Peer(address))) => Self::Address(match address.to_canonical() {
                 IpAddr::V4(address) => address.into(),
                 IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK).into(),
@@ -103,7 +104,7 @@ impl Shell {
         peer: Option<Peer>,
     ) -> Result<(), ProblemDetails> {
         let Some(rates) = &self.rates else { return Ok(()) };
-        let taken = rates.take(Bucket::of(identity, peer), rates.started.read());
+        let taken = rates.take(Bucket::of(identity.name.as_deref(), peer), rates.started.read());
         taken.map_err(|wait| limited(rates.limit, wait))
     }
 }
@@ -156,9 +157,8 @@ mod tests {
     #[test]
     fn callers_do_not_disturb_each_other() {
         let rates = rates(1, 60, 3);
-        let identity = |name: Option<&str>| Identity::named(name);
         let peer = |text: &str| Some(Peer(text.parse().unwrap()));
-        let bucket = |name, text: &str| Bucket::of(&identity(name), peer(text));
+        let bucket = |name, text: &str| Bucket::of(name, peer(text));
         for (one, same, other) in [
             (token("ann"), bucket(Some("ann"), "10.0.0.1"), bucket(Some("bob"), "10.0.0.1")),
             (bucket(None, "10.0.0.1"), bucket(None, "::ffff:10.0.0.1"), bucket(None, "10.0.0.2")),
@@ -172,7 +172,7 @@ mod tests {
             assert_eq!(taken(&rates, &same, ms(0), 9), 0, "{same:?} is the same caller");
             assert_eq!(taken(&rates, &other, ms(0), 9), 3, "{other:?}");
         }
-        assert_eq!(Bucket::of(&identity(None), None), Bucket::Others);
+        assert_eq!(Bucket::of(None, None), Bucket::Others);
     }
 
     #[test]

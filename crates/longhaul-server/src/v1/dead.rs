@@ -3,7 +3,7 @@
 use super::actions::optional;
 use super::at::{QueryParams, SomeLevelAt, TaskAt};
 use super::tasks::page;
-use super::values::{WordList, all_or_some};
+use super::values::{WordList, all_or_some, early_end};
 use crate::auth::TokenScope;
 use crate::clock;
 use crate::core::{GatewayService, QueueName, TaskName, name_of};
@@ -108,6 +108,9 @@ pub(crate) struct DeadLetterBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ReplayList {
     outcomes: Vec<ReplayBody>,
+    /// The error that has ended it early: the others were not tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped: Option<String>,
     /// Now, by the gateway's clock.
     now: u64,
 }
@@ -131,6 +134,9 @@ pub(crate) struct PurgedLetters {
     /// Of the tasks that were named, those that have no dead letter: it was purged or replayed, or never was.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_found: Vec<String>,
+    /// The error that has ended it early: the others were not tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped: Option<String>,
     /// Now, by the gateway's clock.
     now: u64,
 }
@@ -146,13 +152,13 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .does("get_dead_letter", "A task that failed for good, with its payload.")
             .answers::<DeadLetterBody>(200, "The dead letter."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}/dead:replay", TokenScope::Admin, replay)
-            .waits()
+            .works()
             .does("replay_dead_letters", "Runs tasks once more that failed for good, each as a new task, however often it is asked for. The body says which.")
             .of_some_level()
             .body::<DeadSelection>()
             .answers::<ReplayList>(200, "What became of each, 10,000 at most: ask again for the rest."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}/dead:purge", TokenScope::Admin, purge)
-            .waits()
+            .works()
             .does("purge_dead_letters", "Marks dead letters as handled. The body says which.")
             .of_some_level()
             .body::<DeadSelection>()
@@ -290,18 +296,24 @@ async fn replay(
 ) -> Result<Json<ReplayList>, ProblemDetails> {
     let selection = DeadSelection::of(&body)?;
     let said = caller.says(&selection.reason)?;
-    let mut outcomes = Vec::new();
+    let (mut replays, mut stopped) = (Vec::new(), None);
     let named = selection.named()?;
     if named.is_empty() {
         let of = (&queue, level);
-        let replayed = service.replay_all(of, selection.filter(), said, REPLAYS_MAX).await?;
-        outcomes.extend(replayed.into_iter().map(|(task, it)| outcome(task.to_string(), it)));
+        (replays, stopped) = service.replay_all(of, selection.filter(), said, REPLAYS_MAX).await?;
     }
     for name in named {
-        let replayed = service.replay(&queue, name, said).await?;
-        outcomes.push(outcome(name.to_string(), replayed));
+        match service.replay(&queue, name, said).await {
+            Ok(replayed) => replays.push((name, replayed)),
+            Err(error) => {
+                stopped = Some(error);
+                break;
+            }
+        }
     }
-    Ok(Json(ReplayList { outcomes, now: clock::wall_ms() }))
+    let stopped = early_end(stopped, !replays.is_empty())?;
+    let outcomes = replays.into_iter().map(|(task, it)| outcome(task.to_string(), it)).collect();
+    Ok(Json(ReplayList { outcomes, stopped, now: clock::wall_ms() }))
 }
 
 async fn purge(
@@ -312,17 +324,21 @@ async fn purge(
     let selection = DeadSelection::of(&body)?;
     let said = caller.says(&selection.reason)?;
     let named = selection.named()?;
-    let mut not_found = Vec::new();
-    let mut purged = 0;
+    let (mut purged, mut not_found, mut stopped) = (0, Vec::new(), None);
     if named.is_empty() {
-        purged = service.purge_letters((&queue, level), selection.filter(), said).await?;
+        (purged, stopped) =
+            service.purge_letters((&queue, level), selection.filter(), said).await?;
     }
     for name in named {
-        if service.purge_letter(&queue, name, said).await? {
-            purged += 1;
-        } else {
-            not_found.push(name.to_string());
+        match service.purge_letter(&queue, name, said).await {
+            Ok(true) => purged += 1,
+            Ok(false) => not_found.push(name.to_string()),
+            Err(error) => {
+                stopped = Some(error);
+                break;
+            }
         }
     }
-    Ok(Json(PurgedLetters { purged, not_found, now: clock::wall_ms() }))
+    let stopped = early_end(stopped, purged > 0)?;
+    Ok(Json(PurgedLetters { purged, not_found, stopped, now: clock::wall_ms() }))
 }

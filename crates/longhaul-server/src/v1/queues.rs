@@ -4,7 +4,7 @@ use super::actions::{ReasonQuery, optional};
 use super::at::{LevelAt, QueryParams, QueueAt, ReasonBody};
 use super::queue_settings::SettingsBody;
 use super::tasks::status_of;
-use super::values::{Length, all_or_some};
+use super::values::{Length, all_or_some, early_end};
 use crate::auth::TokenScope;
 use crate::clock;
 use crate::core::{Creation, GatewayService, QueueName};
@@ -114,6 +114,9 @@ pub(crate) struct PurgeResultBody {
     deleted: u64,
     /// Tasks that ended meanwhile, or could not be deleted.
     failed: u64,
+    /// The error that has ended it early: the others were not tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped: Option<String>,
     /// Now, by the gateway's clock.
     now: u64,
 }
@@ -147,7 +150,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .optional_body::<ReasonBody>()
             .answers::<QueueVersion>(200, "It is not paused."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}:purge", TokenScope::Admin, purge)
-            .waits()
+            .works()
             .does("purge_queue", "Deletes the tasks of one priority level that are not over; the body says which. It takes as long as it takes; who hangs up stops it.")
             .of_level()
             .body::<PurgeBody>()
@@ -260,6 +263,8 @@ async fn purge(
     if let Some(task_type) = task_type {
         filter = filter.task_type(task_type);
     }
-    let (deleted, failed) = service.purge(&level, filter, caller.says(&reason)?).await?;
-    Ok(axum::Json(PurgeResultBody { deleted, failed, now: clock::wall_ms() }))
+    let purged = service.purge(&level, filter, caller.says(&reason)?);
+    let (deleted, failed, stopped) = purged.await?;
+    let stopped = early_end(stopped, deleted + failed > 0)?;
+    Ok(axum::Json(PurgeResultBody { deleted, failed, stopped, now: clock::wall_ms() }))
 }

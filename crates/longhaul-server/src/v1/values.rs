@@ -1,6 +1,7 @@
 //! Values in bodies and queries: durations, instants, lists of words.
 
 use crate::clock;
+use crate::core::ServiceError;
 use crate::problem::ProblemDetails;
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use serde::de::{Error, Visitor};
@@ -35,6 +36,18 @@ pub(super) fn all_or_some(all: bool, is_narrow: bool, fields: &str) -> Result<()
         (true, true) => format!("`all` goes with none of {fields}: leave out one or the other"),
     };
     Err(ProblemDetails::bad_request("selection_unclear", detail))
+}
+
+/// What an answer says of the error that has ended a bulk request early. If nothing was done before,
+/// the error is the answer.
+pub(super) fn early_end(
+    stopped: Option<ServiceError>,
+    any_done: bool,
+) -> Result<Option<String>, ProblemDetails> {
+    match stopped.map(ProblemDetails::from) {
+        Some(problem) if !any_done => Err(problem),
+        stopped => Ok(stopped.map(|problem| problem.detail.into_owned())),
+    }
 }
 
 impl Length {
@@ -209,6 +222,15 @@ mod tests {
         }
         let written = serde_json::to_string(&Length(Duration::from_secs(5_400))).unwrap();
         assert_eq!(written, r#""PT1H30M""#);
+    }
+
+    /// What a bulk request had done was lost with its error.
+    #[test]
+    fn what_was_done_before_an_error_is_told_with_it() {
+        let failed = || Some(ServiceError::Unfit("it broke".to_owned()));
+        assert_eq!(early_end(None, true).unwrap(), None);
+        assert_eq!(early_end(failed(), true).unwrap().unwrap(), "it broke");
+        assert_eq!(early_end(failed(), false).unwrap_err().detail, "it broke");
     }
 
     #[test]

@@ -137,6 +137,25 @@ fn bodies_that_are_read_at_once_have_a_limit_together() {
     });
 }
 
+/// Sixteen slow uploads of 32 MiB took all the room for bodies: every keep-alive was refused until
+/// they were given up, and the tasks of all workers were taken from them.
+#[test]
+fn slow_uploads_leave_room_for_small_requests() {
+    let mut config = config();
+    config.limits.all_body_bytes = 80 * 1024 * 1024;
+    config.limits.body_time = HELD;
+    with_gateway(config, async |server| {
+        let mut held = Vec::new();
+        let batch = head("/v1/queues/tasks/tasks:batch", 32 * 1024 * 1024);
+        let answer = refused(&server, (batch, 1), &mut held).await;
+        assert!(answer.contains("too_many_bytes"), "{answer}");
+        let ask = head("/v1/queues/tasks/leases", 14) + r#"{"worker":"w"}"#;
+        let answer = exchange(&server, &ask).await;
+        // It is let in, and misses the broker, which these tests do not have.
+        assert!(answer.contains("broker_unreachable"), "{answer}");
+    });
+}
+
 /// Requests in progress are answered; no new ones start.
 #[test]
 fn a_drain_waits_for_what_has_begun_and_not_for_ever() {

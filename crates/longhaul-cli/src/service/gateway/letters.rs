@@ -1,6 +1,6 @@
 //! Dead letters, through a gateway.
 
-use super::{Endpoint, GatewayClient, level_and_name, level_of, shown, task_of};
+use super::{Endpoint, GatewayClient, early_end, level_and_name, level_of, shown, task_of};
 use crate::exit::{Code, CommandFailure};
 use crate::service::letters::{
     Letter, LetterFilter, LetterPage, LetterPurges, LetterService, Replays,
@@ -51,6 +51,7 @@ struct DeadLetterResponse {
 #[derive(Debug, Deserialize)]
 struct ReplayOutcomesResponse {
     outcomes: Vec<ToldReplay>,
+    stopped: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -63,6 +64,7 @@ struct ToldReplay {
 #[derive(Debug, Deserialize)]
 struct PurgedLettersResponse {
     purged: u64,
+    stopped: Option<String>,
 }
 
 impl DeadLetterResponse {
@@ -192,10 +194,11 @@ impl LetterService for GatewayClient {
                 let restarted = told.outcomes.iter().any(|it| it.outcome == "RESTARTED");
                 let new =
                     |it: &ToldReplay| it.outcome == "RESTARTED" || left.insert(it.task.clone());
-                let told: Vec<_> = told.outcomes.into_iter().filter(new).collect();
-                let told = told.into_iter().map(|it| it.replayed(&queue)).collect::<Vec<_>>();
+                let new_ones: Vec<_> = told.outcomes.into_iter().filter(new).collect();
+                let stopped = told.stopped.map(|why| Err(early_end(&why)));
+                let told = new_ones.into_iter().map(|it| it.replayed(&queue)).chain(stopped);
                 let next = (is_full && restarted).then_some((gateway, left));
-                Ok::<_, anyhow::Error>(Some((stream::iter(told), next)))
+                Ok::<_, anyhow::Error>(Some((stream::iter(told.collect::<Vec<_>>()), next)))
             }
         });
         Ok(rounds.try_flatten().boxed())
@@ -219,7 +222,8 @@ impl LetterService for GatewayClient {
         let told: PurgedLettersResponse = self.work(&to, &selection(filter, reason)?).await?;
         let many = if told.purged == 1 { "" } else { "s" };
         let what = format!("{} dead letter{many}", told.purged);
-        let told = (told.purged > 0).then_some(Ok(what));
-        Ok(stream::iter(told).boxed())
+        let purged = (told.purged > 0).then_some(Ok(what));
+        let stopped = told.stopped.map(|why| Err(early_end(&why)));
+        Ok(stream::iter(purged.into_iter().chain(stopped).collect::<Vec<_>>()).boxed())
     }
 }

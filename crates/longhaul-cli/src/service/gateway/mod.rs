@@ -347,6 +347,13 @@ fn chain(error: &reqwest::Error) -> String {
     told
 }
 
+/// The error after which a gateway has done no more of a bulk request.
+fn early_end(why: &str) -> anyhow::Error {
+    CommandFailure::new(Code::Failed, format!("it ended early: {why}"))
+        .help("what is told above is done; run the command again for the rest")
+        .into()
+}
+
 /// The queue and the level that a task topic names.
 fn level_of(topic: &str) -> Result<QueueLevel, CommandFailure> {
     let short = short_topic(topic);

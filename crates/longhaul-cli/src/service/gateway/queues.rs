@@ -1,6 +1,6 @@
 //! Queues, through a gateway.
 
-use super::{Endpoint, GatewayClient, camel, level_of, renamed, shown, snake};
+use super::{Endpoint, GatewayClient, camel, early_end, level_of, renamed, shown, snake};
 use crate::exit::CommandFailure;
 use crate::service::letters::{LetterFilter, LetterService};
 use crate::service::queues::{
@@ -38,6 +38,7 @@ struct QueueVersionResponse {
 struct PurgedTasksResponse {
     deleted: u64,
     failed: u64,
+    stopped: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -139,7 +140,9 @@ impl Queues for GatewayClient {
             let error = anyhow::anyhow!("they could not be deleted");
             (format!("{} tasks", told.failed), Err(error))
         });
-        Ok(stream::iter(deleted.into_iter().chain(failed)).boxed())
+        let stopped = told.stopped.map(|why| Err(early_end(&why)));
+        let purged = deleted.into_iter().chain(failed).map(Ok).chain(stopped);
+        Ok(stream::iter(purged.collect::<Vec<_>>()).boxed())
     }
 
     async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<LoggedAction>> {
