@@ -242,7 +242,7 @@ class Gateways:
     def _is_safe(self, named: _Gateway, configured: _Gateway) -> bool:
         """The rule of the program `longhaul`: never unencrypted instead of encrypted, and never another host with a token."""
         encrypts = named.scheme == "https" or configured.scheme == "http"
-        return encrypts and (self._token is None or named.host == configured.host or (_is_local(named.host) and _is_local(configured.host)))
+        return encrypts and (not self._token or named.host == configured.host or (_is_local(named.host) and _is_local(configured.host)))
 
     def _pick(self) -> _Gateway:
         """The one that was asked last, unless it rests; otherwise the one that rests no more, or for the shortest time."""
