@@ -7,6 +7,7 @@ import json
 import os
 import ssl
 import time
+import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -50,8 +51,9 @@ def instant(value: Instant) -> int:
 class Submission:
     """A task that is to be submitted. Each field but the payload may be left out; `longhaul.types.NewTask` says what each is.
 
-    The payload is sent as it is if it is `str` or `bytes`, and otherwise as JSON. With an `idempotency_key` a submit whose answer got lost is repeated;
-    without one it raises `OutcomeUnknown`, since it might be a second task.
+    The payload is sent as it is if it is `str` or `bytes`, and otherwise as JSON. A task without an `idempotency_key` and a `dedupe_key` gets a random
+    idempotency key with each submit, so that a submit whose answer got lost is repeated. With a `dedupe_key` such a submit raises `OutcomeUnknown`: that key
+    is free again when its task is over, so a repeat might make a second task.
     """
 
     payload: Any = ""
@@ -107,7 +109,8 @@ class Client:
     `gateways` are URLs, or one text with commas between them; without it the variable `LONGHAUL_GATEWAY` is read, and without that it is
     `http://127.0.0.1:7070`. `token` is a text, or a function that is called for each request; without it the variable `LONGHAUL_TOKEN` is read.
     `ssl_context` says whom to trust and which certificate to show, where the system's trust is not enough. `patience` is for how many seconds a request
-    is tried again while no gateway serves it.
+    is tried again while no gateway serves it. With `add_keys=False` no task gets an idempotency key of its own: a submit with an unknown outcome raises
+    `OutcomeUnknown` then.
     """
 
     def __init__(
@@ -117,12 +120,13 @@ class Client:
         token: Token = None,
         ssl_context: ssl.SSLContext | None = None,
         patience: float = 30.0,
+        add_keys: bool = True,
     ) -> None:
         if gateways is None:
             gateways = os.environ.get("LONGHAUL_GATEWAY") or "http://127.0.0.1:7070"
         urls = gateways.split(",") if isinstance(gateways, str) else list(gateways)
         self.gateways = Gateways(urls, token or os.environ.get("LONGHAUL_TOKEN"), ssl_context)
-        self.patience = patience
+        self.patience, self.add_keys = patience, add_keys
 
     def __enter__(self) -> Client:
         return self
@@ -136,17 +140,16 @@ class Client:
 
     def submit(self, queue: str, task: Submission | Any) -> str:
         """Submits a task, and returns its id; it is stored then. What is no `Submission` is the payload."""
-        submission = task if isinstance(task, Submission) else Submission(payload=task)
-        repeatable = submission.idempotency_key is not None
-        answer = self.gateways.request("POST", _at(queue, "tasks"), submission.body(), patience=self.patience, repeatable=repeatable)
+        body = self._new_task(task)
+        repeatable = "idempotency_key" in body
+        answer = self.gateways.request("POST", _at(queue, "tasks"), body, patience=self.patience, repeatable=repeatable)
         return cast(str, answer.json()["id"])
 
     def submit_batch(self, queue: str, tasks: Iterable[Submission | Any]) -> list[str | GatewayError]:
         """Submits up to 1,000 tasks; for each its id, or why there is none."""
-        submissions = [task if isinstance(task, Submission) else Submission(payload=task) for task in tasks]
-        body = {"tasks": [submission.body() for submission in submissions]}
-        repeatable = all(submission.idempotency_key is not None for submission in submissions)
-        answer = self.gateways.request("POST", _at(queue, "tasks:batch"), body, patience=self.patience, repeatable=repeatable)
+        bodies = [self._new_task(task) for task in tasks]
+        repeatable = all("idempotency_key" in body for body in bodies)
+        answer = self.gateways.request("POST", _at(queue, "tasks:batch"), {"tasks": bodies}, patience=self.patience, repeatable=repeatable)
         return [_outcome(outcome) for outcome in answer.json()["outcomes"]]
 
     def get(self, queue: str, task: str) -> Task:
@@ -230,6 +233,13 @@ class Client:
         gateway has served it for `patience` seconds.
         """
         return events.watch(self.gateways, quote(queue, safe=""), from_earliest, last_event_id, level, self.patience)
+
+    def _new_task(self, task: Submission | Any) -> NewTask:
+        body = (task if isinstance(task, Submission) else Submission(payload=task)).body()
+        # The gateway takes one kind of key.
+        if self.add_keys and "dedupe_key" not in body:
+            body.setdefault("idempotency_key", str(uuid.uuid4()))
+        return body
 
     def _get(self, path: str) -> Answer:
         return self.gateways.request("GET", path, patience=self.patience)

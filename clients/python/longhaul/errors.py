@@ -3,14 +3,14 @@
     LonghaulError
       Unreachable        nobody has answered: nothing was done
       OutcomeUnknown     it may have been done or not: look before you ask again
-      GatewayError       a gateway has refused the request, and says why
+      GatewayError       a gateway has refused the request, and says why; as `http_404` and the like, a proxy has answered
         Invalid          mend the request
           TooLarge       it has too many bytes
         NotAllowed       another token, or another permission
         NotFound         there is no such thing, or it has gone
         Conflict         look again, then decide
           LeaseRefused   the lease is not this worker's any more
-        Unavailable      later, or at another gateway; nothing was done
+        Unavailable      later, or at another gateway; nothing was done, unless a proxy has answered
       TaskFailed         a task that was waited for has ended without a result
       WaitTimeout        a task that was waited for is not over yet
 """
@@ -51,7 +51,10 @@ class OutcomeUnknown(LonghaulError):
 
 
 class GatewayError(LonghaulError):
-    """A gateway has refused the request. `code` does not change, `detail` is for people."""
+    """A gateway has refused the request. `code` does not change, `detail` is for people.
+
+    An answer without a code of a gateway, such as that of a proxy, has the code `http_` and its status. It does not say whether the request was done.
+    """
 
     def __init__(self, problem: Problem, retry_after: float | None = None) -> None:
         self.problem = problem
@@ -88,7 +91,7 @@ class LeaseRefused(Conflict):
 
 
 class Unavailable(GatewayError):
-    """The gateway cannot serve this now. Nothing was done."""
+    """The gateway cannot serve this now. Nothing was done, unless a proxy has answered: then nobody knows."""
 
 
 class TaskFailed(LonghaulError):
@@ -104,7 +107,9 @@ class WaitTimeout(LonghaulError, TimeoutError):
 
 
 # Codes of which it is not known whether the request was done.
-UNKNOWN = frozenset({"outcome_unknown", "timed_out"})
+_UNKNOWN = frozenset({"outcome_unknown", "timed_out"})
+# Begins the code of an answer that has none of a gateway.
+_NO_CODE = "http_"
 # Codes with which a report is refused because the lease has ended, or is somebody else's.
 LEASE_OVER = frozenset({"stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended"})
 
@@ -123,7 +128,7 @@ _BY_STATUS: dict[int, type[GatewayError]] = {
 
 def from_answer(status: int, body: bytes, retry_after: str | None) -> GatewayError:
     """The error that an answer stands for. A proxy in between may answer something else than a problem."""
-    problem: Problem = {"status": status, "code": f"http_{status}", "title": "", "detail": body[:200].decode("utf-8", "replace")}
+    problem: Problem = {"status": status, "code": f"{_NO_CODE}{status}", "title": "", "detail": body[:200].decode("utf-8", "replace")}
     try:
         told = json.loads(body)
     except ValueError:
@@ -137,4 +142,13 @@ def from_answer(status: int, body: bytes, retry_after: str | None) -> GatewayErr
         seconds = None
     if problem["code"] in LEASE_OVER:
         return LeaseRefused(problem, seconds)
-    return _BY_STATUS.get(status, Unavailable if status >= 500 else Invalid)(problem, seconds)
+    kind = _BY_STATUS.get(status, Unavailable if status >= 500 else Invalid)
+    if problem["code"].startswith(_NO_CODE) and issubclass(kind, (NotFound, Conflict)):
+        # A proxy does not know what there is.
+        kind = GatewayError
+    return kind(problem, seconds)
+
+
+def may_be_done(error: GatewayError) -> bool:
+    """Whether the request may have been done although it was refused. Only the code of a gateway says that it was not."""
+    return error.code in _UNKNOWN or error.code.startswith(_NO_CODE)

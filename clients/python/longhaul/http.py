@@ -1,13 +1,15 @@
 """How requests get to a gateway: several of them, connections that are kept for a while, and what is tried again.
 
-Any gateway answers any request, so one that goes away costs a request no more than the way to the next one. What may be tried again is decided here, in
-one place: a request that nobody has got, or that a gateway has refused without having done anything, always; one that may have been done, only if the
-caller has said that doing it twice is the same as once.
+Any gateway answers any request, so one that goes away costs a request no more than the way to the next one. This module decides what is sent again:
+
+- a request that nobody has got, or that a gateway has refused with a code that says that nothing was done: always;
+- a request without an answer, or with an answer of a proxy: only if the caller has said that doing it twice is the same as once.
 """
 
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import json
 import random
 import ssl
@@ -18,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from .errors import UNKNOWN, GatewayError, LonghaulError, OutcomeUnknown, Unavailable, Unreachable, from_answer
+from .errors import GatewayError, LonghaulError, OutcomeUnknown, Unavailable, Unreachable, from_answer, may_be_done
 
 # A gateway closes a connection that is idle for 10 s: one that is used again must be younger than that.
 _IDLE_SECONDS = 5.0
@@ -103,6 +105,7 @@ class Gateways:
         self._context = context
         self._token = token
         self._all = [_Gateway(url.strip().rstrip("/"), context) for url in urls[:_GATEWAYS]]
+        self._configured = tuple(self._all)
         self._lock = threading.Lock()
         self._current = self._all[0]
 
@@ -141,7 +144,7 @@ class Gateways:
             try:
                 return self._once(gateway, method, path, content, headers or {}, timeout)
             except Unavailable as error:
-                if error.code in UNKNOWN and not repeatable:
+                if may_be_done(error) and not repeatable:
                     raise OutcomeUnknown(str(error)) from error
                 failure, retry_after = error, min(error.retry_after or 0.0, _RETRY_AFTER_MAX)
             except Unreachable as error:
@@ -223,17 +226,23 @@ class Gateways:
         return error
 
     def _learn(self, url: str) -> None:
-        """Remembers a gateway that another one has named. The token must not get out of TLS by that."""
+        """Remembers a gateway that another one has named, if it is safe.
+
+        A gateway reads the name from a ledger, and everyone who may write there may name any host.
+        """
+        try:
+            gateway = _Gateway(url, self._context)
+        except ValueError:
+            return
         with self._lock:
-            known = {gateway.url for gateway in self._all}
-            if url in known or len(self._all) >= _GATEWAYS:
-                return
-            try:
-                gateway = _Gateway(url, self._context)
-            except ValueError:
-                return
-            if gateway.scheme == self._all[0].scheme:
+            known = {each.url for each in self._all}
+            if url not in known and len(self._all) < _GATEWAYS and any(self._is_safe(gateway, each) for each in self._configured):
                 self._all.append(gateway)
+
+    def _is_safe(self, named: _Gateway, configured: _Gateway) -> bool:
+        """The rule of the program `longhaul`: never unencrypted instead of encrypted, and never another host with a token."""
+        encrypts = named.scheme == "https" or configured.scheme == "http"
+        return encrypts and (not self._token or named.host == configured.host or (_is_local(named.host) and _is_local(configured.host)))
 
     def _pick(self) -> _Gateway:
         """The one that was asked last, unless it rests; otherwise the one that rests no more, or for the shortest time."""
@@ -250,3 +259,11 @@ class Gateways:
     def _next_free(self) -> float:
         with self._lock:
             return min(gateway.resting for gateway in self._all)
+
+
+def _is_local(host: str) -> bool:
+    """Whether this names the machine itself."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -10,6 +10,7 @@ import base64
 import json
 import logging
 import threading
+import time
 from collections import deque
 from typing import Any, cast
 
@@ -21,6 +22,8 @@ logger = logging.getLogger("longhaul")
 
 # News of a task are sent when they come, but no more often than this, in seconds.
 _NEWS_EVERY = 1.0
+# Keep-alives are sent at least this often, in seconds, since their answers tell that the task was cancelled.
+_KEEP_ALIVE_EVERY = 5.0
 _CHECKPOINT_BYTES = 64 * 1024
 _LOG_LINES = 100
 
@@ -50,7 +53,7 @@ class Halt(BaseException):
 
 
 class LeaseLost(Halt):
-    """The task is not this worker's any more: nobody wants to hear of it from here."""
+    """The task is not this worker's any more: the gateway has refused a report, or no keep-alive has succeeded for longer than the lease lasts."""
 
 
 class Cancelled(Halt):
@@ -80,12 +83,16 @@ class Task:
         # What an attempt before has left for this one.
         self.last_checkpoint: bytes | None = base64.b64decode(kept) if kept is not None else None
 
-        self._gateways, self._lease, self._left = gateways, lease["lease"], left
+        self._gateways, self._lease = gateways, lease["lease"]
+        # When the last report was sent that succeeded, and for how many seconds the lease lasts from then on.
+        self._heard, self._left = time.monotonic(), left
         self._path = f"/v1/queues/{queue}/leases:report"
         self._lock = threading.Lock()
         self._news: dict[str, Any] = {}
         self._lines: deque[str] = deque(maxlen=_LOG_LINES)
         self._halt: Halt | None = None
+        # Why the gateway has refused a report.
+        self._lost: str | None = None
         self._halted, self._fresh, self._over = threading.Event(), threading.Event(), threading.Event()
         self._reported = False
         self._keeper = threading.Thread(target=self._keep_alive, name=f"keeps {self.id}", daemon=True)
@@ -102,16 +109,19 @@ class Task:
     @property
     def halted(self) -> bool:
         """There is no use in going on: the task was cancelled or lost, or the worker is to end."""
-        return self._halted.is_set()
+        return self._look() is not None
 
     def check(self) -> None:
         """Raises a `Halt` when there is no use in going on."""
-        if self._halt is not None:
-            raise self._halt
+        halt = self._look()
+        if halt is not None:
+            raise halt
 
     def sleep(self, seconds: float) -> None:
         """Waits; raises a `Halt` as soon as there is no use in that."""
-        self._halted.wait(seconds)
+        end = time.monotonic() + seconds
+        while not self.halted and (left := end - time.monotonic()) > 0:
+            self._halted.wait(min(left, 1.0))
         self.check()
 
     def progress(self, done: int, total: int | None = None, message: str | None = None) -> None:
@@ -140,6 +150,13 @@ class Task:
             self._news[name] = value
         self._fresh.set()
 
+    def _look(self) -> Halt | None:
+        """The `Halt`, if there is one. Reads the clock, since a processor that keeps other threads from running also holds up the keep-alives."""
+        silent = time.monotonic() - self._heard
+        if silent > self._left:
+            self.stop(LeaseLost(f"no keep-alive succeeded for {silent:.1f} s, and the lease lasts {self._left:.1f} s"))
+        return self._halt
+
     # What follows is for the worker.
 
     def stop(self, halt: Halt) -> None:
@@ -150,19 +167,30 @@ class Task:
         self._halted.set()
 
     def is_lost(self) -> bool:
-        """Whether somebody else has the task."""
-        return isinstance(self._halt, LeaseLost)
+        """Whether the gateway has refused a report because the lease is over."""
+        return self._lost is not None
+
+    def _lose(self, error: GatewayError) -> str:
+        """Records that the gateway has refused a report, and returns what the log says about it."""
+        halt = self._look()
+        self._lost = f"{error.code}: {halt}" if isinstance(halt, LeaseLost) else error.code
+        self.stop(LeaseLost(self._lost))
+        return self._lost
+
+    def _pause(self) -> float:
+        """Seconds between keep-alives: three per lease at least, so that one answer may be late or missing."""
+        return min(self._left / 3, _KEEP_ALIVE_EVERY)
 
     def _keep_alive(self) -> None:
-        """When there is news, and otherwise three times per lease, so that one answer may be late or missing."""
+        """Sends news when there is any, and otherwise keep-alives."""
         while not self._over.is_set():
-            pause = min(_NEWS_EVERY, self._left / 3)
-            self._fresh.wait(max(self._left / 3 - pause, 0.0))
+            pause = min(_NEWS_EVERY, self._pause())
+            self._fresh.wait(self._pause() - pause)
             self._fresh.clear()
             if self._over.is_set():
                 return
             try:
-                self._send_news()
+                self._send_news(self._take_news())
             except Exception:
                 # Whatever it is, the next keep-alive must be sent.
                 logger.exception("keep-alive of %s", self.id)
@@ -184,22 +212,24 @@ class Task:
             self._lines = deque([*news.pop("log", []), *self._lines], maxlen=_LOG_LINES)
             self._news = news | self._news
 
-    def _send_news(self) -> None:
-        news = self._take_news()
-        limit = max(min(10.0, self._left / 3), 0.5)
+    def _send_news(self, news: dict[str, Any]) -> None:
+        sent = time.monotonic()
         try:
-            reported = self._report({"status": "IN_PROGRESS"} | news, timeout=limit, patience=self._left / 6)
+            limit = max(min(10.0, self._left / 3), 0.5)
+            reported = self._report({"status": "IN_PROGRESS"} | news, timeout=limit, patience=self._pause() / 2)
         except (LeaseRefused, NotFound) as error:
-            self.stop(LeaseLost(error.code))
-        except Invalid as error:
-            # It would be refused again: the lease must live on without it.
-            logger.warning("news of %s are refused: %s", self.id, error)
-            self._report({"status": "IN_PROGRESS"}, timeout=limit, patience=0.0)
+            self._lose(error)
         except LonghaulError as error:
+            if news and isinstance(error, Invalid):
+                # The gateway would refuse the news again: the lease is kept alive without them.
+                logger.warning("news of %s are refused: %s", self.id, error)
+                self._send_news({})
+                return
             logger.warning("keep-alive of %s: %s", self.id, error)
             self._put_back(news)
             self._fresh.set()
         else:
+            self._heard = sent
             expires_at = reported.get("expires_at")
             if expires_at is not None:
                 self._left = max((expires_at - reported["now"]) / 1000, 0.1)
@@ -223,7 +253,7 @@ class Task:
         self._fresh.set()
         self._keeper.join()
         if self.is_lost():
-            return str(self._halt)
+            return self._lost
         news = self._take_news()
         if status == "SUCCEEDED":
             # There is no next attempt that could go on from it.
@@ -232,6 +262,8 @@ class Task:
             self._report({"status": status} | news | more, timeout=10.0, patience=max(patience, self._left))
         except Invalid as error:
             return self._refused(status, error, patience)
+        except (LeaseRefused, NotFound) as error:
+            return self._lose(error)
         except LonghaulError as error:
             return error.code if isinstance(error, GatewayError) else str(error)
         return None

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .client import Client, length
-from .task import Cancelled, Draining, Fatal, GiveBack, Halt, LeaseLost, RetryAfter, Task, left_of
+from .task import Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task, left_of
 from .types import Leases
 
 logger = logging.getLogger("longhaul")
@@ -41,14 +41,15 @@ class Worker:
     as the reason; see `longhaul.task` for the others. Each task has a thread of its own, `concurrency` of them at most.
 
     - `name`: what is shown as the worker; host and process id if it is not said.
-    - `lease_time`: seconds of silence after which others may have the tasks. Leases are kept alive three times in that time.
+    - `lease_time`: seconds of silence after which others may have the tasks. Leases are kept alive three times in that
+      time, and every 5 s at least.
     - `types`: takes tasks of these types only.
     - `drain`: how many seconds running tasks get for their end when the worker is to end; then they are given back, with their checkpoints.
     - `poll`: for how many seconds, 30 at most, a request for tasks waits for one. It is not cut short, for it may just have got one, so that a worker that
       is to end may wait for it.
     - `report_patience`: for how many seconds the end of a task is reported again and again while no gateway takes it.
 
-    The logger `longhaul` says at the level info what becomes of each task.
+    The logger `longhaul` says at the level info what becomes of each task, and at the level warning why an attempt failed, with the traceback.
     """
 
     def __init__(
@@ -200,29 +201,35 @@ class Worker:
                 raise Draining("the worker is to end")
             more = _result(self.processor(task))
             status = "SUCCEEDED"
-        except LeaseLost:
-            pass
         except Cancelled as halt:
             more, told = {"reason": str(halt)}, "cancelled"
         except Halt:
+            # Also without keep-alives: the gateway says whether the lease is over, and otherwise another attempt may begin at once.
             status = "RELEASED"
         except GiveBack as back:
             status = "RELEASED"
             more = {} if back.after is None else {"after": length(back.after)}
         except Fatal as error:
-            more = {"reason": str(error), "fatal": True}
+            more = _failure(task, error, fatal=True)
         except RetryAfter as error:
-            more = {"reason": str(error), "retry_after": length(error.seconds)}
+            more = _failure(task, error, retry_after=length(error.seconds))
         except BaseException as error:
             # Whatever a task may meet ends its attempt alone.
-            more = {"reason": f"{type(error).__name__}: {error}"}
+            more = _failure(task, error)
         why = task.end(status, self.report_patience, **more)
-        if task.is_lost():
-            logger.info("lost %s: %s", task.id, why)
+        if task.is_lost() and not told:
+            logger.warning("lost %s: %s", task.id, why)
         elif why is not None and not told:
             logger.info("not %s %s: %s", status.lower(), task.id, why)
         else:
             logger.info("%s %s", told or status.lower(), task.id)
+
+
+def _failure(task: Task, error: BaseException, **more: Any) -> dict[str, Any]:
+    """The report of a failed attempt. The log gets the traceback as well."""
+    reason = str(error) if isinstance(error, (Fatal, RetryAfter)) else f"{type(error).__name__}: {error}"
+    logger.warning("attempt %s of %s failed: %s", task.attempt, task.id, reason, exc_info=error)
+    return {"reason": reason} | more
 
 
 def _result(value: Any) -> dict[str, Any]:

@@ -2,24 +2,37 @@
 
 import json
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+Answer = tuple[int, dict[str, str], Any]
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """A client may close its connections."""
+
 
 class Busy:
-    """Answers requests with these, one after the other: a status, headers and a body; none means that the connection is closed without an answer."""
+    """Answers requests with these, one after the other: a status, headers and a body; none means that the connection is closed without an answer.
 
-    def __init__(self, *answers: tuple[int, dict[str, str], Any] | None) -> None:
+    With `judge`, that function answers each request, by its path and body.
+    """
+
+    def __init__(self, *answers: Answer | None, judge: Callable[[str, Any], Answer] | None = None) -> None:
         self.answers, self.asked = list(answers), list[tuple[str, str, dict[str, str]]]()
+        self.bodies: list[Any] = []
         busy = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def answer(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
                 busy.asked.append((self.command, self.path, dict(self.headers)))
-                answer = busy.answers.pop(0)
+                busy.bodies.append(body)
+                answer = judge(self.path, body) if judge else busy.answers.pop(0)
                 if answer is None:
                     self.close_connection = True
                     return
@@ -37,9 +50,9 @@ class Busy:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = _Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def __enter__(self) -> "Busy":
         return self
@@ -49,7 +62,7 @@ class Busy:
         self.server.server_close()
 
 
-def problem(status: int, code: str, **headers: str) -> tuple[int, dict[str, str], Any]:
+def problem(status: int, code: str, **headers: str) -> Answer:
     """A refusal as a gateway gives it."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return status, named, {"status": status, "code": code, "title": "", "detail": "planted"}

@@ -6,11 +6,11 @@ import unittest
 from typing import Any
 
 from longhaul import Client, Submission
-from longhaul.errors import Conflict, LeaseRefused, OutcomeUnknown, Unavailable, Unreachable
+from longhaul.errors import Conflict, GatewayError, LeaseRefused, OutcomeUnknown, Unavailable, Unreachable
 
-from .busy import Busy, problem
+from .busy import Answer, Busy, problem
 
-SUBMITTED: tuple[int, dict[str, str], Any] = (201, {}, {"id": "1:0:-1", "now": 1})
+SUBMITTED: Answer = (201, {}, {"id": "1:0:-1", "now": 1})
 
 
 def closed() -> str:
@@ -50,21 +50,62 @@ class TriedAgain(Asking):
                 self.client(busy.url).submit("q", "x")
             self.assertEqual(len(other.asked), 1)
 
-    def test_a_gateway_without_tls_is_not_learned_from_one_with_it(self) -> None:
-        with Busy() as other:
-            client = self.client("https://127.0.0.1:1")
-            client.gateways._learn(other.url)
-            self.assertEqual(len(client.gateways._all), 1)
+    def test_a_token_goes_to_no_other_host(self) -> None:
+        """The same cases as of the program: `way.rs` of the crate longhaul-cli. Everyone who may write to a ledger may name a gateway."""
+        for configured, named, same_host in [
+            ("http://127.0.0.1:7070", "http://10.0.0.7:7070", False),
+            ("https://here:1", "https://there:1", False),
+            ("https://here:1", "https://here:2", True),
+            ("http://here:1", "https://HERE:2", True),
+            ("http://127.0.0.1:7070", "http://localhost:8", True),
+            ("http://localhost:7070", "http://[::1]:8", True),
+            ("http://127.0.0.1:7070", "http://127.0.0.1.there:8", False),
+            ("http://127.0.0.1:7070", "http://127.0.0.1@there:8", False),
+        ]:
+            for token, expected in [("secret", same_host), (lambda: "secret", same_host), (None, True)]:
+                with self.subTest(configured=configured, named=named, token=token):
+                    gateways = self.client(configured, token=token).gateways
+                    gateways._learn(named)
+                    self.assertEqual([each.url for each in gateways._all[1:]], [named] if expected else [])
+
+    def test_nothing_leaves_tls(self) -> None:
+        for named in ["http://there", "http://here:2", "ftp://there", "there", "https://here:1"]:
+            gateways = self.client("https://here:1").gateways
+            gateways._learn(named)
+            self.assertEqual(len(gateways._all), 1, named)
 
     def test_what_may_have_been_done_is_repeated_only_if_that_is_the_same(self) -> None:
-        with Busy(None) as busy, self.assertRaises(OutcomeUnknown):
-            self.client(busy.url).submit("q", "x")
-        self.assertEqual(len(busy.asked), 1)
-        with Busy(problem(503, "outcome_unknown", Retry_After="1")) as busy, self.assertRaises(OutcomeUnknown):
-            self.client(busy.url).submit("q", "x")
-        with Busy(None, SUBMITTED) as busy:
-            self.client(busy.url).submit("q", Submission(payload="x", idempotency_key="k"))
-            self.assertEqual(len(busy.asked), 2)
+        # Only a gateway's own code says that nothing was done: a proxy may answer after the gateway has got the request.
+        proxy: tuple[Answer, ...] = (502, {}, b"<html>"), (503, {"Retry-After": "1"}, b""), (504, {}, {"error": "timeout"})
+        for answer in (None, problem(503, "outcome_unknown", Retry_After="1"), *proxy):
+            with self.subTest(answer=answer):
+                with Busy(answer, SUBMITTED) as busy, self.assertRaises(OutcomeUnknown):
+                    self.client(busy.url).submit("q", Submission(payload="x", dedupe_key="d"))
+                self.assertEqual(len(busy.asked), 1)
+                with Busy(answer, SUBMITTED) as busy:
+                    self.client(busy.url).submit("q", Submission(payload="x", idempotency_key="k"))
+                self.assertEqual([body["idempotency_key"] for body in busy.bodies], ["k", "k"])
+
+    def test_a_submit_without_a_key_gets_one_that_makes_it_repeatable(self) -> None:
+        batch: Answer = (200, {}, {"outcomes": [{"id": "1:0:-1"}, {"id": "1:1:-1"}], "now": 1})
+        with Busy((502, {}, b"<html>"), SUBMITTED, SUBMITTED, None, batch) as busy:
+            client = self.client(busy.url)
+            task = Submission(payload="x")
+            client.submit("q", task)
+            client.submit("q", task)
+            client.submit_batch("q", [task, Submission(payload="y", idempotency_key="mine")])
+        first, again, second, *batches = busy.bodies
+        self.assertEqual(first, again)
+        self.assertEqual(batches[0], batches[1])
+        keys = [first["idempotency_key"], second["idempotency_key"], *(each["idempotency_key"] for each in batches[0]["tasks"])]
+        self.assertEqual((len(set(keys)), keys[3]), (4, "mine"))
+
+    def test_a_submit_gets_no_key_where_none_is_wanted(self) -> None:
+        with Busy(SUBMITTED, None) as busy:
+            self.client(busy.url).submit("q", Submission(payload="x", dedupe_key="d"))
+            with self.assertRaises(OutcomeUnknown):
+                self.client(busy.url, add_keys=False).submit("q", "x")
+        self.assertEqual(busy.bodies, [{"payload": "x", "dedupe_key": "d"}, {"payload": "x"}])
 
 
 class GivenUp(Asking):
@@ -82,7 +123,11 @@ class GivenUp(Asking):
             with Busy(problem(409, code)) as busy, self.assertRaises(kind) as raised:
                 self.client(busy.url).get("q", "1:0:-1")
             self.assertIs(type(raised.exception), kind)
-        # A proxy in between may answer something else.
+        # What a proxy answers says nothing about tasks and leases.
+        for status in (404, 409, 410):
+            with Busy((status, {}, b"<html>")) as busy, self.assertRaises(GatewayError) as answered:
+                self.client(busy.url).get("q", "1:0:-1")
+            self.assertIs(type(answered.exception), GatewayError)
         with Busy((502, {}, b"<html>")) as busy, self.assertRaises(Unavailable) as unavailable:
             self.client(busy.url, patience=0.0).get("q", "1:0:-1")
         self.assertEqual(unavailable.exception.code, "http_502")

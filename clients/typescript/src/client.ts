@@ -1,5 +1,6 @@
 /** A client of one or several gateways: submits tasks, looks at them, waits for them, and ends them. */
 
+import { randomUUID } from "node:crypto";
 import { fromAnswer, type GatewayError, NotFound, TaskFailed, WaitTimeout } from "./errors.ts";
 import { watch, type TaskEvent } from "./events.ts";
 import { type Answer, Gateways, json, type Token } from "./http.ts";
@@ -27,8 +28,9 @@ export interface Submission {
   delay?: Length;
   scheduledAt?: Instant;
   expiresAt?: Instant;
-  /** With it a submit whose answer got lost is repeated; without it that throws `OutcomeUnknown`, since it might be a second task. */
+  /** A task without this key and without a `dedupeKey` gets a random one with each submit, so that a submit whose answer got lost is repeated. */
   idempotencyKey?: string;
+  /** It is free again when its task is over, so a submit whose answer got lost might make a second task: that throws `OutcomeUnknown`. */
   dedupeKey?: string;
   overwrite?: boolean;
   strict?: boolean;
@@ -51,6 +53,8 @@ export interface ClientOptions {
   fetch?: typeof fetch;
   /** For how many seconds a request is tried again while no gateway serves it; 30 if it is not said. */
   patience?: number;
+  /** With `false` no task gets an idempotency key of its own: a submit with an unknown outcome throws `OutcomeUnknown` then. */
+  addKeys?: boolean;
 }
 
 /** A length of time as the gateway takes it. */
@@ -66,31 +70,29 @@ function instant(value: Instant): number {
 export class Client {
   readonly gateways: Gateways;
   readonly #patience: number;
+  readonly #addKeys: boolean;
 
   constructor(options: ClientOptions = {}) {
     const { gateways = process.env["LONGHAUL_GATEWAY"] || "http://127.0.0.1:7070", patience = 30 } = options;
     const urls = typeof gateways === "string" ? gateways.split(",") : gateways;
     this.gateways = new Gateways(urls, options.token ?? process.env["LONGHAUL_TOKEN"], options.fetch ?? fetch);
     this.#patience = patience * 1000;
+    this.#addKeys = options.addKeys ?? true;
   }
 
   /** Submits a task, and returns its id; it is stored then. */
   async submit(queue: string, payload: Payload, submission: Submission = {}): Promise<string> {
-    const answer = await this.gateways.request("POST", at(queue, "tasks"), {
-      body: newTask(payload, submission),
-      patience: this.#patience,
-      repeatable: submission.idempotencyKey !== undefined,
-    });
+    const body = this.#newTask(payload, submission);
+    const repeatable = body.idempotency_key !== undefined;
+    const answer = await this.gateways.request("POST", at(queue, "tasks"), { body, patience: this.#patience, repeatable });
     return json<Submitted>(answer).id;
   }
 
   /** Submits up to 1,000 tasks; for each its id, or why there is none. */
   async submitBatch(queue: string, tasks: { payload: Payload; submission?: Submission }[]): Promise<(string | GatewayError)[]> {
-    const answer = await this.gateways.request("POST", at(queue, "tasks:batch"), {
-      body: { tasks: tasks.map(({ payload, submission }) => newTask(payload, submission ?? {})) },
-      patience: this.#patience,
-      repeatable: tasks.every(({ submission }) => submission?.idempotencyKey !== undefined),
-    });
+    const body = { tasks: tasks.map(({ payload, submission }) => this.#newTask(payload, submission)) };
+    const repeatable = body.tasks.every((task) => task.idempotency_key !== undefined);
+    const answer = await this.gateways.request("POST", at(queue, "tasks:batch"), { body, patience: this.#patience, repeatable });
     return json<SubmittedTasks>(answer).outcomes.map(({ id, error }) =>
       error ? fromAnswer(error.status, JSON.stringify(error), null) : (id ?? ""),
     );
@@ -202,6 +204,13 @@ export class Client {
     if (options.level) query.set("level", options.level);
     const path = `${at(queue, "events")}?${query}`;
     return watch(this.gateways, { path, lastEventId: options.lastEventId, patience: this.#patience, signal: options.signal });
+  }
+
+  #newTask(payload: Payload, submission: Submission = {}): NewTask {
+    const { idempotencyKey, dedupeKey } = submission;
+    // The gateway takes one kind of key.
+    const isWithout = this.#addKeys && idempotencyKey === undefined && dedupeKey === undefined;
+    return newTask(payload, isWithout ? { ...submission, idempotencyKey: randomUUID() } : submission);
   }
 
   #get(path: string): Promise<Answer> {

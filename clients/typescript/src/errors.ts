@@ -18,7 +18,11 @@ export class Unreachable extends LonghaulError {}
 /** The request may have been done or not. With an idempotency key it is safe to ask again. */
 export class OutcomeUnknown extends LonghaulError {}
 
-/** A gateway has refused the request. */
+/**
+ * A gateway has refused the request.
+ *
+ * An answer without a code of a gateway, such as that of a proxy, has the code `http_` and its status. It does not say whether the request was done.
+ */
 export class GatewayError extends LonghaulError {
   /** What the gateway has answered. */
   readonly problem: Problem;
@@ -56,7 +60,7 @@ export class Conflict extends GatewayError {}
 /** The lease is not this worker's any more: whatever it reports does not count. */
 export class LeaseRefused extends Conflict {}
 
-/** The gateway cannot serve this now. Nothing was done. */
+/** The gateway cannot serve this now. Nothing was done, unless a proxy has answered: then nobody knows. */
 export class Unavailable extends GatewayError {}
 
 /** A task has ended without a result; `task` says how and why. */
@@ -73,12 +77,15 @@ export class TaskFailed extends LonghaulError {
 export class WaitTimeout extends LonghaulError {}
 
 /** Codes of which it is not known whether the request was done. */
-export const UNKNOWN: ReadonlySet<string> = new Set(["outcome_unknown", "timed_out"]);
+const UNKNOWN: ReadonlySet<string> = new Set(["outcome_unknown", "timed_out"]);
+
+/** Begins the code of an answer that has none of a gateway. */
+const NO_CODE = "http_";
 
 /** Codes with which a report is refused because the lease has ended, or is somebody else's. */
 const LEASE_OVER: ReadonlySet<string> = new Set(["stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended"]);
 
-const BY_STATUS = new Map([
+const BY_STATUS = new Map<number, typeof GatewayError>([
   [401, NotAllowed],
   [403, NotAllowed],
   [404, NotFound],
@@ -92,7 +99,7 @@ const BY_STATUS = new Map([
 
 /** The error that an answer stands for. A proxy in between may answer something else than a problem. */
 export function fromAnswer(status: number, body: string, retryAfter: string | null): GatewayError {
-  let problem: Problem = { status, code: `http_${status}`, title: "", detail: body.slice(0, 200) };
+  let problem: Problem = { status, code: `${NO_CODE}${status}`, title: "", detail: body.slice(0, 200) };
   try {
     const told: unknown = JSON.parse(body);
     if (typeof told === "object" && told !== null && "code" in told && typeof told.code === "string") {
@@ -105,6 +112,15 @@ export function fromAnswer(status: number, body: string, retryAfter: string | nu
   if (LEASE_OVER.has(problem.code)) {
     return new LeaseRefused(problem, seconds);
   }
-  const kind = BY_STATUS.get(status) ?? (status >= 500 ? Unavailable : Invalid);
+  let kind = BY_STATUS.get(status) ?? (status >= 500 ? Unavailable : Invalid);
+  if (problem.code.startsWith(NO_CODE) && (kind === NotFound || kind === Conflict)) {
+    // A proxy does not know what there is.
+    kind = GatewayError;
+  }
   return new kind(problem, seconds);
+}
+
+/** Whether the request may have been done although it was refused. Only the code of a gateway says that it was not. */
+export function mayBeDone(error: GatewayError): boolean {
+  return UNKNOWN.has(error.code) || error.code.startsWith(NO_CODE);
 }

@@ -1,13 +1,17 @@
 /**
  * How requests get to a gateway: several of them, and what is tried again.
  *
- * Any gateway answers any request, so one that goes away costs a request no more than the way to the next one. What may be tried again is decided here, in
- * one place: a request that nobody has got, or that a gateway has refused without having done anything, always; one that may have been done, only if the
- * caller has said that doing it twice is the same as once. Connections are kept by `fetch`, for less than the 10 s after which a gateway closes them.
+ * Any gateway answers any request, so one that goes away costs a request no more than the way to the next one. This module decides what is sent again:
+ *
+ * - a request that nobody has got, or that a gateway has refused with a code that says that nothing was done: always;
+ * - a request without an answer, or with an answer of a proxy: only if the caller has said that doing it twice is the same as once.
+ *
+ * Connections are kept by `fetch`, for less than the 10 s after which a gateway closes them.
  */
 
+import { isIPv4 } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
-import { fromAnswer, type GatewayError, OutcomeUnknown, Unavailable, UNKNOWN, Unreachable } from "./errors.ts";
+import { fromAnswer, type GatewayError, mayBeDone, OutcomeUnknown, Unavailable, Unreachable } from "./errors.ts";
 
 /** Gateways that others have named are remembered, up to so many in all. */
 const GATEWAYS = 16;
@@ -72,12 +76,14 @@ class Gateway {
 /** The gateways of a client. */
 export class Gateways {
   readonly #all: Gateway[];
+  readonly #configured: readonly Gateway[];
   readonly #token: Token | undefined;
   readonly #fetch: typeof fetch;
   #current: Gateway;
 
   constructor(urls: readonly string[], token: Token | undefined, fetcher: typeof fetch) {
     this.#all = urls.slice(0, GATEWAYS).map((url) => new Gateway(url));
+    this.#configured = [...this.#all];
     const [first] = this.#all;
     if (first === undefined) {
       throw new TypeError("no URL of a gateway was given");
@@ -108,7 +114,7 @@ export class Gateways {
         return await this.#once(gateway, method, path, content, timeout);
       } catch (error) {
         if (error instanceof Unavailable) {
-          if (UNKNOWN.has(error.code) && !repeatable) {
+          if (mayBeDone(error) && !repeatable) {
             throw new OutcomeUnknown(error.message, { cause: error });
           }
           retryAfter = Math.min((error.retryAfter ?? 0) * 1000, RETRY_AFTER_MAX);
@@ -133,7 +139,7 @@ export class Gateways {
     const gateway = this.#pick();
     let response: Response;
     try {
-      response = await this.#fetch(gateway.at(path), { headers: { ...headers, ...this.#headers() }, signal });
+      response = await this.#fetch(gateway.at(path), { headers: { ...headers, ...this.#headers() }, redirect: "manual", signal });
       if (response.status === 200 && response.body !== null) {
         return response.body;
       }
@@ -185,13 +191,19 @@ export class Gateways {
     return error;
   }
 
-  /** Remembers a gateway that another one has named. The token must not get out of TLS by that. */
-  #learn(url: string): void {
-    const { href, protocol } = new URL(url);
-    const isKnown = this.#all.some((each) => each.url.href === href);
-    if (!isKnown && this.#all.length < GATEWAYS && protocol === this.#all[0]?.url.protocol) {
-      this.#all.push(new Gateway(url));
+  /** Remembers a gateway that another one has named, if it is safe: that one reads the name from a ledger, and everyone who may write there may name any host. */
+  #learn(name: string): void {
+    const url = new URL(name);
+    const isKnown = this.#all.some((each) => each.url.href === url.href);
+    if (!isKnown && this.#all.length < GATEWAYS && this.#configured.some((each) => this.#isSafe(url, each.url))) {
+      this.#all.push(new Gateway(name));
     }
+  }
+
+  /** The rule of the program `longhaul`: never unencrypted instead of encrypted, and never another host with a token. */
+  #isSafe(named: URL, configured: URL): boolean {
+    const encrypts = named.protocol === "https:" || (named.protocol === "http:" && configured.protocol === "http:");
+    return encrypts && (!this.#token || named.hostname === configured.hostname || (isLocal(named) && isLocal(configured)));
   }
 
   /** When a gateway may be asked, by `performance.now`. */
@@ -207,6 +219,11 @@ export class Gateways {
     }
     return this.#current;
   }
+}
+
+/** Whether this names the machine itself. */
+function isLocal({ hostname }: URL): boolean {
+  return ["localhost", "[::1]"].includes(hostname) || (isIPv4(hostname) && hostname.startsWith("127."));
 }
 
 async function read(response: Response): Promise<Uint8Array> {

@@ -12,6 +12,8 @@ import type { Lease, Report, Reported } from "./types.ts";
 
 /** News of a task are sent when they come, but no more often than this, in ms. */
 const NEWS_EVERY = 1_000;
+/** Keep-alives are sent at least this often, in ms, since their answers tell that the task was cancelled. */
+const KEEP_ALIVE_EVERY = 5_000;
 const CHECKPOINT_BYTES = 64 * 1024;
 const LOG_LINES = 100;
 
@@ -41,7 +43,7 @@ export class GiveBack extends Error {
 /** There is no use in going on. */
 export class Halt extends Error {}
 
-/** The task is not this worker's any more: nobody wants to hear of it from here. */
+/** The task is not this worker's any more: the gateway has refused a report, or no keep-alive has succeeded for longer than the lease lasts. */
 export class LeaseLost extends Halt {}
 
 /** Somebody has asked for the end of the task. It ends as cancelled, whatever is reported, and sooner if something is. */
@@ -75,9 +77,13 @@ export class Task {
   readonly #over = new AbortController();
   /** Aborted when there is something to tell; replaced by another one then. */
   #fresh = new AbortController();
-  #lost: LeaseLost | undefined;
-  /** The last known length of the lease from a report on, in ms. */
+  /** Why the gateway has refused a report. */
+  #lost: string | undefined;
+  /** When the last report was sent that succeeded, and for how many ms the lease lasts from then on. */
+  #heard = performance.now();
   #left: number;
+  /** Looks at the clock when the lease is over. */
+  #alarm: NodeJS.Timeout | undefined;
   /** What the next keep-alive says. */
   #news: News = {};
   #lines: string[] = [];
@@ -115,6 +121,7 @@ export class Task {
 
   /** Aborted when there is no use in going on; its reason is the `Halt`. */
   get signal(): AbortSignal {
+    this.#look();
     return this.#halt.signal;
   }
 
@@ -156,26 +163,52 @@ export class Task {
 
   /** For the worker: tells the processor that there is no use in going on. */
   stop(halt: Halt): void {
-    if (halt instanceof LeaseLost) {
-      this.#lost ??= halt;
-    }
     this.#halt.abort(halt);
   }
 
-  /** For the worker: why the lease is lost, if it is. */
+  /** For the worker: why the gateway has refused a report, if it has. */
   get lost(): string | undefined {
-    return this.#lost?.message;
+    return this.#lost;
   }
 
-  /** When there is news, and otherwise three times per lease, so that one answer may be late or missing. */
+  /** Reads the clock, since a processor that holds the event loop also holds up the keep-alives and the alarm. */
+  #look(): void {
+    const silent = performance.now() - this.#heard;
+    if (silent > this.#left) {
+      const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`;
+      this.stop(new LeaseLost(`no keep-alive succeeded for ${seconds(silent)}, and the lease lasts ${seconds(this.#left)}`));
+    }
+  }
+
+  /** Records that the gateway has refused a report, and returns what the log says about it. */
+  #lose({ code }: GatewayError): string {
+    const { reason } = this.signal as { reason: unknown };
+    this.#lost = reason instanceof LeaseLost ? `${code}: ${reason.message}` : code;
+    this.stop(new LeaseLost(this.#lost));
+    return this.#lost;
+  }
+
+  #setAlarm(): void {
+    clearTimeout(this.#alarm);
+    this.#alarm = setTimeout(() => this.#look(), this.#heard + this.#left - performance.now() + 1).unref();
+  }
+
+  /** Between keep-alives, in ms: three per lease at least, so that one answer may be late or missing. */
+  get #pause(): number {
+    return Math.min(this.#left / 3, KEEP_ALIVE_EVERY);
+  }
+
+  /** Sends news when there is any, and otherwise keep-alives. */
   async #keepAlive(): Promise<void> {
     const over = this.#over.signal;
+    this.#setAlarm();
+    over.addEventListener("abort", () => clearTimeout(this.#alarm));
     while (!over.aborted && this.#lost === undefined) {
-      const pause = Math.min(NEWS_EVERY, this.#left / 3);
-      await wait(this.#left / 3 - pause, AbortSignal.any([over, this.#fresh.signal]));
+      const pause = Math.min(NEWS_EVERY, this.#pause);
+      await wait(this.#pause - pause, AbortSignal.any([over, this.#fresh.signal]));
       this.#fresh = new AbortController();
       if (!over.aborted) {
-        await this.#sendNews().catch((error: unknown) => this.#warn(`keep-alive of ${this.id}: ${error}`));
+        await this.#sendNews(this.#takeNews()).catch((error: unknown) => this.#warn(`keep-alive of ${this.id}: ${error}`));
         await wait(pause, over);
       }
     }
@@ -194,13 +227,17 @@ export class Task {
     this.#news = { ...news, ...this.#news };
   }
 
-  async #sendNews(): Promise<void> {
-    const news = this.#takeNews();
+  async #sendNews(news: News): Promise<void> {
+    const sent = performance.now();
     const timeout = Math.max(Math.min(10_000, this.#left / 3), 500);
     try {
-      const reported = await this.#report({ status: "IN_PROGRESS", ...news }, timeout, this.#left / 6);
+      const reported = await this.#report({ status: "IN_PROGRESS", ...news }, timeout, this.#pause / 2);
+      this.#heard = sent;
       if (typeof reported.expires_at === "number") {
         this.#left = Math.max(reported.expires_at - reported.now, 100);
+      }
+      if (!this.#over.signal.aborted) {
+        this.#setAlarm();
       }
       if (reported.cancelled) {
         this.stop(new Cancelled("cancelled"));
@@ -210,11 +247,11 @@ export class Task {
       }
     } catch (error) {
       if (error instanceof LeaseRefused || error instanceof NotFound) {
-        this.stop(new LeaseLost(error.code));
-      } else if (error instanceof Invalid) {
-        // It would be refused again: the lease must live on without it.
+        this.#lose(error);
+      } else if (error instanceof Invalid && Object.keys(news).length > 0) {
+        // The gateway would refuse the news again: the lease is kept alive without them.
         this.#warn(`news of ${this.id} are refused: ${error.message}`);
-        await this.#report({ status: "IN_PROGRESS" }, timeout, 0);
+        await this.#sendNews({});
       } else {
         this.#putBack(news);
         this.#fresh.abort();
@@ -239,7 +276,7 @@ export class Task {
     this.#over.abort();
     await this.#keeper;
     if (this.#lost !== undefined) {
-      return this.#lost.message;
+      return this.#lost;
     }
     const news = this.#takeNews();
     if (status === "SUCCEEDED") {
@@ -251,6 +288,9 @@ export class Task {
       await this.#report({ status, ...news, ...more }, 10_000, limit);
       return undefined;
     } catch (error) {
+      if (error instanceof LeaseRefused || error instanceof NotFound) {
+        return this.#lose(error);
+      }
       if (error instanceof Invalid && status !== "RELEASED") {
         // One that cannot be used, such as a result that is too large: another attempt would end in the same way, so the task has failed.
         await this.#report({ status: "FAILED", fatal: true, reason: error.message }, 10_000, limit).catch((second: unknown) => {

@@ -2,6 +2,7 @@
 
 import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
+import { inspect } from "node:util";
 import { type Client, length } from "./client.ts";
 import { json } from "./http.ts";
 import { Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task } from "./task.ts";
@@ -22,7 +23,7 @@ export interface WorkerOptions {
   concurrency?: number;
   /** What is shown as the worker; host and process id if it is not said. */
   name?: string;
-  /** Seconds of silence after which others may have the tasks; 30 if it is not said. Leases are kept alive three times in that time. */
+  /** Seconds of silence after which others may have the tasks; 30 if it is not said. Leases are kept alive three times in that time, and every 5 s at least. */
   leaseTime?: number;
   /** Takes tasks of these types only. */
   types?: string[];
@@ -35,7 +36,7 @@ export interface WorkerOptions {
   poll?: number;
   /** For how many seconds the end of a task is reported again and again while no gateway takes it; 60 if it is not said. */
   reportPatience?: number;
-  /** Gets a line for what becomes of each task. */
+  /** Gets a line for what becomes of each task, and the reason and the stack of each failed attempt. */
   log?: (line: string) => void;
 }
 
@@ -188,10 +189,11 @@ export class Worker {
         more = why instanceof GiveBack && why.after !== undefined ? { after: length(why.after) } : {};
       } else {
         more = failure(why);
+        log(`attempt ${task.attempt} of ${task.id} failed: ${inspect(why)}`);
       }
     }
     const why = await task.end(status, reportPatience * 1000, more);
-    if (task.lost !== undefined) {
+    if (task.lost !== undefined && told === undefined) {
       log(`lost ${task.id}: ${task.lost}`);
     } else if (why !== undefined && told === undefined) {
       log(`not ${status.toLowerCase()} ${task.id}: ${why}`);

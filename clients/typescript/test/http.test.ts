@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Client, Conflict, LeaseRefused, OutcomeUnknown, Unavailable, Unreachable } from "../src/index.ts";
+import { Client, Conflict, GatewayError, LeaseRefused, OutcomeUnknown, Unavailable, Unreachable } from "../src/index.ts";
 import { busy, closed, type Planted, problem } from "./stage.ts";
 
 const SUBMITTED: Planted = [201, {}, { id: "1:0:-1", now: 1 }];
@@ -38,15 +38,81 @@ test("a gateway that another one names is asked", async (t) => {
   assert.equal(other.asked.length, 1);
 });
 
+/** The hosts that were asked, where the first one names another gateway. */
+async function asked(configured: string, named: string, token?: string | (() => string)): Promise<string[]> {
+  const hosts: string[] = [];
+  const answer = (url: string): Promise<Response> => {
+    hosts.push(new URL(url).origin);
+    const [status, headers, body] = hosts.length === 1 ? [503, { "longhaul-gateway": named }, { code: "draining" }] : [201, {}, { id: "1:0:-1" }];
+    return Promise.resolve(new Response(JSON.stringify(body), { status: status as number, headers: headers as Record<string, string> }));
+  };
+  await new Client({ gateways: configured, fetch: answer as typeof fetch, ...(token !== undefined && { token }) }).submit("q", "x");
+  return hosts;
+}
+
+/** The same cases as of the program: `way.rs` of the crate longhaul-cli. Everyone who may write to a ledger may name a gateway. */
+test("a token goes to no other host", async () => {
+  const cases: [configured: string, named: string, sameHost: boolean][] = [
+    ["http://127.0.0.1:7070", "http://10.0.0.7:7070", false],
+    ["https://here:1", "https://there:1", false],
+    ["https://here:1", "https://here:2", true],
+    ["http://here:1", "https://HERE:2", true],
+    ["http://127.0.0.1:7070", "http://localhost:8", true],
+    ["http://localhost:7070", "http://[::1]:8", true],
+    ["http://127.0.0.1:7070", "http://127.0.0.1.there:8", false],
+    ["http://127.0.0.1:7070", "http://127.0.0.1@there:8", false],
+  ];
+  for (const [configured, named, sameHost] of cases) {
+    for (const [token, isAsked] of [["secret", sameHost], [() => "secret", sameHost], [undefined, true]] as const) {
+      const hosts = await asked(configured, named, token);
+      assert.deepEqual(hosts, [configured, isAsked ? new URL(named).origin : configured], `${configured} ${named} ${token}`);
+    }
+  }
+});
+
+test("nothing leaves TLS", async () => {
+  for (const named of ["http://there", "http://here:2", "ftp://there", "there", "https://here:1"]) {
+    assert.deepEqual(await asked("https://here:1", named), ["https://here:1", "https://here:1"], named);
+  }
+});
+
 test("what may have been done is repeated only if that is the same", async (t) => {
-  const gateway = await busy(undefined, problem(503, "outcome_unknown", { "Retry-After": "1" }), undefined, SUBMITTED);
+  // Only a gateway's own code says that nothing was done: a proxy may answer after the gateway has got the request.
+  const proxy: Planted[] = [[502, {}, "<html>"], [503, { "Retry-After": "1" }, ""], [504, {}, { error: "timeout" }]];
+  for (const answer of [undefined, problem(503, "outcome_unknown", { "Retry-After": "1" }), ...proxy]) {
+    const once = await busy(answer, SUBMITTED);
+    const repeated = await busy(answer, SUBMITTED);
+    t.after(once.close);
+    t.after(repeated.close);
+    await assert.rejects(new Client({ gateways: once.url }).submit("q", "x", { dedupeKey: "d" }), OutcomeUnknown);
+    assert.equal(once.asked.length, 1);
+    await new Client({ gateways: repeated.url }).submit("q", "x", { idempotencyKey: "k" });
+    assert.deepEqual(repeated.bodies, [{ payload: "x", idempotency_key: "k" }, { payload: "x", idempotency_key: "k" }]);
+  }
+});
+
+test("a submit without a key gets one that makes it repeatable", async (t) => {
+  const batch: Planted = [200, {}, { outcomes: [{ id: "1:0:-1" }, { id: "1:1:-1" }], now: 1 }];
+  const gateway = await busy([502, {}, "<html>"], SUBMITTED, SUBMITTED, undefined, batch);
   t.after(gateway.close);
   const client = new Client({ gateways: gateway.url });
-  await assert.rejects(client.submit("q", "x"), OutcomeUnknown);
-  await assert.rejects(client.submit("q", "x"), OutcomeUnknown);
-  assert.equal(gateway.asked.length, 2);
-  assert.equal(await client.submit("q", "x", { idempotencyKey: "k" }), "1:0:-1");
-  assert.equal(gateway.asked.length, 4);
+  await client.submit("q", "x");
+  await client.submit("q", "x");
+  await client.submitBatch("q", [{ payload: "x" }, { payload: "y", submission: { idempotencyKey: "mine" } }]);
+  type Keyed = { idempotency_key: string };
+  const [first, again, second, ...batches] = gateway.bodies as [Keyed, Keyed, Keyed, ...{ tasks: Keyed[] }[]];
+  assert.deepEqual(first, again);
+  assert.deepEqual(batches[0], batches[1]);
+  const keys = [first, second, ...(batches[0]?.tasks ?? [])].map((each) => each.idempotency_key);
+  assert.deepEqual([new Set(keys).size, keys[3]], [4, "mine"]);
+});
+
+test("a submit gets no key where none is wanted", async (t) => {
+  const gateway = await busy(SUBMITTED, undefined);
+  t.after(gateway.close);
+  await new Client({ gateways: gateway.url }).submit("q", "x", { dedupeKey: "d" });
+  await assert.rejects(new Client({ gateways: gateway.url, addKeys: false }).submit("q", "x"), OutcomeUnknown);
+  assert.deepEqual(gateway.bodies, [{ payload: "x", dedupe_key: "d" }, { payload: "x" }]);
 });
 
 test("patience has an end", async (t) => {
@@ -64,7 +130,12 @@ test("errors have their class by their code", async (t) => {
   const client = new Client({ gateways: gateway.url, patience: 0 });
   await assert.rejects(client.get("q", "1:0:-1"), LeaseRefused);
   await assert.rejects(client.get("q", "1:0:-1"), (error) => error instanceof Conflict && !(error instanceof LeaseRefused));
-  // A proxy in between may answer something else.
+  // What a proxy answers says nothing about tasks and leases.
+  for (const status of [404, 409, 410]) {
+    const proxy = await busy([status, {}, "<html>"]);
+    t.after(proxy.close);
+    await assert.rejects(new Client({ gateways: proxy.url }).get("q", "1:0:-1"), (error) => error instanceof Error && error.constructor === GatewayError);
+  }
   await assert.rejects(client.get("q", "1:0:-1"), (error) => error instanceof Unavailable && error.code === "http_502");
 });
 

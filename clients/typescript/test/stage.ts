@@ -26,19 +26,35 @@ export function problem(status: number, code: string, headers: Record<string, st
   return [status, headers, { status, code, title: "", detail: "planted" }];
 }
 
+export interface Busy {
+  url: string;
+  asked: IncomingHttpHeaders[];
+  bodies: unknown[];
+  close: () => void;
+}
+
 /** A gateway that answers what a test has written for it, and keeps what it was asked. */
-export async function busy(...answers: Planted[]): Promise<{ url: string; asked: IncomingHttpHeaders[]; close: () => void }> {
+export function busy(...answers: Planted[]): Promise<Busy> {
+  return judging(() => answers.shift());
+}
+
+/** A gateway that answers each request as a function says, by its path and body. */
+export async function judging(judge: (path: string, body: unknown) => Planted): Promise<Busy> {
   const asked: IncomingHttpHeaders[] = [];
+  const bodies: unknown[] = [];
   const server = createServer((request, response) => {
-    request.resume().on("end", () => {
+    const parts: Buffer[] = [];
+    request.on("data", (part: Buffer) => parts.push(part)).on("end", () => {
+      const said: unknown = JSON.parse(Buffer.concat(parts).toString() || "null");
       asked.push(request.headers);
-      const answer = answers.shift();
+      bodies.push(said);
+      const answer = judge(request.url ?? "", said);
       if (answer === undefined) {
         request.socket.destroy();
         return;
       }
       const [status, headers, body] = answer;
-      response.writeHead(status, headers).end(typeof body === "string" ? body : JSON.stringify(body));
+      response.writeHead(status, headers).end(status === 204 ? undefined : typeof body === "string" ? body : JSON.stringify(body));
     });
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -46,7 +62,7 @@ export async function busy(...answers: Planted[]): Promise<{ url: string; asked:
     server.closeAllConnections();
     server.close();
   };
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, asked, close };
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, asked, bodies, close };
 }
 
 /** The URL of a port where nobody listens. */

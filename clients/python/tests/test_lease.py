@@ -1,0 +1,163 @@
+"""What a worker does when its lease runs out, against a gateway that judges by its own clock."""
+
+import ctypes
+import logging
+import threading
+import time
+import unittest
+from collections.abc import Callable
+from typing import Any
+
+from longhaul import Client, Fatal, LeaseLost, Task, Worker
+
+from .busy import Answer, Busy, problem
+
+_LEASE = 1.0
+
+
+class Leased:
+    """A gateway with so many tasks. A lease ends when its keep-alives are missing; a report after that is refused."""
+
+    def __init__(self, tasks: int, *, keep_alive: Answer | None = None) -> None:
+        self.tasks, self.keep_alive = list(range(tasks)), keep_alive
+        self.until: dict[str, float] = {}
+        self.told: list[tuple[str, str]] = []
+        self.kept_alive: list[float] = []
+        self.lease_time = _LEASE
+        self.cancelled = False
+        self.changed = threading.Condition()
+
+    def answer(self, path: str, body: Any) -> Answer:
+        now = time.monotonic()
+        with self.changed:
+            if path.endswith("/leases"):
+                return self.lease(now)
+            task, status = body["lease"], body["status"]
+            if now > self.until[task]:
+                status += " refused"
+            if status == "IN_PROGRESS":
+                self.kept_alive.append(now)
+                if self.keep_alive is not None:
+                    return self.keep_alive
+                self.until[task] = now + self.lease_time
+            else:
+                self.told.append((task, status))
+                self.changed.notify_all()
+            if status.endswith("refused"):
+                return problem(409, "lease_expired")
+            return 200, {}, {"cancelled": self.cancelled, "now": now * 1000, "expires_at": (now + self.lease_time) * 1000}
+
+    def lease(self, now: float) -> Answer:
+        if not self.tasks:
+            time.sleep(0.05)
+            return 204, {}, None
+        task = f"1:{self.tasks.pop(0)}:-1"
+        self.until[task] = now + self.lease_time
+        lease = {"lease": task, "task": task, "epoch": 1, "attempt": 1, "max_attempts": 3, "properties": {}, "payload": task}
+        return 200, {}, {"leases": [lease | {"expires_at": (now + self.lease_time) * 1000}], "now": now * 1000}
+
+
+class Leases(unittest.TestCase):
+    def work(self, gateway: Leased, processor: Callable[[Task], object]) -> list[logging.LogRecord]:
+        """Works until something was told of the last task, keep-alives that were taken not counted. Returns what was logged."""
+        last = f"1:{len(gateway.tasks) - 1}:-1"
+        with Busy(judge=gateway.answer) as busy, Client(busy.url) as client, self.assertLogs("longhaul") as logs:
+            worker = Worker(client, "q", processor, concurrency=1, poll=0.1, lease_time=gateway.lease_time, drain=0.0)
+            worker.start()
+            with gateway.changed:
+                enough = gateway.changed.wait_for(lambda: any(task == last for task, _ in gateway.told), 20)
+            worker.stop()
+            self.assertTrue(worker.join(30))
+        self.assertTrue(enough, gateway.told)
+        return logs.records
+
+    def test_a_processor_that_holds_the_interpreter_loses_its_task_and_the_worker_goes_on(self) -> None:
+        seen: list[object] = []
+
+        def process(task: Task) -> str:
+            if task.id != "1:2:-1":
+                hold(1.5 * _LEASE)
+            if task.id == "1:0:-1":
+                seen.append(task.halted)
+                try:
+                    task.check()
+                except LeaseLost as halt:
+                    seen.append(str(halt))
+                    raise
+            return "late"
+
+        gateway = Leased(3)
+        logged = [record.getMessage() for record in self.work(gateway, process)]
+        # The gateway refuses a keep-alive or the end of a late task, whichever comes first.
+        self.assertTrue(all(status.endswith("refused") for task, status in gateway.told if task != "1:2:-1"), gateway.told)
+        self.assertNotIn(("1:0:-1", "SUCCEEDED refused"), gateway.told)
+        self.assertIn(("1:2:-1", "SUCCEEDED"), gateway.told)
+        self.assertIs(seen[0], True)
+        sentence = r"no keep-alive succeeded for 1\.\d s, and the lease lasts 1\.0 s"
+        self.assertRegex(str(seen[1]), sentence)
+        for task in ("1:0:-1", "1:1:-1"):
+            (line,) = (line for line in logged if line.startswith(f"lost {task}"))
+            self.assertRegex(line, f"lease_expired: {sentence}")
+        self.assertIn("succeeded 1:2:-1", logged)
+
+    def test_a_processor_is_told_when_no_keep_alive_is_answered(self) -> None:
+        told_after: list[float] = []
+
+        def process(task: Task) -> None:
+            begun = time.monotonic()
+            try:
+                task.sleep(10)
+            finally:
+                told_after.append(time.monotonic() - begun)
+
+        # The worker waits as long as the gateway says, and the processor is told meanwhile.
+        gateway = Leased(1, keep_alive=problem(503, "draining", Retry_After="4"))
+        logged = [record.getMessage() for record in self.work(gateway, process)]
+        self.assertLess(told_after[0], 3 * _LEASE)
+        self.assertRegex("".join(logged), "lost 1:0:-1: lease_expired: no keep-alive succeeded for ")
+
+    def test_a_cancel_does_not_wait_for_a_third_of_a_long_lease(self) -> None:
+        gateway = Leased(1)
+        gateway.lease_time, gateway.cancelled = 600.0, True
+        begun = time.monotonic()
+        self.work(gateway, lambda task: task.sleep(60))
+        self.assertLess(time.monotonic() - begun, 8)
+        self.assertEqual(gateway.told, [("1:0:-1", "FAILED")])
+
+    def test_the_news_that_are_refused_end_no_lease(self) -> None:
+        def process(task: Task) -> str:
+            for _ in range(8):
+                task.progress(1)
+                task.sleep(0.4)
+            return "kept"
+
+        gateway = Leased(1)
+        answer = gateway.answer
+        refused: Callable[[str, Any], Answer] = lambda path, body: problem(422, "request_unfit") if "progress" in body else answer(path, body)
+        setattr(gateway, "answer", refused)
+        self.work(gateway, process)
+        self.assertEqual(gateway.told, [("1:0:-1", "SUCCEEDED")])
+
+    def test_the_log_has_the_reason_of_a_failure_and_where_it_was_raised(self) -> None:
+        def process(task: Task) -> None:
+            if task.id == "1:0:-1":
+                raise KeyError("page 7")
+            raise Fatal("torn") from ValueError("no ink")
+
+        records = self.work(Leased(2), process)
+        raised = [record for record in records if record.exc_info]
+        self.assertEqual([record.levelno for record in raised], [logging.WARNING, logging.WARNING])
+        first, second = (logging.Formatter().format(record) for record in raised)
+        self.assertTrue(first.startswith("attempt 1 of 1:0:-1 failed: KeyError: 'page 7'\n"), first)
+        self.assertIn('raise KeyError("page 7")', first)
+        self.assertTrue(second.startswith("attempt 1 of 1:1:-1 failed: torn\n"), second)
+        self.assertIn("ValueError: no ink", second)
+
+
+def hold(seconds: float) -> None:
+    """Keeps all other threads from running, as a bad regular expression does."""
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,146 @@
+/** What a worker does when its lease runs out, against a gateway that judges by its own clock. */
+
+import assert from "node:assert/strict";
+import { test, type TestContext } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { Client, Fatal, LeaseLost, type Processor, Worker } from "../src/index.ts";
+import { judging, type Planted, problem } from "./stage.ts";
+
+const LEASE = 1_000;
+
+interface Leased {
+  tasks: number;
+  leaseTime?: number;
+  cancelled?: boolean;
+  /** The answer to each keep-alive in time, in place of the usual one. */
+  keepAlive?: Planted;
+  /** The answer to each report with progress. */
+  progress?: Planted;
+}
+
+/**
+ * Works on the tasks of a gateway until something was told of the last one, keep-alives that were taken not counted. Returns what was told, and logged. A
+ * lease ends when its keep-alives are missing; a report after that is refused.
+ */
+async function work(t: TestContext, gateway: Leased, processor: Processor): Promise<{ told: string[]; log: string[] }> {
+  const leaseTime = gateway.leaseTime ?? LEASE;
+  const until = new Map<string, number>();
+  const told: string[] = [];
+  const log: string[] = [];
+  const stage = await judging((path, body) => {
+    const now = performance.now();
+    const times = { now, expires_at: now + leaseTime };
+    if (path.endsWith("/leases")) {
+      if (until.size === gateway.tasks) {
+        return [204, {}, undefined];
+      }
+      const task = `1:${until.size}:-1`;
+      until.set(task, times.expires_at);
+      const lease = { lease: task, task, epoch: 1, attempt: 1, max_attempts: 3, properties: {}, payload: task, expires_at: times.expires_at };
+      return [200, {}, { leases: [lease], now }];
+    }
+    const { lease, status, progress } = body as { lease: string; status: string; progress?: unknown };
+    if (progress !== undefined && gateway.progress !== undefined) {
+      return gateway.progress;
+    }
+    if (now > (until.get(lease) ?? 0)) {
+      told.push(`${lease} ${status} refused`);
+      return problem(409, "lease_expired");
+    }
+    if (status !== "IN_PROGRESS") {
+      told.push(`${lease} ${status}`);
+    } else if (gateway.keepAlive !== undefined) {
+      return gateway.keepAlive;
+    } else {
+      until.set(lease, times.expires_at);
+    }
+    return [200, {}, { cancelled: gateway.cancelled ?? false, ...times }];
+  });
+  t.after(stage.close);
+  const worker = new Worker(new Client({ gateways: stage.url }), "q", processor, {
+    concurrency: 1,
+    poll: 0.1,
+    leaseTime: leaseTime / 1000,
+    drain: 0,
+    log: (line) => log.push(line),
+  });
+  const ended = worker.work();
+  while (!told.some((line) => line.startsWith(`1:${gateway.tasks - 1}:-1`))) {
+    await sleep(20);
+  }
+  worker.stop();
+  await ended;
+  return { told, log };
+}
+
+/** Keeps everything else from running, as a bad regular expression does. */
+function hold(ms: number): void {
+  const end = performance.now() + ms;
+  while (performance.now() < end);
+}
+
+test("a processor that holds the event loop loses its task, and the worker goes on", { timeout: 30_000 }, async (t) => {
+  const seen: unknown[] = [];
+  const { told, log } = await work(t, { tasks: 3 }, (task) => {
+    if (task.id !== "1:2:-1") {
+      hold(1.5 * LEASE);
+    }
+    if (task.id === "1:0:-1") {
+      seen.push(task.signal.aborted, task.signal.reason);
+      task.check();
+    }
+    return "late";
+  });
+  // The gateway refuses a keep-alive or the end of a late task, whichever comes first.
+  assert(told.every((line) => line.endsWith("refused") !== line.startsWith("1:2:-1")), told.join());
+  assert(!told.includes("1:0:-1 SUCCEEDED refused"));
+  assert(told.includes("1:2:-1 SUCCEEDED"));
+  const sentence = "no keep-alive succeeded for 1\\.\\d s, and the lease lasts 1\\.0 s";
+  assert.equal(seen[0], true);
+  assert(seen[1] instanceof LeaseLost);
+  assert.match(seen[1].message, new RegExp(sentence));
+  for (const task of ["1:0:-1", "1:1:-1"]) {
+    const lines = log.filter((line) => line.startsWith(`lost ${task}`));
+    assert.equal(lines.length, 1, log.join("\n"));
+    assert.match(lines[0] ?? "", new RegExp(`lease_expired: ${sentence}`));
+  }
+  assert(log.includes("succeeded 1:2:-1"));
+});
+
+test("a processor is told when no keep-alive is answered", { timeout: 30_000 }, async (t) => {
+  let toldAfter = Infinity;
+  // The worker waits as long as the gateway says, and the processor is told meanwhile.
+  const { log } = await work(t, { tasks: 1, keepAlive: problem(503, "draining", { "Retry-After": "4" }) }, async (task) => {
+    const begun = performance.now();
+    await task.sleep(10).finally(() => (toldAfter = performance.now() - begun));
+  });
+  assert(toldAfter < 3 * LEASE, String(toldAfter));
+  assert.match(log.join("\n"), /lost 1:0:-1: lease_expired: no keep-alive succeeded for /);
+});
+
+test("a cancel does not wait for a third of a long lease", { timeout: 30_000 }, async (t) => {
+  const begun = performance.now();
+  const { told } = await work(t, { tasks: 1, leaseTime: 600_000, cancelled: true }, (task) => task.sleep(25));
+  assert(performance.now() - begun < 8_000);
+  assert.deepEqual(told, ["1:0:-1 FAILED"]);
+});
+
+test("news that are refused end no lease", { timeout: 30_000 }, async (t) => {
+  const { told } = await work(t, { tasks: 1, progress: problem(422, "request_unfit") }, async (task) => {
+    for (let step = 0; step < 8; step += 1) {
+      task.progress(1);
+      await task.sleep(0.4);
+    }
+  });
+  assert.deepEqual(told, ["1:0:-1 SUCCEEDED"]);
+});
+
+test("the log has the reason of a failure and where it was thrown", { timeout: 30_000 }, async (t) => {
+  const { log } = await work(t, { tasks: 2 }, function torn(task) {
+    if (task.id === "1:0:-1") throw new RangeError("page 7");
+    throw new Fatal("torn", { cause: new Error("no ink") });
+  });
+  const [first = "", second = ""] = log.filter((line) => line.startsWith("attempt 1 of "));
+  assert.match(first, /^attempt 1 of 1:0:-1 failed: RangeError: page 7\n +at .*torn /);
+  assert.match(second, /^attempt 1 of 1:1:-1 failed: (Fatal|Error): torn\n +at .*torn [^]*cause[^]*no ink/);
+});
