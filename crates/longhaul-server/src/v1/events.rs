@@ -43,7 +43,8 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/events", TokenScope::Read, events)
             .waits()
-            .does("watch_tasks", "Changes of the state of tasks, as they come: server-sent events `task`, `evicted` and `caught-up`. With the header \
+            .does("watch_tasks", "Changes of the state of tasks, as they come: server-sent events `task`, `evicted` and `caught-up`. A task whose `epoch` is lower than in an earlier event comes late, from a worker \
+                that was replaced. With the header \
                 `Last-Event-ID` they go on behind that one. `broker-lost` and `broker-back` say when nothing can come, and when that is over.")
             .query::<EventQuery>()
             .answers_raw(200, "text/event-stream", "The events."),
@@ -151,9 +152,10 @@ fn sent(
 ) -> Option<axum::response::sse::Event> {
     let EventStreamContext { queue, hidden, .. } = to;
     let (kind, data) = match event {
-        TaskStreamEvent::Task(name, shown) => {
+        TaskStreamEvent::Task(name, shown, epoch) => {
             let task = TaskSnapshot { name, info: None, shown: Some(*shown) };
-            ("task", serde_json::to_string(&TaskBody::new(queue, task, *hidden)).ok()?)
+            let body = TaskBody { epoch, ..TaskBody::new(queue, task, *hidden) };
+            ("task", serde_json::to_string(&body).ok()?)
         }
         TaskStreamEvent::Evicted(name) => {
             ("evicted", json!({"id": name.to_string(), "queue": queue.as_str()}).to_string())
