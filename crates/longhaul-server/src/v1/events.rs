@@ -21,10 +21,11 @@ use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::sleep;
 use utoipa::IntoParams;
 
 /// How often a comment is sent while nothing happens, so that proxies do not close the connection
-/// as idle.
+/// as idle, and how often the caller's token is checked.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -84,10 +85,23 @@ async fn events(
     };
     let events = service.events(&queue, query.level.into(), behind, from).await?;
     let draining = caller.draining().clone().cancelled_owned();
+    let refused = refused(caller.clone(), headers);
     let to =
         EventStreamContext { queue, hidden: caller.is_blind(), service, caller, cut_off: false };
-    let stream = stream::unfold((events, to), next).take_until(draining);
+    let stream = stream::unfold((events, to), next).take_until(draining).take_until(refused);
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+/// Waits until the caller's token is not valid any more, or means something else. The stream ends
+/// then, and the client learns the reason when it reconnects.
+async fn refused(caller: Caller, headers: HeaderMap) {
+    let is_valid = || {
+        let identity = caller.shell.auth.identify(&headers);
+        identity.is_ok_and(|identity| identity == caller.identity)
+    };
+    while is_valid() {
+        sleep(KEEP_ALIVE).await;
+    }
 }
 
 type SseResult = Result<axum::response::sse::Event, Infallible>;
