@@ -153,8 +153,10 @@ pub(super) async fn task(
     let properties = payload.as_ref().and_then(|it| it.properties.as_ref());
     let max_retries = properties.map(|it| tries_of(Some(it)).saturating_sub(1));
     let payload = payload.as_ref().filter(|_| !hidden);
-    let payload =
-        payload.map_or(RawValue::NULL.to_owned(), |it| value_of(&it.bytes, it.properties.as_ref()));
+    let payload = payload.map_or_else(
+        || RawValue::NULL.to_owned(),
+        |it| value_of(&it.bytes, it.properties.as_ref()),
+    );
     let info = task.info.as_ref();
     Ok(DialectTaskBody {
         id: name.to_string(),
