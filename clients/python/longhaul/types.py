@@ -900,7 +900,7 @@ class NewTask(TypedDict):
     """
     payload_json: NotRequired[Any]
     """
-    The payload, as JSON of any kind.
+    The payload, as JSON of any kind. It is stored as it is sent, `null` included.
     """
     priority: NotRequired[Priority]
     """
@@ -1052,7 +1052,7 @@ class Report(TypedDict):
     """
     result_json: NotRequired[Any]
     """
-    Of a success: the result, as JSON of any kind.
+    Of a success: the result, as JSON of any kind. It is stored as it is sent, `null` included.
     """
     retry_after: NotRequired[Length | None]
     status: ReportStatus

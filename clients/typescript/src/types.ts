@@ -409,7 +409,7 @@ export interface components {
             payload?: string | null;
             /** @description The payload, in base64. */
             payload_base64?: string | null;
-            /** @description The payload, as JSON of any kind. */
+            /** @description The payload, as JSON of any kind. It is stored as it is sent, `null` included. */
             payload_json?: unknown;
             /**
              * @description `high`, `normal` or `low`.
@@ -721,7 +721,7 @@ export interface components {
             result?: string | null;
             /** @description Of a success: the result, in base64. */
             result_base64?: string | null;
-            /** @description Of a success: the result, as JSON of any kind. */
+            /** @description Of a success: the result, as JSON of any kind. It is stored as it is sent, `null` included. */
             result_json?: unknown;
             retry_after?: components["schemas"]["Length"] | null;
             status: components["schemas"]["ReportStatus"];

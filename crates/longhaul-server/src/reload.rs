@@ -1,7 +1,8 @@
 //! Files that are read again when they change: tokens and certificates.
 //!
 //! There is no notification: each use of the value checks the files, at most once a second. If a
-//! changed file cannot be used, the last value stays, and the log says so once.
+//! changed file cannot be used, the last value stays in force, the log says so once for each reason,
+//! and the next check reads the file again.
 
 use crate::clock::{self, Stopwatch};
 use std::fmt::Display;
@@ -23,7 +24,10 @@ pub(crate) struct Reloaded<T> {
 #[derive(Debug)]
 struct FileStamps {
     looked: Stopwatch,
+    /// The stamps of the files that the value is from.
     stamps: Vec<Option<FileStamp>>,
+    /// Why the last read failed; empty if it succeeded.
+    failure: String,
 }
 
 /// The properties by which a changed file is detected.
@@ -36,37 +40,43 @@ impl<T> Reloaded<T> {
         read: impl FnOnce() -> Result<T, E>,
     ) -> Result<Self, E> {
         // Stat the files before reading them: a change in between is then read again.
-        let seen = Mutex::new(FileStamps { looked: clock::stopwatch(), stamps: stamps(&files) });
+        let (looked, stamps) = (clock::stopwatch(), stamps(&files));
+        let seen = Mutex::new(FileStamps { looked, stamps, failure: String::new() });
         Ok(Self { value: RwLock::new(Arc::new(read()?)), files, seen })
     }
 
     /// The value; read again if a file has changed.
     pub(crate) fn get<E: Display>(&self, read: impl FnOnce() -> Result<T, E>) -> Arc<T> {
-        if self.has_changed() {
-            match read() {
-                Ok(value) => {
-                    *self.value.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
-                    tracing::info!(event = "file_reloaded", files = ?self.files, "read again");
-                }
-                Err(error) => {
-                    tracing::error!(event = "file_not_reloaded", files = ?self.files, %error, "what was read before stays in force");
-                }
-            }
+        // If the lock is taken, another caller is checking.
+        if let Ok(mut seen) = self.seen.try_lock()
+            && seen.looked.read() >= LOOK_EVERY
+        {
+            seen.looked = clock::stopwatch();
+            self.check(&mut seen, read);
         }
         Arc::clone(&self.value.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn has_changed(&self) -> bool {
-        // Another caller is checking.
-        let Ok(mut seen) = self.seen.try_lock() else { return false };
-        if seen.looked.read() < LOOK_EVERY {
-            return false;
-        }
-        seen.looked = clock::stopwatch();
+    fn check<E: Display>(&self, seen: &mut FileStamps, read: impl FnOnce() -> Result<T, E>) {
         let now = stamps(&self.files);
-        let changed = now != seen.stamps;
-        seen.stamps = now;
-        changed
+        if now == seen.stamps {
+            return;
+        }
+        match read() {
+            Ok(value) => {
+                *self.value.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
+                // A failed read leaves the stamps as they were, so that the next check reads again.
+                (seen.stamps, seen.failure) = (now, String::new());
+                tracing::info!(event = "file_reloaded", files = ?self.files, "read again");
+            }
+            Err(error) => {
+                let failure = error.to_string();
+                if failure != seen.failure {
+                    tracing::error!(event = "file_not_reloaded", files = ?self.files, %error, "what was read before stays in force");
+                }
+                seen.failure = failure;
+            }
+        }
     }
 }
 
@@ -76,4 +86,27 @@ fn stamps(files: &[PathBuf]) -> Vec<Option<FileStamp>> {
         Some((metadata.modified().ok(), metadata.len()))
     };
     files.iter().map(stamp).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that could not be read once, for example for want of a file descriptor.
+    #[test]
+    fn a_failed_read_is_repeated_though_the_file_has_not_changed_since() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = || std::fs::read_to_string(file.path());
+        std::fs::write(file.path(), "old").unwrap();
+        let reloaded = Reloaded::open(vec![file.path().to_owned()], read).unwrap();
+        let check = |read: &dyn Fn() -> Result<String, String>| {
+            reloaded.check(&mut reloaded.seen.lock().unwrap(), read);
+            String::clone(&reloaded.value.read().unwrap())
+        };
+        std::fs::write(file.path(), "newer").unwrap();
+        assert_eq!(check(&|| Err("too many open files".to_owned())), "old");
+        let read = || read().map_err(|error| error.to_string());
+        assert_eq!(check(&read), "newer");
+        assert_eq!(check(&|| panic!("it has not changed")), "newer");
+    }
 }

@@ -68,6 +68,11 @@ impl Identity {
         self.scopes.contains(&scope) || self.scopes.contains(&TokenScope::Admin)
     }
 
+    /// Whether the token is bound to queues.
+    pub(crate) const fn is_bound(&self) -> bool {
+        self.queues.is_some()
+    }
+
     pub(crate) fn may_use(&self, queue: &str) -> bool {
         self.queues.as_ref().is_none_or(|queues| queues.contains(queue))
     }
@@ -104,7 +109,7 @@ impl GatewayAuth {
     }
 
     /// The caller, by the header `Authorization`.
-    fn identify(&self, headers: &HeaderMap) -> Result<Arc<Identity>, ProblemDetails> {
+    pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Arc<Identity>, ProblemDetails> {
         let Some((path, tokens)) = &self.tokens else { return Ok(Arc::clone(&self.everybody)) };
         let refused = |code, detail| ProblemDetails::new(StatusCode::UNAUTHORIZED, code, detail);
         let Some(header) = headers.get(AUTHORIZATION) else {

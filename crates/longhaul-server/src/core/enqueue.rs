@@ -72,14 +72,15 @@ impl GatewayService {
         self.enqueue_checked(queue, has_levels, task).await
     }
 
-    /// Submits many tasks, and returns the result of each, in order.
+    /// Submits many tasks, and returns the result of each, in order. Takes each task when there is
+    /// room for it.
     pub(crate) async fn enqueue_all(
         &self,
         queue: &QueueName,
-        tasks: Vec<Result<NewTask, ServiceError>>,
+        tasks: impl Iterator<Item = Result<NewTask, ServiceError>> + Send,
     ) -> Result<Vec<Result<TaskName, ServiceError>>, ServiceError> {
         let has_levels = self.check_queue(queue).await?;
-        let sends = tasks.into_iter().map(|task| async {
+        let sends = tasks.map(|task| async {
             match task {
                 Ok(task) => self.enqueue_checked(queue, has_levels, task).await,
                 Err(error) => Err(error),

@@ -18,8 +18,8 @@ use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method};
 use crate::shell::{Caller, RawBody};
 use axum::http::StatusCode;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde::Deserialize;
+use std::fmt;
 
 /// The routes of the enabled dialects.
 pub(crate) fn routes(config: &ServerConfig) -> Vec<ApiRoute> {
@@ -53,21 +53,17 @@ fn queue<'a>(
 
 /// Reads JSON whatever its content type, and ignores unknown fields, like the servers of these
 /// documents.
-fn read<T: DeserializeOwned>(body: &RawBody) -> Result<T, ProblemDetails> {
-    let malformed = |error: serde_json::Error| {
-        ProblemDetails::bad_request(
-            "json_malformed",
-            format!("the body is not what this route takes: {error}"),
-        )
-    };
-    let value: Value = serde_json::from_slice(&body.bytes).map_err(malformed)?;
-    if !value.is_object() {
-        return Err(ProblemDetails::bad_request(
-            "json_malformed",
-            "the body is not an object of JSON",
-        ));
+fn read<'a, T: Deserialize<'a>>(body: &'a RawBody) -> Result<T, ProblemDetails> {
+    if body.other_kind().is_some() {
+        return Err(malformed("it is not an object of JSON"));
     }
-    serde_json::from_value(value).map_err(malformed)
+    serde_json::from_slice(&body.bytes).map_err(malformed)
+}
+
+/// The error for a body that is not what its route takes.
+fn malformed(error: impl fmt::Display) -> ProblemDetails {
+    let detail = format!("the body is not what this route takes: {error}");
+    ProblemDetails::bad_request("json_malformed", detail)
 }
 
 /// A required field.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use longhaul::Priority;
 use longhaul::ops::TaskStatus;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
 
 /// The states of document 002.
@@ -29,7 +29,7 @@ pub(super) enum DialectTaskState {
 pub(super) struct DialectTaskBody {
     id: String,
     state: DialectTaskState,
-    payload: Value,
+    payload: Box<RawValue>,
     /// The payload is hidden from the caller, and null here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     hidden: bool,
@@ -99,10 +99,11 @@ const fn number_of(priority: Priority) -> i64 {
     }
 }
 
-fn value_of(payload: &Bytes, properties: Option<&BTreeMap<String, String>>) -> Value {
+/// A JSON payload as it was sent, and any other payload as a text.
+fn value_of(payload: &Bytes, properties: Option<&BTreeMap<String, String>>) -> Box<RawValue> {
     let is_json = properties.and_then(|it| it.get(CONTENT_TYPE)).is_some_and(|kind| kind == JSON);
     let value = if is_json { serde_json::from_slice(payload).ok() } else { None };
-    value.unwrap_or_else(|| Value::String(String::from_utf8_lossy(payload).into_owned()))
+    value.unwrap_or_else(|| to_raw_value(&String::from_utf8_lossy(payload)).unwrap_or_default())
 }
 
 impl DialectTaskBody {
@@ -152,7 +153,10 @@ pub(super) async fn task(
     let properties = payload.as_ref().and_then(|it| it.properties.as_ref());
     let max_retries = properties.map(|it| tries_of(Some(it)).saturating_sub(1));
     let payload = payload.as_ref().filter(|_| !hidden);
-    let payload = payload.map_or(Value::Null, |it| value_of(&it.bytes, it.properties.as_ref()));
+    let payload = payload.map_or_else(
+        || RawValue::NULL.to_owned(),
+        |it| value_of(&it.bytes, it.properties.as_ref()),
+    );
     let info = task.info.as_ref();
     Ok(DialectTaskBody {
         id: name.to_string(),

@@ -5,14 +5,14 @@
 
 use super::held::{DialectLeaseStatus, settle};
 use super::task_body::{DialectTaskBody, DialectTaskStats, priority_of, stats, task};
-use super::{conflict, plain, queue, read, word};
+use super::{conflict, malformed, plain, queue, read, word};
 use crate::auth::TokenScope;
 use crate::core::{GatewayService, NewTask, TaskName};
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method, Size};
 use crate::shell::{Caller, RawBody};
 use crate::v1::new_task::idempotency_key;
-use crate::v1::values::Length;
+use crate::v1::values::{Length, json_bytes, present};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -20,7 +20,7 @@ use axum::{Extension, Json};
 use bytes::Bytes;
 use longhaul::lease::{LeaseOutcome, LeaseRequest};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,9 @@ pub(super) const JSON: &str = "application/json";
 
 #[derive(Debug, Deserialize)]
 struct SubmitTaskBody {
-    payload: Option<Value>,
+    /// `null` is a payload, too.
+    #[serde(default, deserialize_with = "present")]
+    payload: Option<Box<RawValue>>,
     #[serde(default)]
     priority: i64,
     max_retries: Option<u32>,
@@ -50,7 +52,8 @@ struct TaskLeaseBody {
 struct TaskReportBody {
     worker_id: Option<String>,
     lease_id: Option<i64>,
-    result: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    result: Option<Box<RawValue>>,
     reason: Option<String>,
 }
 
@@ -65,6 +68,22 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         ApiRoute::new(Method::Post, "/tasks/{task}/nack", TokenScope::Work, nack),
         ApiRoute::new(Method::Get, "/stats", TokenScope::Read, statistics),
     ]
+}
+
+fn is_text(json: &RawValue) -> bool {
+    json.get().starts_with('"')
+}
+
+/// The stored bytes of a JSON value: a text without its quotes, anything else as it was sent.
+fn text_or_json(json: Option<Box<RawValue>>) -> Result<Bytes, ProblemDetails> {
+    match json {
+        None => Ok(Bytes::new()),
+        Some(json) if is_text(&json) => {
+            let text: Result<String, _> = serde_json::from_str(json.get());
+            text.map(Bytes::from).map_err(malformed)
+        }
+        Some(json) => Ok(json_bytes(json)),
+    }
 }
 
 /// An answer, with errors in the document's codes.
@@ -90,14 +109,10 @@ async fn submit(
         let header = idempotency_key(&headers)?;
         let key = new.idempotency_key.as_deref().or(header).filter(|key| !key.is_empty());
         let mut properties = BTreeMap::new();
-        let payload = match new.payload {
-            None => Bytes::new(),
-            Some(Value::String(text)) => Bytes::from(text),
-            Some(value) => {
-                properties.insert(CONTENT_TYPE.to_owned(), JSON.to_owned());
-                Bytes::from(value.to_string())
-            }
-        };
+        if new.payload.as_deref().is_some_and(|json| !is_text(json)) {
+            properties.insert(CONTENT_TYPE.to_owned(), JSON.to_owned());
+        }
+        let payload = text_or_json(new.payload)?;
         let new = NewTask {
             payload,
             properties,
@@ -156,12 +171,7 @@ async fn ack(
     body: RawBody,
 ) -> Response {
     let outcome = |_: &str, report: &mut TaskReportBody| {
-        let result = match report.result.take() {
-            None => Bytes::new(),
-            Some(Value::String(text)) => Bytes::from(text),
-            Some(value) => Bytes::from(value.to_string()),
-        };
-        LeaseOutcome::Succeeded(result)
+        Ok(LeaseOutcome::Succeeded(text_or_json(report.result.take())?))
     };
     answered(report(&service, &caller, &id, &body, outcome).await)
 }
@@ -174,7 +184,7 @@ async fn nack(
 ) -> Response {
     let outcome = |worker: &str, report: &mut TaskReportBody| {
         let message = report.reason.take().unwrap_or_else(|| format!("nack by {worker}"));
-        LeaseOutcome::Failed { message, fatal: false, retry_after: None }
+        Ok(LeaseOutcome::Failed { message, fatal: false, retry_after: None })
     };
     answered(report(&service, &caller, &id, &body, outcome).await)
 }
@@ -184,13 +194,13 @@ async fn report(
     caller: &Caller,
     id: &str,
     body: &RawBody,
-    outcome: impl FnOnce(&str, &mut TaskReportBody) -> LeaseOutcome,
+    outcome: impl FnOnce(&str, &mut TaskReportBody) -> Result<LeaseOutcome, ProblemDetails>,
 ) -> DialectResult {
     let queue = queue(service, caller)?;
     let mut report: TaskReportBody = read(body)?;
     let worker = word("worker_id", report.worker_id.take())?;
     let task_name = name(id)?;
-    let outcome = outcome(&worker, &mut report);
+    let outcome = outcome(&worker, &mut report)?;
     let is_ack = matches!(outcome, LeaseOutcome::Succeeded(_));
     match settle(service, (queue, &worker), task_name, report.lease_id, outcome).await? {
         DialectLeaseStatus::Done if is_ack => {}

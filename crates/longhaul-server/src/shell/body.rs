@@ -10,8 +10,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,7 +119,7 @@ impl RawBody {
     }
 
     /// Reads it as JSON.
-    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, ProblemDetails> {
+    pub(crate) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ProblemDetails> {
         if !self.is_json() {
             let is = self.content_type.as_deref().unwrap_or("none");
             let detail = format!(
@@ -132,23 +133,12 @@ impl RawBody {
         }
         // Serde would accept an array of field values for an object, and for other kinds its error
         // names a Rust type.
-        let begins_object = self.bytes.trim_ascii_start().first() == Some(&b'{');
-        if !begins_object && let Ok(value) = serde_json::from_slice::<Value>(&self.bytes) {
-            return Err(json_unfit(&format!("it is {}, and an object is expected", kind(&value))));
+        if let Some(kind) = self.other_kind()
+            && self.is_valid_json()
+        {
+            return Err(json_unfit(&format!("it is {kind}, and an object is expected")));
         }
         serde_json::from_slice(&self.bytes).map_err(|error| self.problem(&error))
-    }
-}
-
-/// The JSON name of a value's kind.
-const fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "`null`",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
     }
 }
 
@@ -176,10 +166,27 @@ pub(crate) fn in_plain_words(said: &str) -> String {
 }
 
 impl RawBody {
+    /// The JSON name of the value's kind, if it is no object.
+    pub(crate) fn other_kind(&self) -> Option<&'static str> {
+        match self.bytes.trim_ascii_start().first() {
+            Some(b'{') => None,
+            Some(b'[') => Some("an array"),
+            Some(b'"') => Some("a string"),
+            Some(b't' | b'f') => Some("a boolean"),
+            Some(b'n') => Some("`null`"),
+            _ => Some("a number"),
+        }
+    }
+
+    /// Whether it is valid JSON. The value is not built: it may take 30 times the memory.
+    fn is_valid_json(&self) -> bool {
+        serde_json::from_slice::<&RawValue>(&self.bytes).is_ok()
+    }
+
     /// Serde reports an array or object in place of a word as a syntax error, although it is valid
     /// JSON.
     fn problem(&self, error: &serde_json::Error) -> ProblemDetails {
-        if error.is_syntax() && serde_json::from_slice::<Value>(&self.bytes).is_ok() {
+        if error.is_syntax() && self.is_valid_json() {
             return json_unfit(&error.to_string());
         }
         json_problem(error)

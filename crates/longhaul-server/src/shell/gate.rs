@@ -29,9 +29,12 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Whether payloads and results are hidden from the caller. An unauthenticated caller sees
-    /// nothing hidden, whatever its scopes.
+    /// Whether payloads and results are hidden from the caller: it may not read, or the gateway
+    /// hides them. An unauthenticated caller sees nothing hidden, whatever its scopes.
     pub(crate) fn is_blind(&self) -> bool {
+        if !self.identity.may(TokenScope::Read) {
+            return true;
+        }
         let sees = self.identity.name.is_some() && self.identity.may(TokenScope::Admin);
         self.shell.config.hide_payloads && !sees
     }

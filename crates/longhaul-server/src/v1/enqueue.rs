@@ -1,19 +1,20 @@
 //! Routes that submit tasks.
 
 use super::at::{QueryParams, QueueAt};
+use super::batch::{BatchEntries, entry};
 use super::new_task::{NewTaskBody, RawTerms, new_task};
 use crate::auth::TokenScope;
 use crate::clock;
 use crate::core::{GatewayService, NewTask, QueueName, ServiceError, TaskName};
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method, Size};
-use crate::shell::{Json, RawBody, in_plain_words};
+use crate::shell::RawBody;
 use axum::extract::{RawQuery, State};
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -33,10 +34,11 @@ pub(crate) struct SubmittedTaskBody {
 /// Tasks that are submitted together.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewTasks {
+pub(crate) struct NewTasks<'a> {
     /// Up to 1,000; they are stored in this order as a rule. An entry that cannot be read is told in its place, and the others are submitted.
+    #[serde(borrow)]
     #[schema(value_type = Vec<NewTaskBody>)]
-    tasks: Vec<Value>,
+    tasks: BatchEntries<'a, TASKS_MAX>,
 }
 
 /// What became of the tasks of a batch, in their order.
@@ -71,7 +73,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             enqueue_all,
         )
         .does("submit_tasks", "Submits up to 1,000 tasks, and says of each what became of it.")
-        .body::<NewTasks>()
+        .body::<NewTasks<'_>>()
         .takes(Size::Batch)
         .answers::<SubmittedTasks>(200, "What became of each, in their order."),
     ]
@@ -98,26 +100,18 @@ fn stored(queue: &QueueName, id: TaskName) -> Response {
     (StatusCode::CREATED, [(LOCATION, location)], body).into_response()
 }
 
+fn task_of(text: &RawValue) -> Result<NewTask, ServiceError> {
+    entry::<NewTaskBody>(text)?.into_task()
+}
+
 async fn enqueue_all(
     State(service): State<Arc<GatewayService>>,
     QueueAt { queue, .. }: QueueAt,
-    Json(NewTasks { tasks }): Json<NewTasks>,
+    body: RawBody,
 ) -> Result<axum::Json<SubmittedTasks>, ProblemDetails> {
-    if tasks.len() > TASKS_MAX {
-        let detail = format!(
-            "a batch has up to {TASKS_MAX} tasks, this one has {}; nothing was submitted",
-            tasks.len()
-        );
-        return Err(ProblemDetails::new(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit", detail));
-    }
-    let read = |entry: Value| -> Result<NewTask, ServiceError> {
-        if !entry.is_object() {
-            return Err(ServiceError::Unfit("an entry of a batch is an object".to_owned()));
-        }
-        let body: Result<NewTaskBody, _> = serde_json::from_value(entry);
-        body.map_err(|error| ServiceError::Unfit(in_plain_words(&error.to_string())))?.into_task()
-    };
-    let outcomes = service.enqueue_all(&queue, tasks.into_iter().map(read).collect()).await?;
+    let NewTasks { tasks } = body.json()?;
+    let tasks = tasks.checked("tasks", "nothing was submitted")?;
+    let outcomes = service.enqueue_all(&queue, tasks.into_iter().map(task_of)).await?;
     let outcome = |outcome: Result<TaskName, ServiceError>| match outcome {
         Ok(id) => SubmitOutcomeBody { id: Some(id.to_string()), error: None },
         Err(error) => SubmitOutcomeBody { id: None, error: Some(error.into()) },

@@ -20,10 +20,11 @@ use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::sleep;
 use utoipa::IntoParams;
 
 /// How often a comment is sent while nothing happens, so that proxies do not close the connection
-/// as idle.
+/// as idle, and how often the caller's token is checked.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -40,7 +41,8 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/events", TokenScope::Read, events)
             .waits()
-            .does("watch_tasks", "Changes of the state of tasks, as they come: server-sent events `task`, `evicted` and `caught-up`. With the header \
+            .does("watch_tasks", "Changes of the state of tasks, as they come: server-sent events `task`, `evicted` and `caught-up`. A task whose `epoch` is lower than in an earlier event comes late, from a worker \
+                that was replaced. With the header \
                 `Last-Event-ID` they go on behind that one. `broker-lost` and `broker-back` say when nothing can come, and when that is over.")
             .of_level()
             .query::<EventQuery>()
@@ -82,10 +84,23 @@ async fn events(
     let queue = level.queue().clone();
     let events = service.events(level, behind, from).await?;
     let draining = caller.draining().clone().cancelled_owned();
+    let refused = refused(caller.clone(), headers);
     let to =
         EventStreamContext { queue, hidden: caller.is_blind(), service, caller, cut_off: false };
-    let stream = stream::unfold((events, to), next).take_until(draining);
+    let stream = stream::unfold((events, to), next).take_until(draining).take_until(refused);
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+/// Waits until the caller's token is not valid any more, or means something else. The stream ends
+/// then, and the client learns the reason when it reconnects.
+async fn refused(caller: Caller, headers: HeaderMap) {
+    let is_valid = || {
+        let identity = caller.shell.auth.identify(&headers);
+        identity.is_ok_and(|identity| identity == caller.identity)
+    };
+    while is_valid() {
+        sleep(KEEP_ALIVE).await;
+    }
 }
 
 type SseResult = Result<axum::response::sse::Event, Infallible>;
@@ -150,9 +165,10 @@ fn sent(
 ) -> Option<axum::response::sse::Event> {
     let EventStreamContext { queue, hidden, .. } = to;
     let (kind, data) = match event {
-        TaskStreamEvent::Task(name, shown) => {
+        TaskStreamEvent::Task(name, shown, epoch) => {
             let task = TaskSnapshot { name, info: None, shown: Some(*shown) };
-            ("task", serde_json::to_string(&TaskBody::new(queue, task, *hidden)).ok()?)
+            let body = TaskBody { epoch, ..TaskBody::new(queue, task, *hidden) };
+            ("task", serde_json::to_string(&body).ok()?)
         }
         TaskStreamEvent::Evicted(name) => {
             ("evicted", json!({"id": name.to_string(), "queue": queue.as_str()}).to_string())

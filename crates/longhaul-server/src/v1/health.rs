@@ -8,6 +8,7 @@ use crate::shell::Caller;
 use crate::telemetry;
 use axum::Extension;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .answers_raw(200, "text/plain", "It does."),
         ApiRoute::new(Method::Get, "/metrics", TokenScope::Read, metrics)
             .by_itself()
-            .does("metrics", "The metrics of the gateway, for Prometheus.")
+            .does("metrics", "The metrics of the gateway, for Prometheus; not for tokens that are bound to queues.")
             .answers_raw(200, "text/plain", "The metrics."),
         ApiRoute::new(Method::Get, "/v1/openapi.json", TokenScope::Read, openapi)
             .open()
@@ -64,6 +65,10 @@ async fn metrics(
     State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ProblemDetails> {
+    if caller.identity.is_bound() {
+        let detail = "the metrics are those of all queues, and the token is bound to some; send a token that is bound to none";
+        return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "queue_not_allowed", detail));
+    }
     if caller.shell.reach.outage().is_none() {
         service.measure().await;
     }

@@ -1,7 +1,7 @@
 //! Bodies about leases: requests, grants and reports.
 
 use super::at::lease_token;
-use super::values::{Instant, Length};
+use super::values::{Instant, Length, json_bytes, present};
 use crate::core::{ServiceError, TaskName, name_of};
 use crate::problem::ProblemDetails;
 use axum::http::StatusCode;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use longhaul::Progress;
 use longhaul::lease::{KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use utoipa::ToSchema;
@@ -138,8 +138,10 @@ pub(crate) struct ReportBody {
     result: Option<String>,
     /// Of a success: the result, in base64.
     result_base64: Option<String>,
-    /// Of a success: the result, as JSON of any kind.
-    result_json: Option<Value>,
+    /// Of a success: the result, as JSON of any kind. It is stored as it is sent, `null` included.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<Value>)]
+    result_json: Option<Box<RawValue>>,
     /// Of a failure: why.
     #[serde(alias = "debug_info")]
     reason: Option<String>,
@@ -296,7 +298,7 @@ impl ReportBody {
     /// The content of the report, if its fields are consistent.
     pub(crate) fn into_report(mut self) -> Result<LeaseReport, ServiceError> {
         let results = (self.result.take(), self.result_base64.take(), self.result_json.take());
-        let has_result = results != (None, None, None);
+        let has_result = !matches!(results, (None, None, None));
         let is = |status| self.status == status;
         let misplaced = [
             ("result", has_result && !is(ReportStatus::Succeeded), "SUCCEEDED"),
@@ -332,17 +334,14 @@ impl ReportBody {
     }
 }
 
-type Results = (Option<String>, Option<String>, Option<Value>);
+type Results = (Option<String>, Option<String>, Option<Box<RawValue>>);
 
 fn result(results: Results) -> Result<Bytes, ServiceError> {
     match results {
         (None, None, None) => Ok(Bytes::new()),
         (Some(text), None, None) => Ok(Bytes::from(text)),
         (None, Some(text), None) => decoded("result_base64", &text),
-        (None, None, Some(value)) => {
-            let written = serde_json::to_vec(&value).map(Bytes::from);
-            written.map_err(|error| unfit(format!("`result_json` cannot be written: {error}")))
-        }
+        (None, None, Some(json)) => Ok(json_bytes(json)),
         _ => Err(unfit(
             "a result is in one of `result`, `result_base64` and `result_json`; there is more than one",
         )),

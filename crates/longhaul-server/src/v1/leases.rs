@@ -1,6 +1,7 @@
 //! Routes that lease tasks to workers and take their reports.
 
 use super::at::{LeaseAt, QueueAt, TaskAt};
+use super::batch::{BatchEntries, entry};
 use super::lease_body::{
     KeepAliveBody, LeaseHolder, LeaseReport, LeaseRequestBody, LeasesBody, ReportBody, ReportedBody,
 };
@@ -9,14 +10,14 @@ use crate::clock;
 use crate::core::{GatewayService, QueueName, Reporter, ServiceError};
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method, Size};
-use crate::shell::{Json, in_plain_words};
+use crate::shell::{Json, RawBody};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, StreamExt};
 use longhaul::lease::LeaseToken;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::Duration;
 use utoipa::ToSchema;
@@ -28,10 +29,11 @@ const REPORTS_MAX: usize = 100;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Reports)]
-pub(crate) struct ReportsBody {
+pub(crate) struct ReportsBody<'a> {
     /// Up to 100, one for each lease: several for one lease may count in any order. One that cannot be read is told in its place, and the others count.
+    #[serde(borrow)]
     #[schema(value_type = Vec<ReportBody>)]
-    reports: Vec<Value>,
+    reports: BatchEntries<'a, REPORTS_MAX>,
 }
 
 /// What became of the reports of a batch, in their order.
@@ -79,7 +81,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             report_all,
         )
         .does("report_batch", "Up to 100 reports, and says of each what became of it.")
-        .body::<ReportsBody>()
+        .body::<ReportsBody<'_>>()
         .takes(Size::Batch)
         .answers::<ReportOutcomes>(200, "What became of each, in their order."),
         ApiRoute::new(
@@ -175,23 +177,18 @@ async fn keep(
 async fn report_all(
     State(service): State<Arc<GatewayService>>,
     QueueAt { queue, .. }: QueueAt,
-    Json(ReportsBody { reports }): Json<ReportsBody>,
+    body: RawBody,
 ) -> Result<axum::Json<ReportOutcomes>, ProblemDetails> {
-    if reports.len() > REPORTS_MAX {
-        let (status, count) = (StatusCode::UNPROCESSABLE_ENTITY, reports.len());
-        let detail = format!(
-            "a batch has up to {REPORTS_MAX} reports, this one has {count}; none of them counts"
-        );
-        return Err(ProblemDetails::new(status, "request_unfit", detail));
-    }
-    let one = |report: Value| async {
-        if !report.is_object() {
-            return Err(ServiceError::Unfit("an entry of a batch is an object".to_owned()));
+    let ReportsBody { reports } = body.json()?;
+    let reports = reports.checked("reports", "none of them counts")?;
+    let one = |report: &RawValue| {
+        let body = entry::<ReportBody>(report);
+        let (service, queue) = (&service, &queue);
+        async move {
+            let body = body?;
+            let token = body.token()?;
+            tell(service, queue, &token, body.into_report()?).await
         }
-        let body: ReportBody = serde_json::from_value(report)
-            .map_err(|error| ServiceError::Unfit(in_plain_words(&error.to_string())))?;
-        let token = body.token()?;
-        tell(&service, &queue, &token, body.into_report()?).await
     };
     // Processed concurrently, answered in order.
     let told = stream::iter(reports.into_iter().map(one)).buffered(REPORTS_MAX);

@@ -2,6 +2,7 @@
 
 mod actions;
 pub(crate) mod at;
+mod batch;
 mod dead;
 mod enqueue;
 mod events;

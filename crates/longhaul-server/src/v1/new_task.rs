@@ -1,6 +1,6 @@
 //! Bodies that submit tasks: JSON, or a raw payload with all options in the query.
 
-use super::values::{Instant, Length, WordList};
+use super::values::{Instant, Length, WordList, json_bytes, present};
 use crate::core::{NewTask, ServiceError, TaskName};
 use crate::problem::ProblemDetails;
 use crate::shell::RawBody;
@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use longhaul::{Priority, RetryPolicy};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use utoipa::{IntoParams, ToSchema};
 
@@ -29,10 +29,10 @@ pub(crate) struct NewTaskBody {
     pub(crate) payload: Option<String>,
     /// The payload, in base64.
     pub(crate) payload_base64: Option<String>,
-    /// The payload, as JSON of any kind.
+    /// The payload, as JSON of any kind. It is stored as it is sent, `null` included.
     #[serde(deserialize_with = "present")]
     #[schema(value_type = Option<Value>)]
-    pub(crate) payload_json: Option<Value>,
+    pub(crate) payload_json: Option<Box<RawValue>>,
     /// Properties of your own, which the worker gets.
     pub(crate) properties: BTreeMap<String, String>,
     /// What kind of task it is: workers may ask for some types only. Up to 128 bytes.
@@ -137,11 +137,6 @@ pub(crate) struct RetryBody {
     pub(crate) intervals: Vec<Length>,
 }
 
-/// An explicit `null` is a value, too.
-fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(from).map(Some)
-}
-
 impl From<PriorityBody> for Priority {
     fn from(level: PriorityBody) -> Self {
         match level {
@@ -230,11 +225,7 @@ impl NewTaskBody {
             (None, Some(text), None) => STANDARD.decode(text).map(Bytes::from).map_err(|error| {
                 ServiceError::Unfit(format!("`payload_base64` is not base64: {error}"))
             }),
-            (None, None, Some(value)) => {
-                serde_json::to_vec(&value).map(Bytes::from).map_err(|error| {
-                    ServiceError::Unfit(format!("`payload_json` cannot be written: {error}"))
-                })
-            }
+            (None, None, Some(json)) => Ok(json_bytes(json)),
             (None, None, None) => Err(unfit(
                 "a task has its payload in `payload`, `payload_base64` or `payload_json`; all of them are missing",
             )),

@@ -1,11 +1,13 @@
-//! Values in bodies and queries: durations, instants, lists of words.
+//! Values in bodies and queries: durations, instants, lists of words, JSON of any kind.
 
 use crate::clock;
 use crate::core::ServiceError;
 use crate::problem::ProblemDetails;
+use bytes::Bytes;
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use utoipa::ToSchema;
@@ -23,6 +25,18 @@ pub(crate) struct Instant(pub(crate) SystemTime);
 /// Words separated by commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WordList(pub(crate) Vec<String>);
+
+/// Reads a field with JSON of any kind. An explicit `null` is a value, too.
+pub(crate) fn present<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::deserialize(from).map(Some)
+}
+
+/// The bytes of a JSON value, as they were sent.
+pub(crate) fn json_bytes(json: Box<RawValue>) -> Bytes {
+    Bytes::from(Box::<str>::from(json).into_boxed_bytes())
+}
 
 /// Refuses a request that names neither some nor all, or both: a forgotten filter would mean all.
 pub(super) fn all_or_some(all: bool, is_narrow: bool, fields: &str) -> Result<(), ProblemDetails> {

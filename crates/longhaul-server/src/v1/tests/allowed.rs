@@ -148,6 +148,48 @@ fn a_token_that_is_bound_to_queues_sees_no_others() {
     assert_eq!(by_bound("/v1/queues/tasks"), (403, "queue_not_allowed".to_owned()));
     assert_eq!(by_bound("/v1/queues/other").0, 200);
     assert_eq!(by_bound("/v1/queues/other/tasks").0, 200);
+    assert_eq!(by_bound("/metrics"), (403, "queue_not_allowed".to_owned()));
+}
+
+/// Under an idempotency key, the payload may be that of another caller.
+#[test]
+fn a_token_that_may_not_read_is_answered_no_payload() {
+    let (bench, _file) = bench();
+    let send = |token: &str, path: &str, body: &'static str| {
+        let mut request = TestGateway::request("POST", path, body);
+        request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        bench.send(request).json()
+    };
+    let first = send("admin", "/tasks", r#"{"payload":"canary","idempotency_key":"k"}"#);
+    assert_eq!(first["payload"], serde_json::json!("canary"));
+    let again = send("submit", "/tasks", r#"{"payload":"","idempotency_key":"k"}"#);
+    assert_eq!((&again["id"], &again["hidden"]), (&first["id"], &serde_json::json!(true)));
+    let leased = send("work", "/tasks/lease", r#"{"worker_id":"ann","wait":5}"#);
+    assert_eq!(leased["payload"], serde_json::json!("canary"), "a worker gets it with its lease");
+    let path = format!("/tasks/{}/ack", first["id"].as_str().unwrap());
+    let acked = send("work", &path, r#"{"worker_id":"bob"}"#);
+    assert_eq!(acked["code"], serde_json::json!("not_current_lease_owner"));
+    for worker in [r#"{"worker_id":"ann"}"#, r#"{"worker_id":"bob"}"#] {
+        let acked = send("work", &path, worker);
+        assert_eq!((&acked["state"], &acked["payload"]), (&"COMPLETED".into(), &().into()));
+    }
+}
+
+#[test]
+fn a_stream_ends_when_its_token_is_revoked() {
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+    let (bench, file) = bench();
+    let mut request = TestGateway::request("GET", "/v1/queues/tasks/events", "");
+    request.headers_mut().insert("authorization", "Bearer read".parse().unwrap());
+    let stream = bench.engine.run(bench.router.clone().oneshot(request)).unwrap();
+    std::fs::write(file.path(), r#"{"tokens":[]}"#).unwrap();
+    // The file is checked at most once a second, in real time.
+    while status(&bench, "GET", "/v1/queues/tasks", Some("Bearer read")).0 != 401 {}
+    let before = bench.engine.time_passed();
+    bench.engine.run(stream.into_body().collect()).unwrap();
+    let took = bench.engine.time_passed() - before;
+    assert!(took.as_secs() <= 15, "{took:?}");
 }
 
 /// The log of actions names the token of the caller.

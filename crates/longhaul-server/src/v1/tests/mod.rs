@@ -12,4 +12,5 @@ mod logging;
 mod named;
 mod streaming;
 mod submitting;
+mod verbatim;
 mod wrong;

@@ -43,6 +43,9 @@ fn events_go_on_behind_the_last_one_that_was_seen() {
     let events = bench.engine.run(read_until(&mut stream, &over));
     assert!(events.contains("event: caught-up") && events.contains("event: task"), "{events}");
     assert!(events.contains(r#""status":"running""#), "{events}");
+    let tasks = events.lines().filter(|line| line.starts_with("data: {\"id\""));
+    assert!(tasks.clone().count() > 1, "{events}");
+    assert!({ tasks }.all(|task| task.contains(r#""epoch":1,"#)), "{events}");
     let seen = last_id(&events).to_owned();
     drop(stream);
 

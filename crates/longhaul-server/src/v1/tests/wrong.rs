@@ -21,7 +21,6 @@ fn raw(
 #[test]
 fn bodies_that_are_no_tasks_are_refused_and_nothing_is_submitted() {
     let bench = TestGateway::new();
-    let deep = format!(r#"{{"payload_json":{}{}}}"#, "[".repeat(200), "]".repeat(200));
     let many = format!(r#"{{"payload":"","tags":[{}]}}"#, vec![r#""t""#; 17].join(","));
     for (body, status, code, says) in [
         ("", 400, "json_malformed", "EOF"),
@@ -30,7 +29,6 @@ fn bodies_that_are_no_tasks_are_refused_and_nothing_is_submitted() {
         ("payload=a", 400, "json_malformed", "expected value"),
         ("{\"payload\":\"a\"} x", 400, "json_malformed", "trailing characters"),
         ("{\"payload\":\"\u{0}\"}", 400, "json_malformed", "control character"),
-        (&*deep, 400, "json_malformed", "recursion limit"),
         ("[]", 422, "json_unfit", "an object is expected"),
         ("null", 422, "json_unfit", "expected"),
         (r#"["a"]"#, 422, "json_unfit", "an object is expected"),
