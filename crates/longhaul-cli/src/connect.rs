@@ -31,14 +31,7 @@ pub(crate) fn builder(settings: &CliSettings) -> Result<ClientBuilder, CommandFa
         builder = builder.ca_certificate_file(path);
     }
     let auth = AuthSettings::of(settings)?;
-    let files = match (settings.path("tls-certificate-file"), settings.path("tls-key-file")) {
-        (Some(certificate), Some(key)) => Some((certificate, key)),
-        (None, None) => None,
-        (Some(_), None) | (None, Some(_)) => {
-            return Err(CommandFailure::usage("a certificate to show needs its key")
-                .help("say both --tls-certificate-file and --tls-key-file"));
-        }
-    };
+    let files = certificate_files(settings)?;
     if let Some((certificate, key)) = auth.certificate.or(files) {
         builder = builder.client_certificate_files(certificate, key);
     }
@@ -46,6 +39,23 @@ pub(crate) fn builder(settings: &CliSettings) -> Result<ClientBuilder, CommandFa
         Some(credentials) => builder.credentials(credentials),
         None => builder,
     })
+}
+
+/// The files of the certificate that identifies the program, and of its key.
+///
+/// # Errors
+/// When only one of the two is given.
+pub(crate) fn certificate_files(
+    settings: &CliSettings,
+) -> Result<Option<(PathBuf, PathBuf)>, CommandFailure> {
+    match (settings.path("tls-certificate-file"), settings.path("tls-key-file")) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (None, None) => Ok(None),
+        (Some(_), None) | (None, Some(_)) => {
+            Err(CommandFailure::usage("a certificate to show needs its key")
+                .help("say both --tls-certificate-file and --tls-key-file"))
+        }
+    }
 }
 
 /// The credentials from `auth-plugin` and `auth-params`, or from a token.

@@ -172,6 +172,34 @@ fn a_gateway_is_asked_with_its_token_by_tls() {
     assert!(told.contains("do: --tls-trust-certs-file"), "{told}");
 }
 
+/// The program ignored its certificate towards a gateway.
+#[test]
+fn a_gateway_that_wants_certificates_is_shown_one() {
+    let folder = TempDir::new().unwrap();
+    let tls = certificate(folder.path());
+    let authority = tls.certificates.to_str().unwrap();
+    let key = tls.key.to_str().unwrap();
+    let files = ["--http-certificate-file", authority, "--http-key-file", key];
+    let any = ["--http", "127.0.0.1:0", "--broker", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    let start = ["server", "start", "--data", "data", "-o", "jsonl"];
+    let clients = ["--http-client-authorities", authority];
+    let service = Service::start(&[&start[..], &files, &any, &clients].concat(), folder.path());
+    let gateway = service.told["http"].as_str().unwrap();
+    let ask = |more: &[&str]| {
+        let ask = ["queue", "list", "--gateway", gateway, "--tls-trust-certs-file", authority];
+        let mut command = longhaul(&[&ask[..], &["--timeout", "5s"], more].concat(), folder.path());
+        command.env("LONGHAUL_CONFIG", "none.toml");
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let shown = ["--tls-certificate-file", authority, "--tls-key-file", key];
+    assert_eq!(ask(&shown), (Some(0), "nothing to show\n".to_owned()));
+    assert_ne!(ask(&[]).0, Some(0));
+    let (code, told) = ask(&shown[..2]);
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("both --tls-certificate-file and --tls-key-file"), "{told}");
+}
+
 /// A running service, and its output.
 struct Service {
     child: Child,

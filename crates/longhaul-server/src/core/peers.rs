@@ -1,8 +1,14 @@
 //! Other gateways of the same queue, by their heartbeats.
 
 use super::desks::LABEL;
+use longhaul::WorkerIdentity;
 use longhaul::ops::WorkerInfo;
 use std::sync::{Mutex, PoisonError};
+
+/// The URL of a gateway. Any worker may have such a label, but only gateways grant leases.
+fn gateway_url(worker: &WorkerIdentity) -> Option<&str> {
+    worker.label.strip_prefix(LABEL).filter(|_| worker.grants_leases)
+}
 
 /// The URLs of gateways, the one last alive first.
 #[derive(Debug)]
@@ -20,7 +26,7 @@ impl Peers {
     /// ones are kept: no better is known.
     pub(super) fn note(&self, workers: &[WorkerInfo]) {
         let gateway = |worker: &WorkerInfo| {
-            let url = worker.identity.as_ref()?.label.strip_prefix(LABEL)?;
+            let url = gateway_url(worker.identity.as_ref()?)?;
             let is_other = !url.is_empty() && self.own.as_deref() != Some(url);
             is_other.then(|| (worker.last_heartbeat_ms, url.to_owned()))
         };
@@ -36,5 +42,20 @@ impl Peers {
     /// The gateway last alive.
     pub(super) fn latest(&self) -> Option<String> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The label of any worker was enough to be named to callers, who sent their tokens there.
+    #[test]
+    fn only_who_grants_leases_is_a_gateway() {
+        let mut worker = WorkerIdentity::default();
+        worker.label = "gateway http://there".to_owned();
+        assert_eq!(gateway_url(&worker), None);
+        worker.grants_leases = true;
+        assert_eq!(gateway_url(&worker), Some("http://there"));
     }
 }

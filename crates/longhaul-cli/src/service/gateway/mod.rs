@@ -9,6 +9,7 @@ mod tasks;
 mod way;
 mod workers;
 
+use crate::connect::certificate_files;
 use crate::exit::{Code, CommandFailure, MISTRUST, is_mistrust};
 use crate::service::patience::Patience;
 use crate::service::{no_queue, short_topic};
@@ -25,6 +26,7 @@ use serde_json::Value;
 use std::error::Error;
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use style::{camel, renamed, snake};
@@ -122,14 +124,23 @@ impl GatewayClient {
             .connect_timeout(CONNECT_TIME)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("longhaul/", env!("CARGO_PKG_VERSION")));
+        let failed = |name: &str, path: &Path, why: &dyn Error| {
+            CommandFailure::usage(format!("{name}: {}: {why}", path.display()))
+        };
+        let read = |name: &str, path: &Path| {
+            std::fs::read(path).map_err(|error| failed(name, path, &error))
+        };
         if let Some(path) = settings.path("tls-trust-certs-file") {
-            let failed = |why: String| {
-                CommandFailure::usage(format!("tls-trust-certs-file: {}: {why}", path.display()))
-            };
-            let pem = std::fs::read(&path).map_err(|error| failed(error.to_string()))?;
-            let authority =
-                reqwest::Certificate::from_pem(&pem).map_err(|error| failed(error.to_string()))?;
-            client = client.tls_certs_merge([authority]);
+            let name = "tls-trust-certs-file";
+            let authority = reqwest::Certificate::from_pem(&read(name, &path)?);
+            client =
+                client.tls_certs_merge([authority.map_err(|error| failed(name, &path, &error))?]);
+        }
+        if let Some((certificate, key)) = certificate_files(settings)? {
+            let name = "tls-certificate-file";
+            let both = [read(name, &certificate)?, read("tls-key-file", &key)?].join(&b'\n');
+            let identity = reqwest::Identity::from_pem(&both);
+            client = client.identity(identity.map_err(|error| failed(name, &certificate, &error))?);
         }
         let http = client.build().map_err(|error| CommandFailure::usage(chain(&error)))?;
         let token = token(settings)?;
