@@ -42,7 +42,7 @@ class Worker:
 
     - `name`: what is shown as the worker; host and process id if it is not said.
     - `lease_time`: seconds of silence after which others may have the tasks. Leases are kept alive three times in that
-      time, and every 5 s at least.
+      time, and at least every 5 s.
     - `types`: takes tasks of these types only.
     - `drain`: how many seconds running tasks get for their end when the worker is to end; then they are given back, with their checkpoints.
     - `poll`: for how many seconds, 30 at most, a request for tasks waits for one. It is not cut short, for it may just have got one, so that a worker that

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from longhaul import LeaseLost, Task, conformance, errors, http, worker
+from longhaul import LeaseLost, Task, conformance, errors, http, task, worker
 
 
 def no_keep_alive() -> None:
@@ -27,6 +27,7 @@ def slow_news() -> None:
 
     Task._tell = tell  # type: ignore[method-assign]
     Task.log = lambda self, line: None  # type: ignore[method-assign]
+    setattr(task, "_KEEP_ALIVE_EVERY", 60.0)
 
 
 def no_checkpoint() -> None:

@@ -191,7 +191,11 @@ export class Gateways {
     return error;
   }
 
-  /** Remembers a gateway that another one has named, if it is safe: that one reads the name from a ledger, and everyone who may write there may name any host. */
+  /**
+   * Remembers a gateway that another one has named, if it is safe.
+   *
+   * A gateway reads the name from a ledger, and everyone who may write there may name any host.
+   */
   #learn(name: string): void {
     const url = new URL(name);
     const isKnown = this.#all.some((each) => each.url.href === url.href);

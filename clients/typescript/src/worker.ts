@@ -23,7 +23,7 @@ export interface WorkerOptions {
   concurrency?: number;
   /** What is shown as the worker; host and process id if it is not said. */
   name?: string;
-  /** Seconds of silence after which others may have the tasks; 30 if it is not said. Leases are kept alive three times in that time, and every 5 s at least. */
+  /** Seconds of silence after which others may have the tasks; 30 if it is not said. Leases are kept alive three times in that time, and at least every 5 s. */
   leaseTime?: number;
   /** Takes tasks of these types only. */
   types?: string[];
