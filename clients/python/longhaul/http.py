@@ -130,7 +130,7 @@ class Gateways:
 
         `timeout` is for each attempt. What is not `repeatable` is not sent again once it may have been done. `halt` ends the pauses in between.
         """
-        content = None if body is None else json.dumps(body).encode()
+        content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         give_up: float | None = None
         pause = _PAUSE
         failure: LonghaulError = Unreachable("the program is to end")
