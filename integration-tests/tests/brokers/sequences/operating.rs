@@ -50,7 +50,7 @@ async fn dead_letters_are_replayed_and_purged_and_the_broker_may_delete_them() -
     let filter = DeadLetterFilter::new().reason("page 1");
     let outcomes: Vec<_> = letters.replay_all(filter, "").try_collect().await?;
     let [(old, Replayed::Restarted(new))] = outcomes.as_slice() else { bail!("{outcomes:?}") };
-    ensure!(*old == tasks[1].id && client.wait::<Text>(new).await?.0 == "page 1");
+    ensure!(*old == tasks[1] && client.wait::<Text>(new).await?.0 == "page 1");
     // Another client, after a restart: the same letter once more.
     let again = Client::connect(bench.service_url()).await?;
     let again =
