@@ -2,7 +2,7 @@
 //! last event of the previous one.
 
 use super::tasks::TaskResponse;
-use super::{Endpoint, GatewayClient};
+use super::{GatewayClient, GatewayRoute};
 use crate::exit::{Code, CommandFailure};
 use crate::service::tasks::TaskChange;
 use reqwest::{Method, Response};
@@ -21,7 +21,7 @@ const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The events of a queue.
 pub(super) struct GatewayEventStream {
     gateway: GatewayClient,
-    endpoint: Endpoint,
+    endpoint: GatewayRoute,
     /// Where the stream starts: `earliest` or `latest`.
     from: &'static str,
     response: Option<Response>,
@@ -50,7 +50,7 @@ impl GatewayEventStream {
     /// When the gateway refuses, or has not answered for too long.
     pub(super) async fn open(
         gateway: GatewayClient,
-        endpoint: Endpoint,
+        endpoint: GatewayRoute,
         from: &'static str,
     ) -> anyhow::Result<Self> {
         let mut events = Self {

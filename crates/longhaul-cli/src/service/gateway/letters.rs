@@ -1,6 +1,6 @@
 //! Dead letters, through a gateway.
 
-use super::{Endpoint, GatewayClient, early_end, level_and_name, level_of, shown, task_of};
+use super::{GatewayClient, GatewayRoute, early_end, level_and_name, level_of, shown, task_of};
 use crate::exit::{Code, CommandFailure};
 use crate::service::letters::{
     Letter, LetterFilter, LetterPage, LetterPurges, LetterService, Replays,
@@ -142,7 +142,7 @@ impl LetterService for GatewayClient {
             let mut page = asked.clone();
             page.extend(next.map(|after| ("after", after)));
             page.push(("limit", (limit - letters.len()).clamp(1, PAGE).to_string()));
-            let told: ToldShelf = self.get(&Endpoint::below(&of, &["dead"]), &page).await?;
+            let told: ToldShelf = self.get(&GatewayRoute::below(&of, &["dead"]), &page).await?;
             for letter in told.dead_letters {
                 let properties = BTreeMap::new();
                 letters.push(Letter { properties, ..letter.letter(of.queue())? });
@@ -156,7 +156,7 @@ impl LetterService for GatewayClient {
 
     async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>> {
         let (of, name) = level_and_name(task)?;
-        let from = Endpoint::new(&["queues", of.queue().as_str(), "dead", &name.to_string()]);
+        let from = GatewayRoute::new(&["queues", of.queue().as_str(), "dead", &name.to_string()]);
         match self.get::<DeadLetterResponse>(&from, &[]).await {
             Ok(told) => told.letter(of.queue()).map(Some),
             Err(error) if crate::exit::code_of(&error) == Code::NotFound => Ok(None),
@@ -167,7 +167,7 @@ impl LetterService for GatewayClient {
     async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed> {
         let (of, name) = level_and_name(task)?;
         let body = json!({ "reason": reason, "tasks": [name.to_string()] });
-        let to = Endpoint::new(&["queues", of.queue().as_str(), "dead:replay"]);
+        let to = GatewayRoute::new(&["queues", of.queue().as_str(), "dead:replay"]);
         let told: ReplayOutcomesResponse = self.work(&to, &body).await?;
         match told.outcomes.into_iter().next() {
             Some(told) => Ok(told.replayed(of.queue())?.1),
@@ -182,7 +182,7 @@ impl LetterService for GatewayClient {
         reason: &str,
     ) -> anyhow::Result<Replays> {
         let of = level_of(queue)?;
-        let (to, body) = (Endpoint::below(&of, &["dead:replay"]), selection(filter, reason)?);
+        let (to, body) = (GatewayRoute::below(&of, &["dead:replay"]), selection(filter, reason)?);
         let start = Some((self.clone(), HashSet::new()));
         let rounds = stream::try_unfold(start, move |state| {
             let (to, body, queue) = (to.clone(), body.clone(), of.queue().clone());
@@ -207,7 +207,7 @@ impl LetterService for GatewayClient {
     async fn purge_letter(&self, task: &TaskRef, reason: &str) -> anyhow::Result<bool> {
         let (of, name) = level_and_name(task)?;
         let body = json!({ "reason": reason, "tasks": [name.to_string()] });
-        let to = Endpoint::new(&["queues", of.queue().as_str(), "dead:purge"]);
+        let to = GatewayRoute::new(&["queues", of.queue().as_str(), "dead:purge"]);
         let told: PurgedLettersResponse = self.work(&to, &body).await?;
         Ok(told.purged > 0)
     }
@@ -218,7 +218,7 @@ impl LetterService for GatewayClient {
         filter: &LetterFilter,
         reason: &str,
     ) -> anyhow::Result<LetterPurges> {
-        let to = Endpoint::below(&level_of(queue)?, &["dead:purge"]);
+        let to = GatewayRoute::below(&level_of(queue)?, &["dead:purge"]);
         let told: PurgedLettersResponse = self.work(&to, &selection(filter, reason)?).await?;
         let many = if told.purged == 1 { "" } else { "s" };
         let what = format!("{} dead letter{many}", told.purged);

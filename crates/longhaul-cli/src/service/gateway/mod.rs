@@ -68,12 +68,12 @@ struct ProblemResponse {
 /// What a request is about: a path of the API, and the level whose tasks are meant. The level goes
 /// with every request about a queue: the gateway refuses it where it is about the whole queue.
 #[derive(Clone, Debug)]
-struct Endpoint {
+struct GatewayRoute {
     path: Vec<String>,
     level: Priority,
 }
 
-impl Endpoint {
+impl GatewayRoute {
     /// A path that is not below a queue.
     fn new(path: &[&str]) -> Self {
         let path = path.iter().map(|&segment| segment.to_owned()).collect();
@@ -176,7 +176,7 @@ impl GatewayClient {
     }
 
     /// A request to an endpoint.
-    fn request(&self, method: Method, to: &Endpoint) -> anyhow::Result<RequestBuilder> {
+    fn request(&self, method: Method, to: &GatewayRoute) -> anyhow::Result<RequestBuilder> {
         self.asking(method, to, &[])
     }
 
@@ -184,7 +184,7 @@ impl GatewayClient {
     fn asking(
         &self,
         method: Method,
-        to: &Endpoint,
+        to: &GatewayRoute,
         query: &[(&str, String)],
     ) -> anyhow::Result<RequestBuilder> {
         let mut url = self.way.url();
@@ -259,23 +259,31 @@ impl GatewayClient {
 
     async fn get<T: DeserializeOwned>(
         &self,
-        from: &Endpoint,
+        from: &GatewayRoute,
         query: &[(&str, String)],
     ) -> anyhow::Result<T> {
         self.json(self.asking(Method::GET, from, query)?).await
     }
 
-    async fn post<T: DeserializeOwned>(&self, to: &Endpoint, body: &Value) -> anyhow::Result<T> {
+    async fn post<T: DeserializeOwned>(
+        &self,
+        to: &GatewayRoute,
+        body: &Value,
+    ) -> anyhow::Result<T> {
         self.json(self.request(Method::POST, to)?.json(body)).await
     }
 
     /// As `post`, for work that takes as long as it takes: purges and replays.
-    async fn work<T: DeserializeOwned>(&self, to: &Endpoint, body: &Value) -> anyhow::Result<T> {
+    async fn work<T: DeserializeOwned>(
+        &self,
+        to: &GatewayRoute,
+        body: &Value,
+    ) -> anyhow::Result<T> {
         self.json(self.request(Method::POST, to)?.timeout(WORK_TIME).json(body)).await
     }
 
     /// Sends a POST without using the answer.
-    async fn tell(&self, to: &Endpoint, body: &Value) -> anyhow::Result<()> {
+    async fn tell(&self, to: &GatewayRoute, body: &Value) -> anyhow::Result<()> {
         self.send(self.request(Method::POST, to)?.json(body)).await.map(drop)
     }
 
@@ -458,7 +466,7 @@ mod tests {
         let way = Arc::new(way::tests::way(base, Duration::ZERO));
         let gateway = GatewayClient { http: reqwest::Client::new(), way, token: None };
         let body = serde_json::json!({"reason": "x"});
-        let to = Endpoint::new(&["queues"]);
+        let to = GatewayRoute::new(&["queues"]);
         let (answer, bodies) = tokio::join!(gateway.post::<Value>(&to, &body), serving);
         assert_eq!(answer.unwrap(), serde_json::json!({}));
         assert!(bodies.iter().all(|it| it.ends_with(r#"{"reason":"x"}"#)), "{bodies:?}");

@@ -1,6 +1,6 @@
 //! Queues, through a gateway.
 
-use super::{Endpoint, GatewayClient, camel, early_end, level_of, renamed, shown, snake};
+use super::{GatewayClient, GatewayRoute, camel, early_end, level_of, renamed, shown, snake};
 use crate::exit::CommandFailure;
 use crate::service::letters::{LetterFilter, LetterService};
 use crate::service::queues::{
@@ -65,7 +65,7 @@ impl Queues for GatewayClient {
             )
             .into());
         }
-        let told: ToldQueues = self.get(&Endpoint::new(&["queues"]), &[]).await?;
+        let told: ToldQueues = self.get(&GatewayRoute::new(&["queues"]), &[]).await?;
         Ok(told.queues.into_iter().map(|queue| QueueNameRow { queue }).collect())
     }
 
@@ -88,7 +88,7 @@ impl Queues for GatewayClient {
         // Those of a level are its queue's.
         let of = level_of(queue)?;
         let told: ToldQueue =
-            self.get(&Endpoint::new(&["queues", of.queue().as_str()]), &[]).await?;
+            self.get(&GatewayRoute::new(&["queues", of.queue().as_str()]), &[]).await?;
         let settings: QueueSettings = serde_json::from_value(renamed(told.settings, &camel))?;
         Ok(VersionedQueueSettings { version: told.version, settings })
     }
@@ -100,7 +100,7 @@ impl Queues for GatewayClient {
         patch: &Value,
     ) -> anyhow::Result<u64> {
         let stands = Queues::settings(self, queue).await?;
-        let to = Endpoint::below(&level_of(queue)?, &[]);
+        let to = GatewayRoute::below(&level_of(queue)?, &[]);
         let changed = patched(&stands.settings, patch)?;
         let settings = renamed(serde_json::to_value(&changed)?, &snake);
         let expected = version.unwrap_or(stands.version);
@@ -111,7 +111,7 @@ impl Queues for GatewayClient {
 
     async fn set_paused(&self, queue: &str, paused: bool, reason: &str) -> anyhow::Result<u64> {
         let verb = if paused { "pause" } else { "resume" };
-        let to = Endpoint::below(&level_of(queue)?, &[]).verb(verb);
+        let to = GatewayRoute::below(&level_of(queue)?, &[]).verb(verb);
         Ok(self.post::<QueueVersionResponse>(&to, &json!({ "reason": reason })).await?.version)
     }
 
@@ -126,7 +126,7 @@ impl Queues for GatewayClient {
                 .help("ask the broker: --service-url in place of --gateway")
                 .into());
         }
-        let to = Endpoint::below(&level_of(queue)?, &[]).verb("purge");
+        let to = GatewayRoute::below(&level_of(queue)?, &[]).verb("purge");
         let body = json!({
             "reason": reason,
             "all": *filter == TaskListFilter::default(),
@@ -148,7 +148,7 @@ impl Queues for GatewayClient {
     async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<LoggedAction>> {
         let of = level_of(queue)?;
         let query = [("limit", limit.to_string())];
-        let told: ToldActions = self.get(&Endpoint::below(&of, &["actions"]), &query).await?;
+        let told: ToldActions = self.get(&GatewayRoute::below(&of, &["actions"]), &query).await?;
         let action = |it: ToldAction| LoggedAction {
             published_ms: it.at,
             task: it.task.map(|task| shown(of.queue(), &task)),

@@ -1,7 +1,7 @@
 //! Schedules, through a gateway.
 
 use super::tasks::body_of_task;
-use super::{Endpoint, GatewayClient, level_of, renamed, shown};
+use super::{GatewayClient, GatewayRoute, level_of, renamed, shown};
 use crate::exit::Code;
 use crate::service::schedules::{ScheduleAction, ScheduleDetails, ScheduleService};
 use crate::service::tasks::TaskSubmission;
@@ -84,7 +84,7 @@ impl ScheduleService for GatewayClient {
         schedule: Schedule,
         task: TaskSubmission,
     ) -> anyhow::Result<u64> {
-        let to = Endpoint::below(&level_of(&task.queue)?, &["schedules", name]);
+        let to = GatewayRoute::below(&level_of(&task.queue)?, &["schedules", name]);
         let body = json!({ "schedule": times_of(&schedule)?, "task": body_of_task(task)? });
         Ok(self.post::<ScheduleVersionResponse>(&to, &body).await?.version)
     }
@@ -92,13 +92,13 @@ impl ScheduleService for GatewayClient {
     async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<ScheduleDetails>> {
         let of = level_of(queue)?;
         let told: ScheduleListResponse =
-            self.get(&Endpoint::below(&of, &["schedules"]), &[]).await?;
+            self.get(&GatewayRoute::below(&of, &["schedules"]), &[]).await?;
         Ok(told.schedules.into_iter().map(|it| it.shown(of.queue())).collect())
     }
 
     async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<ScheduleDetails>> {
         let of = level_of(queue)?;
-        let from = Endpoint::below(&of, &["schedules", name]);
+        let from = GatewayRoute::below(&of, &["schedules", name]);
         match self.get::<ScheduleResponse>(&from, &[]).await {
             Ok(told) => Ok(Some(told.shown(of.queue()))),
             Err(error) if crate::exit::code_of(&error) == Code::NotFound => Ok(None),
@@ -113,7 +113,7 @@ impl ScheduleService for GatewayClient {
         act: ScheduleAction,
         reason: &str,
     ) -> anyhow::Result<()> {
-        let to = Endpoint::below(&level_of(queue)?, &["schedules", name]);
+        let to = GatewayRoute::below(&level_of(queue)?, &["schedules", name]);
         let verb = match act {
             ScheduleAction::Pause => "pause",
             ScheduleAction::Resume => "resume",

@@ -1,7 +1,7 @@
 //! Tasks, through a gateway.
 
 use super::events::GatewayEventStream;
-use super::{Endpoint, GatewayClient, level_and_name, level_of, shown, task_of};
+use super::{GatewayClient, GatewayRoute, level_and_name, level_of, shown, task_of};
 use crate::exit::{Code, CommandFailure};
 use crate::service::short_topic;
 use crate::service::tasks::{
@@ -218,13 +218,13 @@ impl ToldSilence {
 impl TaskService for GatewayClient {
     async fn submit(&self, task: TaskSubmission) -> anyhow::Result<TaskRef> {
         let of = level_of(&task.queue)?;
-        let to = Endpoint::new(&["queues", of.queue().as_str(), "tasks"]);
+        let to = GatewayRoute::new(&["queues", of.queue().as_str(), "tasks"]);
         let submitted: Identified = self.post(&to, &body_of_submission(task, of.level())?).await?;
         task_of(of.queue(), &submitted.id)
     }
 
     async fn task(&self, task: &TaskRef) -> anyhow::Result<Option<TaskDetails>> {
-        let from = Endpoint::of_task(task, &[])?;
+        let from = GatewayRoute::of_task(task, &[])?;
         let told: Option<TaskResponse> = found(self.get(&from, &[]).await)?;
         match told {
             Some(told) => Ok(Some(self.with_result(task, told).await?)),
@@ -250,7 +250,7 @@ impl TaskService for GatewayClient {
         if query.at_ms.is_some() {
             return Err(not_there("tasks as they were at a past instant").into());
         }
-        let from = Endpoint::below(&level_of(queue)?, &["tasks"]);
+        let from = GatewayRoute::below(&level_of(queue)?, &["tasks"]);
         let words = |words: &[String]| words.join(",");
         let statuses: Vec<_> = query.filter.statuses.iter().map(|it| (*it).to_owned()).collect();
         let mut asked = vec![("status", words(&statuses)), ("tag", words(&query.filter.tags))];
@@ -287,7 +287,7 @@ impl TaskService for GatewayClient {
             return Err(not_there("tasks as they were at a past instant").into());
         }
         let of = level_of(queue)?;
-        let told: ToldCounts = self.get(&Endpoint::below(&of, &["counts"]), &[]).await?;
+        let told: ToldCounts = self.get(&GatewayRoute::below(&of, &["counts"]), &[]).await?;
         let by_status = told.by_status.iter().map(|(word, count)| (status_word_of(word), *count));
         Ok(QueueTaskCounts {
             total: told.total,
@@ -302,7 +302,7 @@ impl TaskService for GatewayClient {
 
     async fn watch(&self, queue: &str, from: WatchStart) -> anyhow::Result<Changes> {
         let from = if from == WatchStart::Start { "earliest" } else { "latest" };
-        let endpoint = Endpoint::below(&level_of(queue)?, &["events"]);
+        let endpoint = GatewayRoute::below(&level_of(queue)?, &["events"]);
         let events = GatewayEventStream::open(self.clone(), endpoint, from).await?;
         let next = async |events: Option<GatewayEventStream>| {
             let mut events = events?;
@@ -315,7 +315,7 @@ impl TaskService for GatewayClient {
     }
 
     async fn history(&self, task: &TaskRef) -> anyhow::Result<TaskHistoryRecord> {
-        let told: ToldHistory = self.get(&Endpoint::of_task(task, &["history"])?, &[]).await?;
+        let told: ToldHistory = self.get(&GatewayRoute::of_task(task, &["history"])?, &[]).await?;
         let entries = told.entries.into_iter().map(ToldEntry::entry).collect();
         let silences = told.silences.into_iter().map(ToldSilence::entry);
         let silences: Vec<_> = silences.collect::<anyhow::Result<_>>()?;
@@ -324,21 +324,21 @@ impl TaskService for GatewayClient {
     }
 
     async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<TaskReason>> {
-        let request = self.request(Method::GET, &Endpoint::of_task(task, &["why"])?)?;
+        let request = self.request(Method::GET, &GatewayRoute::of_task(task, &["why"])?)?;
         let Some(response) = found(self.send(request).await)? else { return Ok(None) };
         let told: TaskReason = serde_json::from_slice(&self.body(response).await?)?;
         Ok(Some(TaskReason { task: named(task), ..told }))
     }
 
     async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<SubmittedPayload>> {
-        let request = self.request(Method::GET, &Endpoint::of_task(task, &["payload"])?)?;
+        let request = self.request(Method::GET, &GatewayRoute::of_task(task, &["payload"])?)?;
         let Some(response) = found(self.send(request).await)? else { return Ok(None) };
         let bytes = self.body(response).await?;
         Ok(Some(SubmittedPayload { bytes, properties: None }))
     }
 
     async fn act(&self, task: &TaskRef, act: TaskOperation, reason: &str) -> anyhow::Result<()> {
-        let to = Endpoint::of_task(task, &[])?;
+        let to = GatewayRoute::of_task(task, &[])?;
         let (verb, epoch) = match act {
             TaskOperation::Cancel => ("cancel", None),
             TaskOperation::Kill => ("kill", None),
@@ -361,7 +361,7 @@ impl GatewayClient {
     /// Waits for the end of a task, for at most one request; `None` if the task is not over then.
     async fn poll_end(&self, task: &TaskRef) -> anyhow::Result<Option<TaskDetails>> {
         let query = [("timeout", format!("{}s", POLL.as_secs()))];
-        let from = Endpoint::of_task(task, &["wait"])?;
+        let from = GatewayRoute::of_task(task, &["wait"])?;
         let request = self.asking(Method::GET, &from, &query)?.timeout(2 * POLL);
         let response = self.send(request).await?;
         if response.status() == StatusCode::NO_CONTENT {
@@ -379,7 +379,7 @@ impl GatewayClient {
         if hidden && it.is_completed() {
             it.warning.get_or_insert_with(|| HIDDEN.to_owned());
         } else if has_result && it.is_completed() {
-            let request = self.request(Method::GET, &Endpoint::of_task(task, &["result"])?)?;
+            let request = self.request(Method::GET, &GatewayRoute::of_task(task, &["result"])?)?;
             let response = self.send(request).await?;
             it.set_result(Some(self.body(response).await?));
         }

@@ -1,6 +1,6 @@
 //! Workers, through a gateway.
 
-use super::{Endpoint, GatewayClient, level_of, shown};
+use super::{GatewayClient, GatewayRoute, level_of, shown};
 use crate::service::workers::{PartitionWorker, WorkerLookup, Workers};
 use longhaul::WorkerIdentity;
 use longhaul_api::QueueLevel;
@@ -64,7 +64,7 @@ impl Workers for GatewayClient {
 impl WorkerLookup for GatewayLook {
     async fn seen(&self) -> anyhow::Result<Vec<PartitionWorker>> {
         let Self { gateway, of } = self;
-        let from = Endpoint::below(of, &["workers"]);
+        let from = GatewayRoute::below(of, &["workers"]);
         let told: WorkerListResponse = gateway.get(&from, &[]).await?;
         let seen = |it: ToldWorker| PartitionWorker {
             partition: it.partition,
@@ -78,7 +78,7 @@ impl WorkerLookup for GatewayLook {
     }
 
     async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String> {
-        let to = Endpoint::below(&self.of, &["workers", name]).verb("drain");
+        let to = GatewayRoute::below(&self.of, &["workers", name]).verb("drain");
         let told: DrainResponse = self.gateway.post(&to, &json!({ "reason": reason })).await?;
         Ok(told.worker.instance)
     }
