@@ -139,7 +139,8 @@ pub struct ServerLimits {
     pub body_bytes: usize,
     /// Maximum size of a batch body in bytes. Default: 32 MiB.
     pub batch_bytes: usize,
-    /// Maximum size of all bodies being read, in bytes. Default: 512 MiB.
+    /// Maximum size of all bodies being read, in bytes. An eighth is kept for bodies of up to 64 KiB,
+    /// and one caller has at most half of each part. Default: 512 MiB.
     pub all_body_bytes: usize,
     /// Time limit of a request, its body included. Long polls and event streams have none: they
     /// wait as long as they ask. Default: 30 s.

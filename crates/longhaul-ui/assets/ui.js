@@ -15,6 +15,8 @@
   const AWAY = "the broker is away";
 
   const place = document.body.dataset.events;
+  /** A page about one task follows its events alone. */
+  const task = document.body.dataset.task;
   /** This page only says that there is none, because the gateway has no broker. */
   const isStandIn = document.body.dataset.page === "stand-in";
   /** It says why something was not done, until somebody goes on. */
@@ -115,14 +117,25 @@
   const follow = () => {
     if (place === undefined || events !== undefined) return;
     events = new EventSource(place);
-    events.addEventListener("open", () => say("live"));
+    // What happened between the making of the page and the first event is on neither.
+    events.addEventListener("open", () => {
+      say("live");
+      news();
+    });
     events.addEventListener("error", () => {
       failed = true;
       say("trying to connect");
     });
-    for (const name of ["task", "evicted", "broker-back"]) events.addEventListener(name, news);
+    for (const name of ["task", "evicted"]) {
+      events.addEventListener(name, (event) => {
+        if (task === undefined || JSON.parse(event.data).id === task) news();
+      });
+    }
     events.addEventListener("broker-lost", () => say(AWAY));
-    events.addEventListener("broker-back", () => say("live"));
+    events.addEventListener("broker-back", () => {
+      say("live");
+      news();
+    });
   };
 
   /** A browser has six connections for a host. A page that nobody sees, or that was left and is kept in order to go back to it, must not hold one of them. */

@@ -27,7 +27,13 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         h1 { "Actions" }
         (table::table("actions", "Actions, the newest first", &heads, &rows, "Nobody has acted upon tasks or workers of this queue."))
     };
-    Ok(layout::of_queue(visit, queue, "/actions", &format!("Actions upon {queue}"), &body))
+    Ok(layout::of_queue(
+        visit,
+        queue,
+        ("/actions", &format!("Actions upon {queue}")),
+        layout::FollowedEvents::Nobody,
+        &body,
+    ))
 }
 
 fn row(queue: &str, action: &ActionModel, now_ms: u64) -> Markup {

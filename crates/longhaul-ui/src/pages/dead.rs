@@ -72,7 +72,13 @@ async fn page(visit: &Visit, queue: &str, filter: &DeadLetterFilterQuery) -> Pag
         (table::pager(&place, filter.after.as_deref(), found.next.as_deref()))
         @if !visit.is_read_only() && !rows.is_empty() { (actions(queue, filter)) }
     };
-    Ok(layout::of_queue(visit, queue, "/dead", &format!("Dead letters of {queue}"), &body))
+    Ok(layout::of_queue(
+        visit,
+        queue,
+        ("/dead", &format!("Dead letters of {queue}")),
+        layout::FollowedEvents::Nobody,
+        &body,
+    ))
 }
 
 fn form(queue: &str, filter: &DeadLetterFilterQuery) -> Markup {
@@ -210,7 +216,13 @@ async fn letter(
         section { h2 { "Properties" } dl.facts { @for (name, value) in &letter.properties { div { dt { (Outside(name)) } dd { (Outside(value)) } } } } }
         @if !visit.is_read_only() { (letter_actions(&place)) }
     };
-    Ok(layout::of_queue(visit, queue, "/dead", &format!("Dead letter {task}"), &body))
+    Ok(layout::of_queue(
+        visit,
+        queue,
+        ("/dead", &format!("Dead letter {task}")),
+        layout::FollowedEvents::Nobody,
+        &body,
+    ))
 }
 
 fn letter_actions(place: &str) -> Markup {

@@ -8,6 +8,7 @@ use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
+use longhaul_api::Priority;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -40,7 +41,13 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
             (whole(queue, &found, &all))
         }
     };
-    Ok(layout::of_queue(visit, queue, "/limits", &format!("Limits of {queue}"), &body))
+    Ok(layout::of_queue(
+        visit,
+        queue,
+        ("/limits", &format!("Limits of {queue}")),
+        layout::FollowedEvents::Level(Priority::Normal),
+        &body,
+    ))
 }
 
 /// A field's value in the settings.

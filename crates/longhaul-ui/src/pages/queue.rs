@@ -47,7 +47,7 @@ async fn page(visit: &Visit, queue: &str, level: Priority) -> PageResult {
         section #series { (chart::throughput(&series)) (chart::latency(&series)) }
         @if !visit.is_read_only() { (actions(queue, level, &found)) }
     };
-    Ok(layout::of_queue(visit, queue, "", queue, &body))
+    Ok(layout::of_queue(visit, queue, ("", queue), layout::FollowedEvents::Level(level), &body))
 }
 
 /// Links to the levels of a queue, each shown separately.

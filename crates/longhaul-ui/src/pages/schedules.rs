@@ -10,6 +10,7 @@ use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
+use longhaul_api::Priority;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
@@ -32,7 +33,13 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         h1 { "Schedules" }
         (table::table("schedules", "Schedules", &heads, &rows, empty))
     };
-    Ok(layout::of_queue(visit, queue, "/schedules", &format!("Schedules of {queue}"), &body))
+    Ok(layout::of_queue(
+        visit,
+        queue,
+        ("/schedules", &format!("Schedules of {queue}")),
+        layout::FollowedEvents::Level(Priority::Normal),
+        &body,
+    ))
 }
 
 fn row(visit: &Visit, queue: &str, schedule: &ScheduleModel, now_ms: u64) -> Markup {

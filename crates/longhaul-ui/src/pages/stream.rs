@@ -9,11 +9,14 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use longhaul_api::Priority;
 use serde::Deserialize;
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct EventStreamQuery {
     last_event_id: Option<String>,
+    #[serde(default)]
+    level: Priority,
 }
 
 pub(super) async fn events(
@@ -26,9 +29,9 @@ pub(super) async fn events(
         .get("last-event-id")
         .and_then(|id| id.to_str().ok())
         .or(asked.last_event_id.as_deref());
-    let mut path = format!("/v1/queues/{}/events", escaped(&queue));
+    let mut path = format!("/v1/queues/{}/events?level={}", escaped(&queue), asked.level);
     if let Some(behind) = behind {
-        path.push_str(&format!("?last_event_id={}", escaped(behind)));
+        path.push_str(&format!("&last_event_id={}", escaped(behind)));
     }
     let stream = visit.raw(&path).await;
     stream.unwrap_or_else(refused)

@@ -57,7 +57,13 @@ async fn page(visit: &Visit, queue: &str, id: &str, form: payload::PayloadFormat
         (bytes(visit, queue, &task, form).await?)
         @if !visit.is_read_only() && (!task.is_over() || task.status == "failed") { (actions(queue, &task)) }
     };
-    Ok(layout::of_queue(visit, queue, "/tasks", &format!("Task {id}"), &body))
+    Ok(layout::of_queue(
+        visit,
+        queue,
+        ("/tasks", &format!("Task {id}")),
+        layout::FollowedEvents::Task(id),
+        &body,
+    ))
 }
 
 /// The route of the workers of a task's level.

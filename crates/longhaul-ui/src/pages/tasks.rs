@@ -116,7 +116,13 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
             }
         }
     };
-    Ok(layout::of_queue(visit, queue, "/tasks", &format!("Tasks of {queue}"), &body))
+    Ok(layout::of_queue(
+        visit,
+        queue,
+        ("/tasks", &format!("Tasks of {queue}")),
+        layout::FollowedEvents::Level(filter.level),
+        &body,
+    ))
 }
 
 fn sidebar(queue: &str, filter: &TaskFilterQuery, counts: &TaskCountsModel) -> Markup {

@@ -63,7 +63,13 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         p { "A worker that is silent for two heartbeat intervals counts as gone: the other workers of its partition take its tasks over, each task by one of them." }
         @if of.levels { p { "A worker has a row for each priority that it works on." } }
     };
-    Ok(layout::of_queue(visit, queue, "/workers", &format!("Workers of {queue}"), &body))
+    Ok(layout::of_queue(
+        visit,
+        queue,
+        ("/workers", &format!("Workers of {queue}")),
+        layout::FollowedEvents::Level(Priority::Normal),
+        &body,
+    ))
 }
 
 fn row(

@@ -5,6 +5,7 @@ use crate::shown::{Outside, line};
 use crate::trouble::PageError;
 use crate::visit::Visit;
 use crate::{ROOT, assets};
+use longhaul_api::{Priority, TaskName};
 use maud::{DOCTYPE, Markup, html};
 
 /// The pages of a queue.
@@ -23,16 +24,35 @@ pub(crate) fn bare(visit: &Visit, title: &str, body: &Markup) -> Markup {
     frame(visit, title, &html! {}, body, &PageRefresh::ByAsking)
 }
 
+/// Whose events keep a page of a queue up to date.
+#[derive(Clone, Copy)]
+pub(crate) enum FollowedEvents<'a> {
+    /// Those of a level.
+    Level(Priority),
+    /// Those of one task.
+    Task(&'a str),
+    /// Nobody's: the page takes long to make, and is requested regularly.
+    Nobody,
+}
+
 /// A page of a queue; `page` is its path below the queue's. The script replaces changed parts when
-/// the queue has new events.
+/// there are new events.
 pub(crate) fn of_queue(
     visit: &Visit,
     queue: &str,
-    page: &str,
-    title: &str,
+    (page, title): (&str, &str),
+    followed: FollowedEvents<'_>,
     body: &Markup,
 ) -> Markup {
-    let kept = PageRefresh::ByEvents(queue_place(queue, "/events"));
+    let place = |level: Priority| queue_place(queue, &format!("/events?level={level}"));
+    let kept = match followed {
+        FollowedEvents::Level(level) => PageRefresh::ByEvents(place(level), None),
+        FollowedEvents::Task(id) => {
+            let level = id.parse::<TaskName>().map_or_else(|_| Priority::Normal, |name| name.level);
+            PageRefresh::ByEvents(place(level), Some(id.to_owned()))
+        }
+        FollowedEvents::Nobody => PageRefresh::ByAsking,
+    };
     frame(visit, title, &nav(queue, Some(page)), body, &kept)
 }
 
@@ -75,8 +95,8 @@ pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Markup {
 
 /// How the script keeps a page up to date.
 enum PageRefresh {
-    /// By the events of its queue.
-    ByEvents(String),
+    /// By the events at this place, or those of one task among them.
+    ByEvents(String, Option<String>),
     /// By requesting it regularly.
     ByAsking,
     /// It stands in for a page that needs the broker; the script requests that page until it is
@@ -89,14 +109,21 @@ enum PageRefresh {
 impl PageRefresh {
     const fn events(&self) -> Option<&String> {
         match self {
-            Self::ByEvents(place) => Some(place),
+            Self::ByEvents(place, _) => Some(place),
+            Self::ByAsking | Self::UntilItIsThere | Self::AsItIs => None,
+        }
+    }
+
+    const fn task(&self) -> Option<&String> {
+        match self {
+            Self::ByEvents(_, task) => task.as_ref(),
             Self::ByAsking | Self::UntilItIsThere | Self::AsItIs => None,
         }
     }
 
     const fn word(&self) -> &'static str {
         match self {
-            Self::ByEvents(_) | Self::ByAsking => "live",
+            Self::ByEvents(..) | Self::ByAsking => "live",
             Self::UntilItIsThere => "stand-in",
             Self::AsItIs => "still",
         }
@@ -116,7 +143,7 @@ fn frame(visit: &Visit, title: &str, nav: &Markup, body: &Markup, kept: &PageRef
                 link rel="stylesheet" href=(assets::place("ui.css"));
                 script src=(assets::place("ui.js")) defer {}
             }
-            body data-page=(kept.word()) data-events=[kept.events()] {
+            body data-page=(kept.word()) data-events=[kept.events()] data-task=[kept.task()] {
                 a.skip href="#main" { "Skip to the content" }
                 header {
                     a.home href=(ROOT) { "longhaul" }

@@ -11,6 +11,7 @@ mod actions;
 mod away;
 mod contrast;
 mod fake;
+mod following;
 mod hostile;
 mod labels;
 mod markup;
