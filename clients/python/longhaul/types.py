@@ -298,6 +298,10 @@ class Purged(TypedDict):
     """
     Now, by the gateway's clock.
     """
+    stopped: NotRequired[str | None]
+    """
+    The error that has ended it early: the others were not tried.
+    """
 
 
 class PurgedLetters(TypedDict):
@@ -314,6 +318,10 @@ class PurgedLetters(TypedDict):
     Now, by the gateway's clock.
     """
     purged: int
+    stopped: NotRequired[str | None]
+    """
+    The error that has ended it early: the others were not tried.
+    """
 
 
 QueueDefaults: TypeAlias = Literal['004']
@@ -401,6 +409,10 @@ class ReplayList(TypedDict):
     Now, by the gateway's clock.
     """
     outcomes: list[Replay]
+    stopped: NotRequired[str | None]
+    """
+    The error that has ended it early: the others were not tried.
+    """
 
 
 ReportStatus: TypeAlias = Literal['IN_PROGRESS', 'SUCCEEDED', 'FAILED', 'RELEASED']

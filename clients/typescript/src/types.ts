@@ -554,6 +554,8 @@ export interface components {
              * @description Now, by the gateway's clock.
              */
             now: number;
+            /** @description The error that has ended it early: the others were not tried. */
+            stopped?: string | null;
         };
         /** @description What became of a purge. */
         PurgedLetters: {
@@ -566,6 +568,8 @@ export interface components {
             now: number;
             /** Format: int64 */
             purged: number;
+            /** @description The error that has ended it early: the others were not tried. */
+            stopped?: string | null;
         };
         /** @description A queue. */
         QueueBody: {
@@ -701,6 +705,8 @@ export interface components {
              */
             now: number;
             outcomes: components["schemas"]["Replay"][];
+            /** @description The error that has ended it early: the others were not tried. */
+            stopped?: string | null;
         };
         /** @description What is reported of a lease. */
         Report: {

@@ -29,10 +29,23 @@ impl HostGuard {
         advertised: Option<&str>,
         origins: &[String],
     ) -> Self {
-        let checks = listens.is_loopback() || !allowed.is_empty();
+        let is_open = !listens.is_loopback() && allowed.is_empty();
+        let guard = Self::of_names(listens, allowed, advertised, origins);
+        if is_open { Self { hosts: None, ..guard } } else { guard }
+    }
+
+    /// The same for a server that asks nobody who it is: it checks hosts on every address. A web
+    /// page can make its own host name resolve to any address, not to loopback alone.
+    #[must_use]
+    pub fn of_names(
+        listens: IpAddr,
+        allowed: &[String],
+        advertised: Option<&str>,
+        origins: &[String],
+    ) -> Self {
         let names = allowed.iter().map(String::as_str).chain(advertised).chain(["localhost"]);
         Self {
-            hosts: checks.then(|| names.filter_map(host::parse).collect()),
+            hosts: Some(names.filter_map(host::parse).collect()),
             listens,
             origins: origins.iter().map(|it| it.to_ascii_lowercase()).collect(),
         }
@@ -133,6 +146,14 @@ mod tests {
         let one = guard("10.0.0.1", None, &["admin.example"]);
         hosts(&one, true, &["admin.example", "10.0.0.1:8080", "127.0.0.1"]);
         hosts(&one, false, &["evil.test", "10.0.0.2"]);
+    }
+
+    /// A gateway without tokens in a container answered to any host: any web page had all rights.
+    #[test]
+    fn a_server_that_asks_nobody_who_it_is_checks_hosts_on_every_address() {
+        let guard = HostGuard::of_names("0.0.0.0".parse().unwrap(), &[], None, &[]);
+        hosts(&guard, true, &["localhost:7070", "127.0.0.1:7070", "10.0.0.7", "[::1]"]);
+        hosts(&guard, false, &["evil.test", "gateway"]);
     }
 
     #[test]

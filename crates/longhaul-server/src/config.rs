@@ -48,8 +48,8 @@ pub struct ServerConfig {
     pub tls: Option<TlsConfig>,
     /// Host names or addresses, without ports, that requests may use (`Host`) in addition to
     /// `localhost`, the loopback addresses and the address that the gateway listens on. Case, a
-    /// trailing dot and brackets make no difference. If the gateway listens beyond loopback, an
-    /// empty list allows all names. Default: empty.
+    /// trailing dot and brackets make no difference. If the gateway listens beyond loopback with
+    /// tokens or client certificates, an empty list allows all names. Default: empty.
     pub allowed_hosts: Vec<String>,
     /// Origins of web pages that may use the gateway, such as `https://tasks.example.org`. Default:
     /// none.

@@ -54,14 +54,11 @@ impl Shell {
         stops: Stops,
     ) -> Self {
         let limits = &config.limits;
+        let new = if config.has_auth() { HostGuard::new } else { HostGuard::of_names };
+        let guard = new(config.listen.ip(), &config.allowed_hosts, None, &config.allowed_origins);
         let permits = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         Self {
-            guard: HostGuard::new(
-                config.listen.ip(),
-                &config.allowed_hosts,
-                None,
-                &config.allowed_origins,
-            ),
+            guard,
             scheme: if has_tls { "https" } else { "http" },
             rates: config.rate_limit.map(CallerBuckets::new),
             requests: permits(limits.requests),
