@@ -282,8 +282,10 @@ pub(crate) fn new_task(
         }
         body.json::<NewTaskBody>()?.into_task()?
     } else {
-        if body.content_type.is_none() {
-            let detail = "the request has no content type; send `Content-Type: application/json`, or another one for a body that is the payload itself";
+        // That of `curl --data` without a header, which sends JSON more often than a form.
+        if matches!(body.content_type.as_deref(), None | Some("application/x-www-form-urlencoded"))
+        {
+            let detail = "the request does not say what its body is; send `Content-Type: application/json`, or another one, such as `application/octet-stream`, for a body that is the payload itself";
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return Err(ProblemDetails::new(status, "content_type_missing", detail));
         }

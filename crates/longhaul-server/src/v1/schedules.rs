@@ -1,7 +1,7 @@
 //! Routes for schedules.
 
-use super::actions::optional;
-use super::at::{NamedAt, QueueAt, ReasonBody};
+use super::actions::{ReasonQuery, optional};
+use super::at::{NamedAt, QueryParams, QueueAt, ReasonBody};
 use super::new_task::NewTaskBody;
 use super::values::{Instant, Length};
 use crate::auth::TokenScope;
@@ -160,6 +160,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             delete,
         )
         .does("delete_schedule", "Deletes a schedule; tasks that it has submitted go on.")
+        .query::<ReasonQuery>()
         .answers_empty(204, "It is gone."),
         ApiRoute::new(
             Method::Post,
@@ -328,9 +329,11 @@ async fn update(
 async fn delete(
     State(service): State<Arc<GatewayService>>,
     NamedAt { queue, name, caller }: NamedAt,
+    QueryParams(ReasonQuery { reason }): QueryParams<ReasonQuery>,
 ) -> Result<StatusCode, ProblemDetails> {
+    let said = caller.says(&reason)?;
     service.schedules(&queue).await?.delete(&name).await.map_err(ServiceError::from)?;
-    logged("delete", &queue, &name, caller.name(), "");
+    logged("delete", &queue, &name, said.name, said.reason);
     Ok(StatusCode::NO_CONTENT)
 }
 

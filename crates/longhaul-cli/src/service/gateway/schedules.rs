@@ -119,7 +119,8 @@ impl ScheduleService for GatewayClient {
             ScheduleAction::Resume => "resume",
             ScheduleAction::Trigger => "trigger",
             ScheduleAction::Delete => {
-                return self.send(self.request(Method::DELETE, &to)?).await.map(drop);
+                let query = [("reason", reason.to_owned())];
+                return self.send(self.asking(Method::DELETE, &to, &query)?).await.map(drop);
             }
         };
         self.tell(&to.verb(verb), &json!({ "reason": reason })).await

@@ -59,6 +59,11 @@ fn what_happens_is_logged_with_the_fields_of_document_001_and_without_secrets() 
         );
         let deleted = format!("{path}/{id}?reason=two%0Alines");
         assert_eq!(send("DELETE", &deleted, "canary-token", "").status, 204);
+        let schedule = "/v1/queues/tasks/schedules/nightly";
+        let new = r#"{"schedule":{"every":"1h"},"task":{"payload":"a"}}"#;
+        assert_eq!(send("POST", schedule, "canary-token", new).status, 201);
+        let deleted = format!("{schedule}?reason=moved");
+        assert_eq!(send("DELETE", &deleted, "canary-token", "").status, 204);
     });
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     let line = |words: &[&str]| {
@@ -79,6 +84,7 @@ fn what_happens_is_logged_with_the_fields_of_document_001_and_without_secrets() 
         r#"operator="ops""#,
         r#"reason="two\nlines""#,
     ]);
+    line(&[r#"event="schedule_action""#, r#"action="delete""#, r#"reason="moved""#]);
     line(&[r#"event="http_request""#, r#"route="/v1/queues/{queue}/tasks""#, "status=401"]);
     for secret in ["canary-payload", "canary-token", "canary-wrong", &hash()] {
         assert!(!text.contains(secret), "{secret} is in the log");

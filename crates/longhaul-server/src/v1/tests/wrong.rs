@@ -193,6 +193,9 @@ fn content_types_and_encodings_that_are_not_taken_are_refused() {
     let json_type = ("content-type", "application/json; charset=utf-8");
     assert_eq!(send(TASKS, &[json_type]), is(201, ""));
     assert_eq!(send(TASKS, &[]), is(415, "content_type_missing"));
+    // By `curl --data` without a header malformed JSON became the payload of a task.
+    let form = ("content-type", "application/x-www-form-urlencoded");
+    assert_eq!(send(TASKS, &[form]), is(415, "content_type_missing"));
     assert_eq!(
         send("/v1/queues/tasks:purge", &[("content-type", "text/plain")]),
         is(415, "content_type_not_json")
