@@ -5,7 +5,7 @@
 //! which creates nothing. Submitters and workers create the queue; a watch may start before it
 //! exists.
 
-use super::{Client, Queue};
+use super::{Client, Queue, ReadError};
 use crate::topics::{Priority, TopicNameError, TopicNames};
 use crate::transport::{TransportError, TransportErrorKind};
 
@@ -56,15 +56,16 @@ impl Queue {
 
 impl Client {
     /// The queue whose priority level this task topic is, and the level. If it is none, that is
-    /// the topic itself, and the normal level: `runs-high` is a queue where there is no `runs`.
+    /// the topic itself, and the normal level: `runs-high` is a queue where there is no `runs`. At a
+    /// broker that does not tell what exists it counts as a level.
     pub(super) async fn level_of(
         &self,
         names: &TopicNames,
-    ) -> Result<(TopicNames, Priority), TopicNameError> {
+    ) -> Result<(TopicNames, Priority), ReadError> {
         let (queue, level) = Priority::of_topic(&names.task);
         if level != Priority::Normal {
             let queue = self.names(queue)?;
-            if self.require_queue(&queue).await.is_ok() {
+            if self.inner.existence.has_queue(&queue.task).await? {
                 return Ok((queue, level));
             }
         }

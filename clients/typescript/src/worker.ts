@@ -181,6 +181,9 @@ export class Worker {
     } catch (error) {
       // Whatever it threw when it was told to stop: that is why it ends.
       const why: unknown = task.signal.aborted ? task.signal.reason : error;
+      if (why !== error && !(error instanceof Halt || error instanceof Cancelled)) {
+        log(`attempt ${task.attempt} of ${task.id} failed when it was told to stop: ${inspect(error)}`);
+      }
       if (why instanceof Cancelled) {
         more = { reason: why.message };
         told = "cancelled";

@@ -64,8 +64,7 @@ impl fmt::Display for QueueName {
 }
 
 /// A priority level of a queue: its tasks of one priority, which have a task topic of their own.
-/// What is done with tasks is done with those of one level, so this, and not the name of a queue,
-/// is what it takes.
+/// Actions on tasks apply to one level, so they take a level, not the name of a queue.
 ///
 /// ```
 /// use longhaul_api::QueueLevel;

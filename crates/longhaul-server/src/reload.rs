@@ -60,6 +60,7 @@ impl<T> Reloaded<T> {
     fn check<E: Display>(&self, seen: &mut FileStamps, read: impl FnOnce() -> Result<T, E>) {
         let now = stamps(&self.files);
         if now == seen.stamps {
+            seen.failure.clear();
             return;
         }
         match read() {

@@ -127,7 +127,13 @@ impl Visit {
     /// The answer after an action: a redirect to the page with the result, or the error.
     pub(crate) fn done(&self, outcome: Result<Value, PageError>, place: &str) -> Response {
         match outcome {
-            Ok(_) => to(place),
+            Ok(told) => match told.get("stopped").and_then(Value::as_str) {
+                Some(why) => {
+                    let detail = format!("Not all of it was done: {why}");
+                    self.answer(Err(PageError::new(StatusCode::BAD_GATEWAY, "", detail)))
+                }
+                None => to(place),
+            },
             Err(trouble) => self.answer(Err(trouble)),
         }
     }

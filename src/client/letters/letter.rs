@@ -75,11 +75,15 @@ impl DeadLetter {
 
     /// The level of the task in the queue with this task topic, and its id.
     pub(super) fn queue_task(&self, queue: &str) -> QueueTask {
-        let suffix = self.task.topic.strip_prefix(queue);
-        let is_level = |level: &Priority| suffix == Some(level.suffix());
-        let level = Priority::ALL.into_iter().find(is_level).unwrap_or_default();
-        QueueTask { level, id: self.task.id }
+        QueueTask { level: level_in(&self.task.topic, queue), id: self.task.id }
     }
+}
+
+/// The level that a task topic is in the queue with the task topic `queue`.
+pub(in crate::client) fn level_in(topic: &str, queue: &str) -> Priority {
+    let suffix = topic.strip_prefix(queue);
+    let is_level = |level: &Priority| suffix == Some(level.suffix());
+    Priority::ALL.into_iter().find(is_level).unwrap_or_default()
 }
 
 /// A filter for dead letters; by default it matches all.

@@ -13,6 +13,7 @@ mod shelf;
 #[cfg(test)]
 mod tests;
 
+pub(in crate::client) use letter::level_in;
 pub use letter::{DeadLetter, DeadLetterFilter};
 pub use replay::Replayed;
 
@@ -107,6 +108,12 @@ impl Queue {
 }
 
 impl DeadLetters {
+    /// Only those of tasks with this priority.
+    #[must_use]
+    pub fn of_level(self, priority: Priority) -> Self {
+        Self { level: Some(priority), ..self }
+    }
+
     /// Lists unhandled letters that match a filter, up to `limit` (at most 10,000). `after` is the
     /// [`next`](DeadLetterPage::next) of the previous page.
     ///

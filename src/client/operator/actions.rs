@@ -1,8 +1,10 @@
 //! Operators' actions on a queue, as far back as the logs go.
 
 use crate::client::drains::DrainRequest;
+use crate::client::letters::level_in;
 use crate::client::{Queue, ReadError, TaskRef, partition};
 use crate::letters::{self, LetterMessageKind};
+use crate::topics::TopicNames;
 use crate::transport::{Follow, Message, Start};
 use longhaul_core::protocol::entry::{Entry, Outcome};
 use longhaul_core::protocol::register::{DocumentKind, Register, RegisterEntry, RegisterVerdict};
@@ -38,34 +40,39 @@ pub struct ActionRecord {
 
 impl Queue {
     /// Lists operators' actions on the queue's tasks and workers, with their reasons: the newest
-    /// `limit` (at most 10,000), oldest first. It reads the ledgers of the queue and of its levels,
-    /// the register and the dead letters as far back as their logs go:
-    /// `TopicSettings::history_retention`. It has no time limit and continues after a broker
-    /// outage: set one with [`tokio::time::timeout`].
+    /// `limit` (at most 10,000), oldest first. On the topic of a level, such as `tasks-high`, those
+    /// on its tasks. It reads the ledgers of the queue and of its levels, the register and the dead
+    /// letters as far back as their logs go: `TopicSettings::history_retention`. It has no time
+    /// limit and continues after a broker outage: set one with [`tokio::time::timeout`].
     ///
     /// # Errors
     /// When the logs cannot be read.
     pub async fn action_log(&self, limit: usize) -> Result<Vec<ActionRecord>, ReadError> {
-        let names = self.existing().await?;
-        let logs = self.client.logs();
-        let mut newest = Newest { limit: limit.clamp(1, ACTIONS_MAX), heap: BinaryHeap::new() };
-        for level in Priority::ALL {
-            if level != Priority::Normal && !self.has_level(level).await? {
+        let own = self.existing().await?;
+        let (names, level) = self.client.level_of(&own).await?;
+        let topic = (level != Priority::Normal).then(|| own.task.clone());
+        let levels = if topic.is_some() { vec![level] } else { Priority::ALL.to_vec() };
+        let (client, logs) = (&self.client, self.client.logs());
+        let limit = limit.clamp(1, ACTIONS_MAX);
+        let mut newest = Newest { limit, topic, heap: BinaryHeap::new() };
+        let from_start = Follow { start: Start::Earliest, compacted: false };
+        for level in levels {
+            let queue = client.queue(&names.task);
+            if level != Priority::Normal && !queue.has_level(level).await? {
                 continue;
             }
-            let names = self.client.level_names(&names, level)?;
-            for index in self.client.past_partitions(&names).await? {
+            let names = client.level_names(&names, level)?;
+            for index in client.past_partitions(&names).await? {
                 let ledger = partition(names.ledger.clone(), index);
-                let take = |_, message: &Message| newest.put(of_ledger(&names.task, message));
-                logs.read_all(&ledger, take).await?;
+                let take = |message: &Message| newest.put(of_ledger(&names.task, message));
+                logs.read_if_exists(&ledger, from_start, take).await?;
             }
         }
-        let from_start = Follow { start: Start::Earliest, compacted: false };
-        let mut marks = LetterActions { queue: names.task.clone(), letters: HashMap::new() };
-        let letters = partition(names.dead_letters, -1);
+        let mut marks = LetterActions { queue: &names, letters: HashMap::new() };
+        let letters = partition(names.dead_letters.clone(), -1);
         logs.read_if_exists(&letters, from_start, |message| newest.put(marks.read(message)))
             .await?;
-        let (register, mut requests) = (partition(names.register, -1), Register::default());
+        let (register, mut requests) = (partition(names.register.clone(), -1), Register::default());
         let take = |message: &Message| newest.put(of_register(&mut requests, message));
         logs.read_if_exists(&register, from_start, take).await?;
         Ok(newest.heap.into_sorted_vec().into_iter().rev().map(|Reverse(record)| record).collect())
@@ -75,12 +82,18 @@ impl Queue {
 /// The newest actions.
 struct Newest {
     limit: usize,
+    /// Only those on tasks of this topic.
+    topic: Option<String>,
     heap: BinaryHeap<Reverse<ActionRecord>>,
 }
 
 impl Newest {
     fn put(&mut self, record: Option<ActionRecord>) {
-        self.heap.extend(record.map(Reverse));
+        let of_topic = |record: &ActionRecord| {
+            let task = record.task.as_ref().map(|task| &task.topic);
+            self.topic.is_none() || task == self.topic.as_ref()
+        };
+        self.heap.extend(record.filter(of_topic).map(Reverse));
         if self.heap.len() > self.limit {
             self.heap.pop();
         }
@@ -104,26 +117,28 @@ fn of_ledger(topic: &str, message: &Message) -> Option<ActionRecord> {
 }
 
 /// Reads the marks of dead letters.
-struct LetterActions {
-    /// The task topic of the queue.
-    queue: String,
-    /// The letters before their marks whose tasks belong to another topic, that of a level. A mark
-    /// does not say it.
-    letters: HashMap<TaskId, String>,
+struct LetterActions<'a> {
+    queue: &'a TopicNames,
+    /// The levels of the letters read so far, of other levels than the normal one: a mark does not
+    /// say it.
+    letters: HashMap<TaskId, Priority>,
 }
 
-impl LetterActions {
+impl LetterActions<'_> {
     fn read(&mut self, message: &Message) -> Option<ActionRecord> {
         let get = |name| message.properties.get(name);
         let id = match letters::kind(message)? {
             LetterMessageKind::Mark(id) => id,
             LetterMessageKind::Letter(id) => {
-                let topic = get("REAL_TOPIC").filter(|topic| *topic != self.queue)?;
-                self.letters.insert(id, topic.to_owned());
+                let level = level_in(get("REAL_TOPIC")?, &self.queue.task);
+                if level != Priority::Normal {
+                    self.letters.insert(id, level);
+                }
                 return None;
             }
         };
-        let topic = self.letters.remove(&id).unwrap_or_else(|| self.queue.clone());
+        let level = self.letters.get(&id).copied().unwrap_or_default();
+        let topic = self.queue.task_of(level);
         let (operator, action) = ledger::operator(message)?;
         let replay = get("task").and_then(|id| id.parse().ok());
         Some(ActionRecord {

@@ -32,6 +32,9 @@ fn a_command_that_names_a_level_means_its_tasks_through_both_doors() {
         let actions = told(&["queue", "actions", queue]);
         assert!(actions.contains(&urgent) && !actions.contains(&normal), "{actions} {door:?}");
 
+        let actions = told(&["queue", "actions", &high]);
+        assert!(actions.contains(&urgent), "{actions} {door:?}");
+
         for command in [&["queue", "pause", &high][..], &["schedule", "pause", &high, "nightly"]] {
             let why = refused(command);
             assert!(why.contains("level"), "{why} {door:?}");

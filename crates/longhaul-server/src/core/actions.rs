@@ -1,6 +1,7 @@
 //! Operator actions on tasks on behalf of a caller; caller and reason are logged.
 
-use super::{GatewayService, QueueName, ServiceError, TaskName, name_of};
+use super::letters::SomeLevel;
+use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
 use longhaul::ActionError;
 use longhaul::ops::{ActionRecord, Replayed};
 
@@ -141,13 +142,19 @@ impl GatewayService {
         }
     }
 
-    /// The operators' actions on a queue, with their reasons.
+    /// The newest actions of operators on a queue or on tasks of one level, with their reasons.
     pub(crate) async fn action_log(
         &self,
-        queue: &QueueName,
+        (queue, level): SomeLevel<'_>,
         limit: usize,
     ) -> Result<Vec<ActionRecord>, ServiceError> {
-        self.check_queue(queue).await?;
-        Ok(self.queue(queue).action_log(limit).await?)
+        let Some(level) = level else {
+            self.check_queue(queue).await?;
+            return Ok(self.queue(queue).action_log(limit).await?);
+        };
+        self.check_level(&QueueLevel::new(queue.clone(), level)).await?;
+        let mut log = self.queue(queue).action_log(usize::MAX).await?;
+        log.retain(|it| it.task.as_ref().is_some_and(|task| name_of(task).level == level));
+        Ok(log.split_off(log.len().saturating_sub(limit)))
     }
 }

@@ -6,7 +6,7 @@ use futures::StreamExt;
 use longhaul::ops::{DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed};
 use longhaul::{Position, Priority};
 
-/// A queue, and the level whose dead letters are meant; `None` for those of the whole queue.
+/// A queue, and the level whose tasks are meant; `None` for those of the whole queue.
 pub(crate) type SomeLevel<'a> = (&'a QueueName, Option<Priority>);
 
 impl GatewayService {
@@ -15,9 +15,12 @@ impl GatewayService {
         (queue, level): SomeLevel<'_>,
         name: Option<&str>,
     ) -> Result<DeadLetters, ServiceError> {
-        let level = QueueLevel::new(queue.clone(), level.unwrap_or_default());
-        self.check_level(&level).await?;
-        Ok(self.acting(name).queue(self.level_topic(&level)).dead_letters().await?)
+        self.check_level(&QueueLevel::new(queue.clone(), level.unwrap_or_default())).await?;
+        let letters = self.acting(name).queue(self.topic(queue)).dead_letters().await?;
+        Ok(match level {
+            Some(level) => letters.of_level(level),
+            None => letters,
+        })
     }
 
     /// A page of a queue's dead letters.
@@ -78,7 +81,10 @@ impl GatewayService {
         while let Some(replayed) = replays.next().await {
             match replayed {
                 Ok((task, replayed)) => outcomes.push((name_of(&task), replayed)),
-                Err(error) => stopped = Some(error.into()),
+                Err(error) => {
+                    stopped = Some(error.into());
+                    break;
+                }
             }
         }
         Ok((outcomes, stopped))
@@ -109,7 +115,10 @@ impl GatewayService {
         while let Some(task) = purges.next().await {
             match task {
                 Ok(_) => purged += 1,
-                Err(error) => stopped = Some(error.into()),
+                Err(error) => {
+                    stopped = Some(error.into());
+                    break;
+                }
             }
         }
         Ok((purged, stopped))

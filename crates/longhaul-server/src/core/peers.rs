@@ -5,7 +5,8 @@ use longhaul::WorkerIdentity;
 use longhaul::ops::WorkerInfo;
 use std::sync::{Mutex, PoisonError};
 
-/// The URL of a gateway. Any worker may have such a label, but only gateways grant leases.
+/// The URL of a worker that is a gateway, as it says itself: a label alone is not enough. Clients do
+/// not send a token to a named gateway on another host.
 fn gateway_url(worker: &WorkerIdentity) -> Option<&str> {
     worker.label.strip_prefix(LABEL).filter(|_| worker.grants_leases)
 }

@@ -32,12 +32,12 @@ impl ApiRoute {
 
     /// Adds the query parameter `level`, which [`LevelAt`](crate::v1::at::LevelAt) reads.
     pub(crate) fn of_level(self) -> Self {
-        self.level("`high`, `normal` (the default) or `low`: whose tasks are meant.")
+        self.level("`high`, `normal` (the default) or `low`: the priority of the tasks.")
     }
 
     /// Adds the query parameter `level`, which [`SomeLevelAt`](crate::v1::at::SomeLevelAt) reads.
     pub(crate) fn of_some_level(self) -> Self {
-        self.level("`high`, `normal` or `low`: whose tasks are meant, if not all of the queue's.")
+        self.level("`high`, `normal` or `low`: the priority of the tasks; those of the whole queue if it is not said.")
     }
 
     fn level(mut self, described: &'static str) -> Self {

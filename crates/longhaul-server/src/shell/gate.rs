@@ -124,8 +124,8 @@ impl RouteGate {
         if let Err(outage) = reach.admit().await {
             return ProblemDetails::from(outage).into_response();
         }
-        // Cancelling a lease request that was not answered loses nothing. What a purge has done is
-        // done.
+        // Cancelling a lease request that was not answered loses nothing. A cancelled purge keeps
+        // its deletions.
         let only_looks = request.method().is_safe() || self.route.span == RequestClass::Waiting;
         let response = tokio::select! {
             biased;
@@ -211,7 +211,7 @@ impl Shell {
         if bytes == 0 {
             return Ok(None);
         }
-        let detail = "the gateway holds as many bytes of requests as it may, of all callers or of this one; try again, or ask another gateway";
+        let detail = "the bodies that the gateway reads, of all callers or of this one, have as many bytes as they may (`limits.all_body_bytes`); try again, or ask another gateway";
         let held = self.bodies.take(caller, bytes).map(Some);
         held.ok_or_else(|| ProblemDetails::unavailable("too_many_bytes", detail))
     }

@@ -20,7 +20,7 @@ struct ClassRoom {
     all: Arc<Semaphore>,
     /// The room of one caller.
     share: usize,
-    /// Those who have a body here.
+    /// Callers with a body of this class.
     callers: Mutex<HashMap<Bucket, Weak<Semaphore>>>,
 }
 
@@ -72,7 +72,11 @@ impl BodyRoom {
         let small = (all / SMALL_SHARE).max(SMALL_BYTES_MAX);
         Self {
             small: ClassRoom::new(kib(small), kib(SMALL_BYTES_MAX)),
-            large: ClassRoom::new(kib(all.saturating_sub(small)), kib(largest)),
+            // The largest body must have room, however little there is.
+            large: ClassRoom::new(
+                kib(all.saturating_sub(small).max(largest.min(all))),
+                kib(largest),
+            ),
         }
     }
 

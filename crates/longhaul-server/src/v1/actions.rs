@@ -1,6 +1,6 @@
 //! Routes for operator actions on tasks: each takes a reason, which is logged.
 
-use super::at::{QueryParams, QueueAt, ReasonBody, TaskAt};
+use super::at::{QueryParams, ReasonBody, SomeLevelAt, TaskAt};
 use crate::auth::TokenScope;
 use crate::clock;
 use crate::core::{GatewayService, TaskAction, name_of};
@@ -134,6 +134,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
                 "list_actions",
                 "Who has acted upon the tasks of the queue and its workers, and why.",
             )
+            .of_some_level()
             .query::<LogQuery>()
             .answers::<ActionList>(200, "The newest actions, the oldest first."),
     ]
@@ -219,7 +220,7 @@ async fn retry(
 
 async fn log(
     State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
+    SomeLevelAt { queue, level, .. }: SomeLevelAt,
     QueryParams(LogQuery { limit }): QueryParams<LogQuery>,
 ) -> Result<Json<ActionList>, ProblemDetails> {
     let limit = limit.unwrap_or(RECORDS);
@@ -227,7 +228,7 @@ async fn log(
         let detail = format!("a list has 1 to {RECORDS_MAX} actions, {limit} were asked for");
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
-    let records = service.action_log(&queue, limit).await?;
+    let records = service.action_log((&queue, level), limit).await?;
     let action = |it: longhaul::ops::ActionRecord| ActionBody {
         at: it.published_ms,
         task: it.task.map(|it| name_of(&it).to_string()),

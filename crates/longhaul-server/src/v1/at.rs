@@ -70,6 +70,12 @@ pub(crate) struct NamedAt {
 #[derive(Clone, Debug)]
 pub(crate) struct QueryParams<T>(pub(crate) T);
 
+/// For routes without query parameters: a misspelt one must not be ignored where many tasks are
+/// deleted.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoParams {}
+
 /// Why something is done.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -1,7 +1,7 @@
 //! Routes for dead letters.
 
 use super::actions::optional;
-use super::at::{QueryParams, SomeLevelAt, TaskAt};
+use super::at::{NoParams, QueryParams, SomeLevelAt, TaskAt};
 use super::tasks::page;
 use super::values::{WordList, all_or_some, early_end};
 use crate::auth::TokenScope;
@@ -14,15 +14,15 @@ use axum::Json;
 use axum::extract::State;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use longhaul::Position;
 use longhaul::ops::{DeadLetter, DeadLetterFilter, Replayed};
+use longhaul::{Position, Priority};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 
-/// The most dead letters replayed by one request.
-const REPLAYS_MAX: usize = 10_000;
+/// The most dead letters replayed by one request: their outcomes are some 10 MB.
+const REPLAYS_MAX: usize = 100_000;
 
 /// The most dead letters named in one request: each of them reads the dead letters.
 const NAMED_MAX: usize = 100;
@@ -108,7 +108,7 @@ pub(crate) struct DeadLetterBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ReplayList {
     outcomes: Vec<ReplayBody>,
-    /// The error that has ended it early: the others were not tried.
+    /// The error that has ended it early. Up to 64 letters were under way then, the others were not tried; asking again does no harm.
     #[serde(skip_serializing_if = "Option::is_none")]
     stopped: Option<String>,
     /// Now, by the gateway's clock.
@@ -134,7 +134,7 @@ pub(crate) struct PurgedLetters {
     /// Of the tasks that were named, those that have no dead letter: it was purged or replayed, or never was.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_found: Vec<String>,
-    /// The error that has ended it early: the others were not tried.
+    /// The error that has ended it early. Up to 64 letters were under way then, the others were not tried; asking again does no harm.
     #[serde(skip_serializing_if = "Option::is_none")]
     stopped: Option<String>,
     /// Now, by the gateway's clock.
@@ -156,7 +156,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .does("replay_dead_letters", "Runs tasks once more that failed for good, each as a new task, however often it is asked for. The body says which.")
             .of_some_level()
             .body::<DeadSelection>()
-            .answers::<ReplayList>(200, "What became of each, 10,000 at most: ask again for the rest."),
+            .answers::<ReplayList>(200, "What became of each, 100,000 at most: ask again for the rest."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}/dead:purge", TokenScope::Admin, purge)
             .works()
             .does("purge_dead_letters", "Marks dead letters as handled. The body says which.")
@@ -266,7 +266,11 @@ impl DeadSelection {
     }
 
     /// The named tasks, if any.
-    fn named(&self) -> Result<Vec<TaskName>, ProblemDetails> {
+    fn named(&self, level: Option<Priority>) -> Result<Vec<TaskName>, ProblemDetails> {
+        if level.is_some() && !self.tasks.is_empty() {
+            let detail = "`level` does not go with `tasks`: the level of a task stands before its id, such as `high~12:0:-1`";
+            return Err(ProblemDetails::bad_request("query_invalid", detail));
+        }
         if self.tasks.len() > NAMED_MAX {
             let detail =
                 format!("a request names up to {NAMED_MAX} tasks, this one {}", self.tasks.len());
@@ -292,12 +296,13 @@ fn outcome(task: String, replayed: Replayed) -> ReplayBody {
 async fn replay(
     State(service): State<Arc<GatewayService>>,
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
+    QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
 ) -> Result<Json<ReplayList>, ProblemDetails> {
     let selection = DeadSelection::of(&body)?;
     let said = caller.says(&selection.reason)?;
     let (mut replays, mut stopped) = (Vec::new(), None);
-    let named = selection.named()?;
+    let named = selection.named(level)?;
     if named.is_empty() {
         let of = (&queue, level);
         (replays, stopped) = service.replay_all(of, selection.filter(), said, REPLAYS_MAX).await?;
@@ -311,7 +316,12 @@ async fn replay(
             }
         }
     }
-    let stopped = early_end(stopped, !replays.is_empty())?;
+    let mut stopped = early_end(stopped, !replays.is_empty())?;
+    if replays.len() >= REPLAYS_MAX {
+        stopped = Some(format!(
+            "a request replays {REPLAYS_MAX} dead letters at most; ask again for the rest"
+        ));
+    }
     let outcomes = replays.into_iter().map(|(task, it)| outcome(task.to_string(), it)).collect();
     Ok(Json(ReplayList { outcomes, stopped, now: clock::wall_ms() }))
 }
@@ -319,11 +329,12 @@ async fn replay(
 async fn purge(
     State(service): State<Arc<GatewayService>>,
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
+    QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
 ) -> Result<Json<PurgedLetters>, ProblemDetails> {
     let selection = DeadSelection::of(&body)?;
     let said = caller.says(&selection.reason)?;
-    let named = selection.named()?;
+    let named = selection.named(level)?;
     let (mut purged, mut not_found, mut stopped) = (0, Vec::new(), None);
     if named.is_empty() {
         (purged, stopped) =

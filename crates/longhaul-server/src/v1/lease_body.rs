@@ -297,9 +297,13 @@ impl ReportBody {
 
     /// The content of the report, if its fields are consistent.
     pub(crate) fn into_report(mut self) -> Result<LeaseReport, ServiceError> {
-        let results = (self.result.take(), self.result_base64.take(), self.result_json.take());
-        let has_result = !matches!(results, (None, None, None));
         let is = |status| self.status == status;
+        let (text, base64) = (self.result.take(), self.result_base64.take());
+        // Serializers write a field that is not set as `null`: it is a result where it can be one.
+        let may_be_null = is(ReportStatus::Succeeded) && text.is_none() && base64.is_none();
+        let json = self.result_json.take().filter(|json| may_be_null || json.get() != "null");
+        let results = (text, base64, json);
+        let has_result = !matches!(results, (None, None, None));
         let misplaced = [
             ("result", has_result && !is(ReportStatus::Succeeded), "SUCCEEDED"),
             ("reason", self.reason.is_some() && !is(ReportStatus::Failed), "FAILED"),

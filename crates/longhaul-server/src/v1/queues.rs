@@ -1,7 +1,7 @@
 //! Routes that create, list, change, pause, purge and delete queues.
 
 use super::actions::{ReasonQuery, optional};
-use super::at::{LevelAt, QueryParams, QueueAt, ReasonBody};
+use super::at::{LevelAt, NoParams, QueryParams, QueueAt, ReasonBody};
 use super::queue_settings::SettingsBody;
 use super::tasks::status_of;
 use super::values::{Length, all_or_some, early_end};
@@ -249,6 +249,7 @@ async fn set_paused(
 async fn purge(
     State(service): State<Arc<GatewayService>>,
     LevelAt { level, caller }: LevelAt,
+    QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
 ) -> Result<axum::Json<PurgeResultBody>, ProblemDetails> {
     let PurgeBody { reason, all, status, tag, task_type } = optional(&body)?;

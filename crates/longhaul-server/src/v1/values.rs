@@ -52,8 +52,8 @@ pub(super) fn all_or_some(all: bool, is_narrow: bool, fields: &str) -> Result<()
     Err(ProblemDetails::bad_request("selection_unclear", detail))
 }
 
-/// What an answer says of the error that has ended a bulk request early. If nothing was done before,
-/// the error is the answer.
+/// The text of the error that ended a bulk request early. If nothing was done before, the error is
+/// the answer.
 pub(super) fn early_end(
     stopped: Option<ServiceError>,
     any_done: bool,

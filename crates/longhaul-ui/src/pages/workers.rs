@@ -63,11 +63,15 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         p { "A worker that is silent for two heartbeat intervals counts as gone: the other workers of its partition take its tasks over, each task by one of them." }
         @if of.levels { p { "A worker has a row for each priority that it works on." } }
     };
+    let followed = match of.levels {
+        true => layout::FollowedEvents::Nobody,
+        false => layout::FollowedEvents::Level(Priority::Normal),
+    };
     Ok(layout::of_queue(
         visit,
         queue,
         ("/workers", &format!("Workers of {queue}")),
-        layout::FollowedEvents::Level(Priority::Normal),
+        followed,
         &body,
     ))
 }

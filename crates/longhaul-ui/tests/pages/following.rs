@@ -21,7 +21,7 @@ async fn a_page_follows_the_events_of_what_it_shows() {
         assert_eq!(page.status, 200, "{place}");
         let tags = tags(&page.text);
         let body = tags.iter().find(|tag| tag.name == "body").unwrap();
-        assert_eq!(body.get("data-events").map(ToString::to_string), followed, "{place}");
+        assert_eq!(body.get("data-events").map(str::to_owned), followed, "{place}");
         assert_eq!(body.get("data-task"), task, "{place}");
     }
 }

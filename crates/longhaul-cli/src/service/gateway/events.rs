@@ -21,7 +21,7 @@ const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The events of a queue.
 pub(super) struct GatewayEventStream {
     gateway: GatewayClient,
-    endpoint: GatewayRoute,
+    route: GatewayRoute,
     /// Where the stream starts: `earliest` or `latest`.
     from: &'static str,
     response: Option<Response>,
@@ -50,12 +50,12 @@ impl GatewayEventStream {
     /// When the gateway refuses, or has not answered for too long.
     pub(super) async fn open(
         gateway: GatewayClient,
-        endpoint: GatewayRoute,
+        route: GatewayRoute,
         from: &'static str,
     ) -> anyhow::Result<Self> {
         let mut events = Self {
             gateway,
-            endpoint,
+            route,
             from,
             response: None,
             buffer: Vec::new(),
@@ -97,7 +97,7 @@ impl GatewayEventStream {
             Some(open) => open,
             None => {
                 let query = [("from", self.from.to_owned())];
-                let mut request = self.gateway.asking(Method::GET, &self.endpoint, &query)?;
+                let mut request = self.gateway.asking(Method::GET, &self.route, &query)?;
                 if let Some(last) = &self.last {
                     request = request.header("last-event-id", last);
                 }

@@ -8,19 +8,16 @@ use crate::service::letters::{
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use longhaul::TaskRef;
 use longhaul::ops::Replayed;
 use longhaul_api::QueueName;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 /// Letters per page.
 const PAGE: usize = 1_000;
-
-/// The most letters that a gateway replays for one request.
-const REPLAYS_MAX: usize = 10_000;
 
 #[derive(Debug, Deserialize)]
 struct ToldShelf {
@@ -156,7 +153,7 @@ impl LetterService for GatewayClient {
 
     async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>> {
         let (of, name) = level_and_name(task)?;
-        let from = GatewayRoute::new(&["queues", of.queue().as_str(), "dead", &name.to_string()]);
+        let from = GatewayRoute::of_queue(of.queue(), &["dead", &name.to_string()]);
         match self.get::<DeadLetterResponse>(&from, &[]).await {
             Ok(told) => told.letter(of.queue()).map(Some),
             Err(error) if crate::exit::code_of(&error) == Code::NotFound => Ok(None),
@@ -167,7 +164,7 @@ impl LetterService for GatewayClient {
     async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed> {
         let (of, name) = level_and_name(task)?;
         let body = json!({ "reason": reason, "tasks": [name.to_string()] });
-        let to = GatewayRoute::new(&["queues", of.queue().as_str(), "dead:replay"]);
+        let to = GatewayRoute::of_queue(of.queue(), &["dead:replay"]);
         let told: ReplayOutcomesResponse = self.work(&to, &body).await?;
         match told.outcomes.into_iter().next() {
             Some(told) => Ok(told.replayed(of.queue())?.1),
@@ -182,32 +179,17 @@ impl LetterService for GatewayClient {
         reason: &str,
     ) -> anyhow::Result<Replays> {
         let of = level_of(queue)?;
-        let (to, body) = (GatewayRoute::below(&of, &["dead:replay"]), selection(filter, reason)?);
-        let start = Some((self.clone(), HashSet::new()));
-        let rounds = stream::try_unfold(start, move |state| {
-            let (to, body, queue) = (to.clone(), body.clone(), of.queue().clone());
-            async move {
-                let Some((gateway, mut left)) = state else { return Ok(None) };
-                let told: ReplayOutcomesResponse = gateway.work(&to, &body).await?;
-                // A letter that cannot be replayed stays, and is told again in the next round.
-                let is_full = told.outcomes.len() >= REPLAYS_MAX;
-                let restarted = told.outcomes.iter().any(|it| it.outcome == "RESTARTED");
-                let new =
-                    |it: &ToldReplay| it.outcome == "RESTARTED" || left.insert(it.task.clone());
-                let new_ones: Vec<_> = told.outcomes.into_iter().filter(new).collect();
-                let stopped = told.stopped.map(|why| Err(early_end(&why)));
-                let told = new_ones.into_iter().map(|it| it.replayed(&queue)).chain(stopped);
-                let next = (is_full && restarted).then_some((gateway, left));
-                Ok::<_, anyhow::Error>(Some((stream::iter(told.collect::<Vec<_>>()), next)))
-            }
-        });
-        Ok(rounds.try_flatten().boxed())
+        let to = GatewayRoute::below(&of, &["dead:replay"]);
+        let told: ReplayOutcomesResponse = self.work(&to, &selection(filter, reason)?).await?;
+        let stopped = told.stopped.map(|why| Err(early_end(&why)));
+        let replayed = told.outcomes.into_iter().map(|it| it.replayed(of.queue()));
+        Ok(stream::iter(replayed.chain(stopped).collect::<Vec<_>>()).boxed())
     }
 
     async fn purge_letter(&self, task: &TaskRef, reason: &str) -> anyhow::Result<bool> {
         let (of, name) = level_and_name(task)?;
         let body = json!({ "reason": reason, "tasks": [name.to_string()] });
-        let to = GatewayRoute::new(&["queues", of.queue().as_str(), "dead:purge"]);
+        let to = GatewayRoute::of_queue(of.queue(), &["dead:purge"]);
         let told: PurgedLettersResponse = self.work(&to, &body).await?;
         Ok(told.purged > 0)
     }

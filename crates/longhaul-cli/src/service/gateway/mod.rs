@@ -17,7 +17,7 @@ use crate::settings::CliSettings;
 use anyhow::Context as _;
 use bytes::Bytes;
 use longhaul::TaskRef;
-use longhaul_api::{Priority, QueueLevel, QueueNameError, TaskName};
+use longhaul_api::{Priority, QueueLevel, QueueName, QueueNameError, TaskName};
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
@@ -80,17 +80,20 @@ impl GatewayRoute {
         Self { path, level: Priority::Normal }
     }
 
-    /// A path below a queue, or below one of its levels.
+    /// A path below a queue, for what has no level: settings, or tasks whose names have it.
+    fn of_queue(queue: &QueueName, rest: &[&str]) -> Self {
+        Self::new(&[&["queues", queue.as_str()], rest].concat())
+    }
+
+    /// A path below a level of a queue.
     fn below(of: &QueueLevel, rest: &[&str]) -> Self {
-        let path = [&["queues", of.queue().as_str()], rest].concat();
-        Self { level: of.level(), ..Self::new(&path) }
+        Self { level: of.level(), ..Self::of_queue(of.queue(), rest) }
     }
 
     /// A path below a task, whose name has the level.
     fn of_task(task: &TaskRef, rest: &[&str]) -> Result<Self, CommandFailure> {
         let (of, name) = level_and_name(task)?;
-        let name = name.to_string();
-        Ok(Self::new(&[&["queues", of.queue().as_str(), "tasks", &*name], rest].concat()))
+        Ok(Self::of_queue(of.queue(), &[&["tasks", &*name.to_string()], rest].concat()))
     }
 
     /// Adds a verb to the last segment.
@@ -175,7 +178,7 @@ impl GatewayClient {
         self.way.pause(failure).await
     }
 
-    /// A request to an endpoint.
+    /// A request to a route.
     fn request(&self, method: Method, to: &GatewayRoute) -> anyhow::Result<RequestBuilder> {
         self.asking(method, to, &[])
     }
@@ -368,8 +371,8 @@ fn chain(error: &reqwest::Error) -> String {
 
 /// The error after which a gateway has done no more of a bulk request.
 fn early_end(why: &str) -> anyhow::Error {
-    CommandFailure::new(Code::Failed, format!("it ended early: {why}"))
-        .help("what is told above is done; run the command again for the rest")
+    CommandFailure::new(Code::Failed, format!("the gateway stopped early: {why}"))
+        .help("what is listed above is done; run the command again for the rest")
         .into()
 }
 

@@ -87,8 +87,7 @@ impl Queues for GatewayClient {
     async fn settings(&self, queue: &str) -> anyhow::Result<VersionedQueueSettings> {
         // Those of a level are its queue's.
         let of = level_of(queue)?;
-        let told: ToldQueue =
-            self.get(&GatewayRoute::new(&["queues", of.queue().as_str()]), &[]).await?;
+        let told: ToldQueue = self.get(&GatewayRoute::of_queue(of.queue(), &[]), &[]).await?;
         let settings: QueueSettings = serde_json::from_value(renamed(told.settings, &camel))?;
         Ok(VersionedQueueSettings { version: told.version, settings })
     }

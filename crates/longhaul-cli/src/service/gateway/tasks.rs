@@ -218,7 +218,7 @@ impl ToldSilence {
 impl TaskService for GatewayClient {
     async fn submit(&self, task: TaskSubmission) -> anyhow::Result<TaskRef> {
         let of = level_of(&task.queue)?;
-        let to = GatewayRoute::new(&["queues", of.queue().as_str(), "tasks"]);
+        let to = GatewayRoute::of_queue(of.queue(), &["tasks"]);
         let submitted: Identified = self.post(&to, &body_of_submission(task, of.level())?).await?;
         task_of(of.queue(), &submitted.id)
     }
@@ -302,8 +302,8 @@ impl TaskService for GatewayClient {
 
     async fn watch(&self, queue: &str, from: WatchStart) -> anyhow::Result<Changes> {
         let from = if from == WatchStart::Start { "earliest" } else { "latest" };
-        let endpoint = GatewayRoute::below(&level_of(queue)?, &["events"]);
-        let events = GatewayEventStream::open(self.clone(), endpoint, from).await?;
+        let route = GatewayRoute::below(&level_of(queue)?, &["events"]);
+        let events = GatewayEventStream::open(self.clone(), route, from).await?;
         let next = async |events: Option<GatewayEventStream>| {
             let mut events = events?;
             let change = events.next().await;

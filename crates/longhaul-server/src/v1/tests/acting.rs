@@ -19,6 +19,45 @@ fn refuse(bench: &TestGateway) -> longhaul::WorkerHandle {
     bench.engine.start(bench.engine.worker("tasks", refuse))
 }
 
+/// `level=normal` purged the dead letters of all levels.
+#[test]
+fn dead_letters_are_those_of_the_level_that_is_named() {
+    let bench = TestGateway::new();
+    let refuse = processor_fn(async |_: Text, _: TaskContext| {
+        Err::<Text, _>(TaskError::fatal("status 503"))
+    });
+    let worker = bench.engine.worker("tasks", refuse).levels(longhaul::Levels::strict());
+    let _worker = bench.engine.start(worker);
+    let ids = ["high", "normal", "low"].map(|level| {
+        let task = json!({"payload": "a", "priority": level});
+        bench.post("/v1/queues/tasks/tasks", task).text("id")
+    });
+    bench.engine.advance(Duration::from_secs(60));
+    let dead = |query: &str| {
+        let listed = bench.get(&format!("/v1/queues/tasks/dead{query}")).json();
+        let letters = listed["dead_letters"].as_array().unwrap().iter();
+        let mut tasks: Vec<_> = letters.map(|it| it["task"].as_str().unwrap().to_owned()).collect();
+        tasks.sort();
+        tasks
+    };
+    let mut all = ids.to_vec();
+    all.sort();
+    assert_eq!(dead(""), all);
+    for (level, id) in ["high", "normal", "low"].iter().zip(&ids) {
+        assert_eq!(dead(&format!("?level={level}")), [id.as_str()]);
+    }
+    let purge =
+        |query: &str, body| bench.post(&format!("/v1/queues/tasks/dead:purge{query}"), body);
+    let named = purge("?level=low", json!({"tasks": [ids[1]]}));
+    assert_eq!((named.status.as_u16(), named.code()), (400, "query_invalid".to_owned()));
+    assert_eq!(purge("?level=normal", json!({"all": true})).json()["purged"], json!(1));
+    all.retain(|id| *id != ids[1]);
+    assert_eq!(dead(""), all);
+    let actions = bench.get("/v1/queues/tasks/actions?level=normal").json();
+    assert_eq!(actions["actions"][0]["task"], json!(ids[1]), "{actions}");
+    assert_eq!(bench.get("/v1/queues/tasks/actions?level=low").json()["actions"], json!([]));
+}
+
 /// A purge of `level=high` deleted the tasks of normal priority.
 #[test]
 fn a_purge_deletes_the_tasks_of_the_level_that_it_names() {

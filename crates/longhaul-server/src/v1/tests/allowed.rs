@@ -136,6 +136,9 @@ fn a_level_is_taken_or_refused_by_every_route() {
             refused += 1;
         }
         assert_eq!(by("middle"), unfit, "{method} {path}");
+        if method == "POST" && route.info.takes_level {
+            assert_eq!(by("high&priority=low"), unfit, "{method} {path} ignores a parameter");
+        }
         assert_eq!(by("high&level=low"), unfit, "{method} {path}");
     }
     assert!(taken > 7 && refused > 20, "{taken} {refused}");
