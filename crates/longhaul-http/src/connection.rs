@@ -9,10 +9,14 @@ use std::error::Error;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 /// The pause when no connection can be accepted, usually for lack of file descriptors.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a connection is kept whose peer reads nothing of an answer.
+const WRITE_TIME: Duration = Duration::from_secs(30);
 
 /// Limits of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +32,7 @@ pub struct ConnectionLimits {
 }
 
 /// Serves requests until the connection ends. When `stop` is cancelled, the request in progress is
-/// answered first.
+/// answered first. A peer that reads nothing of an answer for 30 s has ended it.
 ///
 /// # Errors
 /// When the connection breaks.
@@ -45,6 +49,8 @@ where
     B: Body + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    let mut stream = Box::pin(TimeoutStream::new(stream));
+    stream.as_mut().set_write_timeout_pinned(Some(WRITE_TIME));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_time)
@@ -60,5 +66,34 @@ where
             connection.as_mut().graceful_shutdown();
             connection.await
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::service::service_fn;
+    use std::convert::Infallible;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    fn limits() -> ConnectionLimits {
+        let head_time = Duration::from_secs(10);
+        ConnectionLimits { head_time, head_bytes: 64 * 1024, headers: 100, half_close: false }
+    }
+
+    /// Anybody could hold all connections by asking for documents without reading them.
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_read_its_answers_loses_its_connection() {
+        let (mut client, server) = tokio::io::duplex(1024);
+        let answer =
+            async |_: Request<Incoming>| Ok::<_, Infallible>(Response::new("x".repeat(100_000)));
+        let stop = CancellationToken::new();
+        client.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        let ended = converse(server, service_fn(answer), limits(), &stop);
+        let ended = tokio::time::timeout(2 * WRITE_TIME, ended).await;
+        assert!(ended.expect("the connection is kept").is_err());
+        let mut read = Vec::new();
+        client.read_to_end(&mut read).await.unwrap();
+        assert_eq!(read.len(), 1024, "what was under way");
     }
 }
