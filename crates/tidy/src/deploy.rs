@@ -173,7 +173,10 @@ fn pods_have_the_time_to_drain_and_live_without_their_broker() {
     assert_eq!(trigger["threshold"], variable(worker, "LONGHAUL_CONCURRENCY"));
     let queue = worker["args"][2].as_str().unwrap();
     let query = trigger["query"].as_str().unwrap();
-    assert!(query.contains("longhaul_demand") && query.contains(&format!("/{queue}\"")), "{query}");
+    assert!(
+        query.contains("longhaul_demand") && query.contains(&format!("/{queue}(-high|-low)?\"")),
+        "{query}"
+    );
     assert_eq!(variable(gateway, "LONGHAUL_MEASURE"), queue);
     assert_eq!(trigger["ignoreNullValues"], "false", "no answer is not a demand of 0");
 }

@@ -357,22 +357,31 @@ async fn paused(
     Err(CommandFailure::new(Code::Conflict, what).help(help).into())
 }
 
-/// Writes an export completely or not at all.
+/// Writes an export completely or not at all. A device or a pipe, such as `/dev/stdout`, is written
+/// to as it is: a file in its place would replace it.
 async fn write(reader: &mut Reader, path: &Path) -> anyhow::Result<Exported> {
+    let failed = || format!("{} cannot be written", path.display());
+    if std::fs::metadata(path).is_ok_and(|it| !it.is_file()) {
+        let file = File::options().write(true).open(path).with_context(failed)?;
+        return Ok(records(reader, file).await?.0);
+    }
     let folder =
         path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    let unfinished = tempfile::NamedTempFile::new_in(folder)
-        .with_context(|| format!("{} cannot be written", path.display()))?;
-    let mut file = BufWriter::new(unfinished);
+    let unfinished = tempfile::NamedTempFile::new_in(folder).with_context(failed)?;
+    let (exported, unfinished) = records(reader, unfinished).await?;
+    unfinished.as_file().sync_all()?;
+    unfinished.persist(path).with_context(failed)?;
+    Ok(exported)
+}
+
+async fn records<F: Write + Send>(reader: &mut Reader, file: F) -> anyhow::Result<(Exported, F)> {
+    let mut file = BufWriter::new(file);
     let put = |record: ExportRecord| {
         serde_json::to_writer(&mut file, &record)?;
         file.write_all(b"\n")
     };
     let exported = reader.records(put).await?;
-    let unfinished = file.into_inner().map_err(std::io::IntoInnerError::into_error)?;
-    unfinished.as_file().sync_all()?;
-    unfinished.persist(path).with_context(|| format!("{} cannot be written", path.display()))?;
-    Ok(exported)
+    Ok((exported, file.into_inner().map_err(std::io::IntoInnerError::into_error)?))
 }
 
 async fn imported(client: &Client, queue: &str, file: &Path) -> anyhow::Result<Imported> {

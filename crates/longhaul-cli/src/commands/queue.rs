@@ -413,8 +413,10 @@ async fn purge(
     let mut outcomes = BulkOutcomes::new(context);
     let mut purges = service.purge(queue, &filter.filter(), context.reason()).await?;
     while let Some(purged) = purges.next().await {
-        let (task, ended) = purged?;
-        outcomes.put(task, ended.map(|()| "deleted"))?;
+        match purged {
+            Ok((task, ended)) => outcomes.put(task, ended.map(|()| "deleted"))?,
+            Err(error) => outcomes.failed(queue.to_owned(), error)?,
+        }
     }
     outcomes.finish()
 }

@@ -96,6 +96,26 @@ fn migrate_to(url: &str, admin: &str) -> Command {
     command
 }
 
+/// An export to a device, such as `/dev/stdout`, replaced it by a file.
+#[test]
+fn an_export_to_a_pipe_leaves_the_pipe_there() {
+    use std::os::unix::fs::FileTypeExt;
+    let stage = Stage::with_queue("mails");
+    stage.told(&["task", "submit", "mails", "text"]);
+    let pipe = stage.folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let reading = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::read_to_string(pipe).unwrap()
+    });
+    stage.told(&["export", "mails", pipe.to_str().unwrap()]);
+    assert!(std::fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    let records = reading.join().unwrap();
+    assert!(records.lines().count() > 1 && records.starts_with('{'), "{records}");
+    stage.end();
+}
+
 #[test]
 fn nothing_is_lost_and_nothing_doubled_when_a_move_is_killed_again_and_again() {
     let (here, there) = (Stage::new(), Stage::new());

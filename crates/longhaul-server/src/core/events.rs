@@ -72,7 +72,8 @@ impl GatewayService {
 }
 
 impl TaskEventStream {
-    /// The next event that is not late, and its position; `None` when the topic cannot be followed any more.
+    /// The next event that is not late, and its position; `None` when the topic cannot be followed
+    /// any more.
     pub(crate) async fn next(&mut self) -> Option<Result<(TaskStreamEvent, String), ServiceError>> {
         loop {
             let event = match self.watch.next().await? {
