@@ -70,8 +70,8 @@ pub(crate) struct NamedAt {
 #[derive(Clone, Debug)]
 pub(crate) struct QueryParams<T>(pub(crate) T);
 
-/// For routes without query parameters: a misspelt one must not be ignored where many tasks are
-/// deleted.
+/// For routes that take no parameter but `level`: a misspelt one must not be ignored, least of all
+/// where tasks are deleted.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoParams {}

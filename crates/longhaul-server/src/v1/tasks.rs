@@ -1,6 +1,6 @@
 //! Routes that read tasks.
 
-use super::at::{LevelAt, QueryParams, TaskAt};
+use super::at::{LevelAt, NoParams, QueryParams, TaskAt};
 use super::new_task::CONTENT_TYPE_PROPERTY;
 use super::task_body::{TaskBody, TaskList};
 use super::values::{Instant, Length, WordList};
@@ -247,6 +247,7 @@ fn places(text: &str) -> Result<Vec<TaskId>, ProblemDetails> {
 async fn count(
     State(service): State<Arc<GatewayService>>,
     LevelAt { level, .. }: LevelAt,
+    QueryParams(NoParams {}): QueryParams<NoParams>,
 ) -> Result<Json<TaskCountsBody>, ProblemDetails> {
     let counts = service.counts(&level).await?;
     let EndedCounts { completed, failed, cancelled, expired } = counts.ever_ended;

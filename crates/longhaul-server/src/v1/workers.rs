@@ -1,7 +1,7 @@
 //! Routes that list workers and drain them by name.
 
 use super::actions::optional;
-use super::at::{LevelAt, NamedAt, ReasonBody};
+use super::at::{LevelAt, NamedAt, NoParams, QueryParams, ReasonBody};
 use super::task_body::WorkerBody;
 use crate::auth::TokenScope;
 use crate::clock;
@@ -66,6 +66,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 async fn list(
     State(service): State<Arc<GatewayService>>,
     LevelAt { level, .. }: LevelAt,
+    QueryParams(NoParams {}): QueryParams<NoParams>,
 ) -> Result<Json<WorkerList>, ProblemDetails> {
     let found = service.workers(&level).await?;
     let worker = |it: longhaul::ops::WorkerInfo| QueueWorker {
