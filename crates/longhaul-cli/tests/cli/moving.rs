@@ -103,7 +103,7 @@ fn an_export_to_a_pipe_leaves_the_pipe_there() {
     let stage = Stage::with_queue("mails");
     stage.told(&["task", "submit", "mails", "text"]);
     let pipe = stage.folder.path().join("pipe");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());
     let reading = std::thread::spawn({
         let pipe = pipe.clone();
