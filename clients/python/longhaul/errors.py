@@ -91,7 +91,7 @@ class LeaseRefused(Conflict):
 
 
 class Unavailable(GatewayError):
-    """The gateway cannot serve this now. Nothing was done, unless a proxy has answered: then nobody knows."""
+    """The gateway cannot serve this now. Nothing was done, unless a proxy has answered: then the outcome is unknown."""
 
 
 class TaskFailed(LonghaulError):

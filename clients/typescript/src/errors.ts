@@ -60,7 +60,7 @@ export class Conflict extends GatewayError {}
 /** The lease is not this worker's any more: whatever it reports does not count. */
 export class LeaseRefused extends Conflict {}
 
-/** The gateway cannot serve this now. Nothing was done, unless a proxy has answered: then nobody knows. */
+/** The gateway cannot serve this now. Nothing was done, unless a proxy has answered: then the outcome is unknown. */
 export class Unavailable extends GatewayError {}
 
 /** A task has ended without a result; `task` says how and why. */

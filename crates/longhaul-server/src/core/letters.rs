@@ -2,7 +2,8 @@
 
 use super::actions::ActionOrigin;
 use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
-use futures::StreamExt;
+use futures::future::ready;
+use futures::{StreamExt, TryStreamExt};
 use longhaul::ops::{DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed};
 use longhaul::{Position, Priority};
 
@@ -76,17 +77,13 @@ impl GatewayService {
         limit: usize,
     ) -> Result<(Vec<(TaskName, Replayed)>, Option<ServiceError>), ServiceError> {
         let letters = self.letters(of, said.name).await?;
-        let mut replays = letters.replay_all(filter, said.reason).take(limit);
-        let (mut outcomes, mut stopped) = (Vec::new(), None);
-        while let Some(replayed) = replays.next().await {
-            match replayed {
-                Ok((task, replayed)) => outcomes.push((name_of(&task), replayed)),
-                Err(error) => {
-                    stopped = Some(error.into());
-                    break;
-                }
-            }
-        }
+        let mut outcomes = Vec::new();
+        let replays = letters.replay_all(filter, said.reason).take(limit);
+        let ended = replays.try_for_each(|(task, replayed)| {
+            outcomes.push((name_of(&task), replayed));
+            ready(Ok(()))
+        });
+        let stopped = ended.await.err().map(ServiceError::from);
         Ok((outcomes, stopped))
     }
 
@@ -110,17 +107,12 @@ impl GatewayService {
         said: ActionOrigin<'_>,
     ) -> Result<(u64, Option<ServiceError>), ServiceError> {
         let letters = self.letters(of, said.name).await?;
-        let mut purges = letters.purge(filter, said.reason);
-        let (mut purged, mut stopped) = (0, None);
-        while let Some(task) = purges.next().await {
-            match task {
-                Ok(_) => purged += 1,
-                Err(error) => {
-                    stopped = Some(error.into());
-                    break;
-                }
-            }
-        }
+        let mut purged = 0;
+        let ended = letters.purge(filter, said.reason).try_for_each(|_| {
+            purged += 1;
+            ready(Ok(()))
+        });
+        let stopped = ended.await.err().map(ServiceError::from);
         Ok((purged, stopped))
     }
 }

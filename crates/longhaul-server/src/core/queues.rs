@@ -4,7 +4,8 @@ use super::actions::ActionOrigin;
 use super::known::LastAdminQuery;
 use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName};
 use crate::clock;
-use futures::StreamExt;
+use futures::TryStreamExt;
+use futures::future::ready;
 use longhaul::ActionError;
 use longhaul::ops::{QueueSettings, TaskFilter, VersionedSettings};
 use longhaul::topics::{SetupError, TopicSettings};
@@ -263,15 +264,16 @@ impl GatewayService {
         self.check_level(level).await?;
         self.check_there(level.queue()).await?;
         let client = self.acting(said.name);
-        let mut purge = client.queue(self.level_topic(level)).purge(filter, said.reason).await?;
-        let (mut deleted, mut failed, mut stopped) = (0, 0, None);
-        while let Some(purged) = purge.next().await {
-            match purged {
-                Ok((_, Ok(()))) => deleted += 1,
-                Ok((_, Err(_))) => failed += 1,
-                Err(error) => stopped = Some(error.into()),
+        let purge = client.queue(self.level_topic(level)).purge(filter, said.reason).await?;
+        let (mut deleted, mut failed) = (0, 0);
+        let ended = purge.try_for_each(|(_, outcome)| {
+            match outcome {
+                Ok(()) => deleted += 1,
+                Err(_) => failed += 1,
             }
-        }
+            ready(Ok(()))
+        });
+        let stopped = ended.await.err().map(ServiceError::from);
         let (operator, reason) = (said.name, said.reason);
         tracing::info!(event = "queue_purged", queue = %level, deleted, failed, operator, reason);
         Ok((deleted, failed, stopped))

@@ -26,16 +26,16 @@ pub(crate) struct QueueAt {
     pub(crate) caller: Caller,
 }
 
-/// A priority level of a queue that the caller may use, for what is done with its tasks. It takes
-/// `level` out of the query; without one it is the normal level.
+/// A priority level of a queue that the caller may use, for reads of its tasks and actions on them.
+/// It takes `level` out of the query; without one it is the normal level.
 #[derive(Clone, Debug)]
 pub(crate) struct LevelAt {
     pub(crate) level: QueueLevel,
     pub(crate) caller: Caller,
 }
 
-/// A queue that the caller may use, or one level of it if `level` is in the query: for what belongs
-/// to the queue, and to one task of it.
+/// A queue that the caller may use, or one level of it if `level` is in the query: for dead letters
+/// and the log of actions, which a queue has for all its levels.
 #[derive(Clone, Debug)]
 pub(crate) struct SomeLevelAt {
     pub(crate) queue: QueueName,

@@ -66,7 +66,7 @@ async fn metrics(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ProblemDetails> {
     if caller.identity.is_bound() {
-        let detail = "the metrics are those of all queues, and the token is bound to some; send a token that is bound to none";
+        let detail = "the metrics cover all queues; send a token that is not bound to some of them";
         return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "queue_not_allowed", detail));
     }
     if caller.shell.reach.outage().is_none() {

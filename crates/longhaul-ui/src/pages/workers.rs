@@ -63,9 +63,11 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         p { "A worker that is silent for two heartbeat intervals counts as gone: the other workers of its partition take its tasks over, each task by one of them." }
         @if of.levels { p { "A worker has a row for each priority that it works on." } }
     };
-    let followed = match of.levels {
-        true => layout::FollowedEvents::Nobody,
-        false => layout::FollowedEvents::Level(Priority::Normal),
+    // The workers of all levels are on the page, and events are those of one.
+    let followed = if of.levels {
+        layout::FollowedEvents::Nobody
+    } else {
+        layout::FollowedEvents::Level(Priority::Normal)
     };
     Ok(layout::of_queue(
         visit,
