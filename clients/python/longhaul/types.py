@@ -320,7 +320,7 @@ class PurgedLetters(TypedDict):
     purged: int
     stopped: NotRequired[str | None]
     """
-    The error that has ended it early: the others were not tried.
+    The error that has ended it early. Up to 64 letters were under way then, the others were not tried; asking again does no harm.
     """
 
 
@@ -411,7 +411,7 @@ class ReplayList(TypedDict):
     outcomes: list[Replay]
     stopped: NotRequired[str | None]
     """
-    The error that has ended it early: the others were not tried.
+    The error that has ended it early. Up to 64 letters were under way then, the others were not tried; asking again does no harm.
     """
 
 

@@ -568,7 +568,7 @@ export interface components {
             now: number;
             /** Format: int64 */
             purged: number;
-            /** @description The error that has ended it early: the others were not tried. */
+            /** @description The error that has ended it early. Up to 64 letters were under way then, the others were not tried; asking again does no harm. */
             stopped?: string | null;
         };
         /** @description A queue. */
@@ -705,7 +705,7 @@ export interface components {
              */
             now: number;
             outcomes: components["schemas"]["Replay"][];
-            /** @description The error that has ended it early: the others were not tried. */
+            /** @description The error that has ended it early. Up to 64 letters were under way then, the others were not tried; asking again does no harm. */
             stopped?: string | null;
         };
         /** @description What is reported of a lease. */
