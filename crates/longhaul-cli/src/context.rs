@@ -72,13 +72,16 @@ impl CommandContext {
         Ok(Patience { limit, output: self.output })
     }
 
-    /// The gateway to use in place of the broker, if configured.
+    /// What the commands ask: the gateway if one is configured, or the same API on a client of the
+    /// broker.
     ///
     /// # Errors
-    /// When its URL or its token is invalid.
-    pub(crate) fn gateway(&self) -> Result<Option<GatewayClient>, CommandFailure> {
-        let gateway = GatewayClient::of(&self.settings, self.patience()?)?;
-        if let Some(host) = gateway.as_ref().and_then(GatewayClient::eavesdropped) {
+    /// When a setting is invalid, or the broker cannot be reached.
+    pub(crate) async fn service(&self) -> anyhow::Result<GatewayClient> {
+        let Some(gateway) = GatewayClient::of(&self.settings, self.patience()?)? else {
+            return GatewayClient::in_process(self.client().await?, self.patience()?);
+        };
+        if let Some(host) = gateway.eavesdropped() {
             self.output.note(&format!("note: the token goes to {host} unencrypted: use https://"));
         }
         Ok(gateway)

@@ -133,7 +133,8 @@ pub struct ServerLimits {
     /// `Retry-After`. Default: 16,384.
     pub waiting: usize,
     /// Queues whose leases the gateway grants and looks after; further queues are left to other
-    /// gateways. Each takes a thread and a connection. Default: 256.
+    /// gateways. Each takes a thread and a connection. With 0 the gateway leases no tasks. Default:
+    /// 256.
     pub leased_queues: usize,
     /// Maximum size of a body in bytes. Default: 5 MiB.
     pub body_bytes: usize,
@@ -340,7 +341,6 @@ impl ServerLimits {
             ("connections", self.connections),
             ("requests", self.requests),
             ("waiting", self.waiting),
-            ("leased_queues", self.leased_queues),
             ("body_bytes", self.body_bytes),
             ("batch_bytes", self.batch_bytes),
             ("all_body_bytes", self.all_body_bytes),

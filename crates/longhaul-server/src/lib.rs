@@ -34,7 +34,7 @@ pub use config::{
 };
 pub use longhaul_http::{TlsConfig, TlsError};
 pub use page::MetricsPage;
-pub use server::{Server, ServerStartError};
+pub use server::{Server, ServerStartError, in_process};
 
 /// The examples of the package's README.
 #[cfg(doctest)]

@@ -1,7 +1,7 @@
 //! Starts and ends a gateway.
 
 use crate::auth::{GatewayAuth, TokenFileError};
-use crate::config::{ServerConfig, ServerConfigError};
+use crate::config::{Dashboard, ServerConfig, ServerConfigError};
 use crate::core::GatewayService;
 use crate::shell::{GatewayListener, Shell};
 use crate::{route, telemetry};
@@ -71,6 +71,36 @@ pub struct Server {
     /// Tasks that end after all of `tasks` have ended.
     follows: TaskTracker,
     service: Arc<GatewayService>,
+}
+
+/// The routes of the API without a gateway around them, for a program that calls them itself: they
+/// do what the client may do, and act under its name. They look after no leases and grant none, and
+/// have no time limits but those of the requests. A queue is created when a task is submitted to it.
+/// The requests are for the host `localhost`.
+///
+/// # Errors
+/// When the namespace is malformed.
+pub fn in_process(client: Client, namespace: &str) -> Result<axum::Router, ServerConfigError> {
+    const BYTES_MAX: usize = 512 * 1024 * 1024;
+    let mut config = ServerConfig {
+        namespace: namespace.to_owned(),
+        create_queues: true,
+        look_after_all: false,
+        dashboard: Dashboard::Off,
+        ..ServerConfig::default()
+    };
+    config.limits.leased_queues = 0;
+    (config.limits.body_bytes, config.limits.batch_bytes) = (BYTES_MAX, BYTES_MAX);
+    config.limits.all_body_bytes = 4 * BYTES_MAX;
+    config.limits.request_time = Duration::MAX;
+    config.validate()?;
+    let reach = client.reach();
+    let service = Arc::new(GatewayService::new(client, &config));
+    let shell = Arc::new(Shell::new(config, GatewayAuth::default(), false, Stops::default()));
+    // It ends with the client, which the routes have.
+    let told = Arc::clone(&shell);
+    tokio::spawn(async move { told.reach.follow(reach, CancellationToken::new()).await });
+    Ok(route::router(shell, service))
 }
 
 /// Tells the parts of a gateway to end.

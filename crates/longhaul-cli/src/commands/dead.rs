@@ -3,12 +3,11 @@
 use super::bulk::BulkOutcomes;
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
-use crate::service::Pulsar;
-use crate::service::letters::{LetterFilter, LetterService};
+use crate::service::gateway::GatewayClient;
+use crate::service::letters::LetterFilter;
 use crate::service::tasks::{named, parse_task};
 use crate::times;
 use clap::{Args, Subcommand};
-use futures::StreamExt;
 use longhaul::TaskRef;
 use longhaul::ops::Replayed;
 use std::io;
@@ -133,14 +132,11 @@ impl DeadLetterFilterArgs {
 /// # Errors
 /// When the command fails.
 pub(crate) async fn run(command: Dead, context: &CommandContext) -> anyhow::Result<()> {
-    match context.gateway()? {
-        Some(gateway) => run_on(&gateway, command, context).await,
-        None => run_on(&Pulsar::connect(context).await?, command, context).await,
-    }
+    run_on(&context.service().await?, command, context).await
 }
 
 async fn run_on(
-    service: &impl LetterService,
+    service: &GatewayClient,
     command: Dead,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -155,7 +151,7 @@ async fn run_on(
 }
 
 async fn list(
-    service: &impl LetterService,
+    service: &GatewayClient,
     queue: &str,
     filter: &LetterFilter,
     limit: usize,
@@ -170,7 +166,7 @@ async fn list(
 }
 
 async fn show(
-    service: &impl LetterService,
+    service: &GatewayClient,
     task: &TaskRef,
     payload: bool,
     context: &CommandContext,
@@ -188,7 +184,7 @@ async fn show(
 }
 
 async fn replay(
-    service: &impl LetterService,
+    service: &GatewayClient,
     it: Many,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -205,8 +201,7 @@ async fn replay(
         context.confirm(&format!(
             "run the tasks of all dead letters of the queue `{queue}` that fit once more?"
         ))?;
-        let mut replays = service.replay_all(queue, &filter, context.reason()).await?;
-        while let Some(replayed) = replays.next().await {
+        for replayed in service.replay_all(queue, &filter, context.reason()).await? {
             let (task, replayed) = replayed?;
             tell(&mut outcomes, task, Ok(replayed))?;
         }
@@ -215,7 +210,7 @@ async fn replay(
 }
 
 async fn purge(
-    service: &impl LetterService,
+    service: &GatewayClient,
     it: Many,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -233,8 +228,7 @@ async fn purge(
         context.confirm(&format!(
             "mark all dead letters of the queue `{queue}` that fit as handled?"
         ))?;
-        let mut purges = service.purge_letters(queue, &filter, context.reason()).await?;
-        while let Some(task) = purges.next().await {
+        for task in service.purge_letters(queue, &filter, context.reason()).await? {
             outcomes.done(task?, "purged", None)?;
         }
     }

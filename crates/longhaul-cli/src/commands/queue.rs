@@ -5,11 +5,10 @@ use super::task::listing::TaskFilterArgs;
 use super::task::submitting::retry;
 use crate::context::CommandContext;
 use crate::exit::CommandFailure;
-use crate::service::Pulsar;
-use crate::service::queues::{Queues, VersionedQueueSettings};
+use crate::service::gateway::GatewayClient;
+use crate::service::queues::VersionedQueueSettings;
 use crate::times;
 use clap::{Args, Subcommand};
-use futures::StreamExt;
 use longhaul::RetryPolicy;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
@@ -245,14 +244,11 @@ fn object(text: &str) -> Result<Value, String> {
 /// # Errors
 /// When the command fails.
 pub(crate) async fn run(command: QueueCommand, context: &CommandContext) -> anyhow::Result<()> {
-    match context.gateway()? {
-        Some(gateway) => run_on(&gateway, command, context).await,
-        None => run_on(&Pulsar::connect(context).await?, command, context).await,
-    }
+    run_on(&context.service().await?, command, context).await
 }
 
 async fn run_on(
-    service: &impl Queues,
+    service: &GatewayClient,
     command: QueueCommand,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -295,7 +291,7 @@ fn told(version: u64, context: &CommandContext) -> anyhow::Result<()> {
 }
 
 async fn limits(
-    service: &impl Queues,
+    service: &GatewayClient,
     queue: &str,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -325,7 +321,7 @@ async fn limits(
 }
 
 async fn set_limits(
-    service: &impl Queues,
+    service: &GatewayClient,
     it: SetLimits,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -346,7 +342,7 @@ async fn set_limits(
 }
 
 async fn settings(
-    service: &impl Queues,
+    service: &GatewayClient,
     queue: &str,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -357,7 +353,7 @@ async fn settings(
 }
 
 async fn set_settings(
-    service: &impl Queues,
+    service: &GatewayClient,
     it: SetSettings,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -397,7 +393,7 @@ async fn set_settings(
 }
 
 async fn purge(
-    service: &impl Queues,
+    service: &GatewayClient,
     queue: &str,
     filter: TaskFilterArgs,
     all: bool,
@@ -411,8 +407,7 @@ async fn purge(
     context
         .confirm(&format!("delete the tasks of the queue `{queue}` that fit and are not over?"))?;
     let mut outcomes = BulkOutcomes::new(context);
-    let mut purges = service.purge(queue, &filter.filter(), context.reason()).await?;
-    while let Some(purged) = purges.next().await {
+    for purged in service.purge(queue, &filter.filter(), context.reason()).await? {
         match purged {
             Ok((task, ended)) => outcomes.put(task, ended.map(|()| "deleted"))?,
             Err(error) => outcomes.failed(queue.to_owned(), error)?,

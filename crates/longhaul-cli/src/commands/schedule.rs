@@ -3,8 +3,8 @@
 use super::task::submitting::{PayloadArgs, TermArgs};
 use crate::context::CommandContext;
 use crate::exit::CommandFailure;
-use crate::service::Pulsar;
-use crate::service::schedules::{ScheduleAction, ScheduleService};
+use crate::service::gateway::GatewayClient;
+use crate::service::schedules::ScheduleAction;
 use crate::service::tasks::TaskSubmission;
 use crate::times;
 use clap::{Args, Subcommand, ValueEnum};
@@ -135,14 +135,11 @@ enum Overlaps {
 /// # Errors
 /// When the command fails.
 pub(crate) async fn run(command: ScheduleCommand, context: &CommandContext) -> anyhow::Result<()> {
-    match context.gateway()? {
-        Some(gateway) => run_on(&gateway, command, context).await,
-        None => run_on(&Pulsar::connect(context).await?, command, context).await,
-    }
+    run_on(&context.service().await?, command, context).await
 }
 
 async fn run_on(
-    service: &impl ScheduleService,
+    service: &GatewayClient,
     command: ScheduleCommand,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -164,7 +161,7 @@ async fn run_on(
 }
 
 async fn create(
-    service: &impl ScheduleService,
+    service: &GatewayClient,
     it: ScheduleCreateArgs,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -202,7 +199,7 @@ async fn create(
 }
 
 async fn show(
-    service: &impl ScheduleService,
+    service: &GatewayClient,
     it: &ScheduleNameArgs,
     context: &CommandContext,
 ) -> anyhow::Result<()> {

@@ -2,8 +2,7 @@
 
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
-use crate::service::Pulsar;
-use crate::service::topics::{SetUp, TopicService};
+use crate::service::topics::{SetUp, Topics};
 use crate::times;
 use clap::{Args, Subcommand};
 use longhaul::topics::{HistoryRetention, TopicSettings};
@@ -119,7 +118,7 @@ pub(crate) struct Verify {
 /// When the command fails.
 pub(crate) async fn run(command: TopicCommand, context: &CommandContext) -> anyhow::Result<()> {
     context.needs_broker("the set-up of topics")?;
-    let service = Pulsar::connect(context).await?;
+    let service = Topics::connect(context).await?;
     match command {
         TopicCommand::Setup(it) => setup(&service, it, context).await,
         TopicCommand::Check(it) => check(&service, &it, context).await,
@@ -128,7 +127,7 @@ pub(crate) async fn run(command: TopicCommand, context: &CommandContext) -> anyh
 }
 
 async fn setup(
-    service: &impl TopicService,
+    service: &Topics,
     it: TopicSetupArgs,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -147,7 +146,7 @@ async fn setup(
 }
 
 async fn check(
-    service: &impl TopicService,
+    service: &Topics,
     it: &TopicCheckArgs,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -172,7 +171,7 @@ async fn check(
 }
 
 async fn compact(
-    service: &impl TopicService,
+    service: &Topics,
     it: &Compact,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -202,7 +201,7 @@ async fn compact(
 /// When the logs cannot be read, or an entry breaks an invariant.
 pub(crate) async fn verify(it: &Verify, context: &CommandContext) -> anyhow::Result<()> {
     context.needs_broker("a verification")?;
-    let verdict = Pulsar::connect(context).await?.verify(&it.queue).await?;
+    let verdict = Topics::connect(context).await?.verify(&it.queue).await?;
     let sound = match (verdict.broken, verdict.unread.is_empty()) {
         (0, true) => "yes",
         (0, false) => "as far as it was read",

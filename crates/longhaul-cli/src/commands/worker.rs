@@ -5,8 +5,8 @@ mod drain;
 use crate::context::CommandContext;
 use crate::exec::{self, WorkerRun};
 use crate::exit::CommandFailure;
-use crate::service::Pulsar;
-use crate::service::workers::{WorkerProcess, Workers};
+use crate::service::gateway::GatewayClient;
+use crate::service::workers::WorkerProcess;
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
@@ -76,14 +76,11 @@ pub(crate) async fn run(command: WorkerCommand, context: &CommandContext) -> any
         context.needs_broker("a worker")?;
         return exec::run(&run, context).await;
     }
-    match context.gateway()? {
-        Some(gateway) => look(&gateway, command, context).await,
-        None => look(&Pulsar::connect(context).await?, command, context).await,
-    }
+    look(&context.service().await?, command, context).await
 }
 
 async fn look(
-    service: &impl Workers,
+    service: &GatewayClient,
     command: WorkerCommand,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -93,14 +90,14 @@ async fn look(
         }
         WorkerCommand::Show { queue, name } => show(service, &queue, &name, context).await,
         WorkerCommand::Drain { queue, name, wait } => {
-            drain::run(&service.look(&queue).await?, &name, wait, context).await
+            drain::run(service, &queue, &name, wait, context).await
         }
         WorkerCommand::Run(_) => Ok(()),
     }
 }
 
 async fn show(
-    service: &impl Workers,
+    service: &GatewayClient,
     queue: &str,
     name: &str,
     context: &CommandContext,

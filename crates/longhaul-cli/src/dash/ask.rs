@@ -6,12 +6,11 @@ use super::state::{
 use crate::clock;
 use crate::exit::{Code, CommandFailure, code_of};
 use crate::service::gateway::GatewayClient;
-use crate::service::letters::{LetterFilter, LetterService};
-use crate::service::queues::Queues;
+use crate::service::letters::LetterFilter;
 use crate::service::tasks::{
-    QueueTaskCounts, TaskListFilter, TaskListRequest, TaskOperation, TaskService, named, statuses,
+    QueueTaskCounts, TaskListFilter, TaskListRequest, TaskOperation, is_over, named, statuses,
 };
-use crate::service::workers::{PartitionWorker, WorkerLookup, Workers};
+use crate::service::workers::PartitionWorker;
 use futures::{StreamExt, stream};
 use longhaul::ops::Replayed;
 use longhaul_api::Priority;
@@ -29,9 +28,6 @@ const LETTERS_MAX: usize = 500;
 
 /// The number of queues queried concurrently.
 const AT_ONCE: usize = 8;
-
-/// Statuses of finished tasks.
-const OVER: [&str; 5] = ["completed", "failed", "cancelled", "expired", "ended"];
 
 /// How long the absence of topics for priorities is cached.
 const FLAT_FOR: Duration = Duration::from_secs(60);
@@ -108,7 +104,7 @@ impl DashboardClient {
             TaskListScope::Running => {
                 statuses.retain(|word| matches!(*word, "running" | "claimed"))
             }
-            TaskListScope::Open => statuses.retain(|word| !OVER.contains(word)),
+            TaskListScope::Open => statuses.retain(|word| !is_over(word)),
         }
         let filter = TaskListFilter { statuses, ..TaskListFilter::default() };
         let query =
@@ -127,9 +123,9 @@ impl DashboardClient {
     }
 
     async fn owners(&self, queue: &str) -> anyhow::Result<Vec<PartitionWorker>> {
-        let mut owners = self.gateway.look(queue).await?.seen().await?;
+        let mut owners = self.gateway.owners(queue).await?;
         for level in self.levels(queue) {
-            let seen = self.gateway.look(&level).await?.seen().await;
+            let seen = self.gateway.owners(&level).await;
             let Some(seen) = self.of_level(queue, seen)? else { break };
             owners.extend(seen);
         }

@@ -1,56 +1,20 @@
 //! Dead letters: tasks that failed for good.
 
-use super::Pulsar;
-use super::tasks::named;
 use crate::output::{TableRow, Tone, text};
 use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
-use longhaul::TaskRef;
-use longhaul::ops::{DeadLetter, DeadLetterFilter, DeadLetters, Replayed};
+use longhaul::ops::Replayed;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// Letters per page.
-const PAGE: usize = 1_000;
+/// What became of each letter; an error ends it early.
+pub(crate) type Replays = Vec<anyhow::Result<(String, Replayed)>>;
 
-/// Lists and handles dead letters.
-pub(crate) trait LetterService {
-    /// Dead letters that match a filter, oldest first, up to `limit`.
-    async fn letters(
-        &self,
-        queue: &str,
-        filter: &LetterFilter,
-        limit: usize,
-    ) -> anyhow::Result<LetterPage>;
-    /// The dead letter of a task.
-    async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>>;
-    /// Submits the task of a dead letter again.
-    async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed>;
-    /// Replays all letters that match a filter.
-    async fn replay_all(
-        &self,
-        queue: &str,
-        filter: &LetterFilter,
-        reason: &str,
-    ) -> anyhow::Result<Replays>;
-    /// Marks the dead letter of a task as handled; `false` if there is none.
-    async fn purge_letter(&self, task: &TaskRef, reason: &str) -> anyhow::Result<bool>;
-    /// Marks all letters that match a filter as handled.
-    async fn purge_letters(
-        &self,
-        queue: &str,
-        filter: &LetterFilter,
-        reason: &str,
-    ) -> anyhow::Result<LetterPurges>;
-}
-
-pub(crate) type Replays = BoxStream<'static, anyhow::Result<(String, Replayed)>>;
-pub(crate) type LetterPurges = BoxStream<'static, anyhow::Result<String>>;
+/// What was purged, in words; an error ends it early.
+pub(crate) type LetterPurges = Vec<anyhow::Result<String>>;
 
 /// A page of letters.
 #[derive(Clone, Debug)]
@@ -69,29 +33,6 @@ pub(crate) struct LetterFilter {
     pub(crate) key: Option<String>,
     /// In ms since the epoch.
     pub(crate) published: Option<RangeInclusive<u64>>,
-}
-
-impl LetterFilter {
-    /// The library's filter.
-    fn of_library(&self) -> DeadLetterFilter {
-        let mut filter = DeadLetterFilter::new();
-        if let Some(text) = &self.contains {
-            filter = filter.reason(text);
-        }
-        for tag in &self.tags {
-            filter = filter.tag(tag);
-        }
-        if let Some(it) = &self.task_type {
-            filter = filter.task_type(it);
-        }
-        if let Some(it) = &self.key {
-            filter = filter.key(it);
-        }
-        match &self.published {
-            Some(range) => filter.published(range.clone()),
-            None => filter,
-        }
-    }
 }
 
 /// A dead letter.
@@ -125,28 +66,6 @@ pub(crate) struct Letter {
 }
 
 impl Letter {
-    fn of(letter: DeadLetter) -> Self {
-        // Lists are short: properties are shown only for a single letter.
-        let is_whole = letter.payload.is_some();
-        let of_replay = |id| named(&TaskRef { id, ..letter.task.clone() });
-        let mut it = Self {
-            task: named(&letter.task),
-            published_ms: letter.published_ms,
-            attempts: letter.attempts,
-            replay_of: letter.replay_of.map(of_replay),
-            reason: letter.reason,
-            detail: letter.detail,
-            task_type: letter.task_type,
-            key: letter.key,
-            tags: letter.tags,
-            payload_bytes: letter.payload_bytes,
-            properties: if is_whole { letter.properties } else { BTreeMap::new() },
-            ..Self::default()
-        };
-        it.set_payload(letter.payload);
-        it
-    }
-
     /// Sets the payload, as text if it is text.
     pub(crate) fn set_payload(&mut self, bytes: Option<Bytes>) {
         match bytes.as_deref().map(std::str::from_utf8) {
@@ -194,67 +113,5 @@ impl TableRow for Letter {
 
     fn tone(&self) -> Tone {
         Tone::Plain
-    }
-}
-
-impl LetterService for Pulsar {
-    async fn letters(
-        &self,
-        queue: &str,
-        filter: &LetterFilter,
-        limit: usize,
-    ) -> anyhow::Result<LetterPage> {
-        let (library, filter) = (self.shelves(queue).await?, filter.of_library());
-        let (mut letters, mut next) = (Vec::new(), None);
-        loop {
-            let wanted = limit.saturating_sub(letters.len()).min(PAGE);
-            let page = library.list(&filter, next, wanted).await?;
-            letters.extend(page.letters.into_iter().map(Letter::of));
-            next = page.next;
-            if next.is_none() || letters.len() >= limit {
-                return Ok(LetterPage { letters, has_more: next.is_some() });
-            }
-        }
-    }
-
-    async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>> {
-        let letter = self.shelves(&task.topic).await?.show(task).await?;
-        Ok(letter.map(Letter::of))
-    }
-
-    async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed> {
-        Ok(self.shelves(&task.topic).await?.replay(task, reason).await?)
-    }
-
-    async fn replay_all(
-        &self,
-        queue: &str,
-        filter: &LetterFilter,
-        reason: &str,
-    ) -> anyhow::Result<Replays> {
-        let replays = self.shelves(queue).await?.replay_all(filter.of_library(), reason);
-        Ok(replays.map_ok(|(task, it)| (named(&task), it)).map_err(Into::into).boxed())
-    }
-
-    async fn purge_letter(&self, task: &TaskRef, reason: &str) -> anyhow::Result<bool> {
-        Ok(self.shelves(&task.topic).await?.purge_one(task, reason).await?)
-    }
-
-    async fn purge_letters(
-        &self,
-        queue: &str,
-        filter: &LetterFilter,
-        reason: &str,
-    ) -> anyhow::Result<LetterPurges> {
-        let purges = self.shelves(queue).await?.purge(filter.of_library(), reason);
-        Ok(purges.map_ok(|task| named(&task)).map_err(Into::into).boxed())
-    }
-}
-
-impl Pulsar {
-    /// The dead letters of an existing queue.
-    async fn shelves(&self, queue: &str) -> anyhow::Result<DeadLetters> {
-        self.require(queue).await?;
-        Ok(self.client.queue(queue).dead_letters().await?)
     }
 }

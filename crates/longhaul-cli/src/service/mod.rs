@@ -1,8 +1,8 @@
-//! The services behind the commands.
+//! The services behind the commands: one back end, the gateway's API, for a gateway at an address
+//! and for a broker.
 //!
-//! There is one trait per noun, with plain records in and out, so that commands do not depend on
-//! the implementation: [`Pulsar`] uses the library's client, and [`gateway::Gateway`] HTTP. `-o
-//! json` prints the records, so their names are an interface.
+//! Here are the records that `-o json` prints, so their names are an interface; [`gateway`] fills
+//! them. What a gateway has no routes for, the topics of a queue, is in [`topics`].
 
 pub(crate) mod gateway;
 pub(crate) mod letters;
@@ -13,39 +13,7 @@ pub(crate) mod tasks;
 pub(crate) mod topics;
 pub(crate) mod workers;
 
-use crate::context::CommandContext;
 use crate::exit::CommandFailure;
-use longhaul::Client;
-use patience::Patience;
-
-/// Implements the services by reading and writing the topics.
-#[derive(Clone, Debug)]
-pub(crate) struct Pulsar {
-    pub(crate) client: Client,
-    /// The patience of waits and watches; without it they continue for ever, silently.
-    pub(crate) patience: Option<Patience>,
-}
-
-impl Pulsar {
-    /// # Errors
-    /// When the broker cannot be reached.
-    pub(crate) async fn connect(context: &CommandContext) -> anyhow::Result<Self> {
-        let patience = Some(context.patience()?);
-        Ok(Self { client: context.client().await?, patience })
-    }
-
-    /// Refuses a queue that does not exist: brokers create topics on first use, so a misspelt name
-    /// would create some.
-    ///
-    /// # Errors
-    /// When it does not exist, or the broker cannot be reached.
-    pub(crate) async fn require(&self, queue: &str) -> anyhow::Result<()> {
-        if self.client.queue(queue).exists().await? {
-            return Ok(());
-        }
-        Err(no_queue(short_topic(queue)).into())
-    }
-}
 
 /// The error for a queue that does not exist.
 pub(crate) fn no_queue(queue: &str) -> CommandFailure {

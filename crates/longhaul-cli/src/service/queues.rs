@@ -2,54 +2,18 @@
 
 mod names;
 
-use super::tasks::{QueueTaskCounts, TaskListFilter, named, namer};
-use super::workers::{WorkerProcess, Workers};
-use super::{Pulsar, short_topic};
-use crate::exit::{Code, CommandFailure};
+use super::tasks::QueueTaskCounts;
+use super::workers::WorkerProcess;
+use crate::exit::CommandFailure;
 use crate::output::TableRow;
 use crate::times;
 use anyhow::Context as _;
-use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
-use longhaul::ActionError;
-use longhaul::ops::{DeadLetterFilter, EndedCounts, Purged, QueueSettings};
-use longhaul_api::Priority;
+use longhaul::ops::{EndedCounts, QueueSettings};
 use serde::Serialize;
 use serde_json::Value;
 
-/// How often an unconditional change is retried after a conflict.
-const TRIES_MAX: usize = 10;
-
-/// The most dead letters counted one by one.
-const LETTERS_MAX: usize = 10_000;
-
-/// Reads queues, and changes their settings.
-pub(crate) trait Queues {
-    /// The queues of a namespace.
-    async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<QueueNameRow>>;
-    /// The state of a queue.
-    async fn stats(&self, queue: &str) -> anyhow::Result<QueueStats>;
-    /// The settings of a queue.
-    async fn settings(&self, queue: &str) -> anyhow::Result<VersionedQueueSettings>;
-    /// Changes the settings by a JSON merge patch (RFC 7396), if they have this version; without
-    /// one, whatever their version.
-    async fn change(&self, queue: &str, version: Option<u64>, patch: &Value)
-    -> anyhow::Result<u64>;
-    /// Pauses or resumes the queue.
-    async fn set_paused(&self, queue: &str, paused: bool, reason: &str) -> anyhow::Result<u64>;
-    /// Deletes all unfinished tasks that match a filter.
-    async fn purge(
-        &self,
-        queue: &str,
-        filter: &TaskListFilter,
-        reason: &str,
-    ) -> anyhow::Result<TaskPurges>;
-    /// Operators' actions on tasks with their reasons, oldest first.
-    async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<LoggedAction>>;
-}
-
-/// The tasks of a purge, each with its result.
-pub(crate) type TaskPurges = BoxStream<'static, anyhow::Result<(String, anyhow::Result<()>)>>;
+/// What was deleted and what could not be, in words; an error ends it early.
+pub(crate) type TaskPurges = Vec<anyhow::Result<(String, anyhow::Result<()>)>>;
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct QueueNameRow {
@@ -164,102 +128,6 @@ impl LoggedAction {
     }
 }
 
-impl Queues for Pulsar {
-    async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<QueueNameRow>> {
-        let found = self.client.queues(namespace).await?;
-        Ok(without_levels(&found)
-            .map(|it| QueueNameRow { queue: short_topic(it).to_owned() })
-            .collect())
-    }
-
-    async fn stats(&self, queue: &str) -> anyhow::Result<QueueStats> {
-        self.require(queue).await?;
-        let view = self.client.queue(queue).tasks().await?;
-        let settings = self.settings(queue).await?;
-        let alive = Alive::of(&self.workers(queue).await?);
-        let letters = self.client.queue(queue).dead_letters().await?;
-        let letters = letters.list(&DeadLetterFilter::new(), None, LETTERS_MAX).await?;
-        Ok(QueueStats {
-            counts: QueueTaskCounts::of(short_topic(queue), &view.counts()?),
-            paused: settings.settings.paused,
-            settings_version: settings.version,
-            alive,
-            dead_letters: letters.letters.len(),
-            has_more_dead_letters: letters.next.is_some(),
-        })
-    }
-
-    async fn settings(&self, queue: &str) -> anyhow::Result<VersionedQueueSettings> {
-        self.require(queue).await?;
-        let stands = self.client.queue(queue).settings().await?;
-        Ok(VersionedQueueSettings { version: stands.version, settings: stands.settings })
-    }
-
-    async fn change(
-        &self,
-        queue: &str,
-        version: Option<u64>,
-        patch: &Value,
-    ) -> anyhow::Result<u64> {
-        self.require(queue).await?;
-        let document = self.client.queue(queue);
-        for _ in 0..TRIES_MAX {
-            let stands = document.settings().await?;
-            let changed = patched(&stands.settings, patch)?;
-            let expected = version.unwrap_or(stands.version);
-            match document.update(expected, |settings| *settings = changed).await {
-                Err(ActionError::VersionConflict { .. }) if version.is_none() => {}
-                ended => return Ok(ended?),
-            }
-        }
-        let what = "others change the settings faster than this change can be made";
-        Err(CommandFailure::new(Code::Conflict, what).into())
-    }
-
-    async fn set_paused(&self, queue: &str, paused: bool, _: &str) -> anyhow::Result<u64> {
-        self.require(queue).await?;
-        let document = self.client.queue(queue);
-        Ok(if paused { document.pause().await? } else { document.resume().await? })
-    }
-
-    async fn purge(
-        &self,
-        queue: &str,
-        filter: &TaskListFilter,
-        reason: &str,
-    ) -> anyhow::Result<TaskPurges> {
-        self.require(queue).await?;
-        let purges = self.client.queue(queue).purge(filter.of_library(), reason).await?;
-        let name = namer(queue);
-        let purged = move |(id, ended): Purged| (name(id), ended.map_err(Into::into));
-        Ok(purges.map_ok(purged).map_err(Into::into).boxed())
-    }
-
-    async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<LoggedAction>> {
-        self.require(queue).await?;
-        let actions = self.client.queue(queue).action_log(limit).await?;
-        let action = |it: longhaul::ops::ActionRecord| LoggedAction {
-            published_ms: it.published_ms,
-            task: it.task.as_ref().map(named),
-            worker: it.worker,
-            operator: it.operator,
-            action: it.action,
-            reason: it.reason,
-            new_task: it.replay.as_ref().map(named),
-        };
-        Ok(actions.into_iter().map(action).collect())
-    }
-}
-
-/// The queues among task topics, without the topics of their levels.
-fn without_levels(topics: &[String]) -> impl Iterator<Item = &str> {
-    let is_level = |topic: &str| {
-        let (queue, level) = Priority::of_topic(topic);
-        level != Priority::Normal && topics.iter().any(|it| it == queue)
-    };
-    topics.iter().map(String::as_str).filter(move |topic| !is_level(topic))
-}
-
 /// Settings with a patch applied.
 pub(crate) fn patched(settings: &QueueSettings, patch: &Value) -> anyhow::Result<QueueSettings> {
     let mut document =
@@ -297,15 +165,6 @@ mod tests {
     use super::*;
     use serde_json::json;
     use std::time::Duration;
-
-    /// Levels must not be listed as queues of their own.
-    #[test]
-    fn levels_are_no_queues_and_what_only_sounds_so_is_one() {
-        let topics = ["mails", "mails-high", "mails-low", "low", "runs-high", "slow-low-high"];
-        let topics = topics.map(|it| format!("persistent://public/default/{it}"));
-        let queues: Vec<_> = without_levels(&topics).map(short_topic).collect();
-        assert_eq!(queues, ["mails", "low", "runs-high", "slow-low-high"]);
-    }
 
     #[test]
     fn a_change_leaves_alone_what_it_does_not_name() {

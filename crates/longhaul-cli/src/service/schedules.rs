@@ -1,33 +1,8 @@
 //! Schedules: tasks by cron expressions, intervals and instants.
 
-use super::Pulsar;
-use super::tasks::{TaskSubmission, named};
 use crate::output::{TableRow, Tone};
-use crate::times;
-use longhaul::ops::ScheduleInfo;
-use longhaul::{Raw, Schedule};
 use serde::Serialize;
 use serde_json::Value;
-
-/// Creates, reads and changes schedules.
-pub(crate) trait ScheduleService {
-    async fn create_schedule(
-        &self,
-        name: &str,
-        schedule: Schedule,
-        task: TaskSubmission,
-    ) -> anyhow::Result<u64>;
-    async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<ScheduleDetails>>;
-    async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<ScheduleDetails>>;
-    /// Performs an action on a schedule.
-    async fn act_on_schedule(
-        &self,
-        queue: &str,
-        name: &str,
-        act: ScheduleAction,
-        reason: &str,
-    ) -> anyhow::Result<()>;
-}
 
 /// An action on a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,18 +28,6 @@ pub(crate) struct ScheduleDetails {
 }
 
 impl ScheduleDetails {
-    fn of(info: ScheduleInfo) -> anyhow::Result<Self> {
-        Ok(Self {
-            name: info.name,
-            version: info.version,
-            paused: info.schedule.is_paused(),
-            schedule: serde_json::to_value(&info.schedule)?,
-            last_slot: info.last.as_ref().map(|it| times::iso_of(it.slot)),
-            last_task: info.last.as_ref().map(|it| named(&it.task)),
-            next: info.next.into_iter().map(times::iso_of).collect(),
-        })
-    }
-
     /// When it fires, in short.
     pub(crate) fn when(&self) -> String {
         let text = |name: &str| self.schedule.get(name).and_then(Value::as_str);
@@ -111,49 +74,5 @@ impl TableRow for ScheduleDetails {
 
     fn tone(&self) -> Tone {
         if self.paused { Tone::Faint } else { Tone::Plain }
-    }
-}
-
-impl ScheduleService for Pulsar {
-    async fn create_schedule(
-        &self,
-        name: &str,
-        schedule: Schedule,
-        task: TaskSubmission,
-    ) -> anyhow::Result<u64> {
-        let TaskSubmission { queue, payload, terms } = task;
-        let submission = terms.put_into(self.client.submission(&queue, &Raw(payload)))?;
-        self.require(&queue).await?;
-        Ok(self.client.queue(queue).schedules().create(name, schedule, submission).await?)
-    }
-
-    async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<ScheduleDetails>> {
-        self.require(queue).await?;
-        let found = self.client.queue(queue).schedules().list().await?;
-        found.into_iter().map(ScheduleDetails::of).collect()
-    }
-
-    async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<ScheduleDetails>> {
-        self.require(queue).await?;
-        let found = self.client.queue(queue).schedules().get(name).await?;
-        found.map(ScheduleDetails::of).transpose()
-    }
-
-    async fn act_on_schedule(
-        &self,
-        queue: &str,
-        name: &str,
-        act: ScheduleAction,
-        _: &str,
-    ) -> anyhow::Result<()> {
-        self.require(queue).await?;
-        let schedules = self.client.queue(queue).schedules();
-        match act {
-            ScheduleAction::Pause => drop(schedules.pause(name).await?),
-            ScheduleAction::Resume => drop(schedules.resume(name).await?),
-            ScheduleAction::Trigger => drop(schedules.trigger(name).await?),
-            ScheduleAction::Delete => schedules.delete(name).await?,
-        }
-        Ok(())
     }
 }

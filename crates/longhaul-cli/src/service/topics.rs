@@ -1,27 +1,11 @@
 //! The topics of a queue: setup, correction, checks.
 
-use super::{Pulsar, short_topic};
+use super::{no_queue, short_topic};
+use crate::context::CommandContext;
 use crate::output::{TableRow, Tone};
+use longhaul::Client;
 use longhaul::topics::{CompactionState, CompactionStatus, Severity, TopicFinding, TopicSettings};
 use serde::Serialize;
-
-/// Sets topics up, and checks them and their content.
-pub(crate) trait TopicService {
-    /// Creates or corrects the topics of a queue; on a dry run, returns the changes only.
-    async fn set_up(&self, queue: &str, wanted: SetUp) -> anyhow::Result<TopicSetupReport>;
-    /// The differences from the required settings.
-    async fn check(
-        &self,
-        queue: &str,
-        settings: TopicSettings,
-    ) -> anyhow::Result<Vec<TopicFindingRow>>;
-    /// Makes the broker compact the topics of a queue.
-    async fn compact(&self, queue: &str) -> anyhow::Result<()>;
-    /// The progress of compaction, by partition.
-    async fn compactions(&self, queue: &str) -> anyhow::Result<Vec<CompactionProgress>>;
-    /// Checks every entry against the invariants of the protocol.
-    async fn verify(&self, queue: &str) -> anyhow::Result<VerifyReport>;
-}
 
 /// The options of a setup.
 #[derive(Clone, Debug)]
@@ -175,8 +159,22 @@ impl TableRow for InvariantFinding {
     }
 }
 
-impl TopicService for Pulsar {
-    async fn set_up(&self, queue: &str, wanted: SetUp) -> anyhow::Result<TopicSetupReport> {
+/// Sets topics up, and checks them and their content, by the broker: a gateway has no routes for
+/// that.
+#[derive(Clone, Debug)]
+pub(crate) struct Topics {
+    pub(crate) client: Client,
+}
+
+impl Topics {
+    /// # Errors
+    /// When the broker cannot be reached.
+    pub(crate) async fn connect(context: &CommandContext) -> anyhow::Result<Self> {
+        Ok(Self { client: context.client().await? })
+    }
+
+    /// Creates or corrects the topics of a queue; on a dry run, returns the changes only.
+    pub(crate) async fn set_up(&self, queue: &str, wanted: SetUp) -> anyhow::Result<TopicSetupReport> {
         let SetUp { settings, levels, dry_run } = wanted;
         if dry_run {
             let steps = self.client.queue(queue).plan_topics(settings).await?;
@@ -193,7 +191,8 @@ impl TopicService for Pulsar {
         Ok(TopicSetupReport { steps, findings, dry_run })
     }
 
-    async fn check(
+    /// The differences from the required settings.
+    pub(crate) async fn check(
         &self,
         queue: &str,
         settings: TopicSettings,
@@ -202,17 +201,22 @@ impl TopicService for Pulsar {
         Ok(found.into_iter().map(TopicFindingRow::of).collect())
     }
 
-    async fn compact(&self, queue: &str) -> anyhow::Result<()> {
+    /// Makes the broker compact the topics of a queue.
+    pub(crate) async fn compact(&self, queue: &str) -> anyhow::Result<()> {
         Ok(self.client.queue(queue).compact_topics().await?)
     }
 
-    async fn compactions(&self, queue: &str) -> anyhow::Result<Vec<CompactionProgress>> {
+    /// The progress of compaction, by partition.
+    pub(crate) async fn compactions(&self, queue: &str) -> anyhow::Result<Vec<CompactionProgress>> {
         let states = self.client.queue(queue).compactions().await?;
         Ok(states.into_iter().map(CompactionProgress::of).collect())
     }
 
-    async fn verify(&self, queue: &str) -> anyhow::Result<VerifyReport> {
-        self.require(queue).await?;
+    /// Checks every entry against the invariants of the protocol.
+    pub(crate) async fn verify(&self, queue: &str) -> anyhow::Result<VerifyReport> {
+        if !self.client.queue(queue).exists().await? {
+            return Err(no_queue(short_topic(queue)).into());
+        }
         let found = self.client.queue(queue).verify().await?;
         let name = super::tasks::namer(queue);
         let broken = |it: longhaul::ops::BrokenInvariant| InvariantFinding {

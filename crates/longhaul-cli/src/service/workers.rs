@@ -1,53 +1,11 @@
 //! The workers of a queue.
 
-use super::Pulsar;
-use super::tasks::named;
 use crate::clock;
 use crate::output::{TableRow, Tone};
 use crate::times;
-use longhaul::ops::{TaskView, WorkerInfo};
-use longhaul::{Client, TaskRef, WorkerIdentity};
+use longhaul::WorkerIdentity;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
-/// Reads workers, and drains them.
-pub(crate) trait Workers {
-    type Look: WorkerLookup;
-
-    /// Opens a lookup of a queue's workers, for one or many reads.
-    async fn look(&self, queue: &str) -> anyhow::Result<Self::Look>;
-
-    /// The workers of a queue, by name.
-    async fn workers(&self, queue: &str) -> anyhow::Result<Vec<WorkerProcess>> {
-        self.look(queue).await?.workers().await
-    }
-}
-
-/// The workers of a queue.
-pub(crate) trait WorkerLookup {
-    /// The current workers, once per owner id.
-    async fn seen(&self) -> anyhow::Result<Vec<PartitionWorker>>;
-
-    /// The current workers, one per process.
-    async fn workers(&self) -> anyhow::Result<Vec<WorkerProcess>> {
-        Ok(by_process(self.seen().await?.into_iter()))
-    }
-
-    /// Drains the worker of this name. Returns its instance.
-    async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String>;
-
-    /// Waits until a retry after this failure makes sense.
-    ///
-    /// # Errors
-    /// The failure itself, if a retry is of no use or it has lasted too long.
-    async fn pause(&self, failure: anyhow::Error) -> anyhow::Result<()> {
-        Err(failure)
-    }
-
-    /// Records a successful read.
-    fn back(&self) {}
-}
 
 /// A worker process.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -110,45 +68,6 @@ impl WorkerProcess {
             0 => last,
             missed => format!("{last}, {missed} missed"),
         }
-    }
-}
-
-/// Reads the queue's topics.
-pub(crate) struct TopicsLook {
-    client: Client,
-    view: TaskView,
-    queue: String,
-}
-
-impl Workers for Pulsar {
-    type Look = TopicsLook;
-
-    async fn look(&self, queue: &str) -> anyhow::Result<TopicsLook> {
-        self.require(queue).await?;
-        let view = self.client.queue(queue).claimed_tasks().await?;
-        Ok(TopicsLook { client: self.client.clone(), view, queue: queue.to_owned() })
-    }
-}
-
-impl WorkerLookup for TopicsLook {
-    async fn seen(&self) -> anyhow::Result<Vec<PartitionWorker>> {
-        let queue = &self.queue;
-        let name = |id| TaskRef::new(queue, id).map_or_else(|_| id.to_string(), |it| named(&it));
-        let seen = |it: WorkerInfo| PartitionWorker {
-            partition: it.partition,
-            owner: it.owner,
-            identity: it.identity.map(Arc::unwrap_or_clone),
-            last_heartbeat_ms: it.last_heartbeat_ms,
-            missed_heartbeats: it.missed_heartbeats,
-            running: it.running.into_iter().map(name).collect(),
-        };
-        Ok(self.view.workers()?.into_iter().map(seen).collect())
-    }
-
-    async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String> {
-        let told =
-            self.client.queue(&self.queue).with_view(&self.view).drain_worker(name, reason).await?;
-        Ok(told.instance.clone())
     }
 }
 

@@ -11,6 +11,7 @@
 use super::entry::{AttemptCause, ClaimKind, Done, NextAttempt, Outcome};
 use super::register::{KeyKind, KeyName, Keys};
 use crate::task::{Priority, TaskId};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -31,7 +32,8 @@ pub const KEY_WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// The consequence if a named task ends without a result: it failed for good, was cancelled or
 /// expired.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum AfterFailed {
     /// The task fails for good, too.
     #[default]

@@ -85,6 +85,13 @@ pub(crate) struct GatewayAuth {
     tokens: Option<(PathBuf, Reloaded<Tokens>)>,
 }
 
+/// Without authentication.
+impl Default for GatewayAuth {
+    fn default() -> Self {
+        Self { everybody: Arc::new(Identity::everybody()), tokens: None }
+    }
+}
+
 impl GatewayAuth {
     /// Reads the token file, if there is one.
     pub(crate) fn open(config: &ServerConfig) -> Result<Self, TokenFileError> {
@@ -93,7 +100,7 @@ impl GatewayAuth {
             Ok((path.clone(), tokens))
         };
         let tokens = config.token_file.as_ref().map(open).transpose()?;
-        Ok(Self { everybody: Arc::new(Identity::everybody()), tokens })
+        Ok(Self { tokens, ..Self::default() })
     }
 
     /// The caller of a route; open routes ignore any token.

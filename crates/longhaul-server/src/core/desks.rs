@@ -121,6 +121,11 @@ impl Desks {
         open.get(queue).is_some_and(|slot| !has_ended(&slot.opening))
     }
 
+    /// Whether a desk for the queue may be opened: there is none, and the gateway grants leases.
+    pub(super) fn may_open(&self, queue: &QueueName) -> bool {
+        self.max > 0 && !self.has(queue)
+    }
+
     /// Closes the desk of a queue to be deleted: it would create the topics anew.
     pub(super) fn close(&self, queue: &QueueName) {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(queue);

@@ -3,7 +3,7 @@
 use super::{GatewayService, QueueName, ServiceError, TaskName, name_of};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
-use longhaul::{Priority, Raw, RetryPolicy, Submission};
+use longhaul::{AfterFailed, Priority, Raw, RetryPolicy, Submission};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -59,6 +59,9 @@ pub(crate) struct NewTask {
     pub(crate) retry: Option<RetryPolicy>,
     /// The tasks that it waits for.
     pub(crate) after: Vec<TaskName>,
+    /// The idempotency and dedupe keys of further ones.
+    pub(crate) after_keys: Vec<String>,
+    pub(crate) after_failed: Option<AfterFailed>,
 }
 
 impl GatewayService {
@@ -68,7 +71,7 @@ impl GatewayService {
         queue: &QueueName,
         task: NewTask,
     ) -> Result<TaskName, ServiceError> {
-        let has_levels = self.check_queue(queue).await?;
+        let has_levels = self.check_for_use(queue).await?;
         self.enqueue_checked(queue, has_levels, task).await
     }
 
@@ -79,7 +82,7 @@ impl GatewayService {
         queue: &QueueName,
         tasks: impl Iterator<Item = Result<NewTask, ServiceError>> + Send,
     ) -> Result<Vec<Result<TaskName, ServiceError>>, ServiceError> {
-        let has_levels = self.check_queue(queue).await?;
+        let has_levels = self.check_for_use(queue).await?;
         let sends = tasks.map(|task| async {
             match task {
                 Ok(task) => self.enqueue_checked(queue, has_levels, task).await,
@@ -151,7 +154,9 @@ impl GatewayService {
         if task.strict {
             it = it.strict();
         }
-        Ok(if after.is_empty() { it } else { it.after(&after) })
+        it = if after.is_empty() { it } else { it.after(&after) };
+        it = task.after_keys.into_iter().fold(it, Submission::after_key);
+        Ok(with(it, task.after_failed, Submission::after_failed))
     }
 }
 

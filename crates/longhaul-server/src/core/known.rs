@@ -16,8 +16,8 @@ const FRESH_MAX: Duration = Duration::from_secs(60);
 /// The minimum interval between queries for queues that the admin API has reported before.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// The most queues kept whose existence cannot be checked.
-const UNTOLD_MAX: usize = 10_000;
+/// The most queues that are kept when one of them is found by its name.
+const FOUND_MAX: usize = 10_000;
 
 /// The cached queues.
 #[derive(Debug, Default)]
@@ -87,20 +87,24 @@ impl KnownQueues {
         *self.queues.write().unwrap_or_else(PoisonError::into_inner) = all;
     }
 
-    /// Adds a queue whose existence cannot be checked: it is assumed to exist, with levels.
-    pub(super) fn untold(&self, queue: &QueueName) {
+    /// Adds a queue that the broker has.
+    pub(super) fn found(&self, queue: &QueueName, has_levels: bool) {
         let mut queues = self.queues.write().unwrap_or_else(PoisonError::into_inner);
-        if queues.len() >= UNTOLD_MAX {
+        if queues.len() >= FOUND_MAX {
             queues.clear();
         }
-        let at = clock::stopwatch();
-        queues.insert(queue.clone(), KnownQueue { at, has_levels: true });
+        queues.insert(queue.clone(), KnownQueue { at: clock::stopwatch(), has_levels });
+    }
+
+    /// Removes a queue that the broker does not have.
+    pub(super) fn lost(&self, queue: &QueueName) {
+        self.queues.write().unwrap_or_else(PoisonError::into_inner).remove(queue);
     }
 
     /// Forgets a queue that was created, changed or deleted: the next request queries the admin
     /// API.
     pub(super) async fn forget(&self, queue: &QueueName) {
-        self.queues.write().unwrap_or_else(PoisonError::into_inner).remove(queue);
+        self.lost(queue);
         *self.asking.lock().await = LastAdminQuery::default();
     }
 }
@@ -141,12 +145,12 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_can_tell_of_do_not_add_up() {
+    fn queues_that_are_found_by_name_do_not_add_up() {
         let known = KnownQueues::default();
-        for number in 0..=UNTOLD_MAX {
-            known.untold(&name(&format!("q{number}")));
+        for number in 0..=FOUND_MAX {
+            known.found(&name(&format!("q{number}")), true);
         }
-        assert_eq!(known.last(&name(&format!("q{UNTOLD_MAX}"))), Some(true));
-        assert!(known.queues.read().unwrap().len() <= UNTOLD_MAX);
+        assert_eq!(known.last(&name(&format!("q{FOUND_MAX}"))), Some(true));
+        assert!(known.queues.read().unwrap().len() <= FOUND_MAX);
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Reporter<'a> {
 
 impl GatewayService {
     async fn desk(&self, queue: &QueueName) -> Result<longhaul::lease::Leases, ServiceError> {
-        let levels = self.check_queue(queue).await?;
+        let levels = self.check_for_use(queue).await?;
         self.desks.of(queue, &self.topic(queue), levels).await
     }
 
@@ -171,7 +171,7 @@ impl GatewayService {
     /// Opens a queue here if it is not open, so that operator actions on its tasks are processed
     /// without requests for leases.
     pub(super) async fn see_to(&self, queue: &QueueName) {
-        if !self.desks.has(queue)
+        if self.desks.may_open(queue)
             && let Err(error) = self.desk(queue).await
         {
             tracing::warn!(%queue, %error, "the tasks of a queue are not looked after here; it is tried again");

@@ -37,6 +37,7 @@ pub(crate) use longhaul_api::{QueueLevel, QueueName, TaskName};
 use peers::Peers;
 pub(crate) use reserved::Reserved;
 use views::TaskViews;
+pub(crate) use views::ViewScope;
 
 /// The service that the routes call.
 #[derive(Debug)]

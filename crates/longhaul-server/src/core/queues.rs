@@ -30,31 +30,49 @@ pub(crate) struct Creation {
 }
 
 impl GatewayService {
-    /// Refuses a queue that does not exist, if the admin API can tell. Brokers create topics on
-    /// first use, so a misspelt name would become a queue without workers. Returns whether the
-    /// queue has topics for priorities; if unknown, they are created on first use.
+    /// Refuses a queue that does not exist. Brokers create topics on first use, so a misspelt name
+    /// would become a queue without workers. Returns whether the queue has topics for priorities.
     pub(crate) async fn check_queue(&self, queue: &QueueName) -> Result<bool, ServiceError> {
+        match self.find(queue).await? {
+            Some(has_levels) => Ok(has_levels),
+            None if self.dialect_queue.as_ref() == Some(queue) => self.make_for_use(queue).await,
+            None => Err(ServiceError::NoQueue(queue.clone())),
+        }
+    }
+
+    /// As `check_queue`, for tasks that are submitted or leased: the gateway may be configured to
+    /// create queues on their first use.
+    pub(super) async fn check_for_use(&self, queue: &QueueName) -> Result<bool, ServiceError> {
+        match self.find(queue).await? {
+            Some(has_levels) => Ok(has_levels),
+            None => self.make_for_use(queue).await,
+        }
+    }
+
+    /// Whether the queue has topics for priorities; `None` if it does not exist.
+    async fn find(&self, queue: &QueueName) -> Result<Option<bool>, ServiceError> {
         if let Some(has_levels) = self.known.fresh(queue) {
-            return Ok(has_levels);
+            return Ok(Some(has_levels));
         }
         let (came, last) = (clock::stopwatch(), self.known.last(queue));
         let mut asked = match (last, self.known.asking.try_lock()) {
             (_, Ok(asked)) => asked,
             // Another request is asking: the last answer will do.
-            (Some(has_levels), Err(_)) => return Ok(has_levels),
+            (Some(has_levels), Err(_)) => return Ok(Some(has_levels)),
             (None, Err(_)) => self.known.asking.lock().await,
         };
         // Another request may have asked meanwhile.
         if let Some(has_levels) = self.known.fresh(queue) {
-            return Ok(has_levels);
+            return Ok(Some(has_levels));
         }
         if asked.may_ask(came, last.is_some()) {
             let time = if last.is_some() { ASK_AGAIN_MAX } else { Duration::MAX };
-            match tokio::time::timeout(time, self.queues()).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(ServiceError::Setup(SetupError::NoAdminUrl))) => {
-                    self.known.untold(queue);
-                    *asked = LastAdminQuery::default();
+            match tokio::time::timeout(time, self.look_for(queue)).await {
+                Ok(Ok(is_of_all)) => {
+                    // The answer about one queue tells requests for others nothing.
+                    if !is_of_all {
+                        *asked = LastAdminQuery::default();
+                    }
                 }
                 Ok(Err(error)) if last.is_none() => {
                     asked.fail();
@@ -62,18 +80,35 @@ impl GatewayService {
                 }
                 Ok(Err(_)) | Err(_) => {
                     asked.fail();
-                    tracing::debug!(%queue, "the admin API does not tell whether the queue is still there");
+                    tracing::debug!(%queue, "nobody tells whether the queue is still there");
                 }
             }
         }
         let has_failed = asked.has_failed();
         drop(asked);
         match self.known.last(queue) {
-            Some(has_levels) => Ok(has_levels),
             // After a failed query, concurrent requests know as little as the one that made it.
             None if has_failed => Err(ServiceError::Untold(queue.clone())),
-            None => self.make_for_use(queue).await,
+            found => Ok(found),
         }
+    }
+
+    /// Asks the admin API which queues were set up, and the broker about one that was not, or that
+    /// the admin API cannot tell of. Returns whether the answer is about all queues.
+    async fn look_for(&self, queue: &QueueName) -> Result<bool, ServiceError> {
+        match self.queues().await {
+            Ok(_) if self.known.last(queue).is_some() => return Ok(true),
+            Ok(_) | Err(ServiceError::Setup(SetupError::NoAdminUrl)) => {}
+            Err(error) => return Err(error),
+        }
+        let found = self.queue(queue);
+        if found.exists().await.map_err(ReadError::Transport)? {
+            let has_levels = found.has_level(Priority::High).await.map_err(ReadError::Transport)?;
+            self.known.found(queue, has_levels);
+        } else {
+            self.known.lost(queue);
+        }
+        Ok(false)
     }
 
     /// Creates a queue on its use, if the gateway is configured to, or serves a dialect on it.
@@ -91,14 +126,18 @@ impl GatewayService {
         if let Some(has_levels) = self.known.last(queue) {
             return Ok(has_levels);
         }
-        self.create_queue(queue, Creation { levels, ..Creation::default() }).await?;
+        match self.create_queue(queue, Creation { levels, ..Creation::default() }).await {
+            // Without the admin API the broker creates the topics that are used.
+            Err(ServiceError::Setup(SetupError::NoAdminUrl)) => return Ok(false),
+            created => drop(created?),
+        }
         // The queue is created. If it is not visible yet, the next request looks again.
         drop(self.queues().await);
         Ok(levels)
     }
 
     /// As `check_queue`, for operations that would wait for the queue or leave something behind for
-    /// it. Without the admin API, `check_queue` accepts any queue, so this asks the broker.
+    /// it: the cached answer may be outdated, so this asks the broker.
     pub(super) async fn check_there(&self, queue: &QueueName) -> Result<(), ServiceError> {
         self.check_queue(queue).await?;
         let found = self.queue(queue).exists().await;
@@ -130,7 +169,7 @@ impl GatewayService {
         }
         let mut asked = self.known.asking.lock().await;
         if asked.may_ask(came, true) {
-            drop(tokio::time::timeout(ASK_AGAIN_MAX, self.queues()).await);
+            drop(tokio::time::timeout(ASK_AGAIN_MAX, self.look_for(queue)).await);
         }
         drop(asked);
         match self.known.last(queue) {

@@ -1,22 +1,27 @@
 //! Reads tasks.
 
-use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName};
+use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewScope};
 use bytes::Bytes;
 use longhaul::ops::{
-    TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskStatus, TaskStep, TaskView, Why, WorkerInfo,
+    SubmittedTask, TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskStatus, TaskStep, TaskView,
+    Why, WorkerInfo,
 };
-use longhaul::{ReadError, TaskId, TaskMetadata, TaskState, WaitError};
+use longhaul::{ReadError, TaskId, TaskMetadata, TaskRef, TaskState, WaitError};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// How long a worker may take to show an end on the metadata topic.
+const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
 /// The state of a task.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskSnapshot {
     pub(crate) name: TaskName,
-    /// `None` for a task submitted a moment ago, which only the task topic has.
     pub(crate) info: Option<TaskInfo>,
     /// Its metadata entry.
     pub(crate) shown: Option<TaskMetadata>,
+    /// Its message, if nothing else is known of it: no worker has claimed it.
+    pub(crate) submitted: Option<SubmittedTask>,
 }
 
 /// The payload of a task.
@@ -32,11 +37,12 @@ impl GatewayService {
     pub(super) async fn ask<T>(
         &self,
         level: &QueueLevel,
+        scope: ViewScope,
         ask: impl Fn(&TaskView) -> Result<T, ReadError>,
     ) -> Result<T, ServiceError> {
         self.check_level(level).await?;
         let topic = self.level_topic(level);
-        let asked = ask(&self.views.of(&topic).await?);
+        let asked = ask(&self.views.of(&topic, scope).await?);
         if asked.is_err() {
             self.views.close(&topic);
         }
@@ -50,32 +56,42 @@ impl GatewayService {
         name: TaskName,
     ) -> Result<TaskSnapshot, ServiceError> {
         self.check_task(queue, name).await?;
-        let info = self.ask(&name.in_queue(queue), |view| view.get(name.id)).await?;
+        let info = self.claimed(queue, name).await?;
         let task = self.task_ref(queue, name);
         let shown = self.client.get(&task).await?;
-        if info.is_none()
-            && shown.is_none()
-            && self.client.queue(&task.topic).submitted(task.id).await?.is_none()
-        {
-            return Err(ServiceError::NoTask(name));
+        if info.is_some() || shown.is_some() {
+            return Ok(TaskSnapshot { name, info, shown, submitted: None });
         }
-        Ok(TaskSnapshot { name, info, shown })
+        let submitted = self.client.queue(&task.topic).submitted(task.id).await?;
+        let submitted = Some(submitted.ok_or(ServiceError::NoTask(name))?);
+        Ok(TaskSnapshot { name, info, shown, submitted })
+    }
+
+    /// The state of a task on the ledger; `None` if no worker has claimed it.
+    async fn claimed(
+        &self,
+        queue: &QueueName,
+        name: TaskName,
+    ) -> Result<Option<TaskInfo>, ServiceError> {
+        match self.ask(&name.in_queue(queue), ViewScope::Claimed, |view| view.get(name.id)).await {
+            // The topics were never set up, so nothing is claimed.
+            Err(ServiceError::Read(ReadError::NoLedger(_))) => Ok(None),
+            found => found,
+        }
     }
 
     /// A page of tasks of a level, and the start of the next page.
     pub(crate) async fn list(
         &self,
         level: &QueueLevel,
+        scope: ViewScope,
         filter: &TaskFilter,
         after: Option<TaskId>,
         limit: usize,
     ) -> Result<(Vec<TaskSnapshot>, Option<TaskName>), ServiceError> {
-        let page = self.ask(level, |view| view.list(filter, after, limit)).await?;
+        let page = self.ask(level, scope, |view| view.list(filter, after, limit)).await?;
         let next = page.next.map(|id| level.task(id));
-        let task = |info: TaskInfo| {
-            let name = level.task(info.id);
-            TaskSnapshot { name, info: Some(info), shown: None }
-        };
+        let task = |info| TaskSnapshot::listed(level, info);
         Ok((page.tasks.into_iter().map(task).collect(), next))
     }
 
@@ -83,15 +99,13 @@ impl GatewayService {
     pub(crate) async fn newest(
         &self,
         level: &QueueLevel,
+        scope: ViewScope,
         filter: &TaskFilter,
         before: &[TaskId],
         limit: usize,
     ) -> Result<(Vec<TaskSnapshot>, Vec<TaskName>), ServiceError> {
-        let page = self.ask(level, |view| view.newest(filter, before, limit)).await?;
-        let task = |info: TaskInfo| {
-            let name = level.task(info.id);
-            TaskSnapshot { name, info: Some(info), shown: None }
-        };
+        let page = self.ask(level, scope, |view| view.newest(filter, before, limit)).await?;
+        let task = |info| TaskSnapshot::listed(level, info);
         let tasks = page.tasks.into_iter().map(task).collect();
         Ok((tasks, page.next.into_iter().map(|id| level.task(id)).collect()))
     }
@@ -103,12 +117,16 @@ impl GatewayService {
         step: Duration,
         steps: usize,
     ) -> Result<Vec<TaskStep>, ServiceError> {
-        self.ask(level, |view| view.series(step, steps)).await
+        self.ask(level, ViewScope::All, |view| view.series(step, steps)).await
     }
 
     /// The numbers of tasks.
-    pub(crate) async fn counts(&self, level: &QueueLevel) -> Result<TaskCounts, ServiceError> {
-        self.ask(level, TaskView::counts).await
+    pub(crate) async fn counts(
+        &self,
+        level: &QueueLevel,
+        scope: ViewScope,
+    ) -> Result<TaskCounts, ServiceError> {
+        self.ask(level, scope, TaskView::counts).await
     }
 
     /// The workers of a level.
@@ -116,7 +134,7 @@ impl GatewayService {
         &self,
         level: &QueueLevel,
     ) -> Result<Vec<WorkerInfo>, ServiceError> {
-        self.ask(level, TaskView::workers).await
+        self.ask(level, ViewScope::Claimed, TaskView::workers).await
     }
 
     /// The history of a task.
@@ -140,7 +158,8 @@ impl GatewayService {
     pub(crate) async fn why(&self, queue: &QueueName, name: TaskName) -> Result<Why, ServiceError> {
         self.check_task(queue, name).await?;
         let task = self.task_ref(queue, name);
-        let view = self.views.of(&self.level_topic(&name.in_queue(queue))).await?;
+        let topic = self.level_topic(&name.in_queue(queue));
+        let view = self.views.of(&topic, ViewScope::All).await?;
         let why = self.client.queue(&task.topic).with_view(&view).why(task.id).await?;
         why.ok_or(ServiceError::NoTask(name))
     }
@@ -152,7 +171,7 @@ impl GatewayService {
         tasks: &[TaskSnapshot],
     ) -> Result<BTreeMap<TaskId, Why>, ServiceError> {
         let topic = self.level_topic(level);
-        let view = self.views.of(&topic).await?;
+        let view = self.views.of(&topic, ViewScope::All).await?;
         let tasks: Vec<TaskInfo> = tasks.iter().filter_map(|task| task.info.clone()).collect();
         Ok(self.client.queue(&topic).with_view(&view).why_all(&tasks).await?)
     }
@@ -166,14 +185,43 @@ impl GatewayService {
     ) -> Result<Option<TaskSnapshot>, ServiceError> {
         self.check_task(queue, name).await?;
         let task = self.task_ref(queue, name);
-        let end = tokio::time::timeout(time, self.client.wait_metadata(&task)).await;
-        let shown = match end {
-            Err(_) => return Ok(None),
-            Ok(Err(WaitError::NoSuchTask { .. })) => return Err(ServiceError::NoTask(name)),
-            Ok(Err(error)) => return Err(error.into()),
-            Ok(Ok(shown)) => shown,
+        let shown = async {
+            match self.client.wait_metadata(&task).await {
+                Ok(shown) => {
+                    let shown = Some(shown);
+                    Ok(TaskSnapshot { name, info: None, shown, submitted: None })
+                }
+                Err(WaitError::NoSuchTask { .. }) => Err(ServiceError::NoTask(name)),
+                Err(error) => Err(error.into()),
+            }
         };
-        Ok(Some(TaskSnapshot { name, info: None, shown: Some(shown) }))
+        // A worker shows the end of a task that an operator has closed only when the task is
+        // delivered: with a delay, hours later.
+        let end = async {
+            tokio::select! {
+                shown = shown => shown,
+                Some(closed) = self.closed_and_not_shown(&task, queue, name) => Ok(closed),
+            }
+        };
+        tokio::time::timeout(time, end).await.ok().transpose()
+    }
+
+    /// A task that is over on the ledger, but not on the metadata topic. A worker that ended it
+    /// shows the end a moment later, with the reason.
+    async fn closed_and_not_shown(
+        &self,
+        task: &TaskRef,
+        queue: &QueueName,
+        name: TaskName,
+    ) -> Option<TaskSnapshot> {
+        let info = self.claimed(queue, name).await.ok()??;
+        // A result is only on the metadata topic.
+        if !info.status.is_terminal() || info.status == TaskStatus::Completed {
+            return None;
+        }
+        tokio::time::sleep(SHOWN_WITHIN).await;
+        let shown = self.client.get(task).await.ok()?;
+        Some(TaskSnapshot { name, info: Some(info), shown, submitted: None })
     }
 
     /// The result of a completed task.
@@ -186,7 +234,7 @@ impl GatewayService {
         let task = self.task_ref(queue, name);
         let Some(shown) = self.client.get(&task).await? else {
             // The task may wait for a worker, or be gone.
-            let known = self.ask(&name.in_queue(queue), |view| view.get(name.id)).await?;
+            let known = self.claimed(queue, name).await?;
             let over = known.as_ref().is_some_and(|info| info.status.is_terminal());
             let exists = known.is_some()
                 || self.client.queue(&task.topic).submitted(task.id).await?.is_some();
@@ -233,6 +281,11 @@ impl GatewayService {
 }
 
 impl TaskSnapshot {
+    /// A task in a list of a level.
+    fn listed(level: &QueueLevel, info: TaskInfo) -> Self {
+        Self { name: level.task(info.id), info: Some(info), shown: None, submitted: None }
+    }
+
     /// The status of the task.
     pub(crate) fn status(&self) -> TaskStatus {
         let shown = |it| TaskStatus::of_entry(it).unwrap_or(TaskStatus::Running);

@@ -3,7 +3,7 @@
 
 use crate::clock::{self, Stopwatch};
 use futures::future::{BoxFuture, FutureExt, Shared};
-use longhaul::ops::TaskView;
+use longhaul::ops::{PastInstant, TaskView};
 use longhaul::{Client, ReadError};
 use std::collections::HashMap;
 use std::fmt;
@@ -17,6 +17,17 @@ const OPEN_MAX: usize = 256;
 /// The idle time after which a view is closed.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 
+/// The tasks that a view has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ViewScope {
+    /// All of them. This reads the task topic, too.
+    All,
+    /// Those that were claimed, which is enough to look one up.
+    Claimed,
+    /// All as they were then, in ms since the epoch.
+    Past(u64),
+}
+
 type ViewOpening = Shared<BoxFuture<'static, Result<TaskView, ReadError>>>;
 
 struct ViewSlot {
@@ -24,10 +35,10 @@ struct ViewSlot {
     asked: Stopwatch,
 }
 
-/// The views, by task topic.
+/// The views, by task topic and scope.
 pub(super) struct TaskViews {
     client: Client,
-    open: Mutex<HashMap<String, ViewSlot>>,
+    open: Mutex<HashMap<(String, ViewScope), ViewSlot>>,
     tasks: TaskTracker,
 }
 
@@ -44,18 +55,19 @@ impl TaskViews {
 
     /// The view of a task topic. The first caller waits until it is read; if that caller gives up,
     /// reading continues for the next one.
-    pub(super) async fn of(&self, topic: &str) -> Result<TaskView, ReadError> {
-        let opening = self.opening(topic);
+    pub(super) async fn of(&self, topic: &str, scope: ViewScope) -> Result<TaskView, ReadError> {
+        let opening = self.opening(topic, scope);
         let view = opening.clone().await;
         if view.is_err() {
-            self.forget(topic, &opening);
+            self.forget(&opening);
         }
         view
     }
 
-    /// Closes a view that does not work any more; the next caller opens it again.
+    /// Closes the views of a topic, which do not work any more; the next caller opens one again.
     pub(super) fn close(&self, topic: &str) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(topic);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(of, _), _| of != topic);
     }
 
     /// The open views.
@@ -64,30 +76,40 @@ impl TaskViews {
         open.values().filter_map(|slot| slot.opening.peek()?.as_ref().ok().cloned()).collect()
     }
 
-    fn opening(&self, topic: &str) -> ViewOpening {
+    fn opening(&self, topic: &str, scope: ViewScope) -> ViewOpening {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = open.get_mut(topic) {
-            slot.asked = clock::stopwatch();
-            return slot.opening.clone();
+        // A view of all tasks has the claimed ones as well.
+        let fitting = [ViewScope::All, scope].map(|it| (topic.to_owned(), it));
+        let skipped = usize::from(scope != ViewScope::Claimed);
+        for key in fitting.iter().skip(skipped) {
+            if let Some(slot) = open.get_mut(key) {
+                slot.asked = clock::stopwatch();
+                return slot.opening.clone();
+            }
         }
         open.retain(|_, slot| slot.asked.read() < IDLE_MAX);
         while open.len() >= OPEN_MAX {
             let oldest = open.iter().max_by_key(|(_, slot)| slot.asked.read());
-            let Some(oldest) = oldest.map(|(topic, _)| topic.clone()) else { break };
+            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
             open.remove(&oldest);
         }
-        let (client, of) = (self.client.clone(), topic.to_owned());
-        let opening = async move { client.queue(&of).tasks().await }.boxed().shared();
+        let queue = self.client.queue(topic);
+        let opening = async move {
+            match scope {
+                ViewScope::All => queue.tasks().await,
+                ViewScope::Claimed => queue.claimed_tasks().await,
+                ViewScope::Past(ms) => queue.tasks_at(PastInstant::Time(ms)).await,
+            }
+        };
+        let opening = opening.boxed().shared();
         self.tasks.spawn(opening.clone().map(drop));
         let slot = ViewSlot { opening: opening.clone(), asked: clock::stopwatch() };
-        open.insert(topic.to_owned(), slot);
+        open.insert((topic.to_owned(), scope), slot);
         opening
     }
 
-    fn forget(&self, topic: &str, opening: &ViewOpening) {
+    fn forget(&self, opening: &ViewOpening) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.get(topic).is_some_and(|slot| slot.opening.ptr_eq(opening)) {
-            open.remove(topic);
-        }
+        open.retain(|_, slot| !slot.opening.ptr_eq(opening));
     }
 }

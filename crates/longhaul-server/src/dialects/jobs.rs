@@ -4,8 +4,7 @@ use super::is_no_level;
 use super::job_id::job_id;
 use crate::clock;
 use crate::core::{
-    DIALECT_TRIES, GatewayService, QueueLevel, QueueName, ServiceError, TaskName, TaskSnapshot,
-};
+    DIALECT_TRIES, GatewayService, QueueLevel, QueueName, ServiceError, TaskName, TaskSnapshot, ViewScope};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use longhaul::lease::Lease;
 use longhaul::ops::{TaskFilter, TaskInfo, TaskStatus};
@@ -132,7 +131,7 @@ pub(super) async fn jobs(
     for filter in filters {
         for level in QueueLevel::all(queue) {
             let room = JOBS_MAX.saturating_sub(tasks.len());
-            match service.list(&level, &filter, None, room.max(1)).await {
+            match service.list(&level, ViewScope::All, &filter, None, room.max(1)).await {
                 Ok((found, next)) => {
                     more |= next.is_some() || found.len() > room;
                     tasks.extend(found.into_iter().take(room));

@@ -4,7 +4,9 @@ use super::is_no_level;
 use super::jobs::{due_ahead, tries_of};
 use super::two::{CONTENT_TYPE, JSON};
 use crate::clock;
-use crate::core::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
+use crate::core::{
+    GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewScope, name_of,
+};
 use bytes::Bytes;
 use longhaul::Priority;
 use longhaul::ops::TaskStatus;
@@ -182,7 +184,7 @@ pub(super) async fn stats(
     let now = clock::wall_ms();
     let mut stats = DialectTaskStats { now, ..DialectTaskStats::default() };
     for level in QueueLevel::all(queue) {
-        let counts = match service.counts(&level).await {
+        let counts = match service.counts(&level, ViewScope::All).await {
             Ok(counts) => counts,
             Err(error) if is_no_level(&error) => continue,
             Err(error) => return Err(error),

@@ -2,8 +2,8 @@
 
 use super::actions::optional;
 use super::at::{NoParams, QueryParams, SomeLevelAt, TaskAt};
-use super::tasks::page;
-use super::values::{WordList, all_or_some, early_end};
+use super::tasks::{between, page};
+use super::values::{Instant, WordList, all_or_some, early_end};
 use crate::auth::TokenScope;
 use crate::clock;
 use crate::core::{GatewayService, QueueName, TaskName, name_of};
@@ -18,6 +18,7 @@ use longhaul::ops::{DeadLetter, DeadLetterFilter, Replayed};
 use longhaul::{Position, Priority};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 
@@ -39,6 +40,10 @@ struct DeadQuery {
     #[param(rename = "type")]
     task_type: Option<String>,
     key: Option<String>,
+    /// Letters of tasks that failed at this instant or later.
+    failed_from: Option<Instant>,
+    /// Letters of tasks that failed at this instant or earlier.
+    failed_to: Option<Instant>,
     /// `next` of the page before.
     after: Option<String>,
     /// 1 to 1,000 letters; 100 if it is not said.
@@ -62,6 +67,10 @@ pub(crate) struct DeadSelection {
     #[serde(rename = "type")]
     task_type: Option<String>,
     key: Option<String>,
+    /// Letters of tasks that failed at this instant or later.
+    failed_from: Option<Instant>,
+    /// Letters of tasks that failed at this instant or earlier.
+    failed_to: Option<Instant>,
 }
 
 /// Some of the dead letters that were asked for.
@@ -171,6 +180,7 @@ fn filter_of(
     tags: &[String],
     task_type: Option<&String>,
     key: Option<&String>,
+    failed: Option<RangeInclusive<u64>>,
 ) -> DeadLetterFilter {
     let mut filter = tags.iter().fold(DeadLetterFilter::new(), DeadLetterFilter::tag);
     if let Some(reason) = reason {
@@ -182,7 +192,10 @@ fn filter_of(
     if let Some(key) = key {
         filter = filter.key(key);
     }
-    filter
+    match failed {
+        Some(range) => filter.published(range),
+        None => filter,
+    }
 }
 
 /// A position, as used for pages.
@@ -230,8 +243,9 @@ async fn list(
     QueryParams(query): QueryParams<DeadQuery>,
 ) -> Result<Json<DeadLetterList>, ProblemDetails> {
     let limit = page(query.limit)?;
+    let failed = between(query.failed_from, query.failed_to);
     let DeadQuery { reason, tag, task_type, key, after, .. } = query;
-    let filter = filter_of(reason.as_ref(), &tag.0, task_type.as_ref(), key.as_ref());
+    let filter = filter_of(reason.as_ref(), &tag.0, task_type.as_ref(), key.as_ref(), failed);
     let after = after.as_deref().map(position_of).transpose()?;
     let page = service.dead_letters((&queue, level), &filter, after, limit).await?;
     let (letters, hidden) = (page.letters.into_iter(), caller.is_blind());
@@ -255,14 +269,17 @@ impl DeadSelection {
         let it: Self = optional(body)?;
         let says = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
         let filters = [&it.failed_with, &it.task_type, &it.key].into_iter().any(says);
-        let is_narrow = filters || !it.tag.is_empty() || !it.tasks.is_empty();
-        all_or_some(it.all, is_narrow, "tasks, failed_with, tag, type or key")?;
+        let is_timed = between(it.failed_from, it.failed_to).is_some();
+        let is_narrow = filters || is_timed || !it.tag.is_empty() || !it.tasks.is_empty();
+        let fields = "tasks, failed_with, tag, type, key, failed_from or failed_to";
+        all_or_some(it.all, is_narrow, fields)?;
         Ok(it)
     }
 
     fn filter(&self) -> DeadLetterFilter {
         let (failed_with, key) = (self.failed_with.as_ref(), self.key.as_ref());
-        filter_of(failed_with, &self.tag, self.task_type.as_ref(), key)
+        let failed = between(self.failed_from, self.failed_to);
+        filter_of(failed_with, &self.tag, self.task_type.as_ref(), key, failed)
     }
 
     /// The named tasks, if any.

@@ -166,7 +166,7 @@ fn sent(
     let EventStreamContext { queue, hidden, .. } = to;
     let (kind, data) = match event {
         TaskStreamEvent::Task(name, shown, epoch) => {
-            let task = TaskSnapshot { name, info: None, shown: Some(*shown) };
+            let task = TaskSnapshot { name, info: None, shown: Some(*shown), submitted: None };
             let body = TaskBody { epoch, ..TaskBody::new(queue, task, *hidden) };
             ("task", serde_json::to_string(&body).ok()?)
         }

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use longhaul::{Priority, RetryPolicy};
+use longhaul::{AfterFailed, Priority, RetryPolicy};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -73,6 +73,11 @@ pub(crate) struct NewTaskBody {
     pub(crate) retry: Option<RetryBody>,
     /// Ids of tasks of this queue that must be over first.
     pub(crate) after: Vec<String>,
+    /// Idempotency or dedupe keys of tasks of this queue that must be over first.
+    pub(crate) after_keys: Vec<String>,
+    /// What becomes of it if one of those has no result: `fail` (the default), `skip`, by which it is cancelled, or `run`.
+    #[schema(value_type = Option<String>)]
+    pub(crate) after_failed: Option<AfterFailed>,
 }
 
 /// The same for a body that is the payload itself: behind `?`.
@@ -215,6 +220,8 @@ impl NewTaskBody {
             no_progress_timeout: self.no_progress_timeout.map(|it| it.0),
             retry: self.retry.map(RetryPolicy::try_from).transpose()?,
             after: after?,
+            after_keys: self.after_keys,
+            after_failed: self.after_failed,
         })
     }
 

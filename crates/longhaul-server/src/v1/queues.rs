@@ -3,8 +3,8 @@
 use super::actions::{ReasonQuery, optional};
 use super::at::{LevelAt, NoParams, QueryParams, QueueAt, ReasonBody};
 use super::queue_settings::SettingsBody;
-use super::tasks::status_of;
-use super::values::{Length, all_or_some, early_end};
+use super::tasks::TaskQuery;
+use super::values::{Instant, Length, WordList, all_or_some, early_end};
 use crate::auth::TokenScope;
 use crate::clock;
 use crate::core::{Creation, GatewayService, QueueName};
@@ -14,7 +14,7 @@ use crate::shell::{Caller, Json, RawBody};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
-use longhaul::ops::{QueueSettings, TaskFilter};
+use longhaul::ops::QueueSettings;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -105,6 +105,15 @@ pub(crate) struct PurgeBody {
     tag: Vec<String>,
     #[serde(rename = "type")]
     task_type: Option<String>,
+    key: Option<String>,
+    /// Submitted at this instant or later.
+    created_from: Option<Instant>,
+    /// Submitted at this instant or earlier.
+    created_to: Option<Instant>,
+    /// Changed at this instant or later.
+    changed_from: Option<Instant>,
+    /// Not changed since this instant.
+    changed_to: Option<Instant>,
 }
 
 /// What became of a purge.
@@ -252,19 +261,22 @@ async fn purge(
     QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
 ) -> Result<axum::Json<PurgeResultBody>, ProblemDetails> {
-    let PurgeBody { reason, all, status, tag, task_type } = optional(&body)?;
-    let task_type = task_type.filter(|it| !it.is_empty());
-    let is_narrow = !status.is_empty() || !tag.is_empty() || task_type.is_some();
-    all_or_some(all, is_narrow, "status, tag or type")?;
-    let mut filter = TaskFilter::new();
-    for status in &status {
-        filter = filter.status(status_of(status)?);
-    }
-    filter = tag.into_iter().fold(filter, TaskFilter::tag);
-    if let Some(task_type) = task_type {
-        filter = filter.task_type(task_type);
-    }
-    let purged = service.purge(&level, filter, caller.says(&reason)?);
+    let it: PurgeBody = optional(&body)?;
+    let says = |text: Option<String>| text.filter(|it| !it.is_empty());
+    let query = TaskQuery {
+        status: WordList(it.status),
+        tag: WordList(it.tag),
+        task_type: says(it.task_type),
+        key: says(it.key),
+        created_from: it.created_from,
+        created_to: it.created_to,
+        changed_from: it.changed_from,
+        changed_to: it.changed_to,
+        ..TaskQuery::default()
+    };
+    let fields = "status, tag, type, key, created_from, created_to, changed_from or changed_to";
+    all_or_some(it.all, query.is_narrow(), fields)?;
+    let purged = service.purge(&level, query.filter()?, caller.says(&it.reason)?);
     let (deleted, failed, stopped) = purged.await?;
     let stopped = early_end(stopped, deleted + failed > 0)?;
     Ok(axum::Json(PurgeResultBody { deleted, failed, stopped, now: clock::wall_ms() }))

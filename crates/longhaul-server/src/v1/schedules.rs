@@ -9,7 +9,7 @@ use crate::clock;
 use crate::core::{GatewayService, QueueName, ServiceError, name_of};
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method, Size};
-use crate::shell::{Json, RawBody};
+use crate::shell::{Caller, Json, RawBody};
 use axum::extract::State;
 use axum::http::StatusCode;
 use longhaul::ops::ScheduleInfo;
@@ -91,6 +91,10 @@ pub(crate) struct ScheduleBody {
     name: String,
     version: u64,
     schedule: TimesBody,
+    /// What it submits: the payload in `text` or `base64`, and the properties of the message. Absent where payloads are hidden from whoever asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    task: Option<Value>,
     /// The slot that was settled last.
     #[serde(skip_serializing_if = "Option::is_none")]
     last: Option<FiringBody>,
@@ -229,9 +233,6 @@ impl TimesBody {
 
     /// The body of a schedule. Its fields are those of the document.
     fn of(schedule: &Schedule) -> Result<Self, ServiceError> {
-        let unreadable = |error: serde_json::Error| {
-            ServiceError::Unfit(format!("the schedule cannot be shown: {error}"))
-        };
         let document = serde_json::to_value(schedule).map_err(unreadable)?;
         let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
         let value = |name: &str| document.get(name).cloned().unwrap_or(Value::Null);
@@ -254,14 +255,21 @@ impl TimesBody {
     }
 }
 
-fn body(info: ScheduleInfo) -> Result<ScheduleBody, ProblemDetails> {
+fn unreadable(error: serde_json::Error) -> ServiceError {
+    ServiceError::Unfit(format!("the schedule cannot be shown: {error}"))
+}
+
+fn body(info: ScheduleInfo, caller: &Caller) -> Result<ScheduleBody, ProblemDetails> {
     let firing = |it: longhaul::ops::Firing| FiringBody {
         slot: Instant(it.slot),
         task: name_of(&it.task).to_string(),
     };
+    let is_seen = !caller.is_blind();
+    let task = is_seen.then(|| serde_json::to_value(&info.schedule.task)).transpose();
     Ok(ScheduleBody {
         name: info.name,
         version: info.version,
+        task: task.map_err(unreadable)?,
         schedule: TimesBody::of(&info.schedule)?,
         last: info.last.map(firing),
         next: info.next.into_iter().map(Instant).collect(),
@@ -275,10 +283,10 @@ const fn versioned(version: u64, now: u64) -> axum::Json<ScheduleVersion> {
 
 async fn list(
     State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
+    QueueAt { queue, caller }: QueueAt,
 ) -> Result<axum::Json<ScheduleList>, ProblemDetails> {
     let found = service.schedules(&queue).await?.list().await.map_err(ServiceError::from)?;
-    let schedules = found.into_iter().map(body).collect::<Result<_, _>>()?;
+    let schedules = found.into_iter().map(|it| body(it, &caller)).collect::<Result<_, _>>()?;
     Ok(axum::Json(ScheduleList { schedules, now: clock::wall_ms() }))
 }
 
@@ -296,11 +304,11 @@ async fn create(
 
 async fn get(
     State(service): State<Arc<GatewayService>>,
-    NamedAt { queue, name, .. }: NamedAt,
+    NamedAt { queue, name, caller }: NamedAt,
 ) -> Result<axum::Json<ScheduleBody>, ProblemDetails> {
     let found = service.schedules(&queue).await?.get(&name).await.map_err(ServiceError::from)?;
     let missing = || ServiceError::from(longhaul::ActionError::NoSuchSchedule);
-    Ok(axum::Json(body(found.ok_or_else(missing)?)?))
+    Ok(axum::Json(body(found.ok_or_else(missing)?, &caller)?))
 }
 
 async fn update(

@@ -1,10 +1,15 @@
 //! The body of a task in answers.
 
+use super::values::{Instant, Length, WordList};
 use crate::clock;
 use crate::core::{QueueName, TaskSnapshot};
-use longhaul::{TaskMetadata, WorkerIdentity};
+use longhaul::ops::{SubmittedTask, TaskStatus};
+use longhaul::{TaskMetadata, TaskState, WorkerIdentity};
 use serde::Serialize;
 use utoipa::ToSchema;
+
+/// The longest result that is told with its task.
+const RESULT_BYTES_MAX: usize = 1_024;
 
 /// A task. Times are in ms since the epoch.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -56,6 +61,9 @@ pub(crate) struct TaskBody {
     /// The codec that its payload and its result are encoded by, as far as a worker has said so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) codec: Option<String>,
+    /// The result, if it is text of up to 1,024 bytes and was not encoded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) result: Option<String>,
     /// Its payload and its result are hidden from whoever asks.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) hidden: bool,
@@ -140,11 +148,14 @@ impl From<&WorkerIdentity> for WorkerBody {
 impl TaskBody {
     pub(crate) fn new(queue: &QueueName, task: TaskSnapshot, hidden: bool) -> Self {
         let status = task.status();
-        let TaskSnapshot { name, info, shown } = task;
+        let TaskSnapshot { name, info, shown, submitted } = task;
         let mut body = Self::empty(name.to_string(), queue, status.word());
         body.hidden = hidden;
         if let Some(shown) = shown {
             body.say(shown);
+        }
+        if let Some(submitted) = submitted {
+            body.say_submitted(&submitted);
         }
         let Some(info) = info else { return body };
         body.attempts = info.attempts;
@@ -182,6 +193,7 @@ impl TaskBody {
             log: Vec::new(),
             result_bytes: None,
             codec: None,
+            result: None,
             hidden: false,
             waits_for: Vec::new(),
             tags: Vec::new(),
@@ -193,11 +205,34 @@ impl TaskBody {
         }
     }
 
+    /// Adds the fields of the message of a task that no worker has claimed.
+    fn say_submitted(&mut self, submitted: &SubmittedTask) {
+        let property = |name: &str| submitted.properties.get(name).map(String::as_str);
+        let at = property("SCHEDULED_AT").and_then(|it| Instant::parse(it).ok());
+        let delay = property("DELAY").and_then(|it| Length::parse(it).ok());
+        let delay_ms = delay.and_then(|it| u64::try_from(it.0.as_millis()).ok());
+        let due = at.map(|it| clock::instant_ms(it.0));
+        self.due_at = due.or_else(|| submitted.published_ms.checked_add(delay_ms?));
+        if self.due_at.is_some_and(|due| due > self.now) {
+            self.status = TaskStatus::Scheduled.word();
+        }
+        (self.created_at, self.changed_at) =
+            (Some(submitted.published_ms), Some(submitted.published_ms));
+        let tags = property("TAGS").unwrap_or_default();
+        self.tags = WordList::of(tags).0;
+        self.task_type = property("TASK_TYPE").map(str::to_owned);
+        self.key = property("TASK_KEY").map(str::to_owned);
+    }
+
     /// Adds the fields of the metadata entry.
     fn say(&mut self, shown: TaskMetadata) {
         self.reason = shown.reason().map(str::to_owned);
-        self.result_bytes = (shown.state == longhaul::TaskState::Completed)
+        self.result_bytes = (shown.state == TaskState::Completed)
             .then(|| shown.result.as_ref().map_or(0, bytes::Bytes::len));
+        let result = shown.result.filter(|it| it.len() <= RESULT_BYTES_MAX && shown.codec.is_none());
+        if !self.hidden && shown.state == TaskState::Completed {
+            self.result = result.and_then(|it| String::from_utf8(it.into()).ok());
+        }
         self.codec = shown.codec;
         self.attempts = shown.attempts;
         self.created_at = Some(shown.created);

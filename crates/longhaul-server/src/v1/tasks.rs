@@ -1,12 +1,12 @@
 //! Routes that read tasks.
 
-use super::at::{LevelAt, NoParams, QueryParams, TaskAt};
+use super::at::{LevelAt, QueryParams, TaskAt};
 use super::new_task::CONTENT_TYPE_PROPERTY;
 use super::task_body::{TaskBody, TaskList};
 use super::values::{Instant, Length, WordList};
 use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{GatewayService, ServiceError, TaskName, TaskSnapshot};
+use crate::core::{GatewayService, ServiceError, TaskName, TaskSnapshot, ViewScope};
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method};
 use axum::Json;
@@ -19,6 +19,7 @@ use longhaul::TaskId;
 use longhaul::ops::{EndedCounts, TaskFilter, TaskStatus};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 
@@ -49,6 +50,12 @@ pub(crate) struct TaskQuery {
     pub(crate) created_from: Option<Instant>,
     /// Submitted at this instant or earlier.
     pub(crate) created_to: Option<Instant>,
+    /// Changed at this instant or later.
+    pub(crate) changed_from: Option<Instant>,
+    /// Not changed since this instant.
+    pub(crate) changed_to: Option<Instant>,
+    /// As the tasks were at this instant; the log reaches back for some hours.
+    pub(crate) at: Option<Instant>,
     /// `oldest` first (the default), by partition and then in the order of submission, or `newest` first, over all partitions.
     #[param(inline)]
     pub(crate) order: Order,
@@ -74,6 +81,13 @@ pub(crate) enum Order {
 struct WaitQuery {
     /// How long to wait, 30 s at most.
     timeout: Option<Length>,
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+struct CountQuery {
+    /// As the tasks were at this instant; the log reaches back for some hours.
+    at: Option<Instant>,
 }
 
 /// How many tasks there are.
@@ -124,6 +138,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/counts", TokenScope::Read, count)
             .does("count_tasks", "Counts tasks by status.")
             .of_level()
+            .query::<CountQuery>()
             .answers::<TaskCountsBody>(200, "How many there are."),
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}", TokenScope::Read, get)
             .does("get_task", "What is known of a task.")
@@ -150,10 +165,25 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         )
         .does("get_task_payload", "The bytes of the payload of a task.")
         .answers_raw(200, "application/octet-stream", "The payload."),
+        ApiRoute::new(
+            Method::Get,
+            "/v1/queues/{queue}/tasks/{task}/properties",
+            TokenScope::Read,
+            properties,
+        )
+        .does("get_task_properties", "The properties of the message of a task, those of its options included.")
+        .answers::<BTreeMap<String, String>>(200, "The properties."),
     ]
 }
 
 impl TaskQuery {
+    /// Whether it names some of the tasks, and not all.
+    pub(super) fn is_narrow(&self) -> bool {
+        let times = [self.created_from, self.created_to, self.changed_from, self.changed_to];
+        let words = !self.status.0.is_empty() || !self.tag.0.is_empty();
+        words || self.task_type.is_some() || self.key.is_some() || times.iter().any(Option::is_some)
+    }
+
     /// The library's filter for the query.
     pub(crate) fn filter(&self) -> Result<TaskFilter, ProblemDetails> {
         let mut filter = TaskFilter::new();
@@ -169,12 +199,25 @@ impl TaskQuery {
         if let Some(key) = &self.key {
             filter = filter.key(key);
         }
-        if self.created_from.is_some() || self.created_to.is_some() {
-            let ms = |it: Option<Instant>, open| it.map_or(open, |it| clock::instant_ms(it.0));
-            filter = filter.created(ms(self.created_from, 0)..=ms(self.created_to, u64::MAX));
+        if let Some(range) = between(self.created_from, self.created_to) {
+            filter = filter.created(range);
+        }
+        if let Some(range) = between(self.changed_from, self.changed_to) {
+            filter = filter.changed(range);
         }
         Ok(filter)
     }
+}
+
+/// The time between two instants, in ms since the epoch, if one of them is given.
+pub(super) fn between(from: Option<Instant>, to: Option<Instant>) -> Option<RangeInclusive<u64>> {
+    let ms = |it: Option<Instant>, open| it.map_or(open, |it| clock::instant_ms(it.0));
+    (from.is_some() || to.is_some()).then(|| ms(from, 0)..=ms(to, u64::MAX))
+}
+
+/// All tasks, now or at an instant.
+fn scope_at(at: Option<Instant>) -> ViewScope {
+    at.map_or(ViewScope::All, |it| ViewScope::Past(clock::instant_ms(it.0)))
 }
 
 /// The status with this name.
@@ -213,16 +256,21 @@ async fn list(
             format!("with `why` a page has 1 to {PAGE_WHY_MAX} tasks, {limit} were asked for");
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
+    if query.why && query.at.is_some() {
+        let detail = "`why` says why a task does not run now; it does not go with `at`";
+        return Err(ProblemDetails::bad_request("query_invalid", detail));
+    }
+    let scope = scope_at(query.at);
     let (tasks, next) = match query.order {
         Order::Oldest => {
             let after = query.after.as_deref().map(str::parse::<TaskName>).transpose();
             let after = after.map_err(ServiceError::from)?.map(|name| name.id);
-            let (tasks, next) = service.list(&level, &filter, after, limit).await?;
+            let (tasks, next) = service.list(&level, scope, &filter, after, limit).await?;
             (tasks, next.map(|name| name.to_string()))
         }
         Order::Newest => {
             let before = places(query.after.as_deref().unwrap_or_default())?;
-            let (tasks, next) = service.newest(&level, &filter, &before, limit).await?;
+            let (tasks, next) = service.newest(&level, scope, &filter, &before, limit).await?;
             let next: Vec<String> = next.iter().map(ToString::to_string).collect();
             (tasks, Some(next.join(",")).filter(|next| !next.is_empty()))
         }
@@ -247,9 +295,9 @@ fn places(text: &str) -> Result<Vec<TaskId>, ProblemDetails> {
 async fn count(
     State(service): State<Arc<GatewayService>>,
     LevelAt { level, .. }: LevelAt,
-    QueryParams(NoParams {}): QueryParams<NoParams>,
+    QueryParams(CountQuery { at }): QueryParams<CountQuery>,
 ) -> Result<Json<TaskCountsBody>, ProblemDetails> {
-    let counts = service.counts(&level).await?;
+    let counts = service.counts(&level, scope_at(at)).await?;
     let EndedCounts { completed, failed, cancelled, expired } = counts.ever_ended;
     let oldest = |(id, since)| OldestReady { id: level.task(id).to_string(), since };
     Ok(Json(TaskCountsBody {
@@ -307,6 +355,16 @@ async fn payload(
         response.headers_mut().insert(name, kept);
     }
     Ok(response)
+}
+
+async fn properties(
+    State(service): State<Arc<GatewayService>>,
+    TaskAt { queue, task, caller }: TaskAt,
+) -> Result<Json<BTreeMap<String, String>>, ProblemDetails> {
+    let payload = service.payload(&queue, task).await?;
+    caller.check_sight()?;
+    let gone = || ServiceError::Gone(format!("the message of the task {task} is not kept any more"));
+    Ok(Json(payload.properties.ok_or_else(gone)?))
 }
 
 /// Answers with bytes that browsers download rather than show.

@@ -64,8 +64,16 @@ pub(super) fn early_end(
     }
 }
 
+impl WordList {
+    /// Reads words separated by commas.
+    pub(super) fn of(text: &str) -> Self {
+        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+        Self(words.map(str::to_owned).collect())
+    }
+}
+
 impl Length {
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         let refused = |why: &str| {
             format!(
                 "`{text}` is {why}; write a duration such as `30s`, `1h 30m`, `7d` or `PT1H30M`"
@@ -90,7 +98,7 @@ impl Length {
 }
 
 impl Instant {
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         if let Ok(ms) = text.parse::<u64>() {
             return Self::of_ms(ms).ok_or_else(|| format!("{ms} ms since the epoch is too late"));
         }
@@ -162,9 +170,7 @@ impl<'de> Deserialize<'de> for Instant {
 
 impl<'de> Deserialize<'de> for WordList {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-        Ok(Self(words.map(str::to_owned).collect()))
+        Ok(Self::of(&String::deserialize(from)?))
     }
 }
 

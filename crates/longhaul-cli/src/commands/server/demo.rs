@@ -2,8 +2,9 @@
 //! for good.
 
 use crate::output::{Format, Output};
-use crate::service::Pulsar;
-use crate::service::tasks::{TaskChange, TaskService, WatchStart};
+use crate::service::gateway::GatewayClient;
+use crate::service::patience::Patience;
+use crate::service::tasks::{TaskChange, WatchStart};
 use futures::StreamExt;
 use longhaul::topics::TopicSettings;
 use longhaul::{Client, RetryPolicy, TaskContext, TaskError, TaskProcessor, Text, WorkerHandle};
@@ -54,10 +55,10 @@ impl TaskProcessor for Samples {
 /// Prints each change of the samples.
 async fn tell(client: Client, colours: bool) {
     let output = Output { format: Format::Table, quiet: false, colours };
-    let Ok(mut changes) = (Pulsar { client, patience: None }).watch(QUEUE, WatchStart::Now).await
-    else {
-        return;
-    };
+    // The program itself tells when its broker is lost.
+    let silent = Patience { limit: Duration::MAX, output: Output { quiet: true, ..output } };
+    let Ok(service) = GatewayClient::in_process(client, silent) else { return };
+    let Ok(mut changes) = service.watch(QUEUE, WatchStart::Now).await else { return };
     while let Some(Ok(change)) = changes.next().await {
         if let TaskChange::Updated(task) = change
             && output.each(&*task).is_err()

@@ -3,8 +3,8 @@
 use crate::commands::bulk::BulkOutcomes;
 use crate::commands::dead;
 use crate::context::CommandContext;
-use crate::service::letters::LetterService;
-use crate::service::tasks::{TaskOperation, TaskService, named, parse_task};
+use crate::service::gateway::GatewayClient;
+use crate::service::tasks::{TaskOperation, named, parse_task};
 use clap::Args;
 use longhaul::TaskRef;
 
@@ -56,7 +56,7 @@ pub(crate) struct ForceRelease {
 /// # Errors
 /// When an operation on one of them failed.
 pub(crate) async fn act(
-    service: &impl TaskService,
+    service: &GatewayClient,
     tasks: &[TaskRef],
     act: TaskOperation,
     context: &CommandContext,
@@ -72,7 +72,7 @@ pub(crate) async fn act(
 /// # Errors
 /// As [`act`].
 pub(crate) async fn force_fail(
-    service: &impl TaskService,
+    service: &GatewayClient,
     it: ForceFail,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -82,7 +82,7 @@ pub(crate) async fn force_fail(
 /// # Errors
 /// As [`act`].
 pub(crate) async fn force_release(
-    service: &impl TaskService,
+    service: &GatewayClient,
     it: ForceRelease,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -92,7 +92,7 @@ pub(crate) async fn force_release(
 /// # Errors
 /// When one of them could not be replayed.
 pub(crate) async fn retry(
-    service: &impl LetterService,
+    service: &GatewayClient,
     it: &TaskRetryArgs,
     context: &CommandContext,
 ) -> anyhow::Result<()> {

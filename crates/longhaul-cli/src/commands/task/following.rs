@@ -3,8 +3,9 @@
 use super::listing::status;
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
+use crate::service::gateway::GatewayClient;
 use crate::service::tasks::{
-    TaskChange, TaskDetails, TaskService, WatchStart, attempts_in_words, named, parse_task,
+    TaskChange, TaskDetails, WatchStart, attempts_in_words, named, parse_task,
 };
 use clap::Args;
 use futures::StreamExt;
@@ -45,7 +46,7 @@ pub(crate) struct TaskWatchArgs {
 /// # Errors
 /// When a task did not complete.
 pub(crate) async fn wait(
-    service: &impl TaskService,
+    service: &GatewayClient,
     it: &TaskWaitArgs,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -67,7 +68,7 @@ pub(crate) async fn wait(
 
 /// Waits for a task, and shows its progress to people.
 pub(crate) async fn follow(
-    service: &impl TaskService,
+    service: &GatewayClient,
     task: &TaskRef,
     context: &CommandContext,
 ) -> anyhow::Result<TaskDetails> {
@@ -137,7 +138,7 @@ fn ended_word(task: &TaskDetails) -> &'static str {
 /// # Errors
 /// When the queue cannot be followed.
 pub(crate) async fn watch(
-    service: &impl TaskService,
+    service: &GatewayClient,
     it: &TaskWatchArgs,
     context: &CommandContext,
 ) -> anyhow::Result<()> {

@@ -1,7 +1,8 @@
 //! `longhaul task list` and `longhaul task count`.
 
 use crate::context::CommandContext;
-use crate::service::tasks::{TaskListFilter, TaskListPage, TaskListRequest, TaskService, statuses};
+use crate::service::gateway::GatewayClient;
+use crate::service::tasks::{TaskListFilter, TaskListPage, TaskListRequest, statuses};
 use crate::times;
 use clap::Args;
 
@@ -118,7 +119,7 @@ pub(super) fn status(text: &str) -> Result<&'static str, String> {
 /// # Errors
 /// When the queue cannot be read.
 pub(crate) async fn list(
-    service: &impl TaskService,
+    service: &GatewayClient,
     it: TaskListArgs,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -136,7 +137,7 @@ pub(crate) async fn list(
 /// # Errors
 /// When the queue cannot be read.
 pub(crate) async fn count(
-    service: &impl TaskService,
+    service: &GatewayClient,
     it: TaskCountArgs,
     context: &CommandContext,
 ) -> anyhow::Result<()> {

@@ -8,9 +8,8 @@ pub(crate) mod submitting;
 use crate::context::CommandContext;
 use crate::exit::CommandFailure;
 use crate::output::TableRow;
-use crate::service::Pulsar;
-use crate::service::letters::LetterService;
-use crate::service::tasks::{TaskOperation, TaskService, named, no_task, parse_task};
+use crate::service::gateway::GatewayClient;
+use crate::service::tasks::{TaskOperation, named, no_task, parse_task};
 use clap::{Args, Subcommand};
 use longhaul::TaskRef;
 use serde::Serialize;
@@ -182,14 +181,11 @@ pub(crate) async fn run(command: TaskCommand, context: &CommandContext) -> anyho
     if let TaskCommand::Moved(it) = &command {
         return moved(&it.task, context).await;
     }
-    match context.gateway()? {
-        Some(gateway) => Box::pin(run_on(&gateway, command, context)).await,
-        None => Box::pin(run_on(&Pulsar::connect(context).await?, command, context)).await,
-    }
+    Box::pin(run_on(&context.service().await?, command, context)).await
 }
 
 async fn run_on(
-    service: &(impl TaskService + LetterService),
+    service: &GatewayClient,
     command: TaskCommand,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -232,7 +228,7 @@ async fn moved(old: &TaskRef, context: &CommandContext) -> anyhow::Result<()> {
 }
 
 async fn get(
-    service: &impl TaskService,
+    service: &GatewayClient,
     tasks: &[TaskRef],
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -247,7 +243,7 @@ async fn get(
 }
 
 async fn history(
-    service: &impl TaskService,
+    service: &GatewayClient,
     task: &TaskRef,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -265,7 +261,7 @@ async fn history(
 }
 
 async fn why(
-    service: &impl TaskService,
+    service: &GatewayClient,
     task: &TaskRef,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -274,7 +270,7 @@ async fn why(
 }
 
 async fn result(
-    service: &impl TaskService,
+    service: &GatewayClient,
     it: &ResultOf,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -287,23 +283,20 @@ async fn result(
 }
 
 async fn payload(
-    service: &impl TaskService,
+    service: &GatewayClient,
     it: &PayloadOf,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    let Some(found) = service.payload(&it.task).await? else {
+    let gone = || {
         let what = format!("the message of {} is not on the task topic any more", named(&it.task));
         let help = "a task that failed for good keeps its payload in its dead letter: `longhaul dead show`";
-        return Err(CommandFailure::not_found(what).help(help).into());
+        CommandFailure::not_found(what).help(help)
     };
     if !it.properties {
-        return Ok(context.output.bytes(&found.bytes)?);
+        let payload = service.payload(&it.task).await?.ok_or_else(gone)?;
+        return Ok(context.output.bytes(&payload)?);
     }
-    let Some(properties) = found.properties else {
-        return Err(CommandFailure::usage("a gateway does not tell the properties of a task")
-            .help("ask the broker: --service-url in place of --gateway")
-            .into());
-    };
+    let properties = service.properties(&it.task).await?.ok_or_else(gone)?;
     let fields: Vec<_> = properties.iter().map(|(name, it)| (name.as_str(), it.clone())).collect();
     Ok(context.output.one(&properties, &fields)?)
 }

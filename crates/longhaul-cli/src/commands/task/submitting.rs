@@ -3,7 +3,8 @@
 use super::{NamedTask, following};
 use crate::context::CommandContext;
 use crate::exit::CommandFailure;
-use crate::service::tasks::{SubmissionTerms, TaskService, TaskSubmission, named, parse_task};
+use crate::service::gateway::GatewayClient;
+use crate::service::tasks::{SubmissionTerms, TaskSubmission, named, parse_task};
 use crate::times;
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
@@ -227,7 +228,7 @@ pub(crate) fn retry(text: &str) -> Result<RetryPolicy, String> {
 /// # Errors
 /// When a task cannot be submitted; with `--wait`, when it failed.
 pub(crate) async fn run(
-    service: &impl TaskService,
+    service: &GatewayClient,
     it: Submit,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
@@ -247,7 +248,7 @@ pub(crate) async fn run(
 }
 
 async fn submit_lines(
-    service: &impl TaskService,
+    service: &GatewayClient,
     queue: &str,
     payload: &Bytes,
     terms: &SubmissionTerms,

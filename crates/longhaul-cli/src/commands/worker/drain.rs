@@ -3,7 +3,8 @@
 use crate::clock;
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
-use crate::service::workers::{WorkerLookup, WorkerProcess};
+use crate::service::gateway::GatewayClient;
+use crate::service::workers::WorkerProcess;
 use crate::times;
 use serde_json::json;
 use std::time::Duration;
@@ -22,14 +23,15 @@ const SILENCE_TOLD: Duration = Duration::from_secs(30);
 /// # Errors
 /// When there is no such worker, it cannot be drained by its name, or it has died.
 pub(super) async fn run(
-    look: &impl WorkerLookup,
+    service: &GatewayClient,
+    queue: &str,
     name: &str,
     wait: bool,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    let instance = look.drain(name, context.reason()).await?;
+    let instance = service.drain(queue, name, context.reason()).await?;
     if wait {
-        gone(look, name, &instance, context).await?;
+        gone(service, queue, (name, &instance), context).await?;
     }
     let state = if wait { "left" } else { "draining" };
     let record = json!({ "worker": name, "instance": instance, "state": state });
@@ -47,9 +49,9 @@ enum DrainObservation {
 
 /// Waits until the worker has left, and reports its running tasks.
 async fn gone(
-    look: &impl WorkerLookup,
-    name: &str,
-    instance: &str,
+    service: &GatewayClient,
+    queue: &str,
+    (name, instance): (&str, &str),
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let mut every = interval(LOOK_EVERY);
@@ -60,12 +62,12 @@ async fn gone(
         let next = async {
             loop {
                 every.tick().await;
-                let worker = match found(look, instance).await {
+                let worker = match found(service, queue, instance).await {
                     Ok(Some(worker)) => worker,
                     Ok(None) => return DrainObservation::Left,
                     Err(failure) => return DrainObservation::Lost(failure),
                 };
-                look.back();
+                service.back();
                 if heard.is_none() && is_silent(&worker) {
                     let told = "either it is cut off, and drains when it is back, or it has died";
                     context.output.note(&format!("heard of last {}: {told}", worker.heartbeat()));
@@ -83,7 +85,7 @@ async fn gone(
             DrainObservation::Heard(at) => heard = at,
             DrainObservation::Left => return Ok(()),
             // The worker's state is unknown meanwhile: its silence counts from then on.
-            DrainObservation::Lost(failure) => look.pause(failure).await?,
+            DrainObservation::Lost(failure) => service.pause(failure).await?,
         }
     }
 }
@@ -94,8 +96,12 @@ fn is_silent(worker: &WorkerProcess) -> bool {
     silent.is_some_and(|silent| u128::from(silent) > SILENCE_TOLD.as_millis())
 }
 
-async fn found(look: &impl WorkerLookup, instance: &str) -> anyhow::Result<Option<WorkerProcess>> {
-    let workers = look.workers().await?;
+async fn found(
+    service: &GatewayClient,
+    queue: &str,
+    instance: &str,
+) -> anyhow::Result<Option<WorkerProcess>> {
+    let workers = service.workers(queue).await?;
     let is_it = |it: &WorkerProcess| it.instance == instance && it.last_heartbeat_ms.is_some();
     Ok(workers.into_iter().find(is_it))
 }

@@ -2,7 +2,8 @@
 //! last event of the previous one.
 
 use super::tasks::TaskResponse;
-use super::{GatewayClient, GatewayRoute};
+use super::GatewayClient;
+use super::address::QueueAddress;
 use crate::exit::{Code, CommandFailure};
 use crate::service::tasks::TaskChange;
 use reqwest::{Method, Response};
@@ -21,7 +22,7 @@ const LIFE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The events of a queue.
 pub(super) struct GatewayEventStream {
     gateway: GatewayClient,
-    route: GatewayRoute,
+    of: QueueAddress,
     /// Where the stream starts: `earliest` or `latest`.
     from: &'static str,
     response: Option<Response>,
@@ -50,12 +51,12 @@ impl GatewayEventStream {
     /// When the gateway refuses, or has not answered for too long.
     pub(super) async fn open(
         gateway: GatewayClient,
-        route: GatewayRoute,
+        of: QueueAddress,
         from: &'static str,
     ) -> anyhow::Result<Self> {
         let mut events = Self {
             gateway,
-            route,
+            of,
             from,
             response: None,
             buffer: Vec::new(),
@@ -79,7 +80,7 @@ impl GatewayEventStream {
                     let by = self.response.as_ref().map(Response::url);
                     self.gateway.way.lost(by, true);
                     let other = if named { "; it names another one" } else { "" };
-                    Err(away(format!("the gateway has lost its broker: {why}{other}")))
+                    Err(away(format!("the broker is lost: {why}{other}")))
                 }
                 None => self.read().await,
             };
@@ -97,7 +98,7 @@ impl GatewayEventStream {
             Some(open) => open,
             None => {
                 let query = [("from", self.from.to_owned())];
-                let mut request = self.gateway.asking(Method::GET, &self.route, &query)?;
+                let mut request = self.gateway.asking(Method::GET, &self.of.below(&["events"]), &query)?;
                 if let Some(last) = &self.last {
                     request = request.header("last-event-id", last);
                 }
@@ -144,7 +145,8 @@ impl GatewayEventStream {
         let event = String::from_utf8_lossy(&event);
         let field =
             |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        let said = said(field("event:").unwrap_or_default(), field("data:").unwrap_or_default());
+        let data = field("data:").unwrap_or_default();
+        let said = said(&self.of, field("event:").unwrap_or_default(), data);
         if let Some(id) = field("id:") {
             self.last = Some(id.to_owned());
         }
@@ -162,10 +164,10 @@ fn away(what: String) -> anyhow::Error {
     CommandFailure::new(Code::Unreachable, what).into()
 }
 
-fn said(event: &str, data: &str) -> GatewayEvent {
+fn said(of: &QueueAddress, event: &str, data: &str) -> GatewayEvent {
     match event {
         "task" => GatewayEvent::Change(Ok(match serde_json::from_str::<TaskResponse>(data) {
-            Ok(told) => TaskChange::Updated(Box::new(told.task())),
+            Ok(told) => TaskChange::Updated(Box::new(told.task(of))),
             Err(error) => TaskChange::Unreadable(error.to_string()),
         })),
         "caught-up" => GatewayEvent::Change(Ok(TaskChange::CaughtUp)),

@@ -1,17 +1,14 @@
-//! Dead letters, through a gateway.
+//! Dead letters.
 
-use super::{GatewayClient, GatewayRoute, early_end, level_and_name, level_of, shown, task_of};
-use crate::exit::{Code, CommandFailure};
-use crate::service::letters::{
-    Letter, LetterFilter, LetterPage, LetterPurges, LetterService, Replays,
-};
+use super::address::QueueAddress;
+use super::{GatewayClient, early_end};
+use crate::exit::Code;
+use crate::service::letters::{Letter, LetterFilter, LetterPage, LetterPurges, Replays};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use futures::{StreamExt, stream};
 use longhaul::TaskRef;
 use longhaul::ops::Replayed;
-use longhaul_api::QueueName;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -65,15 +62,15 @@ struct PurgedLettersResponse {
 }
 
 impl DeadLetterResponse {
-    fn letter(self, queue: &QueueName) -> anyhow::Result<Letter> {
+    fn letter(self, of: &QueueAddress) -> anyhow::Result<Letter> {
         let bytes = self.payload_base64.map(|it| STANDARD.decode(it)).transpose()?.map(Bytes::from);
         let mut letter = Letter {
-            task: shown(queue, &self.task),
+            task: of.shown(&self.task),
             published_ms: self.at,
             attempts: self.attempts,
             reason: self.reason,
             detail: self.detail,
-            replay_of: self.replay_of.map(|it| shown(queue, &it)),
+            replay_of: self.replay_of.map(|it| of.shown(&it)),
             task_type: self.task_type,
             key: self.key,
             tags: self.tags,
@@ -87,8 +84,8 @@ impl DeadLetterResponse {
 }
 
 impl ToldReplay {
-    fn replayed(self, queue: &QueueName) -> anyhow::Result<(String, Replayed)> {
-        let other = || task_of(queue, self.other.as_deref().unwrap_or_default());
+    fn replayed(self, of: &QueueAddress) -> anyhow::Result<(String, Replayed)> {
+        let other = || of.task(self.other.as_deref().unwrap_or_default());
         let replayed = match self.outcome.as_str() {
             "RESTARTED" => Replayed::Restarted(other()?),
             "NOT_DEAD" => Replayed::NotDead,
@@ -96,36 +93,32 @@ impl ToldReplay {
             "NO_PAYLOAD" => Replayed::NoPayload,
             _ => Replayed::NotFound,
         };
-        Ok((shown(queue, &self.task), replayed))
+        Ok((of.shown(&self.task), replayed))
     }
 }
 
 /// A filter as a gateway's request body.
-fn selection(filter: &LetterFilter, reason: &str) -> anyhow::Result<Value> {
-    if filter.published.is_some() {
-        return Err(CommandFailure::usage("a gateway does not filter dead letters by time")
-            .help("ask the broker: --service-url in place of --gateway")
-            .into());
-    }
-    Ok(json!({
+fn selection(filter: &LetterFilter, reason: &str) -> Value {
+    json!({
         "reason": reason,
         "all": *filter == LetterFilter::default(),
         "failed_with": filter.contains,
         "tag": filter.tags,
         "type": filter.task_type,
         "key": filter.key,
-    }))
+        "failed_from": filter.published.as_ref().map(|it| *it.start()),
+        "failed_to": filter.published.as_ref().map(|it| *it.end()),
+    })
 }
 
-impl LetterService for GatewayClient {
-    async fn letters(
+impl GatewayClient {
+    pub(crate) async fn letters(
         &self,
         queue: &str,
         filter: &LetterFilter,
         limit: usize,
     ) -> anyhow::Result<LetterPage> {
-        selection(filter, "")?;
-        let of = level_of(queue)?;
+        let of = QueueAddress::of(queue)?;
         let text = |it: &Option<String>| it.clone().unwrap_or_default();
         let mut asked = vec![
             ("reason", text(&filter.contains)),
@@ -133,16 +126,20 @@ impl LetterService for GatewayClient {
             ("type", text(&filter.task_type)),
             ("key", text(&filter.key)),
         ];
+        if let Some(range) = &filter.published {
+            asked.push(("failed_from", range.start().to_string()));
+            asked.push(("failed_to", range.end().to_string()));
+        }
         asked.retain(|(_, text)| !text.is_empty());
         let (mut letters, mut next) = (Vec::new(), None);
         loop {
             let mut page = asked.clone();
             page.extend(next.map(|after| ("after", after)));
             page.push(("limit", (limit - letters.len()).clamp(1, PAGE).to_string()));
-            let told: ToldShelf = self.get(&GatewayRoute::below(&of, &["dead"]), &page).await?;
+            let told: ToldShelf = self.get(&of.below(&["dead"]), &page).await?;
             for letter in told.dead_letters {
                 let properties = BTreeMap::new();
-                letters.push(Letter { properties, ..letter.letter(of.queue())? });
+                letters.push(Letter { properties, ..letter.letter(&of)? });
             }
             next = told.next;
             if next.is_none() || letters.len() >= limit {
@@ -151,61 +148,61 @@ impl LetterService for GatewayClient {
         }
     }
 
-    async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>> {
-        let (of, name) = level_and_name(task)?;
-        let from = GatewayRoute::of_queue(of.queue(), &["dead", &name.to_string()]);
+    pub(crate) async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>> {
+        let (of, name) = QueueAddress::of_task(task)?;
+        let from = of.whole(&["dead", &name.to_string()]);
         match self.get::<DeadLetterResponse>(&from, &[]).await {
-            Ok(told) => told.letter(of.queue()).map(Some),
+            Ok(told) => told.letter(&of).map(Some),
             Err(error) if crate::exit::code_of(&error) == Code::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed> {
-        let (of, name) = level_and_name(task)?;
+    pub(crate) async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed> {
+        let (of, name) = QueueAddress::of_task(task)?;
         let body = json!({ "reason": reason, "tasks": [name.to_string()] });
-        let to = GatewayRoute::of_queue(of.queue(), &["dead:replay"]);
+        let to = of.whole(&["dead:replay"]);
         let told: ReplayOutcomesResponse = self.work(&to, &body).await?;
         match told.outcomes.into_iter().next() {
-            Some(told) => Ok(told.replayed(of.queue())?.1),
+            Some(told) => Ok(told.replayed(&of)?.1),
             None => Ok(Replayed::NotFound),
         }
     }
 
-    async fn replay_all(
+    pub(crate) async fn replay_all(
         &self,
         queue: &str,
         filter: &LetterFilter,
         reason: &str,
     ) -> anyhow::Result<Replays> {
-        let of = level_of(queue)?;
-        let to = GatewayRoute::below(&of, &["dead:replay"]);
-        let told: ReplayOutcomesResponse = self.work(&to, &selection(filter, reason)?).await?;
+        let of = QueueAddress::of(queue)?;
+        let to = of.below(&["dead:replay"]);
+        let told: ReplayOutcomesResponse = self.work(&to, &selection(filter, reason)).await?;
         let stopped = told.stopped.map(|why| Err(early_end(&why)));
-        let replayed = told.outcomes.into_iter().map(|it| it.replayed(of.queue()));
-        Ok(stream::iter(replayed.chain(stopped).collect::<Vec<_>>()).boxed())
+        let replayed = told.outcomes.into_iter().map(|it| it.replayed(&of));
+        Ok(replayed.chain(stopped).collect())
     }
 
-    async fn purge_letter(&self, task: &TaskRef, reason: &str) -> anyhow::Result<bool> {
-        let (of, name) = level_and_name(task)?;
+    pub(crate) async fn purge_letter(&self, task: &TaskRef, reason: &str) -> anyhow::Result<bool> {
+        let (of, name) = QueueAddress::of_task(task)?;
         let body = json!({ "reason": reason, "tasks": [name.to_string()] });
-        let to = GatewayRoute::of_queue(of.queue(), &["dead:purge"]);
+        let to = of.whole(&["dead:purge"]);
         let told: PurgedLettersResponse = self.work(&to, &body).await?;
         Ok(told.purged > 0)
     }
 
-    async fn purge_letters(
+    pub(crate) async fn purge_letters(
         &self,
         queue: &str,
         filter: &LetterFilter,
         reason: &str,
     ) -> anyhow::Result<LetterPurges> {
-        let to = GatewayRoute::below(&level_of(queue)?, &["dead:purge"]);
-        let told: PurgedLettersResponse = self.work(&to, &selection(filter, reason)?).await?;
+        let to = QueueAddress::of(queue)?.below(&["dead:purge"]);
+        let told: PurgedLettersResponse = self.work(&to, &selection(filter, reason)).await?;
         let many = if told.purged == 1 { "" } else { "s" };
         let what = format!("{} dead letter{many}", told.purged);
         let purged = (told.purged > 0).then_some(Ok(what));
         let stopped = told.stopped.map(|why| Err(early_end(&why)));
-        Ok(stream::iter(purged.into_iter().chain(stopped).collect::<Vec<_>>()).boxed())
+        Ok(purged.into_iter().chain(stopped).collect())
     }
 }

@@ -1,35 +1,40 @@
-//! Implements the services through a gateway's native API.
+//! The services of the commands, by the gateway's API: that of a gateway at an address, or the same
+//! routes in this process, on a client of the broker.
 
+mod address;
 mod events;
+mod history;
 mod letters;
 mod queues;
 mod schedules;
 mod style;
 mod tasks;
+mod transport;
 mod way;
 mod workers;
 
 use crate::connect::certificate_files;
 use crate::exit::{Code, CommandFailure, MISTRUST, is_mistrust};
 use crate::service::patience::Patience;
-use crate::service::{no_queue, short_topic};
+use crate::service::no_queue;
 use crate::settings::CliSettings;
+use address::{NAMESPACE, QueueAddress};
 use anyhow::Context as _;
 use bytes::Bytes;
-use longhaul::TaskRef;
-use longhaul_api::{Priority, QueueLevel, QueueName, QueueNameError, TaskName};
+use longhaul::{Client, TaskRef};
+use longhaul_api::Priority;
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::error::Error;
-use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use style::{camel, renamed, snake};
+use transport::{InProcess, Transport};
 use way::Way;
 
 /// The time limit for connecting.
@@ -51,6 +56,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// A gateway.
 #[derive(Clone)]
 pub(crate) struct GatewayClient {
+    transport: Transport,
+    /// It makes requests; they go by the transport.
     http: reqwest::Client,
     way: Arc<Way>,
     token: Option<String>,
@@ -65,35 +72,26 @@ struct ProblemResponse {
     detail: String,
 }
 
-/// What a request is about: a path of the API, and the level whose tasks are meant. The level goes
-/// with every request about a queue: the gateway refuses it where it is about the whole queue.
+/// What a request is about: a path of the API in a namespace, and the level whose tasks are meant.
+/// The level goes with every request about a queue: the gateway refuses it where it is about the
+/// whole queue.
 #[derive(Clone, Debug)]
 struct GatewayRoute {
+    namespace: String,
     path: Vec<String>,
     level: Priority,
 }
 
 impl GatewayRoute {
-    /// A path that is not below a queue.
-    fn new(path: &[&str]) -> Self {
+    fn new(namespace: &str, path: &[&str]) -> Self {
         let path = path.iter().map(|&segment| segment.to_owned()).collect();
-        Self { path, level: Priority::Normal }
-    }
-
-    /// A path below a queue, for what has no level: settings, or tasks whose names have it.
-    fn of_queue(queue: &QueueName, rest: &[&str]) -> Self {
-        Self::new(&[&["queues", queue.as_str()], rest].concat())
-    }
-
-    /// A path below a level of a queue.
-    fn below(of: &QueueLevel, rest: &[&str]) -> Self {
-        Self { level: of.level(), ..Self::of_queue(of.queue(), rest) }
+        Self { namespace: namespace.to_owned(), path, level: Priority::Normal }
     }
 
     /// A path below a task, whose name has the level.
     fn of_task(task: &TaskRef, rest: &[&str]) -> Result<Self, CommandFailure> {
-        let (of, name) = level_and_name(task)?;
-        Ok(Self::of_queue(of.queue(), &[&["tasks", &*name.to_string()], rest].concat()))
+        let (of, name) = QueueAddress::of_task(task)?;
+        Ok(of.whole(&[&["tasks", &*name.to_string()], rest].concat()))
     }
 
     /// Adds a verb to the last segment.
@@ -148,7 +146,20 @@ impl GatewayClient {
         let http = client.build().map_err(|error| CommandFailure::usage(chain(&error)))?;
         let token = token(settings)?;
         let way = Arc::new(Way::new(base.clone(), base, token.is_some(), patience));
-        Ok(Some(Self { http, way, token }))
+        Ok(Some(Self { transport: Transport::Network, http, way, token }))
+    }
+
+    /// The API in this process, on a client of the broker.
+    ///
+    /// # Errors
+    /// When no HTTP client can be made.
+    pub(crate) fn in_process(client: Client, patience: Patience) -> anyhow::Result<Self> {
+        rustls::crypto::ring::default_provider().install_default().ok();
+        // It sends nothing, and so needs no certificates, which take long to read.
+        let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?;
+        let transport = Transport::InProcess(InProcess::new(client));
+        let way = Arc::new(Way::in_process(Url::parse("http://localhost/")?, patience));
+        Ok(Self { transport, http, way, token: None })
     }
 
     /// The host to which the token would be sent unencrypted.
@@ -191,10 +202,20 @@ impl GatewayClient {
         query: &[(&str, String)],
     ) -> anyhow::Result<RequestBuilder> {
         let mut url = self.way.url();
+        let namespace = match &self.transport {
+            Transport::InProcess(_) => Some(to.namespace.split('/')),
+            Transport::Network if to.namespace == NAMESPACE => None,
+            Transport::Network => {
+                let what = "a gateway knows the queues of its own namespace alone";
+                let help = "name the queue without tenant and namespace, or ask the broker: --service-url in place of --gateway";
+                return Err(CommandFailure::usage(what).help(help).into());
+            }
+        };
         let mut segments = url
             .path_segments_mut()
             .map_err(|()| CommandFailure::usage("the gateway's URL has no path"))?;
-        segments.pop_if_empty().push("v1").extend(&to.path);
+        segments.pop_if_empty().extend(namespace.into_iter().flatten());
+        segments.push("v1").extend(&to.path);
         drop(segments);
         if to.level != Priority::Normal {
             url.query_pairs_mut().append_pair("level", to.level.word());
@@ -214,7 +235,10 @@ impl GatewayClient {
         let mut pauses = 0;
         loop {
             let again = request.try_clone();
-            let response = request.send().await.map_err(|error| self.lost(&error))?;
+            let response = match &self.transport {
+                Transport::Network => request.send().await.map_err(|error| self.lost(&error))?,
+                Transport::InProcess(routes) => routes.answer(request.build()?).await?,
+            };
             self.way.answered();
             if response.status().is_success() {
                 return Ok(response);
@@ -376,53 +400,9 @@ fn early_end(why: &str) -> anyhow::Error {
         .into()
 }
 
-/// The queue and the level that a task topic names.
-fn level_of(topic: &str) -> Result<QueueLevel, CommandFailure> {
-    let short = short_topic(topic);
-    if short.contains('/') {
-        let what = format!("a gateway names queues without tenant and namespace: `{short}`");
-        return Err(CommandFailure::usage(what));
-    }
-    short.parse().map_err(|error: QueueNameError| CommandFailure::usage(error.to_string()))
-}
-
-/// The queue and the level of a task, and its name there.
-fn level_and_name(task: &TaskRef) -> Result<(QueueLevel, TaskName), CommandFailure> {
-    let of = level_of(&task.topic)?;
-    let name = of.task(task.id);
-    Ok((of, name))
-}
-
-/// The task with this name in a queue.
-fn task_of(queue: impl Display, name: &str) -> anyhow::Result<TaskRef> {
-    let name: TaskName = name.parse().context("the gateway's answer cannot be read")?;
-    Ok(TaskRef::new(&format!("{queue}{}", name.level.suffix()), name.id)?)
-}
-
-/// A task's name for people.
-fn shown(queue: impl Display, name: &str) -> String {
-    task_of(queue, name).map_or_else(|_| name.to_owned(), |task| super::tasks::named(&task))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn tasks_have_one_name_here_and_another_there() {
-        for (here, queue, there) in [
-            ("tasks@12:3:-1", "tasks", "12:3:-1"),
-            ("tasks-high@12:3:0", "tasks", "high~12:3:0"),
-            ("tasks-low@12:3:0:7", "tasks", "low~12:3:0:7"),
-        ] {
-            let task: TaskRef = here.parse().unwrap();
-            let (of, name) = level_and_name(&task).unwrap();
-            assert_eq!((of.queue().as_str(), &*name.to_string()), (queue, there));
-            assert_eq!(task_of(of.queue(), there).unwrap(), task);
-            assert_eq!(shown(of.queue(), there), here);
-        }
-        assert!(level_and_name(&"acme/prod/tasks@1:2:-1".parse().unwrap()).is_err());
-    }
 
     #[test]
     fn what_a_gateway_refuses_has_the_same_codes() {
@@ -467,9 +447,11 @@ mod tests {
         };
         rustls::crypto::ring::default_provider().install_default().ok();
         let way = Arc::new(way::tests::way(base, Duration::ZERO));
-        let gateway = GatewayClient { http: reqwest::Client::new(), way, token: None };
+        let http = reqwest::Client::new();
+        let transport = Transport::Network;
+        let gateway = GatewayClient { transport, http, way, token: None };
         let body = serde_json::json!({"reason": "x"});
-        let to = GatewayRoute::new(&["queues"]);
+        let to = GatewayRoute::new(NAMESPACE, &["queues"]);
         let (answer, bodies) = tokio::join!(gateway.post::<Value>(&to, &body), serving);
         assert_eq!(answer.unwrap(), serde_json::json!({}));
         assert!(bodies.iter().all(|it| it.ends_with(r#"{"reason":"x"}"#)), "{bodies:?}");

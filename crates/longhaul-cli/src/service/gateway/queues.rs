@@ -1,19 +1,21 @@
-//! Queues, through a gateway.
+//! Queues.
 
-use super::{GatewayClient, GatewayRoute, camel, early_end, level_of, renamed, shown, snake};
-use crate::exit::CommandFailure;
-use crate::service::letters::{LetterFilter, LetterService};
+use super::address::QueueAddress;
+use super::{GatewayClient, GatewayRoute, camel, early_end, renamed, snake};
+use crate::exit::{Code, CommandFailure, code_of};
+use crate::service::letters::LetterFilter;
 use crate::service::queues::{
-    Alive, LoggedAction, QueueNameRow, QueueStats, Queues, TaskPurges, VersionedQueueSettings,
-    patched,
+    Alive, LoggedAction, QueueNameRow, QueueStats, TaskPurges, VersionedQueueSettings, patched,
 };
-use crate::service::tasks::{TaskListFilter, TaskService};
-use crate::service::workers::Workers;
-use futures::{StreamExt, stream};
+use crate::service::tasks::TaskListFilter;
+use crate::service::short_topic;
 use longhaul::ops::QueueSettings;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+/// How often an unconditional change is retried after a conflict.
+const TRIES_MAX: usize = 10;
 
 /// The most dead letters counted one by one.
 const LETTERS_MAX: usize = 10_000;
@@ -57,21 +59,19 @@ struct ToldAction {
     replay: Option<String>,
 }
 
-impl Queues for GatewayClient {
-    async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<QueueNameRow>> {
-        if namespace != "public/default" {
-            return Err(CommandFailure::usage(
-                "a gateway lists the queues of its own namespace alone",
-            )
-            .into());
-        }
-        let told: ToldQueues = self.get(&GatewayRoute::new(&["queues"]), &[]).await?;
-        Ok(told.queues.into_iter().map(|queue| QueueNameRow { queue }).collect())
+impl GatewayClient {
+    pub(crate) async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<QueueNameRow>> {
+        let told: ToldQueues = self.get(&GatewayRoute::new(namespace, &["queues"]), &[]).await?;
+        let row = |name| {
+            let queue = short_topic(&format!("persistent://{namespace}/{name}")).to_owned();
+            QueueNameRow { queue }
+        };
+        Ok(told.queues.into_iter().map(row).collect())
     }
 
-    async fn stats(&self, queue: &str) -> anyhow::Result<QueueStats> {
+    pub(crate) async fn stats(&self, queue: &str) -> anyhow::Result<QueueStats> {
         let counts = self.counts(queue, None).await?;
-        let settings = Queues::settings(self, queue).await?;
+        let settings = self.settings(queue).await?;
         let alive = Alive::of(&self.workers(queue).await?);
         let letters = self.letters(queue, &LetterFilter::default(), LETTERS_MAX).await?;
         Ok(QueueStats {
@@ -84,54 +84,60 @@ impl Queues for GatewayClient {
         })
     }
 
-    async fn settings(&self, queue: &str) -> anyhow::Result<VersionedQueueSettings> {
+    pub(crate) async fn settings(&self, queue: &str) -> anyhow::Result<VersionedQueueSettings> {
         // Those of a level are its queue's.
-        let of = level_of(queue)?;
-        let told: ToldQueue = self.get(&GatewayRoute::of_queue(of.queue(), &[]), &[]).await?;
+        let of = QueueAddress::of(queue)?;
+        let told: ToldQueue = self.get(&of.whole(&[]), &[]).await?;
         let settings: QueueSettings = serde_json::from_value(renamed(told.settings, &camel))?;
         Ok(VersionedQueueSettings { version: told.version, settings })
     }
 
-    async fn change(
+    pub(crate) async fn change(
         &self,
         queue: &str,
         version: Option<u64>,
         patch: &Value,
     ) -> anyhow::Result<u64> {
-        let stands = Queues::settings(self, queue).await?;
-        let to = GatewayRoute::below(&level_of(queue)?, &[]);
-        let changed = patched(&stands.settings, patch)?;
-        let settings = renamed(serde_json::to_value(&changed)?, &snake);
-        let expected = version.unwrap_or(stands.version);
-        let body = json!({ "expected_version": expected, "settings": settings });
-        let request = self.request(Method::PATCH, &to)?.json(&body);
-        Ok(self.json::<QueueVersionResponse>(request).await?.version)
+        let to = QueueAddress::of(queue)?.below(&[]);
+        for _ in 0..TRIES_MAX {
+            let stands = self.settings(queue).await?;
+            let settings = serde_json::to_value(patched(&stands.settings, patch)?)?;
+            let expected = version.unwrap_or(stands.version);
+            let body = json!({ "expected_version": expected, "settings": renamed(settings, &snake) });
+            let request = self.request(Method::PATCH, &to)?.json(&body);
+            match self.json::<QueueVersionResponse>(request).await {
+                Err(error) if version.is_none() && code_of(&error) == Code::Conflict => {}
+                changed => return Ok(changed?.version),
+            }
+        }
+        let what = "others change the settings faster than this change can be made";
+        Err(CommandFailure::new(Code::Conflict, what).into())
     }
 
-    async fn set_paused(&self, queue: &str, paused: bool, reason: &str) -> anyhow::Result<u64> {
+    pub(crate) async fn set_paused(&self, queue: &str, paused: bool, reason: &str) -> anyhow::Result<u64> {
         let verb = if paused { "pause" } else { "resume" };
-        let to = GatewayRoute::below(&level_of(queue)?, &[]).verb(verb);
+        let to = QueueAddress::of(queue)?.below(&[]).verb(verb);
         Ok(self.post::<QueueVersionResponse>(&to, &json!({ "reason": reason })).await?.version)
     }
 
-    async fn purge(
+    pub(crate) async fn purge(
         &self,
         queue: &str,
         filter: &TaskListFilter,
         reason: &str,
     ) -> anyhow::Result<TaskPurges> {
-        if filter.created.is_some() || filter.changed.is_some() || filter.key.is_some() {
-            return Err(CommandFailure::usage("a gateway purges by status, tag and type alone")
-                .help("ask the broker: --service-url in place of --gateway")
-                .into());
-        }
-        let to = GatewayRoute::below(&level_of(queue)?, &[]).verb("purge");
+        let to = QueueAddress::of(queue)?.below(&[]).verb("purge");
         let body = json!({
             "reason": reason,
             "all": *filter == TaskListFilter::default(),
             "status": filter.statuses,
             "tag": filter.tags,
             "type": filter.task_type,
+            "key": filter.key,
+            "created_from": filter.created.as_ref().map(|it| *it.start()),
+            "created_to": filter.created.as_ref().map(|it| *it.end()),
+            "changed_from": filter.changed.as_ref().map(|it| *it.start()),
+            "changed_to": filter.changed.as_ref().map(|it| *it.end()),
         });
         let told: PurgedTasksResponse = self.work(&to, &body).await?;
         let deleted = (told.deleted > 0).then(|| (format!("{} tasks", told.deleted), Ok(())));
@@ -141,21 +147,21 @@ impl Queues for GatewayClient {
         });
         let stopped = told.stopped.map(|why| Err(early_end(&why)));
         let purged = deleted.into_iter().chain(failed).map(Ok).chain(stopped);
-        Ok(stream::iter(purged.collect::<Vec<_>>()).boxed())
+        Ok(purged.collect())
     }
 
-    async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<LoggedAction>> {
-        let of = level_of(queue)?;
+    pub(crate) async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<LoggedAction>> {
+        let of = QueueAddress::of(queue)?;
         let query = [("limit", limit.to_string())];
-        let told: ToldActions = self.get(&GatewayRoute::below(&of, &["actions"]), &query).await?;
+        let told: ToldActions = self.get(&of.below(&["actions"]), &query).await?;
         let action = |it: ToldAction| LoggedAction {
             published_ms: it.at,
-            task: it.task.map(|task| shown(of.queue(), &task)),
+            task: it.task.map(|task| of.shown(&task)),
             worker: it.worker,
             operator: it.operator,
             action: it.action,
             reason: it.reason,
-            new_task: it.replay.map(|task| shown(of.queue(), &task)),
+            new_task: it.replay.map(|task| of.shown(&task)),
         };
         Ok(told.actions.into_iter().map(action).collect())
     }

@@ -1,13 +1,13 @@
-//! Schedules, through a gateway.
+//! Schedules.
 
+use super::address::QueueAddress;
 use super::tasks::body_of_task;
-use super::{GatewayClient, GatewayRoute, level_of, renamed, shown};
+use super::{GatewayClient, renamed};
 use crate::exit::Code;
-use crate::service::schedules::{ScheduleAction, ScheduleDetails, ScheduleService};
+use crate::service::schedules::{ScheduleAction, ScheduleDetails};
 use crate::service::tasks::TaskSubmission;
 use crate::times;
 use longhaul::Schedule;
-use longhaul_api::QueueName;
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -21,6 +21,9 @@ struct ScheduleResponse {
     name: String,
     version: u64,
     schedule: Value,
+    /// Gateways of earlier versions do not send it.
+    #[serde(default)]
+    task: Value,
     last: Option<FiringResponse>,
     next: Vec<u64>,
 }
@@ -42,7 +45,7 @@ struct ScheduleVersionResponse {
 }
 
 impl ScheduleResponse {
-    fn shown(self, queue: &QueueName) -> ScheduleDetails {
+    fn shown(self, of: &QueueAddress) -> ScheduleDetails {
         let is_paused = self.schedule.get("paused").and_then(Value::as_bool).unwrap_or_default();
         let mut schedule = renamed(self.schedule, &super::camel);
         if let Some(at) = schedule.get_mut("at")
@@ -53,13 +56,18 @@ impl ScheduleResponse {
         if let Some(overlap) = schedule.get_mut("overlap") {
             *overlap = super::camel(overlap.as_str().unwrap_or_default()).into();
         }
+        if let Value::Object(fields) = &mut schedule
+            && !self.task.is_null()
+        {
+            fields.insert("task".to_owned(), self.task);
+        }
         ScheduleDetails {
             name: self.name,
             version: self.version,
             paused: is_paused,
             schedule,
             last_slot: self.last.as_ref().map(|it| times::iso(it.slot)),
-            last_task: self.last.map(|it| shown(queue, &it.task)),
+            last_task: self.last.map(|it| of.shown(&it.task)),
             next: self.next.into_iter().map(times::iso).collect(),
         }
     }
@@ -77,43 +85,43 @@ fn times_of(schedule: &Schedule) -> anyhow::Result<Value> {
     Ok(document)
 }
 
-impl ScheduleService for GatewayClient {
-    async fn create_schedule(
+impl GatewayClient {
+    pub(crate) async fn create_schedule(
         &self,
         name: &str,
         schedule: Schedule,
         task: TaskSubmission,
     ) -> anyhow::Result<u64> {
-        let to = GatewayRoute::below(&level_of(&task.queue)?, &["schedules", name]);
+        let to = QueueAddress::of(&task.queue)?.below(&["schedules", name]);
         let body = json!({ "schedule": times_of(&schedule)?, "task": body_of_task(task)? });
         Ok(self.post::<ScheduleVersionResponse>(&to, &body).await?.version)
     }
 
-    async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<ScheduleDetails>> {
-        let of = level_of(queue)?;
+    pub(crate) async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<ScheduleDetails>> {
+        let of = QueueAddress::of(queue)?;
         let told: ScheduleListResponse =
-            self.get(&GatewayRoute::below(&of, &["schedules"]), &[]).await?;
-        Ok(told.schedules.into_iter().map(|it| it.shown(of.queue())).collect())
+            self.get(&of.below(&["schedules"]), &[]).await?;
+        Ok(told.schedules.into_iter().map(|it| it.shown(&of)).collect())
     }
 
-    async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<ScheduleDetails>> {
-        let of = level_of(queue)?;
-        let from = GatewayRoute::below(&of, &["schedules", name]);
+    pub(crate) async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<ScheduleDetails>> {
+        let of = QueueAddress::of(queue)?;
+        let from = of.below(&["schedules", name]);
         match self.get::<ScheduleResponse>(&from, &[]).await {
-            Ok(told) => Ok(Some(told.shown(of.queue()))),
+            Ok(told) => Ok(Some(told.shown(&of))),
             Err(error) if crate::exit::code_of(&error) == Code::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn act_on_schedule(
+    pub(crate) async fn act_on_schedule(
         &self,
         queue: &str,
         name: &str,
         act: ScheduleAction,
         reason: &str,
     ) -> anyhow::Result<()> {
-        let to = GatewayRoute::below(&level_of(queue)?, &["schedules", name]);
+        let to = QueueAddress::of(queue)?.below(&["schedules", name]);
         let verb = match act {
             ScheduleAction::Pause => "pause",
             ScheduleAction::Resume => "resume",

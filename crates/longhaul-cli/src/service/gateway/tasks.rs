@@ -1,17 +1,18 @@
-//! Tasks, through a gateway.
+//! Tasks.
 
 use super::events::GatewayEventStream;
-use super::{GatewayClient, GatewayRoute, level_and_name, level_of, shown, task_of};
+use super::address::QueueAddress;
+use super::{GatewayClient, GatewayRoute};
 use crate::exit::{Code, CommandFailure};
 use crate::service::short_topic;
 use crate::service::tasks::{
-    Changes, ListedTask, QueueTaskCounts, SubmissionTerms, SubmittedPayload, TaskDetails,
-    TaskHistoryEntry, TaskHistoryRecord, TaskListPage, TaskListRequest, TaskOperation, TaskReason,
-    TaskService, TaskSubmission, WatchStart, named, status_word_of, with_silences,
+    Changes, ListedTask, QueueTaskCounts, SubmissionTerms, TaskDetails, TaskListPage,
+    TaskListRequest, TaskOperation, TaskReason, TaskSubmission, WatchStart, named, status_word_of,
 };
 use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use futures::{StreamExt, stream};
 use longhaul::ops::EndedCounts;
 use longhaul::{Progress, TaskRef};
@@ -38,7 +39,6 @@ const HIDDEN: &str = "the gateway shows results to tokens with the scope `admin`
 #[derive(Debug, Deserialize)]
 pub(super) struct TaskResponse {
     id: String,
-    queue: String,
     status: String,
     attempts: u32,
     created_at: Option<u64>,
@@ -55,6 +55,8 @@ pub(super) struct TaskResponse {
     #[serde(default)]
     log: Vec<String>,
     result_bytes: Option<usize>,
+    /// If it is short, and text.
+    result: Option<String>,
     #[serde(default)]
     hidden: bool,
     #[serde(default)]
@@ -70,9 +72,9 @@ pub(super) struct TaskResponse {
 
 /// The name of a worker.
 #[derive(Debug, Deserialize)]
-struct WorkerNameResponse {
+pub(super) struct WorkerNameResponse {
     #[serde(default)]
-    name: String,
+    pub(super) name: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -103,42 +105,10 @@ struct Oldest {
     since: u64,
 }
 
-#[derive(Debug, Deserialize)]
-struct ToldHistory {
-    is_whole: bool,
-    entries: Vec<ToldEntry>,
-    /// Gateways of earlier versions send none.
-    #[serde(default)]
-    silences: Vec<ToldSilence>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ToldSilence {
-    epoch: u32,
-    since: u64,
-    until: Option<u64>,
-    every: String,
-    missed: u64,
-    worker: Option<WorkerNameResponse>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ToldEntry {
-    at: u64,
-    event: String,
-    epoch: Option<u32>,
-    operator: Option<String>,
-    worker: Option<WorkerNameResponse>,
-    ignored: Option<String>,
-    /// Further fields of the event.
-    #[serde(flatten)]
-    rest: Map<String, Value>,
-}
-
 impl TaskResponse {
-    pub(super) fn task(self) -> TaskDetails {
-        TaskDetails {
-            task: shown(&self.queue, &self.id),
+    pub(super) fn task(self, of: &QueueAddress) -> TaskDetails {
+        let mut it = TaskDetails {
+            task: of.shown(&self.id),
             status: status_word_of(&self.status),
             attempts: self.attempts,
             created_ms: self.created_at.unwrap_or_default(),
@@ -158,12 +128,14 @@ impl TaskResponse {
             superseded_by: self.superseded_by,
             log: self.log,
             ..TaskDetails::default()
-        }
+        };
+        it.set_result(self.result.map(Bytes::from));
+        it
     }
 
-    fn listed(self) -> ListedTask {
+    fn listed(self, of: &QueueAddress) -> ListedTask {
         ListedTask {
-            task: shown(&self.queue, &self.id),
+            task: of.shown(&self.id),
             status: status_word_of(&self.status),
             attempts: self.attempts,
             epoch: self.epoch.unwrap_or_default(),
@@ -183,47 +155,18 @@ impl TaskResponse {
     }
 }
 
-impl ToldEntry {
-    fn entry(self) -> TaskHistoryEntry {
-        let skipped = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
-        let rest = self.rest.into_iter().filter(|(_, value)| !skipped(value));
-        let said = |(name, value): (String, Value)| {
-            let words = name.trim_end_matches("_at").replace('_', " ");
-            match (value.as_str(), value.as_u64()) {
-                (Some(text), _) if name == "reason" => text.to_owned(),
-                (Some(text), _) => format!("{words} {text}"),
-                (None, Some(ms)) if name.ends_with("_at") => format!("{words} {}", times::iso(ms)),
-                (None, _) => format!("{words} {value}"),
-            }
-        };
-        TaskHistoryEntry {
-            published_ms: self.at,
-            epoch: self.epoch,
-            event: self.event.replace('_', " ").into(),
-            detail: rest.map(said).collect::<Vec<_>>().join(", "),
-            by: self.operator.or_else(|| self.worker.map(|it| it.name)),
-            ignored: self.ignored.map(|why| why.replace('_', " ").into()),
-        }
-    }
-}
-
-impl ToldSilence {
-    fn entry(self) -> anyhow::Result<TaskHistoryEntry> {
-        let every = times::duration(&self.every).map_err(anyhow::Error::msg)?;
-        let by = self.worker.map(|it| it.name);
-        Ok(TaskHistoryEntry::silent(self.epoch, (self.since, self.until), (self.missed, every), by))
-    }
-}
-
-impl TaskService for GatewayClient {
-    async fn submit(&self, task: TaskSubmission) -> anyhow::Result<TaskRef> {
-        let of = level_of(&task.queue)?;
-        let to = GatewayRoute::of_queue(of.queue(), &["tasks"]);
-        let submitted: Identified = self.post(&to, &body_of_submission(task, of.level())?).await?;
-        task_of(of.queue(), &submitted.id)
+impl GatewayClient {
+    /// Submits a task. If another task holds the key, returns that one.
+    pub(crate) async fn submit(&self, task: TaskSubmission) -> anyhow::Result<TaskRef> {
+        let of = QueueAddress::of(&task.queue)?;
+        let level = of.level().level();
+        let to = of.whole(&["tasks"]);
+        let submitted: Identified = self.post(&to, &body_of_submission(task, level)?).await?;
+        of.task(&submitted.id)
     }
 
-    async fn task(&self, task: &TaskRef) -> anyhow::Result<Option<TaskDetails>> {
+    /// A task's state; `None` if it does not exist, or ended long ago.
+    pub(crate) async fn task(&self, task: &TaskRef) -> anyhow::Result<Option<TaskDetails>> {
         let from = GatewayRoute::of_task(task, &[])?;
         let told: Option<TaskResponse> = found(self.get(&from, &[]).await)?;
         match told {
@@ -232,7 +175,8 @@ impl TaskService for GatewayClient {
         }
     }
 
-    async fn ended(&self, task: &TaskRef) -> anyhow::Result<TaskDetails> {
+    /// Waits for the end of a task, in success or failure.
+    pub(crate) async fn ended(&self, task: &TaskRef) -> anyhow::Result<TaskDetails> {
         loop {
             match self.poll_end(task).await {
                 Ok(over) => {
@@ -246,11 +190,10 @@ impl TaskService for GatewayClient {
         }
     }
 
-    async fn list(&self, queue: &str, query: TaskListRequest) -> anyhow::Result<TaskListPage> {
-        if query.at_ms.is_some() {
-            return Err(not_there("tasks as they were at a past instant").into());
-        }
-        let from = GatewayRoute::below(&level_of(queue)?, &["tasks"]);
+    /// Tasks of a queue, by partition and in the order of submission.
+    pub(crate) async fn list(&self, queue: &str, query: TaskListRequest) -> anyhow::Result<TaskListPage> {
+        let of = QueueAddress::of(queue)?;
+        let from = of.below(&["tasks"]);
         let words = |words: &[String]| words.join(",");
         let statuses: Vec<_> = query.filter.statuses.iter().map(|it| (*it).to_owned()).collect();
         let mut asked = vec![("status", words(&statuses)), ("tag", words(&query.filter.tags))];
@@ -260,9 +203,11 @@ impl TaskService for GatewayClient {
             asked.push(("created_from", range.start().to_string()));
             asked.push(("created_to", range.end().to_string()));
         }
-        if query.filter.changed.is_some() {
-            return Err(not_there("a filter by the time of the last change").into());
+        if let Some(range) = &query.filter.changed {
+            asked.push(("changed_from", range.start().to_string()));
+            asked.push(("changed_to", range.end().to_string()));
         }
+        asked.extend(query.at_ms.map(|ms| ("at", ms.to_string())));
         if query.why {
             asked.push(("why", true.to_string()));
         }
@@ -274,7 +219,7 @@ impl TaskService for GatewayClient {
             page.extend(next.map(|after| ("after", after)));
             page.push(("limit", (query.limit - tasks.len()).min(most).to_string()));
             let told: ToldPage = self.get(&from, &page).await?;
-            tasks.extend(told.tasks.into_iter().map(TaskResponse::listed));
+            tasks.extend(told.tasks.into_iter().map(|it| it.listed(&of)));
             next = told.next;
             if next.is_none() || tasks.len() >= query.limit {
                 return Ok(TaskListPage { tasks, next });
@@ -282,28 +227,28 @@ impl TaskService for GatewayClient {
         }
     }
 
-    async fn counts(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<QueueTaskCounts> {
-        if at_ms.is_some() {
-            return Err(not_there("tasks as they were at a past instant").into());
-        }
-        let of = level_of(queue)?;
-        let told: ToldCounts = self.get(&GatewayRoute::below(&of, &["counts"]), &[]).await?;
+    /// The numbers of a queue's tasks, now or at an instant.
+    pub(crate) async fn counts(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<QueueTaskCounts> {
+        let of = QueueAddress::of(queue)?;
+        let at: Vec<_> = at_ms.map(|ms| ("at", ms.to_string())).into_iter().collect();
+        let told: ToldCounts = self.get(&of.below(&["counts"]), &at).await?;
         let by_status = told.by_status.iter().map(|(word, count)| (status_word_of(word), *count));
         Ok(QueueTaskCounts {
             total: told.total,
             demand: told.demand,
             by_status: by_status.collect(),
-            oldest_ready: told.oldest_ready.as_ref().map(|it| shown(of.queue(), &it.id)),
+            oldest_ready: told.oldest_ready.as_ref().map(|it| of.shown(&it.id)),
             oldest_ready_since_ms: told.oldest_ready.map(|it| it.since),
             ever_ended: told.ever_ended,
             queue: of.to_string(),
         })
     }
 
-    async fn watch(&self, queue: &str, from: WatchStart) -> anyhow::Result<Changes> {
+    /// The changes of all tasks of a queue.
+    pub(crate) async fn watch(&self, queue: &str, from: WatchStart) -> anyhow::Result<Changes> {
         let from = if from == WatchStart::Start { "earliest" } else { "latest" };
-        let route = GatewayRoute::below(&level_of(queue)?, &["events"]);
-        let events = GatewayEventStream::open(self.clone(), route, from).await?;
+        let of = QueueAddress::of(queue)?;
+        let events = GatewayEventStream::open(self.clone(), of, from).await?;
         let next = async |events: Option<GatewayEventStream>| {
             let mut events = events?;
             let change = events.next().await;
@@ -314,30 +259,31 @@ impl TaskService for GatewayClient {
         Ok(stream::unfold(Some(events), next).boxed())
     }
 
-    async fn history(&self, task: &TaskRef) -> anyhow::Result<TaskHistoryRecord> {
-        let told: ToldHistory = self.get(&GatewayRoute::of_task(task, &["history"])?, &[]).await?;
-        let entries = told.entries.into_iter().map(ToldEntry::entry).collect();
-        let silences = told.silences.into_iter().map(ToldSilence::entry);
-        let silences: Vec<_> = silences.collect::<anyhow::Result<_>>()?;
-        let entries = with_silences(entries, silences.into_iter());
-        Ok(TaskHistoryRecord { task: named(task), is_whole: told.is_whole, entries })
-    }
-
-    async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<TaskReason>> {
+    /// Why a task does not run, or its worker; `None` if the task is unknown.
+    pub(crate) async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<TaskReason>> {
         let request = self.request(Method::GET, &GatewayRoute::of_task(task, &["why"])?)?;
         let Some(response) = found(self.send(request).await)? else { return Ok(None) };
         let told: TaskReason = serde_json::from_slice(&self.body(response).await?)?;
         Ok(Some(TaskReason { task: named(task), ..told }))
     }
 
-    async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<SubmittedPayload>> {
+    /// The payload of a task; `None` if its message is gone.
+    pub(crate) async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<Bytes>> {
         let request = self.request(Method::GET, &GatewayRoute::of_task(task, &["payload"])?)?;
         let Some(response) = found(self.send(request).await)? else { return Ok(None) };
-        let bytes = self.body(response).await?;
-        Ok(Some(SubmittedPayload { bytes, properties: None }))
+        Ok(Some(self.body(response).await?))
     }
 
-    async fn act(&self, task: &TaskRef, act: TaskOperation, reason: &str) -> anyhow::Result<()> {
+    /// The properties of a task's message; `None` if it is gone.
+    pub(crate) async fn properties(
+        &self,
+        task: &TaskRef,
+    ) -> anyhow::Result<Option<BTreeMap<String, String>>> {
+        found(self.get(&GatewayRoute::of_task(task, &["properties"])?, &[]).await)
+    }
+
+    /// Ends a task, or takes it from its worker.
+    pub(crate) async fn act(&self, task: &TaskRef, act: TaskOperation, reason: &str) -> anyhow::Result<()> {
         let to = GatewayRoute::of_task(task, &[])?;
         let (verb, epoch) = match act {
             TaskOperation::Cancel => ("cancel", None),
@@ -375,10 +321,10 @@ impl GatewayClient {
     /// The task with its result.
     async fn with_result(&self, task: &TaskRef, told: TaskResponse) -> anyhow::Result<TaskDetails> {
         let (has_result, hidden) = (told.result_bytes.is_some(), told.hidden);
-        let mut it = told.task();
+        let mut it = told.task(&QueueAddress::of(&task.topic)?);
         if hidden && it.is_completed() {
             it.warning.get_or_insert_with(|| HIDDEN.to_owned());
-        } else if has_result && it.is_completed() {
+        } else if has_result && it.result.is_none() && it.is_completed() {
             let request = self.request(Method::GET, &GatewayRoute::of_task(task, &["result"])?)?;
             let response = self.send(request).await?;
             it.set_result(Some(self.body(response).await?));
@@ -394,12 +340,6 @@ fn found<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
         Err(error) if crate::exit::code_of(&error) == Code::NotFound => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// The error for data that a gateway does not provide.
-fn not_there(what: &str) -> CommandFailure {
-    CommandFailure::usage(format!("a gateway does not tell {what}"))
-        .help("ask the broker: --service-url in place of --gateway")
 }
 
 fn iso(at: SystemTime) -> Value {
@@ -440,15 +380,12 @@ pub(super) fn body_of_task(task: TaskSubmission) -> anyhow::Result<Value> {
 
 /// The options of a task as a request body.
 fn body_of(terms: SubmissionTerms) -> anyhow::Result<Map<String, Value>> {
-    if !terms.after_keys.is_empty() || terms.after_failed.is_some() {
-        return Err(CommandFailure::usage(
-            "a gateway does not take --after-key and --after-failed",
-        )
-        .help("submit to the broker: --service-url in place of --gateway")
-        .into());
+    if terms.overwrite && terms.dedupe_key.is_none() {
+        let what = "--overwrite takes the place of the task that holds a dedupe key";
+        return Err(CommandFailure::usage(what).help("say --dedupe-key as well").into());
     }
     let after: anyhow::Result<Vec<_>> =
-        terms.after.iter().map(|task| Ok(level_and_name(task)?.1.to_string())).collect();
+        terms.after.iter().map(|task| Ok(QueueAddress::of_task(task)?.1.to_string())).collect();
     let properties: BTreeMap<_, _> = terms.properties.into_iter().collect();
     let retry = terms.retry.map(|it| {
         if it.intervals.is_empty() {
@@ -458,7 +395,7 @@ fn body_of(terms: SubmissionTerms) -> anyhow::Result<Map<String, Value>> {
         }
     });
     let mut body = Map::new();
-    let fields: [(&str, Option<Value>); 20] = [
+    let fields: [(&str, Option<Value>); 22] = [
         ("properties", Some(json!(properties))),
         ("type", terms.task_type.map(Into::into)),
         ("key", terms.key.map(Into::into)),
@@ -479,6 +416,8 @@ fn body_of(terms: SubmissionTerms) -> anyhow::Result<Map<String, Value>> {
         ("overwrite", Some(terms.overwrite.into())),
         ("strict", Some(terms.strict.into())),
         ("after", Some(json!(after?))),
+        ("after_keys", Some(json!(terms.after_keys))),
+        ("after_failed", terms.after_failed.map(|it| json!(it))),
     ];
     body.extend(fields.into_iter().filter_map(|(name, it)| Some((name.to_owned(), it?))));
     Ok(body)

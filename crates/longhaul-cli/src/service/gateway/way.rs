@@ -27,6 +27,8 @@ const WELL_AFTER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Way {
     configured: Url,
+    /// The routes are in this process: what may be away is the broker.
+    is_in_process: bool,
     /// A token is sent, only to the configured host: everyone who may write to a ledger may name
     /// any host.
     has_token: bool,
@@ -71,7 +73,21 @@ impl Way {
             pause: PAUSE_MIN,
             back_since: None,
         };
-        Self { configured, has_token, patience, state: Mutex::new(state) }
+        let state = Mutex::new(state);
+        Self { configured, is_in_process: false, has_token, patience, state }
+    }
+
+    /// To the routes in this process.
+    pub(super) fn in_process(here: Url, patience: Patience) -> Self {
+        Self { is_in_process: true, ..Self::new(here.clone(), here, false, patience) }
+    }
+
+    fn who(&self, url: &Url) -> String {
+        if self.is_in_process {
+            "the broker".to_owned()
+        } else {
+            format!("the gateway at {url}")
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, GatewayEndpointState> {
@@ -137,7 +153,7 @@ impl Way {
     pub(super) fn back(&self) {
         let mut state = self.lock();
         if let Some(away) = state.away.take() {
-            self.patience.end(&who(&state.at), &away);
+            self.patience.end(&self.who(&state.at), &away);
             state.back_since = Some(clock::monotonic());
         }
     }
@@ -158,7 +174,7 @@ impl Way {
         if !passes || !state.was_there || self.patience.limit.is_zero() {
             return Err(failure);
         }
-        let name = who(&state.at);
+        let name = self.who(&state.at);
         let begins = state.away.is_none();
         if begins && state.back_since.is_none_or(|since| since.elapsed() >= WELL_AFTER) {
             state.pause = PAUSE_MIN;
@@ -182,10 +198,6 @@ impl Way {
         state.pause = (2 * state.pause).min(PAUSE_MAX);
         Ok(own.max(refusal.after.unwrap_or_default()).min(left))
     }
-}
-
-fn who(url: &Url) -> String {
-    format!("the gateway at {url}")
 }
 
 /// Whether both URLs name the same host.

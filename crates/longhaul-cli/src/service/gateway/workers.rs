@@ -1,9 +1,9 @@
-//! Workers, through a gateway.
+//! Workers.
 
-use super::{GatewayClient, GatewayRoute, level_of, shown};
-use crate::service::workers::{PartitionWorker, WorkerLookup, Workers};
+use super::GatewayClient;
+use super::address::QueueAddress;
+use crate::service::workers::{PartitionWorker, WorkerProcess, by_process};
 use longhaul::WorkerIdentity;
-use longhaul_api::QueueLevel;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -47,47 +47,36 @@ struct DrainResponse {
     worker: WorkerIdentity,
 }
 
-/// Queries a gateway.
-pub(crate) struct GatewayLook {
-    gateway: GatewayClient,
-    of: QueueLevel,
-}
-
-impl Workers for GatewayClient {
-    type Look = GatewayLook;
-
-    async fn look(&self, queue: &str) -> anyhow::Result<GatewayLook> {
-        Ok(GatewayLook { gateway: self.clone(), of: level_of(queue)? })
-    }
-}
-
-impl WorkerLookup for GatewayLook {
-    async fn seen(&self) -> anyhow::Result<Vec<PartitionWorker>> {
-        let Self { gateway, of } = self;
-        let from = GatewayRoute::below(of, &["workers"]);
-        let told: WorkerListResponse = gateway.get(&from, &[]).await?;
+impl GatewayClient {
+    /// The workers of a queue, once per owner id.
+    pub(crate) async fn owners(&self, queue: &str) -> anyhow::Result<Vec<PartitionWorker>> {
+        let of = QueueAddress::of(queue)?;
+        let told: WorkerListResponse = self.get(&of.below(&["workers"]), &[]).await?;
         let seen = |it: ToldWorker| PartitionWorker {
             partition: it.partition,
             owner: it.owner,
             identity: it.worker.map(Into::into),
             last_heartbeat_ms: it.last_heartbeat_at,
             missed_heartbeats: it.missed_heartbeats,
-            running: it.running.iter().map(|task| shown(of.queue(), task)).collect(),
+            running: it.running.iter().map(|task| of.shown(task)).collect(),
         };
         Ok(told.workers.into_iter().map(seen).collect())
     }
 
-    async fn drain(&self, name: &str, reason: &str) -> anyhow::Result<String> {
-        let to = GatewayRoute::below(&self.of, &["workers", name]).verb("drain");
-        let told: DrainResponse = self.gateway.post(&to, &json!({ "reason": reason })).await?;
+    /// The workers of a queue, one per process, by name.
+    pub(crate) async fn workers(&self, queue: &str) -> anyhow::Result<Vec<WorkerProcess>> {
+        Ok(by_process(self.owners(queue).await?.into_iter()))
+    }
+
+    /// Drains the worker of this name. Returns its instance.
+    pub(crate) async fn drain(
+        &self,
+        queue: &str,
+        name: &str,
+        reason: &str,
+    ) -> anyhow::Result<String> {
+        let to = QueueAddress::of(queue)?.below(&["workers", name]).verb("drain");
+        let told: DrainResponse = self.post(&to, &json!({ "reason": reason })).await?;
         Ok(told.worker.instance)
-    }
-
-    async fn pause(&self, failure: anyhow::Error) -> anyhow::Result<()> {
-        self.gateway.way.pause(failure).await
-    }
-
-    fn back(&self) {
-        self.gateway.way.back();
     }
 }

@@ -1,10 +1,7 @@
 //! The history of a task, entry by entry.
 
-use super::{attempts_in_words, named};
 use crate::output::{TableRow, Tone};
 use crate::times;
-use longhaul::ops::{HistoryEntry, HistoryEvent, Ignored, TaskHistory};
-use longhaul::{TaskOutcome, TaskRef};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -63,21 +60,6 @@ impl TableRow for TaskHistoryEntry {
     }
 }
 
-impl TaskHistoryRecord {
-    pub(super) fn of(task: &TaskRef, history: TaskHistory) -> Self {
-        let entries = history.entries.into_iter().map(entry).collect();
-        let silences = history.silences.into_iter().map(|it| {
-            let by = it.worker.map(|it| it.name.clone()).or(Some(it.owner));
-            TaskHistoryEntry::silent(it.epoch, (it.from_ms, it.to_ms), (it.missed, it.every), by)
-        });
-        Self {
-            task: named(task),
-            is_whole: history.is_whole,
-            entries: with_silences(entries, silences),
-        }
-    }
-}
-
 impl TaskHistoryEntry {
     /// The row of a holder's silence, until `to_ms` or now, with the number of missing heartbeats
     /// and their interval.
@@ -107,74 +89,4 @@ pub(crate) fn with_silences(
         entries.insert(at.map_or(0, |at| at + 1), silence);
     }
     entries
-}
-
-fn entry(entry: HistoryEntry) -> TaskHistoryEntry {
-    let (event, detail) = event(entry.event);
-    let worker = entry.worker.map(|it| it.name.clone());
-    TaskHistoryEntry {
-        published_ms: entry.published_ms,
-        epoch: entry.epoch,
-        event: event.into(),
-        detail,
-        by: entry.operator.or(worker).or(entry.owner),
-        ignored: entry.ignored.map(|it| ignored(it).into()),
-    }
-}
-
-fn event(event: HistoryEvent) -> (&'static str, String) {
-    match event {
-        HistoryEvent::Claimed { attempt } => ("claimed", format!("attempt {attempt}")),
-        HistoryEvent::Leased { attempt, worker } => {
-            ("leased", format!("attempt {attempt} to {worker}"))
-        }
-        HistoryEvent::Renewed { lease_time } => {
-            ("renewed", format!("for {}", times::human(lease_time)))
-        }
-        HistoryEvent::Closed { outcome, reason } => ("closed", ended(outcome, &reason)),
-        HistoryEvent::Completed => ("completed", String::new()),
-        HistoryEvent::Failed { next_attempt_ms, reason } => {
-            ("failed", format!("again at {}: {reason}", times::iso(next_attempt_ms)))
-        }
-        HistoryEvent::Ended { outcome, reason } => ("ended", ended(outcome, &reason)),
-        HistoryEvent::Released => ("released", String::new()),
-        HistoryEvent::Parked { waits_for } => {
-            ("parked", format!("waits for {}", waits_for.join(", ")))
-        }
-        HistoryEvent::Offered => ("offered", String::new()),
-        HistoryEvent::Checkpoint { bytes } => ("checkpoint", format!("{bytes} bytes")),
-        HistoryEvent::CancelRequested => ("cancel requested", String::new()),
-        HistoryEvent::Sealed => ("sealed", String::new()),
-        HistoryEvent::Shown { state, attempts } => {
-            ("shown", format!("as {state}, {}", attempts_in_words(attempts)))
-        }
-        HistoryEvent::Evicted => ("evicted", String::new()),
-        // An event of a later version of the library.
-        _ => ("other", String::new()),
-    }
-}
-
-fn ended(outcome: TaskOutcome, reason: &str) -> String {
-    let word = if outcome == TaskOutcome::Cancelled {
-        "cancelled"
-    } else if outcome == TaskOutcome::Expired {
-        "expired"
-    } else {
-        "failed for good"
-    };
-    if reason.is_empty() { word.to_owned() } else { format!("{word}: {reason}") }
-}
-
-const fn ignored(why: Ignored) -> &'static str {
-    match why {
-        Ignored::NotNext => "another worker was first",
-        Ignored::AttemptNotAbove => "the attempt was had already",
-        Ignored::TaskEnded => "the task was over",
-        Ignored::Replaced => "its worker had been replaced",
-        Ignored::NotRunning => "the attempt was over",
-        Ignored::Sealed => "the task was sealed",
-        Ignored::Late => "later entries came first",
-        Ignored::Unknown => "nobody can tell: earlier entries are gone",
-        _ => "of no effect",
-    }
 }

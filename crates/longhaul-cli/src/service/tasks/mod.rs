@@ -4,12 +4,10 @@ mod filter;
 mod history;
 mod name;
 mod new;
-mod pulsar;
 mod record;
 mod why;
 
 use crate::exit::CommandFailure;
-use bytes::Bytes;
 pub(crate) use filter::TaskListFilter;
 use futures::stream::BoxStream;
 pub(crate) use history::{TaskHistoryEntry, TaskHistoryRecord, with_silences};
@@ -17,34 +15,9 @@ use longhaul::TaskRef;
 pub(crate) use name::{named, namer, task as parse_task};
 pub(crate) use new::{SubmissionTerms, TaskSubmission};
 pub(crate) use record::{
-    ListedTask, QueueTaskCounts, TaskDetails, attempts_in_words, status_word_of, statuses,
+    ListedTask, QueueTaskCounts, TaskDetails, attempts_in_words, is_over, status_word_of, statuses,
 };
-use std::collections::BTreeMap;
 pub(crate) use why::TaskReason;
-
-/// Reads tasks, submits and ends them.
-pub(crate) trait TaskService {
-    /// Submits a task. If another task holds the key, returns that one.
-    async fn submit(&self, task: TaskSubmission) -> anyhow::Result<TaskRef>;
-    /// A task's state; `None` if it does not exist, or ended long ago.
-    async fn task(&self, task: &TaskRef) -> anyhow::Result<Option<TaskDetails>>;
-    /// Waits for the end of a task, in success or failure.
-    async fn ended(&self, task: &TaskRef) -> anyhow::Result<TaskDetails>;
-    /// Tasks of a queue, by partition and in the order of submission.
-    async fn list(&self, queue: &str, query: TaskListRequest) -> anyhow::Result<TaskListPage>;
-    /// The numbers of a queue's tasks, now or at an instant.
-    async fn counts(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<QueueTaskCounts>;
-    /// The changes of all tasks of a queue.
-    async fn watch(&self, queue: &str, from: WatchStart) -> anyhow::Result<Changes>;
-    /// The history of a task.
-    async fn history(&self, task: &TaskRef) -> anyhow::Result<TaskHistoryRecord>;
-    /// Why a task does not run, or its worker; `None` if the task is unknown.
-    async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<TaskReason>>;
-    /// A task's payload and properties; `None` if its message is gone.
-    async fn payload(&self, task: &TaskRef) -> anyhow::Result<Option<SubmittedPayload>>;
-    /// Ends a task, or takes it from its worker.
-    async fn act(&self, task: &TaskRef, act: TaskOperation, reason: &str) -> anyhow::Result<()>;
-}
 
 /// A stream of changes.
 pub(crate) type Changes = BoxStream<'static, anyhow::Result<TaskChange>>;
@@ -75,7 +48,7 @@ pub(crate) struct TaskListRequest {
     pub(crate) filter: TaskListFilter,
     /// In ms since the epoch: the state at that time.
     pub(crate) at_ms: Option<u64>,
-    /// The last task of the previous page, in this service's form of its id.
+    /// The last task of the previous page.
     pub(crate) after: Option<String>,
     pub(crate) limit: usize,
     /// Whether to say of each task that does not run why it does not.
@@ -88,14 +61,6 @@ pub(crate) struct TaskListPage {
     pub(crate) tasks: Vec<ListedTask>,
     /// The position to continue from.
     pub(crate) next: Option<String>,
-}
-
-/// A task as submitted.
-#[derive(Clone, Debug)]
-pub(crate) struct SubmittedPayload {
-    pub(crate) bytes: Bytes,
-    /// The message's properties; `None` if they are unavailable.
-    pub(crate) properties: Option<BTreeMap<String, String>>,
 }
 
 /// An operation on a task.

@@ -1,18 +1,17 @@
 //! The records of tasks.
 
-use super::named;
 use crate::clock;
 use crate::output::{TableRow, Tone, text};
 use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use longhaul::ops::{EndedCounts, SubmittedTask, TaskCounts, TaskInfo, TaskStatus};
-use longhaul::{Progress, TaskMetadata, TaskRef};
+use longhaul::Progress;
+use longhaul::ops::{EndedCounts, TaskStatus};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A task, from its metadata entry, or from its submission if it is unclaimed.
+/// A task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TaskDetails {
@@ -60,36 +59,6 @@ pub(crate) struct TaskDetails {
 }
 
 impl TaskDetails {
-    /// From its entry. A result encoded by a codec stays encoded.
-    pub(crate) fn of_entry(task: &TaskRef, entry: TaskMetadata, epoch: Option<u32>) -> Self {
-        let mut it = Self {
-            task: named(task),
-            status: TaskStatus::of_entry(&entry).map_or("unknown", TaskStatus::word),
-            attempts: entry.attempts,
-            created_ms: entry.created,
-            updated_ms: entry.last_updated,
-            epoch,
-            cancel_requested: false,
-            due_ms: entry
-                .next_attempt_at
-                .or_else(|| entry.scheduled_at.filter(|_| entry.attempts == 0)),
-            worker: entry.worker.as_ref().map(|it| it.name.clone()),
-            reason: entry.reason().map(str::to_owned),
-            progress: entry.progress,
-            warning: entry.warning,
-            waits_for: entry.waits_for,
-            tags: entry.tags,
-            task_type: entry.task_type,
-            key: entry.task_key,
-            duplicate_of: entry.duplicate_of,
-            superseded_by: entry.superseded_by,
-            log: entry.log,
-            ..Self::default()
-        };
-        it.set_result(entry.result);
-        it
-    }
-
     /// Sets the result, as text if it is text.
     pub(crate) fn set_result(&mut self, bytes: Option<Bytes>) {
         match bytes.as_deref().map(std::str::from_utf8) {
@@ -98,45 +67,6 @@ impl TaskDetails {
             None => {}
         }
         self.result_bytes = bytes;
-    }
-
-    /// From its submission: the task is unclaimed.
-    pub(crate) fn of_submitted(task: &TaskRef, submitted: &SubmittedTask) -> Self {
-        let property = |name: &str| submitted.properties.get(name).cloned();
-        let at = property("SCHEDULED_AT").and_then(|it| times::instant_ms(&it).ok());
-        let delay = property("DELAY").and_then(|it| times::duration(&it).ok());
-        let delay = delay.and_then(|it| u64::try_from(it.as_millis()).ok());
-        let due_ms = at.or_else(|| Some(submitted.published_ms.saturating_add(delay?)));
-        let waits = due_ms.is_some_and(|it| it > clock::wall_ms());
-        let tags = property("TAGS").unwrap_or_default();
-        let tags = tags.split(',').map(str::trim).filter(|it| !it.is_empty());
-        Self {
-            task: named(task),
-            status: if waits { "scheduled" } else { "ready" },
-            created_ms: submitted.published_ms,
-            updated_ms: submitted.published_ms,
-            due_ms,
-            tags: tags.map(str::to_owned).collect(),
-            task_type: property("TASK_TYPE"),
-            key: property("TASK_KEY"),
-            ..Self::default()
-        }
-    }
-
-    /// A record with only the name.
-    pub(crate) fn unknown(task: &TaskRef) -> Self {
-        Self { task: named(task), ..Self::default() }
-    }
-
-    /// Corrects the record by the state on the ledger.
-    pub(crate) fn correct(&mut self, info: &TaskInfo) {
-        self.epoch = (info.epoch > 0).then_some(info.epoch);
-        self.attempts = self.attempts.max(info.attempts);
-        self.cancel_requested = info.cancel_requested;
-        // A task that is ready again keeps its status, which shows that the last attempt failed.
-        if info.status.is_terminal() || self.status.is_empty() {
-            self.status = info.status.word();
-        }
     }
 
     /// Whether the task is over.
@@ -280,32 +210,7 @@ pub(crate) struct ListedTask {
     pub(crate) key: Option<String>,
 }
 
-impl ListedTask {
-    pub(crate) fn of(queue: &str, info: TaskInfo) -> Self {
-        let task =
-            TaskRef::new(queue, info.id).map_or_else(|_| info.id.to_string(), |it| named(&it));
-        Self {
-            task,
-            status: info.status.word(),
-            attempts: info.attempts,
-            epoch: info.epoch,
-            created_ms: info.created_ms,
-            changed_ms: info.changed_ms,
-            due_ms: info.due_ms,
-            worker: info.worker.as_ref().map(|it| it.name.clone()),
-            cancel_requested: info.cancel_requested,
-            progress: info.progress,
-            reason: info.reason.as_deref().map(str::to_owned),
-            why: None,
-            waits_for: info.waits_for,
-            tags: info.tags.iter().map(ToString::to_string).collect(),
-            task_type: info.task_type.as_deref().map(str::to_owned),
-            key: info.key,
-        }
-    }
-}
-
-fn is_over(status: &str) -> bool {
+pub(crate) fn is_over(status: &str) -> bool {
     matches!(status, "completed" | "failed" | "cancelled" | "expired" | "ended")
 }
 
@@ -364,19 +269,6 @@ pub(crate) struct QueueTaskCounts {
 }
 
 impl QueueTaskCounts {
-    pub(crate) fn of(queue: &str, counts: &TaskCounts) -> Self {
-        let name = |id| TaskRef::new(queue, id).map_or_else(|_| id.to_string(), |it| named(&it));
-        Self {
-            queue: queue.to_owned(),
-            total: counts.total(),
-            demand: counts.demand(),
-            by_status: statuses().map(|(status, word)| (word, counts.of(status))).collect(),
-            oldest_ready: counts.oldest_ready.map(|(id, _)| name(id)),
-            oldest_ready_since_ms: counts.oldest_ready.map(|(_, since)| since),
-            ever_ended: counts.ever_ended,
-        }
-    }
-
     /// Adds the counts of other tasks of the same queue.
     pub(crate) fn add(&mut self, other: Self) {
         self.total += other.total;
