@@ -19,7 +19,7 @@ pub struct QueueName(String);
 pub enum QueueNameError {
     /// It is malformed.
     #[error(
-        "the name of a queue has 1 to {BYTES_MAX} characters of `-`, `_`, digits and letters; this one has {0}"
+        "the name of a queue has 1 to {BYTES_MAX} characters of `-`, `_`, `.`, digits and letters, and does not begin with `.`; this one has {0}"
     )]
     Form(String),
     /// A topic of this name belongs to another queue.
@@ -36,7 +36,11 @@ impl QueueName {
         if text.is_empty() || text.len() > BYTES_MAX {
             return Err(QueueNameError::Form(format!("{} bytes", text.len())));
         }
-        let is_bad = |it: &char| !(it.is_ascii_alphanumeric() || matches!(it, '-' | '_'));
+        // A segment of a path that is one dot or two means another path.
+        if text.starts_with('.') {
+            return Err(QueueNameError::Form("a `.` at its beginning".to_owned()));
+        }
+        let is_bad = |it: &char| !(it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.'));
         if let Some(bad) = text.chars().find(is_bad) {
             return Err(QueueNameError::Form(format!("`{}`", bad.escape_default())));
         }
@@ -191,10 +195,12 @@ mod tests {
 
     #[test]
     fn names_are_words_that_no_other_topic_has() {
-        for good in ["a", "tasks", "My_queue-2", &"q".repeat(128), "highway", "x-lowlands"] {
+        for good in
+            ["a", "tasks", "My_queue-2", &"q".repeat(128), "highway", "x-lowlands", "orders.made"]
+        {
             assert_eq!(QueueName::parse(good).map(|it| it.to_string()), Ok(good.to_owned()));
         }
-        for bad in ["", &"q".repeat(129), "a/b", "a.b", "a b", "ä", "a\0", "..", "a%2f", "a\n"] {
+        for bad in ["", &"q".repeat(129), "a/b", ".b", "a b", "ä", "a\0", "..", "a%2f", "a\n"] {
             assert!(matches!(QueueName::parse(bad), Err(QueueNameError::Form(_))), "{bad:?}");
         }
         for taken in [

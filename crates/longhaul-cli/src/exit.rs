@@ -37,11 +37,13 @@ pub(crate) struct CommandFailure {
     what: String,
     /// What to do about it.
     help: Option<String>,
+    /// The code of the API's error that it comes from; empty if it comes from none.
+    api_code: String,
 }
 
 impl CommandFailure {
     pub(crate) fn new(code: Code, what: impl Into<String>) -> Self {
-        Self { code, what: what.into(), help: None }
+        Self { code, what: what.into(), help: None, api_code: String::new() }
     }
 
     pub(crate) fn usage(what: impl Into<String>) -> Self {
@@ -56,6 +58,18 @@ impl CommandFailure {
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
+    }
+
+    /// Sets the code of the API's error that it comes from.
+    #[must_use]
+    pub(crate) fn of_api(mut self, code: &str) -> Self {
+        code.clone_into(&mut self.api_code);
+        self
+    }
+
+    /// The code of the API's error that it comes from; empty if it comes from none.
+    pub(crate) fn api_code(&self) -> &str {
+        &self.api_code
     }
 }
 
@@ -213,13 +227,15 @@ fn help_by_kind(error: &Error) -> Option<&'static str> {
              says where it came from); `longhaul dev` starts one on this machine",
         );
     }
-    if let Some(ActionError::Stale { .. }) = error.downcast_ref() {
-        return Some("look at the task again, and act upon the epoch that it is in now");
+    match error.downcast_ref::<CommandFailure>().map(CommandFailure::api_code) {
+        Some("stale_epoch") => {
+            Some("look at the task again, and act upon the epoch that it is in now")
+        }
+        Some("version_conflict") => {
+            Some("read it again, see whether your change still makes sense, and repeat it")
+        }
+        _ => None,
     }
-    if let Some(ActionError::VersionConflict { .. }) = error.downcast_ref() {
-        return Some("read it again, see whether your change still makes sense, and repeat it");
-    }
-    None
 }
 
 /// The advice for an untrusted certificate.

@@ -57,6 +57,9 @@ pub struct ServerConfig {
     /// Creates a queue on first use. Default: false. Then a queue that does not exist is an error,
     /// if the client has the admin API to check that.
     pub create_queues: bool,
+    /// Queues are looked up at the broker, which takes no admin API and no list of all of them, and
+    /// a task may be submitted to one that does not exist, as by any client.
+    pub(crate) as_clients_do: bool,
     /// How long after the loss of the broker requests wait for its return. After that they are
     /// answered with 503 at once until it is back; so are requests in progress. Default: 2 s.
     pub broker_grace: Duration,
@@ -236,6 +239,7 @@ impl Default for ServerConfig {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             create_queues: false,
+            as_clients_do: false,
             advertised_url: None,
             broker_grace: Duration::from_secs(2),
             limits: ServerLimits::default(),

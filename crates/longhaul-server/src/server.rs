@@ -75,7 +75,7 @@ pub struct Server {
 
 /// The routes of the API without a gateway around them, for a program that calls them itself: they
 /// do what the client may do, and act under its name. They look after no leases and grant none, and
-/// have no time limits but those of the requests. A queue is created when a task is submitted to it.
+/// have no time limits. As with any producer, a task may be submitted to a queue that does not exist.
 /// The requests are for the host `localhost`.
 ///
 /// # Errors
@@ -84,7 +84,7 @@ pub fn in_process(client: Client, namespace: &str) -> Result<axum::Router, Serve
     const BYTES_MAX: usize = 512 * 1024 * 1024;
     let mut config = ServerConfig {
         namespace: namespace.to_owned(),
-        create_queues: true,
+        as_clients_do: true,
         look_after_all: false,
         dashboard: Dashboard::Off,
         ..ServerConfig::default()

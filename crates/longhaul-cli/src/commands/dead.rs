@@ -183,11 +183,7 @@ async fn show(
     }
 }
 
-async fn replay(
-    service: &GatewayClient,
-    it: Many,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
+async fn replay(service: &GatewayClient, it: Many, context: &CommandContext) -> anyhow::Result<()> {
     let mut outcomes = BulkOutcomes::new(context);
     if !it.all {
         for task in it.tasks()? {
@@ -209,11 +205,7 @@ async fn replay(
     outcomes.finish()
 }
 
-async fn purge(
-    service: &GatewayClient,
-    it: Many,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
+async fn purge(service: &GatewayClient, it: Many, context: &CommandContext) -> anyhow::Result<()> {
     let mut outcomes = BulkOutcomes::new(context);
     if !it.all {
         for task in it.tasks()? {

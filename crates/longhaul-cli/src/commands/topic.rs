@@ -170,11 +170,7 @@ async fn check(
     Err(CommandFailure::new(Code::Failed, what).help(help).into())
 }
 
-async fn compact(
-    service: &Topics,
-    it: &Compact,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
+async fn compact(service: &Topics, it: &Compact, context: &CommandContext) -> anyhow::Result<()> {
     service.compact(&it.queue).await?;
     let mut states = service.compactions(&it.queue).await?;
     while it.wait && states.iter().any(|state| state.is_running) {

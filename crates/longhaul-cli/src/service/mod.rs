@@ -13,12 +13,23 @@ pub(crate) mod tasks;
 pub(crate) mod topics;
 pub(crate) mod workers;
 
-use crate::exit::CommandFailure;
+use crate::exit::{Code, CommandFailure};
 
 /// The error for a queue that does not exist.
 pub(crate) fn no_queue(queue: &str) -> CommandFailure {
     CommandFailure::not_found(format!("there is no queue `{queue}`")).help(format!(
         "`longhaul topic setup {queue}` makes it, and so does its first worker; `longhaul queue list` lists those that there are"
+    ))
+}
+
+/// The error for a task of a priority on a queue without topics for priorities: it would wait for
+/// ever.
+fn no_levels(queue: &str) -> CommandFailure {
+    let what = format!(
+        "the queue `{queue}` has no topics for priorities: such a task would wait for ever"
+    );
+    CommandFailure::new(Code::Conflict, what).help(format!(
+        "`longhaul topic setup {queue} --levels` makes them; workers that serve them, such as `longhaul worker run --levels` and gateways, run such tasks"
     ))
 }
 

@@ -174,7 +174,11 @@ impl Topics {
     }
 
     /// Creates or corrects the topics of a queue; on a dry run, returns the changes only.
-    pub(crate) async fn set_up(&self, queue: &str, wanted: SetUp) -> anyhow::Result<TopicSetupReport> {
+    pub(crate) async fn set_up(
+        &self,
+        queue: &str,
+        wanted: SetUp,
+    ) -> anyhow::Result<TopicSetupReport> {
         let SetUp { settings, levels, dry_run } = wanted;
         if dry_run {
             let steps = self.client.queue(queue).plan_topics(settings).await?;

@@ -56,6 +56,7 @@ pub(crate) struct GatewayService {
     /// The dialects use priorities.
     dialect_levels: bool,
     create_queues: bool,
+    as_clients_do: bool,
     /// The queues counted for metrics.
     measured: Vec<QueueName>,
     /// Held while a queue is created on its first use.
@@ -76,6 +77,7 @@ impl GatewayService {
                 .flatten(),
             dialect_levels: config.dialects.contains(&Dialect::Document002),
             create_queues: config.create_queues,
+            as_clients_do: config.as_clients_do,
             measured: config
                 .measured_queues
                 .iter()

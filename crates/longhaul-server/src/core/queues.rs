@@ -96,10 +96,12 @@ impl GatewayService {
     /// Asks the admin API which queues were set up, and the broker about one that was not, or that
     /// the admin API cannot tell of. Returns whether the answer is about all queues.
     async fn look_for(&self, queue: &QueueName) -> Result<bool, ServiceError> {
-        match self.queues().await {
-            Ok(_) if self.known.last(queue).is_some() => return Ok(true),
-            Ok(_) | Err(ServiceError::Setup(SetupError::NoAdminUrl)) => {}
-            Err(error) => return Err(error),
+        if !self.as_clients_do {
+            match self.queues().await {
+                Ok(_) if self.known.last(queue).is_some() => return Ok(true),
+                Ok(_) | Err(ServiceError::Setup(SetupError::NoAdminUrl)) => {}
+                Err(error) => return Err(error),
+            }
         }
         let found = self.queue(queue);
         if found.exists().await.map_err(ReadError::Transport)? {
@@ -114,6 +116,9 @@ impl GatewayService {
     /// Creates a queue on its use, if the gateway is configured to, or serves a dialect on it.
     /// Returns whether the queue has topics for priorities.
     async fn make_for_use(&self, queue: &QueueName) -> Result<bool, ServiceError> {
+        if self.as_clients_do {
+            return Ok(false);
+        }
         let levels = if self.create_queues {
             true
         } else if self.dialect_queue.as_ref() == Some(queue) {

@@ -4,7 +4,9 @@ use super::is_no_level;
 use super::job_id::job_id;
 use crate::clock;
 use crate::core::{
-    DIALECT_TRIES, GatewayService, QueueLevel, QueueName, ServiceError, TaskName, TaskSnapshot, ViewScope};
+    DIALECT_TRIES, GatewayService, QueueLevel, QueueName, ServiceError, TaskName, TaskSnapshot,
+    ViewScope,
+};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use longhaul::lease::Lease;
 use longhaul::ops::{TaskFilter, TaskInfo, TaskStatus};

@@ -229,7 +229,8 @@ impl TaskBody {
         self.reason = shown.reason().map(str::to_owned);
         self.result_bytes = (shown.state == TaskState::Completed)
             .then(|| shown.result.as_ref().map_or(0, bytes::Bytes::len));
-        let result = shown.result.filter(|it| it.len() <= RESULT_BYTES_MAX && shown.codec.is_none());
+        let result =
+            shown.result.filter(|it| it.len() <= RESULT_BYTES_MAX && shown.codec.is_none());
         if !self.hidden && shown.state == TaskState::Completed {
             self.result = result.and_then(|it| String::from_utf8(it.into()).ok());
         }

@@ -171,7 +171,10 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             TokenScope::Read,
             properties,
         )
-        .does("get_task_properties", "The properties of the message of a task, those of its options included.")
+        .does(
+            "get_task_properties",
+            "The properties of the message of a task, those of its options included.",
+        )
         .answers::<BTreeMap<String, String>>(200, "The properties."),
     ]
 }
@@ -363,7 +366,8 @@ async fn properties(
 ) -> Result<Json<BTreeMap<String, String>>, ProblemDetails> {
     let payload = service.payload(&queue, task).await?;
     caller.check_sight()?;
-    let gone = || ServiceError::Gone(format!("the message of the task {task} is not kept any more"));
+    let gone =
+        || ServiceError::Gone(format!("the message of the task {task} is not kept any more"));
     Ok(Json(payload.properties.ok_or_else(gone)?))
 }
 

@@ -24,11 +24,13 @@ impl QueueAddress {
         let path = topic.strip_prefix("persistent://").unwrap_or(topic);
         let (namespace, name) = path.rsplit_once('/').unwrap_or((NAMESPACE, path));
         if namespace.split('/').count() != 2 {
-            let what = format!("`{topic}` is no queue: it is named `mails` or `tenant/namespace/mails`");
+            let what =
+                format!("`{topic}` is no queue: it is named `mails` or `tenant/namespace/mails`");
             return Err(CommandFailure::usage(what));
         }
         let level = name.parse();
-        let level = level.map_err(|error: QueueNameError| CommandFailure::usage(error.to_string()))?;
+        let level =
+            level.map_err(|error: QueueNameError| CommandFailure::usage(error.to_string()))?;
         Ok(Self { namespace: namespace.to_owned(), level })
     }
 

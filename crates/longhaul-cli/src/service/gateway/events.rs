@@ -1,9 +1,9 @@
 //! Server-sent events of a gateway, over as many connections as needed: each continues behind the
 //! last event of the previous one.
 
-use super::tasks::TaskResponse;
 use super::GatewayClient;
 use super::address::QueueAddress;
+use super::tasks::TaskResponse;
 use crate::exit::{Code, CommandFailure};
 use crate::service::tasks::TaskChange;
 use reqwest::{Method, Response};
@@ -98,7 +98,8 @@ impl GatewayEventStream {
             Some(open) => open,
             None => {
                 let query = [("from", self.from.to_owned())];
-                let mut request = self.gateway.asking(Method::GET, &self.of.below(&["events"]), &query)?;
+                let mut request =
+                    self.gateway.asking(Method::GET, &self.of.below(&["events"]), &query)?;
                 if let Some(last) = &self.last {
                     request = request.header("last-event-id", last);
                 }

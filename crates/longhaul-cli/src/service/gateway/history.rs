@@ -1,7 +1,7 @@
 //! The history of a task.
 
 use super::tasks::WorkerNameResponse;
-use super::{GatewayClient, GatewayRoute};
+use super::{GatewayClient, GatewayRoute, found};
 use crate::service::tasks::{
     TaskHistoryEntry, TaskHistoryRecord, attempts_in_words, named, with_silences,
 };
@@ -9,7 +9,7 @@ use crate::times;
 use longhaul::TaskRef;
 use serde::Deserialize;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct ToldHistory {
     is_whole: bool,
     entries: Vec<ToldEntry>,
@@ -116,9 +116,10 @@ impl ToldSilence {
 }
 
 impl GatewayClient {
-    /// The history of a task.
+    /// The history of a task; without entries if nothing is known of it.
     pub(crate) async fn history(&self, task: &TaskRef) -> anyhow::Result<TaskHistoryRecord> {
-        let told: ToldHistory = self.get(&GatewayRoute::of_task(task, &["history"])?, &[]).await?;
+        let route = GatewayRoute::of_task(task, &["history"])?;
+        let told: ToldHistory = found(self.get(&route, &[]).await)?.unwrap_or_default();
         let entries = told.entries.into_iter().map(ToldEntry::entry).collect();
         let silences = told.silences.into_iter().map(ToldSilence::entry);
         let silences: Vec<_> = silences.collect::<anyhow::Result<_>>()?;

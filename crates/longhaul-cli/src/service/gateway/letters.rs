@@ -1,8 +1,7 @@
 //! Dead letters.
 
 use super::address::QueueAddress;
-use super::{GatewayClient, early_end};
-use crate::exit::Code;
+use super::{GatewayClient, early_end, found};
 use crate::service::letters::{Letter, LetterFilter, LetterPage, LetterPurges, Replays};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -151,11 +150,8 @@ impl GatewayClient {
     pub(crate) async fn letter(&self, task: &TaskRef) -> anyhow::Result<Option<Letter>> {
         let (of, name) = QueueAddress::of_task(task)?;
         let from = of.whole(&["dead", &name.to_string()]);
-        match self.get::<DeadLetterResponse>(&from, &[]).await {
-            Ok(told) => told.letter(&of).map(Some),
-            Err(error) if crate::exit::code_of(&error) == Code::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let told: Option<DeadLetterResponse> = found(self.get(&from, &[]).await)?;
+        told.map(|it| it.letter(&of)).transpose()
     }
 
     pub(crate) async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed> {

@@ -14,9 +14,9 @@ mod way;
 mod workers;
 
 use crate::connect::certificate_files;
-use crate::exit::{Code, CommandFailure, MISTRUST, is_mistrust};
+use crate::exit::{Code, CommandFailure, MISTRUST, code_of, is_mistrust};
 use crate::service::patience::Patience;
-use crate::service::no_queue;
+use crate::service::{no_levels, no_queue};
 use crate::settings::CliSettings;
 use address::{NAMESPACE, QueueAddress};
 use anyhow::Context as _;
@@ -48,6 +48,10 @@ const WORK_TIME: Duration = Duration::from_secs(24 * 3600);
 
 /// The maximum size of an answer.
 const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// The API's codes for a queue that does not exist, and for one without topics for priorities.
+const NO_QUEUE: &str = "queue_not_found";
+const NO_LEVELS: &str = "queue_has_no_levels";
 
 /// How often a rate-limited request is repeated, and the longest pause before that.
 const PAUSES_MAX: u32 = 5;
@@ -259,8 +263,8 @@ impl GatewayClient {
         let (status, headers, url) =
             (response.status(), response.headers().clone(), response.url().clone());
         let body = self.body(response).await?;
-        let (code, failure) = refused(status, &body);
-        self.way.refused(&url, status, &headers, &code);
+        let failure = refused(status, &body);
+        self.way.refused(&url, status, &headers, failure.api_code());
         Ok(failure)
     }
 
@@ -327,6 +331,19 @@ impl GatewayClient {
     }
 }
 
+/// The answer; `None` if what was asked for does not exist, although its queue does.
+fn found<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+    let is_missing = |error: &anyhow::Error| {
+        let failure = error.downcast_ref::<CommandFailure>();
+        code_of(error) == Code::NotFound && failure.is_some_and(|it| it.api_code() != NO_QUEUE)
+    };
+    match answer {
+        Ok(it) => Ok(Some(it)),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The token for the gateway: from the settings, or from the file.
 fn token(settings: &CliSettings) -> Result<Option<String>, CommandFailure> {
     if let Some(token) = settings.text("token") {
@@ -352,26 +369,26 @@ fn pause(response: &Response) -> Option<Duration> {
 }
 
 /// The error in a gateway's refusal.
-fn refused(status: StatusCode, body: &[u8]) -> (String, CommandFailure) {
+fn refused(status: StatusCode, body: &[u8]) -> CommandFailure {
     let problem = serde_json::from_slice(body).unwrap_or_else(|_| ProblemResponse {
         code: String::new(),
         detail: String::from_utf8_lossy(body).chars().take(500).collect(),
     });
     let what = if problem.detail.is_empty() { status.to_string() } else { problem.detail };
-    let code = match status.as_u16() {
-        404 | 410 => Code::NotFound,
-        409 => Code::Conflict,
-        400 | 405 | 413 | 415 | 422 => Code::Usage,
-        429 | 502..=504 => Code::Unreachable,
+    let code = match (status.as_u16(), problem.code.as_str()) {
+        (404 | 410, _) => Code::NotFound,
+        (409, _) => Code::Conflict,
+        (400 | 405 | 413 | 415 | 422, _) => Code::Usage,
+        (429 | 503 | 504, _) | (502, "") => Code::Unreachable,
         _ => Code::Failed,
     };
-    if problem.code == "queue_not_found" {
-        // The advice for HTTP callers does not apply here.
-        let queue = what.split('`').nth(1);
-        let failure = queue.map_or_else(|| CommandFailure::not_found(&what), no_queue);
-        return (problem.code, failure);
-    }
-    let failure = CommandFailure::new(code, what);
+    // The advice for HTTP callers does not apply here.
+    let queue = what.split('`').nth(1);
+    let failure = match (problem.code.as_str(), queue) {
+        (NO_QUEUE, Some(queue)) => no_queue(queue),
+        (NO_LEVELS, Some(queue)) => no_levels(queue),
+        _ => CommandFailure::new(code, &what),
+    };
     let failure = match (status.as_u16(), problem.code.as_str()) {
         (429, _) => failure.help("ask less often, or have its --rate-limit raised"),
         (401 | 403, _) => {
@@ -380,7 +397,7 @@ fn refused(status: StatusCode, body: &[u8]) -> (String, CommandFailure) {
         (_, "") => failure.help("is that a gateway of longhaul?"),
         _ => failure,
     };
-    (problem.code, failure)
+    failure.of_api(&problem.code)
 }
 
 fn chain(error: &reqwest::Error) -> String {
@@ -406,7 +423,6 @@ mod tests {
 
     #[test]
     fn what_a_gateway_refuses_has_the_same_codes() {
-        use crate::exit::code_of;
         let problem =
             br#"{"status":409,"code":"task_over","title":"x","detail":"the task is over"}"#;
         for (status, code) in [
@@ -415,12 +431,12 @@ mod tests {
             (422, Code::Usage),
             (503, Code::Unreachable),
         ] {
-            let (told, failure) = refused(StatusCode::from_u16(status).unwrap(), problem);
-            assert_eq!(told, "task_over");
+            let failure = refused(StatusCode::from_u16(status).unwrap(), problem);
+            assert_eq!(failure.api_code(), "task_over");
             assert_eq!(failure.to_string(), "the task is over");
             assert_eq!(code_of(&failure.into()), code, "{status}");
         }
-        assert_eq!(refused(StatusCode::BAD_GATEWAY, b"<html>").1.to_string(), "<html>");
+        assert_eq!(refused(StatusCode::BAD_GATEWAY, b"<html>").to_string(), "<html>");
     }
 
     /// A rate limit must not end bulk commands half-way.

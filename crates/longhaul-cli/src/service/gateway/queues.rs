@@ -7,8 +7,8 @@ use crate::service::letters::LetterFilter;
 use crate::service::queues::{
     Alive, LoggedAction, QueueNameRow, QueueStats, TaskPurges, VersionedQueueSettings, patched,
 };
-use crate::service::tasks::TaskListFilter;
 use crate::service::short_topic;
+use crate::service::tasks::TaskListFilter;
 use longhaul::ops::QueueSettings;
 use reqwest::Method;
 use serde::Deserialize;
@@ -103,7 +103,8 @@ impl GatewayClient {
             let stands = self.settings(queue).await?;
             let settings = serde_json::to_value(patched(&stands.settings, patch)?)?;
             let expected = version.unwrap_or(stands.version);
-            let body = json!({ "expected_version": expected, "settings": renamed(settings, &snake) });
+            let body =
+                json!({ "expected_version": expected, "settings": renamed(settings, &snake) });
             let request = self.request(Method::PATCH, &to)?.json(&body);
             match self.json::<QueueVersionResponse>(request).await {
                 Err(error) if version.is_none() && code_of(&error) == Code::Conflict => {}
@@ -114,7 +115,12 @@ impl GatewayClient {
         Err(CommandFailure::new(Code::Conflict, what).into())
     }
 
-    pub(crate) async fn set_paused(&self, queue: &str, paused: bool, reason: &str) -> anyhow::Result<u64> {
+    pub(crate) async fn set_paused(
+        &self,
+        queue: &str,
+        paused: bool,
+        reason: &str,
+    ) -> anyhow::Result<u64> {
         let verb = if paused { "pause" } else { "resume" };
         let to = QueueAddress::of(queue)?.below(&[]).verb(verb);
         Ok(self.post::<QueueVersionResponse>(&to, &json!({ "reason": reason })).await?.version)
@@ -150,7 +156,11 @@ impl GatewayClient {
         Ok(purged.collect())
     }
 
-    pub(crate) async fn actions(&self, queue: &str, limit: usize) -> anyhow::Result<Vec<LoggedAction>> {
+    pub(crate) async fn actions(
+        &self,
+        queue: &str,
+        limit: usize,
+    ) -> anyhow::Result<Vec<LoggedAction>> {
         let of = QueueAddress::of(queue)?;
         let query = [("limit", limit.to_string())];
         let told: ToldActions = self.get(&of.below(&["actions"]), &query).await?;

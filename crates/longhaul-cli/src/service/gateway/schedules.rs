@@ -2,8 +2,7 @@
 
 use super::address::QueueAddress;
 use super::tasks::body_of_task;
-use super::{GatewayClient, renamed};
-use crate::exit::Code;
+use super::{GatewayClient, found, renamed};
 use crate::service::schedules::{ScheduleAction, ScheduleDetails};
 use crate::service::tasks::TaskSubmission;
 use crate::times;
@@ -99,19 +98,19 @@ impl GatewayClient {
 
     pub(crate) async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<ScheduleDetails>> {
         let of = QueueAddress::of(queue)?;
-        let told: ScheduleListResponse =
-            self.get(&of.below(&["schedules"]), &[]).await?;
+        let told: ScheduleListResponse = self.get(&of.below(&["schedules"]), &[]).await?;
         Ok(told.schedules.into_iter().map(|it| it.shown(&of)).collect())
     }
 
-    pub(crate) async fn schedule(&self, queue: &str, name: &str) -> anyhow::Result<Option<ScheduleDetails>> {
+    pub(crate) async fn schedule(
+        &self,
+        queue: &str,
+        name: &str,
+    ) -> anyhow::Result<Option<ScheduleDetails>> {
         let of = QueueAddress::of(queue)?;
         let from = of.below(&["schedules", name]);
-        match self.get::<ScheduleResponse>(&from, &[]).await {
-            Ok(told) => Ok(Some(told.shown(&of))),
-            Err(error) if crate::exit::code_of(&error) == Code::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let told: Option<ScheduleResponse> = found(self.get(&from, &[]).await)?;
+        Ok(told.map(|it| it.shown(&of)))
     }
 
     pub(crate) async fn act_on_schedule(

@@ -1,13 +1,14 @@
 //! Tasks.
 
-use super::events::GatewayEventStream;
 use super::address::QueueAddress;
-use super::{GatewayClient, GatewayRoute};
-use crate::exit::{Code, CommandFailure};
+use super::events::GatewayEventStream;
+use super::{GatewayClient, GatewayRoute, found};
+use crate::exit::CommandFailure;
 use crate::service::short_topic;
 use crate::service::tasks::{
     Changes, ListedTask, QueueTaskCounts, SubmissionTerms, TaskDetails, TaskListPage,
-    TaskListRequest, TaskOperation, TaskReason, TaskSubmission, WatchStart, named, status_word_of,
+    TaskListRequest, TaskOperation, TaskReason, TaskSubmission, WatchStart, named, no_task,
+    status_word_of, statuses,
 };
 use crate::times;
 use base64::Engine;
@@ -191,7 +192,11 @@ impl GatewayClient {
     }
 
     /// Tasks of a queue, by partition and in the order of submission.
-    pub(crate) async fn list(&self, queue: &str, query: TaskListRequest) -> anyhow::Result<TaskListPage> {
+    pub(crate) async fn list(
+        &self,
+        queue: &str,
+        query: TaskListRequest,
+    ) -> anyhow::Result<TaskListPage> {
         let of = QueueAddress::of(queue)?;
         let from = of.below(&["tasks"]);
         let words = |words: &[String]| words.join(",");
@@ -228,11 +233,16 @@ impl GatewayClient {
     }
 
     /// The numbers of a queue's tasks, now or at an instant.
-    pub(crate) async fn counts(&self, queue: &str, at_ms: Option<u64>) -> anyhow::Result<QueueTaskCounts> {
+    pub(crate) async fn counts(
+        &self,
+        queue: &str,
+        at_ms: Option<u64>,
+    ) -> anyhow::Result<QueueTaskCounts> {
         let of = QueueAddress::of(queue)?;
         let at: Vec<_> = at_ms.map(|ms| ("at", ms.to_string())).into_iter().collect();
         let told: ToldCounts = self.get(&of.below(&["counts"]), &at).await?;
-        let by_status = told.by_status.iter().map(|(word, count)| (status_word_of(word), *count));
+        let count = |word| told.by_status.get(word).copied().unwrap_or_default();
+        let by_status = statuses().map(|(_, word)| (word, count(word)));
         Ok(QueueTaskCounts {
             total: told.total,
             demand: told.demand,
@@ -283,7 +293,12 @@ impl GatewayClient {
     }
 
     /// Ends a task, or takes it from its worker.
-    pub(crate) async fn act(&self, task: &TaskRef, act: TaskOperation, reason: &str) -> anyhow::Result<()> {
+    pub(crate) async fn act(
+        &self,
+        task: &TaskRef,
+        act: TaskOperation,
+        reason: &str,
+    ) -> anyhow::Result<()> {
         let to = GatewayRoute::of_task(task, &[])?;
         let (verb, epoch) = match act {
             TaskOperation::Cancel => ("cancel", None),
@@ -292,14 +307,15 @@ impl GatewayClient {
             TaskOperation::ForceRelease(epoch) => ("force-release", epoch),
             TaskOperation::Delete => {
                 let query = [("reason", reason.to_owned())];
-                return self.send(self.asking(Method::DELETE, &to, &query)?).await.map(drop);
+                let deleted = self.send(self.asking(Method::DELETE, &to, &query)?).await;
+                return found(deleted)?.map(drop).ok_or_else(|| no_task(task).into());
             }
         };
         let mut body = json!({ "reason": reason });
         if let (Some(epoch), Some(fields)) = (epoch, body.as_object_mut()) {
             fields.insert("epoch".to_owned(), epoch.into());
         }
-        self.tell(&to.verb(verb), &body).await
+        found(self.tell(&to.verb(verb), &body).await)?.ok_or_else(|| no_task(task).into())
     }
 }
 
@@ -330,15 +346,6 @@ impl GatewayClient {
             it.set_result(Some(self.body(response).await?));
         }
         Ok(it)
-    }
-}
-
-/// The answer; `None` if it is "not found".
-fn found<T>(answer: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
-    match answer {
-        Ok(it) => Ok(Some(it)),
-        Err(error) if crate::exit::code_of(&error) == Code::NotFound => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::exit::CommandFailure;
 use axum::Router;
 use axum::extract::Request;
-use axum::http::Uri;
+use axum::http::header::HOST;
+use axum::http::{HeaderValue, Uri};
 use longhaul::Client;
 use reqwest::{Body, Response};
 use std::collections::HashMap;
@@ -54,6 +55,7 @@ impl InProcess {
             uri.push_str(query);
         }
         *request.uri_mut() = uri.parse::<Uri>()?;
+        request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
         let Ok(response) = router.oneshot(Request::from(request)).await;
         Ok(Response::from(response.map(|body| Body::wrap_stream(body.into_data_stream()))))
     }

@@ -83,11 +83,7 @@ impl Way {
     }
 
     fn who(&self, url: &Url) -> String {
-        if self.is_in_process {
-            "the broker".to_owned()
-        } else {
-            format!("the gateway at {url}")
-        }
+        if self.is_in_process { "the broker".to_owned() } else { format!("the gateway at {url}") }
     }
 
     fn lock(&self) -> MutexGuard<'_, GatewayEndpointState> {

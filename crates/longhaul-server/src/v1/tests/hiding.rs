@@ -148,6 +148,9 @@ fn that_show() -> BTreeSet<String> {
     let task = "/v1/queues/{queue}/tasks/{task}";
     let mut routes = BTreeSet::from(["/jobs", "/dead", "/tasks/{task}"].map(str::to_owned));
     routes.extend([format!("{task}/payload"), format!("{task}/result")]);
+    // A short result is told with its task.
+    let queue = "/v1/queues/{queue}";
+    routes.extend([task.to_owned(), format!("{task}/wait"), format!("{queue}/events")]);
     routes.insert("/v1/queues/{queue}/dead/{task}".to_owned());
     routes
 }
