@@ -1,6 +1,7 @@
 //! Submits tasks.
 
 use super::{GatewayService, QueueName, ServiceError, TaskName, name_of};
+use crate::clock;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use longhaul::{AfterFailed, Priority, Raw, RetryPolicy, Submission};
@@ -98,7 +99,10 @@ impl GatewayService {
         has_levels: bool,
         task: NewTask,
     ) -> Result<TaskName, ServiceError> {
-        if task.priority != Priority::Normal && !has_levels {
+        if task.priority != Priority::Normal
+            && !has_levels
+            && !self.has_levels_by_now(queue, clock::stopwatch()).await
+        {
             return Err(ServiceError::NoLevels(queue.clone()));
         }
         let payload_len = task.payload.len();

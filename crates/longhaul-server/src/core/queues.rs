@@ -3,7 +3,7 @@
 use super::actions::ActionOrigin;
 use super::known::LastAdminQuery;
 use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName};
-use crate::clock;
+use crate::clock::{self, Stopwatch};
 use futures::TryStreamExt;
 use futures::future::ready;
 use longhaul::ActionError;
@@ -96,17 +96,22 @@ impl GatewayService {
     /// Asks the admin API which queues were set up, and the broker about one that was not, or that
     /// the admin API cannot tell of. Returns whether the answer is about all queues.
     async fn look_for(&self, queue: &QueueName) -> Result<bool, ServiceError> {
+        let mut is_listed = false;
         if !self.as_clients_do {
             match self.queues().await {
                 Ok(_) if self.known.last(queue).is_some() => return Ok(true),
-                Ok(_) | Err(ServiceError::Setup(SetupError::NoAdminUrl)) => {}
+                Ok(_) => is_listed = true,
+                Err(ServiceError::Setup(SetupError::NoAdminUrl)) => {}
                 Err(error) => return Err(error),
             }
         }
         let found = self.queue(queue);
         if found.exists().await.map_err(ReadError::Transport)? {
             let has_levels = found.has_level(Priority::High).await.map_err(ReadError::Transport)?;
-            self.known.found(queue, has_levels);
+            // If it was created meanwhile, its levels were created last.
+            if !is_listed || self.known.last(queue).is_none() {
+                self.known.found(queue, has_levels);
+            }
         } else {
             self.known.lost(queue);
         }
@@ -172,15 +177,21 @@ impl GatewayService {
             Err(ServiceError::NoLevels(_)) => {}
             checked => return checked,
         }
+        match self.has_levels_by_now(queue, came).await {
+            true => Ok(()),
+            false => Err(ServiceError::NoTask(task)),
+        }
+    }
+
+    /// Whether a queue has topics for priorities by now: another program may have created them
+    /// since the last answer.
+    pub(super) async fn has_levels_by_now(&self, queue: &QueueName, came: Stopwatch) -> bool {
         let mut asked = self.known.asking.lock().await;
         if asked.may_ask(came, true) {
             drop(tokio::time::timeout(ASK_AGAIN_MAX, self.look_for(queue)).await);
         }
         drop(asked);
-        match self.known.last(queue) {
-            Some(true) => Ok(()),
-            Some(false) | None => Err(ServiceError::NoTask(task)),
-        }
+        self.known.last(queue) == Some(true)
     }
 
     /// The queues of the namespace, by name.

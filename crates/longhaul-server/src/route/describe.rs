@@ -16,7 +16,7 @@ impl ApiRoute {
         self.operation = self.operation.operation_id(Some(id)).summary(Some(summary)).tag(tag);
         for name in parameters(self.info.path) {
             let described = match name {
-                "queue" => "The queue: up to 128 of `-`, `_`, digits and letters.",
+                "queue" => "The queue: up to 128 of `-`, `_`, `.`, digits and letters.",
                 "task" => {
                     "The id of the task, such as `12:0:-1`, or `high~12:0:-1` where it has a priority."
                 }

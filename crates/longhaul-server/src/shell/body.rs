@@ -162,7 +162,8 @@ pub(crate) fn in_plain_words(said: &str) -> String {
         };
     }
     words.push_str(rest);
-    words
+    // The caller's own text may have any characters.
+    if words.contains(char::is_control) { words.escape_debug().to_string() } else { words }
 }
 
 impl RawBody {

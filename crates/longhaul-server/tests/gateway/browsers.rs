@@ -3,7 +3,7 @@
 use crate::support::{config, exchange, with_gateway};
 
 fn request(method: &str, headers: &str) -> String {
-    format!("{method} /v1/queues/a.b HTTP/1.1\r\nConnection: close\r\n{headers}\r\n")
+    format!("{method} /v1/queues/a,b HTTP/1.1\r\nConnection: close\r\n{headers}\r\n")
 }
 
 fn preflight(origin: &str) -> String {
