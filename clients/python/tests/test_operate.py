@@ -5,10 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 from longhaul import Client, Fatal, Submission, Task, Worker
+from longhaul.client import Level
 from longhaul.errors import Conflict, NotFound, OutcomeUnknown
 
 from .busy import Busy
 from .stage import GATEWAY, queue
+
+LEVELS: tuple[Level, ...] = ("high", "normal", "low")
 
 
 class Operating(unittest.TestCase):
@@ -51,12 +54,13 @@ class Operating(unittest.TestCase):
         self.client.create_queue(self.queue, levels=True)
         high, normal = (self.client.submit(self.queue, Submission(payload="x", priority=level)) for level in ("high", "normal"))
         self.assertEqual([task["id"] for task in self.client.list(self.queue, level="high")], [high])
-        self.assertEqual(self.client.counts(self.queue, level="high")["total"], 1)
+        self.assertEqual([self.client.counts(self.queue, level=level)["total"] for level in LEVELS], [1, 1, 0])
         self.client.force_fail(self.queue, high, "torn")
         self.client.force_fail(self.queue, normal, "torn")
         self.assertEqual([action["task"] for action in self.client.actions(self.queue, level="high")], [high])
         self.assertEqual([action["task"] for action in self.client.actions(self.queue, limit=1)], [normal])
-        self.assertEqual(sum(step["submitted"] for step in self.client.series(self.queue, step=60, steps=2, level="high")["steps"]), 1)
+        series = [self.client.series(self.queue, step=60, steps=2, level=level)["steps"] for level in LEVELS]
+        self.assertEqual([sum(step["submitted"] for step in steps) for steps in series], [1, 1, 0])
         for task in (high, normal):
             self.client.wait(self.queue, task, 60)
         self.assertEqual(self.client.purge_dead_letters(self.queue, level="high", all=True)["purged"], 1)
