@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, Unpack, cast
+from typing import Any, Literal, Unpack, cast, overload
 from urllib.parse import quote, urlencode
 
 from . import events
@@ -57,15 +57,19 @@ _POLL = 20.0
 _BULK = 300.0
 
 
-def length(value: Length) -> str:
+@overload
+def length(value: Length) -> str: ...
+@overload
+def length(value: None) -> None: ...
+def length(value: Length | None) -> str | None:
     """A length of time as the gateway takes it."""
-    if isinstance(value, str):
+    if value is None or isinstance(value, str):
         return value
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     return f"{seconds * 1000:.0f}ms"
 
 
-def instant(value: Instant) -> int:
+def instant(value: Instant | None) -> int | None:
     """An instant as the gateway takes it."""
     if not isinstance(value, datetime):
         return value
@@ -117,11 +121,9 @@ class Submission:
         for name in ("type", "key", "idempotency_key", "dedupe_key", "order_key", "limit_key", "max_attempts", "retry"):
             body[name] = getattr(self, name)
         for name in ("delay", "max_duration", "max_total_duration", "no_progress_timeout"):
-            value = getattr(self, name)
-            body[name] = None if value is None else length(value)
+            body[name] = length(getattr(self, name))
         for name in ("scheduled_at", "expires_at"):
-            value = getattr(self, name)
-            body[name] = None if value is None else instant(value)
+            body[name] = instant(getattr(self, name))
         body |= {"tags": list(self.tags), "after": list(self.after), "properties": dict(self.properties)}
         body |= {"priority": self.priority, "overwrite": self.overwrite, "strict": self.strict}
         # What is left out is the same as what the gateway takes for it.
@@ -289,8 +291,7 @@ class Client:
 
     def series(self, queue: str, *, step: Length | None = None, steps: int | None = None, level: Level | None = None) -> Series:
         """How many tasks were submitted and ended in each step (a minute by default), and how long they took: the last 60 steps, 1,440 at most."""
-        query = {"step": None if step is None else length(step), "steps": steps, "level": level}
-        return cast(Series, self._get(_at(queue, "series"), query))
+        return cast(Series, self._get(_at(queue, "series"), {"step": length(step), "steps": steps, "level": level}))
 
     def actions(self, queue: str, *, limit: int = 100, level: Level | None = None) -> list[Action]:
         """Who has acted upon tasks and workers, and why: the newest `limit` actions, 10,000 at most, the oldest of them first."""
@@ -307,7 +308,10 @@ class Client:
         return cast("list[QueueWorker]", self._get(_at(queue, "workers"), {"level": level})["workers"])
 
     def drain_worker(self, queue: str, worker: str, reason: str = "") -> ToldToDrain:
-        """Drains a worker: it takes nothing new, lets its tasks end, and ends. `worker` is a name of `workers`, an owner id or an instance."""
+        """Drains a worker: it takes nothing new, lets its tasks end, and ends. `worker` is a name of `workers`, an owner id or an instance.
+
+        Raises `Conflict` for a gateway, and for a worker that leases tasks from one, as those of this package do: such a worker ends by SIGTERM.
+        """
         return cast(ToldToDrain, self._ask("POST", _at(queue, "workers", f"{worker}:drain"), {"reason": reason}, repeatable=True).json())
 
     # Dead letters.
@@ -387,9 +391,8 @@ class Client:
         A page has 1,000 tasks at most. With `why`, each task that does not run says why, and a page has 100 at most.
         """
         query: dict[str, Any] = {"status": ",".join(status), "tag": ",".join(tags), "type": type, "key": key, "level": level, "limit": page}
-        query["created_from"] = None if created_from is None else instant(created_from)
-        query["created_to"] = None if created_to is None else instant(created_to)
-        return self._pages(_at(queue, "tasks"), "tasks", query | {"order": order, "why": "true" if why else None})
+        query |= {"created_from": instant(created_from), "created_to": instant(created_to), "order": order, "why": "true" if why else None}
+        return self._pages(_at(queue, "tasks"), "tasks", query)
 
     def dead_letters(
         self,

@@ -197,13 +197,9 @@ class Gateways:
         self, path: str, headers: Mapping[str, str], timeout: float, halt: HaltEvent
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """Begins an answer that has no end. One attempt: whoever reads it begins anew."""
-        gateway = self._pick()
+        gateway, connection = self._pick(), None
         try:
             connection = gateway.connect(timeout, fresh=True)
-        except _BROKEN as error:
-            self._rest(gateway, time.monotonic() + _PAUSE)
-            raise Unreachable(f"{gateway.url}: {error}") from error
-        try:
             halt.guard(connection.sock)
             connection.request("GET", gateway.path + path, headers=self._headers(headers, None))
             response = connection.getresponse()
@@ -211,7 +207,8 @@ class Gateways:
                 return connection, response
             failure = self._refused(response, response.read(_ANSWER_BYTES))
         except _BROKEN as error:
-            connection.close()
+            if connection is not None:
+                connection.close()
             self._rest(gateway, time.monotonic() + _PAUSE)
             raise Unreachable(f"{gateway.url}: {error}") from error
         connection.close()

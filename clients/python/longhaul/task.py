@@ -12,7 +12,6 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any, cast
 
 from .errors import GatewayError, Invalid, LeaseRefused, LonghaulError, NotFound
@@ -96,7 +95,6 @@ class Task:
         self._lost: str | None = None
         self._halted, self._fresh, self._over = threading.Event(), threading.Event(), threading.Event()
         self._reported = False
-        self._on_halt: Callable[[], object] = lambda: None
         self._keeper = threading.Thread(target=self._keep_alive, name=f"keeps {self.id}", daemon=True)
         self._keeper.start()
 
@@ -164,20 +162,9 @@ class Task:
     def stop(self, halt: Halt) -> None:
         """Tells the processor that there is no use in going on. The first reason stands, but that a lease is lost counts more than the others."""
         with self._lock:
-            tell = self._on_halt if self._halt is None else None
-            if tell or (isinstance(halt, LeaseLost) and not isinstance(self._halt, LeaseLost)):
+            if self._halt is None or (isinstance(halt, LeaseLost) and not isinstance(self._halt, LeaseLost)):
                 self._halt = halt
         self._halted.set()
-        if tell:
-            tell()
-
-    def on_halt(self, tell: Callable[[], object]) -> None:
-        """Calls `tell` once there is a `Halt`, once at most."""
-        with self._lock:
-            self._on_halt = tell
-            is_halted = self._halt is not None
-        if is_halted:
-            tell()
 
     def is_lost(self) -> bool:
         """Whether the gateway has refused a report because the lease is over."""
@@ -204,8 +191,6 @@ class Task:
                 return
             try:
                 self._send_news(self._take_news())
-                # A coroutine that waits does not ask whether its lease is lost.
-                self._look()
             except Exception:
                 # Whatever it is, the next keep-alive must be sent.
                 logger.exception("keep-alive of %s", self.id)

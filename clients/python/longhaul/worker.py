@@ -34,6 +34,8 @@ _COUNT = 100
 _PAUSE_MAX = 10.0
 # How long a processor that was told to end may take for that before its task is given back without it, in seconds.
 _GRACE = 5.0
+# How often the event loop looks whether a coroutine is to be cancelled, in seconds.
+_LOOK_EVERY = 1.0
 
 # A function, or an `async def` function.
 Processor = Callable[[Task], Any]
@@ -133,7 +135,7 @@ class Worker:
         pause = 0.5
         while not self._stopping.is_set():
             free = self._free()
-            if free == 0:
+            if free == 0 or self._stopping.is_set():
                 continue
             try:
                 self._lease(free)
@@ -187,13 +189,15 @@ class Worker:
             ended.add_done_callback(lambda ended: run(ended.result))
 
     async def _await(self, task: Task) -> Any:
-        """Awaits the processor. A `Halt` cancels it, and is what it ends with if it lets that pass."""
-        loop, here = asyncio.get_running_loop(), asyncio.current_task()
-        assert here is not None
-        task.on_halt(lambda: loop.call_soon_threadsafe(here.cancel))
+        """Awaits the processor, and cancels it once there is a `Halt`."""
+        work = asyncio.ensure_future(self.processor(task))
+        while not task.halted:
+            if (await asyncio.wait([work], timeout=_LOOK_EVERY))[0]:
+                break
+        else:
+            work.cancel()
         try:
-            task.check()
-            return await self.processor(task)
+            return await work
         except asyncio.CancelledError:
             task.check()
             raise

@@ -83,12 +83,14 @@ interface Ask extends Omit<Asking, "halt"> {
 }
 
 /** A length of time as the gateway takes it. */
-export function length(value: Length): string {
-  return typeof value === "string" ? value : `${Math.round(value * 1000)}ms`;
+export function length(value: Length): string;
+export function length(value: Length | undefined): string | undefined;
+export function length(value: Length | undefined): string | undefined {
+  return typeof value === "number" ? `${Math.round(value * 1000)}ms` : value;
 }
 
-function instant(value: Instant): number {
-  return typeof value === "number" ? value : value.getTime();
+function instant(value: Instant | undefined): number | undefined {
+  return value instanceof Date ? value.getTime() : value;
 }
 
 /** One or several gateways of one cluster. */
@@ -263,7 +265,7 @@ export class Client {
 
   /** How many tasks were submitted and ended in each step (a minute by default), and how long they took: the last 60 steps, 1,440 at most. */
   series(queue: string, { step, steps, level }: OfLevel & { step?: Length; steps?: number } = {}): Promise<types.Series> {
-    return this.#get(at(queue, "series"), { step: step && length(step), steps, level });
+    return this.#get(at(queue, "series"), { step: length(step), steps, level });
   }
 
   /** Who has acted upon tasks and workers, and why: the newest actions, 100 if no limit is said and 10,000 at most, the oldest of them first. */
@@ -283,7 +285,11 @@ export class Client {
     return (await this.#get<types.WorkerList>(at(queue, "workers"), { level })).workers;
   }
 
-  /** Drains a worker: it takes nothing new, lets its tasks end, and ends. `worker` is a name of `workers`, an owner id or an instance. */
+  /**
+   * Drains a worker: it takes nothing new, lets its tasks end, and ends. `worker` is a name of `workers`, an owner id or an instance.
+   *
+   * Throws `Conflict` for a gateway, and for a worker that leases tasks from one, as those of this package do: such a worker ends by SIGTERM.
+   */
   async drainWorker(queue: string, worker: string, reason = ""): Promise<types.ToldToDrain> {
     return json(await this.#ask("POST", at(queue, "workers", `${worker}:drain`), { body: { reason }, repeatable: true }));
   }
@@ -371,8 +377,8 @@ export class Client {
     const { status, createdFrom, createdTo, order, why } = filter;
     return this.#pages<types.TaskList, Task>(at(queue, "tasks"), ({ tasks }) => tasks, filter, {
       status: status?.join(","),
-      created_from: createdFrom === undefined ? undefined : instant(createdFrom),
-      created_to: createdTo === undefined ? undefined : instant(createdTo),
+      created_from: instant(createdFrom),
+      created_to: instant(createdTo),
       order,
       why: why ? "true" : undefined,
     });
@@ -448,7 +454,7 @@ function withQuery(path: string, query: Query): string {
 }
 
 function newTask(payload: Payload, submission: Submission): NewTask {
-  const { delay, scheduledAt, expiresAt, maxDuration, maxTotalDuration, noProgressTimeout, retry } = submission;
+  const { retry } = submission;
   const task: { [Name in keyof NewTask]: NewTask[Name] | undefined } = {
     ...content(payload),
     type: submission.type,
@@ -456,9 +462,9 @@ function newTask(payload: Payload, submission: Submission): NewTask {
     tags: submission.tags,
     properties: submission.properties,
     priority: submission.priority,
-    delay: delay === undefined ? undefined : length(delay),
-    scheduled_at: scheduledAt === undefined ? undefined : instant(scheduledAt),
-    expires_at: expiresAt === undefined ? undefined : instant(expiresAt),
+    delay: length(submission.delay),
+    scheduled_at: instant(submission.scheduledAt),
+    expires_at: instant(submission.expiresAt),
     idempotency_key: submission.idempotencyKey,
     dedupe_key: submission.dedupeKey,
     overwrite: submission.overwrite,
@@ -467,10 +473,10 @@ function newTask(payload: Payload, submission: Submission): NewTask {
     limit_key: submission.limitKey,
     after: submission.after,
     max_attempts: submission.maxAttempts,
-    max_duration: maxDuration === undefined ? undefined : length(maxDuration),
-    max_total_duration: maxTotalDuration === undefined ? undefined : length(maxTotalDuration),
-    no_progress_timeout: noProgressTimeout === undefined ? undefined : length(noProgressTimeout),
-    retry: retry && Object.fromEntries(Object.entries(retry).map(([name, value]) => [name, Array.isArray(value) ? value.map(length) : length(value)])),
+    max_duration: length(submission.maxDuration),
+    max_total_duration: length(submission.maxTotalDuration),
+    no_progress_timeout: length(submission.noProgressTimeout),
+    retry: retry && Object.fromEntries(Object.entries(retry).map(([name, value]) => [name, Array.isArray(value) ? value.map((each) => length(each)) : length(value)])),
   };
   // What is undefined has no form in JSON, and is left out when it is sent.
   return task as NewTask;
