@@ -6,11 +6,12 @@
 
     longhaul.Worker(client, "mails", lambda task: task.text().upper()).run()
 
-`Client` submits, looks and operates; `AsyncClient` does the same for asyncio; `Worker` runs tasks. `longhaul.errors` says what can go wrong, and
-`longhaul.types` has what the gateway takes and answers. Nothing but the standard library is needed.
+`Client` submits tasks and operates queues, `AsyncClient` does the same for asyncio, and `Worker`
+runs tasks. `longhaul.errors` has the errors, and `longhaul.types` the gateway's requests and answers.
+The package needs only the standard library.
 """
 
-# The version of this package, which is that of the gateway it was made for.
+# The version of this package and of the gateway that it was made for.
 __version__ = "0.1.0"
 
 from .asynchronous import AsyncClient

@@ -33,7 +33,7 @@ def _call(method: Callable[Concatenate[Client, P], R]) -> Callable[Concatenate[A
 
 
 def _iterate(method: Callable[Concatenate[Client, P], Iterator[R]]) -> Callable[Concatenate[AsyncClient, P], AsyncGenerator[R, None]]:
-    """The iterator that the method returns, run by a thread of its own, since an iterator may wait for long."""
+    """The iterator that the method returns, run by a thread of its own, because it may wait long."""
 
     @functools.wraps(method)
     async def iterate(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[R, None]:
@@ -53,12 +53,14 @@ def _iterate(method: Callable[Concatenate[Client, P], Iterator[R]]) -> Callable[
 class AsyncClient:
     """The methods of a `Client` for asyncio. Several event loops may share it.
 
-    `threads` is how many requests it has under way at once; further ones wait their turn, and the `timeout` of a call begins with its turn. `wait` and `result`
-    use a thread until the task is over. Each iteration of `list`, `dead_letters` and `watch` has a thread of its own: leave an iteration early with
-    `contextlib.aclosing`, which ends the thread.
+    `threads` limits the calls that run at once. Further calls wait for a thread, and their
+    `timeout` begins when they get one. `wait` and `result` hold a thread until the task is over.
+    Each iteration of `list`, `dead_letters` and `watch` has a thread of its own. Use
+    `contextlib.aclosing` to leave an iteration early: it ends the thread.
 
-    To cancel a call ends its request: the connection is closed, and nothing is tried again. The gateway may have done the request or not. Only a connection
-    that is being opened ends by itself, after 30 s at most for most calls.
+    Cancelling a call closes its connection and ends its repeats. The gateway may have done the
+    request or not. A call that is still connecting keeps its thread until the connection is there
+    or its `timeout` is over.
     """
 
     def __init__(self, client: Client, *, threads: int = 32) -> None:
@@ -72,12 +74,12 @@ class AsyncClient:
         self.close()
 
     def close(self) -> None:
-        """Cancels calls that wait for their turn, closes the client's idle connections, and takes no further call."""
+        """Cancels calls that wait for a thread, and closes idle connections. No call may follow."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self.client.close()
 
     def _with_halt(self) -> tuple[Client, HaltEvent]:
-        """A copy of the client that shares its connections, and the event that ends its requests."""
+        """A copy of the client with the same connections, and the event that ends its requests."""
         client = copy.copy(self.client)
         client._halt = halt = HaltEvent()
         return client, halt

@@ -1,4 +1,4 @@
-"""A client of one or several gateways: submits tasks, waits for them and ends them, and operates queues, schedules, dead letters and workers."""
+"""A client of one or several gateways: submits tasks, and operates queues and what they have."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Level = Literal["high", "normal", "low"]
 
 # The longest that a gateway waits in one request.
 _POLL = 20.0
-# For how many seconds a request about many tasks may take; the gateway stops when the connection is closed.
+# How long a request about many tasks may take, in seconds.
 _BULK = 300.0
 
 
@@ -156,7 +156,7 @@ class Client:
         urls = gateways.split(",") if isinstance(gateways, str) else list(gateways)
         self.gateways = Gateways(urls, token or os.environ.get("LONGHAUL_TOKEN"), ssl_context)
         self.patience, self.add_keys = patience, add_keys
-        # Ends what the methods wait for; `AsyncClient` sets it.
+        # Ends requests from another thread: for `AsyncClient`.
         self._halt: HaltEvent | None = None
 
     def __enter__(self) -> Client:
@@ -235,7 +235,7 @@ class Client:
         self._ask("POST", _at(queue, "tasks", f"{task}:cancel"), {"reason": reason}, repeatable=True)
 
     def kill(self, queue: str, task: str, reason: str = "") -> None:
-        """Asks for the end of a task, without waiting for its processor."""
+        """Asks for the end of a task without waiting for its processor."""
         self._ask("POST", _at(queue, "tasks", f"{task}:kill"), {"reason": reason}, repeatable=True)
 
     def delete(self, queue: str, task: str, reason: str = "") -> None:
@@ -243,15 +243,21 @@ class Client:
         self._ask("DELETE", _at(queue, "tasks", task), query={"reason": reason})
 
     def retry(self, queue: str, task: str, reason: str = "") -> str:
-        """Runs a task once more that has failed for good, as a new task, and returns the id of the new task."""
+        """Runs a task that failed for good again as a new task, and returns the id of that."""
         return cast(str, self._ask("POST", _at(queue, "tasks", f"{task}:retry"), {"reason": reason}).json()["id"])
 
     def force_fail(self, queue: str, task: str, reason: str = "", *, epoch: int | None = None) -> None:
-        """Closes a task as one that failed for good. With `epoch` it raises `Conflict` when the task is in another one."""
+        """Closes a task as failed for good.
+
+        With `epoch` it raises `Conflict` when the task is in another one.
+        """
         self._ask("POST", _at(queue, "tasks", f"{task}:force-fail"), {"reason": reason, "epoch": epoch}, repeatable=True)
 
     def force_release(self, queue: str, task: str, reason: str = "", *, epoch: int | None = None) -> None:
-        """Takes a running task from its worker, so that another attempt follows. With `epoch` it raises `Conflict` when the task is in another one."""
+        """Takes a running task from its worker; another attempt follows.
+
+        With `epoch` it raises `Conflict` when the task is in another one.
+        """
         self._ask("POST", _at(queue, "tasks", f"{task}:force-release"), {"reason": reason, "epoch": epoch})
 
     # Queues.
@@ -265,21 +271,23 @@ class Client:
         return cast(QueueBody, self._get(_at(queue)))
 
     def create_queue(self, queue: str, **settings: Unpack[NewQueue]) -> CreatedQueue:
-        """Creates a queue, or puts right what is wrong with its topics. What `settings` does not name is left as it is."""
+        """Creates a queue, or repairs its topics. Omitted settings stay as they are."""
         return cast(CreatedQueue, self._ask("PUT", _at(queue), settings).json())
 
     def change_queue(self, queue: str, settings: QueueSettings, expected_version: int) -> int:
-        """Replaces the settings of a queue, and returns their new version. Raises `Conflict` when the version is not the expected one."""
-        body = {"settings": settings, "expected_version": expected_version}
-        return cast(int, self._ask("PATCH", _at(queue), body).json()["version"])
+        """Replaces the settings of a queue, and returns their new version.
 
-    def pause_queue(self, queue: str, reason: str = "") -> None:
-        """Lets no task begin any more. Tasks that run go on."""
-        self._ask("POST", f"{_at(queue)}:pause", {"reason": reason}, repeatable=True)
+        Raises `Conflict` when the version is not the expected one.
+        """
+        return self._version("PATCH", _at(queue), {"settings": settings, "expected_version": expected_version})
 
-    def resume_queue(self, queue: str, reason: str = "") -> None:
-        """Lets tasks begin again."""
-        self._ask("POST", f"{_at(queue)}:resume", {"reason": reason}, repeatable=True)
+    def pause_queue(self, queue: str, reason: str = "") -> int:
+        """Lets no task begin, and returns the new version of the settings. Running tasks go on."""
+        return self._version("POST", f"{_at(queue)}:pause", {"reason": reason}, repeatable=True)
+
+    def resume_queue(self, queue: str, reason: str = "") -> int:
+        """Lets tasks begin again, and returns the new version of the settings."""
+        return self._version("POST", f"{_at(queue)}:resume", {"reason": reason}, repeatable=True)
 
     def delete_queue(self, queue: str, reason: str = "") -> None:
         """Deletes a queue, with all its tasks and their history."""
@@ -290,15 +298,24 @@ class Client:
         return cast(Counts, self._get(_at(queue, "counts"), {"level": level}))
 
     def series(self, queue: str, *, step: Length | None = None, steps: int | None = None, level: Level | None = None) -> Series:
-        """How many tasks were submitted and ended in each step (a minute by default), and how long they took: the last 60 steps, 1,440 at most."""
+        """How many tasks were submitted and ended in each step, and how long they took.
+
+        A step is a minute by default. The answer has the last 60 steps by default, 1,440 at most.
+        """
         return cast(Series, self._get(_at(queue, "series"), {"step": length(step), "steps": steps, "level": level}))
 
     def actions(self, queue: str, *, limit: int = 100, level: Level | None = None) -> list[Action]:
-        """Who has acted upon tasks and workers, and why: the newest `limit` actions, 10,000 at most, the oldest of them first."""
+        """The log of actions upon tasks and workers, with operators and reasons, the oldest first.
+
+        It has the newest `limit` actions, 10,000 at most.
+        """
         return cast("list[Action]", self._get(_at(queue, "actions"), {"limit": limit, "level": level})["actions"])
 
     def purge(self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[Purge]) -> Purged:
-        """Deletes tasks of one level that are not over; `all=True` selects all of them. After `timeout` seconds it stops, and raises `OutcomeUnknown`."""
+        """Deletes tasks of one level that are not over; `all=True` selects all of them.
+
+        The purge stops after `timeout` seconds, with `OutcomeUnknown`.
+        """
         return cast(Purged, self._ask("POST", f"{_at(queue)}:purge", selection, query={"level": level}, timeout=timeout).json())
 
     # Workers.
@@ -308,9 +325,11 @@ class Client:
         return cast("list[QueueWorker]", self._get(_at(queue, "workers"), {"level": level})["workers"])
 
     def drain_worker(self, queue: str, worker: str, reason: str = "") -> ToldToDrain:
-        """Drains a worker: it takes nothing new, lets its tasks end, and ends. `worker` is a name of `workers`, an owner id or an instance.
+        """Drains a worker: it takes nothing new, lets its tasks end, and ends.
 
-        Raises `Conflict` for a gateway, and for a worker that leases tasks from one, as those of this package do: such a worker ends by SIGTERM.
+        `worker` is a name of `workers`, an owner id or an instance.
+        Raises `Conflict` for a gateway, and for a worker that leases tasks, such as those of this
+        package: end it by SIGTERM.
         """
         return cast(ToldToDrain, self._ask("POST", _at(queue, "workers", f"{worker}:drain"), {"reason": reason}, repeatable=True).json())
 
@@ -321,14 +340,18 @@ class Client:
         return cast(DeadLetter, self._get(_at(queue, "dead", task)))
 
     def replay(self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[DeadSelection]) -> ReplayList:
-        """Runs tasks once more that failed for good, each as a new task: up to 100 by `tasks`, those that fit, or `all=True`.
+        """Runs tasks that failed for good again, each as a new task.
 
-        After `timeout` seconds it raises `OutcomeUnknown`.
+        Select up to 100 by `tasks`, or others by their fields, or `all=True`. A request replays
+        100,000 at most; `stopped` in the answer says so. Raises `OutcomeUnknown` after `timeout` s.
         """
         return cast(ReplayList, self._ask("POST", _at(queue, "dead:replay"), selection, query={"level": level}, timeout=timeout).json())
 
     def purge_dead_letters(self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[DeadSelection]) -> PurgedLetters:
-        """Marks dead letters as handled, selected as for `replay`. After `timeout` seconds it raises `OutcomeUnknown`."""
+        """Marks dead letters as handled, selected as for `replay`.
+
+        Raises `OutcomeUnknown` after `timeout` seconds.
+        """
         return cast(PurgedLetters, self._ask("POST", _at(queue, "dead:purge"), selection, query={"level": level}, timeout=timeout).json())
 
     # Schedules.
@@ -342,28 +365,34 @@ class Client:
         return cast(ScheduleBody, self._get(_at(queue, "schedules", name)))
 
     def create_schedule(self, queue: str, name: str, schedule: Schedule, task: Submission | Any) -> int:
-        """Creates a schedule that submits `task`, and returns its version. Raises `Conflict` when there is one of this name."""
+        """Creates a schedule that submits `task`, and returns its version.
+
+        Raises `Conflict` when there is one of this name.
+        """
         body = {"schedule": schedule, "task": _submission(task).body()}
-        return self._schedule_version("POST", _at(queue, "schedules", name), body)
+        return self._version("POST", _at(queue, "schedules", name), body)
 
     def change_schedule(
         self, queue: str, name: str, expected_version: int, *, schedule: Schedule | None = None, task: Submission | Any = None
     ) -> int:
-        """Changes either the times or the task of a schedule, and returns its new version. Raises `Conflict` when the version is not the expected one."""
+        """Changes either the times or the task of a schedule, and returns its new version.
+
+        Raises `Conflict` when the version is not the expected one.
+        """
         body = {"expected_version": expected_version, "schedule": schedule, "task": None if task is None else _submission(task).body()}
-        return self._schedule_version("PATCH", _at(queue, "schedules", name), body)
+        return self._version("PATCH", _at(queue, "schedules", name), body)
 
     def pause_schedule(self, queue: str, name: str, reason: str = "") -> int:
         """Lets a schedule fire only by `trigger_schedule`, and returns its new version."""
-        return self._schedule_version("POST", _at(queue, "schedules", f"{name}:pause"), {"reason": reason}, repeatable=True)
+        return self._version("POST", _at(queue, "schedules", f"{name}:pause"), {"reason": reason}, repeatable=True)
 
     def resume_schedule(self, queue: str, name: str, reason: str = "") -> int:
-        """Lets a schedule fire again, and returns its new version. Slots that were missed are not made up for."""
-        return self._schedule_version("POST", _at(queue, "schedules", f"{name}:resume"), {"reason": reason}, repeatable=True)
+        """Lets a schedule fire again without the missed slots, and returns its new version."""
+        return self._version("POST", _at(queue, "schedules", f"{name}:resume"), {"reason": reason}, repeatable=True)
 
     def trigger_schedule(self, queue: str, name: str, reason: str = "") -> int:
         """Fires a schedule now, and returns its new version."""
-        return self._schedule_version("POST", _at(queue, "schedules", f"{name}:trigger"), {"reason": reason})
+        return self._version("POST", _at(queue, "schedules", f"{name}:trigger"), {"reason": reason})
 
     def delete_schedule(self, queue: str, name: str, reason: str = "") -> None:
         """Deletes a schedule. Tasks that it has submitted go on."""
@@ -386,9 +415,10 @@ class Client:
         level: Level | None = None,
         page: int = 100,
     ) -> Iterator[Task]:
-        """The tasks that fit, in the order of their submission, fetched page by page as they are read.
+        """The matching tasks in the order of their submission, fetched page by page as you read.
 
-        A page has 1,000 tasks at most. With `why`, each task that does not run says why, and a page has 100 at most.
+        A page has 1,000 tasks at most. With `why`, each task that does not run has the reason, and
+        a page has 100 at most.
         """
         query: dict[str, Any] = {"status": ",".join(status), "tag": ",".join(tags), "type": type, "key": key, "level": level, "limit": page}
         query |= {"created_from": instant(created_from), "created_to": instant(created_to), "order": order, "why": "true" if why else None}
@@ -405,9 +435,9 @@ class Client:
         level: Level | None = None,
         page: int = 100,
     ) -> Iterator[DeadLetter]:
-        """The tasks that failed for good and fit, without their payloads, fetched page by page (1,000 at most) as they are read.
+        """The matching tasks that failed for good, fetched page by page as you read.
 
-        `reason` is a part of the letter's reason.
+        They have no payloads. `reason` is a part of their reason. A page has 1,000 at most.
         """
         query = {"reason": reason, "tag": ",".join(tags), "type": type, "key": key, "level": level, "limit": page}
         return self._pages(_at(queue, "dead"), "dead_letters", query)
@@ -438,7 +468,8 @@ class Client:
             body.setdefault("idempotency_key", str(uuid.uuid4()))
         return body
 
-    def _schedule_version(self, method: str, path: str, body: object, repeatable: bool | None = None) -> int:
+    def _version(self, method: str, path: str, body: object, repeatable: bool | None = None) -> int:
+        """Changes a queue's settings or a schedule, and returns the new version."""
         return cast(int, self._ask(method, path, body, repeatable=repeatable).json()["version"])
 
     def _get(self, path: str, query: Mapping[str, Any] = {}) -> Any:
@@ -455,7 +486,7 @@ class Client:
         timeout: float = 30.0,
         patience: float | None = None,
     ) -> Answer:
-        """Sends a request. One that changes something may be done twice if its method is PUT or DELETE, or if it is said to be repeatable."""
+        """Sends a request. By default it is repeatable if its method is GET, PUT or DELETE."""
         return self.gateways.request(
             method,
             _with_query(path, query),

@@ -39,7 +39,10 @@ class _Cut(Exception):
 def watch(
     gateways: Gateways, path: str, last_event_id: str | None, patience: float, halt: HaltEvent
 ) -> Generator[Event, None, None]:
-    """The events of a queue, until `halt` is aborted. After a cut it goes on; without a gateway for `patience` seconds it raises why."""
+    """The events of a queue, until `halt` is aborted. The stream goes on after a cut.
+
+    Raises the last error when no gateway has served the stream for `patience` seconds.
+    """
     pause = _PAUSE
     give_up: float | None = None
     while not halt.is_set():

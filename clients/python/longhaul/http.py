@@ -53,7 +53,7 @@ class Answer:
 
 
 class HaltEvent(threading.Event):
-    """Once it is set, a request is not tried again. `abort` also closes the connection that the request uses."""
+    """Ends a request from another thread: `set` ends its repeats, `abort` also its connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,13 +61,13 @@ class HaltEvent(threading.Event):
         self._socket: socket.socket | None = None
 
     def guard(self, connection: socket.socket | None) -> None:
-        """Names the connection that `abort` closes; None where another request may use it from now on."""
+        """Sets the connection that `abort` closes. None: another request may use it now."""
         with self._lock:
             self._socket = connection
             self._shut()
 
     def abort(self) -> None:
-        """Sets the event and closes the connection, so that a thread that reads an answer finds its end."""
+        """Sets the event, and closes the connection, which wakes the thread that reads from it."""
         self.set()
         with self._lock:
             self._aborted = True
@@ -159,7 +159,8 @@ class Gateways:
     ) -> Answer:
         """Asks until a gateway has answered, for `patience` seconds at most after the first failure.
 
-        `timeout` is for each attempt. What is not `repeatable` is not sent again once it may have been done. No attempt follows once `halt` is set.
+        `timeout` is for each attempt. A request that is not `repeatable` is not sent again once it
+        may have been done. No attempt follows once `halt` is set.
         """
         halt = halt or HaltEvent()
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()

@@ -34,10 +34,10 @@ _COUNT = 100
 _PAUSE_MAX = 10.0
 # How long a processor that was told to end may take for that before its task is given back without it, in seconds.
 _GRACE = 5.0
-# How often the event loop looks whether a coroutine is to be cancelled, in seconds.
+# How often the worker checks whether to cancel a coroutine, in seconds.
 _LOOK_EVERY = 1.0
 
-# A function, or an `async def` function.
+# A function or an `async def` function.
 Processor = Callable[[Task], Any]
 
 
@@ -47,8 +47,9 @@ class Worker:
     The processor returns the result: `bytes` and `str` as they are, `None` for none, anything else as JSON. An exception is a failed attempt with its text
     as the reason; see `longhaul.task` for the others. Each task has a thread of its own, `concurrency` of them at most.
 
-    An `async def` processor runs in an event loop, with up to `concurrency` tasks at once in its one thread. A task that is cancelled or lost, or that is to
-    be given back, cancels the coroutine (`asyncio.CancelledError`). Await `asyncio.sleep` in place of `task.sleep`, which blocks the loop.
+    An `async def` processor runs in an event loop, which one thread runs for all tasks. The worker
+    cancels the coroutine (`asyncio.CancelledError`) within a second when its task is cancelled or
+    lost, or is to be given back. Do not call `task.sleep` there: it blocks the loop.
 
     - `name`: what is shown as the worker; host and process id if it is not said.
     - `lease_time`: seconds of silence after which others may have the tasks. Leases are kept alive three times in that
@@ -86,7 +87,7 @@ class Worker:
         self._asked: dict[str, Any] = {"worker": self.name, "wait": length(poll), "lease_time": length(lease_time)}
         if types:
             self._asked["types"] = list(types)
-        # Where the processor runs if it is an `async def` function.
+        # Runs an `async def` processor.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = HaltEvent()
         self._changed = threading.Condition()
@@ -169,7 +170,7 @@ class Worker:
             self._begin(task)
 
     def _begin(self, task: Task) -> None:
-        """Runs the processor, in a thread or in the event loop. A thread reports its end."""
+        """Runs the processor in a thread or in the event loop. A thread reports its end."""
         logger.info("leased %s attempt %s", task.id, task.attempt)
         if self._stopping.is_set():
             # A worker that is to end begins nothing.
@@ -189,7 +190,7 @@ class Worker:
             ended.add_done_callback(lambda ended: run(ended.result))
 
     async def _await(self, task: Task) -> Any:
-        """Awaits the processor, and cancels it once there is a `Halt`."""
+        """Awaits the processor, and cancels it when there is a `Halt`."""
         work = asyncio.ensure_future(self.processor(task))
         while not task.halted:
             if (await asyncio.wait([work], timeout=_LOOK_EVERY))[0]:
@@ -277,7 +278,7 @@ def _loop_in_thread() -> asyncio.AbstractEventLoop:
     def run() -> None:
         is_stopped = False
         while not is_stopped:
-            # What a processor raises has ended its attempt; the others go on.
+            # A processor raised it, and its attempt has failed. The others go on.
             with suppress(SystemExit, KeyboardInterrupt):
                 loop.run_forever()
                 is_stopped = True

@@ -38,7 +38,7 @@ class Operating(unittest.TestCase):
         found = self.client.queue(name)
         self.assertEqual((found["name"], found["levels"], found["version"]), (name, True, 0))
         version = self.client.change_queue(name, {"description": "letters"}, found["version"])
-        self.client.pause_queue(name, "too many")
+        self.assertEqual(self.client.pause_queue(name, "too many"), version + 1)
         settings = self.client.queue(name)["settings"]
         self.assertEqual((settings.get("description"), settings.get("paused")), ("letters", True))
         with self.assertRaises(Conflict) as raised:

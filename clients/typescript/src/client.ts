@@ -1,4 +1,4 @@
-/** A client of one or several gateways: submits tasks, waits for them and ends them, and operates queues, schedules, dead letters and workers. */
+/** A client of one or several gateways: submits tasks, and operates queues and what they have. */
 
 import { randomUUID } from "node:crypto";
 import { fromAnswer, type GatewayError, NotFound, TaskFailed, WaitTimeout } from "./errors.ts";
@@ -18,7 +18,7 @@ export type Payload = unknown;
 
 /** The longest that a gateway waits in one request, in ms. */
 const POLL = 20_000;
-/** How long a request about many tasks may take, in ms; the gateway stops when the connection is closed. */
+/** How long a request about many tasks may take, in ms. */
 const BULK = 300_000;
 
 /** What a gateway knows of a task that is submitted, in the words of JavaScript: {@link NewTask} says what each is. */
@@ -60,22 +60,22 @@ export interface ClientOptions {
   addKeys?: boolean;
 }
 
-/** Tasks of this priority only; without it those that the route takes for it, which is the whole queue or the level `normal`. */
 export interface OfLevel {
+  /** Only tasks of this priority. By default, the whole queue or the level `normal`, as the route says. */
   level?: Priority;
 }
 
-/** What the tasks of a list, or the dead letters, have in common. */
+/** Selects tasks or dead letters. */
 export interface Filter extends OfLevel {
-  /** All of them. */
+  /** A task must have all of them. */
   tags?: string[];
   type?: string;
   key?: string;
-  /** How many are fetched with one request, 1,000 at most; 100 if it is not said. */
+  /** How many one request fetches: 100 by default, 1,000 at most. */
   page?: number;
 }
 
-/** Names of query parameters and their values; what is undefined is left out. */
+/** Query parameters; those that are undefined are omitted. */
 type Query = Record<string, string | number | undefined>;
 
 interface Ask extends Omit<Asking, "halt"> {
@@ -196,7 +196,7 @@ export class Client {
     await this.#ask("POST", at(queue, "tasks", `${task}:cancel`), { body: { reason }, repeatable: true });
   }
 
-  /** Asks for the end of a task, without waiting for its processor. */
+  /** Asks for the end of a task without waiting for its processor. */
   async kill(queue: string, task: string, reason = ""): Promise<void> {
     await this.#ask("POST", at(queue, "tasks", `${task}:kill`), { body: { reason }, repeatable: true });
   }
@@ -206,17 +206,25 @@ export class Client {
     await this.#ask("DELETE", at(queue, "tasks", task), { query: { reason } });
   }
 
-  /** Runs a task once more that has failed for good, as a new task, and returns the id of the new task. */
+  /** Runs a task that failed for good again as a new task, and returns the id of that. */
   async retry(queue: string, task: string, reason = ""): Promise<string> {
     return json<types.Restarted>(await this.#ask("POST", at(queue, "tasks", `${task}:retry`), { body: { reason } })).id;
   }
 
-  /** Closes a task as one that failed for good. With `epoch` it throws `Conflict` when the task is in another one. */
+  /**
+   * Closes a task as failed for good.
+   *
+   * With `epoch` it throws `Conflict` when the task is in another one.
+   */
   async forceFail(queue: string, task: string, reason = "", epoch?: number): Promise<void> {
     await this.#ask("POST", at(queue, "tasks", `${task}:force-fail`), { body: { reason, epoch }, repeatable: true });
   }
 
-  /** Takes a running task from its worker, so that another attempt follows. With `epoch` it throws `Conflict` when the task is in another one. */
+  /**
+   * Takes a running task from its worker; another attempt follows.
+   *
+   * With `epoch` it throws `Conflict` when the task is in another one.
+   */
   async forceRelease(queue: string, task: string, reason = "", epoch?: number): Promise<void> {
     await this.#ask("POST", at(queue, "tasks", `${task}:force-release`), { body: { reason, epoch } });
   }
@@ -233,24 +241,28 @@ export class Client {
     return this.#get(at(queue));
   }
 
-  /** Creates a queue, or puts right what is wrong with its topics. What `settings` does not name is left as it is. */
+  /** Creates a queue, or repairs its topics. Omitted settings stay as they are. */
   async createQueue(queue: string, settings: Partial<types.NewQueue> = {}): Promise<types.CreatedQueue> {
     return json(await this.#ask("PUT", at(queue), { body: settings }));
   }
 
-  /** Replaces the settings of a queue, and returns their new version. Throws `Conflict` when the version is not the expected one. */
+  /**
+   * Replaces the settings of a queue, and returns their new version.
+   *
+   * Throws `Conflict` when the version is not the expected one.
+   */
   changeQueue(queue: string, settings: Partial<types.QueueSettings>, expectedVersion: number): Promise<number> {
     return this.#version("PATCH", at(queue), { settings, expected_version: expectedVersion });
   }
 
-  /** Lets no task begin any more. Tasks that run go on. */
-  async pauseQueue(queue: string, reason = ""): Promise<void> {
-    await this.#ask("POST", `${at(queue)}:pause`, { body: { reason }, repeatable: true });
+  /** Lets no task begin, and returns the new version of the settings. Running tasks go on. */
+  pauseQueue(queue: string, reason = ""): Promise<number> {
+    return this.#version("POST", `${at(queue)}:pause`, { reason }, true);
   }
 
-  /** Lets tasks begin again. */
-  async resumeQueue(queue: string, reason = ""): Promise<void> {
-    await this.#ask("POST", `${at(queue)}:resume`, { body: { reason }, repeatable: true });
+  /** Lets tasks begin again, and returns the new version of the settings. */
+  resumeQueue(queue: string, reason = ""): Promise<number> {
+    return this.#version("POST", `${at(queue)}:resume`, { reason }, true);
   }
 
   /** Deletes a queue, with all its tasks and their history. */
@@ -263,17 +275,30 @@ export class Client {
     return this.#get(at(queue, "counts"), { level });
   }
 
-  /** How many tasks were submitted and ended in each step (a minute by default), and how long they took: the last 60 steps, 1,440 at most. */
+  /**
+   * How many tasks were submitted and ended in each step, and how long they took.
+   *
+   * A step is a minute by default. The answer has the last 60 steps by default, 1,440 at most.
+   */
   series(queue: string, { step, steps, level }: OfLevel & { step?: Length; steps?: number } = {}): Promise<types.Series> {
     return this.#get(at(queue, "series"), { step: length(step), steps, level });
   }
 
-  /** Who has acted upon tasks and workers, and why: the newest actions, 100 if no limit is said and 10,000 at most, the oldest of them first. */
+  /**
+   * The log of actions upon tasks and workers, with operators and reasons, the oldest first.
+   *
+   * It has the newest `limit` actions: 100 by default, 10,000 at most.
+   */
   async actions(queue: string, { limit, level }: OfLevel & { limit?: number } = {}): Promise<types.Action[]> {
     return (await this.#get<types.ActionList>(at(queue, "actions"), { limit, level })).actions;
   }
 
-  /** Deletes tasks of one level that are not over; `all: true` selects all of them. After `timeout` seconds (300) it stops, and throws `OutcomeUnknown`. */
+  /**
+   * Deletes tasks of one level that are not over; `all: true` selects all of them.
+   *
+   * The purge stops after `timeout` seconds, with `OutcomeUnknown`: 300 by default, which is also
+   * the most that Node's own `fetch` waits.
+   */
   purge(queue: string, selection: Partial<types.Purge>, options: OfLevel & { timeout?: number } = {}): Promise<types.Purged> {
     return this.#bulk(`${at(queue)}:purge`, selection, options);
   }
@@ -286,9 +311,11 @@ export class Client {
   }
 
   /**
-   * Drains a worker: it takes nothing new, lets its tasks end, and ends. `worker` is a name of `workers`, an owner id or an instance.
+   * Drains a worker: it takes nothing new, lets its tasks end, and ends.
    *
-   * Throws `Conflict` for a gateway, and for a worker that leases tasks from one, as those of this package do: such a worker ends by SIGTERM.
+   * `worker` is a name of `workers`, an owner id or an instance.   *
+   * Throws `Conflict` for a gateway, and for a worker that leases tasks, such as those of this
+   * package: end it by SIGTERM.
    */
   async drainWorker(queue: string, worker: string, reason = ""): Promise<types.ToldToDrain> {
     return json(await this.#ask("POST", at(queue, "workers", `${worker}:drain`), { body: { reason }, repeatable: true }));
@@ -302,15 +329,16 @@ export class Client {
   }
 
   /**
-   * Runs tasks once more that failed for good, each as a new task: up to 100 by `tasks`, those that fit, or `all: true`.
+   * Runs tasks that failed for good again, each as a new task.
    *
-   * After `timeout` seconds (300) it throws `OutcomeUnknown`.
+   * Select up to 100 by `tasks`, or others by their fields, or `all: true`. A request replays 100,000
+   * at most; `stopped` in the answer says so. Throws `OutcomeUnknown` after `timeout` seconds (300).
    */
   replay(queue: string, selection: Partial<types.DeadSelection>, options: OfLevel & { timeout?: number } = {}): Promise<types.ReplayList> {
     return this.#bulk(at(queue, "dead:replay"), selection, options);
   }
 
-  /** Marks dead letters as handled, selected as for `replay`. After `timeout` seconds (300) it throws `OutcomeUnknown`. */
+  /** Marks dead letters as handled. Selection and `timeout` are those of `replay`. */
   purgeDeadLetters(queue: string, selection: Partial<types.DeadSelection>, options: OfLevel & { timeout?: number } = {}): Promise<types.PurgedLetters> {
     return this.#bulk(at(queue, "dead:purge"), selection, options);
   }
@@ -327,12 +355,20 @@ export class Client {
     return this.#get(at(queue, "schedules", name));
   }
 
-  /** Creates a schedule that submits such tasks, and returns its version. Throws `Conflict` when there is one of this name. */
+  /**
+   * Creates a schedule that submits such tasks, and returns its version.
+   *
+   * Throws `Conflict` when there is one of this name.
+   */
   createSchedule(queue: string, name: string, schedule: Partial<Schedule>, payload: Payload, submission: Submission = {}): Promise<number> {
     return this.#version("POST", at(queue, "schedules", name), { schedule, task: newTask(payload, submission) });
   }
 
-  /** Changes either the times or the task of a schedule, and returns its new version. Throws `Conflict` when the version is not the expected one. */
+  /**
+   * Changes either the times or the task of a schedule, and returns its new version.
+   *
+   * Throws `Conflict` when the version is not the expected one.
+   */
   changeSchedule(
     queue: string,
     name: string,
@@ -348,7 +384,7 @@ export class Client {
     return this.#version("POST", at(queue, "schedules", `${name}:pause`), { reason }, true);
   }
 
-  /** Lets a schedule fire again, and returns its new version. Slots that were missed are not made up for. */
+  /** Lets a schedule fire again without the missed slots, and returns its new version. */
   resumeSchedule(queue: string, name: string, reason = ""): Promise<number> {
     return this.#version("POST", at(queue, "schedules", `${name}:resume`), { reason }, true);
   }
@@ -366,9 +402,9 @@ export class Client {
   // Iterators.
 
   /**
-   * The tasks that fit, in the order of their submission, fetched page by page as they are read.
+   * The matching tasks in the order of their submission, fetched page by page as you read.
    *
-   * With `why`, each task that does not run says why, and a page has 100 at most.
+   * With `why`, each task that does not run has the reason, and a page has 100 at most.
    */
   list(
     queue: string,
@@ -384,7 +420,11 @@ export class Client {
     });
   }
 
-  /** The tasks that failed for good and fit, without their payloads, fetched page by page as they are read. `reason` is a part of the letter's reason. */
+  /**
+   * The matching tasks that failed for good, fetched page by page as you read.
+   *
+   * They have no payloads. `reason` is a part of their reason.
+   */
   deadLetters(queue: string, filter: Filter & { reason?: string } = {}): AsyncGenerator<types.DeadLetter, void, undefined> {
     const { reason } = filter;
     return this.#pages<types.DeadLetterList, types.DeadLetter>(at(queue, "dead"), (page) => page.dead_letters, filter, { reason });
@@ -432,12 +472,12 @@ export class Client {
     return json(await this.#ask("POST", path, { body, query: { level }, timeout: timeout === undefined ? BULK : timeout * 1000 }));
   }
 
-  /** Changes something that has versions. */
+  /** Changes a queue's settings or a schedule, and returns the new version. */
   async #version(method: string, path: string, body: object, repeatable = false): Promise<number> {
     return json<{ version: number }>(await this.#ask(method, path, { body, repeatable })).version;
   }
 
-  /** Sends a request. One that changes something may be done twice if its method is PUT or DELETE, or if it is said to be repeatable. */
+  /** Sends a request. By default it is repeatable if its method is GET, PUT or DELETE. */
   #ask(method: string, path: string, { query = {}, ...asking }: Ask = {}): Promise<Answer> {
     const repeatable = ["GET", "PUT", "DELETE"].includes(method);
     return this.gateways.request(method, withQuery(path, query), { patience: this.#patience, repeatable, ...asking });

@@ -1,7 +1,8 @@
 /**
  * Workers and submitters for longhaul, over HTTP: long-running tasks on Apache Pulsar.
  *
- * `Client` submits, looks and operates, `Worker` runs tasks; the errors say what can go wrong, and the types what the gateway takes and answers.
+ * `Client` submits tasks and operates queues, `Worker` runs tasks. `types` has the gateway's requests
+ * and answers.
  */
 
 export { Client, type ClientOptions, type Filter, type Instant, type Length, type OfLevel, type Payload, type Submission } from "./client.ts";

@@ -33,7 +33,7 @@ test("queues are made, changed and deleted", async () => {
   const found = await client.queue(name);
   assert.deepEqual([found.name, found.levels, found.version], [name, true, 0]);
   const version = await client.changeQueue(name, { description: "letters" }, found.version);
-  await client.pauseQueue(name, "too many");
+  assert.equal(await client.pauseQueue(name, "too many"), version + 1);
   const { description, paused } = (await client.queue(name)).settings;
   assert.deepEqual([description, paused], ["letters", true]);
   await assert.rejects(client.changeQueue(name, {}, version), { name: "Conflict", code: "version_conflict" });

@@ -45,7 +45,7 @@ async fn python_snippets(url: &str) {
 }
 
 /// What the snippets of both pages print, in the order of their names above; ends the worker.
-async fn judge_snippets<const N: usize>(mut worker: Worker, written: [String; N]) {
+async fn judge_snippets<const N: usize>(worker: Worker, written: [String; N]) {
     assert!(written[0].ends_with("\nsent to ann\n"), "{}", written[0]);
     assert!(written[1].contains(" completed\n"), "{}", written[1]);
     assert!(written[2].starts_with("paused\n"), "{}", written[2]);
