@@ -313,7 +313,8 @@ export class Client {
   /**
    * Drains a worker: it takes nothing new, lets its tasks end, and ends.
    *
-   * `worker` is a name of `workers`, an owner id or an instance.   *
+   * `worker` is a name of `workers`, an owner id or an instance.
+   *
    * Throws `Conflict` for a gateway, and for a worker that leases tasks, such as those of this
    * package: end it by SIGTERM.
    */
