@@ -1,4 +1,4 @@
-"""A client of one or several gateways: submits tasks, looks at them, waits for them, and ends them."""
+"""A client of one or several gateways: submits tasks, and operates queues and what they have."""
 
 from __future__ import annotations
 
@@ -11,14 +11,39 @@ import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, cast
+from typing import Any, Literal, Unpack, cast, overload
 from urllib.parse import quote, urlencode
 
 from . import events
 from .errors import GatewayError, NotFound, TaskFailed, WaitTimeout, from_answer
 from .events import Event
-from .http import Answer, Gateways, Token
-from .types import History, NewTask, Outcome, Retry, Task, TaskList, Why
+from .http import Answer, Gateways, HaltEvent, Token
+from .types import (
+    Action,
+    Counts,
+    CreatedQueue,
+    DeadLetter,
+    DeadSelection,
+    History,
+    LeaseHolder,
+    NewQueue,
+    NewTask,
+    Outcome,
+    Purge,
+    Purged,
+    PurgedLetters,
+    QueueBody,
+    QueueSettings,
+    QueueWorker,
+    ReplayList,
+    Retry,
+    Schedule,
+    ScheduleBody,
+    Series,
+    Task,
+    ToldToDrain,
+    Why,
+)
 
 # Seconds, or a text such as `1h 30m`.
 Length = float | timedelta | str
@@ -28,17 +53,23 @@ Level = Literal["high", "normal", "low"]
 
 # The longest that a gateway waits in one request.
 _POLL = 20.0
+# How long a request about many tasks may take, in seconds.
+_BULK = 300.0
 
 
-def length(value: Length) -> str:
+@overload
+def length(value: Length) -> str: ...
+@overload
+def length(value: None) -> None: ...
+def length(value: Length | None) -> str | None:
     """A length of time as the gateway takes it."""
-    if isinstance(value, str):
+    if value is None or isinstance(value, str):
         return value
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     return f"{seconds * 1000:.0f}ms"
 
 
-def instant(value: Instant) -> int:
+def instant(value: Instant | None) -> int | None:
     """An instant as the gateway takes it."""
     if not isinstance(value, datetime):
         return value
@@ -90,11 +121,9 @@ class Submission:
         for name in ("type", "key", "idempotency_key", "dedupe_key", "order_key", "limit_key", "max_attempts", "retry"):
             body[name] = getattr(self, name)
         for name in ("delay", "max_duration", "max_total_duration", "no_progress_timeout"):
-            value = getattr(self, name)
-            body[name] = None if value is None else length(value)
+            body[name] = length(getattr(self, name))
         for name in ("scheduled_at", "expires_at"):
-            value = getattr(self, name)
-            body[name] = None if value is None else instant(value)
+            body[name] = instant(getattr(self, name))
         body |= {"tags": list(self.tags), "after": list(self.after), "properties": dict(self.properties)}
         body |= {"priority": self.priority, "overwrite": self.overwrite, "strict": self.strict}
         # What is left out is the same as what the gateway takes for it.
@@ -127,6 +156,8 @@ class Client:
         urls = gateways.split(",") if isinstance(gateways, str) else list(gateways)
         self.gateways = Gateways(urls, token or os.environ.get("LONGHAUL_TOKEN"), ssl_context)
         self.patience, self.add_keys = patience, add_keys
+        # Ends requests from another thread: for `AsyncClient`.
+        self._halt: HaltEvent | None = None
 
     def __enter__(self) -> Client:
         return self
@@ -138,56 +169,36 @@ class Client:
         """Closes the connections that are idle. The client may be used again."""
         self.gateways.close()
 
+    # Tasks.
+
     def submit(self, queue: str, task: Submission | Any) -> str:
         """Submits a task, and returns its id; it is stored then. What is no `Submission` is the payload."""
         body = self._new_task(task)
-        repeatable = "idempotency_key" in body
-        answer = self.gateways.request("POST", _at(queue, "tasks"), body, patience=self.patience, repeatable=repeatable)
+        answer = self._ask("POST", _at(queue, "tasks"), body, repeatable="idempotency_key" in body)
         return cast(str, answer.json()["id"])
 
     def submit_batch(self, queue: str, tasks: Iterable[Submission | Any]) -> list[str | GatewayError]:
         """Submits up to 1,000 tasks; for each its id, or why there is none."""
         bodies = [self._new_task(task) for task in tasks]
         repeatable = all("idempotency_key" in body for body in bodies)
-        answer = self.gateways.request("POST", _at(queue, "tasks:batch"), {"tasks": bodies}, patience=self.patience, repeatable=repeatable)
+        answer = self._ask("POST", _at(queue, "tasks:batch"), {"tasks": bodies}, repeatable=repeatable)
         return [_outcome(outcome) for outcome in answer.json()["outcomes"]]
 
     def get(self, queue: str, task: str) -> Task:
         """How a task stands."""
-        return cast(Task, self._get(_at(queue, "tasks", task)).json())
+        return cast(Task, self._get(_at(queue, "tasks", task)))
 
     def history(self, queue: str, task: str) -> History:
         """What has happened to a task, entry by entry."""
-        return cast(History, self._get(_at(queue, "tasks", task, "history")).json())
+        return cast(History, self._get(_at(queue, "tasks", task, "history")))
 
     def why(self, queue: str, task: str) -> Why:
         """Why a task does not run, in one sentence and in its parts."""
-        return cast(Why, self._get(_at(queue, "tasks", task, "why")).json())
+        return cast(Why, self._get(_at(queue, "tasks", task, "why")))
 
-    def list(
-        self,
-        queue: str,
-        *,
-        status: Sequence[str] = (),
-        tags: Sequence[str] = (),
-        type: str | None = None,
-        key: str | None = None,
-        created_from: Instant | None = None,
-        created_to: Instant | None = None,
-        level: Level | None = None,
-        page: int = 100,
-    ) -> Iterator[Task]:
-        """The tasks that fit, in the order of their submission, fetched page by page as they are read."""
-        asked: dict[str, Any] = {"status": ",".join(status), "tag": ",".join(tags), "type": type, "key": key, "level": level, "limit": page}
-        asked["created_from"] = None if created_from is None else instant(created_from)
-        asked["created_to"] = None if created_to is None else instant(created_to)
-        while True:
-            query = urlencode({name: value for name, value in asked.items() if value not in (None, "")})
-            answer: TaskList = self._get(f"{_at(queue, 'tasks')}?{query}").json()
-            yield from answer["tasks"]
-            asked["after"] = answer.get("next")
-            if not asked["after"]:
-                return
+    def lease(self, queue: str, task: str) -> LeaseHolder:
+        """The worker that has leased a task. Raises `NotFound` when none has."""
+        return cast(LeaseHolder, self._get(_at(queue, "tasks", task, "lease")))
 
     def wait(self, queue: str, task: str, timeout: float) -> Task:
         """Waits for the end of a task, however it ends. An id that nobody knows yet is waited for, too.
@@ -200,8 +211,8 @@ class Client:
             if left <= 0:
                 raise WaitTimeout(f"task {task} is not over after {timeout} s")
             wait = min(left, _POLL)
-            path = f"{_at(queue, 'tasks', task, 'wait')}?{urlencode({'timeout': length(wait)})}"
-            answer = self.gateways.request("GET", path, timeout=wait + 15.0, patience=min(self.patience, left))
+            query = {"timeout": length(wait)}
+            answer = self._ask("GET", _at(queue, "tasks", task, "wait"), query=query, timeout=wait + 15.0, patience=min(self.patience, left))
             if answer.status == 200:
                 return cast(Task, answer.json())
 
@@ -211,18 +222,225 @@ class Client:
         if ended["status"] != "completed":
             raise TaskFailed(ended)
         try:
-            return self._get(_at(queue, "tasks", task, "result")).body
+            return self._ask("GET", _at(queue, "tasks", task, "result")).body
         except NotFound as error:
             raise TaskFailed(ended) from error
 
     def payload(self, queue: str, task: str) -> bytes:
         """The payload of a task, as it was submitted."""
-        return self._get(_at(queue, "tasks", task, "payload")).body
+        return self._ask("GET", _at(queue, "tasks", task, "payload")).body
 
     def cancel(self, queue: str, task: str, reason: str = "") -> None:
         """Asks for the end of a task. It ends when its worker has heard of it, or at once if it does not run."""
-        path = _at(queue, "tasks", f"{task}:cancel")
-        self.gateways.request("POST", path, {"reason": reason}, patience=self.patience)
+        self._ask("POST", _at(queue, "tasks", f"{task}:cancel"), {"reason": reason}, repeatable=True)
+
+    def kill(self, queue: str, task: str, reason: str = "") -> None:
+        """Asks for the end of a task without waiting for its processor."""
+        self._ask("POST", _at(queue, "tasks", f"{task}:kill"), {"reason": reason}, repeatable=True)
+
+    def delete(self, queue: str, task: str, reason: str = "") -> None:
+        """Closes a task as cancelled, whatever its status. Raises `Conflict` when it is over."""
+        self._ask("DELETE", _at(queue, "tasks", task), query={"reason": reason})
+
+    def retry(self, queue: str, task: str, reason: str = "") -> str:
+        """Runs a task that failed for good again as a new task, and returns the id of that."""
+        return cast(str, self._ask("POST", _at(queue, "tasks", f"{task}:retry"), {"reason": reason}).json()["id"])
+
+    def force_fail(self, queue: str, task: str, reason: str = "", *, epoch: int | None = None) -> None:
+        """Closes a task as failed for good.
+
+        With `epoch` it raises `Conflict` when the task is in another one.
+        """
+        self._ask("POST", _at(queue, "tasks", f"{task}:force-fail"), {"reason": reason, "epoch": epoch}, repeatable=True)
+
+    def force_release(self, queue: str, task: str, reason: str = "", *, epoch: int | None = None) -> None:
+        """Takes a running task from its worker; another attempt follows.
+
+        With `epoch` it raises `Conflict` when the task is in another one.
+        """
+        self._ask("POST", _at(queue, "tasks", f"{task}:force-release"), {"reason": reason, "epoch": epoch})
+
+    # Queues.
+
+    def queues(self) -> list[str]:
+        """The names of the queues that the token may use."""
+        return cast("list[str]", self._get("/v1/queues")["queues"])
+
+    def queue(self, queue: str) -> QueueBody:
+        """The settings of a queue, with their version."""
+        return cast(QueueBody, self._get(_at(queue)))
+
+    def create_queue(self, queue: str, **settings: Unpack[NewQueue]) -> CreatedQueue:
+        """Creates a queue, or repairs its topics. Omitted settings stay as they are."""
+        return cast(CreatedQueue, self._ask("PUT", _at(queue), settings).json())
+
+    def change_queue(self, queue: str, settings: QueueSettings, expected_version: int) -> int:
+        """Replaces the settings of a queue, and returns their new version.
+
+        Raises `Conflict` when the version is not the expected one.
+        """
+        return self._version("PATCH", _at(queue), {"settings": settings, "expected_version": expected_version})
+
+    def pause_queue(self, queue: str, reason: str = "") -> int:
+        """Lets no task begin, and returns the new version of the settings. Running tasks go on."""
+        return self._version("POST", f"{_at(queue)}:pause", {"reason": reason}, repeatable=True)
+
+    def resume_queue(self, queue: str, reason: str = "") -> int:
+        """Lets tasks begin again, and returns the new version of the settings."""
+        return self._version("POST", f"{_at(queue)}:resume", {"reason": reason}, repeatable=True)
+
+    def delete_queue(self, queue: str, reason: str = "") -> None:
+        """Deletes a queue, with all its tasks and their history."""
+        self._ask("DELETE", _at(queue), query={"reason": reason})
+
+    def counts(self, queue: str, *, level: Level | None = None) -> Counts:
+        """How many tasks there are by status, and how many have ever ended."""
+        return cast(Counts, self._get(_at(queue, "counts"), {"level": level}))
+
+    def series(self, queue: str, *, step: Length | None = None, steps: int | None = None, level: Level | None = None) -> Series:
+        """How many tasks were submitted and ended in each step, and how long they took.
+
+        A step is a minute by default. The answer has the last 60 steps by default, 1,440 at most.
+        """
+        return cast(Series, self._get(_at(queue, "series"), {"step": length(step), "steps": steps, "level": level}))
+
+    def actions(self, queue: str, *, limit: int = 100, level: Level | None = None) -> list[Action]:
+        """The log of actions upon tasks and workers, with operators and reasons, the oldest first.
+
+        It has the newest `limit` actions, 10,000 at most.
+        """
+        return cast("list[Action]", self._get(_at(queue, "actions"), {"limit": limit, "level": level})["actions"])
+
+    def purge(self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[Purge]) -> Purged:
+        """Deletes tasks of one level that are not over; `all=True` selects all of them.
+
+        The purge stops after `timeout` seconds, with `OutcomeUnknown`.
+        """
+        return cast(Purged, self._ask("POST", f"{_at(queue)}:purge", selection, query={"level": level}, timeout=timeout).json())
+
+    # Workers.
+
+    def workers(self, queue: str, *, level: Level | None = None) -> list[QueueWorker]:
+        """The workers of a queue, and the tasks that they run."""
+        return cast("list[QueueWorker]", self._get(_at(queue, "workers"), {"level": level})["workers"])
+
+    def drain_worker(self, queue: str, worker: str, reason: str = "") -> ToldToDrain:
+        """Drains a worker: it takes nothing new, lets its tasks end, and ends.
+
+        `worker` is a name of `workers`, an owner id or an instance.
+        Raises `Conflict` for a gateway, and for a worker that leases tasks, such as those of this
+        package: end it by SIGTERM.
+        """
+        return cast(ToldToDrain, self._ask("POST", _at(queue, "workers", f"{worker}:drain"), {"reason": reason}, repeatable=True).json())
+
+    # Dead letters.
+
+    def dead_letter(self, queue: str, task: str) -> DeadLetter:
+        """A task that failed for good, with its payload."""
+        return cast(DeadLetter, self._get(_at(queue, "dead", task)))
+
+    def replay(self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[DeadSelection]) -> ReplayList:
+        """Runs tasks that failed for good again, each as a new task.
+
+        Select up to 100 by `tasks`, or others by their fields, or `all=True`. A request replays
+        100,000 at most; `stopped` in the answer says so. Raises `OutcomeUnknown` after `timeout` s.
+        """
+        return cast(ReplayList, self._ask("POST", _at(queue, "dead:replay"), selection, query={"level": level}, timeout=timeout).json())
+
+    def purge_dead_letters(self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[DeadSelection]) -> PurgedLetters:
+        """Marks dead letters as handled, selected as for `replay`.
+
+        Raises `OutcomeUnknown` after `timeout` seconds.
+        """
+        return cast(PurgedLetters, self._ask("POST", _at(queue, "dead:purge"), selection, query={"level": level}, timeout=timeout).json())
+
+    # Schedules.
+
+    def schedules(self, queue: str) -> list[ScheduleBody]:
+        """The schedules of a queue, by name."""
+        return cast("list[ScheduleBody]", self._get(_at(queue, "schedules"))["schedules"])
+
+    def schedule(self, queue: str, name: str) -> ScheduleBody:
+        """A schedule, with its version, its last firing and its next slots."""
+        return cast(ScheduleBody, self._get(_at(queue, "schedules", name)))
+
+    def create_schedule(self, queue: str, name: str, schedule: Schedule, task: Submission | Any) -> int:
+        """Creates a schedule that submits `task`, and returns its version.
+
+        Raises `Conflict` when there is one of this name.
+        """
+        body = {"schedule": schedule, "task": _submission(task).body()}
+        return self._version("POST", _at(queue, "schedules", name), body)
+
+    def change_schedule(
+        self, queue: str, name: str, expected_version: int, *, schedule: Schedule | None = None, task: Submission | Any = None
+    ) -> int:
+        """Changes either the times or the task of a schedule, and returns its new version.
+
+        Raises `Conflict` when the version is not the expected one.
+        """
+        body = {"expected_version": expected_version, "schedule": schedule, "task": None if task is None else _submission(task).body()}
+        return self._version("PATCH", _at(queue, "schedules", name), body)
+
+    def pause_schedule(self, queue: str, name: str, reason: str = "") -> int:
+        """Lets a schedule fire only by `trigger_schedule`, and returns its new version."""
+        return self._version("POST", _at(queue, "schedules", f"{name}:pause"), {"reason": reason}, repeatable=True)
+
+    def resume_schedule(self, queue: str, name: str, reason: str = "") -> int:
+        """Lets a schedule fire again without the missed slots, and returns its new version."""
+        return self._version("POST", _at(queue, "schedules", f"{name}:resume"), {"reason": reason}, repeatable=True)
+
+    def trigger_schedule(self, queue: str, name: str, reason: str = "") -> int:
+        """Fires a schedule now, and returns its new version."""
+        return self._version("POST", _at(queue, "schedules", f"{name}:trigger"), {"reason": reason})
+
+    def delete_schedule(self, queue: str, name: str, reason: str = "") -> None:
+        """Deletes a schedule. Tasks that it has submitted go on."""
+        self._ask("DELETE", _at(queue, "schedules", name), query={"reason": reason})
+
+    # Iterators.
+
+    def list(
+        self,
+        queue: str,
+        *,
+        status: Sequence[str] = (),
+        tags: Sequence[str] = (),
+        type: str | None = None,
+        key: str | None = None,
+        created_from: Instant | None = None,
+        created_to: Instant | None = None,
+        order: Literal["oldest", "newest"] = "oldest",
+        why: bool = False,
+        level: Level | None = None,
+        page: int = 100,
+    ) -> Iterator[Task]:
+        """The matching tasks in the order of their submission, fetched page by page as you read.
+
+        A page has 1,000 tasks at most. With `why`, each task that does not run has the reason, and
+        a page has 100 at most.
+        """
+        query: dict[str, Any] = {"status": ",".join(status), "tag": ",".join(tags), "type": type, "key": key, "level": level, "limit": page}
+        query |= {"created_from": instant(created_from), "created_to": instant(created_to), "order": order, "why": "true" if why else None}
+        return self._pages(_at(queue, "tasks"), "tasks", query)
+
+    def dead_letters(
+        self,
+        queue: str,
+        *,
+        reason: str | None = None,
+        tags: Sequence[str] = (),
+        type: str | None = None,
+        key: str | None = None,
+        level: Level | None = None,
+        page: int = 100,
+    ) -> Iterator[DeadLetter]:
+        """The matching tasks that failed for good, fetched page by page as you read.
+
+        They have no payloads. `reason` is a part of their reason. A page has 1,000 at most.
+        """
+        query = {"reason": reason, "tag": ",".join(tags), "type": type, "key": key, "level": level, "limit": page}
+        return self._pages(_at(queue, "dead"), "dead_letters", query)
 
     def watch(
         self, queue: str, *, from_earliest: bool = False, last_event_id: str | None = None, level: Level | None = None
@@ -232,17 +450,61 @@ class Client:
         Begins with what happens from now on; with the last event of each task that is still shown; or behind an event that was seen. Raises why, when no
         gateway has served it for `patience` seconds.
         """
-        return events.watch(self.gateways, quote(queue, safe=""), from_earliest, last_event_id, level, self.patience)
+        path = _with_query(_at(queue, "events"), {"from": "earliest" if from_earliest else None, "level": level})
+        return events.watch(self.gateways, path, last_event_id, self.patience, self._halt or HaltEvent())
+
+    def _pages(self, path: str, name: str, query: dict[str, Any]) -> Iterator[Any]:
+        while True:
+            answer = self._get(path, query)
+            yield from answer[name]
+            query["after"] = answer.get("next")
+            if not query["after"]:
+                return
 
     def _new_task(self, task: Submission | Any) -> NewTask:
-        body = (task if isinstance(task, Submission) else Submission(payload=task)).body()
+        body = _submission(task).body()
         # The gateway takes one kind of key.
         if self.add_keys and "dedupe_key" not in body:
             body.setdefault("idempotency_key", str(uuid.uuid4()))
         return body
 
-    def _get(self, path: str) -> Answer:
-        return self.gateways.request("GET", path, patience=self.patience)
+    def _version(self, method: str, path: str, body: object, repeatable: bool | None = None) -> int:
+        """Changes a queue's settings or a schedule, and returns the new version."""
+        return cast(int, self._ask(method, path, body, repeatable=repeatable).json()["version"])
+
+    def _get(self, path: str, query: Mapping[str, Any] = {}) -> Any:
+        return self._ask("GET", path, query=query).json()
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        query: Mapping[str, Any] = {},
+        repeatable: bool | None = None,
+        timeout: float = 30.0,
+        patience: float | None = None,
+    ) -> Answer:
+        """Sends a request. By default it is repeatable if its method is GET, PUT or DELETE."""
+        return self.gateways.request(
+            method,
+            _with_query(path, query),
+            body,
+            timeout=timeout,
+            patience=self.patience if patience is None else patience,
+            repeatable=method in ("GET", "PUT", "DELETE") if repeatable is None else repeatable,
+            halt=self._halt,
+        )
+
+
+def _submission(task: Submission | Any) -> Submission:
+    return task if isinstance(task, Submission) else Submission(payload=task)
+
+
+def _with_query(path: str, query: Mapping[str, Any]) -> str:
+    said = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(said)}" if said else path
 
 
 def _at(queue: str, *parts: str) -> str:

@@ -6,13 +6,12 @@ import http.client
 import json
 import random
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from .errors import Unavailable, Unreachable
-from .http import Gateways
+from .http import Gateways, HaltEvent
 
 # The gateway sends a comment every 15 s: a stream that is silent for longer than this is dead.
 _SILENCE = 45.0
@@ -38,17 +37,18 @@ class _Cut(Exception):
 
 
 def watch(
-    gateways: Gateways, queue: str, from_earliest: bool, last_event_id: str | None, level: str | None, patience: float
+    gateways: Gateways, path: str, last_event_id: str | None, patience: float, halt: HaltEvent
 ) -> Generator[Event, None, None]:
-    """The events of a queue, without an end. After a cut it goes on; without a gateway for `patience` seconds it raises why."""
-    asked = {name: value for name, value in (("from", "earliest" if from_earliest else None), ("level", level)) if value}
-    path = f"/v1/queues/{queue}/events" + (f"?{urlencode(asked)}" if asked else "")
+    """The events of a queue, until `halt` is aborted. The stream goes on after a cut.
+
+    Raises the last error when no gateway has served the stream for `patience` seconds.
+    """
     pause = _PAUSE
     give_up: float | None = None
-    while True:
+    while not halt.is_set():
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_event_id} if last_event_id else {})
         try:
-            connection, response = gateways.stream(path, headers, _SILENCE)
+            connection, response = gateways.stream(path, headers, _SILENCE, halt)
         except (Unreachable, Unavailable) as error:
             now = time.monotonic()
             give_up = now + patience if give_up is None else give_up
@@ -57,7 +57,7 @@ def watch(
             if now + wait > give_up:
                 raise
             pause = min(pause * 2, _PAUSE_MAX)
-            time.sleep(wait)
+            halt.wait(wait)
             continue
         try:
             for event in _events(response):
@@ -66,7 +66,7 @@ def watch(
                 yield event
         except _Cut:
             # A stream that ends at once, again and again, is no reason to ask without a pause.
-            time.sleep(pause * random.uniform(0.5, 1.0))
+            halt.wait(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _PAUSE_MAX)
         finally:
             connection.close()

@@ -12,14 +12,17 @@ import http.client
 import ipaddress
 import json
 import random
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from . import __version__
 from .errors import GatewayError, LonghaulError, OutcomeUnknown, Unavailable, Unreachable, from_answer, may_be_done
 
 # A gateway closes a connection that is idle for 10 s: one that is used again must be younger than that.
@@ -47,6 +50,34 @@ class Answer:
     def json(self) -> Any:
         """The body, which is JSON."""
         return json.loads(self.body)
+
+
+class HaltEvent(threading.Event):
+    """Ends a request from another thread: `set` ends its repeats, `abort` also its connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock, self._aborted = threading.Lock(), False
+        self._socket: socket.socket | None = None
+
+    def guard(self, connection: socket.socket | None) -> None:
+        """Sets the connection that `abort` closes. None: another request may use it now."""
+        with self._lock:
+            self._socket = connection
+            self._shut()
+
+    def abort(self) -> None:
+        """Sets the event, and closes the connection, which wakes the thread that reads from it."""
+        self.set()
+        with self._lock:
+            self._aborted = True
+            self._shut()
+
+    def _shut(self) -> None:
+        if self._aborted and self._socket is not None:
+            with suppress(OSError):
+                # Not the method of `SSLSocket`: another thread may be reading.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
 class _Gateway:
@@ -124,25 +155,26 @@ class Gateways:
         timeout: float = 30.0,
         patience: float = 30.0,
         repeatable: bool = True,
-        halt: threading.Event | None = None,
+        halt: HaltEvent | None = None,
     ) -> Answer:
         """Asks until a gateway has answered, for `patience` seconds at most after the first failure.
 
-        `timeout` is for each attempt. What is not `repeatable` is not sent again once it may have been done. `halt` ends the pauses in between.
+        `timeout` is for each attempt. A request that is not `repeatable` is not sent again once it
+        may have been done. No attempt follows once `halt` is set.
         """
+        halt = halt or HaltEvent()
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         give_up: float | None = None
         pause = _PAUSE
         failure: LonghaulError = Unreachable("the program is to end")
         while True:
             # Whoever was told to come later by another request of this client waits, too.
-            wait = self._next_free() - time.monotonic()
-            if wait > 0 and (halt or threading.Event()).wait(wait):
+            if halt.wait(max(self._next_free() - time.monotonic(), 0.0)):
                 raise failure
             gateway = self._pick()
             retry_after = 0.0
             try:
-                return self._once(gateway, method, path, content, headers or {}, timeout)
+                return self._once(gateway, method, path, content, headers or {}, timeout, halt)
             except Unavailable as error:
                 if may_be_done(error) and not repeatable:
                     raise OutcomeUnknown(str(error)) from error
@@ -162,22 +194,22 @@ class Gateways:
             if max(self._next_free(), now) > give_up:
                 raise failure
 
-    def stream(self, path: str, headers: Mapping[str, str], timeout: float) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    def stream(
+        self, path: str, headers: Mapping[str, str], timeout: float, halt: HaltEvent
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """Begins an answer that has no end. One attempt: whoever reads it begins anew."""
-        gateway = self._pick()
+        gateway, connection = self._pick(), None
         try:
             connection = gateway.connect(timeout, fresh=True)
-        except _BROKEN as error:
-            self._rest(gateway, time.monotonic() + _PAUSE)
-            raise Unreachable(f"{gateway.url}: {error}") from error
-        try:
+            halt.guard(connection.sock)
             connection.request("GET", gateway.path + path, headers=self._headers(headers, None))
             response = connection.getresponse()
             if response.status == 200:
                 return connection, response
             failure = self._refused(response, response.read(_ANSWER_BYTES))
         except _BROKEN as error:
-            connection.close()
+            if connection is not None:
+                connection.close()
             self._rest(gateway, time.monotonic() + _PAUSE)
             raise Unreachable(f"{gateway.url}: {error}") from error
         connection.close()
@@ -186,20 +218,23 @@ class Gateways:
         raise failure
 
     def _once(
-        self, gateway: _Gateway, method: str, path: str, content: bytes | None, headers: Mapping[str, str], timeout: float
+        self, gateway: _Gateway, method: str, path: str, content: bytes | None, headers: Mapping[str, str], timeout: float, halt: HaltEvent
     ) -> Answer:
         try:
             connection = gateway.connect(timeout)
         except _BROKEN as error:
             raise Unreachable(f"{gateway.url}: {error}") from error
         try:
+            halt.guard(connection.sock)
             connection.request(method, gateway.path + path, content, self._headers(headers, content))
             response = connection.getresponse()
             body = response.read(_ANSWER_BYTES + 1)
         except _BROKEN as error:
             connection.close()
             raise OutcomeUnknown(f"{gateway.url}: {error or type(error).__name__}") from error
-        if response.will_close or len(body) > _ANSWER_BYTES:
+        finally:
+            halt.guard(None)
+        if response.will_close or len(body) > _ANSWER_BYTES or halt.is_set():
             connection.close()
         else:
             gateway.keep(connection)
@@ -210,7 +245,7 @@ class Gateways:
         raise self._refused(response, body)
 
     def _headers(self, headers: Mapping[str, str], content: bytes | None) -> dict[str, str]:
-        all_headers = dict(headers)
+        all_headers = {"User-Agent": f"longhaul-python/{__version__}", **headers}
         if content is not None:
             all_headers["Content-Type"] = "application/json"
         token = self._token() if callable(self._token) else self._token

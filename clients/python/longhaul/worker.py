@@ -1,11 +1,13 @@
 """A worker: leases tasks, runs several at once, and gives back what it has when it is to end.
 
-Threads, and not asyncio: what tasks do usually blocks, and a keep-alive that shares a loop with it would be late just when it matters.
+Keep-alives are sent by threads, since an event loop that a processor blocks would send them too late.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import inspect
 import json
 import logging
 import os
@@ -15,11 +17,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 from urllib.parse import quote
 
 from .client import Client, length
+from .http import HaltEvent
 from .task import Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task, left_of
 from .types import Leases
 
@@ -30,7 +34,10 @@ _COUNT = 100
 _PAUSE_MAX = 10.0
 # How long a processor that was told to end may take for that before its task is given back without it, in seconds.
 _GRACE = 5.0
+# How often the worker checks whether to cancel a coroutine, in seconds.
+_LOOK_EVERY = 1.0
 
+# A function or an `async def` function.
 Processor = Callable[[Task], Any]
 
 
@@ -39,6 +46,10 @@ class Worker:
 
     The processor returns the result: `bytes` and `str` as they are, `None` for none, anything else as JSON. An exception is a failed attempt with its text
     as the reason; see `longhaul.task` for the others. Each task has a thread of its own, `concurrency` of them at most.
+
+    An `async def` processor runs in an event loop, which one thread runs for all tasks. The worker
+    cancels the coroutine (`asyncio.CancelledError`) within a second when its task is cancelled or
+    lost, or is to be given back. Do not call `task.sleep` there: it blocks the loop.
 
     - `name`: what is shown as the worker; host and process id if it is not said.
     - `lease_time`: seconds of silence after which others may have the tasks. Leases are kept alive three times in that
@@ -76,9 +87,11 @@ class Worker:
         self._asked: dict[str, Any] = {"worker": self.name, "wait": length(poll), "lease_time": length(lease_time)}
         if types:
             self._asked["types"] = list(types)
-        self._stopping = threading.Event()
+        # Runs an `async def` processor.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = HaltEvent()
         self._changed = threading.Condition()
-        self._running: dict[Task, threading.Thread] = {}
+        self._running: set[Task] = set()
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
@@ -117,11 +130,13 @@ class Worker:
         return True
 
     def _work(self) -> None:
+        if inspect.iscoroutinefunction(self.processor):
+            self._loop = _loop_in_thread()
         logger.info("ready")
         pause = 0.5
         while not self._stopping.is_set():
             free = self._free()
-            if free == 0:
+            if free == 0 or self._stopping.is_set():
                 continue
             try:
                 self._lease(free)
@@ -132,6 +147,8 @@ class Worker:
                 self._stopping.wait(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, _PAUSE_MAX)
         self._drain()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _free(self) -> int:
         """How many more tasks it may run, after a short wait for there to be any."""
@@ -148,10 +165,43 @@ class Worker:
         leases: Leases = answer.json()
         for lease in leases["leases"]:
             task = Task(self.client.gateways, self.queue, lease, left_of(lease, leases["now"]))
-            thread = threading.Thread(target=self._run, args=(task,), name=task.id, daemon=True)
             with self._changed:
-                self._running[task] = thread
-            thread.start()
+                self._running.add(task)
+            self._begin(task)
+
+    def _begin(self, task: Task) -> None:
+        """Runs the processor in a thread or in the event loop. A thread reports its end."""
+        logger.info("leased %s attempt %s", task.id, task.attempt)
+        if self._stopping.is_set():
+            # A worker that is to end begins nothing.
+            task.stop(Draining("the worker is to end"))
+
+        def run(process: Callable[[], Any]) -> None:
+            threading.Thread(target=self._run, args=(task, process), name=task.id, daemon=True).start()
+
+        def call() -> Any:
+            task.check()
+            return self.processor(task)
+
+        if self._loop is None:
+            run(call)
+        else:
+            ended = asyncio.run_coroutine_threadsafe(self._await(task), self._loop)
+            ended.add_done_callback(lambda ended: run(ended.result))
+
+    async def _await(self, task: Task) -> Any:
+        """Awaits the processor, and cancels it when there is a `Halt`."""
+        work = asyncio.ensure_future(self.processor(task))
+        while not task.halted:
+            if (await asyncio.wait([work], timeout=_LOOK_EVERY))[0]:
+                break
+        else:
+            work.cancel()
+        try:
+            return await work
+        except asyncio.CancelledError:
+            task.check()
+            raise
 
     def _drain(self) -> None:
         if not self._wait_for_end(self.drain):
@@ -180,26 +230,22 @@ class Worker:
         if task.end("RELEASED", self.report_patience) is None:
             logger.info("released %s though it still runs", task.id)
 
-    def _run(self, task: Task) -> None:
+    def _run(self, task: Task, process: Callable[[], Any]) -> None:
         try:
-            logger.info("leased %s attempt %s", task.id, task.attempt)
-            self._process(task)
+            self._process(task, process)
         except Exception:
             logger.exception("task %s", task.id)
         finally:
             task.forget()
             with self._changed:
-                self._running.pop(task, None)
+                self._running.discard(task)
                 self._changed.notify_all()
 
-    def _process(self, task: Task) -> None:
+    def _process(self, task: Task, process: Callable[[], Any]) -> None:
         status, more = "FAILED", dict[str, Any]()
         told = ""
         try:
-            # A worker that is to end begins nothing.
-            if self._stopping.is_set():
-                raise Draining("the worker is to end")
-            more = _result(self.processor(task))
+            more = _result(process())
             status = "SUCCEEDED"
         except Cancelled as halt:
             more, told = {"reason": str(halt)}, "cancelled"
@@ -223,6 +269,23 @@ class Worker:
             logger.info("not %s %s: %s", status.lower(), task.id, why)
         else:
             logger.info("%s %s", told or status.lower(), task.id)
+
+
+def _loop_in_thread() -> asyncio.AbstractEventLoop:
+    """An event loop that a thread runs until it is stopped."""
+    loop = asyncio.new_event_loop()
+
+    def run() -> None:
+        is_stopped = False
+        while not is_stopped:
+            # A processor raised it, and its attempt has failed. The others go on.
+            with suppress(SystemExit, KeyboardInterrupt):
+                loop.run_forever()
+                is_stopped = True
+        loop.close()
+
+    threading.Thread(target=run, name="processors", daemon=True).start()
+    return loop
 
 
 def _failure(task: Task, error: BaseException, **more: Any) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class Busy:
                 self.end_headers()
                 self.wfile.write(content)
 
-            do_GET = do_POST = answer
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -57,20 +57,22 @@ class Leased:
         return 200, {}, {"leases": [lease | {"expires_at": (now + self.lease_time) * 1000}], "now": now * 1000}
 
 
-class Leases(unittest.TestCase):
-    def work(self, gateway: Leased, processor: Callable[[Task], object]) -> list[logging.LogRecord]:
-        """Works until something was told of the last task, keep-alives that were taken not counted. Returns what was logged."""
-        last = f"1:{len(gateway.tasks) - 1}:-1"
+class Leasing(unittest.TestCase):
+    def work(self, gateway: Leased, processor: Callable[[Task], object], concurrency: int = 1) -> list[logging.LogRecord]:
+        """Works until something was told of each task, keep-alives that were taken not counted. Returns what was logged."""
+        tasks = {f"1:{number}:-1" for number in gateway.tasks}
         with Busy(judge=gateway.answer) as busy, Client(busy.url) as client, self.assertLogs("longhaul") as logs:
-            worker = Worker(client, "q", processor, concurrency=1, poll=0.1, lease_time=gateway.lease_time, drain=0.0)
+            worker = Worker(client, "q", processor, concurrency=concurrency, poll=0.1, lease_time=gateway.lease_time, drain=0.0)
             worker.start()
             with gateway.changed:
-                enough = gateway.changed.wait_for(lambda: any(task == last for task, _ in gateway.told), 20)
+                enough = gateway.changed.wait_for(lambda: tasks <= {task for task, _ in gateway.told}, 20)
             worker.stop()
             self.assertTrue(worker.join(30))
         self.assertTrue(enough, gateway.told)
         return logs.records
 
+
+class Leases(Leasing):
     def test_a_processor_that_holds_the_interpreter_loses_its_task_and_the_worker_goes_on(self) -> None:
         seen: list[object] = []
 

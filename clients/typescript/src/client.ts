@@ -1,10 +1,11 @@
-/** A client of one or several gateways: submits tasks, looks at them, waits for them, and ends them. */
+/** A client of one or several gateways: submits tasks, and operates queues and what they have. */
 
 import { randomUUID } from "node:crypto";
 import { fromAnswer, type GatewayError, NotFound, TaskFailed, WaitTimeout } from "./errors.ts";
 import { watch, type TaskEvent } from "./events.ts";
-import { type Answer, Gateways, json, type Token } from "./http.ts";
-import type { History, NewTask, Priority, Submitted, SubmittedTasks, Task, TaskList, Why } from "./types.ts";
+import { type Answer, type Asking, Gateways, json, type Token } from "./http.ts";
+import type * as types from "./types.ts";
+import type { NewTask, Priority, Schedule, Task } from "./types.ts";
 
 /** A length of time: seconds, or a text such as `1h 30m`. */
 export type Length = number | string;
@@ -17,6 +18,8 @@ export type Payload = unknown;
 
 /** The longest that a gateway waits in one request, in ms. */
 const POLL = 20_000;
+/** How long a request about many tasks may take, in ms. */
+const BULK = 300_000;
 
 /** What a gateway knows of a task that is submitted, in the words of JavaScript: {@link NewTask} says what each is. */
 export interface Submission {
@@ -57,13 +60,37 @@ export interface ClientOptions {
   addKeys?: boolean;
 }
 
-/** A length of time as the gateway takes it. */
-export function length(value: Length): string {
-  return typeof value === "string" ? value : `${Math.round(value * 1000)}ms`;
+export interface OfLevel {
+  /** Only tasks of this priority. By default, the whole queue or the level `normal`, as the route says. */
+  level?: Priority;
 }
 
-function instant(value: Instant): number {
-  return typeof value === "number" ? value : value.getTime();
+/** Selects tasks or dead letters. */
+export interface Filter extends OfLevel {
+  /** A task must have all of them. */
+  tags?: string[];
+  type?: string;
+  key?: string;
+  /** How many one request fetches: 100 by default, 1,000 at most. */
+  page?: number;
+}
+
+/** Query parameters; those that are undefined are omitted. */
+type Query = Record<string, string | number | undefined>;
+
+interface Ask extends Omit<Asking, "halt"> {
+  query?: Query;
+}
+
+/** A length of time as the gateway takes it. */
+export function length(value: Length): string;
+export function length(value: Length | undefined): string | undefined;
+export function length(value: Length | undefined): string | undefined {
+  return typeof value === "number" ? `${Math.round(value * 1000)}ms` : value;
+}
+
+function instant(value: Instant | undefined): number | undefined {
+  return value instanceof Date ? value.getTime() : value;
 }
 
 /** One or several gateways of one cluster. */
@@ -80,70 +107,48 @@ export class Client {
     this.#addKeys = options.addKeys ?? true;
   }
 
+  // Tasks.
+
   /** Submits a task, and returns its id; it is stored then. */
   async submit(queue: string, payload: Payload, submission: Submission = {}): Promise<string> {
     const body = this.#newTask(payload, submission);
-    const repeatable = body.idempotency_key !== undefined;
-    const answer = await this.gateways.request("POST", at(queue, "tasks"), { body, patience: this.#patience, repeatable });
-    return json<Submitted>(answer).id;
+    const answer = await this.#ask("POST", at(queue, "tasks"), { body, repeatable: body.idempotency_key !== undefined });
+    return json<types.Submitted>(answer).id;
   }
 
   /** Submits up to 1,000 tasks; for each its id, or why there is none. */
   async submitBatch(queue: string, tasks: { payload: Payload; submission?: Submission }[]): Promise<(string | GatewayError)[]> {
     const body = { tasks: tasks.map(({ payload, submission }) => this.#newTask(payload, submission)) };
     const repeatable = body.tasks.every((task) => task.idempotency_key !== undefined);
-    const answer = await this.gateways.request("POST", at(queue, "tasks:batch"), { body, patience: this.#patience, repeatable });
-    return json<SubmittedTasks>(answer).outcomes.map(({ id, error }) =>
+    const answer = await this.#ask("POST", at(queue, "tasks:batch"), { body, repeatable });
+    return json<types.SubmittedTasks>(answer).outcomes.map(({ id, error }) =>
       error ? fromAnswer(error.status, JSON.stringify(error), null) : (id ?? ""),
     );
   }
 
   /** How a task stands. */
-  async get(queue: string, task: string): Promise<Task> {
-    return json(await this.#get(at(queue, "tasks", task)));
+  get(queue: string, task: string): Promise<Task> {
+    return this.#get(at(queue, "tasks", task));
   }
 
   /** What has happened to a task, entry by entry. */
-  async history(queue: string, task: string): Promise<History> {
-    return json(await this.#get(at(queue, "tasks", task, "history")));
+  history(queue: string, task: string): Promise<types.History> {
+    return this.#get(at(queue, "tasks", task, "history"));
   }
 
   /** Why a task does not run, in one sentence and in its parts. */
-  async why(queue: string, task: string): Promise<Why> {
-    return json(await this.#get(at(queue, "tasks", task, "why")));
+  why(queue: string, task: string): Promise<types.Why> {
+    return this.#get(at(queue, "tasks", task, "why"));
+  }
+
+  /** The worker that has leased a task. Throws `NotFound` when none has. */
+  lease(queue: string, task: string): Promise<types.LeaseHolder> {
+    return this.#get(at(queue, "tasks", task, "lease"));
   }
 
   /** The payload of a task, as it was submitted. */
   async payload(queue: string, task: string): Promise<Uint8Array> {
-    return (await this.#get(at(queue, "tasks", task, "payload"))).body;
-  }
-
-  /** The tasks that fit, in the order of their submission, fetched page by page as they are read. */
-  async *list(
-    queue: string,
-    filter: { status?: string[]; tags?: string[]; type?: string; key?: string; createdFrom?: Instant; createdTo?: Instant; level?: Priority; page?: number } = {},
-  ): AsyncGenerator<Task, void, undefined> {
-    const query = new URLSearchParams({ limit: String(filter.page ?? 100) });
-    const asked = {
-      status: filter.status?.join(","),
-      tag: filter.tags?.join(","),
-      type: filter.type,
-      key: filter.key,
-      level: filter.level,
-      created_from: filter.createdFrom && String(instant(filter.createdFrom)),
-      created_to: filter.createdTo && String(instant(filter.createdTo)),
-    };
-    for (const [name, value] of Object.entries(asked)) {
-      if (value) query.set(name, String(value));
-    }
-    for (;;) {
-      const page: TaskList = json(await this.#get(`${at(queue, "tasks")}?${query}`));
-      yield* page.tasks;
-      if (!page.next) {
-        return;
-      }
-      query.set("after", page.next);
-    }
+    return (await this.#ask("GET", at(queue, "tasks", task, "payload"))).body;
   }
 
   /**
@@ -159,8 +164,9 @@ export class Client {
         throw new WaitTimeout(`task ${task} is not over after ${timeout} s`);
       }
       const wait = Math.min(left, POLL);
-      const path = `${at(queue, "tasks", task, "wait")}?timeout=${Math.ceil(wait)}ms`;
-      const answer = await this.gateways.request("GET", path, { timeout: wait + 15_000, patience: Math.min(this.#patience, left) });
+      const query = { timeout: `${Math.ceil(wait)}ms` };
+      const patience = Math.min(this.#patience, left);
+      const answer = await this.#ask("GET", at(queue, "tasks", task, "wait"), { query, timeout: wait + 15_000, patience });
       if (answer.status === 200) {
         return json(answer);
       }
@@ -179,7 +185,7 @@ export class Client {
       throw new TaskFailed(ended);
     }
     try {
-      return (await this.#get(at(queue, "tasks", task, "result"))).body;
+      return (await this.#ask("GET", at(queue, "tasks", task, "result"))).body;
     } catch (error) {
       throw error instanceof NotFound ? new TaskFailed(ended) : error;
     }
@@ -187,7 +193,242 @@ export class Client {
 
   /** Asks for the end of a task. It ends when its worker has heard of it, or at once if it does not run. */
   async cancel(queue: string, task: string, reason = ""): Promise<void> {
-    await this.gateways.request("POST", `${at(queue, "tasks", task)}:cancel`, { body: { reason }, patience: this.#patience });
+    await this.#ask("POST", at(queue, "tasks", `${task}:cancel`), { body: { reason }, repeatable: true });
+  }
+
+  /** Asks for the end of a task without waiting for its processor. */
+  async kill(queue: string, task: string, reason = ""): Promise<void> {
+    await this.#ask("POST", at(queue, "tasks", `${task}:kill`), { body: { reason }, repeatable: true });
+  }
+
+  /** Closes a task as cancelled, whatever its status. Throws `Conflict` when it is over. */
+  async delete(queue: string, task: string, reason = ""): Promise<void> {
+    await this.#ask("DELETE", at(queue, "tasks", task), { query: { reason } });
+  }
+
+  /** Runs a task that failed for good again as a new task, and returns the id of that. */
+  async retry(queue: string, task: string, reason = ""): Promise<string> {
+    return json<types.Restarted>(await this.#ask("POST", at(queue, "tasks", `${task}:retry`), { body: { reason } })).id;
+  }
+
+  /**
+   * Closes a task as failed for good.
+   *
+   * With `epoch` it throws `Conflict` when the task is in another one.
+   */
+  async forceFail(queue: string, task: string, reason = "", epoch?: number): Promise<void> {
+    await this.#ask("POST", at(queue, "tasks", `${task}:force-fail`), { body: { reason, epoch }, repeatable: true });
+  }
+
+  /**
+   * Takes a running task from its worker; another attempt follows.
+   *
+   * With `epoch` it throws `Conflict` when the task is in another one.
+   */
+  async forceRelease(queue: string, task: string, reason = "", epoch?: number): Promise<void> {
+    await this.#ask("POST", at(queue, "tasks", `${task}:force-release`), { body: { reason, epoch } });
+  }
+
+  // Queues.
+
+  /** The names of the queues that the token may use. */
+  async queues(): Promise<string[]> {
+    return (await this.#get<types.QueueList>("/v1/queues")).queues;
+  }
+
+  /** The settings of a queue, with their version. */
+  queue(queue: string): Promise<types.QueueBody> {
+    return this.#get(at(queue));
+  }
+
+  /** Creates a queue, or repairs its topics. Omitted settings stay as they are. */
+  async createQueue(queue: string, settings: Partial<types.NewQueue> = {}): Promise<types.CreatedQueue> {
+    return json(await this.#ask("PUT", at(queue), { body: settings }));
+  }
+
+  /**
+   * Replaces the settings of a queue, and returns their new version.
+   *
+   * Throws `Conflict` when the version is not the expected one.
+   */
+  changeQueue(queue: string, settings: Partial<types.QueueSettings>, expectedVersion: number): Promise<number> {
+    return this.#version("PATCH", at(queue), { settings, expected_version: expectedVersion });
+  }
+
+  /** Lets no task begin, and returns the new version of the settings. Running tasks go on. */
+  pauseQueue(queue: string, reason = ""): Promise<number> {
+    return this.#version("POST", `${at(queue)}:pause`, { reason }, true);
+  }
+
+  /** Lets tasks begin again, and returns the new version of the settings. */
+  resumeQueue(queue: string, reason = ""): Promise<number> {
+    return this.#version("POST", `${at(queue)}:resume`, { reason }, true);
+  }
+
+  /** Deletes a queue, with all its tasks and their history. */
+  async deleteQueue(queue: string, reason = ""): Promise<void> {
+    await this.#ask("DELETE", at(queue), { query: { reason } });
+  }
+
+  /** How many tasks there are by status, and how many have ever ended. */
+  counts(queue: string, { level }: OfLevel = {}): Promise<types.Counts> {
+    return this.#get(at(queue, "counts"), { level });
+  }
+
+  /**
+   * How many tasks were submitted and ended in each step, and how long they took.
+   *
+   * A step is a minute by default. The answer has the last 60 steps by default, 1,440 at most.
+   */
+  series(queue: string, { step, steps, level }: OfLevel & { step?: Length; steps?: number } = {}): Promise<types.Series> {
+    return this.#get(at(queue, "series"), { step: length(step), steps, level });
+  }
+
+  /**
+   * The log of actions upon tasks and workers, with operators and reasons, the oldest first.
+   *
+   * It has the newest `limit` actions: 100 by default, 10,000 at most.
+   */
+  async actions(queue: string, { limit, level }: OfLevel & { limit?: number } = {}): Promise<types.Action[]> {
+    return (await this.#get<types.ActionList>(at(queue, "actions"), { limit, level })).actions;
+  }
+
+  /**
+   * Deletes tasks of one level that are not over; `all: true` selects all of them.
+   *
+   * The purge stops after `timeout` seconds, with `OutcomeUnknown`: 300 by default, which is also
+   * the most that Node's own `fetch` waits.
+   */
+  purge(queue: string, selection: Partial<types.Purge>, options: OfLevel & { timeout?: number } = {}): Promise<types.Purged> {
+    return this.#bulk(`${at(queue)}:purge`, selection, options);
+  }
+
+  // Workers.
+
+  /** The workers of a queue, and the tasks that they run. */
+  async workers(queue: string, { level }: OfLevel = {}): Promise<types.QueueWorker[]> {
+    return (await this.#get<types.WorkerList>(at(queue, "workers"), { level })).workers;
+  }
+
+  /**
+   * Drains a worker: it takes nothing new, lets its tasks end, and ends.
+   *
+   * `worker` is a name of `workers`, an owner id or an instance.
+   *
+   * Throws `Conflict` for a gateway, and for a worker that leases tasks, such as those of this
+   * package: end it by SIGTERM.
+   */
+  async drainWorker(queue: string, worker: string, reason = ""): Promise<types.ToldToDrain> {
+    return json(await this.#ask("POST", at(queue, "workers", `${worker}:drain`), { body: { reason }, repeatable: true }));
+  }
+
+  // Dead letters.
+
+  /** A task that failed for good, with its payload. */
+  deadLetter(queue: string, task: string): Promise<types.DeadLetter> {
+    return this.#get(at(queue, "dead", task));
+  }
+
+  /**
+   * Runs tasks that failed for good again, each as a new task.
+   *
+   * Select up to 100 by `tasks`, or others by their fields, or `all: true`. A request replays 100,000
+   * at most; `stopped` in the answer says so. Throws `OutcomeUnknown` after `timeout` seconds (300).
+   */
+  replay(queue: string, selection: Partial<types.DeadSelection>, options: OfLevel & { timeout?: number } = {}): Promise<types.ReplayList> {
+    return this.#bulk(at(queue, "dead:replay"), selection, options);
+  }
+
+  /** Marks dead letters as handled. Selection and `timeout` are those of `replay`. */
+  purgeDeadLetters(queue: string, selection: Partial<types.DeadSelection>, options: OfLevel & { timeout?: number } = {}): Promise<types.PurgedLetters> {
+    return this.#bulk(at(queue, "dead:purge"), selection, options);
+  }
+
+  // Schedules.
+
+  /** The schedules of a queue, by name. */
+  async schedules(queue: string): Promise<types.ScheduleBody[]> {
+    return (await this.#get<types.ScheduleList>(at(queue, "schedules"))).schedules;
+  }
+
+  /** A schedule, with its version, its last firing and its next slots. */
+  schedule(queue: string, name: string): Promise<types.ScheduleBody> {
+    return this.#get(at(queue, "schedules", name));
+  }
+
+  /**
+   * Creates a schedule that submits such tasks, and returns its version.
+   *
+   * Throws `Conflict` when there is one of this name.
+   */
+  createSchedule(queue: string, name: string, schedule: Partial<Schedule>, payload: Payload, submission: Submission = {}): Promise<number> {
+    return this.#version("POST", at(queue, "schedules", name), { schedule, task: newTask(payload, submission) });
+  }
+
+  /**
+   * Changes either the times or the task of a schedule, and returns its new version.
+   *
+   * Throws `Conflict` when the version is not the expected one.
+   */
+  changeSchedule(
+    queue: string,
+    name: string,
+    expectedVersion: number,
+    change: { schedule: Partial<Schedule> } | { payload: Payload; submission?: Submission },
+  ): Promise<number> {
+    const changed = "schedule" in change ? change : { task: newTask(change.payload, change.submission ?? {}) };
+    return this.#version("PATCH", at(queue, "schedules", name), { expected_version: expectedVersion, ...changed });
+  }
+
+  /** Lets a schedule fire only by `triggerSchedule`, and returns its new version. */
+  pauseSchedule(queue: string, name: string, reason = ""): Promise<number> {
+    return this.#version("POST", at(queue, "schedules", `${name}:pause`), { reason }, true);
+  }
+
+  /** Lets a schedule fire again without the missed slots, and returns its new version. */
+  resumeSchedule(queue: string, name: string, reason = ""): Promise<number> {
+    return this.#version("POST", at(queue, "schedules", `${name}:resume`), { reason }, true);
+  }
+
+  /** Fires a schedule now, and returns its new version. */
+  triggerSchedule(queue: string, name: string, reason = ""): Promise<number> {
+    return this.#version("POST", at(queue, "schedules", `${name}:trigger`), { reason });
+  }
+
+  /** Deletes a schedule. Tasks that it has submitted go on. */
+  async deleteSchedule(queue: string, name: string, reason = ""): Promise<void> {
+    await this.#ask("DELETE", at(queue, "schedules", name), { query: { reason } });
+  }
+
+  // Iterators.
+
+  /**
+   * The matching tasks in the order of their submission, fetched page by page as you read.
+   *
+   * With `why`, each task that does not run has the reason, and a page has 100 at most.
+   */
+  list(
+    queue: string,
+    filter: Filter & { status?: string[]; createdFrom?: Instant; createdTo?: Instant; order?: "oldest" | "newest"; why?: boolean } = {},
+  ): AsyncGenerator<Task, void, undefined> {
+    const { status, createdFrom, createdTo, order, why } = filter;
+    return this.#pages<types.TaskList, Task>(at(queue, "tasks"), ({ tasks }) => tasks, filter, {
+      status: status?.join(","),
+      created_from: instant(createdFrom),
+      created_to: instant(createdTo),
+      order,
+      why: why ? "true" : undefined,
+    });
+  }
+
+  /**
+   * The matching tasks that failed for good, fetched page by page as you read.
+   *
+   * They have no payloads. `reason` is a part of their reason.
+   */
+  deadLetters(queue: string, filter: Filter & { reason?: string } = {}): AsyncGenerator<types.DeadLetter, void, undefined> {
+    const { reason } = filter;
+    return this.#pages<types.DeadLetterList, types.DeadLetter>(at(queue, "dead"), (page) => page.dead_letters, filter, { reason });
   }
 
   /**
@@ -197,13 +438,24 @@ export class Client {
    */
   watch(
     queue: string,
-    options: { fromEarliest?: boolean; lastEventId?: string; level?: Priority; signal?: AbortSignal } = {},
+    options: OfLevel & { fromEarliest?: boolean; lastEventId?: string; signal?: AbortSignal } = {},
   ): AsyncGenerator<TaskEvent, void, undefined> {
-    const query = new URLSearchParams();
-    if (options.fromEarliest) query.set("from", "earliest");
-    if (options.level) query.set("level", options.level);
-    const path = `${at(queue, "events")}?${query}`;
+    const path = withQuery(at(queue, "events"), { from: options.fromEarliest ? "earliest" : undefined, level: options.level });
     return watch(this.gateways, { path, lastEventId: options.lastEventId, patience: this.#patience, signal: options.signal });
+  }
+
+  async *#pages<Page extends { next?: string | null }, Item>(
+    path: string,
+    items: (page: Page) => Item[],
+    { tags, type, key, level, page: limit = 100 }: Filter,
+    query: Query,
+  ): AsyncGenerator<Item, void, undefined> {
+    let after: string | undefined;
+    do {
+      const page = await this.#get<Page>(path, { tag: tags?.join(","), type, key, level, limit, ...query, after });
+      yield* items(page);
+      after = page.next ?? undefined;
+    } while (after);
   }
 
   #newTask(payload: Payload, submission: Submission = {}): NewTask {
@@ -213,8 +465,23 @@ export class Client {
     return newTask(payload, isWithout ? { ...submission, idempotencyKey: randomUUID() } : submission);
   }
 
-  #get(path: string): Promise<Answer> {
-    return this.gateways.request("GET", path, { patience: this.#patience });
+  async #get<T>(path: string, query: Query = {}): Promise<T> {
+    return json(await this.#ask("GET", path, { query }));
+  }
+
+  async #bulk<T>(path: string, body: object, { level, timeout }: OfLevel & { timeout?: number }): Promise<T> {
+    return json(await this.#ask("POST", path, { body, query: { level }, timeout: timeout === undefined ? BULK : timeout * 1000 }));
+  }
+
+  /** Changes a queue's settings or a schedule, and returns the new version. */
+  async #version(method: string, path: string, body: object, repeatable = false): Promise<number> {
+    return json<{ version: number }>(await this.#ask(method, path, { body, repeatable })).version;
+  }
+
+  /** Sends a request. By default it is repeatable if its method is GET, PUT or DELETE. */
+  #ask(method: string, path: string, { query = {}, ...asking }: Ask = {}): Promise<Answer> {
+    const repeatable = ["GET", "PUT", "DELETE"].includes(method);
+    return this.gateways.request(method, withQuery(path, query), { patience: this.#patience, repeatable, ...asking });
   }
 }
 
@@ -222,8 +489,13 @@ function at(queue: string, ...parts: string[]): string {
   return ["/v1/queues", ...[queue, ...parts].map((part) => encodeURIComponent(part).replaceAll("%3A", ":"))].join("/");
 }
 
+function withQuery(path: string, query: Query): string {
+  const said = Object.entries(query).flatMap(([name, value]) => (value === undefined || value === "" ? [] : [[name, String(value)]]));
+  return said.length > 0 ? `${path}?${new URLSearchParams(said)}` : path;
+}
+
 function newTask(payload: Payload, submission: Submission): NewTask {
-  const { delay, scheduledAt, expiresAt, maxDuration, maxTotalDuration, noProgressTimeout, retry } = submission;
+  const { retry } = submission;
   const task: { [Name in keyof NewTask]: NewTask[Name] | undefined } = {
     ...content(payload),
     type: submission.type,
@@ -231,9 +503,9 @@ function newTask(payload: Payload, submission: Submission): NewTask {
     tags: submission.tags,
     properties: submission.properties,
     priority: submission.priority,
-    delay: delay === undefined ? undefined : length(delay),
-    scheduled_at: scheduledAt === undefined ? undefined : instant(scheduledAt),
-    expires_at: expiresAt === undefined ? undefined : instant(expiresAt),
+    delay: length(submission.delay),
+    scheduled_at: instant(submission.scheduledAt),
+    expires_at: instant(submission.expiresAt),
     idempotency_key: submission.idempotencyKey,
     dedupe_key: submission.dedupeKey,
     overwrite: submission.overwrite,
@@ -242,10 +514,10 @@ function newTask(payload: Payload, submission: Submission): NewTask {
     limit_key: submission.limitKey,
     after: submission.after,
     max_attempts: submission.maxAttempts,
-    max_duration: maxDuration === undefined ? undefined : length(maxDuration),
-    max_total_duration: maxTotalDuration === undefined ? undefined : length(maxTotalDuration),
-    no_progress_timeout: noProgressTimeout === undefined ? undefined : length(noProgressTimeout),
-    retry: retry && Object.fromEntries(Object.entries(retry).map(([name, value]) => [name, Array.isArray(value) ? value.map(length) : length(value)])),
+    max_duration: length(submission.maxDuration),
+    max_total_duration: length(submission.maxTotalDuration),
+    no_progress_timeout: length(submission.noProgressTimeout),
+    retry: retry && Object.fromEntries(Object.entries(retry).map(([name, value]) => [name, Array.isArray(value) ? value.map((each) => length(each)) : length(value)])),
   };
   // What is undefined has no form in JSON, and is left out when it is sent.
   return task as NewTask;

@@ -12,6 +12,7 @@
 import { isIPv4 } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fromAnswer, type GatewayError, mayBeDone, OutcomeUnknown, Unavailable, Unreachable } from "./errors.ts";
+import { VERSION } from "./version.ts";
 
 /** Gateways that others have named are remembered, up to so many in all. */
 const GATEWAYS = 16;
@@ -179,7 +180,7 @@ export class Gateways {
 
   #headers(): Record<string, string> {
     const token = typeof this.#token === "function" ? this.#token() : this.#token;
-    return token ? { Authorization: `Bearer ${token}` } : {};
+    return { "User-Agent": `longhaul-typescript/${VERSION}`, ...(token && { Authorization: `Bearer ${token}` }) };
   }
 
   #refused(response: Response, body: string): GatewayError {

@@ -1,10 +1,11 @@
 /**
  * Workers and submitters for longhaul, over HTTP: long-running tasks on Apache Pulsar.
  *
- * `Client` submits and looks, `Worker` runs tasks; the errors say what can go wrong, and the types what the gateway takes and answers.
+ * `Client` submits tasks and operates queues, `Worker` runs tasks. `types` has the gateway's requests
+ * and answers.
  */
 
-export { Client, type ClientOptions, type Instant, type Length, type Payload, type Submission } from "./client.ts";
+export { Client, type ClientOptions, type Filter, type Instant, type Length, type OfLevel, type Payload, type Submission } from "./client.ts";
 export * from "./errors.ts";
 export type { TaskEvent } from "./events.ts";
 export { Cancelled, Draining, Fatal, GiveBack, Halt, LeaseLost, RetryAfter, Task } from "./task.ts";

@@ -28,6 +28,8 @@ export function problem(status: number, code: string, headers: Record<string, st
 
 export interface Busy {
   url: string;
+  /** Methods and paths. */
+  paths: string[];
   asked: IncomingHttpHeaders[];
   bodies: unknown[];
   close: () => void;
@@ -40,12 +42,14 @@ export function busy(...answers: Planted[]): Promise<Busy> {
 
 /** A gateway that answers each request as a function says, by its path and body. */
 export async function judging(judge: (path: string, body: unknown) => Planted): Promise<Busy> {
+  const paths: string[] = [];
   const asked: IncomingHttpHeaders[] = [];
   const bodies: unknown[] = [];
   const server = createServer((request, response) => {
     const parts: Buffer[] = [];
     request.on("data", (part: Buffer) => parts.push(part)).on("end", () => {
       const said: unknown = JSON.parse(Buffer.concat(parts).toString() || "null");
+      paths.push(`${request.method} ${request.url}`);
       asked.push(request.headers);
       bodies.push(said);
       const answer = judge(request.url ?? "", said);
@@ -62,7 +66,7 @@ export async function judging(judge: (path: string, body: unknown) => Planted): 
     server.closeAllConnections();
     server.close();
   };
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, asked, bodies, close };
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, paths, asked, bodies, close };
 }
 
 /** The URL of a port where nobody listens. */

@@ -38,6 +38,7 @@ async fn the_package_for_python_passes() {
         return skip(&why);
     }
     passes(&["python3", "-m", "longhaul.conformance"]).await;
+    passes(&["python3", "-m", "tests.coroutines"]).await;
 }
 
 #[tokio::test]

@@ -25,23 +25,33 @@ async fn the_package_for_python_does_what_it_says() {
     python_snippets(&stage.url).await;
 }
 
-/// Runs the page's worker, submitter and watch, and checks their output.
+/// Runs the page's workers, each with the other snippets, and checks their output.
 async fn python_snippets(url: &str) {
     let page = std::fs::read_to_string(top().join("clients/python/README.md")).unwrap();
     let snippet = |name: &str| snippet(&page, name).replace(SHOWN, url);
-    let mut worker = tokio::process::Command::from(python());
-    worker.args(["-c", &snippet("work")]).stderr(Stdio::piped()).kill_on_drop(true);
-    let mut worker = worker.spawn().unwrap();
-    let lines = worker.stderr.take().unwrap();
-    let mut worker = Worker::new(worker, lines);
-    worker.line_with("ready").await;
-    let written = tokio::task::spawn_blocking({
-        let snippets = [snippet("submit"), snippet("watch")];
-        move || snippets.map(|snippet| run(python().args(["-c", &snippet])))
-    });
-    let [submitted, watched] = written.await.unwrap();
-    assert!(submitted.ends_with("\nsent to ann\n"), "{submitted}");
-    assert!(watched.contains(" completed\n"), "{watched}");
+    for name in ["work", "coroutine"] {
+        let mut worker = tokio::process::Command::from(python());
+        worker.args(["-c", &snippet(name)]).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut worker = worker.spawn().unwrap();
+        let lines = worker.stderr.take().unwrap();
+        let mut worker = Worker::new(worker, lines);
+        worker.line_with("ready").await;
+        let written = tokio::task::spawn_blocking({
+            let snippets = ["submit", "watch", "operate", "asyncio"].map(snippet);
+            move || snippets.map(|snippet| run(python().args(["-c", &snippet])))
+        });
+        judge_snippets(worker, written.await.unwrap()).await;
+    }
+}
+
+/// What the snippets of both pages print, in the order of their names above; ends the worker.
+async fn judge_snippets<const N: usize>(worker: Worker, written: [String; N]) {
+    assert!(written[0].ends_with("\nsent to ann\n"), "{}", written[0]);
+    assert!(written[1].contains(" completed\n"), "{}", written[1]);
+    assert!(written[2].starts_with("paused\n"), "{}", written[2]);
+    if let Some(asynchronous) = written.get(3) {
+        assert_eq!(asynchronous, "['sent to ann', 'sent to bob']\n");
+    }
     worker.signal(Signal::TERM);
     let (status, lines) = worker.ended().await;
     assert!(status.success(), "{status}: {lines:#?}");
@@ -131,7 +141,7 @@ async fn typescript_snippets(package: &Path, url: &str) {
     let project = package.join("snippets");
     std::fs::create_dir_all(project.join("node_modules")).unwrap();
     std::os::unix::fs::symlink(package, project.join("node_modules/longhaul")).unwrap();
-    for name in ["submit", "watch", "work"] {
+    for name in ["submit", "watch", "operate", "work"] {
         let text = snippet(&page, name).replace(SHOWN, url);
         std::fs::write(project.join(format!("{name}.mts")), text).unwrap();
     }
@@ -142,6 +152,7 @@ async fn typescript_snippets(package: &Path, url: &str) {
     compile.args(strict).arg("--typeRoots").arg(types).args([
         "submit.mts",
         "watch.mts",
+        "operate.mts",
         "work.mts",
     ]);
     run(compile.current_dir(&project));
@@ -156,14 +167,9 @@ async fn typescript_snippets(package: &Path, url: &str) {
     let lines = worker.stdout.take().unwrap();
     let mut worker = Worker::new(worker, lines);
     worker.line_with("ready").await;
-    let mut commands = [node("submit"), node("watch")];
+    let mut commands = ["submit", "watch", "operate"].map(node);
     let written = tokio::task::spawn_blocking(move || commands.each_mut().map(run));
-    let [submitted, watched] = written.await.unwrap();
-    assert!(submitted.ends_with("\nsent to ann\n"), "{submitted}");
-    assert!(watched.contains(" completed\n"), "{watched}");
-    worker.signal(Signal::TERM);
-    let (status, lines) = worker.ended().await;
-    assert!(status.success(), "{status}: {lines:#?}");
+    judge_snippets(worker, written.await.unwrap()).await;
 }
 
 /// The fenced block behind the line `<!-- test: name -->`.
