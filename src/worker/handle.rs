@@ -11,7 +11,7 @@ use super::stats::{WorkerCounters, WorkerStats};
 use crate::clock::Clock;
 use crate::config::{ConfigError, WorkerConfig};
 use crate::gate::ProcessGate;
-use crate::supervise::{ConnectionState, Connections};
+use crate::supervise::{ConnectionState, Connections, DeletionWatch};
 #[cfg(feature = "admin")]
 use crate::topics::TopicFinding;
 use crate::topics::{TopicNameError, TopicNames};
@@ -60,6 +60,10 @@ pub enum WorkerError {
     /// these tasks over. The task is one of them, if it is known.
     #[error("the drain gave up waiting for what was under way{}", .0.map(|task| format!(", task {task} for one")).unwrap_or_default())]
     DrainGaveUp(Option<TaskId>),
+    /// The queue was deleted while [`Leases`](crate::lease::Leases) were granted there. They end,
+    /// because opening a topic again would create it, without its policies.
+    #[error("the queue was deleted")]
+    QueueDeleted,
     /// The worker's own thread could not be started, or ended without a result.
     #[error("the worker's thread failed: {0}")]
     Thread(String),
@@ -82,6 +86,7 @@ impl WorkerError {
             Self::Topic(error) => error.class(),
             #[cfg(feature = "admin")]
             Self::SubscriptionLost(_) => (ErrorKind::NotSetUp, "subscription_lost"),
+            Self::QueueDeleted => (ErrorKind::NotFound, "queue_not_found"),
             Self::DrainGaveUp(_) => (ErrorKind::Internal, "drain_gave_up"),
             Self::Thread(_) | Self::Panicked(_) => (ErrorKind::Internal, "internal"),
         }
@@ -94,6 +99,7 @@ impl From<DriverError> for WorkerError {
             DriverError::Refused(error) => Self::Refused(error),
             DriverError::GaveUp(task) => Self::DrainGaveUp(task),
             DriverError::Service(what) => Self::Panicked(what),
+            DriverError::QueueDeleted => Self::QueueDeleted,
         }
     }
 }
@@ -400,12 +406,15 @@ pub async fn prepare(
     let connections = Arc::new(Connections::new(clock));
     let told = Arc::clone(&connections);
     let heartbeat = config.heartbeat;
+    let leased = topics.first().filter(|_| config.leases.is_some());
+    let deletion = leased.map(|(names, ..)| DeletionWatch::new(&names.task));
     let answers = Mailbox::new();
     let door = LeaseSender::new(answers.clone());
     let drain_request = Arc::new(DrainSignal::new(config.drain_limit));
     let env = Environment {
         services: JoinSet::new(),
         drain_request: Arc::clone(&drain_request),
+        deletion,
         transport,
         clock,
         rng,

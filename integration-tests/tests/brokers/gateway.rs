@@ -4,6 +4,7 @@
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
 mod cut_off;
+mod deleted;
 mod ends;
 mod outage;
 mod types;

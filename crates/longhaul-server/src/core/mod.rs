@@ -6,6 +6,7 @@ mod desks;
 mod enqueue;
 mod error;
 mod events;
+mod idle;
 mod known;
 mod leases;
 mod letters;
@@ -30,12 +31,14 @@ pub(crate) use tasks::TaskSnapshot;
 
 use crate::config::{Dialect, ServerConfig};
 use desks::Desks;
+use idle::QueueRounds;
 use known::KnownQueues;
 use longhaul::ops::Schedules;
 use longhaul::{Client, Queue, TaskRef};
 pub(crate) use longhaul_api::{QueueLevel, QueueName, TaskName};
 use peers::Peers;
 pub(crate) use reserved::Reserved;
+use std::sync::Mutex;
 use views::TaskViews;
 
 /// The service that the routes call.
@@ -47,6 +50,8 @@ pub(crate) struct GatewayService {
     views: TaskViews,
     known: KnownQueues,
     desks: Desks,
+    /// The queues looked at in the background.
+    rounds: Mutex<QueueRounds>,
     peers: Peers,
     /// Idempotency keys of dialects whose first request is in progress here.
     pub(crate) reserved: Reserved,
@@ -55,6 +60,7 @@ pub(crate) struct GatewayService {
     /// The dialects use priorities.
     dialect_levels: bool,
     create_queues: bool,
+    look_after_all: bool,
     /// The queues counted for metrics.
     measured: Vec<QueueName>,
     /// Held while a queue is created on its first use.
@@ -68,6 +74,7 @@ impl GatewayService {
             views: TaskViews::new(client.clone()),
             known: KnownQueues::default(),
             desks: Desks::new(client.clone(), config),
+            rounds: Mutex::default(),
             peers: Peers::new(config.advertised_url.clone()),
             reserved: Reserved::default(),
             dialect_queue: (!config.dialects.is_empty())
@@ -75,6 +82,7 @@ impl GatewayService {
                 .flatten(),
             dialect_levels: config.dialects.contains(&Dialect::Document002),
             create_queues: config.create_queues,
+            look_after_all: config.look_after_all,
             measured: config
                 .measured_queues
                 .iter()
