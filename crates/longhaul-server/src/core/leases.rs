@@ -303,8 +303,8 @@ impl GatewayService {
         }
     }
 
-    /// Opens a queue here if it is not open, so that operator actions on its tasks are processed
-    /// without requests for leases.
+    /// Opens a queue here if it is not open, so that operator actions on its tasks are processed,
+    /// and its schedules fire, without requests for leases.
     pub(super) async fn see_to(&self, queue: &QueueName) {
         if !self.desks.has(queue)
             && let Err(error) = self.desk(queue).await
@@ -314,7 +314,7 @@ impl GatewayService {
     }
 
     /// As `see_to`, with a short wait: opening continues in the background.
-    pub(super) async fn see_to_soon(&self, queue: &QueueName) {
+    pub(crate) async fn see_to_soon(&self, queue: &QueueName) {
         if timeout(SEE_TO_MAX, self.see_to(queue)).await.is_err() {
             tracing::debug!(%queue, "the queue is still being opened here");
         }

@@ -291,6 +291,8 @@ async fn create(
     let schedules = service.schedules(&queue).await?;
     let created = schedules.create(&name, schedule.into_schedule()?, task).await;
     let version = created.map_err(ServiceError::from)?;
+    // A schedule fires while a worker or a gateway has its queue open.
+    service.see_to_soon(&queue).await;
     Ok((StatusCode::CREATED, versioned(version, clock::wall_ms())))
 }
 

@@ -1,7 +1,7 @@
 //! A queue that is deleted at one gateway while another one looks after it.
 
 use super::*;
-use integration_tests::sandbox::{Broker, BrokerConfig};
+use integration_tests::sandbox::BrokerConfig;
 use integration_tests::until;
 
 /// The topics of the default namespace whose names begin with that of the queue.

@@ -2,7 +2,7 @@
 //! lease since the tasks were submitted.
 
 use super::*;
-use integration_tests::sandbox::{Broker, BrokerConfig};
+use integration_tests::sandbox::BrokerConfig;
 use integration_tests::{stopwatch, until};
 
 /// The actions on a task, and the status with which each ends it.
@@ -10,16 +10,6 @@ const ENDS: [(&str, &str); 4] =
     [("cancel", "cancelled"), ("kill", "cancelled"), ("force-fail", "failed"), ("", "cancelled")];
 
 impl Gateway {
-    /// A gateway that looks after all queues, which is the default.
-    async fn of(broker: &Broker) -> Result<Self> {
-        let builder = Client::builder(broker.service_url());
-        let client = builder.admin_url(broker.admin().url()).connect().await?;
-        let mut config = ServerConfig::default();
-        config.listen = "127.0.0.1:0".parse()?;
-        let server = Server::start(client, config).await?;
-        Ok(Self { server, http: reqwest::Client::new() })
-    }
-
     async fn submit_one(&self, tasks: &str, task: Value) -> Result<String> {
         let (status, made) = self.call(Method::POST, tasks, task).await?;
         ensure!(status == 201, "{status} {made}");
