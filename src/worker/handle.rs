@@ -462,45 +462,45 @@ impl Drop for AnnounceEnd {
     }
 }
 
-/// Starts a worker on a thread and runtime of its own, so that no processor can hold up its
-/// heartbeats.
-pub(crate) async fn start<C, F>(plan: Plan, connect: C) -> Result<WorkerHandle, WorkerError>
+/// Starts a worker on this runtime, or else on a thread and runtime of its own, so that no processor
+/// can hold up its heartbeats.
+pub(crate) async fn start<C, F>(
+    plan: Plan,
+    runtime: Option<Handle>,
+    connect: C,
+) -> Result<WorkerHandle, WorkerError>
 where
     C: FnOnce() -> F + Send + 'static,
-    F: Future<Output = Result<Arc<dyn Transport>, TransportError>> + Send,
+    F: Future<Output = Result<Arc<dyn Transport>, TransportError>> + Send + 'static,
 {
     let bodies = Handle::current();
     let (started, starting) = oneshot::channel();
-    let work = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = match runtime {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                drop(started.send(Err(WorkerError::Thread(error.to_string()))));
-                return;
-            }
+    let work = async move {
+        let prepared = async {
+            let (clock, gate) = (Clock::System, ProcessGate::open());
+            let rng = fastrand::Rng::new();
+            let transport = connect().await?;
+            prepare(plan, Surroundings { transport, clock, rng, gate, bodies }).await
         };
-        runtime.block_on(async move {
-            let prepared = async {
-                let (clock, gate) = (Clock::System, ProcessGate::open());
-                let rng = fastrand::Rng::new();
-                let transport = connect().await?;
-                prepare(plan, Surroundings { transport, clock, rng, gate, bodies }).await
-            };
-            match prepared.await {
-                Ok((run, handle)) => {
-                    if started.send(Ok(handle)).is_ok() {
-                        run.await;
-                    }
+        match prepared.await {
+            Ok((run, handle)) => {
+                if started.send(Ok(handle)).is_ok() {
+                    run.await;
                 }
-                Err(error) => drop(started.send(Err(error.into()))),
             }
-        });
+            Err(error) => drop(started.send(Err(error.into()))),
+        }
     };
-    std::thread::Builder::new()
-        .name("longhaul-worker".to_owned())
-        .spawn(work)
-        .map_err(|error| WorkerError::Thread(error.to_string()))?;
+    match runtime {
+        Some(runtime) => drop(runtime.spawn(work)),
+        None => {
+            let failed = |error: std::io::Error| WorkerError::Thread(error.to_string());
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(failed)?;
+            let thread = std::thread::Builder::new().name("longhaul-worker".to_owned());
+            thread.spawn(move || runtime.block_on(work)).map_err(failed)?;
+        }
+    }
     starting
         .await
         .unwrap_or_else(|_| Err(WorkerError::Thread("it ended while starting".to_owned())))

@@ -135,9 +135,9 @@ pub struct ServerLimits {
     /// `Retry-After`. Default: 16,384.
     pub waiting: usize,
     /// Queues that the gateway has open at once, to grant and look after their leases. Each takes a
-    /// thread and a connection. A queue is closed after 3 min without requests, leases and
-    /// schedules; the least recently used one without work makes room for another. If all have
-    /// work, requests for leases of further queues are answered with 503. Default: 256.
+    /// connection. A queue is closed after 3 min without requests, leases and schedules; the least
+    /// recently used one without work makes room for another. If all have work, requests for leases
+    /// of further queues are answered with 503. Default: 256.
     pub leased_queues: usize,
     /// Maximum size of a body in bytes. Default: 5 MiB.
     pub body_bytes: usize,

@@ -1,7 +1,8 @@
 //! Grants and looks after leases: one [`Leases`] per queue, its desk. It is opened on first use, and
 //! in the background for queues that need one, so that silent leases end even without requests. It
-//! is closed when nobody uses it, since each takes a thread and a connection.
+//! is closed when nobody uses it, since each takes memory and a connection.
 
+use super::desk_threads::DeskThreads;
 use super::idle::{DeskUsage, least_recently_used};
 use super::{QueueName, ServiceError};
 use crate::clock::{self, Stopwatch};
@@ -12,7 +13,7 @@ use longhaul::{Client, LedgerConfigError, LedgerTimes, Levels, RetryPolicy, Work
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
@@ -79,6 +80,8 @@ pub(super) struct Desks {
     open: Mutex<HashMap<QueueName, DeskSlot>>,
     /// The ledger settings of queues whose workers do not use the defaults.
     ledgers: Mutex<HashMap<QueueName, LedgerTimes>>,
+    /// `None` before the first desk, or if they cannot be started: then each desk has its own.
+    threads: OnceLock<Option<DeskThreads>>,
     tasks: TaskTracker,
 }
 
@@ -104,6 +107,7 @@ impl Desks {
             max: config.limits.leased_queues,
             open: Mutex::default(),
             ledgers: Mutex::default(),
+            threads: OnceLock::new(),
             tasks: TaskTracker::new(),
         }
     }
@@ -242,6 +246,11 @@ impl Desks {
             self.leave(&idle, open.remove(&idle));
         }
         let builder = self.client.leases(topic);
+        let threads = self.threads.get_or_init(|| DeskThreads::start().ok());
+        let builder = match threads.as_ref().and_then(DeskThreads::next) {
+            Some(runtime) => builder.runtime(runtime),
+            None => builder,
+        };
         let builder = if levels { builder.levels(Levels::strict()) } else { builder };
         let label = self.label.clone();
         let known = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner).get(queue).copied();

@@ -17,8 +17,9 @@ use tokio_util::sync::CancellationToken;
 /// How often the gateway lists the existing queues.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// The most ledgers read in a round. So a silent lease that no desk looks after is found after 30 s
-/// for each 500 queues of the namespace: of 10,000 queues, after 10 min.
+/// The most ledgers read in a round. A silent lease that no desk looks after is found after 30 s per
+/// 500 queues of the namespace, and 2 heartbeat intervals until its gateway counts as dead: with
+/// 10,000 queues, after 10 min and 20 s.
 const LOOKS_MAX: usize = 500;
 
 /// Time limit for reading one ledger.
@@ -28,9 +29,9 @@ const LOOK_MAX: Duration = Duration::from_secs(10);
 /// for 3 min, so that these are about a hundred at once.
 const VISITS_MAX: usize = 16;
 
-/// How long a desk stays open without requests. Opening one takes some 100 requests to the broker,
-/// and a worker that polls has asked long before; a thread and a connection are kept for longer by
-/// nobody who has gone.
+/// How long a desk stays open without requests. Opening one takes dozens of requests to the broker,
+/// and a worker that polls asks long before. When the last worker is gone, its connection is closed
+/// soon.
 const IDLE_MAX: Duration = Duration::from_secs(180);
 
 /// A round ends after this many failures: then it is the broker, and not the queues.
@@ -400,7 +401,7 @@ mod tests {
         open.map(ToString::to_string).collect()
     }
 
-    /// Each desk has a thread and a connection, and none was ever closed.
+    /// Each desk has a connection, and none was ever closed.
     #[test]
     fn a_desk_that_nobody_uses_closes_and_the_next_request_opens_it_again() {
         let bench = TestGateway::new();

@@ -2,6 +2,7 @@
 //! resource.
 
 mod actions;
+mod desk_threads;
 mod desks;
 mod enqueue;
 mod error;
