@@ -7,6 +7,7 @@ use super::erased::ErasedProcessor;
 use super::leasing::LeaseSender;
 use super::mailbox::Mailbox;
 use super::shares::Share;
+use super::signal::signal;
 use super::stats::{WorkerCounters, WorkerStats};
 use crate::clock::Clock;
 use crate::config::{ConfigError, WorkerConfig};
@@ -275,25 +276,6 @@ impl WorkerHandle {
                 }
             }
         }
-    }
-}
-
-async fn signal() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let (Ok(mut interrupt), Ok(mut terminate)) =
-            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-        {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
-        }
-    }
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
     }
 }
 
