@@ -66,6 +66,11 @@ impl ExistenceCache {
             // Concurrent callers use the cached answer while this call asks again.
             *known = now;
         }
+        self.ask_for_queue(topic).await
+    }
+
+    /// As `has_queue`, by the broker's current answer.
+    pub(super) async fn ask_for_queue(&self, topic: &str) -> Result<bool, TransportError> {
         match self.transport.exists(topic).await {
             Ok(true) => self.record_queue(topic),
             Ok(false) => {

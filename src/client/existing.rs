@@ -31,7 +31,7 @@ impl Queue {
     /// When the broker cannot be reached, or the topic's name is invalid.
     pub async fn exists(&self) -> Result<bool, TransportError> {
         let names = self.names().map_err(|error| self.unusable(error))?;
-        self.client.inner.existence.has_queue(&names.task).await
+        self.client.inner.existence.ask_for_queue(&names.task).await
     }
 
     /// Whether the queue has topics for tasks of this priority;

@@ -8,6 +8,7 @@ use crate::worker::{
 };
 use longhaul_core::task::Raw;
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// Starts [`Leases`]; see [`Client::leases`](crate::Client::leases).
 #[derive(Debug)]
@@ -82,7 +83,15 @@ impl LeasesBuilder {
         self
     }
 
-    /// Starts it, on a thread of its own.
+    /// Runs it on this runtime, in place of a thread of its own: for programs that lease the tasks of
+    /// many queues. Use a runtime of `new_current_thread` that no other work can hold up, since
+    /// heartbeats come from it.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.worker = self.worker.runtime(runtime);
+        self
+    }
+
+    /// Starts it, on a thread of its own unless [`runtime`](Self::runtime) names another one.
     ///
     /// # Errors
     /// As [`WorkerBuilder::start`].

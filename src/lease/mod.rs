@@ -10,6 +10,7 @@ mod token;
 pub use builder::LeasesBuilder;
 pub(crate) use builder::Lessor;
 pub use longhaul_core::lease::{LeaseOutcome, ReportError};
+pub(crate) use terms::holder_in;
 pub use terms::{KeepAlive, Kept, Lease, LeaseError, LeaseRequest, LeaseView};
 pub use token::{LeaseToken, LeaseTokenError};
 

@@ -8,11 +8,25 @@ use longhaul_core::task::Progress;
 use longhaul_core::task::text::TASK_TYPE_BYTES_MAX;
 use longhaul_types::classified;
 use longhaul_types::error::{Class, ErrorKind};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 /// Maximum size of a checkpoint.
 const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
+
+/// Ends the name in the claim of a lease whose reports name only its worker. It cannot be part of a
+/// name.
+const BY_NAME: &str = "\u{1f}";
+
+/// The worker's name in the claim of a lease, and whether reports may name the lease by it.
+pub(crate) fn holder_in(claim_body: &[u8]) -> (Cow<'_, str>, bool) {
+    let name = |bytes| String::from_utf8_lossy(bytes);
+    match claim_body.strip_suffix(BY_NAME.as_bytes()) {
+        Some(worker) => (name(worker), true),
+        None => (name(claim_body), false),
+    }
+}
 
 /// A request for leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +36,7 @@ pub struct LeaseRequest {
     pub(crate) wait: Duration,
     pub(crate) lease_time: Option<Duration>,
     pub(crate) types: Option<Vec<String>>,
+    pub(crate) by_name: bool,
 }
 
 impl LeaseRequest {
@@ -35,6 +50,7 @@ impl LeaseRequest {
             wait: Duration::ZERO,
             lease_time: None,
             types: None,
+            by_name: false,
         }
     }
 
@@ -66,6 +82,20 @@ impl LeaseRequest {
     #[must_use]
     pub fn types(self, types: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { types: Some(types.into_iter().map(Into::into).collect()), ..self }
+    }
+
+    /// Marks the leases on the ledger as ones that their holder reports on by task and worker name,
+    /// without the token: see [`LeaseView::by_name`]. For gateways whose callers do not get the
+    /// token. Default false.
+    #[must_use]
+    pub fn by_name(self, by_name: bool) -> Self {
+        Self { by_name, ..self }
+    }
+
+    /// The body of the claims for this request.
+    pub(crate) fn claim_body(&self) -> String {
+        let mark = if self.by_name { BY_NAME } else { "" };
+        format!("{}{mark}", self.worker)
     }
 
     pub(super) fn validate(&self) -> Result<(), LeaseError> {
@@ -167,6 +197,9 @@ pub struct LeaseView {
     pub token: LeaseToken,
     /// The name of its holder.
     pub worker: String,
+    /// Whether it was requested [by name](LeaseRequest::by_name). Accept a report that names only the
+    /// worker for such a lease alone: anybody may know the name of the holder of another one.
+    pub by_name: bool,
     /// The attempt, from 1.
     pub attempt: u32,
     /// The silence after which it is ended.

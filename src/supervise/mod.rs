@@ -30,5 +30,5 @@ pub(crate) use follower::KeptFollower;
 pub(crate) use landmark::Landmark;
 pub(crate) use partitions::{count, recount};
 pub(crate) use publisher::KeptPublisher;
-pub(crate) use service::{SessionSupervisor, no_answer, persistently};
+pub(crate) use service::{DeletionWatch, SessionSupervisor, no_answer, persistently};
 pub(crate) use whole::{TopicReadEvent, WholeFollower};

@@ -6,11 +6,41 @@ use crate::transport::{TopicPartition, Transport, TransportError, TransportError
 use longhaul_core::protocol::moment::Moment;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// How long to try to reach the broker before the caller gets an error. Long enough for a broker to
 /// restart.
 const REACH_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Notices that a queue was deleted. A session that is opened again would create its topic anew,
+/// without its policies, so each one first asks whether the task topic exists: that is the first
+/// topic to be deleted.
+#[derive(Clone, Debug)]
+pub(crate) struct DeletionWatch {
+    task_topic: Arc<str>,
+    deleted: Arc<Notify>,
+}
+
+impl DeletionWatch {
+    pub(crate) fn new(task_topic: &str) -> Self {
+        Self { task_topic: task_topic.into(), deleted: Arc::default() }
+    }
+
+    /// Resolves when a session has found that the queue was deleted.
+    pub(crate) async fn deleted(&self) {
+        self.deleted.notified().await;
+    }
+
+    /// Does not resolve if the queue was deleted.
+    async fn check(&self, transport: &dyn Transport) {
+        // If the broker does not answer, opening the session will tell.
+        if let Ok(false) = transport.exists(&self.task_topic).await {
+            self.deleted.notify_one();
+            std::future::pending().await
+        }
+    }
+}
 
 /// Opens the sessions of one publisher, follower or consumer.
 #[derive(Debug)]
@@ -20,6 +50,9 @@ pub(crate) struct SessionSupervisor {
     pub(crate) monitor: Arc<Monitor>,
     pub(crate) clock: Clock,
     backoff: Backoff,
+    deletion: Option<DeletionWatch>,
+    /// Whether a session was opened: then the queue existed.
+    was_open: bool,
     /// Since when the last opened session is open.
     open_since: Option<Moment>,
     /// Whether the last session, or the last try to open one, is over: then the next one waits.
@@ -35,7 +68,13 @@ impl SessionSupervisor {
         clock: Clock,
     ) -> Self {
         let monitor = Arc::new(monitor);
-        Self { transport, topic, monitor, clock, backoff, open_since: None, waits: false }
+        let (deletion, was_open, open_since, waits) = (None, false, None, false);
+        Self { transport, topic, monitor, clock, backoff, deletion, was_open, open_since, waits }
+    }
+
+    /// Makes it open no session again after the queue was deleted.
+    pub(crate) fn watching(self, deletion: Option<DeletionWatch>) -> Self {
+        Self { deletion, ..self }
     }
 
     /// A supervisor for a client.
@@ -55,6 +94,9 @@ impl SessionSupervisor {
     ) -> Result<S, TransportError> {
         if self.waits {
             self.backoff.wait().await;
+            if let Some(deletion) = self.deletion.as_ref().filter(|_| self.was_open) {
+                deletion.check(&*self.transport).await;
+            }
             self.waits = false;
         }
         match opening.await {
@@ -92,6 +134,7 @@ impl SessionSupervisor {
 
     fn opened(&mut self) {
         self.monitor.opened();
+        self.was_open = true;
         self.open_since = Some(self.clock.now());
     }
 

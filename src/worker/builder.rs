@@ -22,6 +22,7 @@ use longhaul_session::{ConnectOptions, PulsarTransport};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 /// Builds a worker; see [`Client::worker`](crate::Client::worker). Settings that are not set have
 /// the defaults of [`WorkerConfig`].
@@ -62,6 +63,8 @@ struct WorkerSetup {
     known_overrides: BTreeMap<String, TopicOverrides>,
     config: WorkerConfig,
     codecs: Codecs,
+    /// The runtime that it runs on, in place of a thread of its own.
+    runtime: Option<Handle>,
     /// The test engine in which it starts.
     #[cfg(feature = "testing")]
     engine: Option<EngineRef>,
@@ -91,6 +94,7 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
             known_overrides,
             config,
             codecs: Codecs::default(),
+            runtime: None,
             #[cfg(feature = "testing")]
             engine: None,
         };
@@ -217,6 +221,12 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
     /// Sets the codecs: its client's.
     pub(crate) fn codecs(mut self, codecs: Codecs) -> Self {
         self.setup.codecs = codecs;
+        self
+    }
+
+    /// Runs the worker on this runtime.
+    pub(crate) fn runtime(mut self, runtime: Handle) -> Self {
+        self.setup.runtime = Some(runtime);
         self
     }
 
@@ -357,7 +367,7 @@ impl WorkerSetup {
         #[cfg(feature = "testing")]
         let engine = self.engine.clone();
         let Self { options, preflight, task_topic, overrides, share, others, .. } = self;
-        let Self { levels, known_overrides, mut config, codecs, .. } = self;
+        let Self { levels, known_overrides, mut config, codecs, runtime, .. } = self;
         config.identity = of_this_process(&options.name, &config.label);
         config.identity.grants_leases = config.leases.is_some();
         let slots = u32::try_from(config.concurrency).ok();
@@ -387,7 +397,7 @@ impl WorkerSetup {
             let level_of = (1..of_queue).contains(&place).then_some(&queue);
             preflight.look(&options, topics, level_of, &plan.config).await?;
         }
-        start(plan, move || async move {
+        start(plan, runtime, move || async move {
             let transport = PulsarTransport::connect(options).await?;
             Ok(Arc::new(transport) as Arc<dyn Transport>)
         })

@@ -7,11 +7,12 @@ use super::erased::ErasedProcessor;
 use super::leasing::LeaseSender;
 use super::mailbox::Mailbox;
 use super::shares::Share;
+use super::signal::signal;
 use super::stats::{WorkerCounters, WorkerStats};
 use crate::clock::Clock;
 use crate::config::{ConfigError, WorkerConfig};
 use crate::gate::ProcessGate;
-use crate::supervise::{ConnectionState, Connections};
+use crate::supervise::{ConnectionState, Connections, DeletionWatch};
 #[cfg(feature = "admin")]
 use crate::topics::TopicFinding;
 use crate::topics::{TopicNameError, TopicNames};
@@ -60,6 +61,10 @@ pub enum WorkerError {
     /// these tasks over. The task is one of them, if it is known.
     #[error("the drain gave up waiting for what was under way{}", .0.map(|task| format!(", task {task} for one")).unwrap_or_default())]
     DrainGaveUp(Option<TaskId>),
+    /// The queue was deleted while [`Leases`](crate::lease::Leases) were granted there. They end,
+    /// because opening a topic again would create it, without its policies.
+    #[error("the queue was deleted")]
+    QueueDeleted,
     /// The worker's own thread could not be started, or ended without a result.
     #[error("the worker's thread failed: {0}")]
     Thread(String),
@@ -82,6 +87,7 @@ impl WorkerError {
             Self::Topic(error) => error.class(),
             #[cfg(feature = "admin")]
             Self::SubscriptionLost(_) => (ErrorKind::NotSetUp, "subscription_lost"),
+            Self::QueueDeleted => (ErrorKind::NotFound, "queue_not_found"),
             Self::DrainGaveUp(_) => (ErrorKind::Internal, "drain_gave_up"),
             Self::Thread(_) | Self::Panicked(_) => (ErrorKind::Internal, "internal"),
         }
@@ -94,6 +100,7 @@ impl From<DriverError> for WorkerError {
             DriverError::Refused(error) => Self::Refused(error),
             DriverError::GaveUp(task) => Self::DrainGaveUp(task),
             DriverError::Service(what) => Self::Panicked(what),
+            DriverError::QueueDeleted => Self::QueueDeleted,
         }
     }
 }
@@ -272,25 +279,6 @@ impl WorkerHandle {
     }
 }
 
-async fn signal() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let (Ok(mut interrupt), Ok(mut terminate)) =
-            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-        {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
-        }
-    }
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
-    }
-}
-
 /// The input for starting a worker.
 #[derive(Clone)]
 pub struct Plan {
@@ -400,12 +388,15 @@ pub async fn prepare(
     let connections = Arc::new(Connections::new(clock));
     let told = Arc::clone(&connections);
     let heartbeat = config.heartbeat;
+    let leased = topics.first().filter(|_| config.leases.is_some());
+    let deletion = leased.map(|(names, ..)| DeletionWatch::new(&names.task));
     let answers = Mailbox::new();
     let door = LeaseSender::new(answers.clone());
     let drain_request = Arc::new(DrainSignal::new(config.drain_limit));
     let env = Environment {
         services: JoinSet::new(),
         drain_request: Arc::clone(&drain_request),
+        deletion,
         transport,
         clock,
         rng,
@@ -453,45 +444,45 @@ impl Drop for AnnounceEnd {
     }
 }
 
-/// Starts a worker on a thread and runtime of its own, so that no processor can hold up its
-/// heartbeats.
-pub(crate) async fn start<C, F>(plan: Plan, connect: C) -> Result<WorkerHandle, WorkerError>
+/// Starts a worker on this runtime, or else on a thread and runtime of its own, so that no processor
+/// can hold up its heartbeats.
+pub(crate) async fn start<C, F>(
+    plan: Plan,
+    runtime: Option<Handle>,
+    connect: C,
+) -> Result<WorkerHandle, WorkerError>
 where
     C: FnOnce() -> F + Send + 'static,
-    F: Future<Output = Result<Arc<dyn Transport>, TransportError>> + Send,
+    F: Future<Output = Result<Arc<dyn Transport>, TransportError>> + Send + 'static,
 {
     let bodies = Handle::current();
     let (started, starting) = oneshot::channel();
-    let work = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = match runtime {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                drop(started.send(Err(WorkerError::Thread(error.to_string()))));
-                return;
-            }
+    let work = async move {
+        let prepared = async {
+            let (clock, gate) = (Clock::System, ProcessGate::open());
+            let rng = fastrand::Rng::new();
+            let transport = connect().await?;
+            prepare(plan, Surroundings { transport, clock, rng, gate, bodies }).await
         };
-        runtime.block_on(async move {
-            let prepared = async {
-                let (clock, gate) = (Clock::System, ProcessGate::open());
-                let rng = fastrand::Rng::new();
-                let transport = connect().await?;
-                prepare(plan, Surroundings { transport, clock, rng, gate, bodies }).await
-            };
-            match prepared.await {
-                Ok((run, handle)) => {
-                    if started.send(Ok(handle)).is_ok() {
-                        run.await;
-                    }
+        match prepared.await {
+            Ok((run, handle)) => {
+                if started.send(Ok(handle)).is_ok() {
+                    run.await;
                 }
-                Err(error) => drop(started.send(Err(error.into()))),
             }
-        });
+            Err(error) => drop(started.send(Err(error.into()))),
+        }
     };
-    std::thread::Builder::new()
-        .name("longhaul-worker".to_owned())
-        .spawn(work)
-        .map_err(|error| WorkerError::Thread(error.to_string()))?;
+    match runtime {
+        Some(runtime) => drop(runtime.spawn(work)),
+        None => {
+            let failed = |error: std::io::Error| WorkerError::Thread(error.to_string());
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(failed)?;
+            let thread = std::thread::Builder::new().name("longhaul-worker".to_owned());
+            thread.spawn(move || runtime.block_on(work)).map_err(failed)?;
+        }
+    }
     starting
         .await
         .unwrap_or_else(|_| Err(WorkerError::Thread("it ended while starting".to_owned())))

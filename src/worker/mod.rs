@@ -31,6 +31,7 @@ mod reports;
 mod router;
 mod session;
 mod shares;
+mod signal;
 mod stats;
 mod task_error;
 mod test_context;

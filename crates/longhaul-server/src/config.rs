@@ -88,9 +88,11 @@ pub struct ServerConfig {
     /// `default`.
     pub dialect_queue: String,
     /// Looks after the leases of all queues of the namespace, even if nobody has used them at this
-    /// gateway. The gateway becomes a worker of each queue, with the settings on its ledger; while
-    /// it leases nothing, it leaves writing those settings to other workers. Without this, silent
-    /// leases of a queue end only when the queue is used at some gateway. Default: true.
+    /// gateway. Every 30 s the gateway reads the ledgers of 500 queues, in turn, and opens those with
+    /// a lease and without a live worker. It becomes a worker of such a queue, with the settings on
+    /// its ledger; while it leases nothing, it leaves writing those settings to other workers.
+    /// Without this, silent leases of a queue end only when the queue is used at some gateway.
+    /// Default: true.
     pub look_after_all: bool,
     /// The web dashboard, at `/ui`. Default: on.
     pub dashboard: Dashboard,
@@ -135,9 +137,11 @@ pub struct ServerLimits {
     /// Concurrent long polls and event streams; further ones are answered with 503 and
     /// `Retry-After`. Default: 16,384.
     pub waiting: usize,
-    /// Queues whose leases the gateway grants and looks after; further queues are left to other
-    /// gateways. Each takes a thread and a connection. With 0 the gateway leases no tasks. Default:
-    /// 256.
+    /// Queues that the gateway has open at once, to grant and look after their leases. Each takes a
+    /// connection. A queue is closed after 3 min without requests, leases and schedules; the least
+    /// recently used one without work makes room for another. If all have work, requests for leases
+    /// of further queues are answered with 503. With 0 the gateway leases
+    /// no tasks. Default: 256.
     pub leased_queues: usize,
     /// Maximum size of a body in bytes. Default: 5 MiB.
     pub body_bytes: usize,

@@ -99,7 +99,8 @@ pub fn in_process(client: Client, namespace: &str) -> Result<axum::Router, Serve
     let shell = Arc::new(Shell::new(config, GatewayAuth::default(), false, Stops::default()));
     // It ends with the client, which the routes have.
     let told = Arc::clone(&shell);
-    tokio::spawn(async move { told.reach.follow(reach, CancellationToken::new()).await });
+    let following = async move { told.reach.follow(reach, CancellationToken::new()).await };
+    TaskTracker::new().spawn(following);
     Ok(route::router(shell, service))
 }
 
@@ -134,7 +135,6 @@ impl Server {
         }
         let reach = client.reach();
         let service = Arc::new(GatewayService::new(client, &config));
-        let looks_after_all = config.look_after_all;
         let shell = Arc::new(Shell::new(config, auth, has_tls, stops.clone()));
         let router = route::router(Arc::clone(&shell), Arc::clone(&service));
         tasks.spawn(telemetry::keep_up(stops.drain.clone()));
@@ -143,9 +143,7 @@ impl Server {
         let follows = TaskTracker::new();
         follows.spawn(async move { reached.reach.follow(told, end).await });
         let (looking, end) = (Arc::clone(&service), stops.drain.clone());
-        if looks_after_all {
-            tasks.spawn(async move { looking.look_after_leases(end).await });
-        }
+        tasks.spawn(async move { looking.look_after_leases(end).await });
         tasks.spawn(listener.serve(router, shell, tasks.clone()));
         tracing::info!(event = "gateway_started", %address, tls = has_tls, "the gateway listens");
         Ok(Self { address, has_tls, stops, tasks, follows, service })

@@ -4,6 +4,7 @@
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
 mod cut_off;
+mod deleted;
 mod ends;
 mod outage;
 mod types;
@@ -11,7 +12,7 @@ mod wrong;
 
 use anyhow::{Context, Result, ensure};
 use integration_tests::generated::GeneratedClient;
-use integration_tests::sandbox::Sandbox;
+use integration_tests::sandbox::{Broker, Sandbox};
 use integration_tests::say;
 use longhaul::{Client, TaskContext, Text, processor_fn};
 use longhaul_server::{Server, ServerConfig};
@@ -36,6 +37,16 @@ impl Gateway {
         // The queues of other tests have settings of their own.
         config.look_after_all = false;
         change(&mut config);
+        let server = Server::start(client, config).await?;
+        Ok(Self { server, http: reqwest::Client::new() })
+    }
+
+    /// A gateway that looks after all queues, which is the default.
+    async fn of(broker: &Broker) -> Result<Self> {
+        let builder = Client::builder(broker.service_url());
+        let client = builder.admin_url(broker.admin().url()).connect().await?;
+        let mut config = ServerConfig::default();
+        config.listen = "127.0.0.1:0".parse()?;
         let server = Server::start(client, config).await?;
         Ok(Self { server, http: reqwest::Client::new() })
     }

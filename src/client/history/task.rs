@@ -4,6 +4,7 @@ use super::silence::{HolderSilence, Silences};
 use crate::client::logs::MessageOrigin;
 use crate::client::tasks::{Update, ViewEntry, read_view_entry};
 use crate::client::view::is_late;
+use crate::lease::holder_in;
 use crate::transport::Message;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome, lease_time};
@@ -372,7 +373,8 @@ fn event(entry: &Entry, content: &[u8]) -> Option<HistoryEvent> {
             ClaimKind::Park => parked(content),
             ClaimKind::Offer(_) => HistoryEvent::Offered,
             ClaimKind::Run if lease_ms.is_some() => {
-                HistoryEvent::Leased { attempt: *attempt, worker: reason() }
+                let worker = text::shortened(holder_in(content).0.into_owned());
+                HistoryEvent::Leased { attempt: *attempt, worker }
             }
             ClaimKind::Run => HistoryEvent::Claimed { attempt: *attempt },
             ClaimKind::Final => closed(TaskOutcome::Final, reason()),

@@ -1,6 +1,7 @@
 //! The state that a view keeps per task. Pure.
 
 use super::info::{TaskLease, TaskStatus};
+use crate::lease::holder_in;
 use crate::transport::Message;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Entry, LeaseMs, NextAttempt};
@@ -155,7 +156,7 @@ impl TaskRow {
         if let Entry::Claim(claim) = entry {
             let worker = || {
                 let content = ledger::content(message).unwrap_or_default();
-                Arc::from(&*String::from_utf8_lossy(&content))
+                Arc::from(&*holder_in(&content).0)
             };
             let leased = |lease_ms| {
                 Box::new(Leased { owner: claim.key.owner, worker: worker(), lease_ms, heard_ms })

@@ -16,12 +16,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 const TOGETHER_MAX: usize = 256;
 
 /// The tasks of a view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::client) enum ViewScope {
-    /// All tasks, including unclaimed ones: the task topic is read, too.
-    All,
+    /// The tasks on the ledger.
+    Ledger,
     /// The tasks on the ledger and the metadata topic.
     Claimed,
+    /// All tasks, including unclaimed ones: the task topic is read, too.
+    All,
 }
 
 /// The partitions of a view, each with its own service.
@@ -48,7 +50,7 @@ impl ViewPartitions {
     ) -> bool {
         Arc::ptr_eq(&self.logs.transport, transport)
             && self.names.task == names.task
-            && (self.scope == ViewScope::All || scope == ViewScope::Claimed)
+            && self.scope >= scope
     }
 
     /// Follows this many partitions, and those added later.
@@ -106,15 +108,14 @@ impl ViewPartitions {
     fn follow(&self, index: i32) {
         let (shared, folding) = Folded::new(TaskTable::new(index, self.java_attempts));
         let topics = [
-            (TableSource::Ledger, &self.names.ledger, true),
-            (TableSource::Metadata, &self.names.metadata, true),
-            (TableSource::Tasks, &self.names.task, false),
+            (ViewScope::Ledger, TableSource::Ledger, &self.names.ledger, true),
+            (ViewScope::Claimed, TableSource::Metadata, &self.names.metadata, true),
+            (ViewScope::All, TableSource::Tasks, &self.names.task, false),
         ];
-        let followed = topics
-            .into_iter()
-            .filter(|(source, ..)| *source != TableSource::Tasks || self.scope == ViewScope::All);
-        let followed = followed
-            .map(|(source, topic, compacted)| (source, partition(topic.clone(), index), compacted));
+        let followed = topics.into_iter().filter(|(scope, ..)| *scope <= self.scope);
+        let followed = followed.map(|(_, source, topic, compacted)| {
+            (source, partition(topic.clone(), index), compacted)
+        });
         self.services.spawn(serve(self.logs.clone(), followed.collect(), folding));
         self.lock().insert(index, shared);
     }
@@ -135,7 +136,7 @@ async fn watch_growth(view: Weak<ViewPartitions>, monitor: Monitor) {
         let [ledger, tasks] = recount(transport, Clock::System, topics, Some(&monitor)).await;
         let Some(all) = view.upgrade() else { return };
         match (scope, ledger, tasks) {
-            (ViewScope::Claimed, Some(count), _) => all.grow_to(count),
+            (ViewScope::Ledger | ViewScope::Claimed, Some(count), _) => all.grow_to(count),
             (ViewScope::All, Some(ledger), Some(tasks)) => all.grow_to(ledger.min(tasks)),
             _ => {}
         }

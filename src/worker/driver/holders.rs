@@ -1,6 +1,7 @@
 //! The holders of the leases of a lane, and of ended leases until their end is shown.
 
 use super::lane::PartitionDriver;
+use crate::lease::holder_in;
 use crate::transport::Message;
 use longhaul_core::ledger;
 use longhaul_core::metadata::ShownEntry;
@@ -57,6 +58,8 @@ impl EndedHolders {
 struct RunningLease {
     /// The worker's name.
     worker: Arc<str>,
+    /// Whether reports may name the lease by its worker.
+    by_name: bool,
     /// When the lease was claimed, by the broker's wall clock.
     claimed_ms: u64,
 }
@@ -101,6 +104,11 @@ impl PartitionDriver {
             .map_or_else(|| Arc::from(""), |holder| Arc::clone(&holder.worker))
     }
 
+    /// Whether reports may name the task's lease by its worker.
+    pub(super) fn is_by_name(&self, task: TaskId) -> bool {
+        self.holders.running.get(&task).is_some_and(|holder| holder.by_name)
+    }
+
     /// How long the lease of this task has run, by the wall clocks. A worker that takes it over
     /// continues with the rest of its budget.
     pub(super) fn leased_for(&self, task: TaskId, wall_ms: u64) -> Duration {
@@ -123,9 +131,10 @@ impl PartitionDriver {
         match entry {
             Entry::Claim(Claim { key, lease_ms: Some(_), .. }) => {
                 let content = ledger::content(message).unwrap_or_default();
-                let worker = String::from_utf8_lossy(&content).as_ref().into();
+                let (worker, by_name) = holder_in(&content);
+                let worker = worker.as_ref().into();
                 let claimed_ms = message.publish_time_ms;
-                self.holders.begin(key.task, RunningLease { worker, claimed_ms });
+                self.holders.begin(key.task, RunningLease { worker, by_name, claimed_ms });
             }
             Entry::Claim(Claim { key, kind: ClaimKind::Run, .. }) => self.holders.forget(key.task),
             Entry::Claim(Claim { key, .. }) | Entry::Done(Done { key, .. }) => {
@@ -158,13 +167,17 @@ mod tests {
         TaskId { ledger: 1, entry, partition: -1, batch_index: None }
     }
 
+    fn running(worker: &str) -> RunningLease {
+        RunningLease { worker: worker.into(), by_name: false, claimed_ms: 0 }
+    }
+
     /// A gateway that shows none of these ends needs the names for nothing else.
     #[test]
     fn the_names_of_ended_leases_are_bounded_and_those_of_running_ones_kept() {
         let mut holders = LeaseHolders::default();
         let last = ENDED_MAX as u64 + 5;
         for entry in 0..=last {
-            holders.begin(task(entry), RunningLease { worker: "ann".into(), claimed_ms: 0 });
+            holders.begin(task(entry), running("ann"));
             if entry > 0 {
                 holders.end(task(entry));
             }
@@ -176,7 +189,7 @@ mod tests {
         );
         holders.forget_all(task(0)..=task(last - 1));
         assert_eq!((holders.running.len(), holders.ended.workers.len()), (1, 1));
-        holders.begin(task(last), RunningLease { worker: "bob".into(), claimed_ms: 0 });
+        holders.begin(task(last), running("bob"));
         holders.forget(task(last));
         assert_eq!((holders.running.len(), holders.ended.workers.len()), (1, 0));
         assert!(holders.ended.order.is_empty());
@@ -189,7 +202,7 @@ mod tests {
         let mut holders = LeaseHolders::default();
         let first = ENDED_MAX as u64 + 5;
         for entry in (0..=first).rev() {
-            holders.begin(task(entry), RunningLease { worker: "ann".into(), claimed_ms: 0 });
+            holders.begin(task(entry), running("ann"));
             holders.end(task(entry));
             assert!(holders.ended.workers.contains_key(&task(entry)));
         }

@@ -63,6 +63,7 @@ impl WorkerDriver {
             Some(LeaseView {
                 token: LeaseToken { task, epoch, owner },
                 worker: lane.holder(task).to_string(),
+                by_name: lane.is_by_name(task),
                 attempt: lane.core.machine().fold(task).attempt,
                 lease_time,
                 expires_at: wall + left,

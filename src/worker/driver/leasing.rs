@@ -72,8 +72,8 @@ impl WorkerDriver {
         }
     }
 
-    /// Binds a claim that is about to be published to a request for a lease. Returns the worker's
-    /// name, which is the claim's body; `None` if no request for such a task is left, so that the
+    /// Binds a claim that is about to be published to a request for a lease. Returns the claim's
+    /// body, which names the worker; `None` if no request for such a task is left, so that the
     /// claim must not be published.
     pub(super) fn bind_claim(&mut self, id: LaneId, claim: &mut Claim) -> Option<Bytes> {
         let leasing = self.leasing.as_mut().filter(|_| claim.lease_ms.is_some());
@@ -87,7 +87,7 @@ impl WorkerDriver {
         let by_task = by_task.map(|time| time.clamp(*LEASE_TIME.start(), *LEASE_TIME.end()));
         let time = bound.lease_time.or(by_task).unwrap_or(leasing.terms.lease_time);
         claim.lease_ms = Some(lease_ms(time));
-        Some(Bytes::copy_from_slice(bound.worker.as_bytes()))
+        Some(Bytes::copy_from_slice(bound.claim_body.as_bytes()))
     }
 
     /// Withdraws a claim that was not published: the task waits for the next request.

@@ -48,7 +48,7 @@ use super::stats::WorkerCounters;
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
 use crate::gate::ProcessGate;
-use crate::supervise::{Backoff, Connections, Monitor, SessionSupervisor};
+use crate::supervise::{Backoff, Connections, DeletionWatch, Monitor, SessionSupervisor};
 use crate::topics::TopicNames;
 use crate::transport::{Batching, TopicPartition, TopicSchema, Transport};
 use effects::REFUSED_PAUSE;
@@ -104,6 +104,8 @@ pub(super) struct Environment {
     pub(super) heartbeat: Duration,
     /// Drain request from outside the worker's handle.
     pub(super) drain_request: Arc<DrainSignal>,
+    /// Present if the worker ends when its queue is deleted.
+    pub(super) deletion: Option<DeletionWatch>,
     /// Publishers, followers and consumers.
     pub(super) services: JoinSet<()>,
 }
@@ -138,6 +140,7 @@ impl Environment {
             backoff,
             self.clock,
         )
+        .watching(self.deletion.clone())
     }
 }
 
@@ -165,6 +168,9 @@ pub(super) enum DriverError {
     /// A publisher, a follower or a consumer panicked. Its work is no longer done.
     #[error("a service of the worker panicked: {0}")]
     Service(String),
+    /// The queue was deleted.
+    #[error("the queue was deleted")]
+    QueueDeleted,
 }
 
 /// See the module's documentation.
@@ -317,6 +323,7 @@ impl WorkerDriver {
             Some(Err(ended)) = self.env.services.join_next() => if ended.is_panic() {
                 return Some(Err(DriverError::Service(ended.to_string())));
             },
+            () = deleted(self.env.deletion.as_ref()) => return Some(Err(DriverError::QueueDeleted)),
             event = self.env.answers.take() => self.handle(event),
             Some(event) = self.pending.next(), if !self.pending.is_empty() => self.handle(event),
             Some(event) = self.events.recv() => self.handle(event),
@@ -433,6 +440,14 @@ impl WorkerDriver {
                 self.record_fate(id, &fate, now);
             }
         }
+    }
+}
+
+/// Resolves when the queue was deleted, if the worker ends then.
+async fn deleted(deletion: Option<&DeletionWatch>) {
+    match deletion {
+        Some(deletion) => deletion.deleted().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -145,6 +145,7 @@ impl Bench {
         let env = Environment {
             services: JoinSet::new(),
             drain_request,
+            deletion: None,
             transport: Arc::new(transport.clone()),
             clock: broker.clock(),
             // The owner id is drawn from it, so no two workers may have the same.

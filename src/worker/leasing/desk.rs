@@ -39,14 +39,14 @@ pub(in crate::worker) struct LeaseQueue {
 #[derive(Clone, Debug)]
 pub(in crate::worker) struct Bound {
     wish: LeaseRequestId,
-    /// The requesting worker's name.
-    pub(in crate::worker) worker: Arc<str>,
+    /// The body of its claims, which names the requesting worker.
+    pub(in crate::worker) claim_body: Arc<str>,
     /// The silence after which its lease is ended, if the request sets it.
     pub(in crate::worker) lease_time: Option<Duration>,
 }
 
 struct PendingLeaseRequest {
-    worker: Arc<str>,
+    claim_body: Arc<str>,
     lease_time: Option<Duration>,
     /// Empty: any type.
     types: Box<[TaskType]>,
@@ -68,13 +68,22 @@ impl LeaseQueue {
         request: LeaseRequest,
         reply: oneshot::Sender<Vec<Lease>>,
     ) {
-        let LeaseRequest { worker, count, lease_time, types, .. } = request;
+        let claim_body = request.claim_body().into();
+        let LeaseRequest { count, lease_time, types, .. } = request;
         let types: BTreeSet<_> =
             types.iter().flatten().map(|name| TaskType::of(Some(name))).collect();
-        let (worker, types) = (worker.into(), types.into_iter().collect());
+        let types = types.into_iter().collect();
         let (open, bound, last, granted) = (0, 0, false, Vec::new());
-        let wish =
-            PendingLeaseRequest { worker, lease_time, types, open, bound, last, granted, reply };
+        let wish = PendingLeaseRequest {
+            claim_body,
+            lease_time,
+            types,
+            open,
+            bound,
+            last,
+            granted,
+            reply,
+        };
         self.wishes.insert(id, wish);
         self.set_open(id, count);
     }
@@ -136,8 +145,11 @@ impl LeaseQueue {
         let id = of_type.into_iter().chain(self.open.first()).min().copied()?;
         let wish = self.wishes.get_mut(&id)?;
         wish.bound += 1;
-        let bound =
-            Bound { wish: id, worker: Arc::clone(&wish.worker), lease_time: wish.lease_time };
+        let bound = Bound {
+            wish: id,
+            claim_body: Arc::clone(&wish.claim_body),
+            lease_time: wish.lease_time,
+        };
         let open = wish.open;
         self.bound.insert(of, bound.clone());
         self.set_open(id, open.saturating_sub(1));

@@ -52,9 +52,9 @@ pub(crate) enum ServiceError {
         "the gateway has no connection with the broker of the queue `{0}`; try again, or ask another gateway"
     )]
     NotConnected(QueueName),
-    /// The gateway leases as many queues as its limit allows.
+    /// The gateway leases tasks of as many queues as its limit allows, and all of them are in use.
     #[error(
-        "this gateway leases the tasks of {0} queues, as many as it may; ask another gateway, or raise its limit on leased queues"
+        "this gateway leases the tasks of {0} queues, as many as it may, and all of these are in use; ask another gateway, or raise its limit on leased queues"
     )]
     ManyQueues(usize),
     /// The queue's leases cannot be served.

@@ -1,17 +1,47 @@
 //! Leases: grants, keep-alives, reports, lookups, and the background care for leases.
 
+use super::desks::Desk;
 use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
 use crate::clock;
-use longhaul::Priority;
 use longhaul::lease::{
     KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, ReportError,
 };
+use longhaul::ops::{TaskFilter, TaskStatus, TaskView, WorkerInfo};
 use longhaul::topics::SetupError;
+use longhaul::{Priority, ReadError};
+use std::sync::PoisonError;
 use std::time::Duration;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// How often the gateway lists the existing queues.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// The most ledgers read in a round. A silent lease that no desk looks after is found after 30 s per
+/// 500 queues of the namespace, and 2 heartbeat intervals until its gateway counts as dead: with
+/// 10,000 queues, after 10 min and 20 s.
+const LOOKS_MAX: usize = 500;
+
+/// Time limit for reading one ledger.
+const LOOK_MAX: Duration = Duration::from_secs(10);
+
+/// The most desks opened in a round for queues whose ledgers show nothing to do. Each stays open
+/// for 3 min, so that these are about a hundred at once.
+const VISITS_MAX: usize = 16;
+
+/// How long a desk stays open without requests. Opening one takes dozens of requests to the broker,
+/// and a worker that polls asks long before. When the last worker is gone, its connection is closed
+/// soon.
+const IDLE_MAX: Duration = Duration::from_secs(180);
+
+/// A round ends after this many failures: then it is the broker, and not the queues.
+const FAILED_MAX: usize = 3;
+
+/// The number of tasks looked at together.
+const PAGE: usize = 1_000;
+
+/// A worker that has missed this many heartbeats is silent: others take over its tasks.
+const MISSED_MAX: u64 = 2;
 
 /// How long the first request for a lease waits until the queue's ledger is read.
 const READY_MAX: Duration = Duration::from_secs(10);
@@ -19,6 +49,17 @@ const READY_MAX: Duration = Duration::from_secs(10);
 /// How long the answer to an operator action waits until its queue is open here; the action itself
 /// is already stored.
 const SEE_TO_MAX: Duration = Duration::from_millis(250);
+
+/// What a queue needs a desk for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DeskNeed {
+    /// A lease or a cancel request has no worker that is alive.
+    Lease,
+    /// No worker of the queue, or of one of its levels, is alive.
+    Worker,
+    /// Another worker or gateway does all there is to do.
+    Nothing,
+}
 
 /// The reporting worker, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +70,18 @@ pub(crate) struct Reporter<'a> {
 }
 
 impl GatewayService {
-    async fn desk(&self, queue: &QueueName) -> Result<longhaul::lease::Leases, ServiceError> {
+    async fn desk(&self, queue: &QueueName) -> Result<Desk, ServiceError> {
+        // If another gateway has deleted the queue, a new desk would create it again. An error of
+        // the broker comes again when the desk opens.
+        if !self.desks.has(queue) && matches!(self.queue(queue).exists().await, Ok(false)) {
+            self.known.forget(queue).await;
+        }
         let levels = self.check_for_use(queue).await?;
         self.desks.of(queue, &self.topic(queue), levels).await
     }
 
     /// The desk of a queue, once it has read the ledger.
-    async fn ready_desk(&self, queue: &QueueName) -> Result<longhaul::lease::Leases, ServiceError> {
+    async fn ready_desk(&self, queue: &QueueName) -> Result<Desk, ServiceError> {
         let ready = async {
             loop {
                 let desk = self.desk(queue).await?;
@@ -46,7 +92,7 @@ impl GatewayService {
                 }
             }
         };
-        let ready = tokio::time::timeout(READY_MAX, ready).await;
+        let ready = timeout(READY_MAX, ready).await;
         ready.unwrap_or_else(|_| Err(ServiceError::NotConnected(queue.clone())))
     }
 
@@ -138,8 +184,8 @@ impl GatewayService {
         Ok(self.ready_desk(queue).await?.find(&task.id).await?)
     }
 
-    /// Looks after the leases of all existing queues, and records other gateways, until the gateway
-    /// ends.
+    /// Looks after the leases of all existing queues, closes desks that nobody uses, and records
+    /// other gateways, until the gateway ends.
     pub(crate) async fn look_after_leases(&self, end: CancellationToken) {
         let mut every = tokio::time::interval(LOOK_EVERY);
         while end.run_until_cancelled(every.tick()).await.is_some() {
@@ -148,19 +194,19 @@ impl GatewayService {
     }
 
     pub(crate) async fn look_around(&self) {
-        let mut queues = match self.queues().await {
-            Ok(queues) => queues,
-            Err(ServiceError::Setup(SetupError::NoAdminUrl)) => Vec::new(),
-            Err(error) => {
-                tracing::debug!(%error, "it cannot be seen now which queues there are");
-                Vec::new()
-            }
-        };
-        queues.extend(self.dialect_queue.clone());
-        for queue in queues {
-            self.see_to(&queue).await;
+        self.close_idle_desks(IDLE_MAX).await;
+        if !self.look_after_all {
+            return;
+        }
+        match self.queues().await {
+            Ok(queues) => self.open_needed_desks(&queues).await,
+            Err(ServiceError::Setup(SetupError::NoAdminUrl)) => {}
+            Err(error) => tracing::debug!(%error, "it cannot be seen now which queues there are"),
         }
         if let Some(queue) = &self.dialect_queue {
+            // Gateways of a dialect know each other by their desks on its queue, which stay open.
+            self.see_to(queue).await;
+            self.desks.keep(queue);
             // The queue's view stays open from now on.
             self.workers(&QueueLevel::new(queue.clone(), Priority::Normal)).await.ok();
         }
@@ -168,8 +214,98 @@ impl GatewayService {
         self.peers.note(&seen.flatten().collect::<Vec<_>>());
     }
 
-    /// Opens a queue here if it is not open, so that operator actions on its tasks are processed
-    /// without requests for leases.
+    /// Opens desks for queues without a worker, in turn: for each that has a lease or a cancel
+    /// request, and for some of the others.
+    async fn open_needed_desks(&self, queues: &[QueueName]) {
+        let rounds = || self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        rounds().begin(queues);
+        let (mut visits, mut failed) = (0, Vec::new());
+        for _ in 0..queues.len().min(LOOKS_MAX) {
+            let Some(queue) = rounds().next(queues) else { break };
+            if self.desks.has(&queue) {
+                rounds().note_open(&queue);
+                continue;
+            }
+            let need = timeout(LOOK_MAX, self.desk_need(&queue)).await;
+            let need = need.unwrap_or_else(|_| Err(ServiceError::NotConnected(queue.clone())));
+            let visit = visits < VISITS_MAX && rounds().is_due(&queue) && self.desks.has_room();
+            let opened = match need {
+                Ok(DeskNeed::Lease) => self.desk(&queue).await.map(|_| self.desks.keep(&queue)),
+                Ok(DeskNeed::Worker) if visit => {
+                    visits += 1;
+                    self.desk(&queue).await.map(drop)
+                }
+                Ok(DeskNeed::Worker | DeskNeed::Nothing) => continue,
+                Err(error) => Err(error),
+            };
+            match opened {
+                Ok(()) => rounds().note_open(&queue),
+                Err(ServiceError::NoQueue(_)) => {}
+                Err(error) => failed.push((queue, error)),
+            }
+            if failed.len() >= FAILED_MAX {
+                break;
+            }
+        }
+        if let Some((queue, error)) = failed.first() {
+            let queues = failed.len();
+            tracing::warn!(queues, %queue, %error, "the leases of some queues are not looked after here; it is tried again");
+        }
+    }
+
+    /// Closes the desks that nobody has asked for this long, if their queues have no lease and no
+    /// schedule.
+    pub(crate) async fn close_idle_desks(&self, idle: Duration) {
+        for queue in self.desks.idle(idle) {
+            match timeout(LOOK_MAX, self.has_duties(&queue)).await {
+                Ok(Ok(false)) => self.desks.close_idle(&queue, idle),
+                // If it cannot be read, the next round tries again.
+                Ok(Err(_)) | Err(_) => {}
+                Ok(Ok(true)) => self.desks.keep(&queue),
+            }
+        }
+    }
+
+    /// Whether the queue needs a desk though nobody asks for one.
+    async fn has_duties(&self, queue: &QueueName) -> Result<bool, ServiceError> {
+        for level in self.known_levels(queue) {
+            if has_leases(&self.client.queue(self.level_topic(&level)).ledger_tasks().await?)? {
+                return Ok(true);
+            }
+        }
+        Ok(self.queue(queue).schedules().any().await?)
+    }
+
+    /// What a queue without a desk here needs one for, by its ledger.
+    async fn desk_need(&self, queue: &QueueName) -> Result<DeskNeed, ServiceError> {
+        let is_alive = |worker: &WorkerInfo| {
+            worker.last_heartbeat_ms.is_some() && worker.missed_heartbeats < MISSED_MAX
+        };
+        let mut need = DeskNeed::Nothing;
+        for level in self.known_levels(queue) {
+            let view = self.client.queue(self.level_topic(&level)).ledger_tasks().await?;
+            if view.workers()?.iter().any(is_alive) {
+                continue;
+            }
+            need = DeskNeed::Worker;
+            if has_leases(&view)? {
+                return Ok(DeskNeed::Lease);
+            }
+        }
+        Ok(need)
+    }
+
+    /// The levels of a queue, as last reported; none if it is gone.
+    fn known_levels(&self, queue: &QueueName) -> Vec<QueueLevel> {
+        match self.known.last(queue) {
+            Some(true) => QueueLevel::all(queue).into_iter().collect(),
+            Some(false) => vec![QueueLevel::new(queue.clone(), Priority::Normal)],
+            None => Vec::new(),
+        }
+    }
+
+    /// Opens a queue here if it is not open, so that operator actions on its tasks are processed,
+    /// and its schedules fire, without requests for leases.
     pub(super) async fn see_to(&self, queue: &QueueName) {
         if self.desks.may_open(queue)
             && let Err(error) = self.desk(queue).await
@@ -179,8 +315,8 @@ impl GatewayService {
     }
 
     /// As `see_to`, with a short wait: opening continues in the background.
-    pub(super) async fn see_to_soon(&self, queue: &QueueName) {
-        if tokio::time::timeout(SEE_TO_MAX, self.see_to(queue)).await.is_err() {
+    pub(crate) async fn see_to_soon(&self, queue: &QueueName) {
+        if timeout(SEE_TO_MAX, self.see_to(queue)).await.is_err() {
             tracing::debug!(%queue, "the queue is still being opened here");
         }
     }
@@ -188,6 +324,24 @@ impl GatewayService {
     /// Drains all queues.
     pub(crate) async fn leave_leases(&self, deadline: Duration) {
         self.desks.drain(deadline).await;
+    }
+}
+
+/// Whether a task of this view is leased, or its end was asked for.
+fn has_leases(view: &TaskView) -> Result<bool, ReadError> {
+    let is_open = |status: &TaskStatus| !status.is_terminal();
+    let statuses = TaskStatus::ALL.into_iter().filter(is_open);
+    let open = statuses.fold(TaskFilter::new(), TaskFilter::status);
+    let mut after = None;
+    loop {
+        let page = view.list(&open, after, PAGE)?;
+        if page.tasks.iter().any(|task| task.lease.is_some() || task.cancel_requested) {
+            return Ok(true);
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(false);
+        }
     }
 }
 
@@ -211,7 +365,114 @@ impl Reporter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ServerConfig;
     use crate::testing::TestGateway;
+    use serde_json::json;
+
+    const LEASES: &str = "/v1/queues/tasks/leases";
+
+    fn tasks() -> QueueName {
+        QueueName::parse("tasks").unwrap()
+    }
+
+    fn lease(bench: &TestGateway) -> String {
+        let answer = bench.post(LEASES, json!({"worker": "ann", "wait": "1m"}));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()["leases"][0]["lease"].as_str().unwrap().to_owned()
+    }
+
+    fn report(bench: &TestGateway, lease: &str) {
+        let body = json!({"lease": lease, "status": "SUCCEEDED"});
+        assert_eq!(bench.post(&format!("{LEASES}:report"), body).status, 200);
+        // The gateway shows the end, too.
+        bench.engine.advance(Duration::from_secs(2));
+    }
+
+    /// Closes idle desks, and returns whether that of `tasks` is still open.
+    fn stays(bench: &TestGateway, idle: Duration) -> bool {
+        bench.engine.run(bench.service.close_idle_desks(idle));
+        bench.service.desks.has(&tasks())
+    }
+
+    /// Looks at these queues, and returns those with a desk.
+    fn open_after(bench: &TestGateway, queues: &[QueueName]) -> Vec<String> {
+        bench.engine.run(bench.service.open_needed_desks(queues));
+        let open = queues.iter().filter(|queue| bench.service.desks.has(queue));
+        open.map(ToString::to_string).collect()
+    }
+
+    /// Each desk has a connection, and none was ever closed.
+    #[test]
+    fn a_desk_that_nobody_uses_closes_and_the_next_request_opens_it_again() {
+        let bench = TestGateway::new();
+        assert_eq!(bench.post(LEASES, json!({"worker": "ann"})).status, 204);
+        assert!(stays(&bench, IDLE_MAX), "somebody has just asked");
+        assert!(!stays(&bench, Duration::ZERO));
+        bench.submit("tasks", "work");
+        let held = lease(&bench);
+        assert!(stays(&bench, Duration::ZERO), "it attends a lease");
+        report(&bench, &held);
+        let service = &bench.service;
+        let used = bench.engine.run(service.desk(&tasks())).unwrap_or_else(|it| panic!("{it}"));
+        assert!(stays(&bench, Duration::ZERO), "a request uses it");
+        drop(used);
+        assert!(!stays(&bench, Duration::ZERO));
+        bench.engine.advance(Duration::from_secs(1));
+        let workers = bench.get("/v1/queues/tasks/workers").json();
+        assert_eq!(workers["workers"], json!([]), "it has left in order");
+    }
+
+    /// Otherwise silent leases would not end, and schedules would not fire.
+    #[test]
+    fn a_desk_with_work_of_its_own_stays_open() {
+        let bench = TestGateway::new();
+        let other = bench.beside(ServerConfig::default());
+        bench.submit("tasks", "work");
+        let held = lease(&bench);
+        other.engine.run(other.service.see_to(&tasks()));
+        other.engine.advance(Duration::from_secs(1));
+        assert!(stays(&other, Duration::ZERO), "a lease of another gateway");
+        report(&bench, &held);
+        assert!(!stays(&other, Duration::ZERO));
+
+        let path = "/v1/queues/tasks/schedules/hourly";
+        let schedule = json!({"schedule": {"cron": "@hourly"}, "task": {"payload": "work"}});
+        assert_eq!(other.post(path, schedule).status, 201);
+        other.engine.run(other.service.see_to(&tasks()));
+        assert!(stays(&other, Duration::ZERO), "a schedule");
+        assert_eq!(other.delete(&format!("{path}?reason=test")).status, 204);
+        assert!(!stays(&other, Duration::ZERO));
+    }
+
+    /// A desk for each of 10,000 queues is neither possible nor needed.
+    #[test]
+    fn desks_open_for_queues_with_leases_and_for_a_few_others_in_turn() {
+        let mut config = ServerConfig::default();
+        config.limits.leased_queues = 6;
+        let (one, other) = (TestGateway::with(config.clone()), TestGateway::new());
+        drop(other);
+        let other = one.beside(config);
+        let name = |number| QueueName::parse(&format!("tasks-{number}")).unwrap();
+        let mut queues: Vec<_> = (0..9).map(name).collect();
+        queues.insert(0, tasks());
+        other.service.known.told(queues.iter().map(|queue| (queue.clone(), false)));
+        one.submit("tasks", "work");
+        lease(&one);
+        let visited = ["tasks-0", "tasks-1", "tasks-2"];
+        assert_eq!(open_after(&other, &queues), visited, "the lease has a gateway; half is kept");
+        drop(one);
+        // It counts as alive for two heartbeats, which are hours in a test.
+        other.engine.advance(Duration::from_secs(3 * 3600));
+        assert_eq!(open_after(&other, &queues), [&["tasks"][..], &visited].concat());
+        bench_idle(&other);
+        assert_eq!(open_after(&other, &queues), ["tasks-3", "tasks-4", "tasks-5"]);
+    }
+
+    /// Closes all desks without work, after silent leases have ended.
+    fn bench_idle(bench: &TestGateway) {
+        bench.engine.advance(Duration::from_secs(60));
+        bench.engine.run(bench.service.close_idle_desks(Duration::ZERO));
+    }
 
     /// The answer to an action must not wait until the queue is open.
     #[test]

@@ -2,10 +2,12 @@
 //! resource.
 
 mod actions;
+mod desk_threads;
 mod desks;
 mod enqueue;
 mod error;
 mod events;
+mod idle;
 mod known;
 mod leases;
 mod letters;
@@ -30,12 +32,14 @@ pub(crate) use tasks::TaskSnapshot;
 
 use crate::config::{Dialect, ServerConfig};
 use desks::Desks;
+use idle::QueueRounds;
 use known::KnownQueues;
 use longhaul::ops::Schedules;
 use longhaul::{Client, Queue, TaskRef};
 pub(crate) use longhaul_api::{QueueLevel, QueueName, TaskName};
 use peers::Peers;
 pub(crate) use reserved::Reserved;
+use std::sync::Mutex;
 use views::TaskViews;
 pub(crate) use views::ViewScope;
 
@@ -48,6 +52,8 @@ pub(crate) struct GatewayService {
     views: TaskViews,
     known: KnownQueues,
     desks: Desks,
+    /// The queues looked at in the background.
+    rounds: Mutex<QueueRounds>,
     peers: Peers,
     /// Idempotency keys of dialects whose first request is in progress here.
     pub(crate) reserved: Reserved,
@@ -57,6 +63,7 @@ pub(crate) struct GatewayService {
     dialect_levels: bool,
     create_queues: bool,
     as_clients_do: bool,
+    look_after_all: bool,
     /// The queues counted for metrics.
     measured: Vec<QueueName>,
     /// Held while a queue is created on its first use.
@@ -70,6 +77,7 @@ impl GatewayService {
             views: TaskViews::new(client.clone()),
             known: KnownQueues::default(),
             desks: Desks::new(client.clone(), config),
+            rounds: Mutex::default(),
             peers: Peers::new(config.advertised_url.clone()),
             reserved: Reserved::default(),
             dialect_queue: (!config.dialects.is_empty())
@@ -78,6 +86,7 @@ impl GatewayService {
             dialect_levels: config.dialects.contains(&Dialect::Document002),
             create_queues: config.create_queues,
             as_clients_do: config.as_clients_do,
+            look_after_all: config.look_after_all,
             measured: config
                 .measured_queues
                 .iter()

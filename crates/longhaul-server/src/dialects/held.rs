@@ -75,10 +75,12 @@ async fn look(
     let is_current = |epoch: u32| number.is_none_or(|number| i64::from(epoch) == number);
     if let Some(view) = service.lease_of(queue, task).await? {
         let epoch = view.token.epoch();
+        // A native lease ends by its token alone: its holder's name is no secret.
+        let is_holder = view.by_name && view.worker == worker;
         return Ok(match () {
             () if is_behind(epoch) => None,
             () if !is_current(epoch) => Some(DialectLeaseStatus::No("stale_lease_id")),
-            () if view.worker != worker => Some(DialectLeaseStatus::No("not_current_lease_owner")),
+            () if !is_holder => Some(DialectLeaseStatus::No("not_current_lease_owner")),
             () => Some(DialectLeaseStatus::Yes(view.token)),
         });
     }

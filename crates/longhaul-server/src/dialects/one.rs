@@ -101,7 +101,7 @@ async fn poll(
     let queue = queue(&service, &caller)?;
     let Poll { worker_id } = read(&body)?;
     let worker = word("worker_id", worker_id)?;
-    let request = LeaseRequest::of(worker.clone()).wait(caller.poll_time(None));
+    let request = LeaseRequest::of(worker.clone()).by_name(true).wait(caller.poll_time(None));
     let granted = service.lease(queue, request, &worker, caller.draining()).await.map_err(plain)?;
     let Some(lease) = granted.into_iter().next() else {
         return Ok(StatusCode::NO_CONTENT.into_response());

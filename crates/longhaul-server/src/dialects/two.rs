@@ -138,7 +138,7 @@ async fn lease(
         let TaskLeaseBody { worker_id, visibility_timeout, wait } = read(&body)?;
         let worker = word("worker_id", worker_id)?;
         let wait = wait.map_or(Duration::ZERO, |wait| caller.poll_time(Some(wait.0)));
-        let request = LeaseRequest::of(worker.clone()).wait(wait);
+        let request = LeaseRequest::of(worker.clone()).by_name(true).wait(wait);
         let request = match visibility_timeout {
             Some(Length(time)) => request.lease_time(time),
             None => request,

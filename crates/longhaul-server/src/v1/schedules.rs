@@ -255,6 +255,7 @@ impl TimesBody {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it maps errors")]
 fn unreadable(error: serde_json::Error) -> ServiceError {
     ServiceError::Unfit(format!("the schedule cannot be shown: {error}"))
 }
@@ -299,6 +300,8 @@ async fn create(
     let schedules = service.schedules(&queue).await?;
     let created = schedules.create(&name, schedule.into_schedule()?, task).await;
     let version = created.map_err(ServiceError::from)?;
+    // A schedule fires while a worker or a gateway has its queue open.
+    service.see_to_soon(&queue).await;
     Ok((StatusCode::CREATED, versioned(version, clock::wall_ms())))
 }
 

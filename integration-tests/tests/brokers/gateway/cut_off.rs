@@ -2,7 +2,7 @@
 //! routes of document 002.
 
 use super::*;
-use integration_tests::sandbox::{Broker, BrokerConfig, Proxy};
+use integration_tests::sandbox::{BrokerConfig, Proxy};
 use integration_tests::until;
 use longhaul_server::Dialect;
 use reqwest::Response;

@@ -1,8 +1,8 @@
 //! The end of tasks for which no worker asks: two gateways, no other worker, and no request for a
-//! lease.
+//! lease since the tasks were submitted.
 
 use super::*;
-use integration_tests::sandbox::{Broker, BrokerConfig};
+use integration_tests::sandbox::BrokerConfig;
 use integration_tests::{stopwatch, until};
 
 /// The actions on a task, and the status with which each ends it.
@@ -10,16 +10,6 @@ const ENDS: [(&str, &str); 4] =
     [("cancel", "cancelled"), ("kill", "cancelled"), ("force-fail", "failed"), ("", "cancelled")];
 
 impl Gateway {
-    /// A gateway that looks after all queues, which is the default.
-    async fn of(broker: &Broker) -> Result<Self> {
-        let builder = Client::builder(broker.service_url());
-        let client = builder.admin_url(broker.admin().url()).connect().await?;
-        let mut config = ServerConfig::default();
-        config.listen = "127.0.0.1:0".parse()?;
-        let server = Server::start(client, config).await?;
-        Ok(Self { server, http: reqwest::Client::new() })
-    }
-
     async fn submit_one(&self, tasks: &str, task: Value) -> Result<String> {
         let (status, made) = self.call(Method::POST, tasks, task).await?;
         ensure!(status == 201, "{status} {made}");
@@ -63,10 +53,10 @@ impl Gateway {
 /// Makes both gateways workers of the queue, so that they know of each other.
 async fn both_are_there(gateways: [&Gateway; 2], queue: &str) -> Result<()> {
     for gateway in gateways {
-        // Any request for a task makes the gateway look after its queue.
-        let (status, _) =
-            gateway.call(Method::DELETE, &format!("/{queue}/tasks/1:1:-1"), json!({})).await?;
-        ensure!(status == 404, "there is no such task: {status}");
+        // A request opens the queue at a gateway, which keeps it open for 3 min.
+        let asks = json!({"worker": "ann"});
+        let (status, _) = gateway.call(Method::POST, &format!("/{queue}/leases"), asks).await?;
+        ensure!(status == 204, "there is no task: {status}");
     }
     for gateway in gateways {
         until("workers", PATIENCE, async || {

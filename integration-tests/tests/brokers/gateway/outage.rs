@@ -2,7 +2,7 @@
 //! ones, and recovers when the broker is back.
 
 use super::*;
-use integration_tests::sandbox::{Broker, BrokerConfig};
+use integration_tests::sandbox::BrokerConfig;
 use integration_tests::{stopwatch, until};
 use reqwest::Response;
 

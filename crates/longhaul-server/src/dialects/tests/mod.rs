@@ -2,6 +2,7 @@
 //! engine.
 
 mod logged;
+mod native;
 mod one;
 mod one_leases;
 mod one_submits;

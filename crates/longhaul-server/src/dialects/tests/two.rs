@@ -100,7 +100,9 @@ fn hint(bench: &TestGateway) {
     let (one, other) = (named("http://one:7070"), named("http://other:7070"));
     assert_eq!(post(&other, "/tasks/lease", json!({"worker_id": "w"})).0, 204);
     // This gateway is at its limit, and cannot lease tasks of the queue.
-    assert_eq!(one.post("/v1/queues/else/leases", json!({"worker": "w"})).status, 204);
+    one.submit("else", "work");
+    let wait = json!({"worker": "w", "wait": "60s"});
+    assert_eq!(one.post("/v1/queues/else/leases", wait).status, 200);
     one.engine.run(one.service.look_around());
     let refused = one.post("/tasks/lease", json!({"worker_id": "w"}));
     assert_eq!(refused.status, 503);
