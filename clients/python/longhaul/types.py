@@ -42,6 +42,9 @@ class ActionList(TypedDict):
     """
 
 
+BTreeMap: TypeAlias = dict[str, str]
+
+
 class CreatedQueue(TypedDict):
     """
     A queue that was made, or was there.
@@ -99,35 +102,6 @@ class DeadLetterList(TypedDict):
     """
     Now, by the gateway's clock.
     """
-
-
-class DeadSelection(TypedDict):
-    """
-    Which dead letters, and why something is done with them.
-    """
-
-    all: NotRequired[bool]
-    """
-    All of the queue, where nothing else says which: a request that says nothing is refused.
-    """
-    failed_with: NotRequired[str | None]
-    """
-    Letters whose reason contains this text.
-    """
-    key: NotRequired[str | None]
-    reason: NotRequired[str]
-    """
-    Why it is done; up to 1,000 bytes.
-    """
-    tag: NotRequired[list[str]]
-    """
-    Letters with all of these tags.
-    """
-    tasks: NotRequired[list[str]]
-    """
-    Ids of tasks; if there are any, what follows is not looked at. Up to 100.
-    """
-    type: NotRequired[str | None]
 
 
 class EverEnded(TypedDict):
@@ -269,6 +243,11 @@ class Purge(TypedDict):
     """
     All of the queue, where nothing else says which: a request that says nothing is refused.
     """
+    changed_from: NotRequired[Instant | None]
+    changed_to: NotRequired[Instant | None]
+    created_from: NotRequired[Instant | None]
+    created_to: NotRequired[Instant | None]
+    key: NotRequired[str | None]
     reason: NotRequired[str]
     """
     Up to 1,000 bytes.
@@ -640,6 +619,37 @@ class DeadLetterSettings(TypedDict):
     retention: NotRequired[Length | None]
 
 
+class DeadSelection(TypedDict):
+    """
+    Which dead letters, and why something is done with them.
+    """
+
+    all: NotRequired[bool]
+    """
+    All of the queue, where nothing else says which: a request that says nothing is refused.
+    """
+    failed_from: NotRequired[Instant | None]
+    failed_to: NotRequired[Instant | None]
+    failed_with: NotRequired[str | None]
+    """
+    Letters whose reason contains this text.
+    """
+    key: NotRequired[str | None]
+    reason: NotRequired[str]
+    """
+    Why it is done; up to 1,000 bytes.
+    """
+    tag: NotRequired[list[str]]
+    """
+    Letters with all of these tags.
+    """
+    tasks: NotRequired[list[str]]
+    """
+    Ids of tasks; if there are any, what follows is not looked at. Up to 100.
+    """
+    type: NotRequired[str | None]
+
+
 class Firing(TypedDict):
     """
     A slot that was settled.
@@ -868,6 +878,14 @@ class NewTask(TypedDict):
     after: NotRequired[list[str]]
     """
     Ids of tasks of this queue that must be over first.
+    """
+    after_failed: NotRequired[str | None]
+    """
+    What becomes of it if one of those has no result: `fail` (the default), `skip`, by which it is cancelled, or `run`.
+    """
+    after_keys: NotRequired[list[str]]
+    """
+    Idempotency or dedupe keys of tasks of this queue that must be over first.
     """
     dedupe_key: NotRequired[str | None]
     """
@@ -1123,6 +1141,10 @@ class ScheduleBody(TypedDict):
     Now, by the gateway's clock.
     """
     schedule: Schedule
+    task: NotRequired[dict[str, Any] | None]
+    """
+    What it submits: the payload in `text` or `base64`, and the properties of the message. Absent where payloads are hidden from whoever asks.
+    """
     version: int
 
 
@@ -1241,6 +1263,10 @@ class Task(TypedDict):
     reason: NotRequired[str | None]
     """
     Why the last attempt failed, or the task ended; in a list its first 200 characters.
+    """
+    result: NotRequired[str | None]
+    """
+    The result, if it is text of up to 1,024 bytes and was not encoded.
     """
     result_bytes: NotRequired[int | None]
     """

@@ -31,6 +31,9 @@ export interface components {
              */
             now: number;
         };
+        BTreeMap: {
+            [key: string]: string;
+        };
         /** @description How many tasks there are. */
         Counts: {
             /** @description By status; a status without tasks is left out. */
@@ -121,6 +124,8 @@ export interface components {
              * @default false
              */
             all: boolean;
+            failed_from?: components["schemas"]["Instant"] | null;
+            failed_to?: components["schemas"]["Instant"] | null;
             /** @description Letters whose reason contains this text. */
             failed_with?: string | null;
             key?: string | null;
@@ -380,6 +385,13 @@ export interface components {
              * @default []
              */
             after: string[];
+            /** @description What becomes of it if one of those has no result: `fail` (the default), `skip`, by which it is cancelled, or `run`. */
+            after_failed?: string | null;
+            /**
+             * @description Idempotency or dedupe keys of tasks of this queue that must be over first.
+             * @default []
+             */
+            after_keys: string[];
             /** @description Of all tasks with this key that are not over one is run. */
             dedupe_key?: string | null;
             delay?: components["schemas"]["Length"] | null;
@@ -523,6 +535,11 @@ export interface components {
              * @default false
              */
             all: boolean;
+            changed_from?: components["schemas"]["Instant"] | null;
+            changed_to?: components["schemas"]["Instant"] | null;
+            created_from?: components["schemas"]["Instant"] | null;
+            created_to?: components["schemas"]["Instant"] | null;
+            key?: string | null;
             /**
              * @description Up to 1,000 bytes.
              * @default
@@ -827,6 +844,8 @@ export interface components {
              */
             now: number;
             schedule: components["schemas"]["Schedule"];
+            /** @description What it submits: the payload in `text` or `base64`, and the properties of the message. Absent where payloads are hidden from whoever asks. */
+            task?: Record<string, never> | null;
             /** Format: int64 */
             version: number;
         };
@@ -967,6 +986,8 @@ export interface components {
             queue: string;
             /** @description Why the last attempt failed, or the task ended; in a list its first 200 characters. */
             reason?: string | null;
+            /** @description The result, if it is text of up to 1,024 bytes and was not encoded. */
+            result?: string | null;
             /** @description How many bytes its result has: GET …/result. */
             result_bytes?: number | null;
             /**
@@ -1053,6 +1074,7 @@ export interface components {
 }
 export type Action = components['schemas']['Action'];
 export type ActionList = components['schemas']['ActionList'];
+export type BTreeMap = components['schemas']['BTreeMap'];
 export type Counts = components['schemas']['Counts'];
 export type CreatedQueue = components['schemas']['CreatedQueue'];
 export type DeadLetter = components['schemas']['DeadLetter'];
