@@ -1,6 +1,6 @@
 //! Counts the tasks of queues for metrics.
 
-use super::ViewScope;
+use super::ViewedTasks;
 use super::{GatewayService, QueueLevel, QueueName, ServiceError};
 use longhaul::Priority;
 use longhaul::ops::TaskView;
@@ -28,7 +28,7 @@ impl GatewayService {
         let has_levels = self.check_queue(queue).await?;
         for level in QueueLevel::all(queue) {
             if has_levels || level.level() == Priority::Normal {
-                self.ask(&level, ViewScope::All, TaskView::measure).await?;
+                self.ask(&level, ViewedTasks::All, TaskView::measure).await?;
             }
         }
         Ok(())

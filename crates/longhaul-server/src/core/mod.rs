@@ -41,7 +41,7 @@ use peers::Peers;
 pub(crate) use reserved::Reserved;
 use std::sync::Mutex;
 use views::TaskViews;
-pub(crate) use views::ViewScope;
+pub(crate) use views::ViewedTasks;
 
 /// The service that the routes call.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Reads tasks.
 
-use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewScope};
+use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewedTasks};
 use bytes::Bytes;
 use longhaul::ops::{
     SubmittedTask, TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskStatus, TaskStep, TaskView,
@@ -37,7 +37,7 @@ impl GatewayService {
     pub(super) async fn ask<T>(
         &self,
         level: &QueueLevel,
-        scope: ViewScope,
+        scope: ViewedTasks,
         ask: impl Fn(&TaskView) -> Result<T, ReadError>,
     ) -> Result<T, ServiceError> {
         self.check_level(level).await?;
@@ -73,7 +73,8 @@ impl GatewayService {
         queue: &QueueName,
         name: TaskName,
     ) -> Result<Option<TaskInfo>, ServiceError> {
-        match self.ask(&name.in_queue(queue), ViewScope::Claimed, |view| view.get(name.id)).await {
+        match self.ask(&name.in_queue(queue), ViewedTasks::Claimed, |view| view.get(name.id)).await
+        {
             // The topics were never set up, so nothing is claimed.
             Err(ServiceError::Read(ReadError::NoLedger(_))) => Ok(None),
             found => found,
@@ -84,7 +85,7 @@ impl GatewayService {
     pub(crate) async fn list(
         &self,
         level: &QueueLevel,
-        scope: ViewScope,
+        scope: ViewedTasks,
         filter: &TaskFilter,
         after: Option<TaskId>,
         limit: usize,
@@ -99,7 +100,7 @@ impl GatewayService {
     pub(crate) async fn newest(
         &self,
         level: &QueueLevel,
-        scope: ViewScope,
+        scope: ViewedTasks,
         filter: &TaskFilter,
         before: &[TaskId],
         limit: usize,
@@ -117,14 +118,14 @@ impl GatewayService {
         step: Duration,
         steps: usize,
     ) -> Result<Vec<TaskStep>, ServiceError> {
-        self.ask(level, ViewScope::All, |view| view.series(step, steps)).await
+        self.ask(level, ViewedTasks::All, |view| view.series(step, steps)).await
     }
 
     /// The numbers of tasks.
     pub(crate) async fn counts(
         &self,
         level: &QueueLevel,
-        scope: ViewScope,
+        scope: ViewedTasks,
     ) -> Result<TaskCounts, ServiceError> {
         self.ask(level, scope, TaskView::counts).await
     }
@@ -134,7 +135,7 @@ impl GatewayService {
         &self,
         level: &QueueLevel,
     ) -> Result<Vec<WorkerInfo>, ServiceError> {
-        self.ask(level, ViewScope::Claimed, TaskView::workers).await
+        self.ask(level, ViewedTasks::Claimed, TaskView::workers).await
     }
 
     /// The history of a task.
@@ -159,7 +160,7 @@ impl GatewayService {
         self.check_task(queue, name).await?;
         let task = self.task_ref(queue, name);
         let topic = self.level_topic(&name.in_queue(queue));
-        let view = self.views.of(&topic, ViewScope::All).await?;
+        let view = self.views.of(&topic, ViewedTasks::All).await?;
         let why = self.client.queue(&task.topic).with_view(&view).why(task.id).await?;
         why.ok_or(ServiceError::NoTask(name))
     }
@@ -171,7 +172,7 @@ impl GatewayService {
         tasks: &[TaskSnapshot],
     ) -> Result<BTreeMap<TaskId, Why>, ServiceError> {
         let topic = self.level_topic(level);
-        let view = self.views.of(&topic, ViewScope::All).await?;
+        let view = self.views.of(&topic, ViewedTasks::All).await?;
         let tasks: Vec<TaskInfo> = tasks.iter().filter_map(|task| task.info.clone()).collect();
         Ok(self.client.queue(&topic).with_view(&view).why_all(&tasks).await?)
     }

@@ -19,7 +19,7 @@ const IDLE_MAX: Duration = Duration::from_secs(600);
 
 /// The tasks that a view has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ViewScope {
+pub(crate) enum ViewedTasks {
     /// All of them. This reads the task topic, too.
     All,
     /// Those that were claimed, which is enough to look one up.
@@ -38,7 +38,7 @@ struct ViewSlot {
 /// The views, by task topic and scope.
 pub(super) struct TaskViews {
     client: Client,
-    open: Mutex<HashMap<(String, ViewScope), ViewSlot>>,
+    open: Mutex<HashMap<(String, ViewedTasks), ViewSlot>>,
     tasks: TaskTracker,
 }
 
@@ -55,7 +55,7 @@ impl TaskViews {
 
     /// The view of a task topic. The first caller waits until it is read; if that caller gives up,
     /// reading continues for the next one.
-    pub(super) async fn of(&self, topic: &str, scope: ViewScope) -> Result<TaskView, ReadError> {
+    pub(super) async fn of(&self, topic: &str, scope: ViewedTasks) -> Result<TaskView, ReadError> {
         let opening = self.opening(topic, scope);
         let view = opening.clone().await;
         if view.is_err() {
@@ -76,11 +76,11 @@ impl TaskViews {
         open.values().filter_map(|slot| slot.opening.peek()?.as_ref().ok().cloned()).collect()
     }
 
-    fn opening(&self, topic: &str, scope: ViewScope) -> ViewOpening {
+    fn opening(&self, topic: &str, scope: ViewedTasks) -> ViewOpening {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // A view of all tasks has the claimed ones as well.
-        let fitting = [ViewScope::All, scope].map(|it| (topic.to_owned(), it));
-        let skipped = usize::from(scope != ViewScope::Claimed);
+        let fitting = [ViewedTasks::All, scope].map(|it| (topic.to_owned(), it));
+        let skipped = usize::from(scope != ViewedTasks::Claimed);
         for key in fitting.iter().skip(skipped) {
             if let Some(slot) = open.get_mut(key) {
                 slot.asked = clock::stopwatch();
@@ -96,9 +96,9 @@ impl TaskViews {
         let queue = self.client.queue(topic);
         let opening = async move {
             match scope {
-                ViewScope::All => queue.tasks().await,
-                ViewScope::Claimed => queue.claimed_tasks().await,
-                ViewScope::Past(ms) => queue.tasks_at(PastInstant::Time(ms)).await,
+                ViewedTasks::All => queue.tasks().await,
+                ViewedTasks::Claimed => queue.claimed_tasks().await,
+                ViewedTasks::Past(ms) => queue.tasks_at(PastInstant::Time(ms)).await,
             }
         };
         let opening = opening.boxed().shared();

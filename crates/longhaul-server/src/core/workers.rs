@@ -1,6 +1,6 @@
 //! Drains workers on behalf of a caller.
 
-use super::{ActionOrigin, GatewayService, QueueName, ServiceError, ViewScope};
+use super::{ActionOrigin, GatewayService, QueueName, ServiceError, ViewedTasks};
 use longhaul::ActionError;
 use longhaul::WorkerIdentity;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ impl GatewayService {
     ) -> Result<Arc<WorkerIdentity>, ServiceError> {
         self.check_queue(queue).await?;
         let topic = self.topic(queue);
-        let view = self.views.of(&topic, ViewScope::Claimed).await?;
+        let view = self.views.of(&topic, ViewedTasks::Claimed).await?;
         let client = self.acting(said.name);
         let told = client.queue(&topic).with_view(&view).drain_worker(name, said.reason).await;
         if matches!(told, Err(ActionError::Read(_))) {

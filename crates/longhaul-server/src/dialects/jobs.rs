@@ -5,7 +5,7 @@ use super::job_id::job_id;
 use crate::clock;
 use crate::core::{
     DIALECT_TRIES, GatewayService, QueueLevel, QueueName, ServiceError, TaskName, TaskSnapshot,
-    ViewScope,
+    ViewedTasks,
 };
 use futures::stream::{self, StreamExt, TryStreamExt};
 use longhaul::lease::Lease;
@@ -133,7 +133,7 @@ pub(super) async fn jobs(
     for filter in filters {
         for level in QueueLevel::all(queue) {
             let room = JOBS_MAX.saturating_sub(tasks.len());
-            match service.list(&level, ViewScope::All, &filter, None, room.max(1)).await {
+            match service.list(&level, ViewedTasks::All, &filter, None, room.max(1)).await {
                 Ok((found, next)) => {
                     more |= next.is_some() || found.len() > room;
                     tasks.extend(found.into_iter().take(room));

@@ -5,7 +5,7 @@ use super::jobs::{due_ahead, tries_of};
 use super::two::{CONTENT_TYPE, JSON};
 use crate::clock;
 use crate::core::{
-    GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewScope, name_of,
+    GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewedTasks, name_of,
 };
 use bytes::Bytes;
 use longhaul::Priority;
@@ -184,7 +184,7 @@ pub(super) async fn stats(
     let now = clock::wall_ms();
     let mut stats = DialectTaskStats { now, ..DialectTaskStats::default() };
     for level in QueueLevel::all(queue) {
-        let counts = match service.counts(&level, ViewScope::All).await {
+        let counts = match service.counts(&level, ViewedTasks::All).await {
             Ok(counts) => counts,
             Err(error) if is_no_level(&error) => continue,
             Err(error) => return Err(error),

@@ -6,7 +6,7 @@ use super::task_body::{TaskBody, TaskList};
 use super::values::{Instant, Length, WordList};
 use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{GatewayService, ServiceError, TaskName, TaskSnapshot, ViewScope};
+use crate::core::{GatewayService, ServiceError, TaskName, TaskSnapshot, ViewedTasks};
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method};
 use axum::Json;
@@ -219,8 +219,8 @@ pub(super) fn between(from: Option<Instant>, to: Option<Instant>) -> Option<Rang
 }
 
 /// All tasks, now or at an instant.
-fn scope_at(at: Option<Instant>) -> ViewScope {
-    at.map_or(ViewScope::All, |it| ViewScope::Past(clock::instant_ms(it.0)))
+fn scope_at(at: Option<Instant>) -> ViewedTasks {
+    at.map_or(ViewedTasks::All, |it| ViewedTasks::Past(clock::instant_ms(it.0)))
 }
 
 /// The status with this name.

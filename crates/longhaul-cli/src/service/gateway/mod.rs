@@ -34,7 +34,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use style::{camel, renamed, snake};
-use transport::{InProcess, Transport};
+use transport::{GatewayTransport, InProcess};
 use way::Way;
 
 /// The time limit for connecting.
@@ -60,7 +60,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// A gateway.
 #[derive(Clone)]
 pub(crate) struct GatewayClient {
-    transport: Transport,
+    transport: GatewayTransport,
     /// It makes requests; they go by the transport.
     http: reqwest::Client,
     way: Arc<Way>,
@@ -150,7 +150,7 @@ impl GatewayClient {
         let http = client.build().map_err(|error| CommandFailure::usage(chain(&error)))?;
         let token = token(settings)?;
         let way = Arc::new(Way::new(base.clone(), base, token.is_some(), patience));
-        Ok(Some(Self { transport: Transport::Network, http, way, token }))
+        Ok(Some(Self { transport: GatewayTransport::Network, http, way, token }))
     }
 
     /// The API in this process, on a client of the broker.
@@ -161,7 +161,7 @@ impl GatewayClient {
         rustls::crypto::ring::default_provider().install_default().ok();
         // It sends nothing, and so needs no certificates, which take long to read.
         let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?;
-        let transport = Transport::InProcess(InProcess::new(client));
+        let transport = GatewayTransport::InProcess(InProcess::new(client));
         let way = Arc::new(Way::in_process(Url::parse("http://localhost/")?, patience));
         Ok(Self { transport, http, way, token: None })
     }
@@ -207,9 +207,9 @@ impl GatewayClient {
     ) -> anyhow::Result<RequestBuilder> {
         let mut url = self.way.url();
         let namespace = match &self.transport {
-            Transport::InProcess(_) => Some(to.namespace.split('/')),
-            Transport::Network if to.namespace == NAMESPACE => None,
-            Transport::Network => {
+            GatewayTransport::InProcess(_) => Some(to.namespace.split('/')),
+            GatewayTransport::Network if to.namespace == NAMESPACE => None,
+            GatewayTransport::Network => {
                 let what = "a gateway knows the queues of its own namespace alone";
                 let help = "name the queue without tenant and namespace, or ask the broker: --service-url in place of --gateway";
                 return Err(CommandFailure::usage(what).help(help).into());
@@ -240,8 +240,10 @@ impl GatewayClient {
         loop {
             let again = request.try_clone();
             let response = match &self.transport {
-                Transport::Network => request.send().await.map_err(|error| self.lost(&error))?,
-                Transport::InProcess(routes) => routes.answer(request.build()?).await?,
+                GatewayTransport::Network => {
+                    request.send().await.map_err(|error| self.lost(&error))?
+                }
+                GatewayTransport::InProcess(routes) => routes.answer(request.build()?).await?,
             };
             self.way.answered();
             if response.status().is_success() {
@@ -464,7 +466,7 @@ mod tests {
         rustls::crypto::ring::default_provider().install_default().ok();
         let way = Arc::new(way::tests::way(base, Duration::ZERO));
         let http = reqwest::Client::new();
-        let transport = Transport::Network;
+        let transport = GatewayTransport::Network;
         let gateway = GatewayClient { transport, http, way, token: None };
         let body = serde_json::json!({"reason": "x"});
         let to = GatewayRoute::new(NAMESPACE, &["queues"]);

@@ -17,7 +17,7 @@ const NAMESPACE_SEGMENTS: usize = 2;
 
 /// The route to a gateway.
 #[derive(Clone, Debug)]
-pub(super) enum Transport {
+pub(super) enum GatewayTransport {
     /// To a gateway at an address.
     Network,
     /// To the routes of a gateway in this process.
