@@ -8,7 +8,8 @@ use crate::exit::{Code, CommandFailure, code_of};
 use crate::service::gateway::GatewayClient;
 use crate::service::letters::LetterFilter;
 use crate::service::tasks::{
-    QueueTaskCounts, TaskListFilter, TaskListRequest, TaskOperation, is_over, named, statuses,
+    QueueTaskCounts, TaskListFilter, TaskListOrder, TaskListRequest, TaskOperation, is_over, named,
+    statuses,
 };
 use crate::service::workers::PartitionWorker;
 use futures::{StreamExt, stream};
@@ -107,8 +108,14 @@ impl DashboardClient {
             TaskListScope::Open => statuses.retain(|word| !is_over(word)),
         }
         let filter = TaskListFilter { statuses, ..TaskListFilter::default() };
-        let query =
-            TaskListRequest { filter, at_ms: None, after: None, limit: TASKS_MAX, why: false };
+        let query = TaskListRequest {
+            filter,
+            order: TaskListOrder::Oldest,
+            at_ms: None,
+            after: None,
+            limit: TASKS_MAX,
+            why: false,
+        };
         let mut page = self.gateway.list(queue, query.clone()).await?;
         let mut has_more = page.next.is_some();
         for level in self.levels(queue) {

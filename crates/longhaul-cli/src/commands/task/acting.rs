@@ -1,24 +1,27 @@
 //! `longhaul task cancel`, `kill`, `delete`, `retry`, `force-fail` and `force-release`.
 
+use super::selecting::TaskSelectionArgs;
 use crate::commands::bulk::BulkOutcomes;
 use crate::commands::dead;
 use crate::context::CommandContext;
 use crate::service::gateway::GatewayClient;
-use crate::service::tasks::{TaskOperation, named, parse_task};
+use crate::service::tasks::{TaskOperation, is_over, named, parse_task, statuses};
 use clap::Args;
+use futures::{StreamExt, stream};
 use longhaul::TaskRef;
+use std::pin::pin;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   longhaul task retry tasks@12:3:-1 --reason 'the disk has space again'
   longhaul task retry tasks@12:3:-1 tasks@12:4:-1 -o json
+  longhaul task retry tasks --type report --changed-after '1h ago'
 
 The task runs once more as a new one, whose name is told. `longhaul dead replay` does so for all that a filter takes.")]
 pub(crate) struct TaskRetryArgs {
-    /// The tasks, as QUEUE@ID.
-    #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
-    tasks: Vec<TaskRef>,
+    #[command(flatten)]
+    tasks: TaskSelectionArgs,
 }
 
 #[derive(Debug, Args)]
@@ -53,53 +56,77 @@ pub(crate) struct ForceRelease {
     epoch: Option<u32>,
 }
 
+/// How many tasks are acted upon at once.
+const AT_ONCE: usize = 16;
+
 /// # Errors
 /// When an operation on one of them failed.
-pub(crate) async fn act(
+pub(crate) async fn act_on_all(
     service: &GatewayClient,
-    tasks: &[TaskRef],
+    which: TaskSelectionArgs,
+    operation: TaskOperation,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
+    let verb = match operation {
+        TaskOperation::Kill => "kill",
+        TaskOperation::Delete => "delete",
+        _ => "cancel",
+    };
+    let open: Vec<_> = statuses().map(|(_, word)| word).filter(|word| !is_over(word)).collect();
+    let tasks = which.tasks(service, (verb, &open), context).await?;
+    act(service, tasks, operation, context).await
+}
+
+async fn act(
+    service: &GatewayClient,
+    tasks: Vec<TaskRef>,
     act: TaskOperation,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let mut outcomes = BulkOutcomes::new(context);
-    for task in tasks {
-        let acted = service.act(task, act, context.reason()).await;
-        outcomes.put(named(task), acted.map(|()| act.done()))?;
+    let acts = stream::iter(tasks).map(async |task| {
+        let acted = service.act(&task, act, context.reason()).await;
+        (named(&task), acted.map(|()| act.done()))
+    });
+    let mut acts = pin!(acts.buffered(AT_ONCE));
+    while let Some((task, acted)) = acts.next().await {
+        outcomes.put(task, acted)?;
     }
     outcomes.finish()
 }
 
 /// # Errors
-/// As [`act`].
+/// As [`act_on_all`].
 pub(crate) async fn force_fail(
     service: &GatewayClient,
     it: ForceFail,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    act(service, &[it.task], TaskOperation::ForceFail(it.epoch), context).await
+    act(service, vec![it.task], TaskOperation::ForceFail(it.epoch), context).await
 }
 
 /// # Errors
-/// As [`act`].
+/// As [`act_on_all`].
 pub(crate) async fn force_release(
     service: &GatewayClient,
     it: ForceRelease,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    act(service, &[it.task], TaskOperation::ForceRelease(it.epoch), context).await
+    act(service, vec![it.task], TaskOperation::ForceRelease(it.epoch), context).await
 }
 
 /// # Errors
 /// When one of them could not be replayed.
 pub(crate) async fn retry(
     service: &GatewayClient,
-    it: &TaskRetryArgs,
+    it: TaskRetryArgs,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
+    let tasks = it.tasks.tasks(service, ("run once more", &["failed"]), context).await?;
     let mut outcomes = BulkOutcomes::new(context);
-    for task in &it.tasks {
-        let replayed = service.replay(task, context.reason()).await;
-        dead::tell(&mut outcomes, named(task), replayed)?;
+    for task in tasks {
+        let replayed = service.replay(&task, context.reason()).await;
+        dead::tell(&mut outcomes, named(&task), replayed)?;
     }
     outcomes.finish()
 }

@@ -2,7 +2,9 @@
 
 use crate::context::CommandContext;
 use crate::service::gateway::GatewayClient;
-use crate::service::tasks::{TaskListFilter, TaskListPage, TaskListRequest, statuses};
+use crate::service::tasks::{
+    TaskListFilter, TaskListOrder, TaskListPage, TaskListRequest, statuses,
+};
 use crate::times;
 use clap::Args;
 
@@ -19,6 +21,9 @@ pub(crate) struct TaskListArgs {
     /// As it was at this instant.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
     at: Option<u64>,
+    /// Which come first.
+    #[arg(long, value_enum, default_value_t = TaskListOrder::Newest)]
+    order: TaskListOrder,
     /// How many are listed at most.
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     limit: usize,
@@ -125,7 +130,8 @@ pub(crate) async fn list(
 ) -> anyhow::Result<()> {
     let limit = if it.all { usize::MAX } else { it.limit };
     let (filter, why) = (it.filter.filter(), it.why);
-    let query = TaskListRequest { filter, at_ms: it.at, after: it.after, limit, why };
+    let query =
+        TaskListRequest { filter, order: it.order, at_ms: it.at, after: it.after, limit, why };
     let TaskListPage { tasks, next } = service.list(&it.queue, query).await?;
     context.output.list(&tasks)?;
     if let Some(next) = next {

@@ -3,6 +3,7 @@
 mod acting;
 mod following;
 pub(crate) mod listing;
+mod selecting;
 pub(crate) mod submitting;
 
 use crate::context::CommandContext;
@@ -12,6 +13,7 @@ use crate::service::gateway::GatewayClient;
 use crate::service::tasks::{TaskOperation, named, no_task, parse_task};
 use clap::{Args, Subcommand};
 use longhaul::TaskRef;
+use selecting::TaskSelectionArgs;
 use serde::Serialize;
 
 #[derive(Debug, Subcommand)]
@@ -116,35 +118,33 @@ pub(crate) struct TaskWhyArgs {
 #[command(after_help = "\
 Examples:
   longhaul task cancel tasks@12:3:-1
-  longhaul task cancel tasks@12:3:-1 tasks@12:4:-1 --operator ann")]
+  longhaul task cancel tasks@12:3:-1 tasks@12:4:-1 --operator ann
+  longhaul task cancel tasks --tag newsletter --reason 'wrong text'")]
 pub(crate) struct Cancel {
-    /// The tasks, as QUEUE@ID.
-    #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
-    tasks: Vec<TaskRef>,
+    #[command(flatten)]
+    tasks: TaskSelectionArgs,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   longhaul task kill tasks@12:3:-1
-  longhaul task kill tasks@12:3:-1 -o json")]
+  longhaul task kill tasks --status running --changed-before '2h ago' --yes")]
 pub(crate) struct Kill {
-    /// The tasks, as QUEUE@ID.
-    #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
-    tasks: Vec<TaskRef>,
+    #[command(flatten)]
+    tasks: TaskSelectionArgs,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   longhaul task delete tasks@12:3:-1 --reason 'wrong customer'
-  longhaul task delete tasks@12:3:-1 tasks@12:4:-1
+  longhaul task delete tasks --type report --created-before '1 day ago'
 
-`longhaul queue purge` deletes all tasks that a filter takes.")]
+`longhaul queue purge` does so without naming each task.")]
 pub(crate) struct Delete {
-    /// The tasks, as QUEUE@ID.
-    #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
-    tasks: Vec<TaskRef>,
+    #[command(flatten)]
+    tasks: TaskSelectionArgs,
 }
 
 #[derive(Debug, Args)]
@@ -199,15 +199,15 @@ async fn run_on(
         TaskCommand::History(it) => history(service, &it.task, context).await,
         TaskCommand::Why(it) => why(service, &it.task, context).await,
         TaskCommand::Cancel(it) => {
-            acting::act(service, &it.tasks, TaskOperation::Cancel, context).await
+            acting::act_on_all(service, it.tasks, TaskOperation::Cancel, context).await
         }
         TaskCommand::Kill(it) => {
-            acting::act(service, &it.tasks, TaskOperation::Kill, context).await
+            acting::act_on_all(service, it.tasks, TaskOperation::Kill, context).await
         }
         TaskCommand::Delete(it) => {
-            acting::act(service, &it.tasks, TaskOperation::Delete, context).await
+            acting::act_on_all(service, it.tasks, TaskOperation::Delete, context).await
         }
-        TaskCommand::Retry(it) => acting::retry(service, &it, context).await,
+        TaskCommand::Retry(it) => acting::retry(service, it, context).await,
         TaskCommand::ForceFail(it) => acting::force_fail(service, it, context).await,
         TaskCommand::ForceRelease(it) => acting::force_release(service, it, context).await,
         TaskCommand::Result(it) => result(service, &it, context).await,

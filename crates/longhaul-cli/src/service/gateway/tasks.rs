@@ -6,9 +6,9 @@ use super::{GatewayClient, GatewayRoute, found};
 use crate::exit::CommandFailure;
 use crate::service::short_topic;
 use crate::service::tasks::{
-    Changes, ListedTask, QueueTaskCounts, SubmissionTerms, TaskDetails, TaskListPage,
-    TaskListRequest, TaskOperation, TaskReason, TaskSubmission, WatchStart, named, no_task,
-    status_word_of, statuses,
+    Changes, ListedTask, QueueTaskCounts, SubmissionTerms, TaskDetails, TaskListOrder,
+    TaskListPage, TaskListRequest, TaskOperation, TaskReason, TaskSubmission, WatchStart, named,
+    no_task, status_word_of, statuses,
 };
 use crate::times;
 use base64::Engine;
@@ -191,7 +191,7 @@ impl GatewayClient {
         }
     }
 
-    /// Tasks of a queue, by partition and in the order of submission.
+    /// Tasks of a queue, in the order that is asked for.
     pub(crate) async fn list(
         &self,
         queue: &str,
@@ -211,6 +211,9 @@ impl GatewayClient {
         if let Some(range) = &query.filter.changed {
             asked.push(("changed_from", range.start().to_string()));
             asked.push(("changed_to", range.end().to_string()));
+        }
+        if query.order == TaskListOrder::Newest {
+            asked.push(("order", "newest".to_owned()));
         }
         asked.extend(query.at_ms.map(|ms| ("at", ms.to_string())));
         if query.why {

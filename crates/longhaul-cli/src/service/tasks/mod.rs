@@ -8,6 +8,7 @@ mod record;
 mod why;
 
 use crate::exit::CommandFailure;
+use clap::ValueEnum;
 pub(crate) use filter::TaskListFilter;
 use futures::stream::BoxStream;
 pub(crate) use history::{TaskHistoryEntry, TaskHistoryRecord, with_silences};
@@ -42,10 +43,20 @@ pub(crate) enum WatchStart {
     Now,
 }
 
+/// Which tasks of a list come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TaskListOrder {
+    /// Those that were submitted last.
+    Newest,
+    /// By partition, those that were submitted first.
+    Oldest,
+}
+
 /// A query for tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskListRequest {
     pub(crate) filter: TaskListFilter,
+    pub(crate) order: TaskListOrder,
     /// In ms since the epoch: the state at that time.
     pub(crate) at_ms: Option<u64>,
     /// The last task of the previous page.

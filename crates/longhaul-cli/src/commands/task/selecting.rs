@@ -1,0 +1,71 @@
+//! Which tasks are meant: those that are named, or those of a queue that a filter takes.
+
+use super::listing::TaskFilterArgs;
+use crate::context::CommandContext;
+use crate::exit::CommandFailure;
+use crate::service::gateway::GatewayClient;
+use crate::service::tasks::{TaskListOrder, TaskListRequest, parse_task};
+use clap::Args;
+use longhaul::TaskRef;
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskSelectionArgs {
+    /// The tasks, as QUEUE@ID; or, with a filter or --all, the queues whose tasks are meant.
+    #[arg(required = true, value_name = "TASK|QUEUE")]
+    what: Vec<String>,
+    /// All tasks of the queue to which this can be done.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    filter: TaskFilterArgs,
+}
+
+impl TaskSelectionArgs {
+    /// The tasks. If they are not named, those of `statuses` are meant unless the filter has others,
+    /// and the user is asked whether it shall be done to so many.
+    ///
+    /// # Errors
+    /// When a name is none, a queue cannot be read, or the user says no.
+    pub(super) async fn tasks(
+        self,
+        service: &GatewayClient,
+        (verb, statuses): (&str, &[&'static str]),
+        context: &CommandContext,
+    ) -> anyhow::Result<Vec<TaskRef>> {
+        if !self.all && self.filter.is_empty() {
+            let help = "name tasks as QUEUE@ID, or give a filter or --all for those of a queue";
+            let read = |text: &String| {
+                parse_task(text).map_err(|it| CommandFailure::usage(it).help(help).into())
+            };
+            return self.what.iter().map(read).collect();
+        }
+        if let Some(task) = self.what.iter().find(|it| it.contains('@')) {
+            let what = format!("`{task}` is a task; a filter and --all go with queues");
+            return Err(CommandFailure::usage(what).into());
+        }
+        let mut filter = self.filter.filter();
+        if filter.statuses.is_empty() {
+            filter.statuses = statuses.to_vec();
+        }
+        let mut tasks = Vec::new();
+        for queue in &self.what {
+            let query = TaskListRequest {
+                filter: filter.clone(),
+                order: TaskListOrder::Oldest,
+                at_ms: None,
+                after: None,
+                limit: usize::MAX,
+                why: false,
+            };
+            let found = service.list(queue, query).await?.tasks;
+            let named = found.iter().map(|it| parse_task(&it.task).map_err(anyhow::Error::msg));
+            tasks.extend(named.collect::<anyhow::Result<Vec<_>>>()?);
+        }
+        if !tasks.is_empty() {
+            let (count, queues) = (tasks.len(), self.what.join("`, `"));
+            let many = if count == 1 { "" } else { "s" };
+            context.confirm(&format!("{verb} {count} task{many} of `{queues}`?"))?;
+        }
+        Ok(tasks)
+    }
+}
