@@ -102,6 +102,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     defaulting("insecure", "false"),
     plain("rate-limit"),
     defaulting("broker-grace", "2s"),
+    defaulting("http-idle-time", "10s"),
     defaulting("hide-payloads", "false"),
     plain("measure"),
     defaulting("dashboard", "on"),

@@ -61,6 +61,10 @@ pub(crate) struct ServerStartArgs {
     /// How long requests wait for a broker that is away; then they are answered with 503 at once.
     #[arg(long, value_name = "TIME")]
     broker_grace: Option<String>,
+    /// How long a connection may be idle; 10s by default. Longer than that of a balancer in front
+    /// of the gateway, or the balancer meets closed connections.
+    #[arg(long, value_name = "TIME")]
+    http_idle_time: Option<String>,
     /// Shows payloads and results to tokens with the scope admin alone, and to workers with their
     /// leases.
     #[arg(long)]
@@ -221,6 +225,7 @@ impl ServerStartArgs {
             ("http-origins", &self.http_origins),
             ("rate-limit", &self.rate_limit),
             ("broker-grace", &self.broker_grace),
+            ("http-idle-time", &self.http_idle_time),
             ("measure", &self.measure),
             ("dashboard", &self.dashboard),
             ("drain", &self.drain),

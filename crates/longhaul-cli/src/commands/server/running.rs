@@ -220,6 +220,9 @@ fn config(settings: &CliSettings) -> Result<ServerConfig, CommandFailure> {
     if let Some(grace) = settings.duration("broker-grace")? {
         config.broker_grace = grace;
     }
+    if let Some(time) = settings.duration("http-idle-time")? {
+        config.limits.header_time = time;
+    }
     config.rate_limit = settings.parsed("rate-limit", rate_limit)?;
     config.dialects = settings.parsed("dialect", dialects)?.unwrap_or_default();
     if let Some(queue) = settings.text("dialect-queue") {
