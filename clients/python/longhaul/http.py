@@ -185,6 +185,9 @@ class Gateways:
                 if not repeatable:
                     raise
                 failure = error
+            if halt.is_set():
+                # Nothing is known against the gateway.
+                raise failure
             now = time.monotonic()
             give_up = now + patience if give_up is None else give_up
             # Who is told to come later does so; a pause of one's own grows, and is never the same for all clients.
@@ -210,7 +213,8 @@ class Gateways:
         except _BROKEN as error:
             if connection is not None:
                 connection.close()
-            self._rest(gateway, time.monotonic() + _PAUSE)
+            if not halt.is_set():
+                self._rest(gateway, time.monotonic() + _PAUSE)
             raise Unreachable(f"{gateway.url}: {error}") from error
         connection.close()
         if isinstance(failure, Unavailable):

@@ -130,7 +130,7 @@ class Worker:
         return True
 
     def _work(self) -> None:
-        if inspect.iscoroutinefunction(self.processor):
+        if any(inspect.iscoroutinefunction(it) for it in (self.processor, type(self.processor).__call__)):
             self._loop = _loop_in_thread()
         logger.info("ready")
         pause = 0.5

@@ -203,10 +203,7 @@ fn help_by_kind(error: &Error) -> Option<&'static str> {
     }
     match kind {
         Some(TransportErrorKind::Unauthorized) => {
-            return Some(
-                "give credentials with --token-file, or --auth-plugin and --auth-params; \
-                 `longhaul config show` says which ones were used, and where they came from",
-            );
+            return Some(CREDENTIALS);
         }
         Some(TransportErrorKind::Invalid) => {
             return Some("`longhaul config show` says where each setting came from");
@@ -237,6 +234,10 @@ fn help_by_kind(error: &Error) -> Option<&'static str> {
         _ => None,
     }
 }
+
+/// The advice for refused credentials.
+pub(crate) const CREDENTIALS: &str = "give credentials with --token-file, or --auth-plugin and --auth-params; \
+     `longhaul config show` says which ones were used, and where they came from";
 
 /// The advice for an untrusted certificate.
 pub(crate) const MISTRUST: &str = "--tls-trust-certs-file names the authority that has signed it, as PEM, where that is none of the system's";

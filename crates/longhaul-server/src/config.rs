@@ -54,8 +54,7 @@ pub struct ServerConfig {
     /// Origins of web pages that may use the gateway, such as `https://tasks.example.org`. Default:
     /// none.
     pub allowed_origins: Vec<String>,
-    /// Creates a queue on first use. Default: false. Then a queue that does not exist is an error,
-    /// if the client has the admin API to check that.
+    /// Creates a queue on first use. Default: false. Then a queue that does not exist is an error.
     pub create_queues: bool,
     /// Queues are looked up at the broker, which takes no admin API and no list of all of them, and
     /// a task may be submitted to one that does not exist, as by any client.
@@ -138,8 +137,8 @@ pub struct ServerLimits {
     /// `Retry-After`. Default: 16,384.
     pub waiting: usize,
     /// Queues that the gateway has open at once, to grant and look after their leases. Each takes a
-    /// connection. A queue is closed after 3 min without requests, leases and schedules; the least
-    /// recently used one without work makes room for another. If all have work, requests for leases
+    /// connection. If the namespace has more than half as many, a queue is closed after 3 min without
+    /// requests, leases and schedules; the least recently used one without work makes room for another. If all have work, requests for leases
     /// of further queues are answered with 503. With 0 the gateway leases
     /// no tasks. Default: 256.
     pub leased_queues: usize,

@@ -170,6 +170,11 @@ impl Desks {
         self.lock().len() < self.max.div_ceil(2)
     }
 
+    /// Whether so many queues are so few that all of them may be open.
+    pub(super) const fn has_room_for(&self, queues: usize) -> bool {
+        queues <= self.max / 2
+    }
+
     /// Keeps the desk of a queue open that has a lease or a schedule.
     pub(super) fn keep(&self, queue: &QueueName) {
         if let Some(slot) = self.lock().get_mut(queue) {

@@ -17,9 +17,10 @@ use tokio_util::sync::CancellationToken;
 /// How often the gateway lists the existing queues.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// The most ledgers read in a round. A silent lease that no desk looks after is found after 30 s per
-/// 500 queues of the namespace, and 2 heartbeat intervals until its gateway counts as dead: with
-/// 10,000 queues, after 10 min and 20 s.
+/// The most ledgers read in a round, if the namespace has more queues than half of those that may be
+/// open. A silent lease that no desk looks after is found in one of the next rounds, one per 500
+/// queues, and 2 heartbeat intervals until its gateway counts as dead. A round takes 30 s or, if that
+/// is longer, the time for reading the ledgers one after another.
 const LOOKS_MAX: usize = 500;
 
 /// Time limit for reading one ledger.
@@ -194,12 +195,17 @@ impl GatewayService {
     }
 
     pub(crate) async fn look_around(&self) {
-        self.close_idle_desks(IDLE_MAX).await;
         if !self.look_after_all {
-            return;
+            return self.close_idle_desks(IDLE_MAX).await;
         }
         match self.queues().await {
-            Ok(queues) => self.open_needed_desks(&queues).await,
+            Ok(queues) => {
+                if !self.desks.has_room_for(queues.len()) {
+                    self.close_idle_desks(IDLE_MAX).await;
+                }
+                self.open_needed_desks(&queues).await;
+            }
+            // Nothing would open them again.
             Err(ServiceError::Setup(SetupError::NoAdminUrl)) => {}
             Err(error) => tracing::debug!(%error, "it cannot be seen now which queues there are"),
         }
@@ -214,26 +220,36 @@ impl GatewayService {
         self.peers.note(&seen.flatten().collect::<Vec<_>>());
     }
 
-    /// Opens desks for queues without a worker, in turn: for each that has a lease or a cancel
-    /// request, and for some of the others.
+    /// Opens desks for all queues, if they are few. If not, for queues without a worker, in turn: for
+    /// each that has a lease, a cancel request or a schedule, and for some of the others.
     async fn open_needed_desks(&self, queues: &[QueueName]) {
         let rounds = || self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let are_few = self.desks.has_room_for(queues.len());
         rounds().begin(queues);
         let (mut visits, mut failed) = (0, Vec::new());
         for _ in 0..queues.len().min(LOOKS_MAX) {
             let Some(queue) = rounds().next(queues) else { break };
-            if self.desks.has(&queue) {
+            if !self.desks.may_open(&queue) {
                 rounds().note_open(&queue);
                 continue;
             }
-            let need = timeout(LOOK_MAX, self.desk_need(&queue)).await;
-            let need = need.unwrap_or_else(|_| Err(ServiceError::NotConnected(queue.clone())));
-            let visit = visits < VISITS_MAX && rounds().is_due(&queue) && self.desks.has_room();
+            let need = match are_few {
+                true => Ok(DeskNeed::Lease),
+                // A ledger that takes long to read may have a lease.
+                false => {
+                    let need = timeout(LOOK_MAX, self.desk_need(&queue)).await;
+                    need.unwrap_or(Ok(DeskNeed::Lease))
+                }
+            };
+            let visit = visits < VISITS_MAX && rounds().is_due(&queue);
             let opened = match need {
                 Ok(DeskNeed::Lease) => self.desk(&queue).await.map(|_| self.desks.keep(&queue)),
                 Ok(DeskNeed::Worker) if visit => {
                     visits += 1;
-                    self.desk(&queue).await.map(drop)
+                    match self.visit(&queue).await {
+                        Ok(false) => continue,
+                        visited => visited.map(drop),
+                    }
                 }
                 Ok(DeskNeed::Worker | DeskNeed::Nothing) => continue,
                 Err(error) => Err(error),
@@ -253,15 +269,28 @@ impl GatewayService {
         }
     }
 
+    /// Opens the desk of a queue that has a schedule, or if there is room. Returns whether it did.
+    async fn visit(&self, queue: &QueueName) -> Result<bool, ServiceError> {
+        let has_schedule = timeout(LOOK_MAX, self.queue(queue).schedules().any()).await;
+        let has_schedule = has_schedule.unwrap_or(Ok(true))?;
+        if !has_schedule && !self.desks.has_room() {
+            return Ok(false);
+        }
+        drop(self.desk(queue).await?);
+        if has_schedule {
+            self.desks.keep(queue);
+        }
+        Ok(true)
+    }
+
     /// Closes the desks that nobody has asked for this long, if their queues have no lease and no
     /// schedule.
     pub(crate) async fn close_idle_desks(&self, idle: Duration) {
         for queue in self.desks.idle(idle) {
             match timeout(LOOK_MAX, self.has_duties(&queue)).await {
                 Ok(Ok(false)) => self.desks.close_idle(&queue, idle),
-                // If it cannot be read, the next round tries again.
-                Ok(Err(_)) | Err(_) => {}
-                Ok(Ok(true)) => self.desks.keep(&queue),
+                // If it cannot be read, it may have.
+                Ok(Ok(true) | Err(_)) | Err(_) => self.desks.keep(&queue),
             }
         }
     }
@@ -315,10 +344,16 @@ impl GatewayService {
     }
 
     /// As `see_to`, with a short wait: opening continues in the background.
-    pub(crate) async fn see_to_soon(&self, queue: &QueueName) {
+    pub(super) async fn see_to_soon(&self, queue: &QueueName) {
         if timeout(SEE_TO_MAX, self.see_to(queue)).await.is_err() {
             tracing::debug!(%queue, "the queue is still being opened here");
         }
+    }
+
+    /// Opens a queue here that has got a schedule.
+    pub(crate) async fn see_to_schedule(&self, queue: &QueueName) {
+        self.see_to_soon(queue).await;
+        self.desks.keep(queue);
     }
 
     /// Drains all queues.

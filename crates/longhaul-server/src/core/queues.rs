@@ -9,7 +9,7 @@ use futures::future::ready;
 use longhaul::ActionError;
 use longhaul::ops::{QueueSettings, TaskFilter, VersionedSettings};
 use longhaul::topics::{SetupError, TopicSettings};
-use longhaul::{Priority, ReadError};
+use longhaul::{Priority, ReadError, TransportErrorKind};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -65,14 +65,14 @@ impl GatewayService {
         if let Some(has_levels) = self.known.fresh(queue) {
             return Ok(Some(has_levels));
         }
-        if asked.may_ask(came, last.is_some()) {
+        let mut is_listed = !self.as_clients_do;
+        if is_listed && asked.may_ask(came, last.is_some()) {
             let time = if last.is_some() { ASK_AGAIN_MAX } else { Duration::MAX };
-            match tokio::time::timeout(time, self.look_for(queue)).await {
-                Ok(Ok(is_of_all)) => {
-                    // The answer about one queue tells requests for others nothing.
-                    if !is_of_all {
-                        *asked = LastAdminQuery::default();
-                    }
+            match tokio::time::timeout(time, self.queues()).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(ServiceError::Setup(SetupError::NoAdminUrl))) => {
+                    is_listed = false;
+                    *asked = LastAdminQuery::default();
                 }
                 Ok(Err(error)) if last.is_none() => {
                     asked.fail();
@@ -80,42 +80,42 @@ impl GatewayService {
                 }
                 Ok(Err(_)) | Err(_) => {
                     asked.fail();
-                    tracing::debug!(%queue, "nobody tells whether the queue is still there");
+                    tracing::debug!(%queue, "the admin API does not tell whether the queue is still there");
                 }
             }
         }
         let has_failed = asked.has_failed();
         drop(asked);
         match self.known.last(queue) {
+            Some(has_levels) if is_listed => Ok(Some(has_levels)),
             // After a failed query, concurrent requests know as little as the one that made it.
             None if has_failed => Err(ServiceError::Untold(queue.clone())),
-            found => Ok(found),
+            _ => self.ask_broker(queue, is_listed).await,
         }
     }
 
-    /// Asks the admin API which queues were set up, and the broker about one that was not, or that
-    /// the admin API cannot tell of. Returns whether the answer is about all queues.
-    async fn look_for(&self, queue: &QueueName) -> Result<bool, ServiceError> {
-        let mut is_listed = false;
-        if !self.as_clients_do {
-            match self.queues().await {
-                Ok(_) if self.known.last(queue).is_some() => return Ok(true),
-                Ok(_) => is_listed = true,
-                Err(ServiceError::Setup(SetupError::NoAdminUrl)) => {}
-                Err(error) => return Err(error),
-            }
-        }
+    /// Asks the broker about a queue that the admin API does not list: it has a task, and was not
+    /// set up, or there is no admin API. Returns whether it has topics for priorities.
+    async fn ask_broker(
+        &self,
+        queue: &QueueName,
+        is_listed: bool,
+    ) -> Result<Option<bool>, ServiceError> {
         let found = self.queue(queue);
-        if found.exists().await.map_err(ReadError::Transport)? {
-            let has_levels = found.has_level(Priority::High).await.map_err(ReadError::Transport)?;
-            // If it was created meanwhile, its levels were created last.
-            if !is_listed || self.known.last(queue).is_none() {
-                self.known.found(queue, has_levels);
-            }
-        } else {
+        if !found.exists().await.map_err(ReadError::Transport)? {
             self.known.lost(queue);
+            return Ok(None);
         }
-        Ok(false)
+        let has_levels = match found.has_level(Priority::High).await {
+            // With permissions for single topics, it is without those of the levels.
+            Err(error) if error.kind == TransportErrorKind::Unauthorized => false,
+            has_levels => has_levels.map_err(ReadError::Transport)?,
+        };
+        // If it was listed meanwhile, it has just been created, and its levels last.
+        let listed = if is_listed { self.known.last(queue) } else { None };
+        let has_levels = listed.unwrap_or(has_levels);
+        self.known.found(queue, has_levels);
+        Ok(Some(has_levels))
     }
 
     /// Creates a queue on its use, if the gateway is configured to, or serves a dialect on it.
@@ -187,10 +187,15 @@ impl GatewayService {
     /// since the last answer.
     pub(super) async fn has_levels_by_now(&self, queue: &QueueName, came: Stopwatch) -> bool {
         let mut asked = self.known.asking.lock().await;
-        if asked.may_ask(came, true) {
-            drop(tokio::time::timeout(ASK_AGAIN_MAX, self.look_for(queue)).await);
-        }
+        let may_ask = asked.may_ask(came, true);
         drop(asked);
+        let look = async {
+            let is_listed = !self.as_clients_do && self.queues().await.is_ok();
+            self.ask_broker(queue, is_listed).await
+        };
+        if may_ask {
+            drop(tokio::time::timeout(ASK_AGAIN_MAX, look).await);
+        }
         self.known.last(queue) == Some(true)
     }
 

@@ -14,6 +14,9 @@ use tokio_util::task::TaskTracker;
 /// The most open views; beyond that the one unused for longest is closed.
 const OPEN_MAX: usize = 256;
 
+/// The most open views of the past: each instant has one of its own.
+const PAST_MAX: usize = 8;
+
 /// The idle time after which a view is closed.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 
@@ -24,8 +27,14 @@ pub(crate) enum ViewedTasks {
     All,
     /// Those that were claimed, which is enough to look one up.
     Claimed,
-    /// All as they were then, in ms since the epoch.
+    /// Those that were claimed, as they were then, in ms since the epoch.
     Past(u64),
+}
+
+impl ViewedTasks {
+    const fn is_past(self) -> bool {
+        matches!(self, Self::Past(_))
+    }
 }
 
 type ViewOpening = Shared<BoxFuture<'static, Result<TaskView, ReadError>>>;
@@ -70,10 +79,11 @@ impl TaskViews {
         open.retain(|(of, _), _| of != topic);
     }
 
-    /// The open views.
+    /// The open views of the present.
     pub(super) fn open(&self) -> Vec<TaskView> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.values().filter_map(|slot| slot.opening.peek()?.as_ref().ok().cloned()).collect()
+        let present = open.iter().filter(|((_, tasks), _)| !tasks.is_past());
+        present.filter_map(|(_, slot)| slot.opening.peek()?.as_ref().ok().cloned()).collect()
     }
 
     fn opening(&self, topic: &str, scope: ViewedTasks) -> ViewOpening {
@@ -88,8 +98,13 @@ impl TaskViews {
             }
         }
         open.retain(|_, slot| slot.asked.read() < IDLE_MAX);
-        while open.len() >= OPEN_MAX {
-            let oldest = open.iter().max_by_key(|(_, slot)| slot.asked.read());
+        let max = if scope.is_past() { PAST_MAX } else { OPEN_MAX };
+        loop {
+            let alike = open.iter().filter(|((_, tasks), _)| tasks.is_past() == scope.is_past());
+            if alike.clone().count() < max {
+                break;
+            }
+            let oldest = alike.max_by_key(|(_, slot)| slot.asked.read());
             let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
             open.remove(&oldest);
         }

@@ -118,7 +118,9 @@ impl RouteGate {
 
     async fn serve(&self, request: Request, next: Next, held: RequestPermits) -> Response {
         let reach = &self.shell.reach;
-        if !self.route.asks_broker {
+        // In a process of their own, requests wait for the broker as long as the library does.
+        let waits = self.route.span == RequestClass::Waiting;
+        if !self.route.asks_broker || (self.shell.config.as_clients_do && !waits) {
             return hold(self.in_time(next.run(request)).await, held);
         }
         if let Err(outage) = reach.admit().await {

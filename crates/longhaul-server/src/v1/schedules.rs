@@ -301,7 +301,7 @@ async fn create(
     let created = schedules.create(&name, schedule.into_schedule()?, task).await;
     let version = created.map_err(ServiceError::from)?;
     // A schedule fires while a worker or a gateway has its queue open.
-    service.see_to_soon(&queue).await;
+    service.see_to_schedule(&queue).await;
     Ok((StatusCode::CREATED, versioned(version, clock::wall_ms())))
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct TaskQuery {
     pub(crate) changed_from: Option<Instant>,
     /// Not changed since this instant.
     pub(crate) changed_to: Option<Instant>,
-    /// As the tasks were at this instant; the log reaches back for some hours.
+    /// As the tasks were at this instant, of those that a worker had claimed; the log reaches back for some hours.
     pub(crate) at: Option<Instant>,
     /// `oldest` first (the default), by partition and then in the order of submission, or `newest` first, over all partitions.
     #[param(inline)]
@@ -86,7 +86,7 @@ struct WaitQuery {
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 struct CountQuery {
-    /// As the tasks were at this instant; the log reaches back for some hours.
+    /// As the tasks were at this instant, of those that a worker had claimed; the log reaches back for some hours.
     at: Option<Instant>,
 }
 
@@ -218,7 +218,7 @@ pub(super) fn between(from: Option<Instant>, to: Option<Instant>) -> Option<Rang
     (from.is_some() || to.is_some()).then(|| ms(from, 0)..=ms(to, u64::MAX))
 }
 
-/// All tasks, now or at an instant.
+/// All tasks now, or the claimed ones at an instant.
 fn scope_at(at: Option<Instant>) -> ViewedTasks {
     at.map_or(ViewedTasks::All, |it| ViewedTasks::Past(clock::instant_ms(it.0)))
 }

@@ -62,7 +62,7 @@ impl QueueAddress {
 
     /// The task with this name in the queue.
     pub(super) fn task(&self, name: &str) -> anyhow::Result<TaskRef> {
-        let name: TaskName = name.parse().context("the gateway's answer cannot be read")?;
+        let name: TaskName = name.parse().context("the answer cannot be read")?;
         let (namespace, level) = (&self.namespace, name.in_queue(self.queue()));
         Ok(TaskRef::new(&format!("persistent://{namespace}/{level}"), name.id)?)
     }

@@ -35,6 +35,7 @@ pub(super) struct GatewayEventStream {
 
 /// The content of an event.
 enum GatewayEvent {
+    Task(Box<TaskResponse>),
     Change(anyhow::Result<TaskChange>),
     /// The gateway has lost its broker, and may name another gateway.
     Lost {
@@ -73,6 +74,11 @@ impl GatewayEventStream {
     pub(super) async fn next(&mut self) -> anyhow::Result<TaskChange> {
         loop {
             let more = match self.buffered() {
+                Some(GatewayEvent::Task(told)) => {
+                    let task = self.of.task(told.id())?;
+                    let task = self.gateway.with_result(&task, *told).await?;
+                    return Ok(TaskChange::Updated(Box::new(task)));
+                }
                 Some(GatewayEvent::Change(change)) => return change,
                 Some(GatewayEvent::Nothing) => continue,
                 Some(GatewayEvent::Lost { why, gateway }) => {
@@ -147,7 +153,7 @@ impl GatewayEventStream {
         let field =
             |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         let data = field("data:").unwrap_or_default();
-        let said = said(&self.of, field("event:").unwrap_or_default(), data);
+        let said = said(field("event:").unwrap_or_default(), data);
         if let Some(id) = field("id:") {
             self.last = Some(id.to_owned());
         }
@@ -165,12 +171,12 @@ fn away(what: String) -> anyhow::Error {
     CommandFailure::new(Code::Unreachable, what).into()
 }
 
-fn said(of: &QueueAddress, event: &str, data: &str) -> GatewayEvent {
+fn said(event: &str, data: &str) -> GatewayEvent {
     match event {
-        "task" => GatewayEvent::Change(Ok(match serde_json::from_str::<TaskResponse>(data) {
-            Ok(told) => TaskChange::Updated(Box::new(told.task(of))),
-            Err(error) => TaskChange::Unreadable(error.to_string()),
-        })),
+        "task" => match serde_json::from_str(data) {
+            Ok(told) => GatewayEvent::Task(Box::new(told)),
+            Err(error) => GatewayEvent::Change(Ok(TaskChange::Unreadable(error.to_string()))),
+        },
         "caught-up" => GatewayEvent::Change(Ok(TaskChange::CaughtUp)),
         "broker-lost" => {
             let data: Value = serde_json::from_str(data).unwrap_or_default();

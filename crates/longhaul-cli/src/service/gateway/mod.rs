@@ -14,7 +14,7 @@ mod way;
 mod workers;
 
 use crate::connect::certificate_files;
-use crate::exit::{Code, CommandFailure, MISTRUST, code_of, is_mistrust};
+use crate::exit::{CREDENTIALS, Code, CommandFailure, MISTRUST, code_of, is_mistrust};
 use crate::service::patience::Patience;
 use crate::service::{no_levels, no_queue};
 use crate::settings::CliSettings;
@@ -265,7 +265,10 @@ impl GatewayClient {
         let (status, headers, url) =
             (response.status(), response.headers().clone(), response.url().clone());
         let body = self.body(response).await?;
-        let failure = refused(status, &body);
+        let failure = match refused(status, &body) {
+            failure if self.way.is_in_process() => of_broker(failure),
+            failure => failure,
+        };
         self.way.refused(&url, status, &headers, failure.api_code());
         Ok(failure)
     }
@@ -287,7 +290,7 @@ impl GatewayClient {
     async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> anyhow::Result<T> {
         let response = self.send(request).await?;
         let body = self.body(response).await?;
-        serde_json::from_slice(&body).context("the gateway's answer cannot be read")
+        serde_json::from_slice(&body).context("the answer cannot be read")
     }
 
     async fn get<T: DeserializeOwned>(
@@ -381,6 +384,7 @@ fn refused(status: StatusCode, body: &[u8]) -> CommandFailure {
         (404 | 410, _) => Code::NotFound,
         (409, _) => Code::Conflict,
         (400 | 405 | 413 | 415 | 422, _) => Code::Usage,
+        (503, "contended") => Code::Conflict,
         (429 | 503 | 504, _) | (502, "") => Code::Unreachable,
         _ => Code::Failed,
     };
@@ -402,6 +406,27 @@ fn refused(status: StatusCode, body: &[u8]) -> CommandFailure {
     failure.of_api(&problem.code)
 }
 
+/// The failure in the words of who has named a broker, and no gateway.
+fn of_broker(failure: CommandFailure) -> CommandFailure {
+    let code = failure.api_code().to_owned();
+    let failure = match &*code {
+        "no_admin_api" => {
+            let what = "this needs Pulsar's admin API, and no URL of it is known";
+            CommandFailure::usage(what)
+                .help("say where Pulsar's admin API is: --admin-url http://HOST:8080")
+        }
+        "broker_refused" => failure.help(CREDENTIALS),
+        "broker_unreachable" => {
+            let what = failure.to_string();
+            let why = what.split_once("its broker: ").map_or(&*what, |(_, why)| why);
+            let why = why.split_once("; nothing was done").map_or(why, |(why, _)| why);
+            CommandFailure::new(Code::Unreachable, format!("the broker cannot be reached: {why}"))
+        }
+        _ => return failure,
+    };
+    failure.of_api(&code)
+}
+
 fn chain(error: &reqwest::Error) -> String {
     let (mut told, mut cause) = (error.to_string(), error.source());
     while let Some(error) = cause {
@@ -414,7 +439,7 @@ fn chain(error: &reqwest::Error) -> String {
 
 /// The error after which a gateway has done no more of a bulk request.
 fn early_end(why: &str) -> anyhow::Error {
-    CommandFailure::new(Code::Failed, format!("the gateway stopped early: {why}"))
+    CommandFailure::new(Code::Failed, format!("it was stopped early: {why}"))
         .help("what is listed above is done; run the command again for the rest")
         .into()
 }

@@ -107,7 +107,11 @@ struct Oldest {
 }
 
 impl TaskResponse {
-    pub(super) fn task(self, of: &QueueAddress) -> TaskDetails {
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn task(self, of: &QueueAddress) -> TaskDetails {
         let mut it = TaskDetails {
             task: of.shown(&self.id),
             status: status_word_of(&self.status),
@@ -337,8 +341,12 @@ impl GatewayClient {
         Ok(Some(task).filter(TaskDetails::is_over))
     }
 
-    /// The task with its result.
-    async fn with_result(&self, task: &TaskRef, told: TaskResponse) -> anyhow::Result<TaskDetails> {
+    /// The task with its result, which a long one is asked for.
+    pub(super) async fn with_result(
+        &self,
+        task: &TaskRef,
+        told: TaskResponse,
+    ) -> anyhow::Result<TaskDetails> {
         let (has_result, hidden) = (told.result_bytes.is_some(), told.hidden);
         let mut it = told.task(&QueueAddress::of(&task.topic)?);
         if hidden && it.is_completed() {

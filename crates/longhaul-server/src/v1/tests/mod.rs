@@ -10,6 +10,7 @@ mod hiding;
 mod leasing;
 mod logging;
 mod named;
+mod reading;
 mod streaming;
 mod submitting;
 mod verbatim;
