@@ -67,13 +67,8 @@ pub(crate) async fn act_on_all(
     operation: TaskOperation,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    let verb = match operation {
-        TaskOperation::Kill => "kill",
-        TaskOperation::Delete => "delete",
-        _ => "cancel",
-    };
     let open: Vec<_> = statuses().map(|(_, word)| word).filter(|word| !is_over(word)).collect();
-    let tasks = which.tasks(service, (verb, &open), context).await?;
+    let tasks = which.tasks(service, (operation.verb(), &open), context).await?;
     act(service, tasks, operation, context).await
 }
 
