@@ -10,8 +10,10 @@ use longhaul::{ReadError, TaskId, TaskMetadata, TaskRef, TaskState, WaitError};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a worker may take to show an end on the metadata topic.
-const SHOWN_WITHIN: Duration = Duration::from_secs(1);
+/// How long a worker may take to show an end on the metadata topic, and to write a dead letter before
+/// that. At a gateway whoever waits may go on with the dead letter.
+const SHOWN_WITHIN: Duration = Duration::from_secs(10);
+const SHOWN_TO_CLIENT_WITHIN: Duration = Duration::from_secs(1);
 
 /// The state of a task.
 #[derive(Clone, Debug)]
@@ -223,7 +225,8 @@ impl GatewayService {
         if !info.status.is_terminal() || info.status == TaskStatus::Completed {
             return None;
         }
-        tokio::time::sleep(SHOWN_WITHIN).await;
+        let within = if self.as_clients_do { SHOWN_TO_CLIENT_WITHIN } else { SHOWN_WITHIN };
+        tokio::time::sleep(within).await;
         let shown = self.client.get(task).await.ok()?;
         Some(TaskSnapshot { name, info: Some(info), shown, submitted: None })
     }

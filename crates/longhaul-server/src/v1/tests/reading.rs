@@ -54,7 +54,7 @@ fn a_wait_sees_the_end_of_a_task_that_no_worker_shows() {
     let before = bench.engine.time_passed();
     let over = bench.get(&format!("{TASKS}/{id}/wait"));
     assert_eq!((over.status.as_u16(), over.text("status")), (200, "cancelled".to_owned()));
-    assert!(bench.engine.time_passed() - before < Duration::from_secs(5));
+    assert!(bench.engine.time_passed() - before < Duration::from_secs(15));
 }
 
 #[test]
