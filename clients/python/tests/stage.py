@@ -5,8 +5,12 @@ import itertools
 import json
 import os
 import subprocess
+import unittest
 import urllib.request
 import uuid
+from typing import Any
+
+from longhaul import Client, Worker
 
 _names = itertools.count()
 _run = uuid.uuid4().hex[:8]
@@ -40,3 +44,22 @@ def queue() -> str:
     with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status < 300
     return name
+
+
+class WithQueue(unittest.TestCase):
+    """A client, a queue that no other test has, and workers on it that end with the test."""
+
+    def setUp(self) -> None:
+        self.client, self.queue = Client(GATEWAY), queue()
+        self.addCleanup(self.client.close)
+
+    def worker(self, processor: Any, **options: Any) -> Worker:
+        worker = Worker(self.client, self.queue, processor, **({"drain": 0.0, "poll": 0.5} | options))
+        worker.start()
+
+        def end() -> None:
+            worker.stop()
+            assert worker.join(30)
+
+        self.addCleanup(end)
+        return worker

@@ -5,7 +5,6 @@ import inspect
 import threading
 import time
 import unittest
-from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 

@@ -2,34 +2,18 @@
 
 import unittest
 from collections.abc import Callable
-from typing import Any
 
-from longhaul import Client, Fatal, Submission, Task, Worker
+from longhaul import Client, Fatal, Submission, Task
 from longhaul.client import Level
 from longhaul.errors import Conflict, NotFound, OutcomeUnknown
 
 from .busy import Busy
-from .stage import GATEWAY, queue
+from .stage import WithQueue
 
 LEVELS: tuple[Level, ...] = ("high", "normal", "low")
 
 
-class Operating(unittest.TestCase):
-    def setUp(self) -> None:
-        self.client, self.queue = Client(GATEWAY), queue()
-        self.addCleanup(self.client.close)
-
-    def work(self, processor: Callable[[Task], object], **options: Any) -> Worker:
-        worker = Worker(self.client, self.queue, processor, drain=0.0, poll=0.5, **options)
-        worker.start()
-
-        def end() -> None:
-            worker.stop()
-            assert worker.join(30)
-
-        self.addCleanup(end)
-        return worker
-
+class Operating(WithQueue):
     def test_queues_are_made_changed_and_deleted(self) -> None:
         name = f"{self.queue}-more"
         self.assertTrue(self.client.create_queue(name, levels=True, partitions=2)["steps"])
@@ -78,7 +62,7 @@ class Operating(unittest.TestCase):
         failed = self.client.submit(self.queue, "again")
         self.client.force_fail(self.queue, failed, "torn")
         self.client.wait(self.queue, failed, 60)
-        self.work(lambda task: task.payload)
+        self.worker(lambda task: task.payload)
         again = self.client.retry(self.queue, failed)
         self.assertEqual(self.client.result(self.queue, again, 60), b"again")
 
@@ -95,7 +79,7 @@ class Operating(unittest.TestCase):
             return "released"
 
         running: list[tuple[str, int]] = []
-        self.work(process, name="ann", lease_time=3.0)
+        self.worker(process, name="ann", lease_time=3.0)
         task = self.client.submit(self.queue, "x")
         self.client.wait(self.queue, task, 60)
         (worker, epoch), (code, _), *_ = running
@@ -107,7 +91,7 @@ class Operating(unittest.TestCase):
             if not task.properties.get("REPLAY_OF"):
                 raise Fatal(f"torn {task.text()}")
 
-        self.work(process)
+        self.worker(process)
         tasks = [self.client.submit(self.queue, Submission(payload=text, tags=["mail"])) for text in ("a", "b", "c")]
         for task in tasks:
             self.client.wait(self.queue, task, 60)
@@ -121,7 +105,7 @@ class Operating(unittest.TestCase):
         self.assertEqual([letter["task"] for letter in self.client.dead_letters(self.queue)], tasks[2:])
 
     def test_schedules_fire_pause_and_change(self) -> None:
-        self.work(lambda task: task.payload)
+        self.worker(lambda task: task.payload)
         version = self.client.create_schedule(self.queue, "nightly", {"cron": "30 2 * * *", "time_zone": "Europe/Berlin"}, {"report": 1})
         self.assertEqual(version, 1)
         with self.assertRaises(Conflict):
@@ -143,7 +127,7 @@ class Operating(unittest.TestCase):
 
     def test_workers_are_listed_and_a_gateway_drains_by_no_request(self) -> None:
         task = self.client.submit(self.queue, "x")
-        self.work(lambda task: task.payload, name="ann")
+        self.worker(lambda task: task.payload, name="ann")
         self.client.wait(self.queue, task, 60)
         (gateway,) = (worker for worker in self.client.workers(self.queue) if worker["worker"])
         name = (gateway["worker"] or {}).get("name", "")

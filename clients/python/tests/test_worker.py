@@ -5,26 +5,14 @@ import unittest
 from fractions import Fraction
 from typing import Any
 
-from longhaul import Cancelled, Client, Draining, GiveBack, Submission, Task, Worker
+from longhaul import Cancelled, Draining, GiveBack, Submission, Task, Worker
 
-from .stage import GATEWAY, queue
+from .stage import WithQueue
 
 
-class Working(unittest.TestCase):
-    def setUp(self) -> None:
-        self.client, self.queue = Client(GATEWAY), queue()
-        self.addCleanup(self.client.close)
-
+class Working(WithQueue):
     def worker(self, processor: Any, **options: Any) -> Worker:
-        worker = Worker(self.client, self.queue, processor, **({"drain": 0.0, "lease_time": 3.0, "poll": 0.5} | options))
-        worker.start()
-
-        def end() -> None:
-            worker.stop()
-            assert worker.join(30)
-
-        self.addCleanup(end)
-        return worker
+        return super().worker(processor, **({"lease_time": 3.0} | options))
 
     def test_a_processor_knows_its_task(self) -> None:
         seen: list[Task] = []

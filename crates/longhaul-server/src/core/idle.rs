@@ -4,8 +4,8 @@ use super::QueueName;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// A queue whose desk was closed is opened again after this many rounds (1 h) even if its ledger
-/// shows nothing to do: only an open desk finds schedules, and removes ended tasks from the
+/// A queue whose desk was closed is visited after this many rounds (1 h) even if its ledger shows
+/// nothing to do: it may have got a schedule, and only an open desk removes ended tasks from the
 /// topics when their time is over.
 const VISIT_EVERY: u64 = 120;
 

@@ -26,7 +26,7 @@ const LOOKS_MAX: usize = 500;
 /// Time limit for reading one ledger.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
-/// The most desks opened in a round for queues whose ledgers show nothing to do. Each stays open
+/// The most queues visited in a round whose ledgers show nothing to do. The desk of each stays open
 /// for 3 min, so that these are about a hundred at once.
 const VISITS_MAX: usize = 16;
 

@@ -191,10 +191,13 @@ impl GatewayService {
         drop(asked);
         let look = async {
             let is_listed = !self.as_clients_do && self.queues().await.is_ok();
-            self.ask_broker(queue, is_listed).await
+            if !is_listed || self.known.last(queue).is_none() {
+                self.ask_broker(queue, is_listed).await.ok();
+            }
         };
         if may_ask {
-            drop(tokio::time::timeout(ASK_AGAIN_MAX, look).await);
+            // What is known counts, if nobody answers in time.
+            tokio::time::timeout(ASK_AGAIN_MAX, look).await.ok();
         }
         self.known.last(queue) == Some(true)
     }

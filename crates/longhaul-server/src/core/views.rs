@@ -89,13 +89,12 @@ impl TaskViews {
     fn opening(&self, topic: &str, scope: ViewedTasks) -> ViewOpening {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // A view of all tasks has the claimed ones as well.
-        let fitting = [ViewedTasks::All, scope].map(|it| (topic.to_owned(), it));
-        let skipped = usize::from(scope != ViewedTasks::Claimed);
-        for key in fitting.iter().skip(skipped) {
-            if let Some(slot) = open.get_mut(key) {
-                slot.asked = clock::stopwatch();
-                return slot.opening.clone();
-            }
+        let all = (topic.to_owned(), ViewedTasks::All);
+        let has_all = scope == ViewedTasks::Claimed && open.contains_key(&all);
+        let key = if has_all { all } else { (topic.to_owned(), scope) };
+        if let Some(slot) = open.get_mut(&key) {
+            slot.asked = clock::stopwatch();
+            return slot.opening.clone();
         }
         open.retain(|_, slot| slot.asked.read() < IDLE_MAX);
         let max = if scope.is_past() { PAST_MAX } else { OPEN_MAX };
@@ -119,7 +118,7 @@ impl TaskViews {
         let opening = opening.boxed().shared();
         self.tasks.spawn(opening.clone().map(drop));
         let slot = ViewSlot { opening: opening.clone(), asked: clock::stopwatch() };
-        open.insert((topic.to_owned(), scope), slot);
+        open.insert(key, slot);
         opening
     }
 

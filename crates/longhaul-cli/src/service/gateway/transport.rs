@@ -55,6 +55,7 @@ impl InProcess {
             uri.push_str(query);
         }
         *request.uri_mut() = uri.parse::<Uri>()?;
+        // The router rewrites the path of some routes, and the host of the URI is lost then.
         request.headers_mut().insert(HOST, HeaderValue::from_static("localhost"));
         let Ok(response) = router.oneshot(Request::from(request)).await;
         Ok(Response::from(response.map(|body| Body::wrap_stream(body.into_data_stream()))))
