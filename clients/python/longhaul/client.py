@@ -103,6 +103,8 @@ class Submission:
     order_key: str | None = None
     limit_key: str | None = None
     after: Sequence[str] = ()
+    after_keys: Sequence[str] = ()
+    after_failed: Literal["fail", "skip", "run"] | None = None
     max_attempts: int | None = None
     max_duration: Length | None = None
     max_total_duration: Length | None = None
@@ -118,16 +120,17 @@ class Submission:
             body["payload_base64"] = base64.b64encode(self.payload).decode()
         else:
             body["payload_json"] = self.payload
-        for name in ("type", "key", "idempotency_key", "dedupe_key", "order_key", "limit_key", "max_attempts", "retry"):
+        for name in ("type", "key", "idempotency_key", "dedupe_key", "order_key", "limit_key", "after_failed", "max_attempts", "retry"):
             body[name] = getattr(self, name)
         for name in ("delay", "max_duration", "max_total_duration", "no_progress_timeout"):
             body[name] = length(getattr(self, name))
         for name in ("scheduled_at", "expires_at"):
             body[name] = instant(getattr(self, name))
-        body |= {"tags": list(self.tags), "after": list(self.after), "properties": dict(self.properties)}
+        body |= {"tags": list(self.tags), "properties": dict(self.properties)}
+        body |= {"after": list(self.after), "after_keys": list(self.after_keys)}
         body |= {"priority": self.priority, "overwrite": self.overwrite, "strict": self.strict}
         # What is left out is the same as what the gateway takes for it.
-        left_out = {"priority": "normal", "tags": [], "after": [], "properties": {}, "overwrite": False, "strict": False}
+        left_out = {"priority": "normal", "tags": [], "after": [], "after_keys": [], "properties": {}, "overwrite": False, "strict": False}
         said = {name: value for name, value in body.items() if name.startswith("payload") or (value is not None and left_out.get(name) != value)}
         return cast(NewTask, said)
 

@@ -40,6 +40,10 @@ export interface Submission {
   orderKey?: string;
   limitKey?: string;
   after?: string[];
+  /** Idempotency or dedupe keys of tasks that must be over first. */
+  afterKeys?: string[];
+  /** What becomes of the task if one of those has no result: it fails, if it is not said. */
+  afterFailed?: "fail" | "skip" | "run";
   maxAttempts?: number;
   maxDuration?: Length;
   maxTotalDuration?: Length;
@@ -513,6 +517,8 @@ function newTask(payload: Payload, submission: Submission): NewTask {
     order_key: submission.orderKey,
     limit_key: submission.limitKey,
     after: submission.after,
+    after_keys: submission.afterKeys,
+    after_failed: submission.afterFailed,
     max_attempts: submission.maxAttempts,
     max_duration: length(submission.maxDuration),
     max_total_duration: length(submission.maxTotalDuration),

@@ -123,7 +123,7 @@ export interface components {
              * @description All of the queue, where nothing else says which: a request that says nothing is refused.
              * @default false
              */
-            all: boolean;
+            all?: boolean;
             failed_from?: components["schemas"]["Instant"] | null;
             failed_to?: components["schemas"]["Instant"] | null;
             /** @description Letters whose reason contains this text. */
@@ -133,17 +133,17 @@ export interface components {
              * @description Why it is done; up to 1,000 bytes.
              * @default
              */
-            reason: string;
+            reason?: string;
             /**
              * @description Letters with all of these tags.
              * @default []
              */
-            tag: string[];
+            tag?: string[];
             /**
              * @description Ids of tasks; if there are any, what follows is not looked at. Up to 100.
              * @default []
              */
-            tasks: string[];
+            tasks?: string[];
             type?: string | null;
         };
         /** @description How many tasks have ever ended, by how. */
@@ -180,7 +180,7 @@ export interface components {
              * @description Up to 1,000 bytes.
              * @default
              */
-            reason: string;
+            reason?: string;
         };
         /** @description What happened to a task, as far as its entries are still there. */
         History: {
@@ -366,7 +366,7 @@ export interface components {
              * @description With topics for tasks of high and of low priority.
              * @default false
              */
-            levels: boolean;
+            levels?: boolean;
             /**
              * Format: int32
              * @description Partitions of its topics; a new queue has none if it is not said. They can be raised.
@@ -384,14 +384,14 @@ export interface components {
              * @description Ids of tasks of this queue that must be over first.
              * @default []
              */
-            after: string[];
+            after?: string[];
             /** @description What becomes of it if one of those has no result: `fail` (the default), `skip`, by which it is cancelled, or `run`. */
             after_failed?: string | null;
             /**
              * @description Idempotency or dedupe keys of tasks of this queue that must be over first.
              * @default []
              */
-            after_keys: string[];
+            after_keys?: string[];
             /** @description Of all tasks with this key that are not over one is run. */
             dedupe_key?: string | null;
             delay?: components["schemas"]["Length"] | null;
@@ -416,7 +416,7 @@ export interface components {
              * @description With a dedupe key: the task takes the place of the one that holds it.
              * @default false
              */
-            overwrite: boolean;
+            overwrite?: boolean;
             /** @description The payload, as text. */
             payload?: string | null;
             /** @description The payload, in base64. */
@@ -427,12 +427,12 @@ export interface components {
              * @description `high`, `normal` or `low`.
              * @default normal
              */
-            priority: components["schemas"]["Priority"];
+            priority?: components["schemas"]["Priority"];
             /**
              * @description Properties of your own, which the worker gets.
              * @default {}
              */
-            properties: {
+            properties?: {
                 [key: string]: string;
             };
             retry?: components["schemas"]["Retry"] | null;
@@ -441,12 +441,12 @@ export interface components {
              * @description With a key: another payload under the same key is an error (`key_conflict`).
              * @default false
              */
-            strict: boolean;
+            strict?: boolean;
             /**
              * @description Words to find it by: up to 16 of up to 64 bytes.
              * @default []
              */
-            tags: string[];
+            tags?: string[];
             /** @description What kind of task it is: workers may ask for some types only. Up to 128 bytes. */
             type?: string | null;
         };
@@ -534,7 +534,7 @@ export interface components {
              * @description All of the queue, where nothing else says which: a request that says nothing is refused.
              * @default false
              */
-            all: boolean;
+            all?: boolean;
             changed_from?: components["schemas"]["Instant"] | null;
             changed_to?: components["schemas"]["Instant"] | null;
             created_from?: components["schemas"]["Instant"] | null;
@@ -544,17 +544,17 @@ export interface components {
              * @description Up to 1,000 bytes.
              * @default
              */
-            reason: string;
+            reason?: string;
             /**
              * @description Statuses: tasks with any of them.
              * @default []
              */
-            status: string[];
+            status?: string[];
             /**
              * @description Tags: tasks with all of them.
              * @default []
              */
-            tag: string[];
+            tag?: string[];
             type?: string | null;
         };
         /** @description What became of a purge. */
@@ -634,7 +634,7 @@ export interface components {
              * @description For the tasks of these limit keys.
              * @default {}
              */
-            keys: {
+            keys?: {
                 [key: string]: components["schemas"]["Limit"];
             };
             /** Format: int32 */
@@ -650,7 +650,7 @@ export interface components {
              * @description No task begins while this is so.
              * @default false
              */
-            paused: boolean;
+            paused?: boolean;
             per_key?: components["schemas"]["Limit"] | null;
             rate?: components["schemas"]["Rate"] | null;
             retry?: components["schemas"]["Retry"] | null;
@@ -823,12 +823,12 @@ export interface components {
              * @description What happens at a slot while a task of an earlier one is not over.
              * @default skip
              */
-            overlap: components["schemas"]["Overlap"];
+            overlap?: components["schemas"]["Overlap"];
             /**
              * @description It fires only by hand.
              * @default false
              */
-            paused: boolean;
+            paused?: boolean;
             /** @description The time zone of the expression, such as `Europe/Berlin`. */
             time_zone?: string | null;
         };
