@@ -1,8 +1,30 @@
-//! The vocabulary of longhaul's HTTP API, which the gateway, the dashboard and the program share.
+//! The vocabulary of longhaul's HTTP API: names, and the bodies of requests and answers. The gateway,
+//! the dashboard and the program share it, and the OpenAPI document is made from it.
 //!
 //! Pure data: no clock, no I/O, no async. Internal to longhaul: it may change at any time.
 
+pub mod action;
+pub mod dead;
+pub mod history;
 mod names;
+pub mod new_task;
+pub mod queue;
+pub mod schedule;
+pub mod settings;
+pub mod task;
+pub mod values;
+pub mod worker;
 
 pub use longhaul_core::task::Priority;
 pub use names::{QueueLevel, QueueName, QueueNameError, TaskName, TaskNameError};
+
+/// A body whose fields do not go together, in words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnfitBody(pub String);
+
+impl UnfitBody {
+    fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}

@@ -11,7 +11,6 @@
 mod api;
 mod asked;
 mod assets;
-mod model;
 mod pages;
 mod parts;
 mod session;

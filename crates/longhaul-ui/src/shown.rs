@@ -115,7 +115,7 @@ pub(crate) fn number(value: u64) -> String {
 }
 
 /// A size in the largest unit that fits.
-pub(crate) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: usize) -> String {
     match count {
         0..1024 => format!("{count} B"),
         1024..0x10_0000 => format!("{} KiB", count / 1024),

@@ -4,7 +4,7 @@ use super::{QueueName, TaskName};
 use longhaul::lease::{LeaseError, LeaseTokenError, ReportError};
 use longhaul::topics::SetupError;
 use longhaul::{ActionError, ReadError, SubmitError, WaitError, WorkerError};
-use longhaul_api::{QueueNameError, TaskNameError};
+use longhaul_api::{QueueNameError, TaskNameError, UnfitBody};
 use std::sync::Arc;
 
 /// Why a request failed.
@@ -79,4 +79,10 @@ pub(crate) enum ServiceError {
     Read(#[from] ReadError),
     #[error(transparent)]
     Setup(#[from] SetupError),
+}
+
+impl From<UnfitBody> for ServiceError {
+    fn from(UnfitBody(text): UnfitBody) -> Self {
+        Self::Unfit(text)
+    }
 }

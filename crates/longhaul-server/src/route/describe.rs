@@ -1,7 +1,7 @@
 //! Describes the parameters, bodies and answers of a route for the OpenAPI document.
 
 use super::{ApiRoute, Size};
-use crate::v1::new_task::PriorityBody;
+use longhaul_api::new_task::PriorityBody;
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, SchemaFormat, Type};

@@ -1,6 +1,6 @@
 //! Routes for operator actions on tasks: each takes a reason, which is logged.
 
-use super::at::{QueryParams, ReasonBody, SomeLevelAt, TaskAt};
+use super::at::{QueryParams, SomeLevelAt, TaskAt};
 use crate::auth::TokenScope;
 use crate::clock;
 use crate::core::{GatewayService, TaskAction, name_of};
@@ -10,9 +10,11 @@ use crate::shell::RawBody;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
+use longhaul_api::action::{ActionBody, ActionList, ForceReason, ReasonBody};
+use longhaul_api::task::Restarted;
+use serde::Deserialize;
 use std::sync::Arc;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 /// The default number of actions in a list.
 const RECORDS: usize = 100;
@@ -20,58 +22,11 @@ const RECORDS: usize = 100;
 /// The most actions in a list.
 const RECORDS_MAX: usize = 10_000;
 
-/// Why, and in which epoch of the task.
-#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct ForceReason {
-    /// Up to 1,000 bytes.
-    reason: String,
-    /// The epoch that was seen; in another one nothing is done (`stale_epoch`). Without it: whichever it is in.
-    epoch: Option<u32>,
-}
-
-/// A task that runs another one once more.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Restarted {
-    /// The new task.
-    id: String,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
-
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 struct LogQuery {
     /// 1 to 10,000 actions, the newest ones; 100 if it is not said.
     limit: Option<usize>,
-}
-
-/// Who has acted upon tasks and workers, the oldest action first.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ActionList {
-    actions: Vec<ActionBody>,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
-
-/// What somebody has done to a task, or to a worker.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Action)]
-pub(crate) struct ActionBody {
-    at: u64,
-    /// Absent where it was done to a worker.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    task: Option<String>,
-    /// The worker that was drained.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    worker: Option<String>,
-    operator: String,
-    /// `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`.
-    action: String,
-    reason: String,
-    /// The task that came of a replay.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    replay: Option<String>,
 }
 
 pub(super) fn routes() -> Vec<ApiRoute> {

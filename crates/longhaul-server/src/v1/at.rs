@@ -14,7 +14,6 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use utoipa::ToSchema;
 
 /// The maximum length of a reason.
 const REASON_BYTES_MAX: usize = 1_000;
@@ -75,16 +74,6 @@ pub(crate) struct QueryParams<T>(pub(crate) T);
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoParams {}
-
-/// Why something is done.
-#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = Reason)]
-pub(crate) struct ReasonBody {
-    /// Up to 1,000 bytes; it is logged, and shown where the task shows why it ended.
-    #[serde(default)]
-    pub(crate) reason: String,
-}
 
 impl Caller {
     /// The caller's name and reason, for an operator action.

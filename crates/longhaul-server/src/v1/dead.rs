@@ -3,7 +3,7 @@
 use super::actions::optional;
 use super::at::{NoParams, QueryParams, SomeLevelAt, TaskAt};
 use super::tasks::{between, page};
-use super::values::{Instant, WordList, all_or_some, early_end};
+use super::values::{WordList, all_or_some, early_end};
 use crate::auth::TokenScope;
 use crate::clock;
 use crate::core::{GatewayService, QueueName, TaskName, name_of};
@@ -16,11 +16,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use longhaul::ops::{DeadLetter, DeadLetterFilter, Replayed};
 use longhaul::{Position, Priority};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use longhaul_api::dead::{
+    DeadLetterBody, DeadLetterList, DeadSelection, PurgedLetters, ReplayBody, ReplayList,
+};
+use longhaul_api::values::Instant;
+use serde::Deserialize;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 /// The most dead letters replayed by one request: their outcomes are some 10 MB.
 const REPLAYS_MAX: usize = 100_000;
@@ -48,106 +51,6 @@ struct DeadQuery {
     after: Option<String>,
     /// 1 to 1,000 letters; 100 if it is not said.
     limit: Option<usize>,
-}
-
-/// Which dead letters, and why something is done with them.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct DeadSelection {
-    /// Why it is done; up to 1,000 bytes.
-    reason: String,
-    /// All of the queue, where nothing else says which: a request that says nothing is refused.
-    all: bool,
-    /// Ids of tasks; if there are any, what follows is not looked at. Up to 100.
-    tasks: Vec<String>,
-    /// Letters whose reason contains this text.
-    failed_with: Option<String>,
-    /// Letters with all of these tags.
-    tag: Vec<String>,
-    #[serde(rename = "type")]
-    task_type: Option<String>,
-    key: Option<String>,
-    /// Letters of tasks that failed at this instant or later.
-    failed_from: Option<Instant>,
-    /// Letters of tasks that failed at this instant or earlier.
-    failed_to: Option<Instant>,
-}
-
-/// Some of the dead letters that were asked for.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DeadLetterList {
-    dead_letters: Vec<DeadLetterBody>,
-    /// What the next page comes after (`after`); absent when there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<String>,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
-
-/// A task that failed for good.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = DeadLetter)]
-pub(crate) struct DeadLetterBody {
-    task: String,
-    queue: String,
-    at: u64,
-    attempts: u32,
-    reason: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    replay_of: Option<String>,
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    task_type: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    tags: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<String>,
-    properties: BTreeMap<String, String>,
-    payload_bytes: usize,
-    /// The payload; left out of lists.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload_base64: Option<String>,
-    /// The payload is hidden from whoever asks.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    hidden: bool,
-}
-
-/// What became of each replay.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ReplayList {
-    outcomes: Vec<ReplayBody>,
-    /// The error that has ended it early. Up to 64 letters were under way then, the others were not tried; asking again does no harm.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stopped: Option<String>,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
-
-/// What became of a replay.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Replay)]
-pub(crate) struct ReplayBody {
-    task: String,
-    /// `RESTARTED`, `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`.
-    outcome: &'static str,
-    /// The task that runs it once more, or the one that has the dedupe key.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    other: Option<String>,
-}
-
-/// What became of a purge.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct PurgedLetters {
-    purged: u64,
-    /// Of the tasks that were named, those that have no dead letter: it was purged or replayed, or never was.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    not_found: Vec<String>,
-    /// The error that has ended it early. Up to 64 letters were under way then, the others were not tried; asking again does no harm.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stopped: Option<String>,
-    /// Now, by the gateway's clock.
-    now: u64,
 }
 
 pub(super) fn routes() -> Vec<ApiRoute> {
@@ -262,40 +165,38 @@ async fn show(
     Ok(Json(body(&queue, letter, caller.is_blind())))
 }
 
-impl DeadSelection {
-    /// The selection in a body. A forgotten filter would mean all, so the body must say which
-    /// letters.
-    fn of(body: &RawBody) -> Result<Self, ProblemDetails> {
-        let it: Self = optional(body)?;
-        let says = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-        let filters = [&it.failed_with, &it.task_type, &it.key].into_iter().any(says);
-        let is_timed = between(it.failed_from, it.failed_to).is_some();
-        let is_narrow = filters || is_timed || !it.tag.is_empty() || !it.tasks.is_empty();
-        let fields = "tasks, failed_with, tag, type, key, failed_from or failed_to";
-        all_or_some(it.all, is_narrow, fields)?;
-        Ok(it)
-    }
+/// The selection in a body. A forgotten filter would mean all, so the body must say which
+/// letters.
+fn selection_of(body: &RawBody) -> Result<DeadSelection, ProblemDetails> {
+    let it: DeadSelection = optional(body)?;
+    let says = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    let filters = [&it.failed_with, &it.task_type, &it.key].into_iter().any(says);
+    let is_timed = between(it.failed_from, it.failed_to).is_some();
+    let is_narrow = filters || is_timed || !it.tag.is_empty() || !it.tasks.is_empty();
+    let fields = "tasks, failed_with, tag, type, key, failed_from or failed_to";
+    all_or_some(it.all, is_narrow, fields)?;
+    Ok(it)
+}
 
-    fn filter(&self) -> DeadLetterFilter {
-        let (failed_with, key) = (self.failed_with.as_ref(), self.key.as_ref());
-        let failed = between(self.failed_from, self.failed_to);
-        filter_of(failed_with, &self.tag, self.task_type.as_ref(), key, failed)
-    }
+fn selected(it: &DeadSelection) -> DeadLetterFilter {
+    let (failed_with, key) = (it.failed_with.as_ref(), it.key.as_ref());
+    let failed = between(it.failed_from, it.failed_to);
+    filter_of(failed_with, &it.tag, it.task_type.as_ref(), key, failed)
+}
 
-    /// The named tasks, if any.
-    fn named(&self, level: Option<Priority>) -> Result<Vec<TaskName>, ProblemDetails> {
-        if level.is_some() && !self.tasks.is_empty() {
-            let detail = "`level` does not go with `tasks`: the level of a task stands before its id, such as `high~12:0:-1`";
-            return Err(ProblemDetails::bad_request("query_invalid", detail));
-        }
-        if self.tasks.len() > NAMED_MAX {
-            let detail =
-                format!("a request names up to {NAMED_MAX} tasks, this one {}", self.tasks.len());
-            return Err(ProblemDetails::bad_request("request_unfit", detail));
-        }
-        let names: Result<Vec<TaskName>, _> = self.tasks.iter().map(|id| id.parse()).collect();
-        Ok(names.map_err(crate::core::ServiceError::from)?)
+/// The named tasks, if any.
+fn named(it: &DeadSelection, level: Option<Priority>) -> Result<Vec<TaskName>, ProblemDetails> {
+    if level.is_some() && !it.tasks.is_empty() {
+        let detail = "`level` does not go with `tasks`: the level of a task stands before its id, such as `high~12:0:-1`";
+        return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
+    if it.tasks.len() > NAMED_MAX {
+        let detail =
+            format!("a request names up to {NAMED_MAX} tasks, this one {}", it.tasks.len());
+        return Err(ProblemDetails::bad_request("request_unfit", detail));
+    }
+    let names: Result<Vec<TaskName>, _> = it.tasks.iter().map(|id| id.parse()).collect();
+    Ok(names.map_err(crate::core::ServiceError::from)?)
 }
 
 fn outcome(task: String, replayed: Replayed) -> ReplayBody {
@@ -307,7 +208,7 @@ fn outcome(task: String, replayed: Replayed) -> ReplayBody {
         Replayed::NoPayload => ("NO_PAYLOAD", None),
         _ => ("UNKNOWN", None),
     };
-    ReplayBody { task, outcome, other: other.map(|it| name_of(&it).to_string()) }
+    ReplayBody { task, outcome: outcome.into(), other: other.map(|it| name_of(&it).to_string()) }
 }
 
 async fn replay(
@@ -316,13 +217,14 @@ async fn replay(
     QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
 ) -> Result<Json<ReplayList>, ProblemDetails> {
-    let selection = DeadSelection::of(&body)?;
+    let selection = selection_of(&body)?;
     let said = caller.says(&selection.reason)?;
     let (mut replays, mut stopped) = (Vec::new(), None);
-    let named = selection.named(level)?;
+    let named = named(&selection, level)?;
     if named.is_empty() {
         let of = (&queue, level);
-        (replays, stopped) = service.replay_all(of, selection.filter(), said, REPLAYS_MAX).await?;
+        (replays, stopped) =
+            service.replay_all(of, selected(&selection), said, REPLAYS_MAX).await?;
     }
     for name in named {
         match service.replay(&queue, name, said).await {
@@ -349,13 +251,13 @@ async fn purge(
     QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
 ) -> Result<Json<PurgedLetters>, ProblemDetails> {
-    let selection = DeadSelection::of(&body)?;
+    let selection = selection_of(&body)?;
     let said = caller.says(&selection.reason)?;
-    let named = selection.named(level)?;
+    let named = named(&selection, level)?;
     let (mut purged, mut not_found, mut stopped) = (0, Vec::new(), None);
     if named.is_empty() {
         (purged, stopped) =
-            service.purge_letters((&queue, level), selection.filter(), said).await?;
+            service.purge_letters((&queue, level), selected(&selection), said).await?;
     }
     for name in named {
         match service.purge_letter(&queue, name, said).await {

@@ -2,7 +2,7 @@
 
 use super::at::{QueryParams, QueueAt};
 use super::batch::{BatchEntries, entry};
-use super::new_task::{NewTaskBody, RawTerms, new_task};
+use super::new_task::{RawTerms, into_task, new_task};
 use crate::auth::TokenScope;
 use crate::clock;
 use crate::core::{GatewayService, NewTask, QueueName, ServiceError, TaskName};
@@ -13,6 +13,8 @@ use axum::extract::{RawQuery, State};
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use longhaul_api::new_task::NewTaskBody;
+use longhaul_api::task::SubmittedTaskBody;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -20,16 +22,6 @@ use utoipa::ToSchema;
 
 /// The most tasks per batch.
 const TASKS_MAX: usize = 1_000;
-
-/// A task that was submitted.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Submitted)]
-pub(crate) struct SubmittedTaskBody {
-    /// Its id in the queue; under a key that another task has, the id of that one.
-    id: String,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
 
 /// Tasks that are submitted together.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -101,7 +93,7 @@ fn stored(queue: &QueueName, id: TaskName) -> Response {
 }
 
 fn task_of(text: &RawValue) -> Result<NewTask, ServiceError> {
-    entry::<NewTaskBody>(text)?.into_task()
+    into_task(entry::<NewTaskBody>(text)?)
 }
 
 async fn enqueue_all(

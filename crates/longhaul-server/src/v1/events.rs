@@ -1,7 +1,7 @@
 //! Task state changes as server-sent events, resumable from the last event id.
 
 use super::at::{LevelAt, QueryParams};
-use super::task_body::TaskBody;
+use super::task_body::task_body;
 use crate::auth::TokenScope;
 use crate::core::{
     EventPosition, GatewayService, QueueName, TaskEventStream, TaskSnapshot, TaskStreamEvent,
@@ -15,6 +15,7 @@ use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, StreamExt};
 use longhaul::WatchFrom;
+use longhaul_api::task::TaskBody;
 use serde::Deserialize;
 use serde_json::json;
 use std::convert::Infallible;
@@ -167,7 +168,7 @@ fn sent(
     let (kind, data) = match event {
         TaskStreamEvent::Task(name, shown, epoch) => {
             let task = TaskSnapshot { name, info: None, shown: Some(*shown), submitted: None };
-            let body = TaskBody { epoch, ..TaskBody::new(queue, task, *hidden) };
+            let body = TaskBody { epoch, ..task_body(queue, task, *hidden) };
             ("task", serde_json::to_string(&body).ok()?)
         }
         TaskStreamEvent::Evicted(name) => {

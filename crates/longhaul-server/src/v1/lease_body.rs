@@ -1,7 +1,7 @@
 //! Bodies about leases: requests, grants and reports.
 
 use super::at::lease_token;
-use super::values::{Instant, Length, json_bytes, present};
+use super::values::json_bytes;
 use crate::core::{ServiceError, TaskName, name_of};
 use crate::problem::ProblemDetails;
 use axum::http::StatusCode;
@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use longhaul::Progress;
 use longhaul::lease::{KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView};
+use longhaul_api::values::{Instant, Length, present};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;

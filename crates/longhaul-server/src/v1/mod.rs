@@ -11,7 +11,6 @@ mod history;
 mod lease_body;
 mod leases;
 pub(crate) mod new_task;
-mod queue_settings;
 mod queues;
 mod schedules;
 mod series;

@@ -1,13 +1,12 @@
 //! Routes that create, list, change, pause, purge and delete queues.
 
 use super::actions::{ReasonQuery, optional};
-use super::at::{LevelAt, NoParams, QueryParams, QueueAt, ReasonBody};
-use super::queue_settings::SettingsBody;
+use super::at::{LevelAt, NoParams, QueryParams, QueueAt};
 use super::tasks::TaskQuery;
-use super::values::{Instant, Length, WordList, all_or_some, early_end};
+use super::values::{WordList, all_or_some, early_end};
 use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{Creation, GatewayService, QueueName};
+use crate::core::{Creation, GatewayService, QueueName, ServiceError};
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method};
 use crate::shell::{Caller, Json, RawBody};
@@ -15,120 +14,13 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use longhaul::ops::QueueSettings;
-use serde::{Deserialize, Serialize};
+use longhaul_api::action::ReasonBody;
+use longhaul_api::queue::{
+    CreatedQueue, DefaultsBody, NewQueue, PurgeBody, PurgeResultBody, QueueBody, QueueList,
+    QueueUpdate, QueueVersion,
+};
+use longhaul_api::settings::SettingsBody;
 use std::sync::Arc;
-use utoipa::ToSchema;
-
-/// How a queue is to be made. What it does not say is left as it is.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct NewQueue {
-    /// Partitions of its topics; a new queue has none if it is not said. They can be raised.
-    partitions: Option<u32>,
-    /// With topics for tasks of high and of low priority.
-    levels: bool,
-    /// How long a finished task stays in the ledger; an hour if it is not said.
-    ledger_retention: Option<Length>,
-    /// Settings that are written, where the queue has none yet; a queue that has settings keeps them.
-    defaults: Option<DefaultsBody>,
-}
-
-/// Settings for a new queue. `004`: those of document 004, by which tasks expire after 14 days, have one attempt, and leave no dead letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[schema(as = QueueDefaults)]
-pub(crate) enum DefaultsBody {
-    #[serde(rename = "004")]
-    Document004,
-}
-
-/// A queue that was made, or was there.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct CreatedQueue {
-    name: String,
-    /// What was done; empty if everything was right already.
-    steps: Vec<String>,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
-
-/// The queues of the gateway's namespace that the caller may use, by name.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct QueueList {
-    queues: Vec<String>,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
-
-/// A queue.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct QueueBody {
-    name: String,
-    /// Counts the changes of its settings.
-    version: u64,
-    settings: SettingsBody,
-    /// It has tasks of high and of low priority as well.
-    levels: bool,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
-
-/// Other settings for a queue.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct QueueUpdate {
-    /// The version that was seen; if another one stands nothing is changed (`version_conflict`).
-    expected_version: u64,
-    /// All of them: what is missing is not set any more.
-    settings: SettingsBody,
-}
-
-/// The version of the settings that stands.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct QueueVersion {
-    version: u64,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
-
-/// Which tasks are to be deleted, and why.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schema(as = Purge)]
-pub(crate) struct PurgeBody {
-    /// Up to 1,000 bytes.
-    reason: String,
-    /// All of the queue, where nothing else says which: a request that says nothing is refused.
-    all: bool,
-    /// Statuses: tasks with any of them.
-    status: Vec<String>,
-    /// Tags: tasks with all of them.
-    tag: Vec<String>,
-    #[serde(rename = "type")]
-    task_type: Option<String>,
-    key: Option<String>,
-    /// Submitted at this instant or later.
-    created_from: Option<Instant>,
-    /// Submitted at this instant or earlier.
-    created_to: Option<Instant>,
-    /// Changed at this instant or later.
-    changed_from: Option<Instant>,
-    /// Not changed since this instant.
-    changed_to: Option<Instant>,
-}
-
-/// What became of a purge.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Purged)]
-pub(crate) struct PurgeResultBody {
-    deleted: u64,
-    /// Tasks that ended meanwhile, or could not be deleted.
-    failed: u64,
-    /// The error that has ended it early: the others were not tried.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stopped: Option<String>,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
@@ -210,7 +102,7 @@ async fn update(
     QueueAt { queue, .. }: QueueAt,
     Json(QueueUpdate { expected_version, settings }): Json<QueueUpdate>,
 ) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
-    let change = settings.checked()?;
+    let change = settings.checked().map_err(ServiceError::from)?;
     let changed = service.update_settings(&queue, expected_version, change);
     Ok(axum::Json(version(changed.await?)))
 }

@@ -1,9 +1,8 @@
 //! Routes for schedules.
 
 use super::actions::{ReasonQuery, optional};
-use super::at::{NamedAt, QueryParams, QueueAt, ReasonBody};
-use super::new_task::NewTaskBody;
-use super::values::{Instant, Length};
+use super::at::{NamedAt, QueryParams, QueueAt};
+use super::new_task::into_task;
 use crate::auth::TokenScope;
 use crate::clock;
 use crate::core::{GatewayService, QueueName, ServiceError, name_of};
@@ -13,121 +12,12 @@ use crate::shell::{Caller, Json, RawBody};
 use axum::extract::State;
 use axum::http::StatusCode;
 use longhaul::ops::ScheduleInfo;
-use longhaul::{Overlap, Schedule};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use longhaul_api::action::ReasonBody;
+use longhaul_api::schedule::{
+    FiringBody, NewSchedule, ScheduleBody, ScheduleList, ScheduleUpdate, ScheduleVersion, TimesBody,
+};
+use longhaul_api::values::Instant;
 use std::sync::Arc;
-use utoipa::ToSchema;
-
-/// When a schedule fires: by `cron`, `every` or `at`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schema(as = Schedule)]
-pub(crate) struct TimesBody {
-    /// A cron expression of 5 to 7 fields.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cron: Option<String>,
-    /// The time zone of the expression, such as `Europe/Berlin`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    time_zone: Option<String>,
-    /// An interval.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    every: Option<Length>,
-    /// How far the slots of an interval lie behind the epoch's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    offset: Option<Length>,
-    /// One instant.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    at: Option<Instant>,
-    /// What happens at a slot while a task of an earlier one is not over.
-    overlap: OverlapBody,
-    /// Slots that passed while nobody fired them are made up for if they are not older.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    catch_up_window: Option<Length>,
-    /// It fires only by hand.
-    paused: bool,
-}
-
-/// What happens at a slot while a task of an earlier one is not over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = Overlap)]
-pub(crate) enum OverlapBody {
-    /// Nothing is submitted.
-    #[default]
-    Skip,
-    /// One task waits.
-    BufferOne,
-    /// The task before is cancelled.
-    CancelOther,
-    /// Tasks run beside each other.
-    AllowAll,
-}
-
-/// A new schedule.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct NewSchedule {
-    schedule: TimesBody,
-    task: NewTaskBody,
-}
-
-/// Other times, or another task, for a schedule.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ScheduleUpdate {
-    /// The version that was seen; if another one stands nothing is changed (`version_conflict`).
-    expected_version: u64,
-    /// `schedule` or `task`, not both.
-    #[serde(default)]
-    schedule: Option<TimesBody>,
-    #[serde(default)]
-    task: Option<NewTaskBody>,
-}
-
-/// A schedule, and how it stands.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ScheduleBody {
-    name: String,
-    version: u64,
-    schedule: TimesBody,
-    /// What it submits: the payload in `text` or `base64`, and the properties of the message. Absent where payloads are hidden from whoever asks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    task: Option<Value>,
-    /// The slot that was settled last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    last: Option<FiringBody>,
-    /// Its next slots, up to ten.
-    next: Vec<Instant>,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
-
-/// A slot that was settled.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Firing)]
-pub(crate) struct FiringBody {
-    slot: Instant,
-    /// The task that came of it, or was in its way.
-    task: String,
-}
-
-/// The schedules of a queue, by name.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ScheduleList {
-    schedules: Vec<ScheduleBody>,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
-
-/// The version of a schedule that stands.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ScheduleVersion {
-    version: u64,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
@@ -199,67 +89,6 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-impl TimesBody {
-    /// The schedule in this body.
-    fn into_schedule(self) -> Result<Schedule, ServiceError> {
-        let kinds = [self.cron.is_some(), self.every.is_some(), self.at.is_some()];
-        if kinds.iter().filter(|is| **is).count() != 1 {
-            let text = "a schedule has one of `cron`, `every` and `at`";
-            return Err(ServiceError::Unfit(text.to_owned()));
-        }
-        let mut schedule = match (self.cron, self.every, self.at) {
-            (Some(cron), _, _) => Schedule::cron(cron),
-            (_, Some(every), _) => Schedule::every(every.0),
-            (_, _, Some(at)) => Schedule::at(at.0),
-            (None, None, None) => Schedule::default(),
-        };
-        if let Some(zone) = self.time_zone {
-            schedule = schedule.time_zone(zone);
-        }
-        if let Some(offset) = self.offset {
-            schedule = schedule.offset(offset.0);
-        }
-        if let Some(window) = self.catch_up_window {
-            schedule = schedule.catch_up_window(window.0);
-        }
-        schedule = schedule.overlap(match self.overlap {
-            OverlapBody::Skip => Overlap::Skip,
-            OverlapBody::BufferOne => Overlap::BufferOne,
-            OverlapBody::CancelOther => Overlap::CancelOther,
-            OverlapBody::AllowAll => Overlap::AllowAll,
-        });
-        Ok(if self.paused { schedule.paused() } else { schedule })
-    }
-
-    /// The body of a schedule. Its fields are those of the document.
-    fn of(schedule: &Schedule) -> Result<Self, ServiceError> {
-        let document = serde_json::to_value(schedule).map_err(unreadable)?;
-        let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
-        let value = |name: &str| document.get(name).cloned().unwrap_or(Value::Null);
-        let length = |name| serde_json::from_value(value(name)).map_err(unreadable);
-        Ok(Self {
-            cron: text("cron"),
-            time_zone: text("timeZone"),
-            every: length("every")?,
-            offset: length("offset")?,
-            at: serde_json::from_value(value("at")).map_err(unreadable)?,
-            overlap: match text("overlap").as_deref() {
-                Some("bufferOne") => OverlapBody::BufferOne,
-                Some("cancelOther") => OverlapBody::CancelOther,
-                Some("allowAll") => OverlapBody::AllowAll,
-                _ => OverlapBody::Skip,
-            },
-            catch_up_window: length("catchUpWindow")?,
-            paused: schedule.is_paused(),
-        })
-    }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it maps errors")]
-fn unreadable(error: serde_json::Error) -> ServiceError {
-    ServiceError::Unfit(format!("the schedule cannot be shown: {error}"))
-}
-
 fn body(info: ScheduleInfo, caller: &Caller) -> Result<ScheduleBody, ProblemDetails> {
     let firing = |it: longhaul::ops::Firing| FiringBody {
         slot: Instant(it.slot),
@@ -270,8 +99,10 @@ fn body(info: ScheduleInfo, caller: &Caller) -> Result<ScheduleBody, ProblemDeta
     Ok(ScheduleBody {
         name: info.name,
         version: info.version,
-        task: task.map_err(unreadable)?,
-        schedule: TimesBody::of(&info.schedule)?,
+        task: task.map_err(|error| {
+            ServiceError::Unfit(format!("the schedule cannot be shown: {error}"))
+        })?,
+        schedule: TimesBody::of(&info.schedule).map_err(ServiceError::from)?,
         last: info.last.map(firing),
         next: info.next.into_iter().map(Instant).collect(),
         now: clock::wall_ms(),
@@ -296,9 +127,10 @@ async fn create(
     NamedAt { queue, name, .. }: NamedAt,
     Json(NewSchedule { schedule, task }): Json<NewSchedule>,
 ) -> Result<(StatusCode, axum::Json<ScheduleVersion>), ProblemDetails> {
-    let task = service.submission(&queue, task.into_task()?)?;
+    let task = service.submission(&queue, into_task(task)?)?;
     let schedules = service.schedules(&queue).await?;
-    let created = schedules.create(&name, schedule.into_schedule()?, task).await;
+    let created =
+        schedules.create(&name, schedule.into_schedule().map_err(ServiceError::from)?, task).await;
     let version = created.map_err(ServiceError::from)?;
     // A schedule fires while a worker or a gateway has its queue open.
     service.see_to_schedule(&queue).await;
@@ -322,11 +154,11 @@ async fn update(
     let schedules = service.schedules(&queue).await?;
     let changed = match (schedule, task) {
         (Some(times), None) => {
-            let times = times.into_schedule()?;
+            let times = times.into_schedule().map_err(ServiceError::from)?;
             schedules.update(&name, expected_version, |_| times).await
         }
         (None, Some(task)) => {
-            let task = service.submission(&queue, task.into_task()?)?;
+            let task = service.submission(&queue, into_task(task)?)?;
             schedules.set_task(&name, expected_version, task).await
         }
         _ => {

@@ -1,7 +1,6 @@
 //! Throughput and latencies of a queue over the last hour, or another period.
 
 use super::at::{LevelAt, QueryParams};
-use super::values::Length;
 use crate::auth::TokenScope;
 use crate::clock;
 use crate::core::GatewayService;
@@ -10,10 +9,12 @@ use crate::route::{ApiRoute, Method};
 use axum::Json;
 use axum::extract::State;
 use longhaul::ops::TaskStep;
-use serde::{Deserialize, Serialize};
+use longhaul_api::queue::{Series, SeriesStep};
+use longhaul_api::values::Length;
+use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
 
 /// The default length and number of steps.
 const STEP: Duration = Duration::from_secs(60);
@@ -29,33 +30,6 @@ struct SeriesQuery {
     step: Option<Length>,
     /// 1 to 1,440 steps; 60 if it is not said.
     steps: Option<usize>,
-}
-
-/// How a queue fared, by steps of equal length, the oldest first. The last one is the current one, which is not over yet. Tasks count as long as they are shown.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Series {
-    step_ms: u64,
-    steps: Vec<SeriesStep>,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
-
-/// What happened in the time of a step.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = SeriesStep)]
-pub(crate) struct SeriesStep {
-    /// When it began, in ms since the epoch.
-    at: u64,
-    submitted: u64,
-    completed: u64,
-    /// Failed for good, cancelled or expired.
-    not_completed: u64,
-    /// From submission to end, of half of those that completed at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    latency_p50_ms: Option<u64>,
-    /// The same for 95 of 100.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    latency_p95_ms: Option<u64>,
 }
 
 pub(super) fn routes() -> Vec<ApiRoute> {
@@ -84,19 +58,17 @@ async fn series(
     }
     let found = service.series(&level, step, steps).await?;
     let step_ms = u64::try_from(step.as_millis()).unwrap_or(u64::MAX);
-    let steps = found.iter().map(SeriesStep::from).collect();
+    let steps = found.iter().map(step_body).collect();
     Ok(Json(Series { step_ms, steps, now: clock::wall_ms() }))
 }
 
-impl From<&TaskStep> for SeriesStep {
-    fn from(step: &TaskStep) -> Self {
-        Self {
-            at: step.from_ms,
-            submitted: step.submitted,
-            completed: step.completed,
-            not_completed: step.not_completed,
-            latency_p50_ms: step.latency_p50_ms,
-            latency_p95_ms: step.latency_p95_ms,
-        }
+const fn step_body(step: &TaskStep) -> SeriesStep {
+    SeriesStep {
+        at: step.from_ms,
+        submitted: step.submitted,
+        completed: step.completed,
+        not_completed: step.not_completed,
+        latency_p50_ms: step.latency_p50_ms,
+        latency_p95_ms: step.latency_p95_ms,
     }
 }

@@ -2,8 +2,8 @@
 
 use super::at::{LevelAt, QueryParams, TaskAt};
 use super::new_task::CONTENT_TYPE_PROPERTY;
-use super::task_body::{TaskBody, TaskList};
-use super::values::{Instant, Length, WordList};
+use super::task_body::task_body;
+use super::values::WordList;
 use crate::auth::TokenScope;
 use crate::clock;
 use crate::core::{GatewayService, ServiceError, TaskName, TaskSnapshot, ViewedTasks};
@@ -17,7 +17,9 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use longhaul::TaskId;
 use longhaul::ops::{EndedCounts, TaskFilter, TaskStatus};
-use serde::{Deserialize, Serialize};
+use longhaul_api::task::{EverEnded, OldestReady, TaskBody, TaskCountsBody, TaskList};
+use longhaul_api::values::{Instant, Length};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -88,44 +90,6 @@ struct WaitQuery {
 struct CountQuery {
     /// As the tasks were at this instant, of those that a worker had claimed; the log reaches back for some hours.
     at: Option<Instant>,
-}
-
-/// How many tasks there are.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Counts)]
-pub(crate) struct TaskCountsBody {
-    /// By status; a status without tasks is left out.
-    by_status: BTreeMap<&'static str, u64>,
-    /// All together.
-    total: u64,
-    /// How many want a worker now: what an autoscaler goes by.
-    demand: u64,
-    /// The task that has been ready for the longest time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    oldest_ready: Option<OldestReady>,
-    /// How many have ever ended, those included that are not shown any more: since the queue was made, over all workers and restarts.
-    ever_ended: EverEnded,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
-
-/// How many tasks have ever ended, by how.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct EverEnded {
-    completed: u64,
-    /// Failed for good.
-    failed: u64,
-    cancelled: u64,
-    /// No attempt began in time.
-    expired: u64,
-}
-
-/// The task that has been ready for the longest time.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct OldestReady {
-    id: String,
-    /// Since when, in ms since the epoch.
-    since: u64,
 }
 
 pub(super) fn routes() -> Vec<ApiRoute> {
@@ -214,13 +178,13 @@ impl TaskQuery {
 
 /// The time between two instants, in ms since the epoch, if one of them is given.
 pub(super) fn between(from: Option<Instant>, to: Option<Instant>) -> Option<RangeInclusive<u64>> {
-    let ms = |it: Option<Instant>, open| it.map_or(open, |it| clock::instant_ms(it.0));
+    let ms = |it: Option<Instant>, open| it.map_or(open, Instant::ms);
     (from.is_some() || to.is_some()).then(|| ms(from, 0)..=ms(to, u64::MAX))
 }
 
 /// All tasks now, or the claimed ones at an instant.
 fn scope_at(at: Option<Instant>) -> ViewedTasks {
-    at.map_or(ViewedTasks::All, |it| ViewedTasks::Past(clock::instant_ms(it.0)))
+    at.map_or(ViewedTasks::All, |it| ViewedTasks::Past(it.ms()))
 }
 
 /// The status with this name.
@@ -282,7 +246,7 @@ async fn list(
     let whys = if query.why { service.why_all(&level, &tasks).await? } else { BTreeMap::new() };
     let body = |task: TaskSnapshot| {
         let why = whys.get(&task.name.id).map(ToString::to_string);
-        TaskBody { why, ..TaskBody::new(level.queue(), task, hidden) }
+        TaskBody { why, ..task_body(level.queue(), task, hidden) }
     };
     let tasks = tasks.into_iter().map(body).collect();
     Ok(Json(TaskList { tasks, next, now: clock::wall_ms() }))
@@ -304,7 +268,7 @@ async fn count(
     let EndedCounts { completed, failed, cancelled, expired } = counts.ever_ended;
     let oldest = |(id, since)| OldestReady { id: level.task(id).to_string(), since };
     Ok(Json(TaskCountsBody {
-        by_status: counts.by_status.iter().map(|(it, count)| (it.word(), *count)).collect(),
+        by_status: counts.by_status.iter().map(|(it, count)| (it.word().into(), *count)).collect(),
         total: counts.total(),
         demand: counts.demand(),
         oldest_ready: counts.oldest_ready.map(oldest),
@@ -318,7 +282,7 @@ async fn get(
     TaskAt { queue, task, caller }: TaskAt,
 ) -> Result<Json<TaskBody>, ProblemDetails> {
     let task = service.task(&queue, task).await?;
-    Ok(Json(TaskBody::new(&queue, task, caller.is_blind())))
+    Ok(Json(task_body(&queue, task, caller.is_blind())))
 }
 
 async fn wait(
@@ -329,7 +293,7 @@ async fn wait(
     let time = caller.poll_time(timeout.map(|it| it.0));
     let waiting = Box::pin(service.wait(&queue, task, time));
     match caller.draining().run_until_cancelled(waiting).await.transpose()?.flatten() {
-        Some(task) => Ok(Json(TaskBody::new(&queue, task, caller.is_blind())).into_response()),
+        Some(task) => Ok(Json(task_body(&queue, task, caller.is_blind())).into_response()),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
     }
 }

@@ -7,27 +7,8 @@ use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method};
 use axum::Json;
 use axum::extract::State;
-use serde::Serialize;
-use serde_json::Value;
+use longhaul_api::task::WhyBody;
 use std::sync::Arc;
-use utoipa::ToSchema;
-
-/// Why a task does not run, or who runs it.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Why)]
-pub(crate) struct WhyBody {
-    task: String,
-    status: &'static str,
-    /// `over`, `running`, `leased`, `cancel_requested`, `scheduled`, `retrying`, `no_worker`, `no_request`, `dependencies`, `behind_key`, `key_lost`, `order`, `paused`, `limit`, `rate`, `no_slot` or `ready`.
-    cause: String,
-    /// The cause in one sentence, with what changes it.
-    sentence: String,
-    /// The parts of the cause. Times are in ms since the epoch.
-    #[schema(value_type = Object)]
-    details: Value,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
@@ -48,7 +29,7 @@ async fn why(
     let (cause, details) = why.cause.parts();
     Ok(Json(WhyBody {
         task: task.to_string(),
-        status: why.status.word(),
+        status: why.status.word().into(),
         cause,
         sentence: why.to_string(),
         details,

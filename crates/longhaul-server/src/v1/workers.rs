@@ -1,8 +1,7 @@
 //! Routes that list workers and drain them by name.
 
 use super::actions::optional;
-use super::at::{LevelAt, NamedAt, NoParams, QueryParams, ReasonBody};
-use super::task_body::WorkerBody;
+use super::at::{LevelAt, NamedAt, NoParams, QueryParams};
 use crate::auth::TokenScope;
 use crate::clock;
 use crate::core::GatewayService;
@@ -11,41 +10,10 @@ use crate::route::{ApiRoute, Method};
 use crate::shell::RawBody;
 use axum::Json;
 use axum::extract::State;
-use serde::Serialize;
+use longhaul_api::action::ReasonBody;
+use longhaul_api::task::WorkerBody;
+use longhaul_api::worker::{QueueWorker, ToldToDrain, WorkerList};
 use std::sync::Arc;
-use utoipa::ToSchema;
-
-/// The workers of a queue.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct WorkerList {
-    workers: Vec<QueueWorker>,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
-
-/// A worker on one partition of a queue.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct QueueWorker {
-    partition: i32,
-    owner: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    worker: Option<WorkerBody>,
-    /// By its own clock.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    last_heartbeat_at: Option<u64>,
-    /// How many heartbeats were due since the last one, by the gateway's clock; one that is late by less than half an interval is not counted. Others take over what it runs when it is silent for two intervals, so at the latest when this is 2.
-    missed_heartbeats: u64,
-    /// The tasks that it runs.
-    running: Vec<String>,
-}
-
-/// Who was told to drain.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ToldToDrain {
-    worker: WorkerBody,
-    /// Now, by the gateway's clock.
-    now: u64,
-}
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![

@@ -1,12 +1,12 @@
 //! Operators' actions on tasks and workers, with their reasons.
 
 use crate::asked::Path;
-use crate::model::{ActionListModel, ActionModel};
 use crate::parts::table::TableHead::Text;
 use crate::parts::{layout, table, task_link};
 use crate::shown::{Outside, ShownInstant};
 use crate::visit::{PageResult, Visit, escaped};
 use axum::response::Response;
+use longhaul_api::action::{ActionBody, ActionList};
 use maud::{Markup, html};
 
 /// The most actions shown.
@@ -18,7 +18,7 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
 }
 
 async fn page(visit: &Visit, queue: &str) -> PageResult {
-    let found: ActionListModel =
+    let found: ActionList =
         visit.get(&format!("/v1/queues/{}/actions?limit={SHOWN_MAX}", escaped(queue))).await?;
     let rows: Vec<Markup> =
         found.actions.iter().rev().map(|action| row(queue, action, found.now)).collect();
@@ -36,7 +36,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
     ))
 }
 
-fn row(queue: &str, action: &ActionModel, now_ms: u64) -> Markup {
+fn row(queue: &str, action: &ActionBody, now_ms: u64) -> Markup {
     html! {
         td { (ShownInstant { at_ms: action.at, now_ms }) }
         td { (Outside(&action.operator)) }

@@ -1,7 +1,6 @@
 //! Tasks that failed for good.
 
 use crate::asked::{FormFields, Path, QueryFields};
-use crate::model::{DeadLetterListModel, DeadLetterModel};
 use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::{asked, attempts, layout, payload, queue_place, table, task_link, task_place};
 use crate::shown::{Outside, ShownInstant, bytes};
@@ -11,6 +10,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use longhaul_api::dead::{DeadLetterBody, DeadLetterList};
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
@@ -53,7 +53,7 @@ async fn page(visit: &Visit, queue: &str, filter: &DeadLetterFilterQuery) -> Pag
     if let Some(after) = &filter.after {
         path.push_str(&format!("&after={}", escaped(after)));
     }
-    let found: DeadLetterListModel = visit.get(path.trim_end_matches('&')).await?;
+    let found: DeadLetterList = visit.get(path.trim_end_matches('&')).await?;
     let rows: Vec<Markup> =
         found.dead_letters.iter().map(|letter| row(queue, letter, found.now)).collect();
     let heads = [
@@ -93,7 +93,7 @@ fn form(queue: &str, filter: &DeadLetterFilterQuery) -> Markup {
     }
 }
 
-fn row(queue: &str, letter: &DeadLetterModel, now_ms: u64) -> Markup {
+fn row(queue: &str, letter: &DeadLetterBody, now_ms: u64) -> Markup {
     let place = queue_place(queue, &format!("/dead/{}", escaped(&letter.task)));
     html! {
         td { a.id href=(place) { (Outside(&letter.task)) } @for tag in &letter.tags { " " span.tag { (Outside(tag)) } } }
@@ -195,7 +195,7 @@ async fn letter(
     task: &str,
     form: payload::PayloadFormat,
 ) -> PageResult {
-    let letter: DeadLetterModel =
+    let letter: DeadLetterBody =
         visit.get(&format!("/v1/queues/{}/dead/{}", escaped(queue), escaped(task))).await?;
     let place = queue_place(queue, &format!("/dead/{}", escaped(task)));
     let bytes = letter.payload_base64.as_ref().and_then(|text| STANDARD.decode(text).ok());

@@ -1,7 +1,6 @@
 //! The settings of a queue, which apply to all its workers.
 
 use crate::asked::{FormFields, Path};
-use crate::model::QueueModel;
 use crate::parts::{button, layout, queue_place};
 use crate::shown::text;
 use crate::trouble::PageError;
@@ -9,6 +8,7 @@ use crate::visit::{PageResult, Visit, escaped};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use longhaul_api::Priority;
+use longhaul_api::queue::QueueBody;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -27,18 +27,20 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
 }
 
 async fn page(visit: &Visit, queue: &str) -> PageResult {
-    let found: QueueModel = visit.get(&format!("/v1/queues/{}", escaped(queue))).await?;
-    let all = serde_json::to_string_pretty(&found.settings).unwrap_or_default();
-    let (verb, name) = if found.is_paused() { ("/resume", "Resume") } else { ("/pause", "Pause") };
+    let found: QueueBody = visit.get(&format!("/v1/queues/{}", escaped(queue))).await?;
+    let settings = serde_json::to_value(&found.settings).unwrap_or_default();
+    let all = serde_json::to_string_pretty(&settings).unwrap_or_default();
+    let (verb, name) =
+        if found.settings.paused { ("/resume", "Resume") } else { ("/pause", "Pause") };
     let body = html! {
-        h1 { "Limits" @if found.is_paused() { " " span.tag { "paused" } } }
+        h1 { "Limits" @if found.settings.paused { " " span.tag { "paused" } } }
         p { "Version " (found.version) ". All workers obey a change within a second. What is left empty is not set." }
         @if visit.is_read_only() {
             pre tabindex="0" { (text(&all, true)) }
         } @else {
             (button(&queue_place(queue, verb), name, ""))
-            (fields(queue, &found))
-            (whole(queue, &found, &all))
+            (fields(queue, found.version, &settings))
+            (whole(queue, found.version, &all))
         }
     };
     Ok(layout::of_queue(
@@ -63,25 +65,25 @@ fn value(settings: &Value, name: &str) -> String {
     }
 }
 
-fn fields(queue: &str, found: &QueueModel) -> Markup {
+fn fields(queue: &str, version: u64, settings: &Value) -> Markup {
     html! {
         form.stack method="post" action=(queue_place(queue, "/limits")) {
-            input type="hidden" name="version" value=(found.version);
-            input type="hidden" name="settings" value=(found.settings.to_string());
+            input type="hidden" name="version" value=(version);
+            input type="hidden" name="settings" value=(settings.to_string());
             @for (name, label, hint) in FIELDS {
-                label { (label) input name=(name) value=(value(&found.settings, name)) placeholder=(hint) autocomplete="off"; }
+                label { (label) input name=(name) value=(value(settings, name)) placeholder=(hint) autocomplete="off"; }
             }
             button { "Change" }
         }
     }
 }
 
-fn whole(queue: &str, found: &QueueModel, all: &str) -> Markup {
+fn whole(queue: &str, version: u64, all: &str) -> Markup {
     html! {
         details.asked {
             summary { "All settings, as JSON" }
             form.stack method="post" action=(queue_place(queue, "/limits")) {
-                input type="hidden" name="version" value=(found.version);
+                input type="hidden" name="version" value=(version);
                 label { "Settings" textarea name="settings" rows="16" spellcheck="false" { (all) } }
                 button { "Change" }
             }

@@ -1,7 +1,6 @@
 //! All queues.
 
 use crate::asked::QueryFields;
-use crate::model::{QueueListModel, QueueModel, SeriesModel, TaskCountsModel};
 use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::{chart, layout, length, queue_place, table};
 use crate::shown::{Outside, number};
@@ -9,6 +8,8 @@ use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped, to};
 use axum::response::Response;
 use futures::stream::{self, StreamExt};
+use longhaul_api::queue::{QueueBody, QueueList, Series};
+use longhaul_api::task::TaskCountsBody;
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -28,7 +29,7 @@ pub(super) struct OverviewQuery {
 
 struct QueueOverviewRow {
     queue: String,
-    found: Result<(TaskCountsModel, SeriesModel, bool), PageError>,
+    found: Result<(TaskCountsBody, Series, bool), PageError>,
 }
 
 pub(super) async fn show(visit: Visit, QueryFields(asked): QueryFields<OverviewQuery>) -> Response {
@@ -40,7 +41,7 @@ pub(super) async fn show(visit: Visit, QueryFields(asked): QueryFields<OverviewQ
 }
 
 async fn page(visit: &Visit, after: Option<&str>) -> PageResult {
-    let QueueListModel { mut queues } = match visit.get("/v1/queues").await {
+    let QueueList { mut queues, .. } = match visit.get("/v1/queues").await {
         Err(trouble) if trouble.code == "no_admin_api" => return Ok(by_name(visit, &trouble)),
         found => found?,
     };
@@ -91,11 +92,11 @@ async fn row(visit: &Visit, queue: String) -> QueueOverviewRow {
         format!("/v1/queues/{name}"),
     );
     let found = futures::try_join!(
-        visit.get::<TaskCountsModel>(&counts),
-        visit.get::<SeriesModel>(&series),
-        visit.get::<QueueModel>(&settings)
+        visit.get::<TaskCountsBody>(&counts),
+        visit.get::<Series>(&series),
+        visit.get::<QueueBody>(&settings)
     );
-    let found = found.map(|(counts, series, queue)| (counts, series, queue.is_paused()));
+    let found = found.map(|(counts, series, queue)| (counts, series, queue.settings.paused));
     QueueOverviewRow { queue, found }
 }
 

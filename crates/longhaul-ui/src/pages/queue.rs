@@ -2,7 +2,6 @@
 
 use super::ReasonForm;
 use crate::asked::{FormFields, Path, QueryFields};
-use crate::model::{QueueModel, SeriesModel, TaskCountsModel};
 use crate::parts::{asked, button, chart, figure, layout, length, queue_place, status, task_link};
 use crate::shown::{Outside, number, text};
 use crate::trouble::PageError;
@@ -10,6 +9,8 @@ use crate::visit::{PageResult, Visit, escaped};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use longhaul_api::Priority;
+use longhaul_api::queue::{QueueBody, Series};
+use longhaul_api::task::TaskCountsBody;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
@@ -35,13 +36,13 @@ async fn page(visit: &Visit, queue: &str, level: Priority) -> PageResult {
         (format!("/v1/queues/{name}"), format!("/v1/queues/{name}/counts?level={level}"));
     let series = format!("/v1/queues/{name}/series?level={level}");
     let (found, counts, series) = futures::try_join!(
-        visit.get::<QueueModel>(&of),
-        visit.get::<TaskCountsModel>(&counts),
-        visit.get::<SeriesModel>(&series)
+        visit.get::<QueueBody>(&of),
+        visit.get::<TaskCountsBody>(&counts),
+        visit.get::<Series>(&series)
     )?;
     let body = html! {
-        h1 { (Outside(queue)) @if found.is_paused() { " " span.tag { "paused" } } }
-        @if let Some(description) = found.description() { p { (text(description, true)) } }
+        h1 { (Outside(queue)) @if found.settings.paused { " " span.tag { "paused" } } }
+        @if let Some(description) = &found.settings.description { p { (text(description, true)) } }
         @if found.levels { (levels(queue, level)) }
         (figures(queue, level, &counts))
         section #series { (chart::throughput(&series)) (chart::latency(&series)) }
@@ -61,7 +62,7 @@ fn levels(queue: &str, current: Priority) -> Markup {
     }
 }
 
-fn figures(queue: &str, level: Priority, counts: &TaskCountsModel) -> Markup {
+fn figures(queue: &str, level: Priority, counts: &TaskCountsBody) -> Markup {
     html! {
         div.figures #counts {
             @for (word, count) in &counts.by_status {
@@ -79,8 +80,8 @@ fn figures(queue: &str, level: Priority, counts: &TaskCountsModel) -> Markup {
     }
 }
 
-fn actions(queue: &str, level: Priority, found: &QueueModel) -> Markup {
-    let pause = if found.is_paused() { ("resume", "Resume") } else { ("pause", "Pause") };
+fn actions(queue: &str, level: Priority, found: &QueueBody) -> Markup {
+    let pause = if found.settings.paused { ("resume", "Resume") } else { ("pause", "Pause") };
     let whose = if found.levels { format!(" with the priority {level}") } else { String::new() };
     let what =
         format!("Deletes every task of the queue{whose} that is not over. What runs is cancelled.");

@@ -2,7 +2,6 @@
 
 use super::ReasonForm;
 use crate::asked::{FormFields, Path};
-use crate::model::{ScheduleListModel, ScheduleModel};
 use crate::parts::table::TableHead::Text;
 use crate::parts::{asked, button, layout, queue_place, table, task_link};
 use crate::shown::{Outside, ShownInstant};
@@ -11,6 +10,7 @@ use crate::visit::{PageResult, Visit, escaped};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use longhaul_api::Priority;
+use longhaul_api::schedule::{ScheduleBody, ScheduleList};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
 }
 
 async fn page(visit: &Visit, queue: &str) -> PageResult {
-    let found: ScheduleListModel =
+    let found: ScheduleList =
         visit.get(&format!("/v1/queues/{}/schedules", escaped(queue))).await?;
     let rows: Vec<Markup> =
         found.schedules.iter().map(|schedule| row(visit, queue, schedule, found.now)).collect();
@@ -42,19 +42,20 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
     ))
 }
 
-fn row(visit: &Visit, queue: &str, schedule: &ScheduleModel, now_ms: u64) -> Markup {
+fn row(visit: &Visit, queue: &str, schedule: &ScheduleBody, now_ms: u64) -> Markup {
     let place =
         |verb: &str| queue_place(queue, &format!("/schedules/{}/{verb}", escaped(&schedule.name)));
-    let is_paused = schedule.schedule.get("paused").and_then(Value::as_bool).unwrap_or(false);
+    let is_paused = schedule.schedule.paused;
+    let times = serde_json::to_value(&schedule.schedule).unwrap_or_default();
     html! {
         td { (Outside(&schedule.name)) @if is_paused { " " span.tag { "paused" } } " " small { "version " (schedule.version) } }
         td {
-            @for (name, value) in schedule.schedule.iter().filter(|(name, _)| name.as_str() != "paused") {
+            @for (name, value) in times.as_object().into_iter().flatten().filter(|(name, _)| *name != "paused") {
                 div { (name) ": " code { (Outside(&plain(value))) } }
             }
         }
-        td { @if let Some(last) = &schedule.last { (ShownInstant { at_ms: last.slot, now_ms }) " " (task_link(queue, &last.task)) } }
-        td { @for &at_ms in schedule.next.iter().take(NEXT_MAX) { div { (ShownInstant { at_ms, now_ms }) } } }
+        td { @if let Some(last) = &schedule.last { (ShownInstant { at_ms: last.slot.ms(), now_ms }) " " (task_link(queue, &last.task)) } }
+        td { @for slot in schedule.next.iter().take(NEXT_MAX) { div { (ShownInstant { at_ms: slot.ms(), now_ms }) } } }
         td {
             @if !visit.is_read_only() {
                 (button(&place("trigger"), "Run now", ""))

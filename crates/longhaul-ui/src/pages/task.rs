@@ -2,7 +2,6 @@
 
 use super::workers;
 use crate::asked::{FormFields, Path, QueryFields};
-use crate::model::{HistoryModel, TaskModel, WhyModel, WorkerListModel};
 use crate::parts::{
     self, asked, layout, payload, queue_place, status, task_link, task_place, timeline,
 };
@@ -12,6 +11,9 @@ use crate::visit::{PageResult, Visit, escaped};
 use axum::body::to_bytes;
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
+use longhaul_api::history::HistoryBody;
+use longhaul_api::task::{TaskBody, WhyBody};
+use longhaul_api::worker::WorkerList;
 use longhaul_api::{Priority, TaskName};
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -33,15 +35,15 @@ async fn page(visit: &Visit, queue: &str, id: &str, form: payload::PayloadFormat
     let of = format!("/v1/queues/{}/tasks/{}", escaped(queue), escaped(id));
     let history = format!("{of}/history");
     let (task, history) =
-        futures::try_join!(visit.get::<TaskModel>(&of), visit.get::<HistoryModel>(&history))?;
-    let listed = match task.status.as_str() {
-        "running" => visit.get::<WorkerListModel>(&workers_path(queue, id)).await.ok(),
+        futures::try_join!(visit.get::<TaskBody>(&of), visit.get::<HistoryBody>(&history))?;
+    let listed = match &*task.status {
+        "running" => visit.get::<WorkerList>(&workers_path(queue, id)).await.ok(),
         _ => None,
     };
-    let why = match task.status.as_str() {
+    let why = match &*task.status {
         "running" => None,
         _ if task.is_over() => None,
-        _ => visit.get::<WhyModel>(&format!("{of}/why")).await.ok(),
+        _ => visit.get::<WhyBody>(&format!("{of}/why")).await.ok(),
     };
     let body = html! {
         h1 { "Task " (Outside(&task.id)) " " (status(&task.status)) }
@@ -73,7 +75,7 @@ fn workers_path(queue: &str, id: &str) -> String {
 }
 
 /// Whether the task's worker is alive, and the workers that would take the task over.
-fn holder(task: &TaskModel, workers: &WorkerListModel) -> Markup {
+fn holder(task: &TaskBody, workers: &WorkerList) -> Markup {
     let found = workers.workers.iter().find(|worker| worker.running.contains(&task.id));
     html! {
         p #holder {
@@ -91,7 +93,7 @@ fn holder(task: &TaskModel, workers: &WorkerListModel) -> Markup {
     }
 }
 
-fn facts(queue: &str, task: &TaskModel) -> Markup {
+fn facts(queue: &str, task: &TaskBody) -> Markup {
     let instant =
         |at: Option<u64>| at.map(|at_ms| html! { (ShownInstant { at_ms, now_ms: task.now }) });
     let outside = |text: &Option<String>| text.as_ref().map(|text| html! { (Outside(text)) });
@@ -127,7 +129,7 @@ fn facts(queue: &str, task: &TaskModel) -> Markup {
 async fn bytes(
     visit: &Visit,
     queue: &str,
-    task: &TaskModel,
+    task: &TaskBody,
     form: payload::PayloadFormat,
 ) -> PageResult {
     if task.hidden {
@@ -161,7 +163,7 @@ async fn read(visit: &Visit, path: &str) -> Result<axum::body::Bytes, PageError>
 }
 
 /// The possible actions on a task in its state.
-fn actions(queue: &str, task: &TaskModel) -> Markup {
+fn actions(queue: &str, task: &TaskBody) -> Markup {
     let place = |verb: &str| format!("{}/{verb}", task_place(queue, &task.id));
     let epoch = html! { @if let Some(epoch) = task.epoch { input type="hidden" name="epoch" value=(epoch); } };
     html! {

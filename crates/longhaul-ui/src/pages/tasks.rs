@@ -1,7 +1,6 @@
 //! The tasks of a queue, with a filter.
 
 use crate::asked::{FormFields, Path, QueryFields};
-use crate::model::{QueueModel, TaskCountsModel, TaskListModel, TaskModel};
 use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::{self, layout, queue_place, status, table, task_link, task_place};
 use crate::shown::{Outside, ShownInstant, number};
@@ -9,6 +8,8 @@ use crate::visit::{PageResult, Visit, escaped};
 use axum::http::Method;
 use axum::response::Response;
 use longhaul_api::Priority;
+use longhaul_api::queue::QueueBody;
+use longhaul_api::task::{TaskBody, TaskCountsBody, TaskList};
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -88,9 +89,9 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
     let counts = format!("/v1/queues/{name}/counts?level={}", filter.level.word());
     let of = format!("/v1/queues/{name}");
     let (found, counts, of) = futures::try_join!(
-        visit.get::<TaskListModel>(&list),
-        visit.get::<TaskCountsModel>(&counts),
-        visit.get::<QueueModel>(&of)
+        visit.get::<TaskList>(&list),
+        visit.get::<TaskCountsBody>(&counts),
+        visit.get::<QueueBody>(&of)
     )?;
     let rows: Vec<Markup> = found.tasks.iter().map(|task| row(queue, task)).collect();
     let heads = [
@@ -125,7 +126,7 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
     ))
 }
 
-fn sidebar(queue: &str, filter: &TaskFilterQuery, counts: &TaskCountsModel) -> Markup {
+fn sidebar(queue: &str, filter: &TaskFilterQuery, counts: &TaskCountsBody) -> Markup {
     let place = |word: &str| {
         format!("{}?level={}&status={word}", queue_place(queue, "/tasks"), filter.level.word())
     };
@@ -168,7 +169,7 @@ fn form(queue: &str, filter: &TaskFilterQuery, has_levels: bool) -> Markup {
     }
 }
 
-fn row(queue: &str, task: &TaskModel) -> Markup {
+fn row(queue: &str, task: &TaskBody) -> Markup {
     let instant = |at: Option<u64>| html! { @if let Some(at_ms) = at { (ShownInstant { at_ms, now_ms: task.now }) } };
     html! {
         td { (task_link(queue, &task.id)) @if let Some(key) = &task.key { " " (Outside(key)) } @for tag in &task.tags { " " span.tag { (Outside(tag)) } } }

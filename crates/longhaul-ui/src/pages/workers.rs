@@ -2,7 +2,6 @@
 
 use super::ReasonForm;
 use crate::asked::{FormFields, Path};
-use crate::model::{QueueModel, QueueWorkerModel, WorkerListModel, WorkerModel};
 use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::{asked, layout, queue_place, table, task_link};
 use crate::shown::{Outside, ShownInstant, line};
@@ -11,6 +10,9 @@ use crate::visit::{PageResult, Visit, escaped};
 use axum::http::Method;
 use axum::response::Response;
 use longhaul_api::Priority;
+use longhaul_api::queue::QueueBody;
+use longhaul_api::task::WorkerBody;
+use longhaul_api::worker::{QueueWorker, WorkerList};
 use maud::{Markup, html};
 use serde_json::json;
 
@@ -28,12 +30,12 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
 /// The workers of a level.
 struct LevelWorkers {
     level: Priority,
-    list: WorkerListModel,
+    list: WorkerList,
 }
 
 async fn page(visit: &Visit, queue: &str) -> PageResult {
     let name = escaped(queue);
-    let of: QueueModel = visit.get(&format!("/v1/queues/{name}")).await?;
+    let of: QueueBody = visit.get(&format!("/v1/queues/{name}")).await?;
     let levels = if of.levels { &Priority::ALL[..] } else { &[Priority::Normal] };
     let found = levels.iter().map(async |&level| {
         let path = format!("/v1/queues/{name}/workers?level={}", level.word());
@@ -81,7 +83,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
 fn row(
     visit: &Visit,
     queue: &str,
-    found: &QueueWorkerModel,
+    found: &QueueWorker,
     LevelWorkers { level, list: all }: &LevelWorkers,
 ) -> Markup {
     let worker = found.worker.clone().unwrap_or_default();
@@ -111,17 +113,17 @@ fn row(
 }
 
 /// The workers that would take over the tasks of a worker.
-pub(super) fn successors(found: &QueueWorkerModel, all: &WorkerListModel) -> Markup {
-    let takes_over = |other: &&QueueWorkerModel| {
+pub(super) fn successors(found: &QueueWorker, all: &WorkerList) -> Markup {
+    let takes_over = |other: &&QueueWorker| {
         let is_gateway = other.worker.as_ref().is_some_and(|it| it.grants_leases);
         other.partition == found.partition
             && other.owner != found.owner
             && !is_gateway
             && !other.is_gone()
     };
-    let others: Vec<&QueueWorkerModel> = all.workers.iter().filter(takes_over).collect();
-    let name = |other: &QueueWorkerModel| {
-        other.worker.as_ref().map_or_else(|| other.owner.clone(), WorkerModel::title)
+    let others: Vec<&QueueWorker> = all.workers.iter().filter(takes_over).collect();
+    let name = |other: &QueueWorker| {
+        other.worker.as_ref().map_or_else(|| other.owner.clone(), WorkerBody::title)
     };
     html! {
         @if others.is_empty() { "no other worker yet" }

@@ -1,7 +1,7 @@
 //! Charts of a queue's throughput and latencies.
 
-use crate::model::{SeriesModel, SeriesStepModel};
 use crate::shown::{length, number};
+use longhaul_api::queue::{Series, SeriesStep};
 use maud::{Markup, html};
 
 /// The size of a chart, in its own units.
@@ -9,7 +9,7 @@ const WIDTH: u64 = 600;
 const HEIGHT: u64 = 80;
 
 /// The number of tasks ended per step, with those that did not complete on top.
-pub(crate) fn throughput(series: &SeriesModel) -> Markup {
+pub(crate) fn throughput(series: &Series) -> Markup {
     let (ended, most) = ended(series);
     let width = step_width(series);
     let high = |count: u64| count * HEIGHT / most;
@@ -34,7 +34,7 @@ pub(crate) fn throughput(series: &SeriesModel) -> Markup {
 }
 
 /// The time from submission to end: the median and the 95th percentile.
-pub(crate) fn latency(series: &SeriesModel) -> Markup {
+pub(crate) fn latency(series: &Series) -> Markup {
     let most = series.steps.iter().filter_map(|step| step.latency_p95_ms).max();
     let width = step_width(series);
     html! {
@@ -60,7 +60,7 @@ pub(crate) fn latency(series: &SeriesModel) -> Markup {
 }
 
 /// The throughput alone, for a table row.
-pub(crate) fn spark(series: &SeriesModel) -> Markup {
+pub(crate) fn spark(series: &Series) -> Markup {
     let (ended, most) = ended(series);
     let width = step_width(series);
     html! {
@@ -78,16 +78,16 @@ pub(crate) fn spark(series: &SeriesModel) -> Markup {
 }
 
 /// The number of tasks ended in all steps, and the maximum per step: at least 1, to divide by.
-fn ended(series: &SeriesModel) -> (u64, u64) {
+fn ended(series: &Series) -> (u64, u64) {
     let ended = || series.steps.iter().map(|step| step.completed + step.not_completed);
     (ended().sum(), ended().max().unwrap_or(0).max(1))
 }
 
-fn step_width(series: &SeriesModel) -> u64 {
+fn step_width(series: &Series) -> u64 {
     (WIDTH / (series.steps.len() as u64).max(1)).max(2)
 }
 
-fn said(step: &SeriesStepModel, series: &SeriesModel) -> String {
+fn said(step: &SeriesStep, series: &Series) -> String {
     let ago = series.steps.last().map_or(0, |last| last.at.saturating_sub(step.at));
     let mut said = format!(
         "{} earlier: {} submitted, {} completed, {} not",
@@ -109,11 +109,12 @@ mod tests {
     #[test]
     fn the_highest_step_fills_the_drawing() {
         let steps = vec![
-            SeriesStepModel { completed: 3, not_completed: 1, ..SeriesStepModel::default() },
-            SeriesStepModel { completed: 2, ..SeriesStepModel::default() },
-            SeriesStepModel::default(),
+            SeriesStep { completed: 3, not_completed: 1, ..SeriesStep::default() },
+            SeriesStep { completed: 2, ..SeriesStep::default() },
+            SeriesStep::default(),
         ];
-        let drawn = throughput(&SeriesModel { step_ms: 60_000, steps }).into_string();
+        let drawn =
+            throughput(&Series { step_ms: 60_000, steps, ..Series::default() }).into_string();
         assert!(drawn.contains(r#"class="good" x="0" y="20" width="199" height="60""#), "{drawn}");
         assert!(drawn.contains(r#"class="bad" x="0" y="0" width="199" height="20""#), "{drawn}");
         assert!(drawn.contains("Ended: 6 in the last 3 min, at most 4 in 1 min"), "{drawn}");
@@ -121,15 +122,15 @@ mod tests {
 
     #[test]
     fn without_any_end_there_is_a_drawing_all_the_same() {
-        let series = SeriesModel { step_ms: 1, steps: Vec::new() };
+        let series = Series { step_ms: 1, ..Series::default() };
         assert!(throughput(&series).into_string().contains("Ended: 0"));
-        let huge = SeriesStepModel {
+        let huge = SeriesStep {
             latency_p50_ms: Some(1),
             latency_p95_ms: Some(u64::MAX),
-            ..SeriesStepModel::default()
+            ..SeriesStep::default()
         };
         assert!(
-            latency(&SeriesModel { step_ms: 1, steps: vec![huge] })
+            latency(&Series { step_ms: 1, steps: vec![huge], ..Series::default() })
                 .into_string()
                 .contains(r#"class="p95" x="0" y="0""#)
         );

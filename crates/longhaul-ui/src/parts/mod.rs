@@ -6,10 +6,10 @@ pub(crate) mod payload;
 pub(crate) mod table;
 pub(crate) mod timeline;
 
-use crate::model::{ProgressModel, WorkerModel};
 use crate::shown::{Outside, number};
 use crate::visit::escaped;
 use crate::{ROOT, shown};
+use longhaul_api::task::{ProgressBody, WorkerBody};
 use maud::{Markup, html};
 
 /// The path of a queue's page, or of one below it.
@@ -30,13 +30,13 @@ pub(crate) fn status(word: &str) -> Markup {
     html! { span class={ "status " (word) } { (word) } }
 }
 
-pub(crate) fn worker(worker: &WorkerModel) -> Markup {
+pub(crate) fn worker(worker: &WorkerBody) -> Markup {
     let details = [&worker.host, &worker.version, &worker.label].map(String::as_str);
     let details: Vec<&str> = details.into_iter().filter(|text| !text.is_empty()).collect();
     html! { span title=(shown::line(&details.join(" · "))) { (Outside(&worker.title())) } }
 }
 
-pub(crate) fn progress(progress: &ProgressModel) -> Markup {
+pub(crate) fn progress(progress: &ProgressBody) -> Markup {
     html! {
         @if progress.total > 0 {
             progress max=(progress.total) value=(progress.done.min(progress.total)) aria-label="progress" {}

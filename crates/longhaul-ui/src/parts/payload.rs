@@ -36,7 +36,7 @@ pub(crate) fn show(bytes: &[u8], form: PayloadFormat, place: &str, save: &str) -
     let (kind, body) = shape(bytes, form);
     html! {
         p.bar {
-            span.tag { (kind) } " " (shown::bytes(bytes.len() as u64)) " · "
+            span.tag { (kind) } " " (shown::bytes(bytes.len())) " · "
             a href={ (place) "?as=auto" } { "readable" } " · " a href={ (place) "?as=text" } { "text" } " · " a href={ (place) "?as=hex" } { "hex" } " · "
             a href=(save) download { "save" }
         }

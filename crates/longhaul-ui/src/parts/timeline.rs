@@ -1,11 +1,13 @@
 //! The timeline of a task: its holders, their silences, and writes by replaced holders.
 
-use crate::model::{HistoryEntryModel, HistoryModel, SilenceModel, WorkerModel};
 use crate::parts;
 use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::task_link;
 use crate::shown::{Outside, ShownInstant, length, line};
+use longhaul_api::history::{HistoryBody, HistoryEntryBody, SilenceBody};
+use longhaul_api::task::WorkerBody;
 use maud::{Markup, html};
+use std::borrow::Cow;
 
 /// The most entries listed: the last ones.
 const LISTED_MAX: usize = 500;
@@ -23,7 +25,7 @@ const DRAWN_MAX: usize = 50;
 struct TaskHold {
     epoch: u32,
     attempt: Option<u32>,
-    worker: Option<WorkerModel>,
+    worker: Option<WorkerBody>,
     from: u64,
     to: u64,
     end: HoldEnd,
@@ -60,8 +62,8 @@ impl HoldEnd {
         }
     }
 
-    fn of(entry: &HistoryEntryModel) -> Option<Self> {
-        match entry.event.as_str() {
+    fn of(entry: &HistoryEntryBody) -> Option<Self> {
+        match &*entry.event {
             "completed" => Some(Self::Completed),
             "failed" => Some(Self::Failed),
             "released" | "parked" => Some(Self::Released),
@@ -75,7 +77,7 @@ impl HoldEnd {
 }
 
 /// The holders of the task, in the order of epochs. `until` is when the last one still held it.
-fn holds(entries: &[HistoryEntryModel], until: u64) -> Vec<TaskHold> {
+fn holds(entries: &[HistoryEntryBody], until: u64) -> Vec<TaskHold> {
     let mut holds: Vec<TaskHold> = Vec::new();
     for entry in entries {
         let of_epoch =
@@ -86,7 +88,7 @@ fn holds(entries: &[HistoryEntryModel], until: u64) -> Vec<TaskHold> {
             }
             continue;
         }
-        if matches!(entry.event.as_str(), "claimed" | "leased" | "closed") {
+        if matches!(&*entry.event, "claimed" | "leased" | "closed") {
             if let Some(last) = holds.last_mut().filter(|last| last.end == HoldEnd::Open) {
                 (last.to, last.end) = (entry.at, HoldEnd::TakenOver);
             }
@@ -95,7 +97,7 @@ fn holds(entries: &[HistoryEntryModel], until: u64) -> Vec<TaskHold> {
             let worker = entry
                 .leased_to
                 .as_ref()
-                .map(|name| WorkerModel { name: name.clone(), ..WorkerModel::default() })
+                .map(|name| WorkerBody { name: name.clone(), ..WorkerBody::default() })
                 .or(worker);
             holds.push(TaskHold {
                 epoch,
@@ -123,7 +125,7 @@ fn holds(entries: &[HistoryEntryModel], until: u64) -> Vec<TaskHold> {
 }
 
 /// The drawing, and the list of all entries.
-pub(crate) fn timeline(queue: &str, history: &HistoryModel, submitted: Option<u64>) -> Markup {
+pub(crate) fn timeline(queue: &str, history: &HistoryBody, submitted: Option<u64>) -> Markup {
     let holds = holds(&history.entries, history.now);
     html! {
         @if !history.is_whole { p.notice { "Its first entries were compacted away." } }
@@ -132,7 +134,7 @@ pub(crate) fn timeline(queue: &str, history: &HistoryModel, submitted: Option<u6
     }
 }
 
-fn drawing(holds: &[TaskHold], submitted: Option<u64>, history: &HistoryModel) -> Markup {
+fn drawing(holds: &[TaskHold], submitted: Option<u64>, history: &HistoryBody) -> Markup {
     let drawn = holds.get(holds.len().saturating_sub(DRAWN_MAX)..).unwrap_or(holds);
     let Some(first) = drawn.first() else {
         return html! { p.empty { "Nobody has claimed it yet." } };
@@ -180,7 +182,7 @@ fn name(hold: &TaskHold) -> String {
 }
 
 fn sentence(hold: &TaskHold) -> String {
-    let who = hold.worker.as_ref().map_or_else(|| "somebody".to_owned(), WorkerModel::title);
+    let who = hold.worker.as_ref().map_or_else(|| "somebody".to_owned(), WorkerBody::title);
     let end = match hold.end {
         HoldEnd::Open => "holds it",
         HoldEnd::Completed => "completed it",
@@ -192,20 +194,20 @@ fn sentence(hold: &TaskHold) -> String {
     format!("{}: {who} {end} after {}", name(hold), length(hold.to - hold.from))
 }
 
-fn silent(silence: &SilenceModel, now_ms: u64) -> String {
+fn silent(silence: &SilenceBody, now_ms: u64) -> String {
     let until = silence.until.unwrap_or(now_ms).saturating_sub(silence.since);
     let so_far = if silence.until.is_none() { " so far" } else { "" };
     format!("no heartbeat for {}{so_far}: {} missed", length(until), silence.missed)
 }
 
 /// An event as text.
-fn words(entry: &HistoryEntryModel) -> String {
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    match entry.event.as_str() {
+fn words(entry: &HistoryEntryBody) -> String {
+    let text = |value: &Option<Cow<'static, str>>| value.clone().unwrap_or_default();
+    match &*entry.event {
         "claimed" => format!("claimed for attempt {}", entry.attempt.unwrap_or(0)),
         "leased" => format!(
             "leased to {} for attempt {}",
-            text(&entry.leased_to),
+            entry.leased_to.as_deref().unwrap_or_default(),
             entry.attempt.unwrap_or(0)
         ),
         "renewed" => "the lease was renewed".to_owned(),
@@ -234,7 +236,7 @@ fn ignored(word: &str) -> &str {
     }
 }
 
-fn list(queue: &str, history: &HistoryModel) -> Markup {
+fn list(queue: &str, history: &HistoryBody) -> Markup {
     let entries = &history.entries;
     let listed = entries.get(entries.len().saturating_sub(LISTED_MAX)..).unwrap_or(entries);
     let first = listed.first().map_or(0, |entry| entry.at);
@@ -254,7 +256,7 @@ fn list(queue: &str, history: &HistoryModel) -> Markup {
     }
 }
 
-fn row(queue: &str, entry: &HistoryEntryModel, first: u64, now_ms: u64) -> Markup {
+fn row(queue: &str, entry: &HistoryEntryBody, first: u64, now_ms: u64) -> Markup {
     html! {
         td { (ShownInstant { at_ms: entry.at, now_ms }) }
         td.number { "+" (length(entry.at.saturating_sub(first))) }
@@ -277,7 +279,7 @@ fn row(queue: &str, entry: &HistoryEntryModel, first: u64, now_ms: u64) -> Marku
     }
 }
 
-fn silence_row(silence: &SilenceModel, first: u64, now_ms: u64) -> Markup {
+fn silence_row(silence: &SilenceBody, first: u64, now_ms: u64) -> Markup {
     html! {
         td { (ShownInstant { at_ms: silence.since, now_ms }) }
         td.number { "+" (length(silence.since.saturating_sub(first))) }
@@ -290,19 +292,21 @@ fn silence_row(silence: &SilenceModel, first: u64, now_ms: u64) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longhaul_api::values::Length;
+    use std::time::Duration;
 
-    fn entry(at: u64, event: &str, epoch: u32) -> HistoryEntryModel {
+    fn entry(at: u64, event: &str, epoch: u32) -> HistoryEntryBody {
         let attempt = (event == "claimed").then_some(epoch);
-        HistoryEntryModel {
+        HistoryEntryBody {
             at,
-            event: event.to_owned(),
+            event: event.to_owned().into(),
             epoch: Some(epoch),
             attempt,
-            ..HistoryEntryModel::default()
+            ..HistoryEntryBody::default()
         }
     }
 
-    fn ends(entries: &[HistoryEntryModel]) -> Vec<(u32, u64, u64, HoldEnd)> {
+    fn ends(entries: &[HistoryEntryBody]) -> Vec<(u32, u64, u64, HoldEnd)> {
         holds(entries, 100).iter().map(|hold| (hold.epoch, hold.from, hold.to, hold.end)).collect()
     }
 
@@ -327,7 +331,7 @@ mod tests {
     #[test]
     fn a_holder_without_an_end_was_taken_over_and_what_it_writes_later_is_marked_as_ignored() {
         let late =
-            HistoryEntryModel { ignored: Some("replaced".to_owned()), ..entry(80, "completed", 1) };
+            HistoryEntryBody { ignored: Some("replaced".into()), ..entry(80, "completed", 1) };
         let entries = [
             entry(1, "claimed", 1),
             entry(30, "checkpoint", 1),
@@ -343,7 +347,8 @@ mod tests {
         let zombie = found.first().unwrap();
         assert_eq!((zombie.marks.as_slice(), zombie.ignored.as_slice()), (&[30][..], &[80][..]));
         let (entries, silences) = (entries.to_vec(), Vec::new());
-        let history = HistoryModel { is_whole: true, entries, silences, now: 100 };
+        let history =
+            HistoryBody { is_whole: true, entries, silences, now: 100, ..HistoryBody::default() };
         let page = timeline("q", &history, Some(0)).into_string();
         assert!(
             page.contains("ignored")
@@ -356,15 +361,22 @@ mod tests {
     #[test]
     fn silences_are_drawn_upon_their_holder_and_listed_where_they_began() {
         let entries = vec![entry(1, "claimed", 1), entry(50_000, "claimed", 2)];
-        let silence = |epoch, since, until, missed| SilenceModel {
+        let silence = |epoch, since, until, missed| SilenceBody {
             epoch,
             since,
             until,
             missed,
+            every: Length(Duration::from_secs(10)),
             worker: None,
         };
         let silences = vec![silence(1, 11_000, Some(50_000), 3), silence(2, 60_000, None, 4)];
-        let history = HistoryModel { is_whole: true, entries, silences, now: 100_000 };
+        let history = HistoryBody {
+            is_whole: true,
+            entries,
+            silences,
+            now: 100_000,
+            ..HistoryBody::default()
+        };
         let page = timeline("q", &history, None).into_string();
         assert_eq!(page.matches("rect class=\"silent\"").count(), 2, "{page}");
         let (first, second) =
@@ -378,13 +390,13 @@ mod tests {
     #[test]
     fn a_claim_that_closes_holds_nothing_afterwards() {
         let closed =
-            HistoryEntryModel { outcome: Some("cancelled".to_owned()), ..entry(5, "closed", 1) };
+            HistoryEntryBody { outcome: Some("cancelled".into()), ..entry(5, "closed", 1) };
         assert_eq!(ends(&[closed]), [(1, 5, 5, HoldEnd::Ended)]);
     }
 
     #[test]
     fn a_long_history_is_drawn_and_listed_in_part() {
-        let entries: Vec<HistoryEntryModel> = (0..2000)
+        let entries: Vec<HistoryEntryBody> = (0..2000)
             .flat_map(|epoch| {
                 [
                     entry(u64::from(epoch) * 2, "claimed", epoch),
@@ -392,7 +404,7 @@ mod tests {
                 ]
             })
             .collect();
-        let history = HistoryModel { is_whole: false, entries, silences: Vec::new(), now: 9000 };
+        let history = HistoryBody { entries, now: 9000, ..HistoryBody::default() };
         let page = timeline("q", &history, None).into_string();
         assert_eq!(
             (page.matches("<rect").count(), page.matches("<tr>").count()),

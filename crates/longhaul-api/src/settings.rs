@@ -1,10 +1,15 @@
-//! Bodies with the settings of a queue.
+//! The settings of a queue.
 
-use super::new_task::RetryBody;
-use super::values::Length;
-use crate::core::ServiceError;
-use longhaul::ops::{DeadLetterSettings, QueueOrder, QueueSettings};
-use longhaul::{Limit, Rate, RetryPolicy};
+#![expect(
+    missing_docs,
+    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
+)]
+
+use crate::UnfitBody;
+use crate::new_task::RetryBody;
+use crate::values::Length;
+use longhaul_core::protocol::retry::RetryPolicy;
+use longhaul_core::settings::{DeadLetterSettings, Limit, QueueOrder, QueueSettings, Rate};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
@@ -13,45 +18,45 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = QueueSettings)]
-pub(crate) struct SettingsBody {
+pub struct SettingsBody {
     /// No task begins while this is so.
-    paused: bool,
+    pub paused: bool,
     /// So many run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
-    max_in_flight: Option<u32>,
+    pub max_in_flight: Option<u32>,
     /// So many begin in a time.
     #[serde(skip_serializing_if = "Option::is_none")]
-    rate: Option<RateBody>,
+    pub rate: Option<RateBody>,
     /// For the tasks of each limit key that has no limit of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    per_key: Option<LimitBody>,
+    pub per_key: Option<LimitBody>,
     /// For the tasks of these limit keys.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    keys: BTreeMap<String, LimitBody>,
+    pub keys: BTreeMap<String, LimitBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    no_progress_timeout: Option<Length>,
+    pub no_progress_timeout: Option<Length>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    retry: Option<RetryBody>,
+    pub retry: Option<RetryBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    max_attempts: Option<u32>,
+    pub max_attempts: Option<u32>,
     /// No attempt of a task begins later than so long after it was submitted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    expires_after: Option<Length>,
+    pub expires_after: Option<Length>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    dead_letters: Option<DeadLettersBody>,
+    pub dead_letters: Option<DeadLettersBody>,
     /// In which order its tasks are run; in none if it is not said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    order: Option<OrderBody>,
+    pub order: Option<OrderBody>,
     /// What the queue is for: at most 1,024 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<String>,
+    pub description: Option<String>,
 }
 
 /// In which order the tasks of a queue are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = QueueOrder)]
-pub(crate) enum OrderBody {
+pub enum OrderBody {
     /// Those of one order key one at a time, in the order in which they were submitted.
     Key,
 }
@@ -60,40 +65,40 @@ pub(crate) enum OrderBody {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = Limit)]
-pub(crate) struct LimitBody {
+pub struct LimitBody {
     #[serde(skip_serializing_if = "Option::is_none")]
-    max_in_flight: Option<u32>,
+    pub max_in_flight: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    rate: Option<RateBody>,
+    pub rate: Option<RateBody>,
 }
 
 /// A token bucket: each task that begins takes a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Rate)]
-pub(crate) struct RateBody {
-    tokens: u32,
+pub struct RateBody {
+    pub tokens: u32,
     /// How long an empty bucket takes to fill.
-    per: Length,
+    pub per: Length,
 }
 
 /// What becomes of tasks that failed for good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = DeadLetterSettings)]
-pub(crate) struct DeadLettersBody {
+pub struct DeadLettersBody {
     /// Whether a dead letter is kept; yes if it is not said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    enabled: Option<bool>,
+    pub enabled: Option<bool>,
     /// Whether a task that expired gets one; no if it is not said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    expired: Option<bool>,
+    pub expired: Option<bool>,
     /// How many are kept: the oldest ones go first.
     #[serde(skip_serializing_if = "Option::is_none")]
-    max_size: Option<u64>,
+    pub max_size: Option<u64>,
     /// How long they are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
-    retention: Option<Length>,
+    pub retention: Option<Length>,
 }
 
 impl From<RateBody> for Rate {
@@ -117,7 +122,7 @@ impl From<&Limit> for LimitBody {
 
 impl SettingsBody {
     /// The change of the settings, if the body is valid.
-    pub(crate) fn checked(self) -> Result<impl FnOnce(&mut QueueSettings), ServiceError> {
+    pub fn checked(self) -> Result<impl FnOnce(&mut QueueSettings), UnfitBody> {
         let retry = self.retry.clone().map(RetryPolicy::try_from).transpose()?;
         Ok(move |settings: &mut QueueSettings| {
             settings.paused = self.paused;

@@ -1,0 +1,191 @@
+//! Schedules.
+
+#![expect(
+    missing_docs,
+    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
+)]
+
+use crate::UnfitBody;
+use crate::new_task::NewTaskBody;
+use crate::values::{Instant, Length};
+use longhaul_core::schedule::{Overlap, Schedule};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// When a schedule fires: by `cron`, `every` or `at`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = Schedule)]
+pub struct TimesBody {
+    /// A cron expression of 5 to 7 fields.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cron: Option<String>,
+    /// The time zone of the expression, such as `Europe/Berlin`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+    /// An interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every: Option<Length>,
+    /// How far the slots of an interval lie behind the epoch's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<Length>,
+    /// One instant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Instant>,
+    /// What happens at a slot while a task of an earlier one is not over.
+    pub overlap: OverlapBody,
+    /// Slots that passed while nobody fired them are made up for if they are not older.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub catch_up_window: Option<Length>,
+    /// It fires only by hand.
+    pub paused: bool,
+}
+
+/// What happens at a slot while a task of an earlier one is not over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = Overlap)]
+pub enum OverlapBody {
+    /// Nothing is submitted.
+    #[default]
+    Skip,
+    /// One task waits.
+    BufferOne,
+    /// The task before is cancelled.
+    CancelOther,
+    /// Tasks run beside each other.
+    AllowAll,
+}
+
+/// A schedule, and how it stands.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct ScheduleBody {
+    pub name: String,
+    pub version: u64,
+    pub schedule: TimesBody,
+    /// What it submits: the payload in `text` or `base64`, and the properties of the message. Absent where payloads are hidden from whoever asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub task: Option<Value>,
+    /// The slot that was settled last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<FiringBody>,
+    /// Its next slots, up to ten.
+    pub next: Vec<Instant>,
+    /// Now, by the gateway's clock.
+    pub now: u64,
+}
+
+/// A slot that was settled.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+#[schema(as = Firing)]
+pub struct FiringBody {
+    pub slot: Instant,
+    /// The task that came of it, or was in its way.
+    pub task: String,
+}
+
+/// The schedules of a queue, by name.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct ScheduleList {
+    pub schedules: Vec<ScheduleBody>,
+    /// Now, by the gateway's clock.
+    pub now: u64,
+}
+
+/// The version of a schedule that stands.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct ScheduleVersion {
+    pub version: u64,
+    /// Now, by the gateway's clock.
+    pub now: u64,
+}
+
+/// A new schedule.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewSchedule {
+    pub schedule: TimesBody,
+    pub task: NewTaskBody,
+}
+
+/// Other times, or another task, for a schedule.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleUpdate {
+    /// The version that was seen; if another one stands nothing is changed (`version_conflict`).
+    pub expected_version: u64,
+    /// `schedule` or `task`, not both.
+    #[serde(default)]
+    pub schedule: Option<TimesBody>,
+    #[serde(default)]
+    pub task: Option<NewTaskBody>,
+}
+
+impl TimesBody {
+    /// The schedule in this body.
+    ///
+    /// # Errors
+    /// When it does not have exactly one of `cron`, `every` and `at`.
+    pub fn into_schedule(self) -> Result<Schedule, UnfitBody> {
+        let kinds = [self.cron.is_some(), self.every.is_some(), self.at.is_some()];
+        if kinds.iter().filter(|is| **is).count() != 1 {
+            let text = "a schedule has one of `cron`, `every` and `at`";
+            return Err(UnfitBody::new(text));
+        }
+        let mut schedule = match (self.cron, self.every, self.at) {
+            (Some(cron), _, _) => Schedule::cron(cron),
+            (_, Some(every), _) => Schedule::every(every.0),
+            (_, _, Some(at)) => Schedule::at(at.0),
+            (None, None, None) => Schedule::default(),
+        };
+        if let Some(zone) = self.time_zone {
+            schedule = schedule.time_zone(zone);
+        }
+        if let Some(offset) = self.offset {
+            schedule = schedule.offset(offset.0);
+        }
+        if let Some(window) = self.catch_up_window {
+            schedule = schedule.catch_up_window(window.0);
+        }
+        schedule = schedule.overlap(match self.overlap {
+            OverlapBody::Skip => Overlap::Skip,
+            OverlapBody::BufferOne => Overlap::BufferOne,
+            OverlapBody::CancelOther => Overlap::CancelOther,
+            OverlapBody::AllowAll => Overlap::AllowAll,
+        });
+        Ok(if self.paused { schedule.paused() } else { schedule })
+    }
+
+    /// The body of a schedule. Its fields are those of the document.
+    ///
+    /// # Errors
+    /// When the schedule has no form as JSON.
+    pub fn of(schedule: &Schedule) -> Result<Self, UnfitBody> {
+        let document = serde_json::to_value(schedule).map_err(unreadable)?;
+        let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
+        let value = |name: &str| document.get(name).cloned().unwrap_or(Value::Null);
+        let length = |name| serde_json::from_value(value(name)).map_err(unreadable);
+        Ok(Self {
+            cron: text("cron"),
+            time_zone: text("timeZone"),
+            every: length("every")?,
+            offset: length("offset")?,
+            at: serde_json::from_value(value("at")).map_err(unreadable)?,
+            overlap: match text("overlap").as_deref() {
+                Some("bufferOne") => OverlapBody::BufferOne,
+                Some("cancelOther") => OverlapBody::CancelOther,
+                Some("allowAll") => OverlapBody::AllowAll,
+                _ => OverlapBody::Skip,
+            },
+            catch_up_window: length("catchUpWindow")?,
+            paused: schedule.is_paused(),
+        })
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it maps errors")]
+fn unreadable(error: serde_json::Error) -> UnfitBody {
+    UnfitBody(format!("the schedule cannot be shown: {error}"))
+}

@@ -1,0 +1,257 @@
+//! Tasks in answers.
+
+#![expect(
+    missing_docs,
+    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
+)]
+
+use longhaul_core::task::{Progress, WorkerIdentity};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// A task. Times are in ms since the epoch.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
+#[schema(as = Task)]
+pub struct TaskBody {
+    /// Its id in the queue.
+    pub id: String,
+    /// The queue.
+    pub queue: String,
+    /// `scheduled`, `ready`, `waiting`, `claimed`, `running`, `retrying`, `completed`, `failed`, `cancelled`, `expired` or `ended`.
+    #[schema(value_type = String, example = "running")]
+    pub status: Cow<'static, str>,
+    /// Attempts so far, the running one included.
+    pub attempts: u32,
+    /// When it was submitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<u64>,
+    /// When its state changed last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<u64>,
+    /// Before when it does not start: its scheduled time, or that of its next attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due_at: Option<u64>,
+    /// How often it has changed hands: what force-fail and force-release name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u32>,
+    /// Who runs it, or ran it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerBody>,
+    /// Somebody asked for its end.
+    pub cancel_requested: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressBody>,
+    /// Why the last attempt failed, or the task ended; in a list its first 200 characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Why it does not run, in one sentence: in a list that was asked for with `why`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Something that whoever looks should know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    /// What the attempt has logged last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<String>,
+    /// How many bytes its result has: GET …/result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result_bytes: Option<usize>,
+    /// The codec that its payload and its result are encoded by, as far as a worker has said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub codec: Option<String>,
+    /// The result, if it is text of up to 1,024 bytes and was not encoded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// Its payload and its result are hidden from whoever asks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hidden: bool,
+    /// The tasks that it waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub task_type: Option<String>,
+    /// What its submitter calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The task that holds the key of this one, which never ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duplicate_of: Option<String>,
+    /// The task that has taken the place of this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub superseded_by: Option<String>,
+    /// Now, by the gateway's clock.
+    pub now: u64,
+}
+
+/// A worker, as it calls itself.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = WorkerIdentity)]
+pub struct WorkerBody {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<u32>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub label: String,
+    /// Drawn anew at each start, whatever its name is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub instance: String,
+    /// It grants leases, as a gateway does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub grants_leases: bool,
+}
+
+/// How far a task has come, in units of its own.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
+#[schema(as = Progress)]
+pub struct ProgressBody {
+    pub done: u64,
+    /// Zero when unknown.
+    pub total: u64,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// Some of the tasks that were asked for.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct TaskList {
+    pub tasks: Vec<TaskBody>,
+    /// What the next page comes after (`after`); absent when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// Now, by the gateway's clock.
+    pub now: u64,
+}
+
+/// How many tasks there are.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
+#[schema(as = Counts)]
+pub struct TaskCountsBody {
+    /// By status; a status without tasks is left out.
+    pub by_status: BTreeMap<Cow<'static, str>, u64>,
+    /// All together.
+    pub total: u64,
+    /// How many want a worker now: what an autoscaler goes by.
+    pub demand: u64,
+    /// The task that has been ready for the longest time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_ready: Option<OldestReady>,
+    /// How many have ever ended, those included that are not shown any more: since the queue was made, over all workers and restarts.
+    pub ever_ended: EverEnded,
+    /// Now, by the gateway's clock.
+    pub now: u64,
+}
+
+/// How many tasks have ever ended, by how.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct EverEnded {
+    pub completed: u64,
+    /// Failed for good.
+    pub failed: u64,
+    pub cancelled: u64,
+    /// No attempt began in time.
+    pub expired: u64,
+}
+
+/// The task that has been ready for the longest time.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct OldestReady {
+    pub id: String,
+    /// Since when, in ms since the epoch.
+    pub since: u64,
+}
+
+/// Why a task does not run, or who runs it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+#[schema(as = Why)]
+pub struct WhyBody {
+    pub task: String,
+    #[schema(value_type = String)]
+    pub status: Cow<'static, str>,
+    /// `over`, `running`, `leased`, `cancel_requested`, `scheduled`, `retrying`, `no_worker`, `no_request`, `dependencies`, `behind_key`, `key_lost`, `order`, `paused`, `limit`, `rate`, `no_slot` or `ready`.
+    pub cause: String,
+    /// The cause in one sentence, with what changes it.
+    pub sentence: String,
+    /// The parts of the cause. Times are in ms since the epoch.
+    #[schema(value_type = Object)]
+    pub details: Value,
+    /// Now, by the gateway's clock.
+    pub now: u64,
+}
+
+/// A task that was submitted.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+#[schema(as = Submitted)]
+pub struct SubmittedTaskBody {
+    /// Its id in the queue; under a key that another task has, the id of that one.
+    pub id: String,
+    /// Now, by the gateway's clock.
+    pub now: u64,
+}
+
+/// A task that runs another one once more.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct Restarted {
+    /// The new task.
+    pub id: String,
+    /// Now, by the gateway's clock.
+    pub now: u64,
+}
+
+impl From<&WorkerIdentity> for WorkerBody {
+    fn from(it: &WorkerIdentity) -> Self {
+        Self {
+            name: it.name.clone(),
+            host: it.host.clone(),
+            process: it.process,
+            version: it.version.clone(),
+            label: it.label.clone(),
+            instance: it.instance.clone(),
+            grants_leases: it.grants_leases,
+        }
+    }
+}
+
+impl From<Progress> for ProgressBody {
+    fn from(Progress { done, total, message }: Progress) -> Self {
+        Self { done, total, message }
+    }
+}
+
+impl TaskBody {
+    /// Whether the task is over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        matches!(&*self.status, "completed" | "failed" | "cancelled" | "expired" | "ended")
+    }
+}
+
+impl TaskCountsBody {
+    /// How many tasks have this status.
+    #[must_use]
+    pub fn of(&self, status: &str) -> u64 {
+        self.by_status.get(status).copied().unwrap_or(0)
+    }
+}
+
+impl WorkerBody {
+    /// The worker's name, or its host and process if it has none.
+    #[must_use]
+    pub fn title(&self) -> String {
+        match (self.name.is_empty(), self.process) {
+            (false, _) => self.name.clone(),
+            (true, Some(process)) => format!("{} {process}", self.host),
+            (true, None) if self.host.is_empty() => self.instance.clone(),
+            (true, None) => self.host.clone(),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The workers of a queue.
+
+#![expect(
+    missing_docs,
+    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
+)]
+
+use crate::task::WorkerBody;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The workers of a queue.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct WorkerList {
+    pub workers: Vec<QueueWorker>,
+    /// Now, by the gateway's clock.
+    pub now: u64,
+}
+
+/// A worker on one partition of a queue.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct QueueWorker {
+    pub partition: i32,
+    pub owner: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerBody>,
+    /// By its own clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_heartbeat_at: Option<u64>,
+    /// How many heartbeats were due since the last one, by the gateway's clock; one that is late by less than half an interval is not counted. Others take over what it runs when it is silent for two intervals, so at the latest when this is 2.
+    pub missed_heartbeats: u64,
+    /// The tasks that it runs.
+    pub running: Vec<String>,
+}
+
+/// Who was told to drain.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct ToldToDrain {
+    pub worker: WorkerBody,
+    /// Now, by the gateway's clock.
+    pub now: u64,
+}
+
+impl QueueWorker {
+    /// Whether others take over what it runs: it has left, or was silent for two heartbeat
+    /// intervals.
+    #[must_use]
+    pub const fn is_gone(&self) -> bool {
+        self.last_heartbeat_at.is_none() || self.missed_heartbeats >= 2
+    }
+}
