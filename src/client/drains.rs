@@ -7,8 +7,8 @@
 //! removes the request, after a day.
 
 use super::registers::FollowedRegister;
-use super::tasks::{TaskFilter, TaskStatus, TaskView, ViewScope, WorkerInfo};
-use super::{ActionError, Client, Queue, ReadError};
+use super::tasks::{ViewScope, WorkerInfo};
+use super::{ActionError, Client, Queue};
 use crate::clock::Clock;
 use bytes::Bytes;
 use longhaul_core::protocol::register::{DocumentKey, DocumentKind, DocumentName};
@@ -61,12 +61,7 @@ impl Queue {
         client.refuse_level(&names).await?;
         let view = self.view(ViewScope::Claimed).await?;
         let workers = view.workers()?;
-        let found = match find(&workers, name) {
-            Err(ActionError::NoSuchWorker { .. }) if holds_lease(&view, name)? => {
-                return Err(ActionError::HoldsLeases(name.to_owned()));
-            }
-            found => found?,
-        };
+        let found = find(&workers, name)?;
         let register = client.register_of(&names).await?;
         let document = document_of(&found.instance)?;
         let request = DrainRequest {
@@ -149,31 +144,10 @@ fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, Actio
         return Err(ActionError::AmbiguousWorker { name: name.to_owned(), owners });
     }
     match &worker.identity {
+        _ if worker.holds_leases => Err(ActionError::HoldsLeases(name.to_owned())),
         Some(said) if said.grants_leases => Err(ActionError::GrantsLeases(name.to_owned())),
         Some(said) if !said.instance.is_empty() => Ok(Arc::clone(said)),
         Some(_) | None => Err(ActionError::WorkerTooOld(name.to_owned())),
-    }
-}
-
-/// Whether a lease holder has this name, or a lease has this owner id.
-fn holds_lease(view: &TaskView, name: &str) -> Result<bool, ReadError> {
-    let filter = TaskFilter::new().status(TaskStatus::Claimed).status(TaskStatus::Running);
-    let mut after = None;
-    loop {
-        let page = view.list(&filter, after, usize::MAX)?;
-        let is_it = |task: &super::TaskInfo| {
-            let held = task.lease.as_ref();
-            held.is_some_and(|holder| {
-                &*holder.worker == name || task.owner.as_deref() == Some(name)
-            })
-        };
-        if page.tasks.iter().any(is_it) {
-            return Ok(true);
-        }
-        after = page.next;
-        if after.is_none() {
-            return Ok(false);
-        }
     }
 }
 
@@ -189,6 +163,7 @@ mod tests {
             identity,
             last_heartbeat_ms: Some(1),
             missed_heartbeats: 0,
+            holds_leases: false,
             running: Vec::new(),
         }
     }
@@ -232,9 +207,15 @@ mod tests {
     fn who_cannot_obey_is_told_apart() {
         let mut gateway = named("g", "i1");
         gateway.grants_leases = true;
-        let workers =
-            [worker("o1", gateway), worker("o2", named("old", "")), worker("o3", named("", ""))];
+        let lease = WorkerInfo { holds_leases: true, ..worker("o4", named("py", "")) };
+        let workers = [
+            worker("o1", gateway),
+            worker("o2", named("old", "")),
+            worker("o3", named("", "")),
+            lease,
+        ];
         assert!(matches!(find(&workers, "g"), Err(ActionError::GrantsLeases(_))));
+        assert!(matches!(find(&workers, "py"), Err(ActionError::HoldsLeases(_))));
         for name in ["old", "o3"] {
             assert!(matches!(find(&workers, name), Err(ActionError::WorkerTooOld(_))), "{name}");
         }

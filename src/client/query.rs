@@ -53,7 +53,10 @@ fn ended(outcome: TaskOutcome, attempts: u32, reason: &str) -> String {
     match outcome {
         // The reason of a cancellation that gives none, which the Java recipe has, too.
         TaskOutcome::Cancelled if reason == text::CANCELLED => "the task was cancelled".to_owned(),
-        TaskOutcome::Cancelled => format!("the task was cancelled: {reason}"),
+        TaskOutcome::Cancelled => match reason.strip_prefix("Cancelled by ") {
+            Some(by) => format!("the task was cancelled by {by}"),
+            None => format!("the task was cancelled: {reason}"),
+        },
         TaskOutcome::Expired => format!("the task has expired: {reason}"),
         TaskOutcome::Final | _ => {
             let plural = if attempts == 1 { "" } else { "s" };

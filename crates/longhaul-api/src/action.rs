@@ -55,3 +55,11 @@ pub struct ActionBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
 }
+
+impl ReasonBody {
+    /// This reason.
+    #[must_use]
+    pub fn of(reason: &str) -> Self {
+        Self { reason: reason.to_owned() }
+    }
+}

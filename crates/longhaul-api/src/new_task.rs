@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 /// A task. It has its payload in one of `payload`, `payload_base64` and `payload_json`.
-#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = NewTask)]
 pub struct NewTaskBody {
@@ -38,7 +38,8 @@ pub struct NewTaskBody {
     /// Words to find it by: up to 16 of up to 64 bytes.
     pub tags: Vec<String>,
     /// `high`, `normal` or `low`.
-    pub priority: PriorityBody,
+    #[schema(value_type = PriorityBody)]
+    pub priority: Priority,
     /// It does not start before so long from now.
     pub delay: Option<Length>,
     /// It does not start before this instant; one that has passed means now.
@@ -75,10 +76,9 @@ pub struct NewTaskBody {
     pub after_failed: Option<AfterFailed>,
 }
 
-/// Which tasks go first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-#[schema(as = Priority)]
+/// Which tasks go first: [`Priority`] for the OpenAPI document.
+#[derive(Clone, Copy, Debug, Default, ToSchema)]
+#[schema(as = Priority, rename_all = "lowercase")]
 pub enum PriorityBody {
     High,
     #[default]
@@ -98,16 +98,6 @@ pub struct RetryBody {
     pub max: Option<Length>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Length>,
-}
-
-impl From<PriorityBody> for Priority {
-    fn from(level: PriorityBody) -> Self {
-        match level {
-            PriorityBody::High => Self::High,
-            PriorityBody::Normal => Self::Normal,
-            PriorityBody::Low => Self::Low,
-        }
-    }
 }
 
 impl TryFrom<RetryBody> for RetryPolicy {

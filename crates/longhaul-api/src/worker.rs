@@ -29,6 +29,9 @@ pub struct QueueWorker {
     pub last_heartbeat_at: Option<u64>,
     /// How many heartbeats were due since the last one, by the gateway's clock; one that is late by less than half an interval is not counted. Others take over what it runs when it is silent for two intervals, so at the latest when this is 2.
     pub missed_heartbeats: u64,
+    /// It holds leases, as a worker over HTTP does: its keep-alives are its heartbeats.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub holds_leases: bool,
     /// The tasks that it runs.
     pub running: Vec<String>,
 }

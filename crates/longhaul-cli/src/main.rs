@@ -31,8 +31,10 @@ mod sizes;
 mod telemetry;
 mod times;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use clap_complete::CompleteEnv;
 use cli::Cli;
+use commands::meta::COMPLETE;
 use context::CommandContext;
 use std::process::ExitCode;
 
@@ -41,6 +43,8 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == exec::SUPERVISE) {
         return exec::supervise();
     }
+    // Ends the process if a shell asks.
+    CompleteEnv::with_factory(Cli::command).var(COMPLETE).complete();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

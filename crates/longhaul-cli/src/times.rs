@@ -74,11 +74,6 @@ pub(crate) fn iso(ms: u64) -> String {
     at.map_or_else(|| ms.to_string(), |at| format!("{at:.3}"))
 }
 
-/// An instant as ISO 8601 in UTC.
-pub(crate) fn iso_of(at: SystemTime) -> String {
-    Timestamp::try_from(at).map_or_else(|_| "?".to_owned(), |at| format!("{at:.3}"))
-}
-
 /// A duration for people: `1h 30m`, `2.5s`, `250ms`.
 pub(crate) fn human(duration: Duration) -> String {
     let seconds = duration.as_secs();

@@ -81,6 +81,29 @@ fn a_running_task_is_deleted_and_its_processor_stops() {
     engine.assert_transitions(&task, ["PROCESSING 1", "FAILED 1 CANCELLED"]);
 }
 
+/// Who had cancelled a task, and why, was in the log of actions alone: the task showed
+/// `Process was cancelled: cancelled by client`.
+#[test]
+fn a_cancelled_task_shows_by_whom_and_why() {
+    let engine = TestEngine::new();
+    let started = Started::default();
+    let client = engine.client().clone().acting_as("ann");
+    let waits = engine.submit("tasks", &text("quick"));
+    engine.run(client.cancellation(&waits).reason("wrong customer").send()).unwrap();
+    let first = worker(&engine, true, &started);
+    let end = reason_of(&engine, &waits);
+    assert_eq!(end, (TaskOutcome::Cancelled, "Cancelled by ann: wrong customer".to_owned()));
+    let runs = engine.submit("tasks", &text("hang"));
+    engine.advance(MINUTE);
+    // A worker that takes the task over has not seen the request live.
+    drop(first);
+    engine.run(client.cancellation(&runs).kill().send()).unwrap();
+    let _second = worker(&engine, true, &started);
+    engine.advance(SILENCE);
+    let end = reason_of(&engine, &runs);
+    assert_eq!(end, (TaskOutcome::Cancelled, "Cancelled by ann".to_owned()));
+}
+
 /// The task changes hands between the operator's look at a dashboard and the action.
 #[test]
 fn what_is_forced_upon_an_epoch_that_is_over_changes_nothing() {

@@ -316,13 +316,16 @@ impl TaskCounts {
 }
 
 /// A worker on one partition of the queue, under one owner id. A worker has a different owner id on
-/// each partition, and new ones after a restart.
+/// each partition, and new ones after a restart. Workers that hold leases go by their names, since
+/// the owner id of a lease is its holder's secret; their keep-alives count as heartbeats, and what
+/// they run is not among what the granting gateway runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerInfo {
     /// The partition, or -1.
     pub partition: i32,
-    /// The owner id: 32 hexadecimal digits, as on the ledger.
+    /// The owner id: 32 hexadecimal digits, as on the ledger; of a worker that holds leases, its
+    /// name.
     pub owner: String,
     /// The identity that the worker published.
     pub identity: Option<Arc<WorkerIdentity>>,
@@ -334,6 +337,8 @@ pub struct WorkerInfo {
     /// two heartbeat intervals, so at the latest when this is 2. 0 if the worker has no heartbeat,
     /// or has left.
     pub missed_heartbeats: u64,
+    /// It holds leases, as a worker over HTTP does.
+    pub holds_leases: bool,
     /// The tasks that the ledger shows as running on it.
     pub running: Vec<TaskId>,
 }

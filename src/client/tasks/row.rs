@@ -1,6 +1,6 @@
 //! The state that a view keeps per task. Pure.
 
-use super::info::{TaskLease, TaskStatus};
+use super::info::{TaskLease, TaskStatus, WorkerInfo};
 use crate::lease::holder_in;
 use crate::transport::Message;
 use longhaul_core::ledger;
@@ -8,7 +8,7 @@ use longhaul_core::protocol::entry::{Entry, LeaseMs, NextAttempt};
 use longhaul_core::protocol::entry_set::BatchOutcome;
 use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::key::{Epoch, OwnerId};
-use longhaul_core::task::Progress;
+use longhaul_core::task::{Progress, WorkerIdentity};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +51,19 @@ pub(super) struct Leased {
     pub(super) heard_ms: u64,
 }
 
+impl Leased {
+    /// Tells of the worker that holds it. Its keep-alives are its heartbeats.
+    pub(super) fn tell(&self, worker: &mut WorkerInfo, now_ms: u64) {
+        worker.identity = Some(Arc::new(WorkerIdentity::named(&*self.worker)));
+        worker.owner = self.worker.to_string();
+        worker.holds_leases = true;
+        worker.last_heartbeat_ms = worker.last_heartbeat_ms.max(Some(self.heard_ms));
+        let silent_ms = now_ms.saturating_sub(self.heard_ms);
+        let missed = silent_ms.checked_div(u64::from(self.lease_ms.get())).unwrap_or_default();
+        worker.missed_heartbeats = worker.missed_heartbeats.max(missed);
+    }
+}
+
 /// The state shown by the last metadata entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::client) struct ShownState {
@@ -64,9 +77,9 @@ impl ShownState {
     /// The state as a word.
     pub(in crate::client) const fn state(self) -> &'static str {
         match self.phase {
-            Phase::New => "new",
+            Phase::New => "waiting",
             Phase::Running => "running",
-            Phase::Retry => "waiting",
+            Phase::Retry => "retrying",
             Phase::Completed => "completed",
             Phase::Final => "failed",
             Phase::Cancelled => "cancelled",

@@ -75,6 +75,9 @@ impl Beat {
 /// The most tags kept per task, as many as a task may have.
 const TAGS_MAX: usize = 16;
 
+/// How long a silent worker that runs nothing is listed: it has died, and left its heartbeat.
+const LISTED_MS: u64 = 3_600_000;
+
 /// The most characters kept of a reason.
 const REASON_CHARS_MAX: usize = 200;
 
@@ -388,7 +391,8 @@ impl TaskTable {
         }
     }
 
-    /// The workers that sent a heartbeat, or run a task.
+    /// The workers that sent a heartbeat, or run a task, and those that hold a lease. Who was silent
+    /// for an hour and runs nothing is left out.
     pub(super) fn workers(&self, now_ms: u64) -> Vec<WorkerInfo> {
         let heartbeat = self.config.map(|(_, heartbeat)| heartbeat);
         let without_beat = |owner: OwnerId| WorkerInfo {
@@ -397,6 +401,7 @@ impl TaskTable {
             identity: None,
             last_heartbeat_ms: None,
             missed_heartbeats: 0,
+            holds_leases: false,
             running: Vec::new(),
         };
         let info = |(owner, beat): (&OwnerId, &Beat)| {
@@ -409,17 +414,28 @@ impl TaskTable {
             (*owner, info)
         };
         let mut workers: BTreeMap<OwnerId, WorkerInfo> = self.workers.iter().map(info).collect();
+        let mut holders: BTreeMap<Arc<str>, WorkerInfo> = BTreeMap::new();
         for (id, row) in &self.rows {
             let fold = row.fold(&self.owners);
             if fold.phase != Phase::Running || self.ended(*id).is_some() {
                 continue;
             }
-            let granted = || self.workers.keys().find(|worker| fold.owner.is_lease_of(**worker));
-            let owner = row.leased.as_ref().and_then(|_| granted()).copied().unwrap_or(fold.owner);
-            let worker = workers.entry(owner).or_insert_with(|| without_beat(owner));
+            let worker = match row.leased.as_deref() {
+                None => workers.entry(fold.owner).or_insert_with(|| without_beat(fold.owner)),
+                Some(lease) => {
+                    let name = Arc::clone(&lease.worker);
+                    let holder = holders.entry(name).or_insert_with(|| without_beat(fold.owner));
+                    lease.tell(holder, now_ms);
+                    holder
+                }
+            };
             worker.running.push(*id);
         }
-        workers.into_values().collect()
+        let is_listed = |worker: &WorkerInfo| {
+            let silent_ms = now_ms.saturating_sub(worker.last_heartbeat_ms.unwrap_or(now_ms));
+            silent_ms < LISTED_MS || !worker.running.is_empty()
+        };
+        workers.into_values().chain(holders.into_values()).filter(is_listed).collect()
     }
 
     fn info(&self, id: TaskId, row: &TaskRow, now_ms: u64) -> TaskInfo {

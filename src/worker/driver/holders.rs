@@ -1,6 +1,7 @@
 //! The holders of the leases of a lane, and of ended leases until their end is shown.
 
 use super::lane::PartitionDriver;
+use super::notes::TaskNotes;
 use crate::lease::holder_in;
 use crate::transport::Message;
 use longhaul_core::ledger;
@@ -12,45 +13,13 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of ended leases whose holder is remembered. The worker that ended a lease shows
-/// its end at once; the others need the name only if that worker dies first.
-const ENDED_MAX: usize = 10_000;
-
 /// The holders of leases of a lane.
 #[derive(Debug, Default)]
 pub(super) struct LeaseHolders {
     running: BTreeMap<TaskId, RunningLease>,
-    ended: EndedHolders,
-}
-
-/// The names of the holders of ended leases.
-#[derive(Debug, Default)]
-struct EndedHolders {
-    /// The position in the order of ends, and the holder's name.
-    workers: BTreeMap<TaskId, (u64, Arc<str>)>,
-    order: BTreeMap<u64, TaskId>,
-    next: u64,
-}
-
-impl EndedHolders {
-    /// Adds an ended lease. Beyond the maximum, removes the one that ended first.
-    fn insert(&mut self, task: TaskId, worker: Arc<str>) {
-        self.remove(task);
-        self.workers.insert(task, (self.next, worker));
-        self.order.insert(self.next, task);
-        self.next += 1;
-        if self.workers.len() > ENDED_MAX
-            && let Some((_, first)) = self.order.pop_first()
-        {
-            self.workers.remove(&first);
-        }
-    }
-
-    fn remove(&mut self, task: TaskId) {
-        if let Some((place, _)) = self.workers.remove(&task) {
-            self.order.remove(&place);
-        }
-    }
+    /// The worker that ended a lease shows its end at once; the others need the name only if that
+    /// worker dies first.
+    ended: TaskNotes,
 }
 
 /// A running lease and its holder.
@@ -88,10 +57,7 @@ impl LeaseHolders {
 
     /// Forgets sealed tasks; nothing more is shown for them.
     pub(super) fn forget_all(&mut self, tasks: RangeInclusive<TaskId>) {
-        let sealed: Vec<TaskId> = self.ended.workers.range(tasks).map(|(task, _)| *task).collect();
-        for task in sealed {
-            self.ended.remove(task);
-        }
+        self.ended.remove_all(tasks);
     }
 }
 
@@ -120,8 +86,8 @@ impl PartitionDriver {
     /// The worker that entries of a leased task show: its current or its last holder.
     pub(super) fn shown_holder(&self, task: TaskId) -> Option<String> {
         let LeaseHolders { running, ended } = &self.holders;
-        let ended = || ended.workers.get(&task).map(|(_, worker)| worker);
-        let worker = running.get(&task).map(|holder| &holder.worker).or_else(ended)?;
+        let worker = running.get(&task).map(|holder| &holder.worker);
+        let worker = worker.or_else(|| ended.get(task))?;
         Some(WorkerIdentity::named(worker.as_ref()).shown_json())
     }
 
@@ -150,17 +116,19 @@ impl PartitionDriver {
         }
     }
 
-    /// Forgets the holder once the metadata topic shows the end of the task.
+    /// Forgets the holder, and who has cancelled the task, once the metadata topic shows the end of the task.
     pub(super) fn record_shown_end(&mut self, task: TaskId, shown: &ShownEntry) {
         let epoch = self.core.machine().fold(task).epoch;
         if shown.terminal && shown.epoch == Some(epoch.0) {
             self.holders.forget_ended(task);
+            self.cancel_notes.remove(task);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::notes::NOTES_MAX;
     use super::*;
 
     const fn task(entry: u64) -> TaskId {
@@ -175,39 +143,19 @@ mod tests {
     #[test]
     fn the_names_of_ended_leases_are_bounded_and_those_of_running_ones_kept() {
         let mut holders = LeaseHolders::default();
-        let last = ENDED_MAX as u64 + 5;
+        let last = NOTES_MAX as u64 + 5;
         for entry in 0..=last {
             holders.begin(task(entry), running("ann"));
             if entry > 0 {
                 holders.end(task(entry));
             }
         }
-        assert_eq!((holders.running.len(), holders.ended.workers.len()), (1, ENDED_MAX));
-        assert!(
-            !holders.ended.workers.contains_key(&task(5))
-                && holders.ended.workers.contains_key(&task(last))
-        );
+        assert_eq!((holders.running.len(), holders.ended.len()), (1, NOTES_MAX));
+        assert!(holders.ended.get(task(5)).is_none() && holders.ended.get(task(last)).is_some());
         holders.forget_all(task(0)..=task(last - 1));
-        assert_eq!((holders.running.len(), holders.ended.workers.len()), (1, 1));
+        assert_eq!((holders.running.len(), holders.ended.len()), (1, 1));
         holders.begin(task(last), running("bob"));
         holders.forget(task(last));
-        assert_eq!((holders.running.len(), holders.ended.workers.len()), (1, 0));
-        assert!(holders.ended.order.is_empty());
-    }
-
-    /// A worker that does not read the metadata topic keeps names up to the maximum. The lease of
-    /// an old task may end last.
-    #[test]
-    fn of_ended_leases_those_are_forgotten_first_that_ended_first() {
-        let mut holders = LeaseHolders::default();
-        let first = ENDED_MAX as u64 + 5;
-        for entry in (0..=first).rev() {
-            holders.begin(task(entry), running("ann"));
-            holders.end(task(entry));
-            assert!(holders.ended.workers.contains_key(&task(entry)));
-        }
-        let EndedHolders { workers, order, .. } = &holders.ended;
-        assert_eq!((workers.len(), order.len()), (ENDED_MAX, ENDED_MAX));
-        assert!(!holders.ended.workers.contains_key(&task(first)));
+        assert_eq!((holders.running.len(), holders.ended.len()), (1, 0));
     }
 }

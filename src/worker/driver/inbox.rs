@@ -98,6 +98,7 @@ impl WorkerDriver {
         lane.drop_superseded(entry);
         lane.watch_end(entry, now);
         lane.record_holder(entry, message);
+        lane.record_cancel(entry, message);
         self.answer_reporters(id, entry);
         self.tell_queue_of_entry(id, entry, message);
         if let Entry::Checkpoint(key) = entry {

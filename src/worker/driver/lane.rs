@@ -6,6 +6,7 @@ use super::ended_attempt::EndedAttempt;
 use super::held::WeighedTaskMap;
 use super::holders::LeaseHolders;
 use super::lanes::LaneId;
+use super::notes::TaskNotes;
 use super::refusals::Refusals;
 use super::{Environment, PublishResult, WorkerEvent};
 use crate::chance::system_random;
@@ -122,6 +123,8 @@ pub(super) struct PartitionDriver {
     pub(super) running_bytes: usize,
     /// Holders of the running leases and of earlier ones.
     pub(super) holders: LeaseHolders,
+    /// Who has asked for the end of tasks, and why.
+    pub(super) cancel_notes: TaskNotes,
     /// Leases that were silent for too long and whose task messages are being read.
     pub(super) ending: BTreeSet<(TaskId, Epoch)>,
     /// Ended attempts whose outcomes may have to be published or shown again.
@@ -259,6 +262,7 @@ impl PartitionDriver {
             running: BTreeMap::new(),
             running_bytes: 0,
             holders: LeaseHolders::default(),
+            cancel_notes: TaskNotes::default(),
             ending: BTreeSet::new(),
             ended_attempts: WeighedTaskMap::default(),
             checkpoint_tries: 0,
@@ -379,6 +383,7 @@ impl PartitionDriver {
             self.payloads.forget(range.tasks());
             self.metadata.keeper.sealed(range.tasks(), now);
             self.holders.forget_all(range.tasks());
+            self.cancel_notes.remove_all(range.tasks());
         }
         self.metadata.ended.forget_if(|id| sealed.get(id.entry_id()).is_some());
     }

@@ -23,6 +23,7 @@ mod leasing;
 mod leaving;
 mod legacy;
 mod letter_keeping;
+mod notes;
 mod peers;
 mod predecessors;
 mod pump;

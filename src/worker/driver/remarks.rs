@@ -4,8 +4,11 @@
 
 use super::lane::{PartitionDriver, TaskPayload};
 use crate::config::WorkerConfig;
+use crate::transport::Message;
+use longhaul_core::ledger;
 use longhaul_core::machine::Task;
 use longhaul_core::metadata::entry::OutcomeBody;
+use longhaul_core::protocol::entry::Entry;
 use longhaul_core::task::terms::{PropertyProblem, Terms, format_limit};
 use longhaul_core::task::{TaskId, TaskMetadata, text};
 use std::borrow::Cow;
@@ -108,8 +111,20 @@ impl PartitionDriver {
                 let limit = terms().and_then(|terms| terms.no_progress_timeout);
                 Some(text::no_progress(limit.and_then(in_words).as_deref()))
             }
+            text::CANCELLED => self.cancel_notes.get(id).map(ToString::to_string),
             text::ALL_ATTEMPTS_FAILED => Some(text::no_attempt_left(task.fold.attempt)),
             _ => text::too_large_advice(reason).map(str::to_owned),
+        }
+    }
+
+    /// Notes who has asked for the end of a task, and why.
+    pub(super) fn record_cancel(&mut self, entry: &Entry, message: &Message) {
+        if let Entry::Cancel(task) = entry
+            && let Some((operator, _)) = ledger::operator(message)
+        {
+            let reason = ledger::content(message).unwrap_or_default();
+            let note = text::cancelled_by(operator, &String::from_utf8_lossy(&reason));
+            self.cancel_notes.insert(*task, text::shortened(note).into());
         }
     }
 

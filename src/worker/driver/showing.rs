@@ -483,5 +483,6 @@ impl PartitionDriver {
         self.payloads.remove(id);
         self.metadata.ended.forget(id);
         self.holders.forget_ended(id);
+        self.cancel_notes.remove(id);
     }
 }

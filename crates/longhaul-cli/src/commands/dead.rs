@@ -1,15 +1,19 @@
 //! `longhaul dead`: tasks that failed for good.
 
 use super::bulk::BulkOutcomes;
+use super::task::listing::instant;
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
 use crate::service::gateway::GatewayClient;
-use crate::service::letters::LetterFilter;
+use crate::service::letters::letter_fields;
 use crate::service::tasks::{named, parse_task};
-use crate::times;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
 use longhaul::TaskRef;
 use longhaul::ops::Replayed;
+use longhaul_api::dead::DeadSelection;
+use longhaul_api::values::Instant;
 use std::io;
 
 #[derive(Debug, Subcommand)]
@@ -103,28 +107,29 @@ pub(crate) struct DeadLetterFilterArgs {
     #[arg(long)]
     key: Option<String>,
     /// Those that failed since then.
-    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
-    failed_after: Option<u64>,
+    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    failed_after: Option<Instant>,
     /// Those that failed before.
-    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
-    failed_before: Option<u64>,
+    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    failed_before: Option<Instant>,
 }
 
 impl DeadLetterFilterArgs {
     /// Whether the filter matches all letters.
     fn is_empty(&self) -> bool {
-        self.clone().filter() == LetterFilter::default()
+        self.clone().selection() == DeadSelection::default()
     }
 
-    fn filter(self) -> LetterFilter {
-        let is_timed = self.failed_after.is_some() || self.failed_before.is_some();
-        let times = self.failed_after.unwrap_or(0)..=self.failed_before.unwrap_or(u64::MAX);
-        LetterFilter {
-            contains: self.contains,
-            tags: self.tag,
+    /// As the API takes it.
+    fn selection(self) -> DeadSelection {
+        DeadSelection {
+            failed_with: self.contains,
+            tag: self.tag,
             task_type: self.task_type,
             key: self.key,
-            published: is_timed.then_some(times),
+            failed_from: self.failed_after,
+            failed_to: self.failed_before,
+            ..DeadSelection::default()
         }
     }
 }
@@ -142,7 +147,7 @@ async fn run_on(
 ) -> anyhow::Result<()> {
     match command {
         Dead::List { queue, filter, limit } => {
-            list(service, &queue, &filter.filter(), limit, context).await
+            list(service, &queue, &filter.selection(), limit, context).await
         }
         Dead::Show { task, payload } => show(service, &task, payload, context).await,
         Dead::Replay(it) => replay(service, it, context).await,
@@ -153,13 +158,13 @@ async fn run_on(
 async fn list(
     service: &GatewayClient,
     queue: &str,
-    filter: &LetterFilter,
+    selection: &DeadSelection,
     limit: usize,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    let shelf = service.letters(queue, filter, limit).await?;
-    context.output.list(&shelf.letters)?;
-    if shelf.has_more {
+    let (letters, has_more) = service.letters(queue, selection, limit).await?;
+    context.output.list(&letters)?;
+    if has_more {
         context.output.note("there are more: --limit says how many are listed");
     }
     Ok(())
@@ -177,9 +182,10 @@ async fn show(
             .help("it has not failed for good, or somebody has handled it")
             .into());
     };
-    match &letter.bytes {
+    let bytes = letter.payload_base64.as_ref().map(|it| STANDARD.decode(it)).transpose()?;
+    match &bytes {
         Some(bytes) if payload => Ok(context.output.bytes(bytes)?),
-        _ => Ok(context.output.one(&letter, &letter.fields())?),
+        _ => Ok(context.output.one(&letter, &letter_fields(&letter, bytes.as_deref()))?),
     }
 }
 
@@ -192,12 +198,12 @@ async fn replay(service: &GatewayClient, it: Many, context: &CommandContext) -> 
         }
         return outcomes.finish();
     }
-    let filter = it.filter.filter();
+    let selection = it.filter.selection();
     for queue in &it.what {
         context.confirm(&format!(
             "run the tasks of all dead letters of the queue `{queue}` that fit once more?"
         ))?;
-        for replayed in service.replay_all(queue, &filter, context.reason()).await? {
+        for replayed in service.replay_all(queue, selection.clone(), context.reason()).await? {
             let (task, replayed) = replayed?;
             tell(&mut outcomes, task, Ok(replayed))?;
         }
@@ -215,12 +221,12 @@ async fn purge(service: &GatewayClient, it: Many, context: &CommandContext) -> a
         }
         return outcomes.finish();
     }
-    let filter = it.filter.filter();
+    let selection = it.filter.selection();
     for queue in &it.what {
         context.confirm(&format!(
             "mark all dead letters of the queue `{queue}` that fit as handled?"
         ))?;
-        for task in service.purge_letters(queue, &filter, context.reason()).await? {
+        for task in service.purge_letters(queue, selection.clone(), context.reason()).await? {
             outcomes.done(task?, "purged", None)?;
         }
     }

@@ -4,6 +4,7 @@ use crate::cli::Cli;
 use crate::context::CommandContext;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+use clap_complete::env::Shells;
 use clap_mangen::Man as Page;
 use std::io;
 use std::path::PathBuf;
@@ -12,11 +13,16 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   longhaul completions bash > /etc/bash_completion.d/longhaul
-  longhaul completions zsh > ~/.zfunc/_longhaul")]
+  longhaul completions zsh > ~/.zfunc/_longhaul
+
+The script asks the program for each completion.")]
 pub(crate) struct Completions {
     /// The shell.
     shell: Shell,
 }
+
+/// The variable by which a shell asks the program for completions.
+pub(crate) const COMPLETE: &str = "LONGHAUL_COMPLETE";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -38,8 +44,11 @@ pub(crate) struct VersionArgs {}
 /// # Errors
 /// When standard output is closed.
 pub(crate) fn completions(arguments: &Completions) -> anyhow::Result<()> {
+    let shells = Shells::builtins();
+    let name = arguments.shell.to_string();
+    let shell = shells.completer(&name).ok_or_else(|| anyhow::anyhow!("unknown shell {name}"))?;
     let mut text = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Cli::command(), "longhaul", &mut text);
+    shell.write_registration(COMPLETE, "longhaul", "longhaul", "longhaul", &mut text)?;
     Ok(io::Write::write_all(&mut io::stdout().lock(), &text)?)
 }
 

@@ -23,6 +23,8 @@ use crate::cli::CliCommand;
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
 use crate::times;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde::de::DeserializeOwned;
 
 /// Runs a command.
 ///
@@ -68,4 +70,11 @@ async fn dispatch(command: CliCommand, context: &CommandContext) -> anyhow::Resu
         CliCommand::Man(it) => meta::man(&it),
         CliCommand::Version(it) => meta::version(&it, context),
     }
+}
+
+/// Parses a word of the API, one of these.
+pub(crate) fn one_of<T: DeserializeOwned + Clone + Send + Sync + 'static>(
+    words: impl Into<PossibleValuesParser>,
+) -> impl TypedValueParser<Value = T> {
+    words.into().try_map(|word| serde_json::from_value(word.into()))
 }

@@ -4,20 +4,23 @@ use super::bulk::BulkOutcomes;
 use super::task::listing::TaskFilterArgs;
 use super::task::submitting::retry;
 use crate::context::CommandContext;
-use crate::exit::CommandFailure;
+use crate::exit::{Code, CommandFailure, code_of};
 use crate::service::gateway::GatewayClient;
-use crate::service::queues::VersionedQueueSettings;
+use crate::service::queues::ListedQueue;
 use crate::times;
 use clap::{Args, Subcommand};
+use futures::{StreamExt, TryStreamExt, stream};
 use longhaul::RetryPolicy;
+use longhaul_api::queue::{NewQueue, PurgeBody, QueueBody};
+use longhaul_api::settings::LimitBody;
+use longhaul_api::values::Length;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueCommand {
-    /// List the queues of a namespace; needs the admin API. One that has had no worker yet, and was
-    /// not set up, is not among them.
+    /// List the queues of a namespace with the numbers of their tasks; needs the admin API.
     #[command(
         visible_alias = "ls",
         after_help = "\
@@ -29,6 +32,24 @@ Examples:
         /// Tenant and namespace.
         #[arg(default_value = "public/default")]
         namespace: String,
+    },
+    /// Make a queue, or put right what is wrong with its topics.
+    #[command(after_help = "\
+Examples:
+  longhaul queue create tasks
+  longhaul queue create tasks --levels --partitions 4")]
+    Create(QueueCreateArgs),
+    /// Delete a queue, with all its tasks and their history.
+    #[command(
+        visible_alias = "rm",
+        after_help = "\
+Examples:
+  longhaul queue delete tasks --reason 'moved to another cluster'
+  longhaul queue delete tasks --yes"
+    )]
+    Delete {
+        /// The queue, by the name of its task topic.
+        queue: String,
     },
     /// Show how a queue stands: tasks by status, workers, dead letters.
     #[command(after_help = "\
@@ -91,6 +112,21 @@ Examples:
     },
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct QueueCreateArgs {
+    /// The queue, by the name of its task topic.
+    queue: String,
+    /// Partitions of its topics; a new queue has none without it. They can be raised.
+    #[arg(long, value_name = "COUNT")]
+    partitions: Option<u32>,
+    /// With topics for tasks of high and of low priority.
+    #[arg(long)]
+    levels: bool,
+    /// How long a finished task stays in the ledger; an hour without it.
+    #[arg(long, value_name = "TIME", value_parser = times::duration)]
+    ledger_retention: Option<Duration>,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueLimitsCommand {
     /// Show the limits of a queue.
@@ -147,7 +183,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   longhaul queue settings set tasks --max-attempts 5 --retry 1s..5m
-  longhaul queue settings set tasks --patch '{\"deadLetters\": {\"maxSize\": 1000}}'
+  longhaul queue settings set tasks --patch '{\"dead_letters\": {\"max_size\": 1000}}'
   longhaul queue settings set tasks --order key
   longhaul queue settings set tasks --expires-after none --expected-version 7")]
     Set(Box<SetSettings>),
@@ -253,8 +289,13 @@ async fn run_on(
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     match command {
-        QueueCommand::List { namespace } => {
-            Ok(context.output.list(&service.queues(&namespace).await?)?)
+        QueueCommand::List { namespace } => list(service, &namespace, context).await,
+        QueueCommand::Create(it) => create(service, it, context).await,
+        QueueCommand::Delete { queue } => {
+            context.confirm(&format!("delete the queue `{queue}` with all its tasks?"))?;
+            service.delete_queue(&queue, context.reason()).await?;
+            let record = json!({ "queue": queue, "outcome": "deleted" });
+            Ok(context.output.one(&record, &[("deleted", queue)])?)
         }
         QueueCommand::Stats { queue } => {
             let stats = service.stats(&queue).await?;
@@ -285,6 +326,59 @@ async fn run_on(
     }
 }
 
+/// The most queues whose tasks are counted in a list.
+const COUNTED_MAX: usize = 100;
+
+/// How many queues are asked for their counts at once.
+const AT_ONCE: usize = 8;
+
+async fn list(
+    service: &GatewayClient,
+    namespace: &str,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
+    let mut names = service.queues(namespace).await?;
+    if names.len() > COUNTED_MAX || context.output.quiet {
+        let row = |queue| ListedQueue { queue, counts: None };
+        let many = names.len();
+        context.output.list(&names.drain(..).map(row).collect::<Vec<_>>())?;
+        context.output.note(&format!(
+            "the tasks of up to {COUNTED_MAX} queues are counted in a list, and these are {many}: `longhaul queue stats QUEUE` counts those of one"
+        ));
+        return Ok(());
+    }
+    let row = async |queue: String| {
+        match service.counts_of_levels(&queue).await {
+            Ok(counts) => Ok(ListedQueue { queue, counts: Some(counts) }),
+            // It was deleted meanwhile.
+            Err(error) if code_of(&error) == Code::NotFound => {
+                Ok(ListedQueue { queue, counts: None })
+            }
+            Err(error) => Err(error),
+        }
+    };
+    let rows: Vec<_> = stream::iter(names).map(row).buffered(AT_ONCE).try_collect().await?;
+    Ok(context.output.list(&rows)?)
+}
+
+async fn create(
+    service: &GatewayClient,
+    it: QueueCreateArgs,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
+    let queue = NewQueue {
+        partitions: it.partitions,
+        levels: it.levels,
+        ledger_retention: it.ledger_retention.map(Length),
+        defaults: None,
+    };
+    let created = service.create_queue(&it.queue, &queue).await?;
+    let done = if created.steps.is_empty() { "it was there" } else { "it is there" };
+    let fields =
+        [("queue", it.queue), ("created", done.to_owned()), ("steps", created.steps.join("\n"))];
+    Ok(context.output.one(&created, &fields)?)
+}
+
 /// Prints the current version of the settings.
 fn told(version: u64, context: &CommandContext) -> anyhow::Result<()> {
     Ok(context.output.one(&json!({ "version": version }), &[("version", version.to_string())])?)
@@ -295,26 +389,28 @@ async fn limits(
     queue: &str,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    let VersionedQueueSettings { version, settings } = service.settings(queue).await?;
-    let shown = |limit: &longhaul::Limit| {
+    let QueueBody { version, settings, .. } = service.settings(queue).await?;
+    let shown = |limit: &LimitBody| {
         let running = limit.max_in_flight.map(|it| format!("{it} at once"));
-        let rate = limit.rate.map(|it| format!("{} per {}", it.tokens, times::human(it.per)));
+        let rate = limit.rate.map(|it| format!("{} per {}", it.tokens, times::human(it.per.0)));
         let parts: Vec<_> = [running, rate].into_iter().flatten().collect();
         if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
     };
+    let whole = LimitBody { max_in_flight: settings.max_in_flight, rate: settings.rate };
+    let per_key = settings.per_key.unwrap_or_default();
     let keys = settings.keys.iter().map(|(key, limit)| format!("{key}: {}", shown(limit)));
     let fields = [
         ("version", version.to_string()),
         ("paused", if settings.paused { "yes" } else { "no" }.to_owned()),
-        ("queue", shown(&settings.limit)),
-        ("each key", shown(&settings.per_key)),
+        ("queue", shown(&whole)),
+        ("each key", shown(&per_key)),
         ("keys", keys.collect::<Vec<_>>().join("\n")),
     ];
     let record = json!({
         "version": version,
         "paused": settings.paused,
-        "queue": settings.limit,
-        "perKey": settings.per_key,
+        "queue": whole,
+        "per_key": per_key,
         "keys": settings.keys,
     });
     Ok(context.output.one(&record, &fields)?)
@@ -325,7 +421,7 @@ async fn set_limits(
     it: SetLimits,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    let limits = [("maxInFlight", it.max_in_flight), ("rate", it.rate)];
+    let limits = [("max_in_flight", it.max_in_flight), ("rate", it.rate)];
     let limits: Map<_, _> =
         limits.into_iter().filter_map(|(name, it)| Some((name.to_owned(), it?))).collect();
     if limits.is_empty() {
@@ -334,7 +430,7 @@ async fn set_limits(
             .into());
     }
     let patch = match (it.each_key, it.key) {
-        (true, _) => json!({ "perKey": limits }),
+        (true, _) => json!({ "per_key": limits }),
         (false, Some(key)) => json!({ "keys": { key: limits } }),
         (false, None) => Value::Object(limits),
     };
@@ -368,10 +464,10 @@ async fn set_settings(
         (None, None) => json!({}),
     };
     let named = [
-        ("maxAttempts", it.max_attempts),
+        ("max_attempts", it.max_attempts),
         ("retry", it.retry),
-        ("expiresAfter", it.expires_after),
-        ("noProgressTimeout", it.no_progress_timeout),
+        ("expires_after", it.expires_after),
+        ("no_progress_timeout", it.no_progress_timeout),
         ("order", it.order),
         ("description", it.description),
     ];
@@ -380,8 +476,7 @@ async fn set_settings(
     };
     // The output of `get -o json` is accepted as it is.
     if let Some(Value::Object(settings)) = fields.remove("settings") {
-        fields.remove("version");
-        fields.extend(settings);
+        *fields = settings;
     }
     fields.extend(named.into_iter().filter_map(|(name, it)| Some((name.to_owned(), it?))));
     if fields.is_empty() {
@@ -399,7 +494,8 @@ async fn purge(
     all: bool,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    if filter.is_empty() && !all {
+    let filter = filter.filter();
+    if filter == PurgeBody::default() && !all {
         return Err(CommandFailure::usage("no filter says which tasks are meant")
             .help("give one, such as --tag test, or --all")
             .into());
@@ -407,7 +503,7 @@ async fn purge(
     context
         .confirm(&format!("delete the tasks of the queue `{queue}` that fit and are not over?"))?;
     let mut outcomes = BulkOutcomes::new(context);
-    for purged in service.purge(queue, &filter.filter(), context.reason()).await? {
+    for purged in service.purge(queue, filter, context.reason()).await? {
         match purged {
             Ok((task, ended)) => outcomes.put(task, ended.map(|()| "deleted"))?,
             Err(error) => outcomes.failed(queue.to_owned(), error)?,

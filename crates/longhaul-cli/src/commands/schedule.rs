@@ -4,11 +4,12 @@ use super::task::submitting::{PayloadArgs, TermArgs};
 use crate::context::CommandContext;
 use crate::exit::CommandFailure;
 use crate::service::gateway::GatewayClient;
-use crate::service::schedules::ScheduleAction;
-use crate::service::tasks::TaskSubmission;
+use crate::service::schedules::{ScheduleAction, schedule_fields};
 use crate::times;
-use clap::{Args, Subcommand, ValueEnum};
-use longhaul::{Overlap, Schedule as Times};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use longhaul_api::schedule::{OverlapBody, TimesBody};
+use longhaul_api::values::{Instant, Length};
 use serde_json::json;
 use std::time::{Duration, SystemTime};
 
@@ -93,8 +94,8 @@ pub(crate) struct ScheduleCreateArgs {
     #[arg(long, value_name = "TIME", value_parser = times::duration, requires = "every")]
     offset: Option<Duration>,
     /// What happens at an instant while the task before is not over.
-    #[arg(long, value_enum, default_value_t = Overlaps::Skip)]
-    overlap: Overlaps,
+    #[arg(long, default_value = "skip", value_parser = overlap())]
+    overlap: OverlapBody,
     /// How far back it is made up for instants that were missed.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     catch_up_window: Option<Duration>,
@@ -120,16 +121,16 @@ pub(crate) struct When {
     at: Option<SystemTime>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Overlaps {
-    /// Nothing is submitted.
-    Skip,
-    /// One task waits for the one before.
-    BufferOne,
-    /// The task before is cancelled.
-    CancelOther,
-    /// Tasks run beside each other.
-    AllowAll,
+/// The words of the API, with the dashes of a command line.
+fn overlap() -> impl TypedValueParser<Value = OverlapBody> {
+    let words = [
+        PossibleValue::new("skip").help("Nothing is submitted"),
+        PossibleValue::new("buffer-one").help("One task waits for the one before"),
+        PossibleValue::new("cancel-other").help("The task before is cancelled"),
+        PossibleValue::new("allow-all").help("Tasks run beside each other"),
+    ];
+    let api = |word: String| serde_json::from_value(word.replace('-', "_").into());
+    PossibleValuesParser::new(words).try_map(api)
 }
 
 /// # Errors
@@ -165,35 +166,18 @@ async fn create(
     it: ScheduleCreateArgs,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    let mut times = match (it.when.cron, it.when.every, it.when.at) {
-        (Some(cron), _, _) => Times::cron(cron),
-        (None, Some(every), _) => Times::every(every),
-        (None, None, Some(at)) => Times::at(at),
-        (None, None, None) => {
-            return Err(CommandFailure::usage("it is not said when the schedule fires").into());
-        }
+    let times = TimesBody {
+        cron: it.when.cron,
+        time_zone: it.time_zone,
+        every: it.when.every.map(Length),
+        offset: it.offset.map(Length),
+        at: it.when.at.map(Instant),
+        overlap: it.overlap,
+        catch_up_window: it.catch_up_window.map(Length),
+        paused: it.paused,
     };
-    times = times.overlap(match it.overlap {
-        Overlaps::Skip => Overlap::Skip,
-        Overlaps::BufferOne => Overlap::BufferOne,
-        Overlaps::CancelOther => Overlap::CancelOther,
-        Overlaps::AllowAll => Overlap::AllowAll,
-    });
-    if let Some(zone) = it.time_zone {
-        times = times.time_zone(zone);
-    }
-    if let Some(offset) = it.offset {
-        times = times.offset(offset);
-    }
-    if let Some(window) = it.catch_up_window {
-        times = times.catch_up_window(window);
-    }
-    if it.paused {
-        times = times.paused();
-    }
-    let (queue, payload) = (it.queue.clone(), it.payload.read()?);
-    let task = TaskSubmission { queue, payload, terms: it.terms.terms() };
-    let version = service.create_schedule(&it.name, times, task).await?;
+    let task = it.terms.task(&it.queue, &it.payload.read()?)?;
+    let version = service.create_schedule(&it.queue, &it.name, times, task).await?;
     let record = json!({ "queue": it.queue, "name": it.name, "version": version });
     Ok(context.output.one(&record, &[("created", it.name)])?)
 }
@@ -208,5 +192,5 @@ async fn show(
         let help = format!("`longhaul schedule list {}` lists them", it.queue);
         return Err(CommandFailure::not_found(what).help(help).into());
     };
-    Ok(context.output.one(&found, &found.fields())?)
+    Ok(context.output.one(&found, &schedule_fields(&found))?)
 }

@@ -8,10 +8,10 @@
 
 use super::pulse::Pulse;
 use super::tables::{self, DashboardTable};
-use crate::service::letters::Letter;
-use crate::service::tasks::{ListedTask, QueueTaskCounts};
-use crate::service::workers::PartitionWorker;
 use longhaul::TaskRef;
+use longhaul_api::dead::DeadLetterBody;
+use longhaul_api::task::{TaskBody, TaskCountsBody};
+use longhaul_api::worker::QueueWorker;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::collections::HashMap;
 
@@ -72,16 +72,16 @@ pub(crate) enum DashboardQuery {
 #[derive(Clone, Debug)]
 pub(crate) struct QueueLine {
     pub(crate) name: String,
-    pub(crate) counts: Result<QueueTaskCounts, String>,
+    pub(crate) counts: Result<TaskCountsBody, String>,
 }
 
 /// An answer. `has_more` if it is incomplete.
 #[derive(Clone, Debug)]
 pub(crate) enum DashboardData {
     Queues { queues: Vec<QueueLine>, has_more: bool },
-    Tasks { tasks: Vec<ListedTask>, owners: Vec<PartitionWorker>, has_more: bool },
-    Workers { owners: Vec<PartitionWorker> },
-    Letters { letters: Vec<Letter>, has_more: bool },
+    Tasks { tasks: Vec<TaskBody>, owners: Vec<QueueWorker>, has_more: bool },
+    Workers { owners: Vec<QueueWorker> },
+    Letters { letters: Vec<DeadLetterBody>, has_more: bool },
 }
 
 /// Why there is no answer.
@@ -391,11 +391,11 @@ impl DashboardState {
     }
 
     /// Updates the heartbeats of these workers, and forgets all others.
-    fn hear(&mut self, owners: &[PartitionWorker]) {
+    fn hear(&mut self, owners: &[QueueWorker]) {
         let now_ms = self.now_ms;
         let mut before = std::mem::take(&mut self.pulses);
         for seen in owners {
-            let Some(last_ms) = seen.last_heartbeat_ms else { continue };
+            let Some(last_ms) = seen.last_heartbeat_at else { continue };
             let mut pulse =
                 before.remove(&seen.owner).unwrap_or_else(|| Pulse::new(last_ms, now_ms));
             pulse.hear(last_ms, now_ms);

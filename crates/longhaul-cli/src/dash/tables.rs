@@ -6,11 +6,12 @@ use super::pulse::Pulse;
 use super::state::{DashboardData, DashboardState, QueueLine};
 use crate::output::Tone;
 use crate::output::text;
-use crate::service::letters::Letter;
-use crate::service::tasks::{ListedTask, QueueTaskCounts, statuses};
-use crate::service::workers::{PartitionWorker, WorkerProcess, by_process};
+use crate::service::tasks::statuses;
+use crate::service::workers::{WorkerProcess, by_process};
 use crate::times;
-use longhaul::Progress;
+use longhaul_api::dead::DeadLetterBody;
+use longhaul_api::task::{ProgressBody, TaskBody, TaskCountsBody, WorkerBody};
+use longhaul_api::worker::QueueWorker;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -83,7 +84,7 @@ pub(crate) fn of(dash: &DashboardState) -> DashboardTable {
 
 fn of_queues(queues: &[QueueLine], now_ms: u64) -> DashboardTable {
     let order = || {
-        let others = statuses().map(|(_, word)| word).filter(|word| !FIRST.contains(word));
+        let others = statuses().filter(|word| !FIRST.contains(word));
         FIRST.into_iter().chain(others)
     };
     let mut heads = vec![words("QUEUE")];
@@ -105,8 +106,8 @@ fn of_queues(queues: &[QueueLine], now_ms: u64) -> DashboardTable {
     DashboardTable { heads, rows: queues.iter().map(row).collect() }
 }
 
-fn count(counts: &QueueTaskCounts, word: &str) -> Cell {
-    let count = counts.by_status.get(word).copied().unwrap_or_default();
+fn count(counts: &TaskCountsBody, word: &str) -> Cell {
+    let count = counts.of(word);
     let tone = match (count, word) {
         (0, _) => Tone::Faint,
         (_, "failed" | "expired") => Tone::Bad,
@@ -117,44 +118,42 @@ fn count(counts: &QueueTaskCounts, word: &str) -> Cell {
     toned(&count.to_string(), tone)
 }
 
-fn detail_of_counts(counts: &QueueTaskCounts, now_ms: u64) -> String {
-    let told = statuses().filter_map(|(_, word)| {
-        let count = counts.by_status.get(word).copied().unwrap_or_default();
+fn detail_of_counts(counts: &TaskCountsBody, now_ms: u64) -> String {
+    let told = statuses().filter_map(|word| {
+        let count = counts.of(word);
         (count > 0).then(|| format!("{count} {word}"))
     });
     let told = told.collect::<Vec<_>>().join(", ");
     let told = if told.is_empty() { "no tasks".to_owned() } else { told };
-    match counts.oldest_ready_since_ms {
-        Some(since) => format!("{told}. The oldest ready task came {}.", times::ago(since, now_ms)),
+    match &counts.oldest_ready {
+        Some(oldest) => {
+            format!("{told}. The oldest ready task came {}.", times::ago(oldest.since, now_ms))
+        }
         None => format!("{told}."),
     }
 }
 
-fn of_tasks(
-    dash: &DashboardState,
-    tasks: &[ListedTask],
-    owners: &[PartitionWorker],
-) -> DashboardTable {
+fn of_tasks(dash: &DashboardState, tasks: &[TaskBody], owners: &[QueueWorker]) -> DashboardTable {
     let running = owners.iter().flat_map(|seen| seen.running.iter().map(move |task| (task, seen)));
     let running: HashMap<_, _> = running.collect();
-    let row = |task: &ListedTask| {
-        let owner = running.get(&task.task);
+    let row = |task: &TaskBody| {
+        let owner = running.get(&task.id);
         let pulse = owner.and_then(|seen| dash.pulse(&seen.owner));
         let [heartbeat, missed] = beats(pulse, dash.answered_ms);
         let says = task.progress.as_ref().map(|progress| progress.message.as_str());
         let cells = vec![
-            cell(&task.task),
+            cell(&task.id),
             status(task),
             cell(&task.progress.as_ref().map(bar).unwrap_or_default()),
             heartbeat,
             missed,
-            cell(task.worker.as_deref().unwrap_or_default()),
+            cell(&task.worker.as_ref().map(WorkerBody::title).unwrap_or_default()),
             cell(&task.attempts.to_string()),
             cell(says.unwrap_or_default()),
             cell(task.task_type.as_deref().unwrap_or_default()),
             cell(task.key.as_deref().unwrap_or_default()),
         ];
-        DashboardRow { key: task.task.clone(), cells, detail: detail_of_task(task, pulse, dash) }
+        DashboardRow { key: task.id.clone(), cells, detail: detail_of_task(task, pulse, dash) }
     };
     let heads = vec![
         words("TASK"),
@@ -171,12 +170,12 @@ fn of_tasks(
     DashboardTable { heads, rows: tasks.iter().map(row).collect() }
 }
 
-fn status(task: &ListedTask) -> Cell {
+fn status(task: &TaskBody) -> Cell {
     if task.cancel_requested {
         return toned("cancelling", Tone::Bad);
     }
-    let is_busy = matches!(task.status, "running" | "claimed");
-    toned(task.status, if is_busy { Tone::Busy } else { Tone::Plain })
+    let is_busy = matches!(&*task.status, "running" | "claimed");
+    toned(&task.status, if is_busy { Tone::Busy } else { Tone::Plain })
 }
 
 /// The time since the last heartbeat, and the number missing since.
@@ -193,8 +192,8 @@ fn short(silence: Duration) -> String {
     if silence.is_zero() { "0s".to_owned() } else { times::human(silence) }
 }
 
-fn bar(progress: &Progress) -> String {
-    let Progress { done, total, .. } = progress;
+fn bar(progress: &ProgressBody) -> String {
+    let ProgressBody { done, total, .. } = progress;
     if *total == 0 {
         return done.to_string();
     }
@@ -207,12 +206,12 @@ fn bar(progress: &Progress) -> String {
     format!("{}{} {:>3} %", "█".repeat(full), "░".repeat(all - full), share(100))
 }
 
-fn detail_of_task(task: &ListedTask, pulse: Option<&Pulse>, dash: &DashboardState) -> String {
+fn detail_of_task(task: &TaskBody, pulse: Option<&Pulse>, dash: &DashboardState) -> String {
     let mut told = vec![format!("attempt {}", task.attempts)];
     if let Some(worker) = &task.worker {
-        told.push(format!("worker {worker}"));
+        told.push(format!("worker {}", worker.title()));
     }
-    if let Some(Progress { done, total, message }) = &task.progress {
+    if let Some(ProgressBody { done, total, message }) = &task.progress {
         let message = if message.is_empty() { String::new() } else { format!(": {message}") };
         told.push(format!("progress {done} of {total}{message}"));
     }
@@ -221,16 +220,16 @@ fn detail_of_task(task: &ListedTask, pulse: Option<&Pulse>, dash: &DashboardStat
         let silence = Duration::from_secs(pulse.silence_ms(dash.answered_ms) / 1_000);
         told.push(format!("last heartbeat {} ago, {missed} missed", short(silence)));
     }
-    if let Some(due) = task.due_ms.filter(|due| *due > dash.answered_ms) {
+    if let Some(due) = task.due_at.filter(|due| *due > dash.answered_ms) {
         told.push(format!("due {}", times::ago(due, dash.answered_ms)));
     }
     if !task.waits_for.is_empty() {
         told.push(format!("waits for {}", task.waits_for.join(", ")));
     }
-    text::line(&format!("{}: {}", task.task, told.join("; "))).into_owned()
+    text::line(&format!("{}: {}", task.id, told.join("; "))).into_owned()
 }
 
-fn of_workers(dash: &DashboardState, owners: &[PartitionWorker]) -> DashboardTable {
+fn of_workers(dash: &DashboardState, owners: &[QueueWorker]) -> DashboardTable {
     let row = |worker: &WorkerProcess| {
         let pulses = || worker.owners.values().filter_map(|owner| dash.pulse(owner));
         // A worker has a heartbeat per partition; the oldest one shows a problem.
@@ -239,7 +238,11 @@ fn of_workers(dash: &DashboardState, owners: &[PartitionWorker]) -> DashboardTab
             Some(pulse) => beats(Some(pulse), dash.answered_ms),
             None => [toned("left", Tone::Faint), cell("")],
         };
-        let kind = if worker.grants_leases { "gateway" } else { "worker" };
+        let kind = match (worker.grants_leases, worker.holds_leases) {
+            (true, _) => "gateway",
+            (false, true) => "over HTTP",
+            (false, false) => "worker",
+        };
         let cells = vec![
             cell(&worker.name),
             heartbeat,
@@ -274,18 +277,18 @@ fn of_workers(dash: &DashboardState, owners: &[PartitionWorker]) -> DashboardTab
     DashboardTable { heads, rows: by_process(owners.iter().cloned()).iter().map(row).collect() }
 }
 
-fn of_letters(letters: &[Letter], now_ms: u64) -> DashboardTable {
-    let row = |letter: &Letter| {
+fn of_letters(letters: &[DeadLetterBody], now_ms: u64) -> DashboardTable {
+    let row = |letter: &DeadLetterBody| {
         let reason = letter.detail.as_ref().unwrap_or(&letter.reason);
         let cells = vec![
             cell(&letter.task),
-            cell(&times::ago(letter.published_ms / 1_000 * 1_000, now_ms / 1_000 * 1_000)),
+            cell(&times::ago(letter.at / 1_000 * 1_000, now_ms / 1_000 * 1_000)),
             cell(reason),
             cell(&letter.attempts.to_string()),
             cell(letter.task_type.as_deref().unwrap_or_default()),
             cell(letter.key.as_deref().unwrap_or_default()),
         ];
-        let at = times::iso(letter.published_ms);
+        let at = times::iso(letter.at);
         let detail = text::line(&format!("{} failed at {at}: {reason}", letter.task)).into_owned();
         DashboardRow { key: letter.task.clone(), cells, detail }
     };

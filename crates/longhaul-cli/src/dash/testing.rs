@@ -1,9 +1,8 @@
 //! Helpers for tests of the dashboard: keys, and sample answers of a gateway.
 
 use super::state::{DashboardData, DashboardEffect, DashboardState, QueueLine};
-use crate::service::letters::Letter;
-use crate::service::tasks::{ListedTask, QueueTaskCounts};
-use longhaul::Progress;
+use longhaul_api::dead::DeadLetterBody;
+use longhaul_api::task::{ProgressBody, TaskBody, TaskCountsBody, WorkerBody};
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 
 /// Presses one key per character; returns the effect of the last one.
@@ -26,9 +25,8 @@ pub(super) fn press(dash: &mut DashboardState, keys: &str) -> Option<DashboardEf
 
 pub(super) fn answer_of_queues(names: &[&str]) -> DashboardData {
     let line = |name: &&str| {
-        let by_status = [("ready", 12), ("running", 3), ("failed", 1)].into();
-        let counts =
-            QueueTaskCounts { queue: (*name).to_owned(), by_status, ..QueueTaskCounts::default() };
+        let by_status = [("ready".into(), 12), ("running".into(), 3), ("failed".into(), 1)].into();
+        let counts = TaskCountsBody { by_status, ..TaskCountsBody::default() };
         QueueLine { name: (*name).to_owned(), counts: Ok(counts) }
     };
     DashboardData::Queues { queues: names.iter().map(line).collect(), has_more: false }
@@ -40,30 +38,20 @@ pub(super) fn answer_of_tasks(names: &[&str]) -> DashboardData {
 }
 
 /// A running task that has done 30 of 40.
-pub(super) fn task(name: &str) -> ListedTask {
-    let progress =
-        serde_json::from_str::<Progress>(r#"{"done":30,"total":40,"message":"writing"}"#);
-    ListedTask {
-        task: name.to_owned(),
-        status: "running",
+pub(super) fn task(name: &str) -> TaskBody {
+    let worker = WorkerBody { name: "worker-7".to_owned(), ..WorkerBody::default() };
+    TaskBody {
+        id: name.to_owned(),
+        status: "running".into(),
         attempts: 1,
-        epoch: 1,
-        created_ms: 0,
-        changed_ms: 0,
-        due_ms: None,
-        worker: Some("worker-7".to_owned()),
-        cancel_requested: false,
-        progress: progress.ok(),
-        reason: None,
-        why: None,
-        waits_for: Vec::new(),
-        tags: Vec::new(),
-        task_type: None,
-        key: None,
+        epoch: Some(1),
+        worker: Some(worker),
+        progress: Some(ProgressBody { done: 30, total: 40, message: "writing".to_owned() }),
+        ..TaskBody::default()
     }
 }
 
-pub(super) fn letter(task: &str, reason: &str) -> Letter {
+pub(super) fn letter(task: &str, reason: &str) -> DeadLetterBody {
     let (task, reason) = (task.to_owned(), reason.to_owned());
-    Letter { task, reason, attempts: 3, ..Letter::default() }
+    DeadLetterBody { task, reason, attempts: 3, ..DeadLetterBody::default() }
 }

@@ -1,5 +1,6 @@
 //! Output: results to standard output in the requested format; notes to standard error.
 
+mod columns;
 mod progress;
 pub(crate) mod text;
 
@@ -48,6 +49,9 @@ pub(crate) enum Tone {
 pub(crate) trait TableRow: Serialize {
     /// The column heads; `--quiet` shows only the first column.
     const HEADS: &'static [&'static str];
+
+    /// The places of the columns that a narrow terminal leaves out, the first one first.
+    const DROPS: &'static [usize] = &[];
 
     /// One text per column.
     fn cells(&self) -> Vec<String>;
@@ -201,18 +205,27 @@ impl Output {
         if !self.colours {
             table.force_no_tty();
         }
-        let head = |text: &&str| Cell::new(text).add_attribute(Attribute::Bold);
-        table.set_header(R::HEADS.iter().map(head));
-        for row in rows {
+        let cells: Vec<Vec<String>> = rows.iter().map(TableRow::cells).collect();
+        let shown = match table.width().filter(|_| io::stdout().is_terminal()) {
+            Some(width) => columns::fitting(R::HEADS, &cells, R::DROPS, width.into()),
+            None => (0..R::HEADS.len()).collect(),
+        };
+        let heads = shown.iter().filter_map(|&at| R::HEADS.get(at));
+        table.set_header(heads.map(|text| Cell::new(text).add_attribute(Attribute::Bold)));
+        for (row, cells) in rows.iter().zip(&cells) {
             let colour = colour(row.tone());
-            let cell = |(index, value): (usize, String)| {
-                let cell = Cell::new(text::line(&value));
-                colour.filter(|_| index == 1).map_or_else(|| cell.clone(), |it| cell.clone().fg(it))
+            let cell = |&at: &usize| {
+                let cell = Cell::new(text::line(cells.get(at)?));
+                Some(
+                    colour
+                        .filter(|_| at == 1)
+                        .map_or_else(|| cell.clone(), |it| cell.clone().fg(it)),
+                )
             };
-            table.add_row(row.cells().into_iter().enumerate().map(cell));
+            table.add_row(shown.iter().filter_map(cell));
         }
         for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
+            column.set_padding((0, columns::PADDING));
         }
         // Names and states are copied and compared, so in a narrow terminal only the other columns
         // wrap.

@@ -1,30 +1,39 @@
 //! Queues: their list, state and settings.
 
-mod names;
-
-use super::tasks::QueueTaskCounts;
+use super::tasks::count_fields;
 use super::workers::WorkerProcess;
 use crate::exit::CommandFailure;
 use crate::output::TableRow;
 use crate::times;
 use anyhow::Context as _;
-use longhaul::ops::{EndedCounts, QueueSettings};
+use longhaul_api::action::ActionBody;
+use longhaul_api::settings::SettingsBody;
+use longhaul_api::task::{EverEnded, TaskCountsBody};
 use serde::Serialize;
 use serde_json::Value;
 
 /// What was deleted and what could not be, in words; an error ends it early.
 pub(crate) type TaskPurges = Vec<anyhow::Result<(String, anyhow::Result<()>)>>;
 
+/// A queue in a list.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct QueueNameRow {
+pub(crate) struct ListedQueue {
     pub(crate) queue: String,
+    /// Those of all its levels; absent if they were not counted.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(crate) counts: Option<TaskCountsBody>,
 }
 
-impl TableRow for QueueNameRow {
-    const HEADS: &'static [&'static str] = &["QUEUE"];
+impl TableRow for ListedQueue {
+    const HEADS: &'static [&'static str] =
+        &["QUEUE", "READY", "RUNNING", "RETRYING", "WAITING", "FAILED", "COMPLETED"];
+    const DROPS: &'static [usize] = &[4, 3];
 
     fn cells(&self) -> Vec<String> {
-        vec![self.queue.clone()]
+        let words = ["ready", "running", "retrying", "waiting", "failed", "completed"];
+        let count = |word| self.counts.as_ref().map(|it| it.of(word).to_string());
+        let counts = words.map(|word| count(word).unwrap_or_default());
+        [self.queue.clone()].into_iter().chain(counts).collect()
     }
 }
 
@@ -47,10 +56,10 @@ impl Alive {
 
 /// The state of a queue.
 #[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct QueueStats {
+    pub(crate) queue: String,
     #[serde(flatten)]
-    pub(crate) counts: QueueTaskCounts,
+    pub(crate) counts: TaskCountsBody,
     pub(crate) paused: bool,
     pub(crate) settings_version: u64,
     #[serde(flatten)]
@@ -64,14 +73,14 @@ impl QueueStats {
     pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
         let more = if self.has_more_dead_letters { " or more" } else { "" };
         let mut fields = vec![
-            ("queue", self.counts.queue.clone()),
+            ("queue", self.queue.clone()),
             ("paused", if self.paused { "yes" } else { "no" }.to_owned()),
             ("workers", self.alive.workers.to_string()),
             ("gateways", self.alive.gateways.to_string()),
             ("dead letters", format!("{}{more}", self.dead_letters)),
         ];
-        fields.extend(self.counts.fields());
-        let EndedCounts { completed, failed, cancelled, expired } = self.counts.ever_ended;
+        fields.extend(count_fields(&self.counts));
+        let EverEnded { completed, failed, cancelled, expired } = self.counts.ever_ended;
         let ever = format!(
             "{completed} completed, {failed} failed, {cancelled} cancelled, {expired} expired"
         );
@@ -80,65 +89,36 @@ impl QueueStats {
     }
 }
 
-/// The current settings and their version.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct VersionedQueueSettings {
-    pub(crate) version: u64,
-    pub(crate) settings: QueueSettings,
-}
-
-/// An operator's action.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct LoggedAction {
-    pub(crate) published_ms: u64,
-    /// The task, unless the action was on a worker.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) task: Option<String>,
-    /// The drained worker.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) worker: Option<String>,
-    pub(crate) operator: String,
-    pub(crate) action: String,
-    pub(crate) reason: String,
-    /// The task that a replay submitted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) new_task: Option<String>,
-}
-
-impl TableRow for LoggedAction {
+impl TableRow for ActionBody {
     const HEADS: &'static [&'static str] = &["WHEN", "TASK", "ACTION", "BY", "REASON", "NEW TASK"];
+    const DROPS: &'static [usize] = &[5];
 
     fn cells(&self) -> Vec<String> {
         vec![
-            times::iso(self.published_ms),
-            self.upon(),
+            times::iso(self.at),
+            upon(self),
             self.action.clone(),
             self.operator.clone(),
             self.reason.clone(),
-            self.new_task.clone().unwrap_or_default(),
+            self.replay.clone().unwrap_or_default(),
         ]
     }
 }
 
-impl LoggedAction {
-    fn upon(&self) -> String {
-        let worker = || self.worker.as_ref().map(|name| format!("worker {name}"));
-        self.task.clone().or_else(worker).unwrap_or_default()
-    }
+/// What was acted upon.
+fn upon(action: &ActionBody) -> String {
+    let worker = || action.worker.as_ref().map(|name| format!("worker {name}"));
+    action.task.clone().or_else(worker).unwrap_or_default()
 }
 
-/// Settings with a patch applied.
-pub(crate) fn patched(settings: &QueueSettings, patch: &Value) -> anyhow::Result<QueueSettings> {
+/// Settings with a merge patch applied.
+pub(crate) fn patched(settings: &SettingsBody, patch: &Value) -> anyhow::Result<SettingsBody> {
     let mut document =
         serde_json::to_value(settings).context("the settings have no form as JSON")?;
-    names::check(patch, &document)?;
     merge(&mut document, patch);
     let read = serde_json::from_value(document);
-    let settings: QueueSettings = read
-        .map_err(|error| CommandFailure::usage(format!("the settings cannot be read: {error}")))?;
-    settings.validate().map_err(|error| CommandFailure::usage(error.to_string()))?;
-    Ok(settings)
+    Ok(read
+        .map_err(|error| CommandFailure::usage(format!("the settings cannot be read: {error}")))?)
 }
 
 /// Merges by RFC 7396.
@@ -164,23 +144,35 @@ fn merge(document: &mut Value, patch: &Value) {
 mod tests {
     use super::*;
     use serde_json::json;
-    use std::time::Duration;
 
     #[test]
     fn a_change_leaves_alone_what_it_does_not_name() {
-        let settings = QueueSettings::default();
-        let settings =
-            patched(&settings, &json!({"maxInFlight": 5, "perKey": {"maxInFlight": 1}})).unwrap();
+        let changed = |settings: &SettingsBody, patch: Value| patched(settings, &patch).unwrap();
+        let settings = changed(
+            &SettingsBody::default(),
+            json!({"max_in_flight": 5, "per_key": {"max_in_flight": 1}}),
+        );
         let patch =
-            json!({"rate": {"tokens": 10, "per": "PT1M"}, "keys": {"acme": {"maxInFlight": 2}}});
-        let settings = patched(&settings, &patch).unwrap();
-        assert_eq!(settings.limit.max_in_flight, Some(5));
-        assert_eq!(settings.limit.rate, Some(longhaul::Rate::new(10, Duration::from_secs(60))));
-        assert_eq!(settings.limit_of("acme").max_in_flight, Some(2));
-        assert_eq!(settings.limit_of("other").max_in_flight, Some(1));
-        let settings = patched(&settings, &json!({"maxInFlight": null, "perKey": null})).unwrap();
-        assert_eq!((settings.limit.max_in_flight, settings.per_key.is_none()), (None, true));
-        let refused = patched(&settings, &json!({"maxInFlight": 0})).unwrap_err().to_string();
-        assert!(refused.starts_with("maxInFlight: must be at least 1"), "{refused}");
+            json!({"rate": {"tokens": 10, "per": "PT1M"}, "keys": {"acme": {"max_in_flight": 2}}});
+        let settings = changed(&settings, patch);
+        let expected = json!({
+            "paused": false, "max_in_flight": 5, "rate": {"tokens": 10, "per": "PT1M"},
+            "per_key": {"max_in_flight": 1}, "keys": {"acme": {"max_in_flight": 2}},
+        });
+        assert_eq!(json!(settings), expected);
+        let settings = changed(&settings, json!({"max_in_flight": null, "per_key": null}));
+        assert_eq!((settings.max_in_flight, settings.per_key), (None, None));
+    }
+
+    /// A misspelt setting would be stored without any effect.
+    #[test]
+    fn a_misspelt_setting_is_refused_with_those_that_there_are() {
+        for patch in [json!({"maxInFlight": 1}), json!({"rate": {"tokens": 1, "pre": "1s"}})] {
+            let refused = patched(&SettingsBody::default(), &patch).unwrap_err().to_string();
+            assert!(
+                refused.contains("unknown field `") && refused.contains("expected"),
+                "{refused}"
+            );
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! Schedules: tasks by cron expressions, intervals and instants.
 
 use crate::output::{TableRow, Tone};
-use serde::Serialize;
-use serde_json::Value;
+use crate::times;
+use longhaul_api::schedule::ScheduleBody;
+use longhaul_api::values::{Instant, Length};
+use serde_json::json;
 
 /// An action on a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,66 +15,61 @@ pub(crate) enum ScheduleAction {
     Delete,
 }
 
-/// A schedule and its state.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ScheduleDetails {
-    pub(crate) name: String,
-    pub(crate) version: u64,
-    pub(crate) paused: bool,
-    /// The schedule's document.
-    pub(crate) schedule: Value,
-    pub(crate) last_slot: Option<String>,
-    pub(crate) last_task: Option<String>,
-    pub(crate) next: Vec<String>,
+/// When a schedule fires, in short.
+fn when(schedule: &ScheduleBody) -> String {
+    let times = &schedule.schedule;
+    let zone = times.time_zone.as_ref().map(|it| format!(" ({it})")).unwrap_or_default();
+    let cron = times.cron.as_ref().map(|it| format!("{it}{zone}"));
+    let every = || times.every.map(|Length(it)| format!("every {}", times::human(it)));
+    let at = || times.at.map(|it| format!("at {}", slot(it)));
+    cron.or_else(every).or_else(at).unwrap_or_default()
 }
 
-impl ScheduleDetails {
-    /// When it fires, in short.
-    pub(crate) fn when(&self) -> String {
-        let text = |name: &str| self.schedule.get(name).and_then(Value::as_str);
-        let zone = text("timeZone").map(|it| format!(" ({it})")).unwrap_or_default();
-        let cron = text("cron").map(|it| format!("{it}{zone}"));
-        let every = || text("every").map(|it| format!("every {it}"));
-        let at = || text("at").map(|it| format!("at {it}"));
-        cron.or_else(every).or_else(at).unwrap_or_default()
-    }
-
-    /// The fields for people.
-    pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
-        let overlap = self.schedule.get("overlap").and_then(Value::as_str).unwrap_or_default();
-        let task = self.schedule.get("task").map(ToString::to_string).unwrap_or_default();
-        vec![
-            ("name", self.name.clone()),
-            ("version", self.version.to_string()),
-            ("fires", self.when()),
-            ("paused", if self.paused { "yes" } else { "no" }.to_owned()),
-            ("overlap", overlap.to_owned()),
-            ("last slot", self.last_slot.clone().unwrap_or_default()),
-            ("last task", self.last_task.clone().unwrap_or_default()),
-            ("next", self.next.join("\n")),
-            ("task", task),
-        ]
-    }
+fn slot(at: Instant) -> String {
+    times::iso(at.ms())
 }
 
-impl TableRow for ScheduleDetails {
+fn last(schedule: &ScheduleBody) -> (String, String) {
+    schedule.last.as_ref().map(|it| (slot(it.slot), it.task.clone())).unwrap_or_default()
+}
+
+/// The fields of a schedule for people.
+pub(crate) fn schedule_fields(schedule: &ScheduleBody) -> Vec<(&'static str, String)> {
+    let (last_slot, last_task) = last(schedule);
+    let next: Vec<_> = schedule.next.iter().copied().map(slot).collect();
+    let overlap = json!(schedule.schedule.overlap);
+    vec![
+        ("name", schedule.name.clone()),
+        ("version", schedule.version.to_string()),
+        ("fires", when(schedule)),
+        ("paused", if schedule.schedule.paused { "yes" } else { "no" }.to_owned()),
+        ("overlap", overlap.as_str().unwrap_or_default().replace('_', "-")),
+        ("last slot", last_slot),
+        ("last task", last_task),
+        ("next", next.join("\n")),
+        ("task", schedule.task.as_ref().map(ToString::to_string).unwrap_or_default()),
+    ]
+}
+
+impl TableRow for ScheduleBody {
     const HEADS: &'static [&'static str] =
         &["NAME", "FIRES", "NEXT", "LAST", "LAST TASK", "PAUSED"];
+    const DROPS: &'static [usize] = &[4, 3];
 
     fn cells(&self) -> Vec<String> {
-        let next = self.next.first().cloned().filter(|_| !self.paused);
+        let next = self.next.first().filter(|_| !self.schedule.paused);
+        let (last_slot, last_task) = last(self);
         vec![
             self.name.clone(),
-            self.when(),
-            next.unwrap_or_default(),
-            self.last_slot.clone().unwrap_or_default(),
-            self.last_task.clone().unwrap_or_default(),
-            if self.paused { "yes" } else { "" }.to_owned(),
+            when(self),
+            next.copied().map(slot).unwrap_or_default(),
+            last_slot,
+            last_task,
+            if self.schedule.paused { "yes" } else { "" }.to_owned(),
         ]
     }
 
     fn tone(&self) -> Tone {
-        if self.paused { Tone::Faint } else { Tone::Plain }
+        if self.schedule.paused { Tone::Faint } else { Tone::Plain }
     }
 }

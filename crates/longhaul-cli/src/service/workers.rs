@@ -3,39 +3,43 @@
 use crate::clock;
 use crate::output::{TableRow, Tone};
 use crate::times;
-use longhaul::WorkerIdentity;
+use longhaul_api::task::WorkerBody;
+use longhaul_api::worker::QueueWorker;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
 /// A worker process.
 #[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct WorkerProcess {
-    pub(crate) name: String,
-    pub(crate) host: String,
-    pub(crate) process: Option<u32>,
-    pub(crate) version: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) label: String,
-    /// Random per start; empty if the worker does not publish it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) instance: String,
-    /// It grants leases to workers over HTTP, like a gateway, and runs nothing itself.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) grants_leases: bool,
+    /// Without an identity its name is its owner id.
+    #[serde(flatten)]
+    pub(crate) identity: WorkerBody,
     /// In ms since the epoch, by its own clock.
-    pub(crate) last_heartbeat_ms: Option<u64>,
+    pub(crate) last_heartbeat_at: Option<u64>,
     /// The number of missed heartbeats since then.
     pub(crate) missed_heartbeats: u64,
+    /// It holds leases, as a worker over HTTP does.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) holds_leases: bool,
     /// Its owner ids, by partition.
     pub(crate) owners: BTreeMap<i32, String>,
     /// Its running tasks.
     pub(crate) running: Vec<String>,
 }
 
+impl Deref for WorkerProcess {
+    type Target = WorkerBody;
+
+    fn deref(&self) -> &WorkerBody {
+        &self.identity
+    }
+}
+
 impl TableRow for WorkerProcess {
     const HEADS: &'static [&'static str] =
         &["NAME", "HEARTBEAT", "RUNNING", "HOST", "PROCESS", "VERSION", "LABEL"];
+    const DROPS: &'static [usize] = &[5, 4, 6, 3];
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -45,7 +49,7 @@ impl TableRow for WorkerProcess {
             self.host.clone(),
             self.process.map(|it| it.to_string()).unwrap_or_default(),
             self.version.clone(),
-            self.label.clone(),
+            if self.holds_leases { "over HTTP".to_owned() } else { self.label.clone() },
         ]
     }
 
@@ -57,13 +61,13 @@ impl TableRow for WorkerProcess {
 impl WorkerProcess {
     /// Whether it is alive, so that no other worker takes over its tasks.
     pub(crate) const fn is_alive(&self) -> bool {
-        self.last_heartbeat_ms.is_some() && self.missed_heartbeats < 2
+        self.last_heartbeat_at.is_some() && self.missed_heartbeats < 2
     }
 
     /// When it was last heard.
     pub(crate) fn heartbeat(&self) -> String {
         let ago = |ms| times::ago(ms, clock::wall_ms());
-        let last = self.last_heartbeat_ms.map_or_else(|| "left".to_owned(), ago);
+        let last = self.last_heartbeat_at.map_or_else(|| "left".to_owned(), ago);
         match self.missed_heartbeats {
             0 => last,
             missed => format!("{last}, {missed} missed"),
@@ -71,58 +75,26 @@ impl WorkerProcess {
     }
 }
 
-/// A worker on one partition, under one owner id.
-#[derive(Clone, Debug)]
-pub(crate) struct PartitionWorker {
-    pub(crate) partition: i32,
-    pub(crate) owner: String,
-    pub(crate) identity: Option<WorkerIdentity>,
-    pub(crate) last_heartbeat_ms: Option<u64>,
-    pub(crate) missed_heartbeats: u64,
-    /// The names of its running tasks.
-    pub(crate) running: Vec<String>,
-}
-
 /// Groups owner ids by process: a worker has an owner id per partition, and its identity joins
 /// them.
-pub(crate) fn by_process(seen: impl Iterator<Item = PartitionWorker>) -> Vec<WorkerProcess> {
-    let mut found: BTreeMap<(String, String, Option<u32>, String, String), WorkerProcess> =
-        BTreeMap::new();
+pub(crate) fn by_process(seen: impl Iterator<Item = QueueWorker>) -> Vec<WorkerProcess> {
+    let mut found: BTreeMap<[String; 4], WorkerProcess> = BTreeMap::new();
     for seen in seen {
-        let key = match &seen.identity {
-            Some(it) => {
-                let texts = [&it.name, &it.host, &it.label, &it.instance].map(Clone::clone);
-                let [name, host, label, instance] = texts;
-                (name, host, it.process, label, instance)
-            }
-            // Without an identity an owner counts as a worker of its own.
-            None => (seen.owner.clone(), String::new(), None, String::new(), String::new()),
-        };
-        let worker = found.entry(key).or_insert_with(|| of_identity(&seen));
-        if seen.last_heartbeat_ms > worker.last_heartbeat_ms {
-            worker.last_heartbeat_ms = seen.last_heartbeat_ms;
+        // Without an identity an owner counts as a worker of its own.
+        let unnamed = || WorkerBody { name: seen.owner.clone(), ..WorkerBody::default() };
+        let identity = seen.worker.unwrap_or_else(unnamed);
+        let process = identity.process.map(|it| it.to_string()).unwrap_or_default();
+        let WorkerBody { name, host, label, instance, .. } = identity.clone();
+        let key = [name, format!("{host} {process}"), label, instance];
+        let worker =
+            found.entry(key).or_insert_with(|| WorkerProcess { identity, ..Default::default() });
+        if seen.last_heartbeat_at > worker.last_heartbeat_at {
+            worker.last_heartbeat_at = seen.last_heartbeat_at;
             worker.missed_heartbeats = seen.missed_heartbeats;
         }
+        worker.holds_leases |= seen.holds_leases;
         worker.owners.insert(seen.partition, seen.owner);
         worker.running.extend(seen.running);
     }
     found.into_values().collect()
-}
-
-fn of_identity(seen: &PartitionWorker) -> WorkerProcess {
-    let Some(identity) = &seen.identity else {
-        return WorkerProcess { name: seen.owner.clone(), ..WorkerProcess::default() };
-    };
-    let WorkerIdentity { name, host, process, version, label, instance, grants_leases, .. } =
-        identity.clone();
-    WorkerProcess {
-        name,
-        host,
-        process,
-        version,
-        label,
-        instance,
-        grants_leases,
-        ..WorkerProcess::default()
-    }
 }

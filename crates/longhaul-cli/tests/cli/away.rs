@@ -92,14 +92,14 @@ fn a_watch_goes_on_where_it_was_when_its_gateway_is_back() {
         tasks.push(done(&stage, &format!("up again {round}")));
         // Two restarts during one reconnection would be reported as one.
         let last = tasks.last().unwrap();
-        while seen.last().is_none_or(|it| it["task"] != *last || it["status"] != "completed") {
+        while seen.last().is_none_or(|it| it["id"] != *last || it["status"] != "completed") {
             seen.push(watch.line());
         }
     }
     let mut told = BTreeMap::<(&str, &str), usize>::new();
     for entry in &seen {
         *told
-            .entry((entry["task"].as_str().unwrap(), entry["status"].as_str().unwrap()))
+            .entry((entry["id"].as_str().unwrap(), entry["status"].as_str().unwrap()))
             .or_default() += 1;
     }
     for task in &tasks {
@@ -137,7 +137,7 @@ fn who_waits_gets_the_end_of_the_task_from_the_gateway_that_is_back() {
     // The first one is waiting when the gateway goes; the second one starts without it.
     let wait = ["task", "wait", &over, &task, "-o", "jsonl", "--gateway", &url];
     let mut first = Running::start(&stage, &wait);
-    assert_eq!(first.line()["task"], over);
+    assert_eq!(first.line()["id"], over);
     let address = stage.kill_gateway();
     let second = Running::start(&stage, &wait).ended();
     assert_eq!(second.code, Some(5), "{second:?}");
@@ -227,7 +227,7 @@ fn a_broker_that_stays_away_is_given_up_as_well() {
     let task = stage.told(&["task", "submit", "tasks", "hello", "-q"]);
     let wait = ["task", "wait", &over, task.trim(), "-o", "jsonl", "--reconnect-timeout", "300ms"];
     let mut wait = Running::start(&stage, &wait);
-    assert_eq!(wait.line()["task"], over);
+    assert_eq!(wait.line()["id"], over);
     stage.end();
     let ended = wait.ended();
     assert_eq!((ended.code, ended.rest.as_str()), (Some(5), ""), "{ended:?}");

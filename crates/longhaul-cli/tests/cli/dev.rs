@@ -225,7 +225,7 @@ fn the_demo_shows_success_failure_and_retry() {
     let named = |kind: &str| {
         let mut tasks = tasks.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let found = tasks.find(|task| task["type"] == kind).unwrap();
-        found["task"].as_str().unwrap().to_owned()
+        found["id"].as_str().unwrap().to_owned()
     };
     let broken = dev.longhaul(&["task", "wait", &named("broken")], here);
     assert_eq!(broken.status.code(), Some(1), "{broken:?}");

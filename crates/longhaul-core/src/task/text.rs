@@ -264,6 +264,12 @@ pub fn over_total_budget(limit: Option<&str>) -> String {
     }
 }
 
+/// Explains [`CANCELLED`].
+pub fn cancelled_by(operator: &str, reason: &str) -> String {
+    let by = format!("Cancelled by {operator}");
+    if reason.is_empty() { by } else { format!("{by}: {reason}") }
+}
+
 /// Explains [`NO_PROGRESS`].
 pub fn no_progress(limit: Option<&str>) -> String {
     match limit {

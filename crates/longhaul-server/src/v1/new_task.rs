@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use longhaul::RetryPolicy;
+use longhaul_api::Priority;
 use longhaul_api::new_task::{NewTaskBody, PriorityBody};
 use longhaul_api::values::{Instant, Length};
 use serde::Deserialize;
@@ -34,7 +35,8 @@ pub(crate) struct RawTerms {
     #[param(value_type = String)]
     tags: WordList,
     /// For raw bodies: `high`, `normal` or `low`.
-    priority: PriorityBody,
+    #[param(value_type = PriorityBody)]
+    priority: Priority,
     /// For raw bodies: it does not start before so long from now.
     delay: Option<Length>,
     /// For raw bodies: it does not start before this instant.
@@ -74,7 +76,7 @@ pub(crate) fn into_task(mut it: NewTaskBody) -> Result<NewTask, ServiceError> {
         task_type: it.task_type,
         key: it.key,
         tags: it.tags,
-        priority: it.priority.into(),
+        priority: it.priority,
         delay: it.delay.map(|it| it.0),
         scheduled_at: it.scheduled_at.map(|it| it.0),
         expires_at: it.expires_at.map(|it| it.0),
@@ -128,7 +130,7 @@ impl RawTerms {
             task_type: self.task_type,
             key: self.key,
             tags: self.tags.0,
-            priority: self.priority.into(),
+            priority: self.priority,
             delay: self.delay.map(|it| it.0),
             scheduled_at: self.scheduled_at.map(|it| it.0),
             expires_at: self.expires_at.map(|it| it.0),

@@ -43,6 +43,7 @@ async fn list(
         worker: it.identity.as_deref().map(WorkerBody::from),
         last_heartbeat_at: it.last_heartbeat_ms,
         missed_heartbeats: it.missed_heartbeats,
+        holds_leases: it.holds_leases,
         running: it.running.into_iter().map(|id| level.task(id).to_string()).collect(),
     };
     let workers = found.into_iter().map(worker).collect();

@@ -80,7 +80,7 @@ fn holder(task: &TaskBody, workers: &WorkerList) -> Markup {
     html! {
         p #holder {
             @match found {
-                Some(worker) if worker.worker.as_ref().is_some_and(|it| it.grants_leases) => {
+                Some(worker) if worker.holds_leases => {
                     "It is leased: when its holder is silent for longer than the lease allows, any gateway ends the attempt as failed, and another one follows."
                 }
                 Some(worker) => {

@@ -91,9 +91,9 @@ fn row(
     // An owner id is for one priority level, an instance for the whole worker.
     let id = if worker.instance.is_empty() { &found.owner } else { &worker.instance };
     let drain = queue_place(queue, &format!("/workers/{}/drain", escaped(id)));
-    let may_drain = !visit.is_read_only() && !worker.grants_leases;
+    let may_drain = !visit.is_read_only() && !worker.grants_leases && !found.holds_leases;
     html! {
-        td { span title=(line(&found.owner)) { (Outside(name)) } @if worker.grants_leases { " " span.tag { "gateway" } } @if !worker.label.is_empty() { " " (Outside(&worker.label)) } }
+        td { span title=(line(&found.owner)) { (Outside(name)) } @if worker.grants_leases { " " span.tag { "gateway" } } @if found.holds_leases { " " span.tag { "over HTTP" } } @if !worker.label.is_empty() { " " (Outside(&worker.label)) } }
         td { (Outside(&worker.host)) @if let Some(process) = worker.process { " " (process) } }
         td { (Outside(&worker.version)) }
         td { (level.word()) }
@@ -107,7 +107,7 @@ fn row(
             @for task in found.running.iter().take(NAMED_MAX) { (task_link(queue, task)) " " }
             @if found.running.len() > NAMED_MAX { "…" }
         }
-        td { @if !worker.grants_leases { (successors(found, all)) } }
+        td { @if !worker.grants_leases && !found.holds_leases { (successors(found, all)) } }
         td { @if may_drain { (asked(&drain, "Drain", "It takes nothing new, lets its tasks end, and ends itself.", &html! {})) } }
     }
 }
@@ -119,6 +119,7 @@ pub(super) fn successors(found: &QueueWorker, all: &WorkerList) -> Markup {
         other.partition == found.partition
             && other.owner != found.owner
             && !is_gateway
+            && !other.holds_leases
             && !other.is_gone()
     };
     let others: Vec<&QueueWorker> = all.workers.iter().filter(takes_over).collect();

@@ -358,6 +358,33 @@ fn workers_are_listed_with_what_they_run() {
     assert_eq!((worker.last_heartbeat_ms, worker.running.len()), (None, 2));
 }
 
+/// Lists of workers named the gateway alone, and nobody could see what the workers behind it do.
+#[test]
+fn workers_behind_a_gateway_are_listed_with_what_they_hold() {
+    let mut bench = Bench::new();
+    let beat = Entry::Heartbeat(Heartbeat { owner: OWNER, number: 1, ..Heartbeat::default() });
+    bench.write_with(&beat, &of_this_process("gateway", "").content());
+    for (entry, worker) in [(1, "ann"), (2, "bob"), (3, "ann"), (4, "bob")] {
+        bench.lease(task(entry), 1, worker);
+    }
+    bench.seal(&[4], BatchOutcome::Completed);
+    let shown = |now_ms| {
+        let name = |it: &WorkerInfo| it.identity.as_ref().unwrap().name.clone();
+        let shown = |it: &WorkerInfo| (name(it), it.running.len(), it.missed_heartbeats);
+        let all = bench.table.workers(now_ms);
+        assert_eq!(all.iter().map(|it| it.holds_leases).collect::<Vec<_>>(), [false, true, true]);
+        all.iter().map(shown).collect::<Vec<_>>()
+    };
+    let all = |missed| {
+        [("gateway", 0, 0), ("ann", 2, missed), ("bob", 1, missed)]
+            .map(|(name, running, missed)| (name.to_owned(), running, missed))
+            .to_vec()
+    };
+    assert_eq!(shown(10), all(0));
+    // A lease time is 30 s.
+    assert_eq!(shown(31_000), all(1));
+}
+
 /// A worker may use a new name per lease, and a gateway's view lives as long as the gateway.
 #[test]
 fn the_name_of_a_holder_goes_with_the_last_row_that_has_it() {
@@ -496,6 +523,10 @@ fn a_worker_that_has_died_has_missed_heartbeats() {
     let at = |late_ms: u64| 2 + late_ms;
     let found = [0, 14_999, 15_000, 24_999, 25_000, 600_000].map(|ms| missed(&bench, at(ms)));
     assert_eq!(found, [0, 0, 1, 1, 2, 59]);
+    assert_eq!(bench.table.workers(at(3_599_999)).len(), 1);
+    assert_eq!(bench.table.workers(at(3_600_000)), [], "dead workers stayed in lists for ever");
+    bench.write(&claim(task(1), 1));
+    assert_eq!(bench.table.workers(at(3_600_000)).len(), 1, "nobody has taken over what it runs");
     bench.write(&Entry::Tombstone(Key::Heartbeat(OWNER)));
     assert_eq!(bench.table.workers(NOW), []);
 }

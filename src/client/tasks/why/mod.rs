@@ -127,7 +127,9 @@ impl Client {
         let names = self.level_names(&queue, level)?;
         let register = self.inner.registers.read(&names.register).await?;
         let settings = register.with_register(Register::settings);
-        let workers = view.workers()?;
+        let mut workers = view.workers()?;
+        // Gateways take tasks for them.
+        workers.retain(|worker| !worker.holds_leases);
         let ahead = view.counts_before(tasks, &TaskFilter::new().status(TaskStatus::Ready))?;
         let messages = HashMap::new();
         Ok(Asking { client: self, view, names, register, settings, workers, ahead, messages })

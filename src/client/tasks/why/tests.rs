@@ -51,6 +51,7 @@ fn worker(name: &str, slots: Option<u32>, running: usize, missed: u64) -> Worker
         identity: Some(Arc::new(identity)),
         last_heartbeat_ms: Some(NOW - 3_000),
         missed_heartbeats: missed,
+        holds_leases: false,
         running: (0..running as u64).map(id).collect(),
     }
 }

@@ -5,7 +5,7 @@ use crate::commands::bulk::BulkOutcomes;
 use crate::commands::dead;
 use crate::context::CommandContext;
 use crate::service::gateway::GatewayClient;
-use crate::service::tasks::{TaskOperation, is_over, named, parse_task, statuses};
+use crate::service::tasks::{TaskOperation, named, open_statuses, parse_task};
 use clap::Args;
 use futures::{StreamExt, stream};
 use longhaul::TaskRef;
@@ -67,7 +67,7 @@ pub(crate) async fn act_on_all(
     operation: TaskOperation,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    let open: Vec<_> = statuses().map(|(_, word)| word).filter(|word| !is_over(word)).collect();
+    let open: Vec<_> = open_statuses().collect();
     let tasks = which.tasks(service, (operation.verb(), &open), context).await?;
     act(service, tasks, operation, context).await
 }

@@ -82,7 +82,7 @@ pub(crate) async fn follow(
         let Ok(mut changes) = service.watch(&task.topic, WatchStart::Now).await else { return };
         while let Some(Ok(change)) = changes.next().await {
             let TaskChange::Updated(shown) = change else { continue };
-            if shown.task != name {
+            if shown.id != name {
                 continue;
             }
             let said = shown.progress.clone().unwrap_or_default();
@@ -104,14 +104,14 @@ pub(crate) async fn follow(
 /// # Errors
 /// When it has none.
 pub(crate) fn print_result(task: &TaskDetails, context: &CommandContext) -> anyhow::Result<()> {
-    if let Some(bytes) = &task.result_bytes {
+    if let Some(bytes) = &task.bytes {
         if context.output.is_for_people() {
             return Ok(context.output.bytes(bytes)?);
         }
         return Ok(context.output.one(task, &[])?);
     }
     if !task.is_over() {
-        let what = format!("{} has no result yet: it is {}", task.task, task.status);
+        let what = format!("{} has no result yet: it is {}", task.id, task.status);
         return Err(CommandFailure::new(Code::Conflict, what).help("--wait waits for it").into());
     }
     let why = task
@@ -121,13 +121,13 @@ pub(crate) fn print_result(task: &TaskDetails, context: &CommandContext) -> anyh
         .map(|it| format!(": {it}"))
         .unwrap_or_default();
     let attempts = attempts_in_words(task.attempts);
-    let what = format!("{} has {} after {attempts}{why}", task.task, ended_word(task));
-    let help = format!("`longhaul task history {}` shows what happened", task.task);
+    let what = format!("{} has {} after {attempts}{why}", task.id, ended_word(task));
+    let help = format!("`longhaul task history {}` shows what happened", task.id);
     Err(CommandFailure::new(Code::Failed, what).help(help).into())
 }
 
 fn ended_word(task: &TaskDetails) -> &'static str {
-    match task.status {
+    match &*task.status {
         "cancelled" => "been cancelled",
         "expired" => "expired",
         "completed" => "completed without a result to show,",
@@ -155,12 +155,12 @@ pub(crate) async fn watch(
     while let Some(change) = changes.next().await {
         match change? {
             TaskChange::Updated(task) => {
-                if name.as_ref().is_some_and(|name| *name != task.task) {
+                if name.as_ref().is_some_and(|name| *name != task.id) {
                     continue;
                 }
                 has_shown = true;
                 context.output.each(&*task)?;
-                let is_reached = it.until == Some(task.status);
+                let is_reached = it.until == Some(&*task.status);
                 if is_reached || (name.is_some() && task.is_over()) {
                     return Ok(());
                 }

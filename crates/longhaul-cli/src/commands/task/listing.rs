@@ -3,10 +3,14 @@
 use crate::context::CommandContext;
 use crate::service::gateway::GatewayClient;
 use crate::service::tasks::{
-    TaskListFilter, TaskListOrder, TaskListPage, TaskListRequest, statuses,
+    TaskListOrder, TaskListRequest, count_fields, retain_counts, statuses,
 };
 use crate::times;
 use clap::Args;
+use longhaul_api::queue::PurgeBody;
+use longhaul_api::task::TaskCountsBody;
+use longhaul_api::values::Instant;
+use serde::Serialize;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -57,8 +61,16 @@ pub(crate) struct TaskCountArgs {
     at: Option<u64>,
 }
 
+/// The counts of a queue.
+#[derive(Debug, Serialize)]
+struct CountedQueue {
+    queue: String,
+    #[serde(flatten)]
+    counts: TaskCountsBody,
+}
+
 /// Which tasks are meant.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Which tasks")]
 pub(crate) struct TaskFilterArgs {
     /// Those with this status; of several, with commas in between, any of them: scheduled, ready,
@@ -75,49 +87,44 @@ pub(crate) struct TaskFilterArgs {
     #[arg(long)]
     key: Option<String>,
     /// Those submitted since then.
-    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
-    created_after: Option<u64>,
+    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    created_after: Option<Instant>,
     /// Those submitted before.
-    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
-    created_before: Option<u64>,
+    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    created_before: Option<Instant>,
     /// Those that have changed since then.
-    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
-    changed_after: Option<u64>,
+    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    changed_after: Option<Instant>,
     /// Those that have not changed since then.
-    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
-    changed_before: Option<u64>,
+    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    changed_before: Option<Instant>,
 }
 
 impl TaskFilterArgs {
-    pub(crate) fn filter(self) -> TaskListFilter {
-        let range = |from: Option<u64>, to: Option<u64>| {
-            (from.is_some() || to.is_some()).then(|| from.unwrap_or(0)..=to.unwrap_or(u64::MAX))
-        };
-        TaskListFilter {
-            statuses: self.status,
-            tags: self.tag,
+    /// As the API takes it.
+    pub(crate) fn filter(self) -> PurgeBody {
+        PurgeBody {
+            status: self.status.into_iter().map(str::to_owned).collect(),
+            tag: self.tag,
             task_type: self.task_type,
             key: self.key,
-            created: range(self.created_after, self.created_before),
-            changed: range(self.changed_after, self.changed_before),
+            created_from: self.created_after,
+            created_to: self.created_before,
+            changed_from: self.changed_after,
+            changed_to: self.changed_before,
+            ..PurgeBody::default()
         }
-    }
-
-    /// Whether the filter is empty.
-    pub(crate) fn is_empty(&self) -> bool {
-        let ranges =
-            [self.created_after, self.created_before, self.changed_after, self.changed_before];
-        self.status.is_empty()
-            && self.tag.is_empty()
-            && self.task_type.is_none()
-            && self.key.is_none()
-            && ranges.iter().all(Option::is_none)
     }
 }
 
+/// Reads an instant as people write it.
+pub(crate) fn instant(text: &str) -> Result<Instant, String> {
+    times::instant(text).map(Instant)
+}
+
 pub(super) fn status(text: &str) -> Result<&'static str, String> {
-    let words: Vec<_> = statuses().map(|it| it.1).collect();
-    let found = statuses().find(|it| it.1 == text).map(|it| it.1);
+    let words: Vec<_> = statuses().collect();
+    let found = statuses().find(|word| *word == text);
     found.ok_or_else(|| format!("expected one of {}", words.join(", ")))
 }
 
@@ -132,7 +139,7 @@ pub(crate) async fn list(
     let (filter, why) = (it.filter.filter(), it.why);
     let query =
         TaskListRequest { filter, order: it.order, at_ms: it.at, after: it.after, limit, why };
-    let TaskListPage { tasks, next } = service.list(&it.queue, query).await?;
+    let (tasks, next) = service.list(&it.queue, query).await?;
     context.output.list(&tasks)?;
     if let Some(next) = next {
         context.output.note(&format!("there are more: --after {next} lists them, --all lists all"));
@@ -149,7 +156,8 @@ pub(crate) async fn count(
 ) -> anyhow::Result<()> {
     let mut counts = service.counts(&it.queue, it.at).await?;
     if !it.status.is_empty() {
-        counts.retain(&it.status);
+        retain_counts(&mut counts, &it.status);
     }
-    Ok(context.output.one(&counts, &counts.fields())?)
+    let fields = count_fields(&counts);
+    Ok(context.output.one(&CountedQueue { queue: it.queue, counts }, &fields)?)
 }

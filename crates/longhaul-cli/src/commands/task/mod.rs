@@ -10,7 +10,7 @@ use crate::context::CommandContext;
 use crate::exit::CommandFailure;
 use crate::output::TableRow;
 use crate::service::gateway::GatewayClient;
-use crate::service::tasks::{TaskOperation, named, no_task, parse_task};
+use crate::service::tasks::{TaskOperation, history_rows, named, no_task, parse_task};
 use clap::{Args, Subcommand};
 use longhaul::TaskRef;
 use selecting::TaskSelectionArgs;
@@ -257,7 +257,11 @@ async fn history(
     if !history.is_whole {
         context.output.note("note: the first entries of the task are gone, so that nobody can tell which of the others counted");
     }
-    Ok(context.output.list(&history.entries)?)
+    let rows = history_rows(&history);
+    Ok(match context.output.is_for_people() {
+        true => context.output.list(&rows)?,
+        false => context.output.one(&history, &[])?,
+    })
 }
 
 async fn why(
@@ -266,7 +270,12 @@ async fn why(
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let reason = service.why(task).await?.ok_or_else(|| no_task(task))?;
-    Ok(context.output.one(&reason, &reason.fields())?)
+    let fields = [
+        ("task", reason.task.clone()),
+        ("status", reason.status.to_string()),
+        ("why", reason.sentence.clone()),
+    ];
+    Ok(context.output.one(&reason, &fields)?)
 }
 
 async fn result(

@@ -7,6 +7,7 @@ use crate::service::gateway::GatewayClient;
 use crate::service::tasks::{TaskListOrder, TaskListRequest, parse_task};
 use clap::Args;
 use longhaul::TaskRef;
+use longhaul_api::queue::PurgeBody;
 
 #[derive(Debug, Args)]
 pub(crate) struct TaskSelectionArgs {
@@ -32,7 +33,8 @@ impl TaskSelectionArgs {
         (verb, statuses): (&str, &[&'static str]),
         context: &CommandContext,
     ) -> anyhow::Result<Vec<TaskRef>> {
-        if !self.all && self.filter.is_empty() {
+        let mut filter = self.filter.filter();
+        if !self.all && filter == PurgeBody::default() {
             let help = "name tasks as QUEUE@ID, or give a filter or --all for those of a queue";
             let read = |text: &String| {
                 parse_task(text).map_err(|it| CommandFailure::usage(it).help(help).into())
@@ -43,9 +45,8 @@ impl TaskSelectionArgs {
             let what = format!("`{task}` is a task; a filter and --all go with queues");
             return Err(CommandFailure::usage(what).into());
         }
-        let mut filter = self.filter.filter();
-        if filter.statuses.is_empty() {
-            filter.statuses = statuses.to_vec();
+        if filter.status.is_empty() {
+            filter.status = statuses.iter().map(|&word| word.to_owned()).collect();
         }
         let mut tasks = Vec::new();
         for queue in &self.what {
@@ -57,8 +58,8 @@ impl TaskSelectionArgs {
                 limit: usize::MAX,
                 why: false,
             };
-            let found = service.list(queue, query).await?.tasks;
-            let named = found.iter().map(|it| parse_task(&it.task).map_err(anyhow::Error::msg));
+            let found = service.list(queue, query).await?.0;
+            let named = found.iter().map(|it| parse_task(&it.id).map_err(anyhow::Error::msg));
             tasks.extend(named.collect::<anyhow::Result<Vec<_>>>()?);
         }
         if !tasks.is_empty() {

@@ -1,15 +1,21 @@
 //! `longhaul task submit`.
 
 use super::{NamedTask, following};
+use crate::commands::one_of;
 use crate::context::CommandContext;
 use crate::exit::CommandFailure;
-use crate::service::gateway::GatewayClient;
-use crate::service::tasks::{SubmissionTerms, TaskSubmission, named, parse_task};
+use crate::service::gateway::{GatewayClient, name_in_queue, priority_of};
+use crate::service::tasks::{named, parse_task};
 use crate::times;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use clap::{Args, ValueEnum};
-use longhaul::topics::Priority;
+use clap::Args;
+use clap::builder::PossibleValue;
 use longhaul::{AfterFailed, RetryPolicy, TaskRef};
+use longhaul_api::Priority;
+use longhaul_api::new_task::{NewTaskBody, RetryBody};
+use longhaul_api::values::{Instant, Length};
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -97,8 +103,8 @@ pub(crate) struct TermArgs {
     #[arg(long = "tag", value_name = "WORD")]
     tags: Vec<String>,
     /// Which level of the queue it goes to; another one than normal needs a queue with levels.
-    #[arg(long, value_enum, default_value_t = PriorityArg::Normal)]
-    priority: PriorityArg,
+    #[arg(long, default_value = "normal", value_parser = one_of::<Priority>(["high", "normal", "low"]))]
+    priority: Priority,
     /// It does not start before so long from now.
     #[arg(long, value_name = "TIME", value_parser = times::duration, conflicts_with = "start_at")]
     delay: Option<Duration>,
@@ -149,61 +155,59 @@ pub(crate) struct TermArgs {
     #[arg(long = "after-key", value_name = "KEY")]
     after_keys: Vec<String>,
     /// What follows when one of those has no result.
-    #[arg(long, value_enum, value_name = "WHAT")]
-    after_failed: Option<Follows>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum PriorityArg {
-    High,
-    Normal,
-    Low,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Follows {
-    /// It fails, too.
-    Fail,
-    /// It is cancelled.
-    Skip,
-    /// It runs all the same.
-    Run,
+    #[arg(long, value_name = "WHAT", value_parser = one_of::<AfterFailed>([
+        PossibleValue::new("fail").help("It fails, too"),
+        PossibleValue::new("skip").help("It is cancelled"),
+        PossibleValue::new("run").help("It runs all the same"),
+    ]))]
+    after_failed: Option<AfterFailed>,
 }
 
 impl TermArgs {
-    pub(crate) fn terms(self) -> SubmissionTerms {
-        let follows = |it| match it {
-            Follows::Fail => AfterFailed::Fail,
-            Follows::Skip => AfterFailed::Skip,
-            Follows::Run => AfterFailed::Run,
-        };
-        SubmissionTerms {
-            properties: self.properties,
+    /// A task for a queue, as the API takes it.
+    ///
+    /// # Errors
+    /// When the queue or a task has no name in the API, or options do not go together.
+    pub(crate) fn task(self, queue: &str, payload: &[u8]) -> Result<NewTaskBody, CommandFailure> {
+        if self.overwrite && self.dedupe_key.is_none() {
+            let what = "--overwrite takes the place of the task that holds a dedupe key";
+            return Err(CommandFailure::usage(what).help("say --dedupe-key as well"));
+        }
+        let after: Result<_, _> = self.after.iter().map(name_in_queue).collect();
+        Ok(NewTaskBody {
+            properties: self.properties.into_iter().collect(),
             task_type: self.task_type,
             key: self.key,
             tags: self.tags,
-            priority: match self.priority {
-                PriorityArg::High => Priority::High,
-                PriorityArg::Normal => Priority::Normal,
-                PriorityArg::Low => Priority::Low,
-            },
-            delay: self.delay,
-            scheduled_at: self.start_at,
-            expires_at: self.expires_at,
-            max_duration: self.max_duration,
-            max_total_duration: self.max_total_duration,
-            no_progress_timeout: self.no_progress_timeout,
+            priority: priority_of(queue, self.priority)?,
+            delay: self.delay.map(Length),
+            scheduled_at: self.start_at.map(Instant),
+            expires_at: self.expires_at.map(Instant),
+            max_duration: self.max_duration.map(Length),
+            max_total_duration: self.max_total_duration.map(Length),
+            no_progress_timeout: self.no_progress_timeout.map(Length),
             max_attempts: self.max_attempts,
-            retry: self.retry,
+            retry: self.retry.as_ref().map(RetryBody::from),
             limit_key: self.limit_key,
             order_key: self.order_key,
             idempotency_key: self.idempotency_key,
             dedupe_key: self.dedupe_key,
             overwrite: self.overwrite,
             strict: self.strict,
-            after: self.after,
+            after: after?,
             after_keys: self.after_keys,
-            after_failed: self.after_failed.map(follows),
+            after_failed: self.after_failed,
+            ..with_payload(payload)
+        })
+    }
+}
+
+/// A task with this payload, as text if it is text.
+fn with_payload(payload: &[u8]) -> NewTaskBody {
+    match std::str::from_utf8(payload) {
+        Ok(text) => NewTaskBody { payload: Some(text.to_owned()), ..NewTaskBody::default() },
+        Err(_) => {
+            NewTaskBody { payload_base64: Some(STANDARD.encode(payload)), ..NewTaskBody::default() }
         }
     }
 }
@@ -233,11 +237,12 @@ pub(crate) async fn run(
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let Submit { queue, payload, lines, wait, terms } = it;
-    let (payload, terms) = (payload.read()?, terms.terms());
+    let payload = payload.read()?;
     if lines {
-        return submit_lines(service, &queue, &payload, &terms, context).await;
+        let task = terms.task(&queue, b"")?;
+        return submit_lines(service, &queue, &payload, &task, context).await;
     }
-    let task = service.submit(TaskSubmission { queue, payload, terms }).await?;
+    let task = service.submit(&queue, &terms.task(&queue, &payload)?).await?;
     if !wait {
         let task = named(&task);
         return Ok(context.output.one(&NamedTask { task: task.clone() }, &[("task", task)])?);
@@ -251,7 +256,7 @@ async fn submit_lines(
     service: &GatewayClient,
     queue: &str,
     payload: &Bytes,
-    terms: &SubmissionTerms,
+    task: &NewTaskBody,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     use futures::{StreamExt, TryStreamExt, stream};
@@ -260,10 +265,8 @@ async fn submit_lines(
     let lines =
         lines.map_err(|_| CommandFailure::usage("the payload is no text: it has no lines"))?;
     let progress = context.output.progress(lines.len() as u64);
-    let submit = |line: String| {
-        let task =
-            TaskSubmission { queue: queue.to_owned(), payload: line.into(), terms: terms.clone() };
-        service.submit(task)
+    let submit = async |line: String| {
+        service.submit(queue, &NewTaskBody { payload: Some(line), ..task.clone() }).await
     };
     let mut tasks =
         stream::iter(lines.into_iter().filter(|it| !it.is_empty()).map(submit)).buffered(TOGETHER);

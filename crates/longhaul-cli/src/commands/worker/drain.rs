@@ -76,8 +76,8 @@ async fn gone(
                     running = Some(worker.running.len());
                     context.output.note(&told(&worker.running));
                 }
-                if worker.last_heartbeat_ms != heard {
-                    return DrainObservation::Heard(worker.last_heartbeat_ms);
+                if worker.last_heartbeat_at != heard {
+                    return DrainObservation::Heard(worker.last_heartbeat_at);
                 }
             }
         };
@@ -92,7 +92,7 @@ async fn gone(
 
 /// Whether the worker has been silent for a while: most workers have a heartbeat every few seconds.
 fn is_silent(worker: &WorkerProcess) -> bool {
-    let silent = worker.last_heartbeat_ms.map(|at| clock::wall_ms().saturating_sub(at));
+    let silent = worker.last_heartbeat_at.map(|at| clock::wall_ms().saturating_sub(at));
     silent.is_some_and(|silent| u128::from(silent) > SILENCE_TOLD.as_millis())
 }
 
@@ -102,7 +102,7 @@ async fn found(
     instance: &str,
 ) -> anyhow::Result<Option<WorkerProcess>> {
     let workers = service.workers(queue).await?;
-    let is_it = |it: &WorkerProcess| it.instance == instance && it.last_heartbeat_ms.is_some();
+    let is_it = |it: &WorkerProcess| it.instance == instance && it.last_heartbeat_at.is_some();
     Ok(workers.into_iter().find(is_it))
 }
 
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn who_was_not_heard_of_for_a_while_is_silent() {
         let heard = |ago: u64| WorkerProcess {
-            last_heartbeat_ms: Some(clock::wall_ms() - ago * 1000),
+            last_heartbeat_at: Some(clock::wall_ms() - ago * 1000),
             ..WorkerProcess::default()
         };
         assert_eq!([heard(0), heard(20), heard(40)].map(|it| is_silent(&it)), [false, false, true]);

@@ -197,12 +197,13 @@ fn what_was_known_stays_while_the_gateway_is_away() {
 #[test]
 fn a_task_shows_the_heartbeats_of_whoever_runs_it() {
     let mut dash = dash(Tab::Tasks);
-    let owner = |owner: &str, last_heartbeat_ms, running: &str| PartitionWorker {
+    let owner = |owner: &str, last_heartbeat_at, running: &str| QueueWorker {
         partition: -1,
         owner: owner.to_owned(),
-        identity: None,
-        last_heartbeat_ms: Some(last_heartbeat_ms),
+        worker: None,
+        last_heartbeat_at: Some(last_heartbeat_at),
         missed_heartbeats: 0,
+        holds_leases: false,
         running: vec![running.to_owned()],
     };
     let owners = vec![owner("a", 99_000, "mails@1:1:-1"), owner("b", 60_000, "mails@1:2:-1")];

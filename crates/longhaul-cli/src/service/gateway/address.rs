@@ -67,6 +67,11 @@ impl QueueAddress {
         Ok(TaskRef::new(&format!("persistent://{namespace}/{level}"), name.id)?)
     }
 
+    /// Replaces the name of a task in the queue by its name for people.
+    pub(super) fn rename(&self, name: &mut String) {
+        *name = self.shown(name);
+    }
+
     /// The name of a task of the queue for people.
     pub(super) fn shown(&self, name: &str) -> String {
         self.task(name).map_or_else(|_| name.to_owned(), |task| named(&task))

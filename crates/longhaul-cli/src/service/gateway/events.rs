@@ -3,9 +3,9 @@
 
 use super::GatewayClient;
 use super::address::QueueAddress;
-use super::tasks::TaskResponse;
 use crate::exit::{Code, CommandFailure};
 use crate::service::tasks::TaskChange;
+use longhaul_api::task::TaskBody;
 use reqwest::{Method, Response};
 use serde_json::Value;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(super) struct GatewayEventStream {
 
 /// The content of an event.
 enum GatewayEvent {
-    Task(Box<TaskResponse>),
+    Task(Box<TaskBody>),
     Change(anyhow::Result<TaskChange>),
     /// The gateway has lost its broker, and may name another gateway.
     Lost {
@@ -75,7 +75,7 @@ impl GatewayEventStream {
         loop {
             let more = match self.buffered() {
                 Some(GatewayEvent::Task(told)) => {
-                    let task = self.of.task(told.id())?;
+                    let task = self.of.task(&told.id)?;
                     let task = self.gateway.with_result(&task, *told).await?;
                     return Ok(TaskChange::Updated(Box::new(task)));
                 }

@@ -7,7 +7,6 @@ mod history;
 mod letters;
 mod queues;
 mod schedules;
-mod style;
 mod tasks;
 mod transport;
 mod way;
@@ -25,15 +24,15 @@ use longhaul::{Client, TaskRef};
 use longhaul_api::Priority;
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::error::Error;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use style::{camel, renamed, snake};
+pub(crate) use tasks::{name_in_queue, priority_of};
 use transport::{GatewayTransport, InProcess};
 use way::Way;
 
@@ -56,6 +55,9 @@ const NO_LEVELS: &str = "queue_has_no_levels";
 /// How often a rate-limited request is repeated, and the longest pause before that.
 const PAUSES_MAX: u32 = 5;
 const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// A request without a query.
+const NO_QUERY: &[(&str, String)] = &[];
 
 /// A gateway.
 #[derive(Clone)]
@@ -195,7 +197,7 @@ impl GatewayClient {
 
     /// A request to a route.
     fn request(&self, method: Method, to: &GatewayRoute) -> anyhow::Result<RequestBuilder> {
-        self.asking(method, to, &[])
+        self.asking(method, to, NO_QUERY)
     }
 
     /// As `request`, with a query.
@@ -203,7 +205,7 @@ impl GatewayClient {
         &self,
         method: Method,
         to: &GatewayRoute,
-        query: &[(&str, String)],
+        query: &[(impl AsRef<str>, String)],
     ) -> anyhow::Result<RequestBuilder> {
         let mut url = self.way.url();
         let namespace = match &self.transport {
@@ -224,8 +226,9 @@ impl GatewayClient {
         if to.level != Priority::Normal {
             url.query_pairs_mut().append_pair("level", to.level.word());
         }
-        if !query.is_empty() {
-            url.query_pairs_mut().extend_pairs(query);
+        let said = query.iter().filter(|(_, text)| !text.is_empty());
+        for (name, text) in said {
+            url.query_pairs_mut().append_pair(name.as_ref(), text);
         }
         let request = self.http.request(method, url).timeout(ANSWER_TIME);
         Ok(match &self.token {
@@ -293,10 +296,15 @@ impl GatewayClient {
         serde_json::from_slice(&body).context("the answer cannot be read")
     }
 
-    async fn get<T: DeserializeOwned>(
+    async fn get<T: DeserializeOwned>(&self, from: &GatewayRoute) -> anyhow::Result<T> {
+        self.json(self.request(Method::GET, from)?).await
+    }
+
+    /// As `get`, with a query.
+    async fn query<T: DeserializeOwned>(
         &self,
         from: &GatewayRoute,
-        query: &[(&str, String)],
+        query: &[(impl AsRef<str>, String)],
     ) -> anyhow::Result<T> {
         self.json(self.asking(Method::GET, from, query)?).await
     }
@@ -304,7 +312,7 @@ impl GatewayClient {
     async fn post<T: DeserializeOwned>(
         &self,
         to: &GatewayRoute,
-        body: &Value,
+        body: &impl Serialize,
     ) -> anyhow::Result<T> {
         self.json(self.request(Method::POST, to)?.json(body)).await
     }
@@ -313,13 +321,13 @@ impl GatewayClient {
     async fn work<T: DeserializeOwned>(
         &self,
         to: &GatewayRoute,
-        body: &Value,
+        body: &impl Serialize,
     ) -> anyhow::Result<T> {
         self.json(self.request(Method::POST, to)?.timeout(WORK_TIME).json(body)).await
     }
 
     /// Sends a POST without using the answer.
-    async fn tell(&self, to: &GatewayRoute, body: &Value) -> anyhow::Result<()> {
+    async fn tell(&self, to: &GatewayRoute, body: &impl Serialize) -> anyhow::Result<()> {
         self.send(self.request(Method::POST, to)?.json(body)).await.map(drop)
     }
 
@@ -334,6 +342,18 @@ impl GatewayClient {
         }
         failure.help("see that it runs and that the address is right (--gateway); `longhaul dev` starts one on this machine")
     }
+}
+
+/// The fields of a filter as a query: words with commas between them, and nothing that is not set.
+fn query_of(filter: &impl Serialize) -> anyhow::Result<Vec<(String, String)>> {
+    let Value::Object(fields) = serde_json::to_value(filter)? else { return Ok(Vec::new()) };
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let said = |(name, value)| match value {
+        Value::Null | Value::Bool(_) => None,
+        Value::Array(words) => Some((name, words.iter().map(text).collect::<Vec<_>>().join(","))),
+        value => Some((name, text(&value))),
+    };
+    Ok(fields.into_iter().filter_map(said).collect())
 }
 
 /// The answer; `None` if what was asked for does not exist, although its queue does.

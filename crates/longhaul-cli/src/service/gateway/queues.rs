@@ -1,18 +1,21 @@
 //! Queues.
 
 use super::address::QueueAddress;
-use super::{GatewayClient, GatewayRoute, camel, early_end, renamed, snake};
+use super::{GatewayClient, GatewayRoute, early_end};
 use crate::exit::{Code, CommandFailure, code_of};
-use crate::service::letters::LetterFilter;
-use crate::service::queues::{
-    Alive, LoggedAction, QueueNameRow, QueueStats, TaskPurges, VersionedQueueSettings, patched,
-};
+use crate::service::queues::{Alive, QueueStats, TaskPurges, patched};
 use crate::service::short_topic;
-use crate::service::tasks::TaskListFilter;
-use longhaul::ops::QueueSettings;
+use crate::service::tasks::add_counts;
+use longhaul_api::Priority;
+use longhaul_api::action::{ActionBody, ActionList, ReasonBody};
+use longhaul_api::dead::DeadSelection;
+use longhaul_api::queue::{
+    CreatedQueue, NewQueue, PurgeBody, PurgeResultBody, QueueBody, QueueList, QueueUpdate,
+    QueueVersion,
+};
+use longhaul_api::task::TaskCountsBody;
 use reqwest::Method;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// How often an unconditional change is retried after a conflict.
 const TRIES_MAX: usize = 10;
@@ -20,76 +23,70 @@ const TRIES_MAX: usize = 10;
 /// The most dead letters counted one by one.
 const LETTERS_MAX: usize = 10_000;
 
-#[derive(Debug, Deserialize)]
-struct ToldQueues {
-    queues: Vec<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ToldQueue {
-    version: u64,
-    settings: Value,
-}
-
-#[derive(Debug, Deserialize)]
-struct QueueVersionResponse {
-    version: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct PurgedTasksResponse {
-    deleted: u64,
-    failed: u64,
-    stopped: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ToldActions {
-    actions: Vec<ToldAction>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ToldAction {
-    at: u64,
-    task: Option<String>,
-    worker: Option<String>,
-    operator: String,
-    action: String,
-    reason: String,
-    replay: Option<String>,
-}
-
 impl GatewayClient {
-    pub(crate) async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<QueueNameRow>> {
-        let told: ToldQueues = self.get(&GatewayRoute::new(namespace, &["queues"]), &[]).await?;
-        let row = |name| {
-            let queue = short_topic(&format!("persistent://{namespace}/{name}")).to_owned();
-            QueueNameRow { queue }
-        };
-        Ok(told.queues.into_iter().map(row).collect())
+    /// The names of the queues of a namespace.
+    pub(crate) async fn queues(&self, namespace: &str) -> anyhow::Result<Vec<String>> {
+        let told: QueueList = self.get(&GatewayRoute::new(namespace, &["queues"])).await?;
+        let name = |name| short_topic(&format!("persistent://{namespace}/{name}")).to_owned();
+        Ok(told.queues.into_iter().map(name).collect())
+    }
+
+    /// Makes a queue, or puts right what is wrong with its topics.
+    pub(crate) async fn create_queue(
+        &self,
+        queue: &str,
+        new: &NewQueue,
+    ) -> anyhow::Result<CreatedQueue> {
+        let to = QueueAddress::of(queue)?.below(&[]);
+        self.json(self.request(Method::PUT, &to)?.json(new)).await
+    }
+
+    pub(crate) async fn delete_queue(&self, queue: &str, reason: &str) -> anyhow::Result<()> {
+        let to = QueueAddress::of(queue)?.below(&[]);
+        let query = [("reason", reason.to_owned())];
+        self.send(self.asking(Method::DELETE, &to, &query)?).await.map(drop)
+    }
+
+    /// The names of the levels of a queue: its own, and those of its other priorities if it has
+    /// them.
+    pub(crate) async fn levels(&self, queue: &str) -> anyhow::Result<Vec<String>> {
+        let mut levels = vec![queue.to_owned()];
+        if self.settings(queue).await?.levels {
+            let others = [Priority::High, Priority::Low];
+            levels.extend(others.map(|level| format!("{queue}{}", level.suffix())));
+        }
+        Ok(levels)
+    }
+
+    /// The numbers of the tasks of all levels of a queue.
+    pub(crate) async fn counts_of_levels(&self, queue: &str) -> anyhow::Result<TaskCountsBody> {
+        let mut all = TaskCountsBody::default();
+        for level in self.levels(queue).await? {
+            add_counts(&mut all, self.counts(&level, None).await?);
+        }
+        Ok(all)
     }
 
     pub(crate) async fn stats(&self, queue: &str) -> anyhow::Result<QueueStats> {
         let counts = self.counts(queue, None).await?;
         let settings = self.settings(queue).await?;
         let alive = Alive::of(&self.workers(queue).await?);
-        let letters = self.letters(queue, &LetterFilter::default(), LETTERS_MAX).await?;
+        let (letters, has_more) =
+            self.letters(queue, &DeadSelection::default(), LETTERS_MAX).await?;
         Ok(QueueStats {
+            queue: QueueAddress::of(queue)?.to_string(),
             counts,
             paused: settings.settings.paused,
             settings_version: settings.version,
             alive,
-            dead_letters: letters.letters.len(),
-            has_more_dead_letters: letters.has_more,
+            dead_letters: letters.len(),
+            has_more_dead_letters: has_more,
         })
     }
 
-    pub(crate) async fn settings(&self, queue: &str) -> anyhow::Result<VersionedQueueSettings> {
+    pub(crate) async fn settings(&self, queue: &str) -> anyhow::Result<QueueBody> {
         // Those of a level are its queue's.
-        let of = QueueAddress::of(queue)?;
-        let told: ToldQueue = self.get(&of.whole(&[]), &[]).await?;
-        let settings: QueueSettings = serde_json::from_value(renamed(told.settings, &camel))?;
-        Ok(VersionedQueueSettings { version: told.version, settings })
+        self.get(&QueueAddress::of(queue)?.whole(&[])).await
     }
 
     pub(crate) async fn change(
@@ -101,12 +98,11 @@ impl GatewayClient {
         let to = QueueAddress::of(queue)?.below(&[]);
         for _ in 0..TRIES_MAX {
             let stands = self.settings(queue).await?;
-            let settings = serde_json::to_value(patched(&stands.settings, patch)?)?;
-            let expected = version.unwrap_or(stands.version);
-            let body =
-                json!({ "expected_version": expected, "settings": renamed(settings, &snake) });
+            let settings = patched(&stands.settings, patch)?;
+            let expected_version = version.unwrap_or(stands.version);
+            let body = QueueUpdate { expected_version, settings };
             let request = self.request(Method::PATCH, &to)?.json(&body);
-            match self.json::<QueueVersionResponse>(request).await {
+            match self.json::<QueueVersion>(request).await {
                 Err(error) if version.is_none() && code_of(&error) == Code::Conflict => {}
                 changed => return Ok(changed?.version),
             }
@@ -123,29 +119,19 @@ impl GatewayClient {
     ) -> anyhow::Result<u64> {
         let verb = if paused { "pause" } else { "resume" };
         let to = QueueAddress::of(queue)?.below(&[]).verb(verb);
-        Ok(self.post::<QueueVersionResponse>(&to, &json!({ "reason": reason })).await?.version)
+        Ok(self.post::<QueueVersion>(&to, &ReasonBody::of(reason)).await?.version)
     }
 
     pub(crate) async fn purge(
         &self,
         queue: &str,
-        filter: &TaskListFilter,
+        mut purge: PurgeBody,
         reason: &str,
     ) -> anyhow::Result<TaskPurges> {
         let to = QueueAddress::of(queue)?.below(&[]).verb("purge");
-        let body = json!({
-            "reason": reason,
-            "all": *filter == TaskListFilter::default(),
-            "status": filter.statuses,
-            "tag": filter.tags,
-            "type": filter.task_type,
-            "key": filter.key,
-            "created_from": filter.created.as_ref().map(|it| *it.start()),
-            "created_to": filter.created.as_ref().map(|it| *it.end()),
-            "changed_from": filter.changed.as_ref().map(|it| *it.start()),
-            "changed_to": filter.changed.as_ref().map(|it| *it.end()),
-        });
-        let told: PurgedTasksResponse = self.work(&to, &body).await?;
+        purge.all = purge == PurgeBody::default();
+        purge.reason = reason.to_owned();
+        let told: PurgeResultBody = self.work(&to, &purge).await?;
         let deleted = (told.deleted > 0).then(|| (format!("{} tasks", told.deleted), Ok(())));
         let failed = (told.failed > 0).then(|| {
             let error = anyhow::anyhow!("they could not be deleted");
@@ -160,19 +146,13 @@ impl GatewayClient {
         &self,
         queue: &str,
         limit: usize,
-    ) -> anyhow::Result<Vec<LoggedAction>> {
+    ) -> anyhow::Result<Vec<ActionBody>> {
         let of = QueueAddress::of(queue)?;
         let query = [("limit", limit.to_string())];
-        let told: ToldActions = self.get(&of.below(&["actions"]), &query).await?;
-        let action = |it: ToldAction| LoggedAction {
-            published_ms: it.at,
-            task: it.task.map(|task| of.shown(&task)),
-            worker: it.worker,
-            operator: it.operator,
-            action: it.action,
-            reason: it.reason,
-            new_task: it.replay.map(|task| of.shown(&task)),
-        };
-        Ok(told.actions.into_iter().map(action).collect())
+        let mut told: ActionList = self.query(&of.below(&["actions"]), &query).await?;
+        for action in &mut told.actions {
+            action.task.iter_mut().chain(&mut action.replay).for_each(|task| of.rename(task));
+        }
+        Ok(told.actions)
     }
 }

@@ -1,92 +1,133 @@
 //! The history of a task, entry by entry.
 
+use super::attempts_in_words;
 use crate::output::{TableRow, Tone};
 use crate::times;
+use longhaul_api::history::{HistoryBody, HistoryEntryBody, SilenceBody};
+use longhaul_api::task::WorkerBody;
 use serde::Serialize;
-use std::borrow::Cow;
-use std::time::Duration;
 
-/// All remaining entries about a task, and a row for each silence of its holder.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct TaskHistoryRecord {
-    pub(crate) task: String,
-    /// Whether its first entries are still there.
-    pub(crate) is_whole: bool,
-    pub(crate) entries: Vec<TaskHistoryEntry>,
-}
-
-/// One entry.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct TaskHistoryEntry {
-    pub(crate) published_ms: u64,
-    pub(crate) epoch: Option<u32>,
-    pub(crate) event: Cow<'static, str>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) detail: String,
+/// An entry, or a silence of a holder, as people read it.
+#[derive(Debug, Serialize)]
+pub(crate) struct TaskHistoryRow {
+    at: u64,
+    event: String,
+    epoch: Option<u32>,
     /// The worker, or the operator.
-    pub(crate) by: Option<String>,
-    /// Why the entry changes nothing.
-    pub(crate) ignored: Option<Cow<'static, str>>,
+    by: Option<String>,
+    detail: String,
+    is_ignored: bool,
 }
 
-impl TableRow for TaskHistoryEntry {
+impl TableRow for TaskHistoryRow {
     const HEADS: &'static [&'static str] = &["WHEN", "EVENT", "EPOCH", "BY", "DETAIL"];
 
     fn cells(&self) -> Vec<String> {
-        let detail = match &self.ignored {
-            Some(why) if self.detail.is_empty() => format!("(ignored: {why})"),
-            Some(why) => format!("{} (ignored: {why})", self.detail),
-            None => self.detail.clone(),
-        };
         vec![
-            times::iso(self.published_ms),
-            self.event.to_string(),
+            times::iso(self.at),
+            self.event.clone(),
             self.epoch.map(|it| it.to_string()).unwrap_or_default(),
             self.by.clone().unwrap_or_default(),
-            detail,
+            self.detail.clone(),
         ]
     }
 
     fn tone(&self) -> Tone {
-        match (&self.ignored, &*self.event) {
-            (Some(_), _) => Tone::Faint,
-            (None, "completed") => Tone::Good,
-            (None, "failed" | "ended" | "closed" | "silent") => Tone::Bad,
-            (None, "claimed" | "leased") => Tone::Busy,
-            (None, _) => Tone::Plain,
+        match (self.is_ignored, &*self.event) {
+            (true, _) => Tone::Faint,
+            (false, "completed") => Tone::Good,
+            (false, "failed" | "ended" | "closed" | "silent") => Tone::Bad,
+            (false, "claimed" | "leased") => Tone::Busy,
+            (false, _) => Tone::Plain,
         }
     }
 }
 
-impl TaskHistoryEntry {
-    /// The row of a holder's silence, until `to_ms` or now, with the number of missing heartbeats
-    /// and their interval.
-    pub(crate) fn silent(
-        epoch: u32,
-        (from_ms, to_ms): (u64, Option<u64>),
-        (missed, every): (u64, Duration),
-        by: Option<String>,
-    ) -> Self {
-        let until =
-            to_ms.map_or_else(|| "until now".to_owned(), |ms| format!("until {}", times::iso(ms)));
-        let what = if missed == 1 { "heartbeat" } else { "heartbeats" };
-        let every = times::human(every);
-        let detail = format!("{until}: {missed} {what} missed, one every {every}");
-        let event = "silent".into();
-        Self { published_ms: from_ms, epoch: Some(epoch), event, detail, by, ignored: None }
+/// The rows of a history: each silence behind the entry after which it began.
+pub(crate) fn history_rows(history: &HistoryBody) -> Vec<TaskHistoryRow> {
+    let mut rows: Vec<_> = history.entries.iter().map(entry_row).collect();
+    for silence in &history.silences {
+        let at = rows.iter().rposition(|it| it.at <= silence.since);
+        rows.insert(at.map_or(0, |at| at + 1), silence_row(silence));
+    }
+    rows
+}
+
+fn entry_row(entry: &HistoryEntryBody) -> TaskHistoryRow {
+    let detail = detail(entry);
+    let detail = match entry.ignored.as_deref().map(why_ignored) {
+        Some(why) if detail.is_empty() => format!("(ignored: {why})"),
+        Some(why) => format!("{detail} (ignored: {why})"),
+        None => detail,
+    };
+    TaskHistoryRow {
+        at: entry.at,
+        event: entry.event.replace('_', " "),
+        epoch: entry.epoch,
+        by: entry.operator.clone().or_else(|| entry.worker.as_ref().map(WorkerBody::title)),
+        detail,
+        is_ignored: entry.ignored.is_some(),
     }
 }
 
-/// Inserts silences behind the entry after which each began.
-pub(crate) fn with_silences(
-    mut entries: Vec<TaskHistoryEntry>,
-    silences: impl Iterator<Item = TaskHistoryEntry>,
-) -> Vec<TaskHistoryEntry> {
-    for silence in silences {
-        let at = entries.iter().rposition(|it| it.published_ms <= silence.published_ms);
-        entries.insert(at.map_or(0, |at| at + 1), silence);
+fn silence_row(silence: &SilenceBody) -> TaskHistoryRow {
+    let until = silence.until;
+    let until =
+        until.map_or_else(|| "until now".to_owned(), |ms| format!("until {}", times::iso(ms)));
+    let what = if silence.missed == 1 { "heartbeat" } else { "heartbeats" };
+    let every = times::human(silence.every.0);
+    TaskHistoryRow {
+        at: silence.since,
+        event: "silent".to_owned(),
+        epoch: Some(silence.epoch),
+        by: silence.worker.as_ref().map(WorkerBody::title),
+        detail: format!("{until}: {} {what} missed, one every {every}", silence.missed),
+        is_ignored: false,
     }
-    entries
+}
+
+fn detail(entry: &HistoryEntryBody) -> String {
+    let attempt = entry.attempt.unwrap_or_default();
+    let reason = entry.reason.as_deref().unwrap_or_default();
+    match &*entry.event {
+        "claimed" => format!("attempt {attempt}"),
+        "leased" => {
+            format!("attempt {attempt} to {}", entry.leased_to.as_deref().unwrap_or_default())
+        }
+        "renewed" => {
+            let time = entry.lease_time.map(|it| times::human(it.0));
+            format!("for {}", time.unwrap_or_default())
+        }
+        "failed" => {
+            let next = entry.next_attempt_at.map(times::iso).unwrap_or_default();
+            format!("again at {next}: {reason}")
+        }
+        "closed" | "ended" => {
+            let outcome = entry.outcome.as_deref().unwrap_or_default();
+            let word = if outcome == "failed" { "failed for good" } else { outcome };
+            if reason.is_empty() { word.to_owned() } else { format!("{word}: {reason}") }
+        }
+        "parked" => format!("waits for {}", entry.waits_for.join(", ")),
+        "checkpoint" => format!("{} bytes", entry.bytes.unwrap_or_default()),
+        "shown" => {
+            let state = entry.state.as_deref().unwrap_or_default();
+            format!("as {state}, {}", attempts_in_words(attempt))
+        }
+        _ => reason.to_owned(),
+    }
+}
+
+/// Why an entry changes nothing.
+fn why_ignored(word: &str) -> &'static str {
+    match word {
+        "not_next" => "another worker was first",
+        "attempt_not_above" => "the attempt was had already",
+        "task_ended" => "the task was over",
+        "replaced" => "its worker had been replaced",
+        "not_running" => "the attempt was over",
+        "sealed" => "the task was sealed",
+        "late" => "later entries came first",
+        "unknown" => "nobody can tell: earlier entries are gone",
+        _ => "of no effect",
+    }
 }

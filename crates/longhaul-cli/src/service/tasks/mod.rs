@@ -1,24 +1,20 @@
 //! Tasks: submit, read, wait, end.
 
-mod filter;
 mod history;
 mod name;
-mod new;
 mod record;
-mod why;
 
 use crate::exit::CommandFailure;
 use clap::ValueEnum;
-pub(crate) use filter::TaskListFilter;
 use futures::stream::BoxStream;
-pub(crate) use history::{TaskHistoryEntry, TaskHistoryRecord, with_silences};
+pub(crate) use history::history_rows;
 use longhaul::TaskRef;
+use longhaul_api::queue::PurgeBody;
 pub(crate) use name::{named, namer, task as parse_task};
-pub(crate) use new::{SubmissionTerms, TaskSubmission};
 pub(crate) use record::{
-    ListedTask, QueueTaskCounts, TaskDetails, attempts_in_words, is_over, status_word_of, statuses,
+    TaskDetails, add_counts, attempts_in_words, count_fields, open_statuses, retain_counts,
+    statuses,
 };
-pub(crate) use why::TaskReason;
 
 /// A stream of changes.
 pub(crate) type Changes = BoxStream<'static, anyhow::Result<TaskChange>>;
@@ -55,7 +51,8 @@ pub(crate) enum TaskListOrder {
 /// A query for tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskListRequest {
-    pub(crate) filter: TaskListFilter,
+    /// Its filters; the rest of it is not looked at.
+    pub(crate) filter: PurgeBody,
     pub(crate) order: TaskListOrder,
     /// In ms since the epoch: the state at that time.
     pub(crate) at_ms: Option<u64>,
@@ -64,14 +61,6 @@ pub(crate) struct TaskListRequest {
     pub(crate) limit: usize,
     /// Whether to say of each task that does not run why it does not.
     pub(crate) why: bool,
-}
-
-/// A page of tasks.
-#[derive(Clone, Debug)]
-pub(crate) struct TaskListPage {
-    pub(crate) tasks: Vec<ListedTask>,
-    /// The position to continue from.
-    pub(crate) next: Option<String>,
 }
 
 /// An operation on a task.

@@ -6,72 +6,42 @@ use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use longhaul::Progress;
-use longhaul::ops::{EndedCounts, TaskStatus};
+use longhaul::ops::TaskStatus;
+use longhaul_api::task::{EverEnded, ProgressBody, TaskBody, TaskCountsBody, WorkerBody, is_over};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::ops::Deref;
 
-/// A task.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// A task with its whole result.
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct TaskDetails {
-    pub(crate) task: String,
-    pub(crate) status: &'static str,
-    pub(crate) attempts: u32,
-    pub(crate) created_ms: u64,
-    pub(crate) updated_ms: u64,
+    #[serde(flatten)]
+    told: TaskBody,
+    /// The result in Base64, if it is not text.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) epoch: Option<u32>,
-    pub(crate) cancel_requested: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) due_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) worker: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) progress: Option<Progress>,
-    /// If it is text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) result: Option<String>,
-    /// In Base64, if it is not text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) result_base64: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) warning: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) waits_for: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) tags: Vec<String>,
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    pub(crate) task_type: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) key: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) duplicate_of: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) superseded_by: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) log: Vec<String>,
-    /// The raw bytes of the result.
+    result_base64: Option<String>,
+    /// The bytes of the result.
     #[serde(skip)]
-    pub(crate) result_bytes: Option<Bytes>,
+    pub(crate) bytes: Option<Bytes>,
+}
+
+impl Deref for TaskDetails {
+    type Target = TaskBody;
+
+    fn deref(&self) -> &TaskBody {
+        &self.told
+    }
 }
 
 impl TaskDetails {
-    /// Sets the result, as text if it is text.
-    pub(crate) fn set_result(&mut self, bytes: Option<Bytes>) {
+    /// The task, with its result if it has one.
+    pub(crate) fn new(mut told: TaskBody, bytes: Option<Bytes>) -> Self {
+        let mut result_base64 = None;
         match bytes.as_deref().map(std::str::from_utf8) {
-            Some(Ok(text)) => self.result = Some(text.to_owned()),
-            Some(Err(_)) => self.result_base64 = bytes.as_ref().map(|it| STANDARD.encode(it)),
+            Some(Ok(text)) => told.result = Some(text.to_owned()),
+            Some(Err(_)) => result_base64 = bytes.as_ref().map(|it| STANDARD.encode(it)),
             None => {}
         }
-        self.result_bytes = bytes;
-    }
-
-    /// Whether the task is over.
-    pub(crate) fn is_over(&self) -> bool {
-        is_over(self.status)
+        Self { told, result_base64, bytes }
     }
 
     pub(crate) fn is_completed(&self) -> bool {
@@ -83,7 +53,7 @@ impl TaskDetails {
         let progress = self.progress.as_ref().map(shown_progress);
         let bytes = || self.result_base64.as_ref().map(|_| "(bytes)".to_owned());
         let now = clock::wall_ms();
-        let due = || self.due_ms.filter(|it| *it > now).map(|it| times::ago(it, now));
+        let due = || self.due_at.filter(|it| *it > now).map(|it| times::ago(it, now));
         let reason = || match (self.reason.clone(), due().filter(|_| self.status == "retrying")) {
             (Some(reason), Some(due)) => Some(format!("again {due}: {reason}")),
             (reason, _) => reason,
@@ -92,22 +62,20 @@ impl TaskDetails {
         text::short(&says.unwrap_or_default(), REASON_CHARS_MAX)
     }
 
-    fn shown_status(&self) -> String {
-        shown_status(self.status, self.cancel_requested)
-    }
-
     /// The fields for people.
     pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
         let now = clock::wall_ms();
-        let at = |ms: u64| format!("{} ({})", times::iso(ms), times::ago(ms, now));
+        let at = |ms: Option<u64>| {
+            ms.map(|ms| format!("{} ({})", times::iso(ms), times::ago(ms, now))).unwrap_or_default()
+        };
         let text = |it: &Option<String>| it.clone().unwrap_or_default();
         let bytes = self.result_base64.as_ref().map(|_| "(bytes: see `longhaul task result`)");
         vec![
-            ("task", self.task.clone()),
-            ("status", self.shown_status()),
+            ("task", self.id.clone()),
+            ("status", shown_status(self)),
             ("attempts", self.attempts.to_string()),
             ("epoch", self.epoch.map(|it| it.to_string()).unwrap_or_default()),
-            ("worker", text(&self.worker)),
+            ("worker", shown_worker(self)),
             ("progress", self.progress.as_ref().map(shown_progress).unwrap_or_default()),
             (
                 "result",
@@ -115,9 +83,9 @@ impl TaskDetails {
             ),
             ("reason", text(&self.reason)),
             ("warning", text(&self.warning)),
-            ("due", self.due_ms.filter(|_| !self.is_over()).map(at).unwrap_or_default()),
-            ("created", at(self.created_ms)),
-            ("updated", at(self.updated_ms)),
+            ("due", at(self.due_at.filter(|_| !self.is_over()))),
+            ("created", at(self.created_at)),
+            ("updated", at(self.changed_at)),
             ("waits for", self.waits_for.join("\n")),
             ("type", text(&self.task_type)),
             ("key", text(&self.key)),
@@ -135,17 +103,17 @@ impl TableRow for TaskDetails {
 
     fn cells(&self) -> Vec<String> {
         vec![
-            self.task.clone(),
-            self.status.to_owned(),
+            self.id.clone(),
+            self.status.to_string(),
             self.attempts.to_string(),
-            times::iso(self.updated_ms),
-            self.worker.clone().unwrap_or_default(),
+            self.changed_at.map(times::iso).unwrap_or_default(),
+            shown_worker(self),
             self.says(),
         ]
     }
 
     fn tone(&self) -> Tone {
-        tone(self.status)
+        tone(&self.status)
     }
 }
 
@@ -155,8 +123,8 @@ pub(crate) fn attempts_in_words(count: u32) -> String {
 }
 
 /// The progress, as text.
-pub(crate) fn shown_progress(progress: &Progress) -> String {
-    let Progress { done, total, message } = progress;
+fn shown_progress(progress: &ProgressBody) -> String {
+    let ProgressBody { done, total, message } = progress;
     let share = match (*total > 0).then(|| done.saturating_mul(100).checked_div(*total)).flatten() {
         Some(percent) => format!("{done}/{total} ({percent} %)"),
         None => done.to_string(),
@@ -165,13 +133,13 @@ pub(crate) fn shown_progress(progress: &Progress) -> String {
 }
 
 /// The words for statuses, in the order of a task's life.
-pub(crate) fn statuses() -> impl Iterator<Item = (TaskStatus, &'static str)> {
-    TaskStatus::ALL.into_iter().map(|status| (status, status.word()))
+pub(crate) fn statuses() -> impl Iterator<Item = &'static str> {
+    TaskStatus::ALL.into_iter().map(TaskStatus::word)
 }
 
-/// The status word, if the text is one.
-pub(crate) fn status_word_of(text: &str) -> &'static str {
-    statuses().find(|it| it.1 == text).map_or("unknown", |it| it.1)
+/// The words for the statuses of tasks that are not over.
+pub(crate) fn open_statuses() -> impl Iterator<Item = &'static str> {
+    statuses().filter(|word| !is_over(word))
 }
 
 fn tone(status: &str) -> Tone {
@@ -184,60 +152,34 @@ fn tone(status: &str) -> Tone {
     }
 }
 
-/// A task in a list.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct ListedTask {
-    pub(crate) task: String,
-    pub(crate) status: &'static str,
-    pub(crate) attempts: u32,
-    pub(crate) epoch: u32,
-    pub(crate) created_ms: u64,
-    pub(crate) changed_ms: u64,
-    pub(crate) due_ms: Option<u64>,
-    pub(crate) worker: Option<String>,
-    pub(crate) cancel_requested: bool,
-    pub(crate) progress: Option<Progress>,
-    /// The beginning of its last failure, or of why it ended.
-    pub(crate) reason: Option<String>,
-    /// Why it does not run, if that was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) why: Option<String>,
-    pub(crate) waits_for: Vec<String>,
-    pub(crate) tags: Vec<String>,
-    #[serde(rename = "type")]
-    pub(crate) task_type: Option<String>,
-    pub(crate) key: Option<String>,
-}
-
-pub(crate) fn is_over(status: &str) -> bool {
-    matches!(status, "completed" | "failed" | "cancelled" | "expired" | "ended")
-}
-
 /// The status, with a cancel request if the task is not over.
-fn shown_status(status: &str, cancel_requested: bool) -> String {
-    if cancel_requested && !is_over(status) {
-        format!("{status}, cancel requested")
+fn shown_status(task: &TaskBody) -> String {
+    if task.cancel_requested && !task.is_over() {
+        format!("{}, cancel requested", task.status)
     } else {
-        status.to_owned()
+        task.status.to_string()
     }
+}
+
+fn shown_worker(task: &TaskBody) -> String {
+    task.worker.as_ref().map(WorkerBody::title).unwrap_or_default()
 }
 
 /// The most characters of a reason in a list.
 const REASON_CHARS_MAX: usize = 120;
 
-impl TableRow for ListedTask {
+impl TableRow for TaskBody {
     const HEADS: &'static [&'static str] =
         &["TASK", "STATUS", "ATTEMPTS", "CHANGED", "WORKER", "PROGRESS", "TYPE", "KEY", "REASON"];
+    const DROPS: &'static [usize] = &[2, 6, 4, 7, 5];
 
     fn cells(&self) -> Vec<String> {
-        let status = shown_status(self.status, self.cancel_requested);
         vec![
-            self.task.clone(),
-            status,
+            self.id.clone(),
+            shown_status(self),
             self.attempts.to_string(),
-            times::iso(self.changed_ms),
-            self.worker.clone().unwrap_or_default(),
+            self.changed_at.map(|ms| times::ago(ms, self.now)).unwrap_or_default(),
+            shown_worker(self),
             self.progress.as_ref().map(shown_progress).unwrap_or_default(),
             self.task_type.clone().unwrap_or_default(),
             self.key.clone().unwrap_or_default(),
@@ -249,65 +191,48 @@ impl TableRow for ListedTask {
     }
 
     fn tone(&self) -> Tone {
-        tone(self.status)
+        tone(&self.status)
     }
 }
 
-/// The numbers of tasks.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct QueueTaskCounts {
-    pub(crate) queue: String,
-    pub(crate) total: u64,
-    /// Tasks that need a worker now.
-    pub(crate) demand: u64,
-    pub(crate) by_status: BTreeMap<&'static str, u64>,
-    pub(crate) oldest_ready: Option<String>,
-    pub(crate) oldest_ready_since_ms: Option<u64>,
-    /// Including tasks that are not shown any more.
-    pub(crate) ever_ended: EndedCounts,
+/// Adds the counts of other tasks of the same queue.
+pub(crate) fn add_counts(to: &mut TaskCountsBody, other: TaskCountsBody) {
+    to.total += other.total;
+    to.demand += other.demand;
+    let since =
+        |counts: &TaskCountsBody| counts.oldest_ready.as_ref().map_or(u64::MAX, |it| it.since);
+    if since(&other) < since(to) {
+        to.oldest_ready = other.oldest_ready;
+    }
+    let EverEnded { completed, failed, cancelled, expired } = other.ever_ended;
+    to.ever_ended.completed += completed;
+    to.ever_ended.failed += failed;
+    to.ever_ended.cancelled += cancelled;
+    to.ever_ended.expired += expired;
+    for (word, count) in other.by_status {
+        *to.by_status.entry(word).or_default() += count;
+    }
 }
 
-impl QueueTaskCounts {
-    /// Adds the counts of other tasks of the same queue.
-    pub(crate) fn add(&mut self, other: Self) {
-        self.total += other.total;
-        self.demand += other.demand;
-        let since = |counts: &Self| counts.oldest_ready_since_ms.unwrap_or(u64::MAX);
-        if since(&other) < since(self) {
-            self.oldest_ready = other.oldest_ready;
-            self.oldest_ready_since_ms = other.oldest_ready_since_ms;
-        }
-        self.ever_ended = self.ever_ended.plus(other.ever_ended);
-        for (word, count) in other.by_status {
-            *self.by_status.entry(word).or_default() += count;
-        }
+/// Keeps only the counts of these statuses.
+pub(crate) fn retain_counts(counts: &mut TaskCountsBody, statuses: &[&'static str]) {
+    counts.by_status.retain(|word, _| statuses.contains(&&**word));
+    let of = |words: &[&str]| words.iter().map(|word| counts.of(word)).sum();
+    (counts.total, counts.demand) = (of(statuses), of(&["ready", "claimed", "running"]));
+    if !statuses.contains(&"ready") {
+        counts.oldest_ready = None;
     }
+}
 
-    /// Keeps only these statuses.
-    pub(crate) fn retain(&mut self, statuses: &[&'static str]) {
-        self.by_status.retain(|word, _| statuses.contains(word));
-        let of = |words: &[&str]| {
-            let counted = self.by_status.iter().filter(|(word, _)| words.contains(word));
-            counted.map(|(_, count)| count).sum()
-        };
-        (self.total, self.demand) = (of(statuses), of(&["ready", "claimed", "running"]));
-        if !statuses.contains(&"ready") {
-            (self.oldest_ready, self.oldest_ready_since_ms) = (None, None);
-        }
+/// The counts for people.
+pub(crate) fn count_fields(counts: &TaskCountsBody) -> Vec<(&'static str, String)> {
+    let mut fields =
+        vec![("total", counts.total.to_string()), ("demand", counts.demand.to_string())];
+    let known = statuses().filter(|word| counts.of(word) > 0);
+    fields.extend(known.map(|word| (word, counts.of(word).to_string())));
+    if let Some(oldest) = &counts.oldest_ready {
+        let waits = times::ago(oldest.since, clock::wall_ms());
+        fields.push(("oldest ready", format!("{}, since {waits}", oldest.id)));
     }
-
-    /// The fields for people.
-    pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
-        let of = |word: &str| self.by_status.get(word).copied().unwrap_or_default();
-        let mut fields =
-            vec![("total", self.total.to_string()), ("demand", self.demand.to_string())];
-        let known = statuses().filter(|(_, word)| of(word) > 0);
-        fields.extend(known.map(|(_, word)| (word, of(word).to_string())));
-        if let (Some(task), Some(since)) = (&self.oldest_ready, self.oldest_ready_since_ms) {
-            let waits = times::ago(since, clock::wall_ms());
-            fields.push(("oldest ready", format!("{task}, since {waits}")));
-        }
-        fields
-    }
+    fields
 }
