@@ -1,0 +1,280 @@
+package longhaul
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const stored = `{"id":"1:0:-1","now":1}`
+
+// serve starts a gateway with this handler, and returns its URL.
+func serve(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func client(t *testing.T, config Config) *Client {
+	t.Helper()
+	client, err := NewClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func refuse(w http.ResponseWriter, status int, code string) {
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `{"status":%d,"code":%q,"title":"","detail":"planted"}`, status, code)
+}
+
+// cut closes the connection without an answer.
+func cut(w http.ResponseWriter) {
+	connection, _, err := w.(http.Hijacker).Hijack()
+	if err == nil {
+		connection.Close()
+	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (answer transport) RoundTrip(sent *http.Request) (*http.Response, error) { return answer(sent) }
+
+// The hosts that a submit asks, where the first gateway names another one.
+func asked(t *testing.T, configured, named, token string) (hosts []string) {
+	t.Helper()
+	config := Config{Gateways: []string{configured}, Transport: transport(func(sent *http.Request) (*http.Response, error) {
+		hosts = append(hosts, sent.URL.Scheme+"://"+sent.URL.Host)
+		if want := "Bearer " + token; token != "" && sent.Header.Get("Authorization") != want {
+			t.Errorf("without the token: %v", sent.Header)
+		}
+		status, body := http.StatusCreated, stored
+		header := http.Header{}
+		if len(hosts) == 1 {
+			status, body = http.StatusServiceUnavailable, `{"code":"draining"}`
+			header.Set("longhaul-gateway", named)
+		}
+		return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: sent}, nil
+	})}
+	if token != "" {
+		config.Token = func() string { return token }
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if _, err := client(t, config).Submit(t.Context(), "q", Submission{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return hosts
+}
+
+// Everyone who may write to a ledger may name a gateway. The packages for Python and TypeScript and
+// the program have the same cases.
+func TestATokenGoesToNoOtherHost(t *testing.T) {
+	for _, it := range []struct {
+		configured, named string
+		isSameHost        bool
+	}{
+		{"http://127.0.0.1:7070", "http://10.0.0.7:7070", false},
+		{"https://here:1", "https://there:1", false},
+		{"https://here:1", "https://here:2", true},
+		{"http://here:1", "https://HERE:2", true},
+		{"http://127.0.0.1:7070", "http://localhost:8", true},
+		{"http://localhost:7070", "http://[::1]:8", true},
+		{"http://127.0.0.1:7070", "http://127.0.0.1.there:8", false},
+	} {
+		for _, token := range []string{"secret", ""} {
+			expected := it.configured
+			if it.isSameHost || token == "" {
+				expected = it.named
+			}
+			if hosts := asked(t, it.configured, it.named, token); !slices.Equal(hosts, []string{it.configured, expected}) {
+				t.Errorf("%+v with token %q: %v", it, token, hosts)
+			}
+		}
+	}
+}
+
+func TestNothingLeavesTLS(t *testing.T) {
+	for _, named := range []string{"http://there", "http://here:2", "ftp://there", "there", "https://here:1", "https://me:pw@here:2"} {
+		if hosts := asked(t, "https://here:1", named, ""); !slices.Equal(hosts, []string{"https://here:1", "https://here:1"}) {
+			t.Errorf("%s: %v", named, hosts)
+		}
+	}
+}
+
+func TestARedirectIsNotFollowed(t *testing.T) {
+	other := serve(t, func(_ http.ResponseWriter, sent *http.Request) {
+		t.Errorf("the other host got %v", sent.Header)
+	})
+	first := serve(t, func(w http.ResponseWriter, sent *http.Request) {
+		http.Redirect(w, sent, other, http.StatusTemporaryRedirect)
+	})
+	_, err := client(t, Config{Gateways: []string{first}, Token: func() string { return "secret" }}).Get(t.Context(), "q", "1:0:-1")
+	var refused *GatewayError
+	if !errors.As(err, &refused) || refused.Code != "http_307" {
+		t.Fatal(err)
+	}
+}
+
+// Only a gateway's own code says that nothing was done: a proxy may answer after the gateway has got
+// the request.
+func TestAnUnknownOutcomeIsAnErrorOfItsOwn(t *testing.T) {
+	answers := map[string]func(http.ResponseWriter){
+		"no answer":       cut,
+		"outcome_unknown": func(w http.ResponseWriter) { refuse(w, http.StatusServiceUnavailable, "outcome_unknown") },
+		"a proxy":         func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) },
+	}
+	for name, answer := range answers {
+		t.Run(name, func(t *testing.T) {
+			var keys []any
+			var mutex sync.Mutex
+			gateway := serve(t, func(w http.ResponseWriter, sent *http.Request) {
+				mutex.Lock()
+				defer mutex.Unlock()
+				var body map[string]any
+				if err := json.NewDecoder(sent.Body).Decode(&body); err != nil {
+					t.Error(err)
+				}
+				if keys = append(keys, body["idempotency_key"]); len(keys) == 1 {
+					answer(w)
+				} else {
+					fmt.Fprint(w, stored)
+				}
+			})
+			seen := func() []any {
+				mutex.Lock()
+				defer mutex.Unlock()
+				return slices.Clone(keys)
+			}
+			submitter := client(t, Config{Gateways: []string{gateway}})
+			_, err := submitter.Submit(t.Context(), "q", Submission{DedupeKey: "d"})
+			if !errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, ErrUnreachable) || len(seen()) != 1 {
+				t.Fatalf("%v after %v", err, seen())
+			}
+			mutex.Lock()
+			keys = nil
+			mutex.Unlock()
+			// With a key of its own, the submit is repeated.
+			for range 2 {
+				if id, err := submitter.Submit(t.Context(), "q", Submission{}); id != "1:0:-1" || err != nil {
+					t.Fatal(id, err)
+				}
+			}
+			if it := seen(); len(it) != 3 || it[0] == nil || it[0] != it[1] || it[2] == it[1] {
+				t.Fatal(it)
+			}
+		})
+	}
+}
+
+// The first attempt may have taken effect, so the last error must not say that nothing was done.
+func TestAnUnknownOutcomeIsNotForgotten(t *testing.T) {
+	attempts := 0
+	config := Config{Gateways: []string{"http://here"}, Patience: time.Second, Transport: transport(func(*http.Request) (*http.Response, error) {
+		if attempts++; attempts == 1 {
+			return nil, io.ErrUnexpectedEOF
+		}
+		body := io.NopCloser(strings.NewReader(`{"code":"draining"}`))
+		return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: body}, nil
+	})}
+	synctest.Test(t, func(t *testing.T) {
+		_, err := client(t, config).Submit(t.Context(), "q", Submission{})
+		if !errors.Is(err, ErrOutcomeUnknown) || attempts < 2 {
+			t.Fatalf("%v after %d attempts", err, attempts)
+		}
+	})
+}
+
+func TestNothingIsDoneWithoutAConnection(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	config := Config{Gateways: []string{server.URL}, Patience: time.Millisecond}
+	_, err := client(t, config).Submit(t.Context(), "q", Submission{DedupeKey: "d"})
+	if !errors.Is(err, ErrUnreachable) || errors.Is(err, ErrOutcomeUnknown) {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := client(t, config).Cancel(ctx, "q", "1:0:-1", ""); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
+
+func TestASubmissionHasTheFieldsOfTheGateway(t *testing.T) {
+	var body map[string]any
+	gateway := serve(t, func(w http.ResponseWriter, sent *http.Request) {
+		body = nil
+		if err := json.NewDecoder(sent.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		fmt.Fprint(w, stored)
+	})
+	submitter := client(t, Config{Gateways: []string{gateway}})
+	for _, it := range []struct {
+		submission Submission
+		expected   string
+	}{
+		{Submission{Payload: json.RawMessage(`{"a": "<"}`)}, `{"payload": "{\"a\": \"<\"}"}`},
+		{Submission{Payload: []byte{0, 255}}, `{"payload_base64": "AP8="}`},
+		{
+			Submission{Delay: 90 * time.Second, ScheduledAt: time.UnixMilli(7), Tags: []string{"eu"}, Overwrite: true},
+			`{"payload": "", "delay": "90000ms", "scheduled_at": 7, "tags": ["eu"], "overwrite": true}`,
+		},
+	} {
+		it.submission.IdempotencyKey = "mine"
+		if _, err := submitter.Submit(t.Context(), "q", it.submission); err != nil {
+			t.Fatal(err)
+		}
+		expected := map[string]any{"idempotency_key": "mine"}
+		if err := json.Unmarshal([]byte(it.expected), &expected); err != nil {
+			t.Fatal(err)
+		}
+		if !maps.EqualFunc(body, expected, func(one, other any) bool { return fmt.Sprint(one) == fmt.Sprint(other) }) {
+			t.Errorf("%v instead of %v", body, expected)
+		}
+	}
+}
+
+func TestAResultIsWaitedFor(t *testing.T) {
+	waits := 0
+	gateway := serve(t, func(w http.ResponseWriter, sent *http.Request) {
+		switch address, _ := url.QueryUnescape(sent.URL.Path); address {
+		case "/v1/queues/q/tasks/1:0:-1/wait", "/v1/queues/q/tasks/1:1:-1/wait":
+			status := map[bool]string{true: "completed", false: "failed"}[strings.Contains(address, "1:0:-1")]
+			if waits++; waits == 1 {
+				w.WriteHeader(http.StatusNoContent)
+			} else {
+				fmt.Fprintf(w, `{"id":"1:0:-1","status":%q,"reason":"torn"}`, status)
+			}
+		case "/v1/queues/q/tasks/1:0:-1/result":
+			fmt.Fprint(w, "done")
+		default:
+			refuse(w, http.StatusNotFound, "task_not_found")
+		}
+	})
+	waiter := client(t, Config{Gateways: []string{gateway}})
+	if result, err := waiter.Result(t.Context(), "q", "1:0:-1"); string(result) != "done" || err != nil || waits != 2 {
+		t.Errorf("%q, %v, %d", result, err, waits)
+	}
+	if _, err := waiter.Result(t.Context(), "q", "1:1:-1"); !errors.Is(err, ErrTaskFailed) || !strings.Contains(err.Error(), "torn") {
+		t.Error(err)
+	}
+	var refused *GatewayError
+	if task, err := waiter.Get(t.Context(), "q", "1:2:-1"); task != nil || !errors.As(err, &refused) || refused.Code != "task_not_found" {
+		t.Error(task, err)
+	}
+}

@@ -1,0 +1,292 @@
+package longhaul
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// A gateway closes connections that are idle for 10 s.
+	idleTime = 5 * time.Second
+	// The most gateways that a client knows, with those that other gateways named.
+	gatewaysMax = 16
+	answerBytes = 64 << 20
+
+	pauseMin      = 200 * time.Millisecond
+	pauseMax      = 5 * time.Second
+	retryAfterMax = 30 * time.Second
+)
+
+type gateway struct {
+	url *url.URL
+	// No request goes to the gateway before this time, unless all gateways rest.
+	resting time.Time
+}
+
+func newGateway(address string) (*gateway, error) {
+	parsed, err := url.Parse(strings.TrimRight(strings.TrimSpace(address), "/"))
+	if err != nil {
+		return nil, fmt.Errorf("the URL of a gateway: %w", err)
+	}
+	isHTTP := parsed.Scheme == "http" || parsed.Scheme == "https"
+	if !isHTTP || parsed.Hostname() == "" || parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "" {
+		return nil, fmt.Errorf("%q is not the URL of a gateway: http://HOST:PORT or https://HOST:PORT", address)
+	}
+	return &gateway{url: parsed}, nil
+}
+
+// gateways sends requests to several gateways. Any gateway answers any request.
+type gateways struct {
+	http       *http.Client
+	token      func() string
+	configured []*gateway
+
+	mutex   sync.Mutex
+	all     []*gateway
+	current *gateway
+}
+
+func newGateways(addresses []string, token func() string, transport http.RoundTripper) (*gateways, error) {
+	if transport == nil {
+		// Without the proxies of the environment: a proxy would see the token.
+		transport = &http.Transport{
+			IdleConnTimeout:     idleTime,
+			MaxIdleConnsPerHost: 8,
+			TLSHandshakeTimeout: 10 * time.Second,
+			DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			ForceAttemptHTTP2:   true,
+		}
+	}
+	// A redirect would take the token to another host.
+	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	all := &gateways{http: &http.Client{Transport: transport, CheckRedirect: refuse}, token: token}
+	for _, address := range addresses[:min(len(addresses), gatewaysMax)] {
+		one, err := newGateway(address)
+		if err != nil {
+			return nil, err
+		}
+		all.configured = append(all.configured, one)
+	}
+	all.all, all.current = slices.Clone(all.configured), all.configured[0]
+	return all, nil
+}
+
+type request struct {
+	method, path string
+	// Sent as JSON, unless it is nil.
+	body any
+	// The time limit of an attempt.
+	timeout time.Duration
+	// How long to repeat the request after its first failure.
+	patience time.Duration
+	// Whether a repeat does no harm if the request has taken effect.
+	repeatable bool
+	// Whether an attempt goes on after the end of the context. A lease request must, because it may
+	// just have got a task.
+	unbroken bool
+}
+
+// do sends a request until a gateway answers it, and decodes the answer unless it has no body. A
+// *[]byte gets the body itself. A request that may have taken effect is repeated only if it is
+// repeatable.
+func (all *gateways) do(ctx context.Context, wanted request, answer any) error {
+	var content []byte
+	if wanted.body != nil {
+		encoded, err := json.Marshal(wanted.body)
+		if err != nil {
+			return err
+		}
+		content = encoded
+	}
+	var giveUp time.Time
+	failure, isUnknown, pause := ErrUnreachable, false, pauseMin
+	for {
+		// A pause that a gateway asked for applies to all requests of the client.
+		to, free := all.pick()
+		if err := sleep(ctx, time.Until(free)); err != nil {
+			return unknown(isUnknown, fmt.Errorf("%w: %w", failure, err))
+		}
+		body, err := all.once(ctx, to, wanted, content)
+		if err == nil {
+			return decode(body, answer)
+		}
+		failure = err
+		var refused *GatewayError
+		var retryAfter time.Duration
+		if errors.As(err, &refused) {
+			if !refused.isUnavailable() {
+				return unknown(isUnknown, err)
+			}
+			retryAfter = refused.RetryAfter
+		}
+		isUnknown = isUnknown || errors.Is(err, ErrOutcomeUnknown) || (refused != nil && refused.mayBeDone())
+		if (isUnknown && !wanted.repeatable) || ctx.Err() != nil {
+			return unknown(isUnknown, err)
+		}
+		now := time.Now()
+		if giveUp.IsZero() {
+			giveUp = now.Add(wanted.patience)
+		}
+		free = all.rest(to, now.Add(max(retryAfter, jittered(pause))))
+		pause = min(2*pause, pauseMax)
+		if free.After(giveUp) || now.After(giveUp) {
+			return unknown(isUnknown, err)
+		}
+	}
+}
+
+// After an attempt with an unknown outcome, a later error does not say that nothing was done.
+func unknown(isUnknown bool, err error) error {
+	if isUnknown && !errors.Is(err, ErrOutcomeUnknown) {
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	return err
+}
+
+func decode(body []byte, answer any) error {
+	if raw, isRaw := answer.(*[]byte); isRaw {
+		*raw = body
+		return nil
+	}
+	if answer == nil || len(body) == 0 {
+		return nil
+	}
+	return json.Unmarshal(body, answer)
+}
+
+// once makes one attempt.
+func (all *gateways) once(ctx context.Context, to *gateway, wanted request, content []byte) ([]byte, error) {
+	if wanted.unbroken {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, wanted.timeout)
+	defer cancel()
+	// While the client waits for a connection, nothing was sent.
+	var isConnecting atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { isConnecting.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { isConnecting.Store(false) },
+	})
+	sent, err := http.NewRequestWithContext(ctx, wanted.method, to.url.String()+wanted.path, bytes.NewReader(content))
+	if err != nil {
+		return nil, err
+	}
+	sent.Header.Set("User-Agent", "longhaul-go/"+Version)
+	if content != nil {
+		sent.Header.Set("Content-Type", "application/json")
+	}
+	if all.token != nil {
+		if token := all.token(); token != "" {
+			sent.Header.Set("Authorization", "Bearer "+token)
+		}
+	}
+	response, err := all.http.Do(sent)
+	if err != nil {
+		if isConnecting.Load() {
+			return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+		}
+		return nil, fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, answerBytes+1))
+	if err == nil && len(body) > answerBytes {
+		err = fmt.Errorf("the answer has more than %d bytes", answerBytes)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrOutcomeUnknown, to.url.Host, err)
+	}
+	if response.StatusCode < 300 {
+		return body, nil
+	}
+	refused := refusal(response.StatusCode, response.Header, body)
+	if refused.isUnavailable() {
+		all.learn(response.Header.Get("longhaul-gateway"))
+	}
+	return nil, refused
+}
+
+// learn remembers a gateway that another one named, if that is safe. Everyone who may write to the
+// ledger may name any host.
+func (all *gateways) learn(address string) {
+	named, err := newGateway(address)
+	if err != nil {
+		return
+	}
+	all.mutex.Lock()
+	defer all.mutex.Unlock()
+	isKnown := func(one *gateway) bool { return one.url.String() == named.url.String() }
+	isSafe := func(one *gateway) bool { return all.isSafe(named.url, one.url) }
+	if len(all.all) < gatewaysMax && !slices.ContainsFunc(all.all, isKnown) && slices.ContainsFunc(all.configured, isSafe) {
+		all.all = append(all.all, named)
+	}
+}
+
+// The rule of the program longhaul: never unencrypted instead of encrypted, and with a token never
+// another host.
+func (all *gateways) isSafe(named, configured *url.URL) bool {
+	encrypts := named.Scheme == "https" || configured.Scheme == "http"
+	isSameHost := strings.EqualFold(named.Hostname(), configured.Hostname()) || (isLocal(named) && isLocal(configured))
+	return encrypts && (all.token == nil || isSameHost)
+}
+
+func isLocal(address *url.URL) bool {
+	ip := net.ParseIP(address.Hostname())
+	return address.Hostname() == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// pick returns the gateway of the last request, unless it rests; then the one that rests shortest.
+// The time is the end of its rest.
+func (all *gateways) pick() (*gateway, time.Time) {
+	all.mutex.Lock()
+	defer all.mutex.Unlock()
+	now := time.Now()
+	if all.current.resting.After(now) {
+		// The first of those whose rest is over, in the order in which they were configured.
+		all.current = slices.MinFunc(all.all, func(one, other *gateway) int {
+			return cmp.Compare(max(one.resting.Sub(now), 0), max(other.resting.Sub(now), 0))
+		})
+	}
+	return all.current, all.current.resting
+}
+
+// rest leaves a gateway alone, and returns when a request may go to any gateway.
+func (all *gateways) rest(one *gateway, until time.Time) time.Time {
+	all.mutex.Lock()
+	one.resting = until
+	all.mutex.Unlock()
+	_, free := all.pick()
+	return free
+}
+
+// jittered shortens a pause by up to a half, so that many clients do not return at once.
+func jittered(pause time.Duration) time.Duration {
+	return pause/2 + rand.N(pause/2)
+}
+
+// sleep waits, and returns an error if the context ends first.
+func sleep(ctx context.Context, pause time.Duration) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(max(pause, 0)):
+		return nil
+	}
+}

@@ -1,0 +1,3 @@
+module example.org/longhaul/clients/go
+
+go 1.25

@@ -1,0 +1,210 @@
+package longhaul
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// The most tasks that a gateway leases to one request.
+	leasesMax = 100
+	// How long a processor may take to return after its context ended in a drain. Then its task is
+	// given back although it runs.
+	grace = 5 * time.Second
+)
+
+// Processor works on a task. It returns the result, or an error, which fails the attempt; see
+// [Fatal], [RetryAfter] and [GiveBack]. A panic fails the attempt, too.
+//
+// The context ends when the task was cancelled or lost, or is to be given back: [context.Cause] is
+// [ErrCancelled], [ErrLeaseLost] or [ErrDraining]. An error that the processor then returns is not
+// reported as a failure.
+type Processor func(ctx context.Context, lease *Lease) ([]byte, error)
+
+// Worker leases tasks of a queue and calls Process with each. Only the first three fields are
+// required.
+type Worker struct {
+	Client  *Client
+	Queue   string
+	Process Processor
+	// Concurrency is the most tasks at once (4 by default).
+	Concurrency int
+	// Name is shown as the worker of a task (host and process id by default).
+	Name string
+	// Types limits the worker to tasks of these types.
+	Types []string
+	// LeaseTime is the silence after which another worker may have a task (30 s by default). The
+	// worker sends keep-alives three times in that time, and at least every 5 s.
+	LeaseTime time.Duration
+	// Drain is how long running tasks may take after the end of the worker's context (10 s by
+	// default; none if it is negative). Then they are given back with their checkpoints.
+	Drain time.Duration
+	// Poll is how long a request waits for a task (5 s by default, 30 s at most). The worker may end
+	// this much later, because a cancelled request could lose a task.
+	Poll time.Duration
+	// Logf gets a line for each event of a task ([log.Printf] by default).
+	Logf func(format string, args ...any)
+}
+
+// Run works until the context ends. It returns when the last task has ended or is given back.
+func (w Worker) Run(ctx context.Context) {
+	host, _ := os.Hostname()
+	w.Name = cmp.Or(w.Name, fmt.Sprintf("%s-%d", host, os.Getpid()))
+	w.Concurrency = cmp.Or(w.Concurrency, 4)
+	w.LeaseTime = cmp.Or(w.LeaseTime, 30*time.Second)
+	w.Drain = cmp.Or(w.Drain, 10*time.Second)
+	w.Poll = cmp.Or(w.Poll, 5*time.Second)
+	if w.Logf == nil {
+		w.Logf = log.Printf
+	}
+	w.Logf("ready")
+	tasks, halt := context.WithCancelCause(context.WithoutCancel(ctx))
+	abandoned, abandon := context.WithCancel(context.Background())
+	context.AfterFunc(ctx, func() {
+		drain := max(w.Drain, 0)
+		time.AfterFunc(drain, func() { halt(ErrDraining) })
+		time.AfterFunc(drain+grace, abandon)
+	})
+	var running sync.WaitGroup
+	slots := make(chan struct{}, w.Concurrency)
+	for pause := 500 * time.Millisecond; ctx.Err() == nil; {
+		// Waits for a slot; each task then takes its own.
+		select {
+		case <-ctx.Done():
+			continue
+		case slots <- struct{}{}:
+			<-slots
+		}
+		leases, err := w.lease(ctx, min(cap(slots)-len(slots), leasesMax))
+		if err != nil {
+			w.Logf("no lease: %v", err)
+			_ = sleep(ctx, jittered(pause))
+			pause = min(2*pause, 10*time.Second)
+			continue
+		}
+		pause = 500 * time.Millisecond
+		for i := range leases {
+			slots <- struct{}{}
+			running.Go(func() {
+				defer func() { <-slots }()
+				w.work(ctx, tasks, abandoned, &leases[i])
+			})
+		}
+	}
+	running.Wait()
+	w.Logf("drained")
+}
+
+// A task as the gateway leases it.
+type leased struct {
+	Lease
+	ID        string  `json:"lease"`
+	Text      *string `json:"payload"`
+	Bytes     []byte  `json:"payload_base64"`
+	ExpiresAt int64   `json:"expires_at"`
+	now       int64
+}
+
+func (w Worker) lease(ctx context.Context, count int) ([]leased, error) {
+	body := map[string]any{"worker": w.Name, "count": count, "wait": length(w.Poll), "lease_time": length(w.LeaseTime)}
+	if len(w.Types) > 0 {
+		body["types"] = w.Types
+	}
+	// A lease whose answer is lost expires by itself, so the request is repeatable.
+	wanted := request{method: "POST", path: path(w.Queue, "leases"), body: body, repeatable: true, unbroken: true}
+	wanted.timeout, wanted.patience = w.Poll+10*time.Second, 5*time.Second
+	var answer struct {
+		Leases []leased `json:"leases"`
+		Now    int64    `json:"now"`
+	}
+	err := w.Client.gateways.do(ctx, wanted, &answer)
+	for i := range answer.Leases {
+		answer.Leases[i].now = answer.Now
+	}
+	return answer.Leases, err
+}
+
+// Runs a task and reports its end. An abandoned task is given back although its processor runs.
+func (w Worker) work(stop, tasks, abandoned context.Context, granted *leased) {
+	ctx, halt := context.WithCancelCause(tasks)
+	defer halt(nil)
+	lease := &granted.Lease
+	lease.id, lease.path, lease.gateways, lease.logf = granted.ID, path(w.Queue, "leases:report"), w.Client.gateways, w.Logf
+	if lease.Payload = granted.Bytes; granted.Text != nil {
+		lease.Payload = []byte(*granted.Text)
+	}
+	lease.keep(left(granted.ExpiresAt, granted.now), halt)
+	w.Logf("leased %s attempt %d", lease.TaskID, lease.Attempt)
+	ending := report{Status: released}
+	// A worker that drains begins nothing.
+	if stop.Err() == nil {
+		outcome := make(chan report, 1)
+		go func() { outcome <- w.outcome(ctx, lease) }()
+		select {
+		case ending = <-outcome:
+		case <-abandoned.Done():
+			w.Logf("%s is given back although its processor runs", lease.TaskID)
+		}
+	}
+	err := lease.end(ending)
+	word := strings.ToLower(ending.Status)
+	switch {
+	case ending.Status == failed && errors.Is(context.Cause(ctx), ErrCancelled):
+		w.Logf("cancelled %s", lease.TaskID)
+	case lease.lost != "":
+		w.Logf("lost %s: %s", lease.TaskID, lease.lost)
+	case err != nil:
+		w.Logf("not %s %s: %v", word, lease.TaskID, err)
+	default:
+		w.Logf("%s %s", word, lease.TaskID)
+	}
+}
+
+// Calls the processor, and returns what to report.
+func (w Worker) outcome(ctx context.Context, lease *Lease) report {
+	result, err := w.call(ctx, lease)
+	halted := context.Cause(ctx)
+	if err == nil {
+		done := report{Status: succeeded}
+		done.Result, done.Bytes = textOrBytes(result)
+		return done
+	}
+	if halted == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, halted) {
+		w.Logf("attempt %d of %s failed: %v", lease.Attempt, lease.TaskID, err)
+	}
+	var ended *ending
+	switch {
+	case errors.Is(halted, ErrCancelled):
+		return report{Status: failed, Reason: "cancelled"}
+	case halted != nil:
+		// Also after a lost lease: the gateway decides whether it is over.
+		return report{Status: released}
+	case errors.As(err, &ended):
+		done := ended.report
+		if done.Status == failed {
+			done.Reason = err.Error()
+		}
+		return done
+	default:
+		return report{Status: failed, Reason: err.Error()}
+	}
+}
+
+// Turns a panic into an error.
+func (w Worker) call(ctx context.Context, lease *Lease) (result []byte, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v", cause)
+			w.Logf("the processor of %s panicked: %v\n%s", lease.TaskID, cause, debug.Stack())
+		}
+	}()
+	return w.Process(ctx, lease)
+}

@@ -1,0 +1,216 @@
+package longhaul
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// granter is a gateway with one task, whose lease lasts 30 s. keepAlive answers the keep-alives.
+type granter struct {
+	keepAlive func(w http.ResponseWriter)
+
+	mutex     sync.Mutex
+	isGranted bool
+	// The reports other than keep-alives, and the last checkpoint of all reports.
+	reports    []map[string]any
+	checkpoint any
+}
+
+// RoundTrip answers without a network, so that tests run in simulated time.
+func (g *granter) RoundTrip(sent *http.Request) (*http.Response, error) {
+	answer := httptest.NewRecorder()
+	g.serve(answer, sent)
+	if answer.Code == http.StatusNoContent {
+		time.Sleep(time.Second)
+	}
+	return answer.Result(), nil
+}
+
+func (g *granter) serve(w http.ResponseWriter, sent *http.Request) {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	var body map[string]any
+	if err := json.NewDecoder(sent.Body).Decode(&body); err != nil {
+		panic(err)
+	}
+	if checkpoint, isThere := body["checkpoint_base64"]; isThere {
+		g.checkpoint = checkpoint
+	}
+	switch {
+	case strings.HasSuffix(sent.URL.Path, "/leases") && !g.isGranted:
+		g.isGranted = true
+		fmt.Fprint(w, `{"leases":[{"lease":"l","task":"1:0:-1","epoch":1,"attempt":1,"payload":"p","expires_at":31000}],"now":1000}`)
+	case strings.HasSuffix(sent.URL.Path, "/leases"):
+		w.WriteHeader(http.StatusNoContent)
+	case body["status"] == "IN_PROGRESS":
+		g.keepAlive(w)
+	default:
+		g.reports = append(g.reports, body)
+		fmt.Fprint(w, `{"cancelled":false,"now":1000}`)
+	}
+}
+
+func keptAlive(w http.ResponseWriter) {
+	fmt.Fprint(w, `{"cancelled":false,"now":1000,"expires_at":31000}`)
+}
+
+// work runs a worker until its processor has ended, and returns the reports and the log.
+func (g *granter) work(t *testing.T, worker Worker) (reports []map[string]any, lines string) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	process := worker.Process
+	worker.Process = func(ctx context.Context, lease *Lease) ([]byte, error) {
+		if worker.Drain == 0 {
+			defer stop()
+		} else {
+			stop()
+		}
+		return process(ctx, lease)
+	}
+	worker.Client = client(t, Config{Gateways: []string{"http://here"}, Transport: g})
+	worker.Queue = "q"
+	var mutex sync.Mutex
+	worker.Logf = func(format string, args ...any) {
+		mutex.Lock()
+		defer mutex.Unlock()
+		lines += fmt.Sprintf(format+"\n", args...)
+	}
+	worker.Run(ctx)
+	return g.reports, lines
+}
+
+// waits waits for the end of its context, and returns the cause.
+func waits(ctx context.Context, _ *Lease) ([]byte, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+func TestALeaseWithoutKeepAlivesCancelsTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		var cause error
+		gateway := &granter{keepAlive: func(w http.ResponseWriter) { refuse(w, http.StatusServiceUnavailable, "draining") }}
+		reports, lines := gateway.work(t, Worker{Process: func(ctx context.Context, lease *Lease) ([]byte, error) {
+			_, cause = waits(ctx, lease)
+			if took := time.Since(begun); took != 30*time.Second {
+				t.Errorf("after %v", took)
+			}
+			return nil, ctx.Err()
+		}})
+		if !errors.Is(cause, ErrLeaseLost) {
+			t.Fatalf("%v\n%s", cause, lines)
+		}
+		// It claims no result: the gateway decides whether the lease is over.
+		if len(reports) != 1 || reports[0]["status"] != "RELEASED" {
+			t.Fatal(reports)
+		}
+	})
+}
+
+func TestALeaseThatAnotherWorkerHasIsNotReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause error
+		gateway := &granter{keepAlive: func(w http.ResponseWriter) { refuse(w, http.StatusConflict, "stale_lease_id") }}
+		reports, lines := gateway.work(t, Worker{Process: func(ctx context.Context, lease *Lease) ([]byte, error) {
+			_, cause = waits(ctx, lease)
+			return []byte("late"), nil
+		}})
+		if !errors.Is(cause, ErrLeaseLost) || len(reports) != 0 || !strings.Contains(lines, "\nlost 1:0:-1: stale_lease_id") {
+			t.Fatalf("%v, %v\n%s", cause, reports, lines)
+		}
+	})
+}
+
+func TestALeaseIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		missing := 0
+		gateway := &granter{keepAlive: func(w http.ResponseWriter) {
+			if missing++; missing%3 == 0 {
+				keptAlive(w)
+			} else {
+				refuse(w, http.StatusServiceUnavailable, "draining")
+			}
+		}}
+		reports, lines := gateway.work(t, Worker{Process: func(ctx context.Context, lease *Lease) ([]byte, error) {
+			return lease.Payload, sleep(ctx, time.Hour)
+		}})
+		if len(reports) != 1 || reports[0]["status"] != "SUCCEEDED" || reports[0]["result"] != "p" {
+			t.Fatalf("%v\n%s", reports, lines)
+		}
+	})
+}
+
+func TestACancelEndsTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gateway := &granter{keepAlive: func(w http.ResponseWriter) { fmt.Fprint(w, `{"cancelled":true,"now":1000,"expires_at":31000}`) }}
+		reports, lines := gateway.work(t, Worker{Process: waits})
+		if len(reports) != 1 || reports[0]["reason"] != "cancelled" || !strings.Contains(lines, "\ncancelled 1:0:-1") {
+			t.Fatalf("%v\n%s", reports, lines)
+		}
+	})
+}
+
+func TestADrainGivesTheTaskBackWithItsCheckpoint(t *testing.T) {
+	for _, isDeaf := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			begun := time.Now()
+			end := make(chan struct{})
+			defer close(end)
+			process := func(ctx context.Context, lease *Lease) ([]byte, error) {
+				_, err := waits(ctx, lease)
+				if saved := lease.SaveCheckpoint([]byte("7")); saved != nil {
+					return nil, saved
+				}
+				if isDeaf {
+					<-end
+				}
+				return nil, err
+			}
+			gateway := &granter{keepAlive: keptAlive}
+			reports, lines := gateway.work(t, Worker{Drain: time.Minute, Process: process})
+			took := time.Since(begun)
+			expected := time.Minute
+			if isDeaf {
+				expected += grace
+			}
+			if len(reports) != 1 || reports[0]["status"] != "RELEASED" || took != expected {
+				t.Fatalf("%v after %v\n%s", reports, took, lines)
+			}
+			if gateway.checkpoint != "Nw==" {
+				t.Fatalf("%v\n%s", gateway.checkpoint, lines)
+			}
+		})
+	}
+}
+
+func TestTheEndsOfAnAttempt(t *testing.T) {
+	torn := errors.New("torn")
+	for name, it := range map[string]struct {
+		end      func() error
+		expected string
+	}{
+		"an error":        {func() error { return torn }, "map[lease:l reason:torn status:FAILED]"},
+		"a wrapped Fatal": {func() error { return fmt.Errorf("page 3: %w", Fatal(torn)) }, "map[fatal:true lease:l reason:page 3: torn status:FAILED]"},
+		"RetryAfter":      {func() error { return RetryAfter(0, torn) }, "map[lease:l reason:torn retry_after:0ms status:FAILED]"},
+		"GiveBack":        {func() error { return GiveBack(time.Minute) }, "map[after:60000ms lease:l status:RELEASED]"},
+		"a panic":         {func() error { panic(torn) }, "map[lease:l reason:panic: torn status:FAILED]"},
+		"a success":       {func() error { return nil }, "map[lease:l result: status:SUCCEEDED]"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			process := func(context.Context, *Lease) ([]byte, error) { return nil, it.end() }
+			reports, lines := (&granter{keepAlive: keptAlive}).work(t, Worker{Process: process})
+			if len(reports) != 1 || fmt.Sprint(reports[0]) != it.expected {
+				t.Fatalf("%s: %v\n%s", name, reports, lines)
+			}
+		})
+	}
+}
