@@ -12,11 +12,11 @@ import (
 )
 
 var (
-	// ErrUnreachable: no gateway got the request, so it had no effect.
+	// ErrUnreachable means that no gateway got the request, so it had no effect.
 	ErrUnreachable = errors.New("no gateway is reachable")
-	// ErrOutcomeUnknown: the request may have taken effect. Read the state before you repeat it.
+	// ErrOutcomeUnknown means that the request may have taken effect. Read the state before you repeat it.
 	ErrOutcomeUnknown = errors.New("the outcome is unknown")
-	// ErrTaskFailed: the task ended without a result.
+	// ErrTaskFailed means that the task ended without a result.
 	ErrTaskFailed = errors.New("the task has no result")
 
 	// ErrCancelled is the cause of a processor's context after somebody cancelled the task.

@@ -11,10 +11,11 @@ fn client_packages_have_the_version_and_the_licence_of_the_workspace() {
         ("clients/python/longhaul/__init__.py", format!("\n__version__ = \"{version}\"\n")),
         ("clients/typescript/package.json", format!("\n  \"version\": \"{version}\",\n")),
         ("clients/typescript/src/version.ts", format!("export const VERSION = \"{version}\";")),
+        ("clients/go/client.go", format!("\nconst Version = \"{version}\"\n")),
     ] {
         assert!(read(path).contains(&line), "{path} does not have {line}");
     }
-    for folder in ["clients/python", "clients/typescript"] {
+    for folder in ["clients/python", "clients/typescript", "clients/go"] {
         assert_eq!(read(&format!("{folder}/LICENSE")), read("LICENSE"), "{folder}");
     }
 }

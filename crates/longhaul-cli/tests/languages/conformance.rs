@@ -1,6 +1,6 @@
-//! `longhaul conformance`: both packages pass, and it finds its planted faults.
+//! `longhaul conformance`: all packages pass, and it finds its planted faults.
 
-use crate::languages::language::{needs, top, typescript_package, version};
+use crate::languages::language::{go_program, needs, top, typescript_package, version};
 use crate::support::skip;
 use futures::{StreamExt, stream};
 use serde_json::Value;
@@ -50,6 +50,16 @@ async fn the_package_for_typescript_passes() {
     typescript_package(built.path());
     let program = built.path().join("dist/conformance.js");
     passes(&["node", program.to_str().unwrap()]).await;
+}
+
+#[tokio::test]
+async fn the_package_for_go_passes() {
+    if let Err(why) = version("go", "version") {
+        return skip(&why);
+    }
+    let built = TempDir::new().unwrap();
+    let program = go_program(&top().join("clients/go"), "./conformance", built.path());
+    passes(&[program.to_str().unwrap()]).await;
 }
 
 #[tokio::test]

@@ -58,18 +58,22 @@ fn python() -> Result<Vec<PathBuf>, String> {
 
 fn go(built: &Path) -> Result<Vec<PathBuf>, String> {
     version("go", "version")?;
-    let worker = built.join("worker");
-    let mut build = Command::new("go");
-    // Do not download a missing release.
-    build
-        .arg("build")
-        .arg("-o")
-        .arg(&worker)
-        .arg(".")
-        .env("GOTOOLCHAIN", "local")
-        .env("GOFLAGS", "-mod=mod");
-    run(build.current_dir(top().join("examples/go")));
-    Ok(vec![worker])
+    Ok(vec![go_program(&top().join("examples/go"), ".", built)])
+}
+
+/// Builds a program of a Go module.
+pub(crate) fn go_program(module: &Path, package: &str, built: &Path) -> PathBuf {
+    let program = built.join("program");
+    run(go_command(module).args(["build", "-o"]).arg(&program).arg(package));
+    program
+}
+
+/// The command `go` in a module. It downloads neither packages nor a release of Go.
+pub(crate) fn go_command(module: &Path) -> Command {
+    let mut command = Command::new("go");
+    command.env("GOTOOLCHAIN", "local").env("GOPROXY", "off").env("GOFLAGS", "-mod=readonly");
+    command.current_dir(module);
+    command
 }
 
 /// With the package beside it, as in the project.

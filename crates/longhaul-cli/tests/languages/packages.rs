@@ -1,7 +1,9 @@
 //! The packages of `clients/`: their own tests, types, contents, and the snippets of their pages.
 
-use crate::languages::language::{needs, run, top, typescript_package, version};
-use crate::languages::stage::gateway;
+use crate::languages::language::{
+    go_command, go_program, needs, run, top, typescript_package, version,
+};
+use crate::languages::stage::{gateway, leaves};
 use crate::support::{Worker, skip};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -44,7 +46,7 @@ async fn python_snippets(url: &str) {
     }
 }
 
-/// What the snippets of both pages print, in the order of their names above; ends the worker.
+/// What the snippets for Python and TypeScript print, in the order of their names above; ends the worker.
 async fn judge_snippets<const N: usize>(worker: Worker, written: [String; N]) {
     assert!(written[0].ends_with("\nsent to ann\n"), "{}", written[0]);
     assert!(written[1].contains(" completed\n"), "{}", written[1]);
@@ -170,6 +172,50 @@ async fn typescript_snippets(package: &Path, url: &str) {
     let mut commands = ["submit", "watch", "operate"].map(node);
     let written = tokio::task::spawn_blocking(move || commands.each_mut().map(run));
     judge_snippets(worker, written.await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn the_package_for_go_does_what_it_says() {
+    if let Err(why) = version("go", "version") {
+        return skip(&why);
+    }
+    let module = top().join("clients/go");
+    let page = std::fs::read_to_string(module.join("README.md")).unwrap();
+    let checks = tokio::task::spawn_blocking(move || {
+        let mut format = Command::new("gofmt");
+        assert_eq!(
+            run(format.arg("-l").arg(".").arg("../../examples/go").current_dir(&module)),
+            ""
+        );
+        run(go_command(&module).args(["vet", "./..."]));
+        run(go_command(&module).args(["test", "./..."]).env_remove("LONGHAUL_TOKEN"));
+        run(go_command(&top().join("examples/go")).args(["vet", "./..."]));
+    });
+    checks.await.unwrap();
+    let stage = gateway().await;
+    let folders = ["work", "submit"].map(|name| {
+        let folder = TempDir::new().unwrap();
+        let text = snippet(&page, name).replace(SHOWN, &stage.url);
+        std::fs::write(folder.path().join("main.go"), text).unwrap();
+        let manifest = std::fs::read_to_string(top().join("examples/go/go.mod")).unwrap();
+        let package = top().join("clients/go");
+        let manifest = manifest.replace("../../clients/go", package.to_str().unwrap());
+        std::fs::write(folder.path().join("go.mod"), manifest).unwrap();
+        folder
+    });
+    let built = folders.each_ref().map(|folder| go_program(folder.path(), ".", folder.path()));
+    let [work, submit] = built.map(|program| {
+        let mut command = tokio::process::Command::new(program);
+        command.env_remove("LONGHAUL_TOKEN").stdin(Stdio::null()).kill_on_drop(true);
+        command
+    });
+    let mut worker = { work }.stderr(Stdio::piped()).spawn().unwrap();
+    let lines = worker.stderr.take().unwrap();
+    let mut worker = Worker::new(worker, lines);
+    worker.line_with("ready").await;
+    let output = { submit }.output().await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "sent to ann\n", "{output:?}");
+    leaves(worker).await;
 }
 
 /// The fenced block behind the line `<!-- test: name -->`.

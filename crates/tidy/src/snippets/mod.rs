@@ -35,10 +35,11 @@ struct Reader {
     test: &'static str,
 }
 
-const READERS: [Reader; 12] = [
+const READERS: [Reader; 13] = [
     Reader { page: "README.md", mark: Some("test-command"), test: ".ci/run" },
     Reader { page: "README.md", mark: Some("tour: "), test: TOUR },
     Reader { page: "SECURITY.md", mark: Some("test: tokens"), test: TOKENS },
+    Reader { page: "clients/go/README.md", mark: Some("test: "), test: PACKAGES },
     Reader { page: "clients/python/README.md", mark: Some("test: "), test: PACKAGES },
     Reader { page: "clients/typescript/README.md", mark: Some("test: "), test: PACKAGES },
     Reader { page: "docs/any-language.md", mark: Some("example: "), test: ANY_LANGUAGE },
