@@ -1,8 +1,8 @@
-//! A client of the gateway, generated from its OpenAPI document by a common generator, and a
-//! program that uses it.
+//! Two clients of the gateway, generated from its OpenAPI document by a common generator, and a
+//! program for each.
 //!
-//! Both are in `java/gateway`: Maven downloads the generator, generates the client and compiles it
-//! with the program. The result is cached until the document or the program changes.
+//! All are in `java/gateway`: Maven downloads the generator, generates the clients and compiles them
+//! with the programs. The result is cached until the document or a program changes.
 
 use crate::cache::{Project, Tool};
 use crate::clients::{java_is_missing, lines_of};
@@ -20,6 +20,10 @@ const PROJECT: Project = Project {
             "src/main/java/longhaul/gateway/Main.java",
             include_str!("../java/gateway/src/main/java/longhaul/gateway/Main.java"),
         ),
+        (
+            "src/main/java/longhaul/gateway/Native.java",
+            include_str!("../java/gateway/src/main/java/longhaul/gateway/Native.java"),
+        ),
     ],
     tool: Tool::Maven,
     goals: &["package"],
@@ -29,41 +33,59 @@ const PROJECT: Project = Project {
 const OFFLINE: [&str; 4] =
     ["Could not transfer artifact", "Cannot access ", "Unknown host", "could not be resolved"];
 
-/// The built program.
+/// The library of the generator that a client is made with.
+#[derive(Clone, Copy, Debug)]
+pub enum GeneratorLibrary {
+    /// `okhttp-gson`: the client refuses answers that are not as the document says.
+    OkHttp,
+    /// `native`: the client uses the HTTP client of the JDK.
+    Native,
+}
+
+/// The built programs.
 #[derive(Debug)]
-pub struct GeneratedClient {
+pub struct GeneratedClients {
     folder: PathBuf,
 }
 
-impl GeneratedClient {
-    /// Generates and compiles it if necessary; `None`, with a skip message, if that is not
+impl GeneratedClients {
+    /// Generates and compiles them if necessary; `None`, with a skip message, if that is not
     /// possible: Java is missing, or the generator cannot be downloaded.
     ///
     /// # Errors
     /// No client can be generated from the document, or it does not compile.
     pub async fn prepare() -> Result<Option<Self>> {
         if let Some(why) = java_is_missing() {
-            skip(&format!("the generated client: {why}"));
+            skip(&format!("the generated clients: {why}"));
             return Ok(None);
         }
         match tokio::task::spawn_blocking(|| PROJECT.install()).await? {
             Ok(folder) => Ok(Some(Self { folder })),
             Err(error) if std::env::var_os("CI").is_none() && is_offline(&format!("{error:#}")) => {
-                skip("the generated client: Maven cannot fetch the generator");
+                skip("the generated clients: Maven cannot fetch the generator");
                 Ok(None)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Uses a gateway on its own queue, and returns the printed lines.
+    /// Runs the program of a client on its own queue, and returns the printed lines.
     ///
     /// # Errors
     /// It fails, or does not end.
-    pub async fn work(&self, gateway: &str, queue: &str) -> Result<Vec<String>> {
+    pub async fn work(
+        &self,
+        library: GeneratorLibrary,
+        gateway: &str,
+        queue: &str,
+    ) -> Result<Vec<String>> {
+        let class = match library {
+            GeneratorLibrary::OkHttp => "longhaul.gateway.Main",
+            GeneratorLibrary::Native => "longhaul.gateway.Native",
+        };
         let mut command = Command::new(crate::sandbox::java());
         command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp"]);
-        command.arg(self.folder.join("target").join("*")).arg("longhaul.gateway.Main");
+        command.arg(self.folder.join("target").join("*")).arg(class);
         lines_of("generated", command.args([gateway, queue])).await
     }
 }

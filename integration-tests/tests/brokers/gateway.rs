@@ -11,7 +11,7 @@ mod types;
 mod wrong;
 
 use anyhow::{Context, Result, ensure};
-use integration_tests::generated::GeneratedClient;
+use integration_tests::generated::{GeneratedClients, GeneratorLibrary};
 use integration_tests::sandbox::{Broker, Sandbox};
 use integration_tests::say;
 use longhaul::{Client, TaskContext, Text, processor_fn};
@@ -184,14 +184,15 @@ async fn a_queue_without_levels_takes_no_priorities_and_can_get_them() -> Result
     Ok(())
 }
 
-/// The OpenAPI document is complete and correct: the client that a common generator makes of it
-/// compiles, works, and finds each answer as described.
+/// The OpenAPI document is complete and correct: the clients that a common generator makes of it
+/// compile and work, and each answer is as described.
 #[tokio::test]
-async fn a_client_that_is_generated_from_the_document_works_with_leases() -> Result<()> {
+async fn clients_that_are_generated_from_the_document_work_with_leases() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
-    let Some(client) = GeneratedClient::prepare().await? else { return Ok(()) };
+    let Some(clients) = GeneratedClients::prepare().await? else { return Ok(()) };
     let gateway = Gateway::start(&sandbox, |_| {}).await?;
-    let lines = client.work(&gateway.server.url(), &name(&sandbox)?).await?;
+    let url = gateway.server.url();
+    let lines = clients.work(GeneratorLibrary::OkHttp, &url, &name(&sandbox)?).await?;
     let expected = [
         "leased true 1 hello",
         "kept alive, cancelled: false generated",
@@ -203,6 +204,16 @@ async fn a_client_that_is_generated_from_the_document_works_with_leases() -> Res
         "nothing to lease: true",
         "404 task_not_found",
         "tasks: 2 2",
+    ];
+    ensure!(lines == expected, "{lines:#?}");
+    let lines = clients.work(GeneratorLibrary::Native, &url, &name(&sandbox)?).await?;
+    let expected = [
+        "leased true hello",
+        "kept alive, cancelled: false, longer: true",
+        "completed 1",
+        "HELLO",
+        "nothing to lease: true",
+        "404 true",
     ];
     ensure!(lines == expected, "{lines:#?}");
     Ok(())
