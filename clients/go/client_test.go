@@ -30,6 +30,7 @@ func serve(t *testing.T, handler http.HandlerFunc) string {
 
 func client(t *testing.T, config Config) *Client {
 	t.Helper()
+	t.Setenv("LONGHAUL_TOKEN", "")
 	client, err := NewClient(config)
 	if err != nil {
 		t.Fatal(err)
