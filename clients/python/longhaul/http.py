@@ -160,34 +160,40 @@ class Gateways:
         """Asks until a gateway has answered, for `patience` seconds at most after the first failure.
 
         `timeout` is for each attempt. A request that is not `repeatable` is not sent again once it
-        may have been done. No attempt follows once `halt` is set.
+        may have been done. No attempt follows once `halt` is set. What is raised in the end says
+        whether any of the attempts may have been done, and not the last one alone.
         """
         halt = halt or HaltEvent()
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         give_up: float | None = None
         pause = _PAUSE
         failure: LonghaulError = Unreachable("the program is to end")
+        doubt: LonghaulError | None = None
         while True:
             # Whoever was told to come later by another request of this client waits, too.
             if halt.wait(max(self._next_free() - time.monotonic(), 0.0)):
-                raise failure
+                raise doubt or failure
             gateway = self._pick()
             retry_after = 0.0
             try:
                 return self._once(gateway, method, path, content, headers or {}, timeout, halt)
             except Unavailable as error:
-                if may_be_done(error) and not repeatable:
-                    raise OutcomeUnknown(str(error)) from error
+                if may_be_done(error):
+                    if not repeatable:
+                        raise OutcomeUnknown(str(error)) from error
+                    doubt = error
                 failure, retry_after = error, min(error.retry_after or 0.0, _RETRY_AFTER_MAX)
             except Unreachable as error:
                 failure = error
             except OutcomeUnknown as error:
                 if not repeatable:
                     raise
-                failure = error
+                failure = doubt = error
+            if method == "GET":
+                doubt = None
             if halt.is_set():
                 # Nothing is known against the gateway.
-                raise failure
+                raise doubt or failure
             now = time.monotonic()
             give_up = now + patience if give_up is None else give_up
             # Who is told to come later does so; a pause of one's own grows, and is never the same for all clients.
@@ -195,7 +201,7 @@ class Gateways:
             pause = min(pause * 2, _PAUSE_MAX)
             self._rest(gateway, now + rest)
             if max(self._next_free(), now) > give_up:
-                raise failure
+                raise doubt or failure
 
     def stream(
         self, path: str, headers: Mapping[str, str], timeout: float, halt: HaltEvent

@@ -20,7 +20,7 @@ class Busy:
     With `judge`, that function answers each request, by its path and body.
     """
 
-    def __init__(self, *answers: Answer | None, judge: Callable[[str, Any], Answer] | None = None) -> None:
+    def __init__(self, *answers: Answer | None, judge: Callable[[str, Any], Answer | None] | None = None) -> None:
         self.answers, self.asked = list(answers), list[tuple[str, str, dict[str, str]]]()
         self.bodies: list[Any] = []
         busy = self

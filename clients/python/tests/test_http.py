@@ -118,6 +118,15 @@ class GivenUp(Asking):
         self.assertEqual(raised.exception.code, "draining")
         self.assertLess(time.monotonic() - begun, 10.0)
 
+    def test_a_closed_port_does_not_hide_that_an_attempt_before_may_have_been_done(self) -> None:
+        # A submit that was cut off, and then found the port closed, raised `Unreachable`: nothing was done.
+        def dies(*_: object) -> None:
+            busy.server.socket.close()
+
+        with Busy(judge=dies) as busy, self.assertRaises(OutcomeUnknown):
+            self.client(busy.url, patience=1.0).submit("q", Submission(payload="x", idempotency_key="k"))
+        self.assertEqual(len(busy.asked), 1)
+
     def test_errors_have_their_class_by_their_code(self) -> None:
         for code, kind in [("lease_expired", LeaseRefused), ("version_conflict", Conflict)]:
             with Busy(problem(409, code)) as busy, self.assertRaises(kind) as raised:

@@ -94,19 +94,23 @@ export class Gateways {
     this.#fetch = fetcher;
   }
 
-  /** Asks until a gateway has answered, for `patience` at most after the first failure. */
+  /**
+   * Asks until a gateway has answered, for `patience` at most after the first failure. What is thrown in the end says whether any of the attempts may have
+   * been done, and not the last one alone.
+   */
   async request(method: string, path: string, asking: Asking = {}): Promise<Answer> {
     const { timeout = 30_000, patience = 30_000, repeatable = true, halt } = asking;
     const content = asking.body && JSON.stringify(asking.body);
     let giveUp: number | undefined;
     let pause = PAUSE;
     let failure: Error = new Unreachable("the program is to end");
+    let doubt: Error | undefined;
     for (;;) {
       // Whoever was told to come later by another request of this client waits, too.
       const wait = this.#nextFree() - performance.now();
       if (wait > 0) {
         await sleep(wait, undefined, halt && { signal: halt }).catch(() => {
-          throw failure;
+          throw doubt ?? failure;
         });
       }
       const gateway = this.#pick();
@@ -115,14 +119,23 @@ export class Gateways {
         return await this.#once(gateway, method, path, content, timeout);
       } catch (error) {
         if (error instanceof Unavailable) {
-          if (mayBeDone(error) && !repeatable) {
-            throw new OutcomeUnknown(error.message, { cause: error });
+          if (mayBeDone(error)) {
+            if (!repeatable) {
+              throw new OutcomeUnknown(error.message, { cause: error });
+            }
+            doubt = error;
           }
           retryAfter = Math.min((error.retryAfter ?? 0) * 1000, RETRY_AFTER_MAX);
         } else if (!(error instanceof Unreachable) && !(error instanceof OutcomeUnknown && repeatable)) {
           throw error;
         }
+        if (error instanceof OutcomeUnknown) {
+          doubt = error;
+        }
         failure = error;
+        if (method === "GET") {
+          doubt = undefined;
+        }
       }
       const now = performance.now();
       giveUp ??= now + patience;
@@ -130,7 +143,7 @@ export class Gateways {
       gateway.resting = now + Math.max(retryAfter, pause * (0.5 + Math.random() / 2));
       pause = Math.min(pause * 2, PAUSE_MAX);
       if (Math.max(this.#nextFree(), now) > giveUp || halt?.aborted) {
-        throw failure;
+        throw doubt ?? failure;
       }
     }
   }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Client, Conflict, GatewayError, LeaseRefused, OutcomeUnknown, Unavailable, Unreachable } from "../src/index.ts";
-import { busy, closed, type Planted, problem } from "./stage.ts";
+import { busy, type Busy, closed, judging, type Planted, problem } from "./stage.ts";
 
 const SUBMITTED: Planted = [201, {}, { id: "1:0:-1", now: 1 }];
 
@@ -113,6 +113,13 @@ test("a submit gets no key where none is wanted", async (t) => {
   await new Client({ gateways: gateway.url }).submit("q", "x", { dedupeKey: "d" });
   await assert.rejects(new Client({ gateways: gateway.url, addKeys: false }).submit("q", "x"), OutcomeUnknown);
   assert.deepEqual(gateway.bodies, [{ payload: "x", dedupe_key: "d" }, { payload: "x" }]);
+});
+
+test("a closed port does not hide that an attempt before may have been done", async (t) => {
+  // A submit that was cut off, and then found the port closed, threw `Unreachable`: nothing was done.
+  const gateway: Busy = await judging(() => gateway.close() as undefined);
+  t.after(gateway.close);
+  await assert.rejects(new Client({ gateways: gateway.url, patience: 1 }).submit("q", "x", { idempotencyKey: "k" }), OutcomeUnknown);
 });
 
 test("patience has an end", async (t) => {
