@@ -1027,6 +1027,10 @@ class QueueWorker(TypedDict):
     A worker on one partition of a queue.
     """
 
+    holds_leases: NotRequired[bool]
+    """
+    It holds leases, as a worker over HTTP does: its keep-alives are its heartbeats.
+    """
     last_heartbeat_at: NotRequired[int | None]
     """
     By its own clock.

@@ -677,6 +677,8 @@ export interface components {
         };
         /** @description A worker on one partition of a queue. */
         QueueWorker: {
+            /** @description It holds leases, as a worker over HTTP does: its keep-alives are its heartbeats. */
+            holds_leases?: boolean;
             /**
              * Format: int64
              * @description By its own clock.

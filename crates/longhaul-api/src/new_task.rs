@@ -76,7 +76,8 @@ pub struct NewTaskBody {
     pub after_failed: Option<AfterFailed>,
 }
 
-/// Which tasks go first: [`Priority`] for the OpenAPI document.
+// [`Priority`] as the OpenAPI document has it: its crate does not know of such documents.
+/// Which tasks go first.
 #[derive(Clone, Copy, Debug, Default, ToSchema)]
 #[schema(as = Priority, rename_all = "lowercase")]
 pub enum PriorityBody {

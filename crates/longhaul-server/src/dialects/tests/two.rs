@@ -179,7 +179,7 @@ fn history(bench: &TestGateway) {
     assert_eq!(report(bench, "ack", "w2", &current).0, 200, "told once more");
     bench.engine.advance(Duration::from_secs(5));
     assert_eq!(state(&other, &id), "COMPLETED");
-    let first = ["leased 1 w1", "shown running 1 w1", "failed 1 w1", "shown waiting 1 w1"];
+    let first = ["leased 1 w1", "shown running 1 w1", "failed 1 w1", "shown retrying 1 w1"];
     let second = ["leased 2 w2", "shown running 2 w2", "completed 2 w2", "shown completed 2 w2"];
     assert_eq!(log_of(&other, &id), [first, second].concat());
     let poison = submit(bench, json!({"payload": "poison", "max_retries": 1}));
