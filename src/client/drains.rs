@@ -121,7 +121,8 @@ fn document_of(instance: &str) -> Result<DocumentName, ActionError> {
 
 /// Finds the one worker of this name.
 fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, ActionError> {
-    let is_alive = |worker: &&WorkerInfo| worker.last_heartbeat_ms.is_some();
+    let is_alive =
+        |worker: &&WorkerInfo| worker.last_heartbeat_ms.is_some() && !worker.holds_leases;
     let is_it = |worker: &&WorkerInfo| {
         let said = worker.identity.as_ref();
         worker.owner == name || said.is_some_and(|said| said.name == name || said.instance == name)
@@ -131,6 +132,10 @@ fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, Actio
         alive.clone().filter(is_it).map(|worker| (worker.process(), worker)).collect();
     let mut all = found.values();
     let Some(worker) = all.next() else {
+        // Anybody may call a holder of leases like a worker, which comes first.
+        if workers.iter().filter(|worker| worker.holds_leases).any(|worker| is_it(&worker)) {
+            return Err(ActionError::HoldsLeases(name.to_owned()));
+        }
         let shown = |worker: &WorkerInfo| {
             let said = worker.identity.as_ref().map(|said| said.name.clone());
             said.filter(|name| !name.is_empty()).unwrap_or_else(|| worker.owner.clone())
@@ -144,7 +149,6 @@ fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, Actio
         return Err(ActionError::AmbiguousWorker { name: name.to_owned(), owners });
     }
     match &worker.identity {
-        _ if worker.holds_leases => Err(ActionError::HoldsLeases(name.to_owned())),
         Some(said) if said.grants_leases => Err(ActionError::GrantsLeases(name.to_owned())),
         Some(said) if !said.instance.is_empty() => Ok(Arc::clone(said)),
         Some(_) | None => Err(ActionError::WorkerTooOld(name.to_owned())),
@@ -207,15 +211,23 @@ mod tests {
     fn who_cannot_obey_is_told_apart() {
         let mut gateway = named("g", "i1");
         gateway.grants_leases = true;
-        let lease = WorkerInfo { holds_leases: true, ..worker("o4", named("py", "")) };
+        let holder =
+            |name: &str| WorkerInfo { holds_leases: true, ..worker(name, named(name, "")) };
         let workers = [
             worker("o1", gateway),
             worker("o2", named("old", "")),
             worker("o3", named("", "")),
-            lease,
+            worker("o4", named("native", "i4")),
+            holder("py"),
+            // Whoever has a token for leases could keep a worker from being drained.
+            holder("native"),
+            holder("i4"),
         ];
         assert!(matches!(find(&workers, "g"), Err(ActionError::GrantsLeases(_))));
         assert!(matches!(find(&workers, "py"), Err(ActionError::HoldsLeases(_))));
+        for name in ["native", "i4", "o4"] {
+            assert_eq!(find(&workers, name).unwrap().instance, "i4", "{name}");
+        }
         for name in ["old", "o3"] {
             assert!(matches!(find(&workers, name), Err(ActionError::WorkerTooOld(_))), "{name}");
         }

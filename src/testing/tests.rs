@@ -102,6 +102,7 @@ fn a_task_that_is_cancelled_while_it_is_claimed_says_so() {
     let mut claimed = 0;
     for pause_ms in 0..15 {
         let engine = TestEngine::new();
+        let ann = engine.client().clone().acting_as("ann");
         let task = engine.submit("tasks", &text("quick"));
         let processor = processor_fn(async |_: Text, context: TaskContext| -> Outcome {
             context.cancelled().await;
@@ -109,9 +110,9 @@ fn a_task_that_is_cancelled_while_it_is_claimed_says_so() {
         });
         let _worker = engine.start(engine.worker("tasks", processor));
         engine.advance(Duration::from_millis(pause_ms));
-        engine.run(engine.client().cancel(&task)).unwrap();
+        engine.run(ann.cancel(&task)).unwrap();
         let end = engine.wait::<Text>(&task).unwrap_err();
-        assert_eq!(end.to_string(), "the task was cancelled", "after {pause_ms} ms");
+        assert_eq!(end.to_string(), "the task was cancelled by ann", "after {pause_ms} ms");
         assert_eq!(end.kind(), crate::ErrorKind::TaskCancelled);
         claimed += usize::from(engine.transitions(&task) == ["FAILED 1 CANCELLED"]);
     }

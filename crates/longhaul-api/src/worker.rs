@@ -21,6 +21,7 @@ pub struct WorkerList {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct QueueWorker {
     pub partition: i32,
+    /// Its id in the ledger of the partition; of who holds leases, its name.
     pub owner: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerBody>,
@@ -29,7 +30,7 @@ pub struct QueueWorker {
     pub last_heartbeat_at: Option<u64>,
     /// How many heartbeats were due since the last one, by the gateway's clock; one that is late by less than half an interval is not counted. Others take over what it runs when it is silent for two intervals, so at the latest when this is 2.
     pub missed_heartbeats: u64,
-    /// It holds leases, as a worker over HTTP does: its keep-alives are its heartbeats.
+    /// It holds leases, as a worker over HTTP does, and is listed as long as it does. Its keep-alives are its heartbeats, of which two are due in a lease time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub holds_leases: bool,
     /// The tasks that it runs.

@@ -272,7 +272,8 @@ async fn the_page_shows_what_really_stands_on_the_topics() -> Result<()> {
     let cancel = bench.submit("wait", &[]).await?;
     bench.show("claimed-again", cancel, field("state", "PROCESSING")).await?;
     bench.examples.remove("claimed-again");
-    bench.client.cancel(&TaskRef::new("tasks", cancel)?).await?;
+    let dave = bench.client.clone().acting_as(OPERATOR);
+    dave.cancel(&TaskRef::new("tasks", cancel)?).await?;
     let is_cancel = |it: &Message| it.properties.get("k").is_some_and(|kind| kind == "cancel");
     let asked = bench.ledger.first("the request", is_cancel).await?;
     bench.examples.insert("cancel-request", shown(&asked));

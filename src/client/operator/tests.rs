@@ -90,6 +90,8 @@ fn a_cancelled_task_shows_by_whom_and_why() {
     let client = engine.client().clone().acting_as("ann");
     let waits = engine.submit("tasks", &text("quick"));
     engine.run(client.cancellation(&waits).reason("wrong customer").send()).unwrap();
+    let bob = engine.client().clone().acting_as("bob");
+    engine.run(bob.cancellation(&waits).reason("me, too").send()).unwrap();
     let first = worker(&engine, true, &started);
     let end = reason_of(&engine, &waits);
     assert_eq!(end, (TaskOutcome::Cancelled, "Cancelled by ann: wrong customer".to_owned()));

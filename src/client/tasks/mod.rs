@@ -302,7 +302,8 @@ impl TaskView {
         Ok(counts)
     }
 
-    /// Returns the workers that have not left, and the tasks that each of them runs.
+    /// Returns the workers that have not left, the dead ones included, and those that hold a lease;
+    /// with the tasks that each of them runs.
     ///
     /// # Errors
     /// As [`list`](Self::list).

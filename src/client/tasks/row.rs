@@ -52,15 +52,21 @@ pub(super) struct Leased {
 }
 
 impl Leased {
-    /// Tells of the worker that holds it. Its keep-alives are its heartbeats.
+    /// Tells of the worker that holds it. Its keep-alives are its heartbeats; two are due in a
+    /// lease time, so that a lease which others may end has missed two. That of several leases
+    /// counts which was heard of last.
     pub(super) fn tell(&self, worker: &mut WorkerInfo, now_ms: u64) {
-        worker.identity = Some(Arc::new(WorkerIdentity::named(&*self.worker)));
-        worker.owner = self.worker.to_string();
-        worker.holds_leases = true;
-        worker.last_heartbeat_ms = worker.last_heartbeat_ms.max(Some(self.heard_ms));
-        let silent_ms = now_ms.saturating_sub(self.heard_ms);
-        let missed = silent_ms.checked_div(u64::from(self.lease_ms.get())).unwrap_or_default();
-        worker.missed_heartbeats = worker.missed_heartbeats.max(missed);
+        if worker.identity.is_none() {
+            worker.identity = Some(Arc::new(WorkerIdentity::named(&*self.worker)));
+            worker.owner = self.worker.to_string();
+            worker.holds_leases = true;
+        }
+        if worker.last_heartbeat_ms < Some(self.heard_ms) {
+            let silent_ms = now_ms.saturating_sub(self.heard_ms).saturating_mul(2);
+            let missed = silent_ms.checked_div(u64::from(self.lease_ms.get()));
+            worker.last_heartbeat_ms = Some(self.heard_ms);
+            worker.missed_heartbeats = missed.unwrap_or_default();
+        }
     }
 }
 

@@ -75,9 +75,6 @@ impl Beat {
 /// The most tags kept per task, as many as a task may have.
 const TAGS_MAX: usize = 16;
 
-/// How long a silent worker that runs nothing is listed: it has died, and left its heartbeat.
-const LISTED_MS: u64 = 3_600_000;
-
 /// The most characters kept of a reason.
 const REASON_CHARS_MAX: usize = 200;
 
@@ -391,8 +388,7 @@ impl TaskTable {
         }
     }
 
-    /// The workers that sent a heartbeat, or run a task, and those that hold a lease. Who was silent
-    /// for an hour and runs nothing is left out.
+    /// The workers that sent a heartbeat, or run a task, and those that hold a lease.
     pub(super) fn workers(&self, now_ms: u64) -> Vec<WorkerInfo> {
         let heartbeat = self.config.map(|(_, heartbeat)| heartbeat);
         let without_beat = |owner: OwnerId| WorkerInfo {
@@ -431,11 +427,7 @@ impl TaskTable {
             };
             worker.running.push(*id);
         }
-        let is_listed = |worker: &WorkerInfo| {
-            let silent_ms = now_ms.saturating_sub(worker.last_heartbeat_ms.unwrap_or(now_ms));
-            silent_ms < LISTED_MS || !worker.running.is_empty()
-        };
-        workers.into_values().chain(holders.into_values()).filter(is_listed).collect()
+        workers.into_values().chain(holders.into_values()).collect()
     }
 
     fn info(&self, id: TaskId, row: &TaskRow, now_ms: u64) -> TaskInfo {

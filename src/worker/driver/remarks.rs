@@ -14,6 +14,9 @@ use longhaul_core::task::{TaskId, TaskMetadata, text};
 use std::borrow::Cow;
 use std::time::Duration;
 
+/// The most bytes kept of who has cancelled a task, and why.
+const CANCEL_NOTE_BYTES_MAX: usize = 1_024;
+
 impl TaskPayload {
     /// A property as an entry shows it. A value that is too long is replaced by a warning.
     fn shown(
@@ -119,12 +122,15 @@ impl PartitionDriver {
 
     /// Notes who has asked for the end of a task, and why.
     pub(super) fn record_cancel(&mut self, entry: &Entry, message: &Message) {
+        // The first request counts, and one that comes after the end does nothing.
         if let Entry::Cancel(task) = entry
             && let Some((operator, _)) = ledger::operator(message)
+            && self.cancel_notes.get(*task).is_none()
+            && !self.core.machine().fold(*task).phase.is_terminal()
         {
             let reason = ledger::content(message).unwrap_or_default();
             let note = text::cancelled_by(operator, &String::from_utf8_lossy(&reason));
-            self.cancel_notes.insert(*task, text::shortened(note).into());
+            self.cancel_notes.insert(*task, text::start_of(&note, CANCEL_NOTE_BYTES_MAX).into());
         }
     }
 

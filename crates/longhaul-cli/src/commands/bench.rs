@@ -44,7 +44,6 @@ pub(crate) struct BenchArgs {
 const PAYLOAD_MAX: usize = 5 * 1024 * 1024;
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct BenchResults {
     tasks: u32,
     payload_bytes: usize,

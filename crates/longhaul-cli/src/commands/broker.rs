@@ -95,7 +95,6 @@ pub(crate) struct BrokerCopyArgs {
 
 /// The addresses of the broker.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct BrokerAddressList {
     broker: String,
     broker_tls: Option<String>,

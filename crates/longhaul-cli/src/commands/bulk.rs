@@ -8,7 +8,6 @@ use std::io;
 
 /// The result for one task.
 #[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct BulkOutcome {
     pub(crate) task: String,
     pub(crate) outcome: String,

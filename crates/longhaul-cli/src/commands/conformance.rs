@@ -46,7 +46,6 @@ pub(crate) struct Conformance {
 
 /// The result of a check.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct ConformanceFinding {
     check: &'static str,
     passed: bool,

@@ -72,7 +72,6 @@ Examples:
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct ContextRow {
     name: String,
     selected: bool,

@@ -9,6 +9,7 @@ use crate::service::letters::letter_fields;
 use crate::service::tasks::{named, parse_task};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use longhaul::TaskRef;
 use longhaul::ops::Replayed;
@@ -95,16 +96,16 @@ impl Many {
 #[command(next_help_heading = "Which dead letters")]
 pub(crate) struct DeadLetterFilterArgs {
     /// Those whose reason contains this text.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     contains: Option<String>,
     /// Those with this tag; of several, all of them.
-    #[arg(long, value_name = "WORD")]
+    #[arg(long, value_name = "WORD", value_parser = NonEmptyStringValueParser::new())]
     tag: Vec<String>,
     /// Those of this type.
-    #[arg(long = "type", value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = NonEmptyStringValueParser::new())]
     task_type: Option<String>,
     /// Those that their submitters call this.
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// Those that failed since then.
     #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
@@ -182,6 +183,10 @@ async fn show(
             .help("it has not failed for good, or somebody has handled it")
             .into());
     };
+    if payload && letter.hidden {
+        let what = "the gateway shows payloads to tokens with the scope `admin` alone";
+        return Err(CommandFailure::new(Code::Failed, what).into());
+    }
     let bytes = letter.payload_base64.as_ref().map(|it| STANDARD.decode(it)).transpose()?;
     match &bytes {
         Some(bytes) if payload => Ok(context.output.bytes(bytes)?),

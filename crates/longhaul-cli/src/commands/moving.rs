@@ -120,7 +120,6 @@ pub(crate) struct Migrate {
 
 /// The totals of a move.
 #[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct QueueMoveReport {
     /// Unfinished tasks.
     open: u64,
@@ -146,7 +145,6 @@ struct QueueMoveReport {
 }
 
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct NotMoved {
     task: String,
     cause: String,

@@ -348,13 +348,15 @@ async fn list(
         return Ok(());
     }
     let row = async |queue: String| {
-        match service.counts_of_levels(&queue).await {
-            Ok(counts) => Ok(ListedQueue { queue, counts: Some(counts) }),
-            // It was deleted meanwhile.
-            Err(error) if code_of(&error) == Code::NotFound => {
+        let counted = async { service.counts_of(&service.levels(&queue).await?).await };
+        match counted.await {
+            Err(error) if code_of(&error) == Code::Unreachable => Err(error),
+            // One that cannot be counted, or was deleted meanwhile, does not hide the others.
+            Err(error) => {
+                context.output.note(&format!("the tasks of `{queue}` are not counted: {error}"));
                 Ok(ListedQueue { queue, counts: None })
             }
-            Err(error) => Err(error),
+            Ok(counts) => Ok(ListedQueue { queue, counts: Some(counts) }),
         }
     };
     let rows: Vec<_> = stream::iter(names).map(row).buffered(AT_ONCE).try_collect().await?;
@@ -476,7 +478,10 @@ async fn set_settings(
     };
     // The output of `get -o json` is accepted as it is.
     if let Some(Value::Object(settings)) = fields.remove("settings") {
-        *fields = settings;
+        for told in ["name", "version", "levels", "now"] {
+            fields.remove(told);
+        }
+        fields.extend(settings);
     }
     fields.extend(named.into_iter().filter_map(|(name, it)| Some((name.to_owned(), it?))));
     if fields.is_empty() {

@@ -3,6 +3,7 @@
 use super::state::{
     DashboardAction, DashboardData, DashboardError, DashboardQuery, QueueLine, TaskListScope,
 };
+use crate::clock;
 use crate::exit::{Code, CommandFailure, code_of};
 use crate::service::gateway::GatewayClient;
 use crate::service::tasks::{TaskListOrder, TaskListRequest, TaskOperation, named, open_statuses};
@@ -10,8 +11,11 @@ use futures::{StreamExt, stream};
 use longhaul::ops::Replayed;
 use longhaul_api::dead::DeadSelection;
 use longhaul_api::queue::PurgeBody;
+use longhaul_api::task::TaskCountsBody;
 use longhaul_api::worker::QueueWorker;
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The time limit of all requests for a list.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -24,14 +28,19 @@ const LETTERS_MAX: usize = 500;
 /// The number of queues queried concurrently.
 const AT_ONCE: usize = 8;
 
+/// How long the levels of a queue are remembered.
+const LEVELS_FOR: Duration = Duration::from_secs(60);
+
 /// Queries a gateway.
 pub(crate) struct DashboardClient {
     pub(crate) gateway: GatewayClient,
+    /// The levels of queues, and when they were asked for.
+    levels: Mutex<HashMap<String, (Instant, Vec<String>)>>,
 }
 
 impl DashboardClient {
     pub(crate) fn new(gateway: GatewayClient) -> Self {
-        Self { gateway }
+        Self { gateway, levels: Mutex::default() }
     }
 
     /// Requests a list.
@@ -67,7 +76,7 @@ impl DashboardClient {
         let mut found = self.gateway.queues("public/default").await?;
         let has_more = found.len() > QUEUES_MAX;
         found.truncate(QUEUES_MAX);
-        let line = async |name: String| match self.gateway.counts_of_levels(&name).await {
+        let line = async |name: String| match self.counts(&name).await {
             Ok(counts) => Ok(QueueLine { name, counts: Ok(counts) }),
             // An unreachable gateway is not an error of this queue.
             Err(error) if code_of(&error) == Code::Unreachable => Err(error),
@@ -77,6 +86,10 @@ impl DashboardClient {
         let lines: Vec<_> = lines.collect().await;
         let queues = lines.into_iter().collect::<anyhow::Result<_>>()?;
         Ok(DashboardData::Queues { queues, has_more })
+    }
+
+    async fn counts(&self, queue: &str) -> anyhow::Result<TaskCountsBody> {
+        self.gateway.counts_of(&self.levels(queue).await?).await
     }
 
     async fn tasks(&self, queue: &str, scope: TaskListScope) -> anyhow::Result<DashboardData> {
@@ -95,7 +108,7 @@ impl DashboardClient {
             why: false,
         };
         let (mut tasks, mut has_more) = (Vec::new(), false);
-        for level in self.gateway.levels(queue).await? {
+        for level in self.levels(queue).await? {
             let limit = TASKS_MAX.saturating_sub(tasks.len()).max(1);
             let query = TaskListRequest { limit, ..query.clone() };
             let (more, next) = self.gateway.list(&level, query).await?;
@@ -105,9 +118,24 @@ impl DashboardClient {
         Ok(DashboardData::Tasks { tasks, owners: self.owners(queue).await?, has_more })
     }
 
+    /// The levels of a queue, which hardly ever change.
+    async fn levels(&self, queue: &str) -> anyhow::Result<Vec<String>> {
+        let known = || self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = clock::monotonic();
+        if let Some((_, levels)) =
+            known().get(queue).filter(|(asked, _)| now.duration_since(*asked) < LEVELS_FOR)
+        {
+            return Ok(levels.clone());
+        }
+        let levels = self.gateway.levels(queue).await?;
+        known().retain(|_, (asked, _)| now.duration_since(*asked) < LEVELS_FOR);
+        known().insert(queue.to_owned(), (now, levels.clone()));
+        Ok(levels)
+    }
+
     async fn owners(&self, queue: &str) -> anyhow::Result<Vec<QueueWorker>> {
         let mut owners = Vec::new();
-        for level in self.gateway.levels(queue).await? {
+        for level in self.levels(queue).await? {
             owners.extend(self.gateway.owners(&level).await?);
         }
         Ok(owners)

@@ -395,7 +395,10 @@ impl DashboardState {
         let now_ms = self.now_ms;
         let mut before = std::mem::take(&mut self.pulses);
         for seen in owners {
-            let Some(last_ms) = seen.last_heartbeat_at else { continue };
+            // Of a lease the gateway knows how often it is kept alive.
+            let Some(last_ms) = seen.last_heartbeat_at.filter(|_| !seen.holds_leases) else {
+                continue;
+            };
             let mut pulse =
                 before.remove(&seen.owner).unwrap_or_else(|| Pulse::new(last_ms, now_ms));
             pulse.hear(last_ms, now_ms);

@@ -139,7 +139,11 @@ fn of_tasks(dash: &DashboardState, tasks: &[TaskBody], owners: &[QueueWorker]) -
     let row = |task: &TaskBody| {
         let owner = running.get(&task.id);
         let pulse = owner.and_then(|seen| dash.pulse(&seen.owner));
-        let [heartbeat, missed] = beats(pulse, dash.answered_ms);
+        let holder = owner.filter(|seen| seen.holds_leases);
+        let [heartbeat, missed] = match holder {
+            Some(seen) => told_beats(seen.last_heartbeat_at, seen.missed_heartbeats, dash),
+            None => beats(pulse, dash.answered_ms),
+        };
         let says = task.progress.as_ref().map(|progress| progress.message.as_str());
         let cells = vec![
             cell(&task.id),
@@ -180,10 +184,19 @@ fn status(task: &TaskBody) -> Cell {
 
 /// The time since the last heartbeat, and the number missing since.
 fn beats(pulse: Option<&Pulse>, now_ms: u64) -> [Cell; 2] {
-    let Some(pulse) = pulse else { return [cell(""), cell("")] };
-    let missed = pulse.missed(now_ms);
+    let beats = |pulse: &Pulse| shown_beats(pulse.silence_ms(now_ms), pulse.missed(now_ms));
+    pulse.map_or_else(|| [cell(""), cell("")], beats)
+}
+
+/// The same of a holder of leases, as the gateway tells it.
+fn told_beats(last_ms: Option<u64>, missed: u64, dash: &DashboardState) -> [Cell; 2] {
+    let beats = |last_ms| shown_beats(dash.answered_ms.saturating_sub(last_ms), missed);
+    last_ms.map_or_else(|| [cell(""), cell("")], beats)
+}
+
+fn shown_beats(silence_ms: u64, missed: u64) -> [Cell; 2] {
     let tone = if missed == 0 { Tone::Good } else { Tone::Bad };
-    let silence = Duration::from_secs(pulse.silence_ms(now_ms) / 1_000);
+    let silence = Duration::from_secs(silence_ms / 1_000);
     [toned(&format!("{} ago", short(silence)), tone), toned(&missed.to_string(), tone)]
 }
 
@@ -236,6 +249,9 @@ fn of_workers(dash: &DashboardState, owners: &[QueueWorker]) -> DashboardTable {
         let pulse = pulses().max_by_key(|pulse| pulse.silence_ms(dash.answered_ms));
         let [heartbeat, missed] = match pulse {
             Some(pulse) => beats(Some(pulse), dash.answered_ms),
+            None if worker.holds_leases => {
+                told_beats(worker.last_heartbeat_at, worker.missed_heartbeats, dash)
+            }
             None => [toned("left", Tone::Faint), cell("")],
         };
         let kind = match (worker.grants_leases, worker.holds_leases) {

@@ -205,7 +205,8 @@ impl Output {
         if !self.colours {
             table.force_no_tty();
         }
-        let cells: Vec<Vec<String>> = rows.iter().map(TableRow::cells).collect();
+        let shown = |row: &R| row.cells().iter().map(|it| text::line(it).into_owned()).collect();
+        let cells: Vec<Vec<String>> = rows.iter().map(shown).collect();
         let shown = match table.width().filter(|_| io::stdout().is_terminal()) {
             Some(width) => columns::fitting(R::HEADS, &cells, R::DROPS, width.into()),
             None => (0..R::HEADS.len()).collect(),
@@ -215,7 +216,7 @@ impl Output {
         for (row, cells) in rows.iter().zip(&cells) {
             let colour = colour(row.tone());
             let cell = |&at: &usize| {
-                let cell = Cell::new(text::line(cells.get(at)?));
+                let cell = Cell::new(cells.get(at)?);
                 Some(
                     colour
                         .filter(|_| at == 1)

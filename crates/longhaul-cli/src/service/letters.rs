@@ -19,7 +19,10 @@ pub(crate) fn letter_fields(
 ) -> Vec<(&'static str, String)> {
     let text = |it: &Option<String>| it.clone().unwrap_or_default();
     let properties = letter.properties.iter().map(|(name, value)| format!("{name}={value}"));
-    let bytes = || format!("({} bytes: --payload prints them)", letter.payload_bytes);
+    let bytes = || match (letter.payload_bytes, letter.hidden) {
+        (bytes, true) => format!("({bytes} bytes, which are hidden from you)"),
+        (bytes, false) => format!("({bytes} bytes: --payload prints them)"),
+    };
     let payload = payload.and_then(|it| std::str::from_utf8(it).ok());
     vec![
         ("task", letter.task.clone()),

@@ -48,7 +48,7 @@ pub(crate) struct Alive {
 
 impl Alive {
     pub(crate) fn of(workers: &[WorkerProcess]) -> Self {
-        let alive = workers.iter().filter(|it| it.is_alive());
+        let alive = workers.iter().filter(|it| it.is_alive() && !it.holds_leases);
         let (gateways, workers): (Vec<_>, Vec<_>) = alive.partition(|it| it.grants_leases);
         Self { workers: workers.len(), gateways: gateways.len() }
     }

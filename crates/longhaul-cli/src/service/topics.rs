@@ -18,7 +18,6 @@ pub(crate) struct SetUp {
 
 /// The result of a setup.
 #[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct TopicSetupReport {
     pub(crate) steps: Vec<String>,
     pub(crate) findings: Vec<TopicFindingRow>,
@@ -27,7 +26,6 @@ pub(crate) struct TopicSetupReport {
 
 /// A difference from the required settings.
 #[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct TopicFindingRow {
     pub(crate) severity: String,
     pub(crate) topic: String,
@@ -63,7 +61,6 @@ impl TopicFindingRow {
 
 /// The progress of a partition's compaction.
 #[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct CompactionProgress {
     pub(crate) topic: String,
     pub(crate) state: &'static str,
@@ -113,7 +110,6 @@ impl TableRow for CompactionProgress {
 
 /// The result of a verification.
 #[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct VerifyReport {
     pub(crate) sound: bool,
     pub(crate) tasks: u64,
@@ -129,7 +125,6 @@ pub(crate) struct VerifyReport {
 
 /// An entry that breaks an invariant.
 #[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct InvariantFinding {
     pub(crate) invariant: String,
     pub(crate) task: Option<String>,

@@ -149,8 +149,8 @@ fn a_bench_has_figures() {
     let stage = Stage::new();
     let told = stage.told(&["bench", "load", "--tasks", "50", "--workers", "1", "-o", "json"]);
     let figures: serde_json::Value = serde_json::from_str(&told).unwrap();
-    assert_eq!((&figures["tasks"], &figures["notCompleted"]), (&50.into(), &0.into()));
-    assert!(figures["endToEnd"]["p50"].as_f64().unwrap() > 0.0, "{told}");
+    assert_eq!((&figures["tasks"], &figures["not_completed"]), (&50.into(), &0.into()));
+    assert!(figures["end_to_end"]["p50"].as_f64().unwrap() > 0.0, "{told}");
     let counts = stage.told(&["task", "count", "load", "-o", "json"]);
     let counts: serde_json::Value = serde_json::from_str(&counts).unwrap();
     assert_eq!(counts["by_status"]["completed"], 50);

@@ -307,8 +307,11 @@ impl GatewayService {
 
     /// What a queue without a desk here needs one for, by its ledger.
     async fn desk_need(&self, queue: &QueueName) -> Result<DeskNeed, ServiceError> {
+        // Who holds a lease attends none.
         let is_alive = |worker: &WorkerInfo| {
-            worker.last_heartbeat_ms.is_some() && worker.missed_heartbeats < MISSED_MAX
+            !worker.holds_leases
+                && worker.last_heartbeat_ms.is_some()
+                && worker.missed_heartbeats < MISSED_MAX
         };
         let mut need = DeskNeed::Nothing;
         for level in self.known_levels(queue) {

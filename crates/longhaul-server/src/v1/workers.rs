@@ -15,6 +15,9 @@ use longhaul_api::task::WorkerBody;
 use longhaul_api::worker::{QueueWorker, ToldToDrain, WorkerList};
 use std::sync::Arc;
 
+/// How long a silent worker that runs nothing is listed: it has died, and left its heartbeat.
+const LISTED_MS: u64 = 3_600_000;
+
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/workers", TokenScope::Read, list)
@@ -37,6 +40,11 @@ async fn list(
     QueryParams(NoParams {}): QueryParams<NoParams>,
 ) -> Result<Json<WorkerList>, ProblemDetails> {
     let found = service.workers(&level).await?;
+    let now = clock::wall_ms();
+    let is_listed = |it: &longhaul::ops::WorkerInfo| {
+        let silent_ms = now.saturating_sub(it.last_heartbeat_ms.unwrap_or(now));
+        silent_ms < LISTED_MS || !it.running.is_empty()
+    };
     let worker = |it: longhaul::ops::WorkerInfo| QueueWorker {
         partition: it.partition,
         owner: it.owner,
@@ -46,8 +54,8 @@ async fn list(
         holds_leases: it.holds_leases,
         running: it.running.into_iter().map(|id| level.task(id).to_string()).collect(),
     };
-    let workers = found.into_iter().map(worker).collect();
-    Ok(Json(WorkerList { workers, now: clock::wall_ms() }))
+    let workers = found.into_iter().filter(is_listed).map(worker).collect();
+    Ok(Json(WorkerList { workers, now }))
 }
 
 async fn drain(

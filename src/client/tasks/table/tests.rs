@@ -382,7 +382,8 @@ fn workers_behind_a_gateway_are_listed_with_what_they_hold() {
     };
     assert_eq!(shown(10), all(0));
     // A lease time is 30 s.
-    assert_eq!(shown(31_000), all(1));
+    assert_eq!(shown(29_000), all(1));
+    assert_eq!(shown(31_000), all(2), "others may end the leases");
 }
 
 /// A worker may use a new name per lease, and a gateway's view lives as long as the gateway.
@@ -523,10 +524,6 @@ fn a_worker_that_has_died_has_missed_heartbeats() {
     let at = |late_ms: u64| 2 + late_ms;
     let found = [0, 14_999, 15_000, 24_999, 25_000, 600_000].map(|ms| missed(&bench, at(ms)));
     assert_eq!(found, [0, 0, 1, 1, 2, 59]);
-    assert_eq!(bench.table.workers(at(3_599_999)).len(), 1);
-    assert_eq!(bench.table.workers(at(3_600_000)), [], "dead workers stayed in lists for ever");
-    bench.write(&claim(task(1), 1));
-    assert_eq!(bench.table.workers(at(3_600_000)).len(), 1, "nobody has taken over what it runs");
     bench.write(&Entry::Tombstone(Key::Heartbeat(OWNER)));
     assert_eq!(bench.table.workers(NOW), []);
 }

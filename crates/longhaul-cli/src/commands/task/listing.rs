@@ -7,6 +7,7 @@ use crate::service::tasks::{
 };
 use crate::times;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use longhaul_api::queue::PurgeBody;
 use longhaul_api::task::TaskCountsBody;
 use longhaul_api::values::Instant;
@@ -32,7 +33,7 @@ pub(crate) struct TaskListArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     limit: usize,
     /// Those behind this id, where a list was cut off.
-    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new(), allow_hyphen_values = true)]
     after: Option<String>,
     /// Lists all, however many there are.
     #[arg(long, conflicts_with = "limit")]
@@ -78,13 +79,13 @@ pub(crate) struct TaskFilterArgs {
     #[arg(short, long, value_name = "STATUSES", value_delimiter = ',', value_parser = status)]
     status: Vec<&'static str>,
     /// Those with this tag; of several, all of them.
-    #[arg(long, value_name = "WORD")]
+    #[arg(long, value_name = "WORD", value_parser = NonEmptyStringValueParser::new())]
     tag: Vec<String>,
     /// Those of this type.
-    #[arg(long = "type", value_name = "TYPE")]
+    #[arg(long = "type", value_name = "TYPE", value_parser = NonEmptyStringValueParser::new())]
     task_type: Option<String>,
     /// Those that their submitters call this.
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// Those submitted since then.
     #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]

@@ -70,14 +70,14 @@ pub(crate) struct TaskMovedArgs {
 /// A task by its name.
 #[derive(Debug, Serialize)]
 struct NamedTask {
-    task: String,
+    id: String,
 }
 
 impl TableRow for NamedTask {
     const HEADS: &'static [&'static str] = &["TASK"];
 
     fn cells(&self) -> Vec<String> {
-        vec![self.task.clone()]
+        vec![self.id.clone()]
     }
 }
 
@@ -223,7 +223,7 @@ async fn moved(old: &TaskRef, context: &CommandContext) -> anyhow::Result<()> {
         let what = format!("no task with the id {} was moved to {}", old.id, old.topic);
         return Err(CommandFailure::not_found(what).into());
     }
-    let rows: Vec<_> = found.iter().map(|task| NamedTask { task: named(task) }).collect();
+    let rows: Vec<_> = found.iter().map(|task| NamedTask { id: named(task) }).collect();
     Ok(context.output.list(&rows)?)
 }
 

@@ -245,7 +245,7 @@ pub(crate) async fn run(
     let task = service.submit(&queue, &terms.task(&queue, &payload)?).await?;
     if !wait {
         let task = named(&task);
-        return Ok(context.output.one(&NamedTask { task: task.clone() }, &[("task", task)])?);
+        return Ok(context.output.one(&NamedTask { id: task.clone() }, &[("task", task)])?);
     }
     context.output.note(&format!("submitted {}", named(&task)));
     let ended = following::follow(service, &task, context).await?;
@@ -271,7 +271,7 @@ async fn submit_lines(
     let mut tasks =
         stream::iter(lines.into_iter().filter(|it| !it.is_empty()).map(submit)).buffered(TOGETHER);
     while let Some(task) = tasks.try_next().await? {
-        context.output.each(&NamedTask { task: named(&task) })?;
+        context.output.each(&NamedTask { id: named(&task) })?;
         progress.step();
     }
     Ok(())

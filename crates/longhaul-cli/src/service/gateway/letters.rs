@@ -8,6 +8,7 @@ use longhaul::ops::Replayed;
 use longhaul_api::dead::{
     DeadLetterBody, DeadLetterList, DeadSelection, PurgedLetters, ReplayBody, ReplayList,
 };
+use std::collections::BTreeMap;
 
 /// Letters per page.
 const PAGE: usize = 1_000;
@@ -65,7 +66,9 @@ impl GatewayClient {
             page.extend(next.map(|after| ("after".to_owned(), after)));
             page.push(("limit".to_owned(), (limit - letters.len()).clamp(1, PAGE).to_string()));
             let told: DeadLetterList = self.query(&of.below(&["dead"]), &page).await?;
-            letters.extend(told.dead_letters.into_iter().map(|it| renamed(&of, it)));
+            // Properties are for who looks at one letter.
+            let listed = |it| DeadLetterBody { properties: BTreeMap::new(), ..renamed(&of, it) };
+            letters.extend(told.dead_letters.into_iter().map(listed));
             next = told.next;
             if next.is_none() || letters.len() >= limit {
                 return Ok((letters, next.is_some()));

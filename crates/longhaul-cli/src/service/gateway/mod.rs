@@ -348,7 +348,9 @@ impl GatewayClient {
 fn query_of(filter: &impl Serialize) -> anyhow::Result<Vec<(String, String)>> {
     let Value::Object(fields) = serde_json::to_value(filter)? else { return Ok(Vec::new()) };
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let said = |(name, value)| match value {
+    let said = |(name, value): (String, Value)| match value {
+        // Why something is done, and to what by name, is not for queries.
+        _ if matches!(name.as_str(), "reason" | "tasks") => None,
         Value::Null | Value::Bool(_) => None,
         Value::Array(words) => Some((name, words.iter().map(text).collect::<Vec<_>>().join(","))),
         value => Some((name, text(&value))),
@@ -467,6 +469,24 @@ fn early_end(why: &str) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longhaul_api::queue::PurgeBody;
+    use longhaul_api::values::Instant;
+    use std::time::UNIX_EPOCH;
+
+    #[test]
+    fn a_filter_is_a_query_without_what_is_not_set() {
+        let filter = PurgeBody {
+            reason: "not for a query".to_owned(),
+            status: vec!["ready".to_owned(), "running".to_owned()],
+            key: Some("a".to_owned()),
+            created_from: Some(Instant(UNIX_EPOCH + Duration::from_secs(7))),
+            ..PurgeBody::default()
+        };
+        let asked = query_of(&filter).unwrap();
+        let said = asked.iter().filter(|(_, text)| !text.is_empty());
+        let said: Vec<_> = said.map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        assert_eq!(said, [("created_from", "7000"), ("key", "a"), ("status", "ready,running")]);
+    }
 
     #[test]
     fn what_a_gateway_refuses_has_the_same_codes() {

@@ -15,6 +15,7 @@ use longhaul_api::queue::{
 };
 use longhaul_api::task::TaskCountsBody;
 use reqwest::Method;
+use serde::Deserialize;
 use serde_json::Value;
 
 /// How often an unconditional change is retried after a conflict.
@@ -51,18 +52,26 @@ impl GatewayClient {
     /// them.
     pub(crate) async fn levels(&self, queue: &str) -> anyhow::Result<Vec<String>> {
         let mut levels = vec![queue.to_owned()];
-        if self.settings(queue).await?.levels {
+        // Settings of a later version do not matter here.
+        #[derive(Deserialize)]
+        struct QueueLevels {
+            levels: bool,
+        }
+        let told: QueueLevels = self.get(&QueueAddress::of(queue)?.whole(&[])).await?;
+        if told.levels {
             let others = [Priority::High, Priority::Low];
             levels.extend(others.map(|level| format!("{queue}{}", level.suffix())));
         }
         Ok(levels)
     }
 
-    /// The numbers of the tasks of all levels of a queue.
-    pub(crate) async fn counts_of_levels(&self, queue: &str) -> anyhow::Result<TaskCountsBody> {
+    /// The numbers of the tasks of these levels together.
+    pub(crate) async fn counts_of(&self, levels: &[String]) -> anyhow::Result<TaskCountsBody> {
         let mut all = TaskCountsBody::default();
-        for level in self.levels(queue).await? {
-            add_counts(&mut all, self.counts(&level, None).await?);
+        for level in levels {
+            let counts = self.counts(level, None).await?;
+            all.now = counts.now;
+            add_counts(&mut all, counts);
         }
         Ok(all)
     }
