@@ -298,7 +298,14 @@ impl GatewayClient {
         from: &GatewayRoute,
         query: &[(&str, String)],
     ) -> anyhow::Result<T> {
-        self.json(self.asking(Method::GET, from, query)?).await
+        loop {
+            let failure = match self.json(self.asking(Method::GET, from, query)?).await {
+                // A gateway waits for its broker; without one, this command does.
+                Err(failure) if self.way.is_in_process() => failure,
+                told => return told,
+            };
+            self.pause(failure).await?;
+        }
     }
 
     async fn post<T: DeserializeOwned>(
