@@ -276,8 +276,15 @@ pub(crate) struct ActionModel {
     pub(crate) at: u64,
     pub(crate) task: Option<String>,
     pub(crate) worker: Option<String>,
+    pub(crate) schedule: Option<String>,
     pub(crate) operator: String,
     pub(crate) action: String,
     pub(crate) reason: String,
     pub(crate) replay: Option<String>,
+}
+
+impl ActionModel {
+    pub(crate) const fn is_on_queue(&self) -> bool {
+        self.task.is_none() && self.worker.is_none() && self.schedule.is_none()
+    }
 }

@@ -193,7 +193,7 @@ async fn create(
     }
     let (queue, payload) = (it.queue.clone(), it.payload.read()?);
     let task = TaskSubmission { queue, payload, terms: it.terms.terms() };
-    let version = service.create_schedule(&it.name, times, task).await?;
+    let version = service.create_schedule(&it.name, times, task, context.reason()).await?;
     let record = json!({ "queue": it.queue, "name": it.name, "version": version });
     Ok(context.output.one(&record, &[("created", it.name)])?)
 }

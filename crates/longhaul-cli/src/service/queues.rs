@@ -92,12 +92,15 @@ pub(crate) struct VersionedQueueSettings {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LoggedAction {
     pub(crate) published_ms: u64,
-    /// The task, unless the action was on a worker.
+    /// The task. Without task, worker and schedule the action was on the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) task: Option<String>,
     /// The drained worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) worker: Option<String>,
+    /// The schedule, by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) schedule: Option<String>,
     pub(crate) operator: String,
     pub(crate) action: String,
     pub(crate) reason: String,
@@ -107,12 +110,13 @@ pub(crate) struct LoggedAction {
 }
 
 impl TableRow for LoggedAction {
-    const HEADS: &'static [&'static str] = &["WHEN", "TASK", "ACTION", "BY", "REASON", "NEW TASK"];
+    const HEADS: &'static [&'static str] =
+        &["WHEN", "TARGET", "ACTION", "BY", "REASON", "NEW TASK"];
 
     fn cells(&self) -> Vec<String> {
         vec![
             times::iso(self.published_ms),
-            self.upon(),
+            self.target(),
             self.action.clone(),
             self.operator.clone(),
             self.reason.clone(),
@@ -122,9 +126,13 @@ impl TableRow for LoggedAction {
 }
 
 impl LoggedAction {
-    fn upon(&self) -> String {
-        let worker = || self.worker.as_ref().map(|name| format!("worker {name}"));
-        self.task.clone().or_else(worker).unwrap_or_default()
+    fn target(&self) -> String {
+        match (&self.task, &self.worker, &self.schedule) {
+            (Some(task), ..) => task.clone(),
+            (_, Some(worker), _) => format!("worker {worker}"),
+            (_, _, Some(schedule)) => format!("schedule {schedule}"),
+            (None, None, None) => "queue".to_owned(),
+        }
     }
 }
 

@@ -46,7 +46,7 @@ struct LogQuery {
     limit: Option<usize>,
 }
 
-/// Who has acted upon tasks and workers, the oldest action first.
+/// Operators' actions on the queue, its tasks, workers and schedules, the oldest first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ActionList {
     actions: Vec<ActionBody>,
@@ -54,19 +54,22 @@ pub(crate) struct ActionList {
     now: u64,
 }
 
-/// What somebody has done to a task, or to a worker.
+/// What an operator did to a task, a worker, a schedule or the queue.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Action)]
 pub(crate) struct ActionBody {
     at: u64,
-    /// Absent where it was done to a worker.
+    /// The task. Without `task`, `worker` and `schedule` the action was on the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     task: Option<String>,
     /// The worker that was drained.
     #[serde(skip_serializing_if = "Option::is_none")]
     worker: Option<String>,
+    /// The schedule, by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schedule: Option<String>,
     operator: String,
-    /// `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`.
+    /// `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`; of a schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; of the queue `update` (of its settings), `repair`, `pause` or `resume`.
     action: String,
     reason: String,
     /// The task that came of a replay.
@@ -132,7 +135,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/actions", TokenScope::Read, log)
             .does(
                 "list_actions",
-                "Who has acted upon the tasks of the queue and its workers, and why.",
+                "Lists operators' actions on the queue, its tasks, workers and schedules.",
             )
             .of_some_level()
             .query::<LogQuery>()
@@ -233,6 +236,7 @@ async fn log(
         at: it.published_ms,
         task: it.task.map(|it| name_of(&it).to_string()),
         worker: it.worker,
+        schedule: it.schedule,
         operator: it.operator,
         action: it.action,
         reason: it.reason,

@@ -53,6 +53,7 @@ struct ToldAction {
     at: u64,
     task: Option<String>,
     worker: Option<String>,
+    schedule: Option<String>,
     operator: String,
     action: String,
     reason: String,
@@ -97,14 +98,16 @@ impl GatewayClient {
         queue: &str,
         version: Option<u64>,
         patch: &Value,
+        reason: &str,
     ) -> anyhow::Result<u64> {
         let to = QueueAddress::of(queue)?.below(&[]);
         for _ in 0..TRIES_MAX {
             let stands = self.settings(queue).await?;
             let settings = serde_json::to_value(patched(&stands.settings, patch)?)?;
             let expected = version.unwrap_or(stands.version);
+            let settings = renamed(settings, &snake);
             let body =
-                json!({ "expected_version": expected, "settings": renamed(settings, &snake) });
+                json!({ "expected_version": expected, "settings": settings, "reason": reason });
             let request = self.request(Method::PATCH, &to)?.json(&body);
             match self.json::<QueueVersionResponse>(request).await {
                 Err(error) if version.is_none() && code_of(&error) == Code::Conflict => {}
@@ -168,6 +171,7 @@ impl GatewayClient {
             published_ms: it.at,
             task: it.task.map(|task| of.shown(&task)),
             worker: it.worker,
+            schedule: it.schedule,
             operator: it.operator,
             action: it.action,
             reason: it.reason,

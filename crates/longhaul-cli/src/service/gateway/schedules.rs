@@ -90,9 +90,11 @@ impl GatewayClient {
         name: &str,
         schedule: Schedule,
         task: TaskSubmission,
+        reason: &str,
     ) -> anyhow::Result<u64> {
         let to = QueueAddress::of(&task.queue)?.below(&["schedules", name]);
-        let body = json!({ "schedule": times_of(&schedule)?, "task": body_of_task(task)? });
+        let times = times_of(&schedule)?;
+        let body = json!({ "schedule": times, "task": body_of_task(task)?, "reason": reason });
         Ok(self.post::<ScheduleVersionResponse>(&to, &body).await?.version)
     }
 
