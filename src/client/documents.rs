@@ -9,12 +9,20 @@ use bytes::Bytes;
 use longhaul_core::protocol::register::{
     Document, DocumentKey, DocumentName, RegisterEntry, RegisterKey, RegisterVerdict,
 };
+use longhaul_core::register;
 
 /// The maximum content of a document: every worker of the queue keeps it in memory.
 pub(super) const CONTENT_BYTES_MAX: usize = 256 * 1024;
 
 /// How often a change whose version does not matter starts again after a conflicting change.
 const CONFLICTS_MAX: u32 = 10;
+
+/// The entry of a change in the log of actions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DocumentAction<'a> {
+    pub(super) verb: &'static str,
+    pub(super) reason: &'a str,
+}
 
 impl Client {
     /// Refuses a level: workers read the register of the queue, so that a document on the level's
@@ -44,6 +52,7 @@ impl Client {
         &self,
         register: &FollowedRegister,
         name: &DocumentName,
+        action: DocumentAction<'_>,
         next: impl Fn(u64, Option<&Bytes>) -> Result<Option<Bytes>, ActionError>,
     ) -> Result<u64, ActionError> {
         let mut conflicts = 0;
@@ -52,7 +61,7 @@ impl Client {
                 (documents.version(name), documents.get(name).cloned())
             });
             let Some(content) = next(version, current.as_ref())? else { return Ok(version) };
-            match self.change_document(register, name, (version, content)).await {
+            match self.change_document(register, name, (version, content), action).await {
                 Err(ActionError::VersionConflict { .. }) if conflicts < CONFLICTS_MAX => {
                     conflicts += 1;
                 }
@@ -68,6 +77,7 @@ impl Client {
         register: &FollowedRegister,
         name: &DocumentName,
         (expected, content): (u64, Bytes),
+        DocumentAction { verb, reason }: DocumentAction<'_>,
     ) -> Result<u64, ActionError> {
         if content.len() > CONTENT_BYTES_MAX {
             return Err(ActionError::TooLarge(content.len()));
@@ -79,7 +89,9 @@ impl Client {
         let stamp = inner.registers.next_stamp();
         let key = DocumentKey { name: name.clone(), version, stamp };
         let entry = RegisterEntry::Document(Document { key, content });
-        let read_back = inner.registers.publish(&inner.publishers, register, &entry).await;
+        let message = register::signed(&entry, reason, &self.operator, verb);
+        let publishing = inner.registers.publish_as(&inner.publishers, register, &entry, message);
+        let read_back = publishing.await;
         match read_back? {
             Some(RegisterVerdict::Accepted) => {
                 let outdated = register.with_documents(|documents| documents.removable(name));

@@ -6,6 +6,7 @@
 //! its request when it has drained. If it dies first, a later drain of another worker of the queue
 //! removes the request, after a day.
 
+use super::documents::DocumentAction;
 use super::registers::FollowedRegister;
 use super::tasks::{ViewScope, WorkerInfo};
 use super::{ActionError, Client, Queue};
@@ -22,13 +23,14 @@ use std::sync::Arc;
 const KEPT_MS: u64 = 24 * 3600 * 1000;
 
 /// The content of a drain request. It is only for people: the worker goes by the document's name.
+/// The log of actions takes operator and reason from the properties of the entry.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DrainRequest {
     pub(super) worker: String,
-    pub(super) operator: String,
+    operator: String,
     #[serde(default)]
-    pub(super) reason: String,
+    reason: String,
     at_ms: u64,
 }
 
@@ -72,7 +74,9 @@ impl Queue {
         };
         let content = serde_json::to_vec(&request)
             .map_err(|error| ActionError::Invalid(error.to_string()))?;
-        match client.change_document(&register, &document, (0, Bytes::from(content))).await {
+        let action = DocumentAction { verb: "drain", reason: &request.reason };
+        let first = (0, Bytes::from(content));
+        match client.change_document(&register, &document, first, action).await {
             // A conflict means that the request already exists.
             Ok(_) | Err(ActionError::VersionConflict { .. }) => {}
             Err(error) => return Err(error),

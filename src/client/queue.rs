@@ -1,6 +1,7 @@
 //! A queue, named by its task topic, and its settings: limits, and defaults for tasks whose
 //! messages do not set them.
 
+use super::documents::DocumentAction;
 use super::registers::FollowedRegister;
 use super::tasks::ViewScope;
 use super::{ActionError, Client, ReadError, TaskRef, TaskView};
@@ -8,7 +9,7 @@ use crate::topics::{TopicNameError, TopicNames};
 use bytes::Bytes;
 use longhaul_core::protocol::register::DocumentName;
 use longhaul_core::settings::{QueueSettings, QueueSettingsError};
-use longhaul_core::task::TaskId;
+use longhaul_core::task::{TaskId, text};
 
 /// A queue of a client: see [`Client::queue`]. Cheap to create and to clone.
 ///
@@ -26,6 +27,8 @@ pub struct Queue {
     topic: String,
     /// The view that answers, in place of a new one per question.
     view: Option<TaskView>,
+    /// The reason of changes to settings and schedules.
+    pub(super) reason: String,
 }
 
 /// The current settings and their version.
@@ -67,7 +70,7 @@ impl Client {
     /// tasks and dead letters of that level, and the settings of the queue. Settings, schedules
     /// and workers are changed on the queue without a level: [`ActionError::Level`].
     pub fn queue(&self, topic: impl Into<String>) -> Queue {
-        Queue { client: self.clone(), topic: topic.into(), view: None }
+        Queue { client: self.clone(), topic: topic.into(), view: None, reason: String::new() }
     }
 }
 
@@ -78,6 +81,22 @@ impl Queue {
     #[must_use]
     pub fn with_view(mut self, view: &TaskView) -> Self {
         self.view = Some(view.clone());
+        self
+    }
+
+    /// Sets the reason for changes to the settings and [schedules](Self::schedules) of the queue, as
+    /// the [log of actions](Self::action_log) shows it. Default: none. Other actions take a reason
+    /// of their own.
+    ///
+    /// ```no_run
+    /// # async fn stop(client: longhaul::Client) -> Result<(), longhaul::ActionError> {
+    /// client.queue("tasks").with_reason("the mail server is down").pause().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = text::shortened(reason.into());
         self
     }
 
@@ -154,6 +173,14 @@ impl Queue {
     /// read the current settings. [`ActionError::VersionConflict`] when 11 tries in a row lost to
     /// other changes.
     pub async fn change(&self, change: impl Fn(&mut QueueSettings)) -> Result<u64, ActionError> {
+        self.change_as("update", change).await
+    }
+
+    async fn change_as(
+        &self,
+        verb: &'static str,
+        change: impl Fn(&mut QueueSettings),
+    ) -> Result<u64, ActionError> {
         let (register, name) = self.register().await?;
         let next = |version, content: Option<&Bytes>| {
             let before = readable(version, content.unwrap_or(&Bytes::new()))?;
@@ -161,7 +188,7 @@ impl Queue {
             change(&mut after);
             if after == before { Ok(None) } else { content_of(&after).map(Some) }
         };
-        self.client.rewrite_document(&register, &name, next).await
+        self.client.rewrite_document(&register, &name, self.action(verb), next).await
     }
 
     /// Changes the settings if `expected_version` is still current, and returns the new version.
@@ -184,7 +211,8 @@ impl Queue {
         change(&mut settings);
         let (register, name) = self.register().await?;
         let content = content_of(&settings)?;
-        self.client.change_document(&register, &name, (current, content)).await
+        let action = self.action("update");
+        self.client.change_document(&register, &name, (current, content), action).await
     }
 
     /// Replaces settings that this version of longhaul cannot read, and returns the new version.
@@ -204,7 +232,11 @@ impl Queue {
             change(&mut settings);
             content_of(&settings).map(Some)
         };
-        self.client.rewrite_document(&register, &name, next).await
+        self.client.rewrite_document(&register, &name, self.action("repair"), next).await
+    }
+
+    fn action(&self, verb: &'static str) -> DocumentAction<'_> {
+        DocumentAction { verb, reason: &self.reason }
     }
 
     async fn register(&self) -> Result<(FollowedRegister, DocumentName), ActionError> {
@@ -218,7 +250,7 @@ impl Queue {
     /// # Errors
     /// As [`Queue::change`].
     pub async fn pause(&self) -> Result<u64, ActionError> {
-        self.change(|settings| settings.paused = true).await
+        self.change_as("pause", |settings| settings.paused = true).await
     }
 
     /// Resumes the queue: workers start tasks again. Returns the new version.
@@ -226,7 +258,7 @@ impl Queue {
     /// # Errors
     /// As [`Queue::change`].
     pub async fn resume(&self) -> Result<u64, ActionError> {
-        self.change(|settings| settings.paused = false).await
+        self.change_as("resume", |settings| settings.paused = false).await
     }
 }
 

@@ -9,7 +9,9 @@ use super::publishers::{PublishFailure, Publishers};
 use crate::chance::system_random;
 use crate::clock::Clock;
 use crate::supervise::{Landmark, TopicReadEvent, WholeFollower};
-use crate::transport::{Message, PublishError, TopicPartition, TransportError, TransportErrorKind};
+use crate::transport::{
+    Message, Outgoing, PublishError, TopicPartition, TransportError, TransportErrorKind,
+};
 use longhaul_core::protocol::key::OwnerId;
 use longhaul_core::protocol::register::{
     Digest, Documents, KeyName, Keys, QueueTask, Register, RegisterEntry, RegisterKey,
@@ -97,8 +99,19 @@ impl Registers {
         followed: &FollowedRegister,
         entry: &RegisterEntry,
     ) -> Result<Option<RegisterVerdict>, PublishFailure> {
+        self.publish_as(publishers, followed, entry, register::message(entry)).await
+    }
+
+    /// As `publish`, for a message of the entry that has more properties.
+    pub(super) async fn publish_as(
+        &self,
+        publishers: &Publishers,
+        followed: &FollowedRegister,
+        entry: &RegisterEntry,
+        message: Outgoing,
+    ) -> Result<Option<RegisterVerdict>, PublishFailure> {
         let awaited = followed.awaited(entry);
-        let stored = followed.put(publishers, entry).await?;
+        let stored = publishers.publish(&followed.topic, message).await?;
         let read = followed.folded.has_read(|to| *to >= Some(stored));
         if timeout(READ_BACK_MAX, read).await.unwrap_or_default() {
             return Ok(awaited.and_then(|awaited| awaited.verdict()));

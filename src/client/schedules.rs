@@ -26,6 +26,8 @@ const NEXT_MAX: usize = 10;
 pub struct Schedules {
     client: Client,
     topic: String,
+    /// The reason of changes.
+    reason: String,
 }
 
 /// A schedule and its state.
@@ -71,7 +73,8 @@ impl Queue {
     /// # }
     /// ```
     pub fn schedules(&self) -> Schedules {
-        Schedules { client: self.client.clone(), topic: self.topic().to_owned() }
+        let (topic, reason) = (self.topic().to_owned(), self.reason.clone());
+        Schedules { client: self.client.clone(), topic, reason }
     }
 }
 
@@ -87,7 +90,7 @@ impl Schedules {
     /// # Errors
     /// When there is no such schedule, and as [`ActionError`].
     pub async fn delete(&self, name: &str) -> Result<(), ActionError> {
-        self.change(name, |_, _| Ok(Bytes::new())).await.map(drop)
+        self.change(name, "delete", |_, _| Ok(Bytes::new())).await.map(drop)
     }
 
     /// Pauses a schedule: it fires only manually. Tasks already submitted continue.
@@ -96,7 +99,7 @@ impl Schedules {
     /// When there is no such schedule, and as [`ActionError`].
     pub async fn pause(&self, name: &str) -> Result<u64, ActionError> {
         let pause = |schedule, _: &_| Ok(Schedule { paused: true, ..schedule }.content()?);
-        self.change(name, pause).await
+        self.change(name, "pause", pause).await
     }
 
     /// Resumes a paused schedule. Slots missed during the pause are not made up for.
@@ -109,7 +112,7 @@ impl Schedules {
             let since = if schedule.paused { now } else { schedule.since };
             Ok(Schedule { paused: false, since, ..schedule }.content()?)
         };
-        self.change(name, resume).await
+        self.change(name, "resume", resume).await
     }
 
     /// Fires a schedule now, paused or not. Its overlap policy applies: under
@@ -131,7 +134,7 @@ impl Schedules {
             schedule.triggers.push(now.max(last));
             Ok(schedule.content()?)
         };
-        self.change(name, trigger).await
+        self.change(name, "trigger", trigger).await
     }
 
     /// Reads a schedule; `None` if there is none of this name.

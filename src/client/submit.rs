@@ -18,7 +18,7 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use longhaul_core::protocol::register::{Digest, KeyName};
 use longhaul_core::task::text::{
-    DEDUPE_KEY, ORDER_KEY, OVERWRITE, TASK_CODEC, TASK_KEY, TASK_KEY_BYTES_MAX, TASK_TYPE,
+    DEDUPE_KEY, ORDER_KEY, OVERWRITE, TAGS, TASK_CODEC, TASK_KEY, TASK_KEY_BYTES_MAX, TASK_TYPE,
     TASK_TYPE_BYTES_MAX,
 };
 use longhaul_core::task::{PayloadError, TaskId, ToPayload, encode};
@@ -300,16 +300,7 @@ impl Submission {
         if let Some(error) = refused {
             return Err(error);
         }
-        let outside = |property, bytes_max| {
-            let bytes = properties.get(property).map(String::len)?;
-            (!(1..=bytes_max).contains(&bytes)).then_some(bytes)
-        };
-        if let Some(bytes) = outside(TASK_KEY, TASK_KEY_BYTES_MAX) {
-            return Err(SubmitError::Key(bytes));
-        }
-        if let Some(bytes) = outside(TASK_TYPE, TASK_TYPE_BYTES_MAX) {
-            return Err(SubmitError::Type(bytes));
-        }
+        check_names(&properties)?;
         let order_key = properties.get(ORDER_KEY);
         if properties.contains_key(OVERWRITE)
             && order_key.is_some_and(|key| properties.get(DEDUPE_KEY) != Some(key))
@@ -330,6 +321,28 @@ impl Submission {
             properties.insert(TASK_CODEC.to_owned(), name);
         }
         Ok(PreparedSubmission { payload, properties, key, priority, delivery })
+    }
+}
+
+/// Checks the task's names: its key, its type and its tags.
+fn check_names(properties: &BTreeMap<String, String>) -> Result<(), SubmitError> {
+    let outside = |property, bytes_max| {
+        let bytes = properties.get(property).map(String::len)?;
+        (!(1..=bytes_max).contains(&bytes)).then_some(bytes)
+    };
+    if let Some(bytes) = outside(TASK_KEY, TASK_KEY_BYTES_MAX) {
+        return Err(SubmitError::Key(bytes));
+    }
+    if let Some(bytes) = outside(TASK_TYPE, TASK_TYPE_BYTES_MAX) {
+        return Err(SubmitError::Type(bytes));
+    }
+    let has_nul = |name: &&str| properties.get(*name).is_some_and(|it| it.contains('\0'));
+    match [TASK_KEY, TASK_TYPE, TAGS].into_iter().find(has_nul) {
+        Some(name) => {
+            let problem = "it contains a NUL character, which no environment variable can hold; submit it without";
+            Err(SubmitError::Property { name, problem: problem.to_owned() })
+        }
+        None => Ok(()),
     }
 }
 

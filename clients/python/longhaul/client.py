@@ -277,12 +277,13 @@ class Client:
         """Creates a queue, or repairs its topics. Omitted settings stay as they are."""
         return cast(CreatedQueue, self._ask("PUT", _at(queue), settings).json())
 
-    def change_queue(self, queue: str, settings: QueueSettings, expected_version: int) -> int:
+    def change_queue(self, queue: str, settings: QueueSettings, expected_version: int, reason: str = "") -> int:
         """Replaces the settings of a queue, and returns their new version.
 
         Raises `Conflict` when the version is not the expected one.
         """
-        return self._version("PATCH", _at(queue), {"settings": settings, "expected_version": expected_version})
+        body = {"settings": settings, "expected_version": expected_version, "reason": reason}
+        return self._version("PATCH", _at(queue), body)
 
     def pause_queue(self, queue: str, reason: str = "") -> int:
         """Lets no task begin, and returns the new version of the settings. Running tasks go on."""
@@ -308,7 +309,7 @@ class Client:
         return cast(Series, self._get(_at(queue, "series"), {"step": length(step), "steps": steps, "level": level}))
 
     def actions(self, queue: str, *, limit: int = 100, level: Level | None = None) -> list[Action]:
-        """The log of actions upon tasks and workers, with operators and reasons, the oldest first.
+        """The log of actions upon the queue, its tasks, workers and schedules, with operators and reasons, the oldest first.
 
         It has the newest `limit` actions, 10,000 at most.
         """
@@ -367,22 +368,30 @@ class Client:
         """A schedule, with its version, its last firing and its next slots."""
         return cast(ScheduleBody, self._get(_at(queue, "schedules", name)))
 
-    def create_schedule(self, queue: str, name: str, schedule: Schedule, task: Submission | Any) -> int:
+    def create_schedule(self, queue: str, name: str, schedule: Schedule, task: Submission | Any, reason: str = "") -> int:
         """Creates a schedule that submits `task`, and returns its version.
 
         Raises `Conflict` when there is one of this name.
         """
-        body = {"schedule": schedule, "task": _submission(task).body()}
+        body = {"schedule": schedule, "task": _submission(task).body(), "reason": reason}
         return self._version("POST", _at(queue, "schedules", name), body)
 
     def change_schedule(
-        self, queue: str, name: str, expected_version: int, *, schedule: Schedule | None = None, task: Submission | Any = None
+        self,
+        queue: str,
+        name: str,
+        expected_version: int,
+        *,
+        schedule: Schedule | None = None,
+        task: Submission | Any = None,
+        reason: str = "",
     ) -> int:
         """Changes either the times or the task of a schedule, and returns its new version.
 
         Raises `Conflict` when the version is not the expected one.
         """
-        body = {"expected_version": expected_version, "schedule": schedule, "task": None if task is None else _submission(task).body()}
+        task = None if task is None else _submission(task).body()
+        body = {"expected_version": expected_version, "schedule": schedule, "task": task, "reason": reason}
         return self._version("PATCH", _at(queue, "schedules", name), body)
 
     def pause_schedule(self, queue: str, name: str, reason: str = "") -> int:

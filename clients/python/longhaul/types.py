@@ -6,12 +6,12 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 class Action(TypedDict):
     """
-    What somebody has done to a task, or to a worker.
+    What an operator did to a task, a worker, a schedule or the queue.
     """
 
     action: str
     """
-    `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`.
+    `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`; of a schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; of the queue `update` (of its settings), `repair`, `pause` or `resume`.
     """
     at: int
     operator: str
@@ -20,9 +20,13 @@ class Action(TypedDict):
     """
     The task that came of a replay.
     """
+    schedule: NotRequired[str | None]
+    """
+    The schedule, by its name.
+    """
     task: NotRequired[str | None]
     """
-    Absent where it was done to a worker.
+    The task. Without `task`, `worker` and `schedule` the action was on the queue.
     """
     worker: NotRequired[str | None]
     """
@@ -32,7 +36,7 @@ class Action(TypedDict):
 
 class ActionList(TypedDict):
     """
-    Who has acted upon tasks and workers, the oldest action first.
+    Operators' actions on the queue, its tasks, workers and schedules, the oldest first.
     """
 
     actions: list[Action]
@@ -1016,6 +1020,10 @@ class QueueUpdate(TypedDict):
     """
     The version that was seen; if another one stands nothing is changed (`version_conflict`).
     """
+    reason: NotRequired[str]
+    """
+    Up to 1,000 bytes, for the log of actions.
+    """
     settings: QueueSettings
     """
     All of them: what is missing is not set any more.
@@ -1172,6 +1180,10 @@ class ScheduleUpdate(TypedDict):
     expected_version: int
     """
     The version that was seen; if another one stands nothing is changed (`version_conflict`).
+    """
+    reason: NotRequired[str]
+    """
+    Up to 1,000 bytes, for the log of actions.
     """
     schedule: NotRequired[Schedule | None]
     task: NotRequired[NewTask | None]
@@ -1367,6 +1379,10 @@ class NewSchedule(TypedDict):
     A new schedule.
     """
 
+    reason: NotRequired[str]
+    """
+    Up to 1,000 bytes, for the log of actions.
+    """
     schedule: Schedule
     task: NewTask
 

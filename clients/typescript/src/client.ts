@@ -255,8 +255,8 @@ export class Client {
    *
    * Throws `Conflict` when the version is not the expected one.
    */
-  changeQueue(queue: string, settings: Partial<types.QueueSettings>, expectedVersion: number): Promise<number> {
-    return this.#version("PATCH", at(queue), { settings, expected_version: expectedVersion });
+  changeQueue(queue: string, settings: Partial<types.QueueSettings>, expectedVersion: number, reason = ""): Promise<number> {
+    return this.#version("PATCH", at(queue), { settings, expected_version: expectedVersion, reason });
   }
 
   /** Lets no task begin, and returns the new version of the settings. Running tasks go on. */
@@ -289,7 +289,7 @@ export class Client {
   }
 
   /**
-   * The log of actions upon tasks and workers, with operators and reasons, the oldest first.
+   * The log of actions upon the queue, its tasks, workers and schedules, with operators and reasons, the oldest first.
    *
    * It has the newest `limit` actions: 100 by default, 10,000 at most.
    */
@@ -365,8 +365,15 @@ export class Client {
    *
    * Throws `Conflict` when there is one of this name.
    */
-  createSchedule(queue: string, name: string, schedule: Partial<Schedule>, payload: Payload, submission: Submission = {}): Promise<number> {
-    return this.#version("POST", at(queue, "schedules", name), { schedule, task: newTask(payload, submission) });
+  createSchedule(
+    queue: string,
+    name: string,
+    schedule: Partial<Schedule>,
+    payload: Payload,
+    submission: Submission = {},
+    reason = "",
+  ): Promise<number> {
+    return this.#version("POST", at(queue, "schedules", name), { schedule, task: newTask(payload, submission), reason });
   }
 
   /**
@@ -379,9 +386,10 @@ export class Client {
     name: string,
     expectedVersion: number,
     change: { schedule: Partial<Schedule> } | { payload: Payload; submission?: Submission },
+    reason = "",
   ): Promise<number> {
     const changed = "schedule" in change ? change : { task: newTask(change.payload, change.submission ?? {}) };
-    return this.#version("PATCH", at(queue, "schedules", name), { expected_version: expectedVersion, ...changed });
+    return this.#version("PATCH", at(queue, "schedules", name), { expected_version: expectedVersion, ...changed, reason });
   }
 
   /** Lets a schedule fire only by `triggerSchedule`, and returns its new version. */

@@ -7,9 +7,9 @@ export type paths = Record<string, never>;
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description What somebody has done to a task, or to a worker. */
+        /** @description What an operator did to a task, a worker, a schedule or the queue. */
         Action: {
-            /** @description `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`. */
+            /** @description `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`; of a schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; of the queue `update` (of its settings), `repair`, `pause` or `resume`. */
             action: string;
             /** Format: int64 */
             at: number;
@@ -17,12 +17,14 @@ export interface components {
             reason: string;
             /** @description The task that came of a replay. */
             replay?: string | null;
-            /** @description Absent where it was done to a worker. */
+            /** @description The schedule, by its name. */
+            schedule?: string | null;
+            /** @description The task. Without `task`, `worker` and `schedule` the action was on the queue. */
             task?: string | null;
             /** @description The worker that was drained. */
             worker?: string | null;
         };
-        /** @description Who has acted upon tasks and workers, the oldest action first. */
+        /** @description Operators' actions on the queue, its tasks, workers and schedules, the oldest first. */
         ActionList: {
             actions: components["schemas"]["Action"][];
             /**
@@ -375,6 +377,8 @@ export interface components {
         };
         /** @description A new schedule. */
         NewSchedule: {
+            /** @description Up to 1,000 bytes, for the log of actions. */
+            reason?: string;
             schedule: components["schemas"]["Schedule"];
             task: components["schemas"]["NewTask"];
         };
@@ -662,6 +666,8 @@ export interface components {
              * @description The version that was seen; if another one stands nothing is changed (`version_conflict`).
              */
             expected_version: number;
+            /** @description Up to 1,000 bytes, for the log of actions. */
+            reason?: string;
             /** @description All of them: what is missing is not set any more. */
             settings: components["schemas"]["QueueSettings"];
         };
@@ -867,6 +873,8 @@ export interface components {
              * @description The version that was seen; if another one stands nothing is changed (`version_conflict`).
              */
             expected_version: number;
+            /** @description Up to 1,000 bytes, for the log of actions. */
+            reason?: string;
             schedule?: components["schemas"]["Schedule"] | null;
             task?: components["schemas"]["NewTask"] | null;
         };

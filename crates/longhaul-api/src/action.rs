@@ -28,7 +28,7 @@ pub struct ForceReason {
     pub epoch: Option<u32>,
 }
 
-/// Who has acted upon tasks and workers, the oldest action first.
+/// Operators' actions on the queue, its tasks, workers and schedules, the oldest first.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct ActionList {
     pub actions: Vec<ActionBody>,
@@ -36,19 +36,22 @@ pub struct ActionList {
     pub now: u64,
 }
 
-/// What somebody has done to a task, or to a worker.
+/// What an operator did to a task, a worker, a schedule or the queue.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = Action)]
 pub struct ActionBody {
     pub at: u64,
-    /// Absent where it was done to a worker.
+    /// The task. Without `task`, `worker` and `schedule` the action was on the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
     /// The worker that was drained.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
+    /// The schedule, by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
     pub operator: String,
-    /// `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`.
+    /// `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`; of a schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; of the queue `update` (of its settings), `repair`, `pause` or `resume`.
     pub action: String,
     pub reason: String,
     /// The task that came of a replay.
@@ -61,5 +64,13 @@ impl ReasonBody {
     #[must_use]
     pub fn of(reason: &str) -> Self {
         Self { reason: reason.to_owned() }
+    }
+}
+
+impl ActionBody {
+    /// Whether it was done to the queue itself.
+    #[must_use]
+    pub const fn is_on_queue(&self) -> bool {
+        self.task.is_none() && self.worker.is_none() && self.schedule.is_none()
     }
 }

@@ -119,6 +119,9 @@ pub struct QueueUpdate {
     pub expected_version: u64,
     /// All of them: what is missing is not set any more.
     pub settings: SettingsBody,
+    /// Up to 1,000 bytes, for the log of actions.
+    #[serde(default)]
+    pub reason: String,
 }
 
 /// How a queue fared, by steps of equal length, the oldest first. The last one is the current one, which is not over yet. Tasks count as long as they are shown.

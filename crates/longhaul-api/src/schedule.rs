@@ -108,6 +108,9 @@ pub struct ScheduleVersion {
 pub struct NewSchedule {
     pub schedule: TimesBody,
     pub task: NewTaskBody,
+    /// Up to 1,000 bytes, for the log of actions.
+    #[serde(default)]
+    pub reason: String,
 }
 
 /// Other times, or another task, for a schedule.
@@ -121,6 +124,9 @@ pub struct ScheduleUpdate {
     pub schedule: Option<TimesBody>,
     #[serde(default)]
     pub task: Option<NewTaskBody>,
+    /// Up to 1,000 bytes, for the log of actions.
+    #[serde(default)]
+    pub reason: String,
 }
 
 impl TimesBody {

@@ -23,6 +23,29 @@ pub fn message(entry: &RegisterEntry) -> Outgoing {
     message
 }
 
+/// Property of an operator's entry: the reason. The body is a document.
+const REASON: &str = "why";
+
+/// Builds the message of an operator's entry. Readers that do not know the properties take it for
+/// the entry alone.
+#[must_use]
+pub fn signed(
+    entry: &RegisterEntry,
+    reason: &str,
+    operator: &str,
+    action: &'static str,
+) -> Outgoing {
+    let mut message = ledger::signed(message(entry), operator, action);
+    message.properties.insert(REASON, reason);
+    message
+}
+
+/// The reason of an operator's entry; empty if there is none.
+#[must_use]
+pub fn reason(message: &Message) -> &str {
+    message.properties.get(REASON).unwrap_or_default()
+}
+
 /// Reads an entry.
 ///
 /// # Errors

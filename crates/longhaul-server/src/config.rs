@@ -130,6 +130,11 @@ impl Dashboard {
 pub struct ServerLimits {
     /// Concurrent connections; further ones wait in the system's backlog. Default: 16,384.
     pub connections: usize,
+    /// Concurrent connections of one IP address, or of one IPv6 network (/64); further ones are
+    /// answered with 503 and closed, or closed at once with TLS. Loopback addresses have no limit. A
+    /// proxy on another machine has one address for all its clients: set the value of `connections`
+    /// there. Default: `None`, three quarters of `connections`.
+    pub connections_per_address: Option<usize>,
     /// Concurrent requests, without long polls and event streams; further ones are answered with
     /// 503 and `Retry-After`. Default: 1,024.
     pub requests: usize,
@@ -262,6 +267,7 @@ impl Default for ServerLimits {
         const MIB: usize = 1024 * 1024;
         Self {
             connections: 16_384,
+            connections_per_address: None,
             requests: 1_024,
             waiting: 16_384,
             leased_queues: 256,
@@ -343,9 +349,16 @@ impl RateLimit {
 }
 
 impl ServerLimits {
+    /// Concurrent connections of one address: at least one.
+    pub(crate) fn connections_of_address(&self) -> usize {
+        let default = self.connections - self.connections / 4;
+        self.connections_per_address.unwrap_or(default)
+    }
+
     fn validate(&self) -> Result<(), ServerConfigError> {
         let counts = [
             ("connections", self.connections),
+            ("connections_per_address", self.connections_of_address()),
             ("requests", self.requests),
             ("waiting", self.waiting),
             ("body_bytes", self.body_bytes),
@@ -429,6 +442,8 @@ mod tests {
             assert_eq!(changed(|it| it.allowed_hosts = vec![host.to_owned()]), Ok(()), "{host}");
         }
         assert_eq!(changed(|it| it.limits.requests = 0), Err(ServerConfigError::Zero("requests")));
+        let zero = changed(|it| it.limits.connections_per_address = Some(0));
+        assert_eq!(zero, Err(ServerConfigError::Zero("connections_per_address")));
         let zero = changed(|it| it.limits.header_time = Duration::ZERO);
         assert_eq!(zero, Err(ServerConfigError::Zero("header_time")));
         let rate = |requests, seconds, burst| {

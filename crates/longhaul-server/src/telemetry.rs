@@ -21,6 +21,9 @@ const BROKER_CONNECTED: &str = "longhaul_broker_connected";
 /// The number of times that the gateway lost its broker.
 const BROKER_LOST: &str = "longhaul_broker_lost_total";
 
+/// The number of connections refused because their address had too many.
+const CONNECTIONS_REFUSED: &str = "longhaul_http_connections_refused_total";
+
 /// The recorder of the process, shared by all gateways in it.
 static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
 
@@ -42,6 +45,8 @@ fn recorder() -> Result<PrometheusHandle, BuildError> {
     metrics::describe_histogram!(REQUEST_SECONDS, "How long requests took, by route.");
     metrics::describe_gauge!(BROKER_CONNECTED, "Whether the gateway reaches its broker.");
     metrics::describe_counter!(BROKER_LOST, "How often the gateway has lost its broker.");
+    let refused = "Connections refused because their address had too many.";
+    metrics::describe_counter!(CONNECTIONS_REFUSED, refused);
     Ok(handle)
 }
 
@@ -49,6 +54,11 @@ fn recorder() -> Result<PrometheusHandle, BuildError> {
 pub(crate) fn broker_connected(is: bool) {
     metrics::gauge!(BROKER_CONNECTED).set(if is { 1.0 } else { 0.0 });
     metrics::counter!(BROKER_LOST).increment(u64::from(!is));
+}
+
+/// A connection was refused because its address has too many.
+pub(crate) fn connection_refused() {
+    metrics::counter!(CONNECTIONS_REFUSED).increment(1);
 }
 
 /// The metrics for Prometheus; `None` if another recorder receives them.

@@ -8,6 +8,7 @@ use super::record::{ExportLine, MovedState, QueueRecord, TaskRecord};
 use super::unmarked::Unmarked;
 use super::{IMPORT, MoveError, OpenLevel, PAUSED_AFTER, copy};
 use crate::chance::system_random;
+use crate::client::documents::DocumentAction;
 use crate::client::registers::FollowedRegister;
 use crate::client::{ActionError, Client, Queue, partition};
 use crate::topics::{Priority, TopicNames};
@@ -470,7 +471,8 @@ impl Import {
                 continue;
             }
             let change = (version, schedule.document);
-            self.client.change_document(&self.register, &name, change).await?;
+            let action = DocumentAction { verb: "create", reason: "imported" };
+            self.client.change_document(&self.register, &name, change, action).await?;
             self.imported.schedules += 1;
         }
         Ok(())

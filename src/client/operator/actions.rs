@@ -7,7 +7,9 @@ use crate::letters::{self, LetterMessageKind};
 use crate::topics::TopicNames;
 use crate::transport::{Follow, Message, Start};
 use longhaul_core::protocol::entry::{Entry, Outcome};
-use longhaul_core::protocol::register::{DocumentKind, Register, RegisterEntry, RegisterVerdict};
+use longhaul_core::protocol::register::{
+    Document, DocumentKind, Register, RegisterEntry, RegisterVerdict,
+};
 use longhaul_core::task::{Priority, TaskId, text};
 use longhaul_core::{ledger, register};
 use std::cmp::Reverse;
@@ -16,20 +18,24 @@ use std::collections::{BinaryHeap, HashMap};
 /// The most actions listed.
 const ACTIONS_MAX: usize = 10_000;
 
-/// An operator's action on a task or a worker.
+/// An operator's action on a task, a worker, a schedule or the queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct ActionRecord {
     /// When it was published, in ms since the epoch by the operator's wall clock.
     pub published_ms: u64,
-    /// The task; `None` for an action on a worker.
+    /// The task. Without task, worker and schedule the action was on the queue.
     pub task: Option<TaskRef>,
     /// The name of the drained worker.
     pub worker: Option<String>,
+    /// The name of the schedule.
+    pub schedule: Option<String>,
     /// The operator: see [`ClientBuilder::operator`](crate::ClientBuilder::operator).
     pub operator: String,
     /// The action: on a task `delete`, `force-fail`, `force-release`, `supersede`, `move`, `cancel`
-    /// or `kill`; on its dead letter `replay`, `purge` or `expire`; on a worker `drain`. The task's
+    /// or `kill`; on its dead letter `replay`, `purge` or `expire`; on a worker `drain`; on a
+    /// schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; on the queue
+    /// `update` (of its settings), `repair`, `pause` or `resume`. The task's
     /// [history](Queue::history) tells whether an action on it counted.
     pub action: String,
     /// The reason, as it is shown.
@@ -39,9 +45,9 @@ pub struct ActionRecord {
 }
 
 impl Queue {
-    /// Lists operators' actions on the queue's tasks and workers, with their reasons: the newest
-    /// `limit` (at most 10,000), oldest first. On the topic of a level, such as `tasks-high`, those
-    /// on its tasks. It reads the ledgers of the queue and of its levels, the register and the dead
+    /// Lists operators' actions on the queue, its tasks, workers and schedules, with their reasons:
+    /// the newest `limit` (at most 10,000), oldest first. On the topic of a level, such as
+    /// `tasks-high`, those on its tasks. It reads the ledgers of the queue and of its levels, the register and the dead
     /// letters as far back as their logs go: `TopicSettings::history_retention`. It has no time
     /// limit and continues after a broker outage: set one with [`tokio::time::timeout`].
     ///
@@ -72,8 +78,9 @@ impl Queue {
         let letters = partition(names.dead_letters.clone(), -1);
         logs.read_if_exists(&letters, from_start, |message| newest.put(marks.read(message)))
             .await?;
-        let (register, mut requests) = (partition(names.register.clone(), -1), Register::default());
-        let take = |message: &Message| newest.put(of_register(&mut requests, message));
+        let register = partition(names.register.clone(), -1);
+        let mut documents = Register::default();
+        let take = |message: &Message| newest.put(of_register(&mut documents, message));
         logs.read_if_exists(&register, from_start, take).await?;
         Ok(newest.heap.into_sorted_vec().into_iter().rev().map(|Reverse(record)| record).collect())
     }
@@ -112,8 +119,8 @@ fn of_ledger(topic: &str, message: &Message) -> Option<ActionRecord> {
     let (operator, action) = (operator.to_owned(), action.to_owned());
     let (published_ms, replay) = (message.publish_time_ms, None);
     let task = Some(TaskRef { topic: topic.to_owned(), id: entry.task()? });
-    let worker = None;
-    Some(ActionRecord { published_ms, task, worker, operator, action, reason, replay })
+    let (worker, schedule) = (None, None);
+    Some(ActionRecord { published_ms, task, worker, schedule, operator, action, reason, replay })
 }
 
 /// Reads the marks of dead letters.
@@ -144,6 +151,7 @@ impl LetterActions<'_> {
         Some(ActionRecord {
             published_ms: message.publish_time_ms,
             worker: None,
+            schedule: None,
             operator: operator.to_owned(),
             action: action.to_owned(),
             reason: get("why").unwrap_or_default().to_owned(),
@@ -153,22 +161,28 @@ impl LetterActions<'_> {
     }
 }
 
-/// A drain request. Only the first one per worker counts.
-fn of_register(requests: &mut Register, message: &Message) -> Option<ActionRecord> {
+/// A change of the settings or of a schedule, or a drain request: of the entries of one version,
+/// only the first counts.
+fn of_register(documents: &mut Register, message: &Message) -> Option<ActionRecord> {
     let entry = register::read(message).ok()?;
-    let RegisterEntry::Document(document) = &entry else { return None };
-    let is_request = document.key.name.kind() == DocumentKind::Drain;
-    if !is_request || requests.apply(&entry, message.position) != Some(RegisterVerdict::Accepted) {
+    let RegisterEntry::Document(Document { key, content }) = &entry else { return None };
+    if documents.apply(&entry, message.position) != Some(RegisterVerdict::Accepted) {
         return None;
     }
-    let request = DrainRequest::read(&document.content)?;
+    let (operator, action) = ledger::operator(message)?;
+    let (worker, schedule) = match key.name.kind() {
+        DocumentKind::Drain => (Some(DrainRequest::read(content)?.worker), None),
+        DocumentKind::Schedule => (None, Some(key.name.text().to_owned())),
+        DocumentKind::Settings => (None, None),
+    };
     Some(ActionRecord {
         published_ms: message.publish_time_ms,
         task: None,
-        worker: Some(request.worker),
-        operator: request.operator,
-        action: "drain".to_owned(),
-        reason: request.reason,
+        worker,
+        schedule,
+        operator: operator.to_owned(),
+        action: action.to_owned(),
+        reason: register::reason(message).to_owned(),
         replay: None,
     })
 }

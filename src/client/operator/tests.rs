@@ -287,6 +287,49 @@ fn what_operators_do_is_listed_and_in_the_history() {
     assert_eq!(by, ["bob"]);
 }
 
+/// The log did not show who had paused a queue, changed its limits or removed a schedule.
+#[test]
+fn changes_of_the_queue_and_of_its_schedules_are_listed() {
+    let engine = TestEngine::new();
+    let ann = engine.client().clone().acting_as("ann");
+    let because = |reason: &str| ann.queue("tasks").with_reason(reason);
+    engine.submit("tasks", &text("quick"));
+    engine.run(because("full disk").pause()).unwrap();
+    engine.run(because("again").pause()).unwrap();
+    engine.run(ann.queue("tasks").change(|it| it.limit.max_in_flight = Some(2))).unwrap();
+    engine.run(because("more space").resume()).unwrap();
+    let expected = [
+        (None, "ann", "pause", "full disk"),
+        (None, "ann", "update", ""),
+        (None, "ann", "resume", "more space"),
+    ];
+    fn shown(log: &[ActionRecord]) -> Vec<(Option<&str>, &str, &str, &str)> {
+        let shown = |it: &'_ ActionRecord| it.task.is_none() && it.worker.is_none();
+        assert!(log.iter().all(shown), "{log:?}");
+        log.iter()
+            .map(|it| (it.schedule.as_deref(), &*it.operator, &*it.action, &*it.reason))
+            .collect()
+    }
+    let log = engine.run(ann.queue("tasks").action_log(100)).unwrap();
+    assert_eq!(shown(&log), expected);
+    #[cfg(feature = "schedules")]
+    {
+        let schedules = because("for the report").schedules();
+        let task = ann.submission("tasks", &text("quick"));
+        let every = crate::Schedule::every(MINUTE);
+        engine.run(schedules.create("nightly", every.clone(), task)).unwrap();
+        engine.run(schedules.update("nightly", 1, |_| every.paused())).unwrap();
+        engine.run(schedules.trigger("nightly")).unwrap();
+        engine.run(schedules.resume("nightly")).unwrap();
+        engine.run(schedules.pause("nightly")).unwrap();
+        engine.run(schedules.delete("nightly")).unwrap();
+        let log = engine.run(ann.queue("tasks").action_log(6)).unwrap();
+        let verbs = ["create", "update", "trigger", "resume", "pause", "delete"];
+        let expected = verbs.map(|verb| (Some("nightly"), "ann", verb, "for the report"));
+        assert_eq!(shown(&log), expected);
+    }
+}
+
 /// A request handler may delete tasks; its futures move between threads.
 #[test]
 fn what_operators_await_may_be_sent_to_other_threads() {

@@ -2,6 +2,7 @@
 
 use super::{Schedules, VersionedSchedule};
 use crate::client::ActionError;
+use crate::client::documents::DocumentAction;
 use crate::client::registers::FollowedRegister;
 use crate::client::submit::{PreparedSubmission, Submission};
 use crate::client::terms::DeliveryTime;
@@ -30,7 +31,7 @@ impl Schedules {
             Some(_) => Err(ActionError::ScheduleExists),
             None => self.first(&first),
         };
-        self.write(name, next).await
+        self.write(name, "create", next).await
     }
 
     /// Creates a schedule as [`create`](Self::create) does, or changes the existing one to this
@@ -80,7 +81,7 @@ impl Schedules {
             }
             self.successor(&before, after)?.content().map(Some).map_err(Into::into)
         };
-        self.write(name, next).await
+        self.write(name, "set", next).await
     }
 
     /// Changes a schedule if it has this version. Its task stays the same: see
@@ -139,18 +140,20 @@ impl Schedules {
     pub(super) async fn change(
         &self,
         name: &str,
+        verb: &'static str,
         change: impl Fn(Schedule, &FollowedRegister) -> Result<Bytes, ActionError>,
     ) -> Result<u64, ActionError> {
         let next = |found: Option<Schedule>, register: &FollowedRegister| {
             change(found.ok_or(ActionError::NoSuchSchedule)?, register).map(Some)
         };
-        self.write(name, next).await
+        self.write(name, verb, next).await
     }
 
     /// Writes the content that `next` makes of a schedule, or of none; no content writes nothing.
     async fn write(
         &self,
         name: &str,
+        verb: &'static str,
         next: impl Fn(Option<Schedule>, &FollowedRegister) -> Result<Option<Bytes>, ActionError>,
     ) -> Result<u64, ActionError> {
         let (_, register, document) = self.open(name).await?;
@@ -158,7 +161,7 @@ impl Schedules {
             let found = content.map(|content| Schedule::read(content)).transpose()?;
             next(found, &register)
         };
-        self.client.rewrite_document(&register, &document, next).await
+        self.client.rewrite_document(&register, &document, self.action(verb), next).await
     }
 
     /// The content of a new schedule.
@@ -189,7 +192,11 @@ impl Schedules {
         schedule: &Schedule,
     ) -> Result<u64, ActionError> {
         let change = (version, schedule.content()?);
-        self.client.change_document(register, document, change).await
+        self.client.change_document(register, document, change, self.action("update")).await
+    }
+
+    fn action(&self, verb: &'static str) -> DocumentAction<'_> {
+        DocumentAction { verb, reason: &self.reason }
     }
 
     /// Refuses an invalid schedule, and one that will never fire.

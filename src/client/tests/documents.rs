@@ -1,6 +1,7 @@
 //! Documents: read, changed, and changed concurrently.
 
 use super::*;
+use crate::client::documents::DocumentAction;
 use crate::transport::PublishError;
 use longhaul_core::protocol::register::{DocumentKind, DocumentName};
 use longhaul_core::register;
@@ -23,7 +24,8 @@ async fn change(
 ) -> Result<u64, ActionError> {
     let names = client.names("tasks").unwrap();
     let register = client.register_of(&names).await.unwrap();
-    client.change_document(&register, &name(text), (expected, content.into())).await
+    let action = DocumentAction { verb: "update", reason: "" };
+    client.change_document(&register, &name(text), (expected, content.into()), action).await
 }
 
 async fn read(client: &Client, text: &str) -> (u64, Option<Bytes>) {

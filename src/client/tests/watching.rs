@@ -221,6 +221,14 @@ async fn a_key_goes_with_the_task_and_one_that_nobody_would_show_is_refused() {
             "{refused:?}"
         );
     }
+    for (name, submission) in [
+        ("TASK_KEY", submission().key("a\0b")),
+        ("TASK_TYPE", submission().task_type("a\0b")),
+        ("TAGS", submission().tag("a").tag("b\0")),
+    ] {
+        let refused = submission.send().await.unwrap_err().to_string();
+        assert!(refused.starts_with(&format!("{name}: it contains a NUL")), "{refused}");
+    }
     submission().key("order").task_type("print").send().await.unwrap();
     let log = bench.fake.world().logs[&partition(TASKS.to_owned(), -1)].clone();
     assert_eq!((log.len(), log[0].properties.get("TASK_KEY")), (1, Some("order")));

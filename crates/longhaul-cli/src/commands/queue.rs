@@ -436,7 +436,7 @@ async fn set_limits(
         (false, Some(key)) => json!({ "keys": { key: limits } }),
         (false, None) => Value::Object(limits),
     };
-    told(service.change(&it.queue, it.expected_version, &patch).await?, context)
+    told(service.change(&it.queue, it.expected_version, &patch, context.reason()).await?, context)
 }
 
 async fn settings(
@@ -489,7 +489,7 @@ async fn set_settings(
             .help("`longhaul queue settings set --help` lists them")
             .into());
     }
-    told(service.change(&it.queue, it.expected_version, &patch).await?, context)
+    told(service.change(&it.queue, it.expected_version, &patch, context.reason()).await?, context)
 }
 
 async fn purge(

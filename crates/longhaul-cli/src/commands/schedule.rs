@@ -8,7 +8,7 @@ use crate::service::schedules::{ScheduleAction, schedule_fields};
 use crate::times;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use longhaul_api::schedule::{OverlapBody, TimesBody};
+use longhaul_api::schedule::{NewSchedule, OverlapBody, TimesBody};
 use longhaul_api::values::{Instant, Length};
 use serde_json::json;
 use std::time::{Duration, SystemTime};
@@ -177,7 +177,8 @@ async fn create(
         paused: it.paused,
     };
     let task = it.terms.task(&it.queue, &it.payload.read()?)?;
-    let version = service.create_schedule(&it.queue, &it.name, times, task).await?;
+    let schedule = NewSchedule { schedule: times, task, reason: context.reason().to_owned() };
+    let version = service.create_schedule(&it.queue, &it.name, schedule).await?;
     let record = json!({ "queue": it.queue, "name": it.name, "version": version });
     Ok(context.output.one(&record, &[("created", it.name)])?)
 }

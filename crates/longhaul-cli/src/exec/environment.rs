@@ -18,23 +18,24 @@ pub(crate) fn of(context: &TaskContext) -> Vec<(String, String)> {
         own("LONGHAUL_FENCING_TOKEN", token.epoch.to_string()),
         own("LONGHAUL_TOPIC", context.topic().to_owned()),
     ];
-    if let Some(task_type) = context.task_type() {
-        variables.push(own("LONGHAUL_TASK_TYPE", task_type.to_owned()));
-    }
     if let Some(budget) = context.remaining_budget() {
         variables.push(own("LONGHAUL_BUDGET_SECONDS", budget.as_secs().to_string()));
     }
+    let task_type = context.task_type().map(str::to_owned);
+    let task_type = task_type.map(|it| own("LONGHAUL_TASK_TYPE", it));
+    let property = |(name, value): (&String, &String)| {
+        own(&format!("LONGHAUL_PROPERTY_{}", variable(name)), value.clone())
+    };
     let mut bytes = 0;
-    for (property, value) in context.properties() {
-        let name = format!("LONGHAUL_PROPERTY_{}", variable(property));
+    for (name, value) in task_type.into_iter().chain(context.properties().iter().map(property)) {
         let size = name.len() + value.len();
         let is_text = !value.contains('\0');
         if is_text && value.len() <= VALUE_BYTES_MAX && bytes + size <= ALL_BYTES_MAX {
             bytes += size;
-            variables.push((name, value.clone()));
+            variables.push((name, value));
         } else {
             let (task, bytes) = (context.task_id(), value.len());
-            tracing::warn!(%task, property, bytes, "a property is not in the program's environment: it is too large, or has a NUL");
+            tracing::warn!(%task, name, bytes, "a property is not in the program's environment: it is too large, or has a NUL");
         }
     }
     variables
@@ -82,6 +83,7 @@ mod tests {
         let mut context = TestContext::new()
             .property("large", "x".repeat(VALUE_BYTES_MAX + 1))
             .property("nul", "a\0b")
+            .property("TASK_TYPE", "a\0b")
             .property("näme=", "kept");
         for number in 0..40 {
             context = context.property(format!("p{number:02}"), "y".repeat(VALUE_BYTES_MAX));
@@ -89,6 +91,7 @@ mod tests {
         let found = variables(&context);
         assert!(!found.contains_key("LONGHAUL_PROPERTY_LARGE"));
         assert!(!found.contains_key("LONGHAUL_PROPERTY_NUL"));
+        assert!(!found.contains_key("LONGHAUL_TASK_TYPE"));
         assert_eq!(found.get("LONGHAUL_PROPERTY_N_ME_").map(String::as_str), Some("kept"));
         let bytes: usize = found.iter().map(|(name, value)| name.len() + value.len()).sum();
         assert!(bytes < ALL_BYTES_MAX + 1_000, "{bytes}");

@@ -90,13 +90,14 @@ impl QueueStats {
 }
 
 impl TableRow for ActionBody {
-    const HEADS: &'static [&'static str] = &["WHEN", "TASK", "ACTION", "BY", "REASON", "NEW TASK"];
+    const HEADS: &'static [&'static str] =
+        &["WHEN", "TARGET", "ACTION", "BY", "REASON", "NEW TASK"];
     const DROPS: &'static [usize] = &[5];
 
     fn cells(&self) -> Vec<String> {
         vec![
             times::iso(self.at),
-            upon(self),
+            target(self),
             self.action.clone(),
             self.operator.clone(),
             self.reason.clone(),
@@ -106,9 +107,13 @@ impl TableRow for ActionBody {
 }
 
 /// What was acted upon.
-fn upon(action: &ActionBody) -> String {
-    let worker = || action.worker.as_ref().map(|name| format!("worker {name}"));
-    action.task.clone().or_else(worker).unwrap_or_default()
+fn target(action: &ActionBody) -> String {
+    match (&action.task, &action.worker, &action.schedule) {
+        (Some(task), ..) => task.clone(),
+        (_, Some(worker), _) => format!("worker {worker}"),
+        (_, _, Some(schedule)) => format!("schedule {schedule}"),
+        (None, None, None) => "queue".to_owned(),
+    }
 }
 
 /// Settings with a merge patch applied.

@@ -103,6 +103,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     plain("rate-limit"),
     defaulting("broker-grace", "2s"),
     defaulting("http-idle-time", "10s"),
+    plain("http-connections-per-address"),
     defaulting("hide-payloads", "false"),
     plain("measure"),
     defaulting("dashboard", "on"),

@@ -4,9 +4,11 @@ use super::stage::{Stage, longhaul};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// The running program.
 struct Running {
@@ -233,6 +235,54 @@ fn a_broker_that_stays_away_is_given_up_as_well() {
     assert_eq!((ended.code, ended.rest.as_str()), (Some(5), ""), "{ended:?}");
     assert!(ended.notes.contains("reconnecting to the broker, for up to 300ms"), "{ended:?}");
     assert!(ended.notes.contains("error: the broker has not answered for 300ms"), "{ended:?}");
+}
+
+/// A way to a broker that breaks after the first greeting. It is open again when it is told so.
+fn broken_way(broker: SocketAddr) -> (String, Receiver<()>, Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("pulsar://{}", listener.local_addr().unwrap());
+    let ((tell, greeted), (open, opened)) = (channel(), channel());
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut server = TcpStream::connect(broker).unwrap();
+        let mut frame = [0; 4_096];
+        let read = client.read(&mut frame).unwrap();
+        server.write_all(&frame[..read]).unwrap();
+        let read = server.read(&mut frame).unwrap();
+        client.write_all(&frame[..read]).unwrap();
+        drop((client, server));
+        tell.send(()).unwrap();
+        opened.recv().unwrap();
+        while let Ok((client, _)) = listener.accept() {
+            let Ok(server) = TcpStream::connect(broker) else { continue };
+            let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            for (mut from, mut to) in [(client, server), back] {
+                std::thread::spawn(move || {
+                    std::io::copy(&mut from, &mut to).ok();
+                    to.shutdown(Shutdown::Both).ok();
+                });
+            }
+        }
+    });
+    (url, greeted, open)
+}
+
+/// A short command ended with exit code 5 when the broker went away after the greeting.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the outage takes real time")]
+fn a_short_command_at_a_broker_outlives_its_restart() {
+    let mut stage = Stage::with_queue("tasks");
+    let task = stage.told(&["task", "submit", "tasks", "hello", "-q"]);
+    let (url, greeted, open) = broken_way(stage.broker.address());
+    let list = Running::start(&stage, &["task", "list", "tasks", "-q", "--service-url", &url]);
+    greeted.recv().unwrap();
+    stage.stop_broker();
+    open.send(()).unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    stage.restart_broker();
+    let ended = list.ended();
+    assert_eq!((ended.code, &ended.rest), (Some(0), &task), "{ended:?}");
+    stage.end();
 }
 
 /// It must not end with exit code 5 while the worker drains.

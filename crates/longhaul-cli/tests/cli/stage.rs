@@ -55,9 +55,9 @@ async fn shout(
 impl Stage {
     /// A broker without workers.
     pub(crate) fn new() -> Self {
-        let broker = Broker::start(BrokerConfig::default()).unwrap();
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let (folder, pace) = (TempDir::new().unwrap(), watch::Sender::new(0));
+        let broker = start_broker(&folder, BrokerConfig::default());
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         Self { folder, broker, runtime, worker: None, gateway: None, pace }
     }
 
@@ -84,6 +84,21 @@ impl Stage {
             worker
         }));
         stage
+    }
+
+    /// Ends the broker. It can be started again.
+    pub(crate) fn stop_broker(&self) {
+        self.broker.stop();
+        self.runtime.block_on(self.broker.ended()).unwrap();
+    }
+
+    /// Starts the broker again, with its data and at its addresses.
+    pub(crate) fn restart_broker(&mut self) {
+        let admin = self.broker.admin_url().unwrap();
+        let admin = Some(admin.trim_start_matches("http://").parse().unwrap());
+        let listen = self.broker.address();
+        let config = BrokerConfig { listen, admin, ..BrokerConfig::default() };
+        self.broker = start_broker(&self.folder, config);
     }
 
     /// Lets tasks with the payload `paced` go this far, of 4.
@@ -173,6 +188,11 @@ impl Stage {
         }
         self.broker.shutdown().unwrap();
     }
+}
+
+fn start_broker(folder: &TempDir, config: BrokerConfig) -> Broker {
+    let data = Some(folder.path().join("broker"));
+    Broker::start(BrokerConfig { data, ..config }).unwrap()
 }
 
 /// The program with these arguments in this folder.

@@ -137,10 +137,25 @@ impl GatewayService {
         }
     }
 
+    /// A queue that a caller changes.
+    fn queue_by(&self, name: &QueueName, said: ActionOrigin<'_>) -> Queue {
+        self.acting(said.name).queue(self.topic(name)).with_reason(said.reason)
+    }
+
     /// The schedules of a queue.
     pub(crate) async fn schedules(&self, queue: &QueueName) -> Result<Schedules, ServiceError> {
         self.check_there(queue).await?;
         Ok(self.queue(queue).schedules())
+    }
+
+    /// The schedules of a queue that a caller changes.
+    pub(crate) async fn schedules_by(
+        &self,
+        queue: &QueueName,
+        said: ActionOrigin<'_>,
+    ) -> Result<Schedules, ServiceError> {
+        self.check_there(queue).await?;
+        Ok(self.queue_by(queue, said).schedules())
     }
 }
 

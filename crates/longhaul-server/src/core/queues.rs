@@ -136,7 +136,7 @@ impl GatewayService {
         if let Some(has_levels) = self.known.last(queue) {
             return Ok(has_levels);
         }
-        match self.create_queue(queue, Creation { levels, ..Creation::default() }).await {
+        match self.create_queue(queue, Creation { levels, ..Creation::default() }, None).await {
             // Without the admin API the broker creates the topics that are used.
             Err(ServiceError::Setup(SetupError::NoAdminUrl)) => return Ok(false),
             created => drop(created?),
@@ -223,6 +223,7 @@ impl GatewayService {
         &self,
         queue: &QueueName,
         creation: Creation,
+        creator: Option<&str>,
     ) -> Result<Vec<String>, ServiceError> {
         let defaults = TopicSettings::default();
         let ledger_retention = creation.ledger_retention.unwrap_or(defaults.ledger_retention);
@@ -238,7 +239,7 @@ impl GatewayService {
         self.known.forget(queue).await;
         let mut steps: Vec<_> = report.steps.iter().map(ToString::to_string).collect();
         if let Some(settings) = creation.settings
-            && self.write_first_settings(queue, settings).await?
+            && self.write_first_settings(queue, settings, creator).await?
         {
             steps.push("settings written".to_owned());
         }
@@ -253,9 +254,10 @@ impl GatewayService {
         &self,
         queue: &QueueName,
         settings: QueueSettings,
+        creator: Option<&str>,
     ) -> Result<bool, ServiceError> {
-        let written = self.queue(queue).update(0, |it| *it = settings).await;
-        match written {
+        let said = ActionOrigin { name: creator, reason: "the queue was created with these" };
+        match self.queue_by(queue, said).update(0, |it| *it = settings).await {
             Ok(_) => Ok(true),
             Err(ActionError::VersionConflict { .. }) => Ok(false),
             Err(error) => Err(error.into()),
@@ -296,9 +298,13 @@ impl GatewayService {
         queue: &QueueName,
         expected_version: u64,
         change: impl FnOnce(&mut QueueSettings),
+        said: ActionOrigin<'_>,
     ) -> Result<u64, ServiceError> {
         self.check_there(queue).await?;
-        Ok(self.queue(queue).update(expected_version, change).await?)
+        let version = self.queue_by(queue, said).update(expected_version, change).await?;
+        let (operator, reason) = (said.name, said.reason);
+        tracing::info!(event = "queue_updated", %queue, version, operator, reason);
+        Ok(version)
     }
 
     /// Pauses or resumes a queue.
@@ -309,7 +315,7 @@ impl GatewayService {
         said: ActionOrigin<'_>,
     ) -> Result<u64, ServiceError> {
         self.check_there(queue).await?;
-        let settings = self.queue(queue);
+        let settings = self.queue_by(queue, said);
         let version = if paused { settings.pause().await? } else { settings.resume().await? };
         let (operator, reason) = (said.name, said.reason);
         tracing::info!(event = "queue_paused", %queue, paused, operator, reason);

@@ -57,6 +57,14 @@ impl ApiRoute {
         self
     }
 
+    /// Adds an optional request header.
+    pub(crate) fn header(mut self, name: &'static str, described: &'static str) -> Self {
+        let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Header);
+        let parameter = parameter.required(Required::False).description(Some(described));
+        self.operation = self.operation.parameter(parameter.schema(Some(String::schema())));
+        self
+    }
+
     /// Sets a required JSON body.
     pub(crate) fn body<T: ToSchema>(self) -> Self {
         self.json_body::<T>(Required::True)

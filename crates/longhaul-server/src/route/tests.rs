@@ -48,6 +48,24 @@ fn every_route_is_in_the_document_and_describes_itself() {
     }
 }
 
+/// A generated client sends only the headers that the document has.
+#[test]
+fn headers_that_a_route_reads_are_in_the_document() {
+    let document: Value = serde_json::from_str(document()).unwrap();
+    let mut found = Vec::new();
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            let headers = parameters.filter(|it| it["in"] == "header");
+            found.extend(headers.map(|it| format!("{method} {path} {}", it["name"])));
+        }
+    }
+    let submit = r#"post /v1/queues/{queue}/tasks "Idempotency-Key""#;
+    let events = r#"get /v1/queues/{queue}/events "Last-Event-ID""#;
+    found.sort();
+    assert_eq!(found, [events, submit]);
+}
+
 /// A dangling reference makes client generators fail.
 #[test]
 fn all_references_lead_somewhere() {

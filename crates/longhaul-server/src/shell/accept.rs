@@ -3,6 +3,7 @@
 //! Axum's plain `serve` has no timer: a client may send the head of its request arbitrarily slowly.
 //! This loop has a timer, and a limit on connections.
 
+use super::addresses::{AddressLimit, AddressPermit};
 use super::{Peer, Shell, Tls};
 use crate::config::ServerLimits;
 use hyper::body::Incoming;
@@ -13,7 +14,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 use tower::Service;
 use tower::util::MapRequest;
@@ -34,6 +35,14 @@ pub(crate) struct GatewayListener {
     socket: TcpListener,
     tls: Option<Arc<Tls>>,
     connections: Arc<Semaphore>,
+    addresses: Arc<AddressLimit>,
+}
+
+/// An accepted connection. It holds its permits until it ends.
+struct AcceptedConnection {
+    stream: TcpStream,
+    peer: SocketAddr,
+    permits: (Option<OwnedSemaphorePermit>, AddressPermit),
 }
 
 impl GatewayListener {
@@ -46,7 +55,8 @@ impl GatewayListener {
         let socket = listen(address)?;
         let connections = limits.connections.min(Semaphore::MAX_PERMITS);
         let connections = Arc::new(Semaphore::new(connections));
-        Ok(Self { socket, tls: tls.map(Arc::new), connections })
+        let addresses = Arc::new(AddressLimit::new(limits.connections_of_address(), true));
+        Ok(Self { socket, tls: tls.map(Arc::new), connections, addresses })
     }
 
     /// The address that it listens on.
@@ -65,7 +75,8 @@ impl GatewayListener {
         S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let draining = shell.draining().clone();
-        while let Some((stream, peer, permit)) = draining.run_until_cancelled(self.accept()).await {
+        while let Some(accepted) = draining.run_until_cancelled(self.accept()).await {
+            let AcceptedConnection { stream, peer, permits } = accepted;
             let (tls, shell, service) = (self.tls.clone(), Arc::clone(&shell), service.clone());
             tasks.spawn(async move {
                 let served = async {
@@ -79,13 +90,13 @@ impl GatewayListener {
                     }
                 };
                 shell.stops.end.run_until_cancelled(served).await;
-                drop(permit);
+                drop(permits);
             });
         }
     }
 
     /// The next connection, once there is room for it.
-    async fn accept(&self) -> (TcpStream, SocketAddr, Option<tokio::sync::OwnedSemaphorePermit>) {
+    async fn accept(&self) -> AcceptedConnection {
         let permit = Arc::clone(&self.connections).acquire_owned().await.ok();
         loop {
             match self.socket.accept().await {
@@ -93,7 +104,11 @@ impl GatewayListener {
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%peer, %error, "the connection is gone");
                     }
-                    return (stream, peer, permit);
+                    let Some(address) = self.addresses.admit(peer.ip()) else {
+                        self.addresses.refuse(&stream, self.tls.is_some());
+                        continue;
+                    };
+                    return AcceptedConnection { stream, peer, permits: (permit, address) };
                 }
                 Err(error) => {
                     tracing::warn!(event = "accept_failed", %error, "a connection cannot be accepted");
@@ -143,6 +158,41 @@ where
 mod tests {
     use super::*;
     use std::time::Duration;
+    use tokio::io::AsyncReadExt;
+
+    /// One address that opened all connections kept everybody else out.
+    #[tokio::test]
+    async fn an_address_with_too_many_connections_is_told_so_and_others_are_served() {
+        let limits = ServerLimits { connections_per_address: Some(2), ..ServerLimits::default() };
+        let any = "127.0.0.1:0".parse().unwrap();
+        let mut listener = GatewayListener::bind(any, None, &limits).unwrap();
+        let address = listener.address().unwrap();
+        listener.addresses = Arc::new(AddressLimit::new(limits.connections_of_address(), false));
+        let connect = async |from: &str| {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+            socket.connect(address).await.unwrap()
+        };
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            let client = connect("127.0.0.1").await;
+            held.push((client, listener.accept().await));
+        }
+        let mut refused = connect("127.0.0.1").await;
+        let (other, accepted) = tokio::join!(connect("127.0.0.2"), listener.accept());
+        assert_eq!(accepted.peer, other.local_addr().unwrap());
+        let mut answer = String::new();
+        refused.read_to_string(&mut answer).await.unwrap();
+        assert!(
+            answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: 1"),
+            "{answer}"
+        );
+        assert!(answer.contains(r#""code":"too_many_connections""#), "{answer}");
+        held.pop();
+        let again = connect("127.0.0.1").await;
+        let accepted = tokio::time::timeout(Duration::from_secs(10), listener.accept()).await;
+        assert_eq!(accepted.unwrap().peer, again.local_addr().unwrap());
+    }
 
     /// With a backlog of 128, 10,000 long polls took 15 s to connect: each connection beyond it was
     /// retried after a second.

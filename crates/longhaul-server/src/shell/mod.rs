@@ -1,6 +1,7 @@
 //! The layer between the network and the routes: connections, TLS, and the checks of every request.
 
 mod accept;
+mod addresses;
 mod body;
 mod gate;
 mod guard;

@@ -55,12 +55,18 @@ impl Bucket {
     pub(super) fn of(name: Option<&str>, peer: Option<Peer>) -> Self {
         match (name, peer) {
             (Some(name), _) => Self::Token(name.to_owned()),
-            (None, Some(Peer(address))) => Self::Address(match address.to_canonical() {
-                IpAddr::V4(address) => address.into(),
-                IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK).into(),
-            }),
+            (None, Some(Peer(address))) => Self::Address(network(address)),
             (None, None) => Self::Others,
         }
+    }
+}
+
+/// The address of a caller: for IPv6, that of its network.
+pub(super) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(Ipv6Addr::LOCALHOST) => Ipv6Addr::LOCALHOST.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK).into(),
     }
 }
 

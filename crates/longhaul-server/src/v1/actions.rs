@@ -87,7 +87,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/actions", TokenScope::Read, log)
             .does(
                 "list_actions",
-                "Who has acted upon the tasks of the queue and its workers, and why.",
+                "Lists operators' actions on the queue, its tasks, workers and schedules.",
             )
             .of_some_level()
             .query::<LogQuery>()
@@ -188,6 +188,7 @@ async fn log(
         at: it.published_ms,
         task: it.task.map(|it| name_of(&it).to_string()),
         worker: it.worker,
+        schedule: it.schedule,
         operator: it.operator,
         action: it.action,
         reason: it.reason,

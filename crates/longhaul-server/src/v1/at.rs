@@ -163,8 +163,9 @@ impl<S: Sync> FromRequestParts<S> for QueueAt {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let (caller, named) = parameters(parts).await?;
+        let queue = queue(&caller, &named)?;
         no_level(parts, "it is about the whole queue")?;
-        Ok(Self { queue: queue(&caller, &named)?, caller })
+        Ok(Self { queue, caller })
     }
 }
 
@@ -235,8 +236,9 @@ impl<S: Sync> FromRequestParts<S> for NamedAt {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let (caller, named) = parameters(parts).await?;
+        let queue = queue(&caller, &named)?;
         no_level(parts, "it is about the whole queue")?;
-        Ok(Self { queue: queue(&caller, &named)?, name: find(&named, "name").to_owned(), caller })
+        Ok(Self { queue, name: find(&named, "name").to_owned(), caller })
     }
 }
 

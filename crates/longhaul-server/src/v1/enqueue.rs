@@ -56,6 +56,10 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         ApiRoute::new(Method::Post, "/v1/queues/{queue}/tasks", TokenScope::Submit, enqueue)
             .does("submit_task", "Submits a task; it is stored when this answers.")
             .query::<RawTerms>()
+            .header(
+                "Idempotency-Key",
+                "The idempotency key of the task, in place of `idempotency_key`.",
+            )
             .body_or_raw::<NewTaskBody>()
             .answers::<SubmittedTaskBody>(201, "It is stored."),
         ApiRoute::new(

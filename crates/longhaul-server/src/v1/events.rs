@@ -47,6 +47,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
                 `Last-Event-ID` they go on behind that one. `broker-lost` and `broker-back` say when nothing can come, and when that is over.")
             .of_level()
             .query::<EventQuery>()
+            .header("Last-Event-ID", "The id of the last event that the client has: the stream continues after it. Browsers send it when they reconnect.")
             .answers_raw(200, "text/event-stream", "The events."),
     ]
 }

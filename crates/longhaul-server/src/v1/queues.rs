@@ -71,14 +71,14 @@ async fn list(
 
 async fn create(
     State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
+    QueueAt { queue, caller }: QueueAt,
     body: RawBody,
 ) -> Result<axum::Json<CreatedQueue>, ProblemDetails> {
     let NewQueue { partitions, levels, ledger_retention, defaults } = optional(&body)?;
     let ledger_retention = ledger_retention.map(|it| it.0);
     let settings = defaults.map(|DefaultsBody::Document004| QueueSettings::of_document_004());
     let creation = Creation { partitions, levels, ledger_retention, settings };
-    let steps = service.create_queue(&queue, creation).await?;
+    let steps = service.create_queue(&queue, creation, caller.name()).await?;
     let name = queue.to_string();
     Ok(axum::Json(CreatedQueue { name, steps, now: clock::wall_ms() }))
 }
@@ -99,11 +99,12 @@ async fn get(
 
 async fn update(
     State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
-    Json(QueueUpdate { expected_version, settings }): Json<QueueUpdate>,
+    QueueAt { queue, caller }: QueueAt,
+    Json(QueueUpdate { expected_version, settings, reason }): Json<QueueUpdate>,
 ) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
     let change = settings.checked().map_err(ServiceError::from)?;
-    let changed = service.update_settings(&queue, expected_version, change);
+    let said = caller.says(&reason)?;
+    let changed = service.update_settings(&queue, expected_version, change, said);
     Ok(axum::Json(version(changed.await?)))
 }
 

@@ -5,7 +5,7 @@ use super::at::{NamedAt, QueryParams, QueueAt};
 use super::new_task::into_task;
 use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{GatewayService, QueueName, ServiceError, name_of};
+use crate::core::{ActionOrigin, GatewayService, QueueName, ServiceError, name_of};
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method, Size};
 use crate::shell::{Caller, Json, RawBody};
@@ -124,14 +124,16 @@ async fn list(
 
 async fn create(
     State(service): State<Arc<GatewayService>>,
-    NamedAt { queue, name, .. }: NamedAt,
-    Json(NewSchedule { schedule, task }): Json<NewSchedule>,
+    NamedAt { queue, name, caller }: NamedAt,
+    Json(NewSchedule { schedule, task, reason }): Json<NewSchedule>,
 ) -> Result<(StatusCode, axum::Json<ScheduleVersion>), ProblemDetails> {
     let task = service.submission(&queue, into_task(task)?)?;
-    let schedules = service.schedules(&queue).await?;
+    let said = caller.says(&reason)?;
+    let schedules = service.schedules_by(&queue, said).await?;
     let created =
         schedules.create(&name, schedule.into_schedule().map_err(ServiceError::from)?, task).await;
     let version = created.map_err(ServiceError::from)?;
+    logged("create", &queue, &name, said);
     // A schedule fires while a worker or a gateway has its queue open.
     service.see_to_schedule(&queue).await;
     Ok((StatusCode::CREATED, versioned(version, clock::wall_ms())))
@@ -148,10 +150,11 @@ async fn get(
 
 async fn update(
     State(service): State<Arc<GatewayService>>,
-    NamedAt { queue, name, .. }: NamedAt,
-    Json(ScheduleUpdate { expected_version, schedule, task }): Json<ScheduleUpdate>,
+    NamedAt { queue, name, caller }: NamedAt,
+    Json(ScheduleUpdate { expected_version, schedule, task, reason }): Json<ScheduleUpdate>,
 ) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
-    let schedules = service.schedules(&queue).await?;
+    let said = caller.says(&reason)?;
+    let schedules = service.schedules_by(&queue, said).await?;
     let changed = match (schedule, task) {
         (Some(times), None) => {
             let times = times.into_schedule().map_err(ServiceError::from)?;
@@ -166,7 +169,9 @@ async fn update(
             return Err(ServiceError::Unfit(text.to_owned()).into());
         }
     };
-    Ok(versioned(changed.map_err(ServiceError::from)?, clock::wall_ms()))
+    let version = changed.map_err(ServiceError::from)?;
+    logged("update", &queue, &name, said);
+    Ok(versioned(version, clock::wall_ms()))
 }
 
 async fn delete(
@@ -175,8 +180,9 @@ async fn delete(
     QueryParams(ReasonQuery { reason }): QueryParams<ReasonQuery>,
 ) -> Result<StatusCode, ProblemDetails> {
     let said = caller.says(&reason)?;
-    service.schedules(&queue).await?.delete(&name).await.map_err(ServiceError::from)?;
-    logged("delete", &queue, &name, said.name, said.reason);
+    let schedules = service.schedules_by(&queue, said).await?;
+    schedules.delete(&name).await.map_err(ServiceError::from)?;
+    logged("delete", &queue, &name, said);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -196,18 +202,19 @@ async fn change(
 ) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
     let ReasonBody { reason } = optional(request)?;
     let said = caller.says(&reason)?;
-    let schedules = service.schedules(&queue).await?;
+    let schedules = service.schedules_by(&queue, said).await?;
     let (word, changed) = match change {
         ScheduleChange::Pause => ("pause", schedules.pause(&name).await),
         ScheduleChange::Resume => ("resume", schedules.resume(&name).await),
         ScheduleChange::Trigger => ("trigger", schedules.trigger(&name).await),
     };
     let version = changed.map_err(ServiceError::from)?;
-    logged(word, &queue, &name, said.name, said.reason);
+    logged(word, &queue, &name, said);
     Ok(versioned(version, clock::wall_ms()))
 }
 
-fn logged(action: &str, queue: &QueueName, schedule: &str, operator: Option<&str>, reason: &str) {
+fn logged(action: &str, queue: &QueueName, schedule: &str, said: ActionOrigin<'_>) {
+    let (operator, reason) = (said.name, said.reason);
     tracing::info!(event = "schedule_action", action, %queue, schedule, operator, reason);
 }
 

@@ -1,4 +1,4 @@
-//! Operators' actions on tasks and workers, with their reasons.
+//! Operators' actions on a queue, its tasks, workers and schedules, with their reasons.
 
 use crate::asked::Path;
 use crate::parts::table::TableHead::Text;
@@ -25,7 +25,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
     let heads = [Text("When"), Text("Who"), Text("What"), Text("Upon"), Text("Why")];
     let body = html! {
         h1 { "Actions" }
-        (table::table("actions", "Actions, the newest first", &heads, &rows, "Nobody has acted upon tasks or workers of this queue."))
+        (table::table("actions", "Actions, the newest first", &heads, &rows, "Nobody has acted upon this queue, its tasks, workers or schedules."))
     };
     Ok(layout::of_queue(
         visit,
@@ -44,6 +44,8 @@ fn row(queue: &str, action: &ActionBody, now_ms: u64) -> Markup {
         td {
             @if let Some(task) = &action.task { (task_link(queue, task)) }
             @if let Some(worker) = &action.worker { (Outside(worker)) }
+            @if let Some(schedule) = &action.schedule { "schedule " (Outside(schedule)) }
+            @if action.is_on_queue() { "the queue" }
             @if let Some(replay) = &action.replay { " → " (task_link(queue, replay)) }
         }
         td { (Outside(&action.reason)) }

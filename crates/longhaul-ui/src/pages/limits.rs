@@ -1,7 +1,7 @@
 //! The settings of a queue, which apply to all its workers.
 
 use crate::asked::{FormFields, Path};
-use crate::parts::{button, layout, queue_place};
+use crate::parts::{button, layout, queue_place, reason_field};
 use crate::shown::text;
 use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
@@ -73,6 +73,7 @@ fn fields(queue: &str, version: u64, settings: &Value) -> Markup {
             @for (name, label, hint) in FIELDS {
                 label { (label) input name=(name) value=(value(settings, name)) placeholder=(hint) autocomplete="off"; }
             }
+            (reason_field())
             button { "Change" }
         }
     }
@@ -85,6 +86,7 @@ fn whole(queue: &str, version: u64, all: &str) -> Markup {
             form.stack method="post" action=(queue_place(queue, "/limits")) {
                 input type="hidden" name="version" value=(version);
                 label { "Settings" textarea name="settings" rows="16" spellcheck="false" { (all) } }
+                (reason_field())
                 button { "Change" }
             }
         }
@@ -102,6 +104,8 @@ pub(super) struct QueueSettingsForm {
     rate_tokens: Option<String>,
     rate_per: Option<String>,
     max_attempts: Option<String>,
+    #[serde(default)]
+    reason: String,
 }
 
 impl QueueSettingsForm {
@@ -155,7 +159,7 @@ pub(super) async fn change(
 ) -> Response {
     let outcome = match change.settings() {
         Ok(settings) => {
-            let body = json!({ "expected_version": change.version, "settings": settings });
+            let body = json!({ "expected_version": change.version, "settings": settings, "reason": change.reason });
             visit.act(Method::PATCH, &format!("/v1/queues/{}", escaped(&queue)), body).await
         }
         Err(trouble) => Err(trouble),
@@ -176,6 +180,7 @@ mod tests {
             rate_tokens: text(tokens),
             rate_per: text(per),
             max_attempts: None,
+            reason: String::new(),
         };
         change.settings()
     }

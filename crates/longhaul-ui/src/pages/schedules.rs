@@ -79,9 +79,12 @@ pub(super) async fn act(
     let of = format!("/v1/queues/{}/schedules/{}", escaped(&queue), escaped(&name));
     let outcome = match verb.as_str() {
         "trigger" | "pause" | "resume" => {
-            visit.act(Method::POST, &format!("{of}:{verb}"), json!({})).await
+            visit.act(Method::POST, &format!("{of}:{verb}"), json!({ "reason": reason })).await
         }
-        "delete" => visit.act(Method::DELETE, &of, json!({ "reason": reason })).await,
+        "delete" => {
+            let of = format!("{of}?reason={}", escaped(&reason));
+            visit.act(Method::DELETE, &of, json!(null)).await
+        }
         _ => Err(PageError::new(StatusCode::NOT_FOUND, "", "there is no such action")),
     };
     visit.done(outcome, &queue_place(&queue, "/schedules"))

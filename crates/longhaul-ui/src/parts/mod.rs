@@ -63,10 +63,17 @@ pub(crate) fn asked(action: &str, name: &str, what: &str, more: &Markup) -> Mark
             form.stack method="post" action=(action) {
                 p { (what) }
                 (more)
-                label { "Reason, for the log of actions" input name="reason" maxlength="1000" autocomplete="off"; }
+                (reason_field())
                 button.danger { (name) }
             }
         }
+    }
+}
+
+/// The field for the reason of an action.
+pub(crate) fn reason_field() -> Markup {
+    html! {
+        label { "Reason, for the log of actions" input name="reason" maxlength="1000" autocomplete="off"; }
     }
 }
 

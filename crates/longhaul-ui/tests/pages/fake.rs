@@ -253,5 +253,8 @@ fn schedules(text: &str) -> Value {
 
 fn actions(text: &str) -> Value {
     let one = json!({"at": 1_000, "task": "12:0:-1", "worker": text, "operator": text, "action": text, "reason": text, "replay": "13:0:-1"});
-    json!({"actions": [one], "now": 9_000})
+    let other =
+        json!({"at": 2_000, "schedule": text, "operator": text, "action": "pause", "reason": text});
+    let whole = json!({"at": 3_000, "operator": "ann", "action": "resume", "reason": ""});
+    json!({"actions": [one, other, whole], "now": 9_000})
 }

@@ -65,6 +65,10 @@ pub(crate) struct ServerStartArgs {
     /// of the gateway, or the balancer meets closed connections.
     #[arg(long, value_name = "TIME")]
     http_idle_time: Option<String>,
+    /// Largest number of connections of one address; three quarters of all by default. Loopback
+    /// has no limit. A balancer on another machine has one address for all its clients.
+    #[arg(long, value_name = "COUNT")]
+    http_connections_per_address: Option<String>,
     /// Shows payloads and results to tokens with the scope admin alone, and to workers with their
     /// leases.
     #[arg(long)]
@@ -226,6 +230,7 @@ impl ServerStartArgs {
             ("rate-limit", &self.rate_limit),
             ("broker-grace", &self.broker_grace),
             ("http-idle-time", &self.http_idle_time),
+            ("http-connections-per-address", &self.http_connections_per_address),
             ("measure", &self.measure),
             ("dashboard", &self.dashboard),
             ("drain", &self.drain),

@@ -9,6 +9,7 @@ use longhaul_broker::{
 };
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
 
 /// The role of the clients in this process.
 const OWN_ROLE: &str = "longhaul";
@@ -109,7 +110,7 @@ pub(in crate::commands) fn config(
             .parsed("broker-message-bytes-max", sizes::memory_bytes)?
             .unwrap_or(defaults.message_bytes_max),
         connections_max: settings
-            .parsed("broker-connections-max", |it| it.parse().map_err(|_| NO_COUNT.to_owned()))?
+            .parsed("broker-connections-max", count)?
             .unwrap_or(defaults.connections_max),
         ..defaults
     };
@@ -127,8 +128,6 @@ pub(in crate::commands) async fn launch(config: BrokerConfig) -> anyhow::Result<
     let started = tokio::task::spawn_blocking(|| Broker::start(config)).await?;
     started.map_err(|error| explained(error, listen))
 }
-
-const NO_COUNT: &str = "expected a number";
 
 /// Settings about roles, which are useless without tokens.
 const BARRED: &[&str] = &["broker-superusers", "broker-monitors", "broker-open-namespaces"];
@@ -225,6 +224,11 @@ fn tls(settings: &CliSettings) -> Result<Option<TlsConfig>, CommandFailure> {
         _ => Err(CommandFailure::usage("TLS of the broker needs a certificate and its key")
             .help("say --broker-certificate-file and --broker-key-file")),
     }
+}
+
+/// A number of something.
+pub(super) fn count<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "expected a number".to_owned())
 }
 
 /// The comma-separated items of a setting.

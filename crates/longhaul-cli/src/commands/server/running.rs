@@ -69,6 +69,9 @@ fn refused(error: &ServerStartError) -> CommandFailure {
         ServerStartError::Config(
             ServerConfigError::Measured(_) | ServerConfigError::MeasuredMany(_),
         ) => "--measure names them",
+        ServerStartError::Config(ServerConfigError::Zero("connections_per_address")) => {
+            "--http-connections-per-address takes 1 or more"
+        }
         ServerStartError::Config(ServerConfigError::Zero(_)) => "--rate-limit takes such as 100/1s",
         ServerStartError::Tokens(_) => {
             "--http-tokens names the file; docs/http.md shows what is in it"
@@ -223,6 +226,8 @@ fn config(settings: &CliSettings) -> Result<ServerConfig, CommandFailure> {
     if let Some(time) = settings.duration("http-idle-time")? {
         config.limits.header_time = time;
     }
+    config.limits.connections_per_address =
+        settings.parsed("http-connections-per-address", engine::count)?;
     config.rate_limit = settings.parsed("rate-limit", rate_limit)?;
     config.dialects = settings.parsed("dialect", dialects)?.unwrap_or_default();
     if let Some(queue) = settings.text("dialect-queue") {

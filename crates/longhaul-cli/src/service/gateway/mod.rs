@@ -297,7 +297,7 @@ impl GatewayClient {
     }
 
     async fn get<T: DeserializeOwned>(&self, from: &GatewayRoute) -> anyhow::Result<T> {
-        self.json(self.request(Method::GET, from)?).await
+        self.query(from, NO_QUERY).await
     }
 
     /// As `get`, with a query.
@@ -306,7 +306,14 @@ impl GatewayClient {
         from: &GatewayRoute,
         query: &[(impl AsRef<str>, String)],
     ) -> anyhow::Result<T> {
-        self.json(self.asking(Method::GET, from, query)?).await
+        loop {
+            let failure = match self.json(self.asking(Method::GET, from, query)?).await {
+                // A gateway waits for its broker; without one, this command does.
+                Err(failure) if self.way.is_in_process() => failure,
+                told => return told,
+            };
+            self.pause(failure).await?;
+        }
     }
 
     async fn post<T: DeserializeOwned>(

@@ -103,13 +103,14 @@ impl GatewayClient {
         queue: &str,
         version: Option<u64>,
         patch: &Value,
+        reason: &str,
     ) -> anyhow::Result<u64> {
         let to = QueueAddress::of(queue)?.below(&[]);
         for _ in 0..TRIES_MAX {
             let stands = self.settings(queue).await?;
             let settings = patched(&stands.settings, patch)?;
             let expected_version = version.unwrap_or(stands.version);
-            let body = QueueUpdate { expected_version, settings };
+            let body = QueueUpdate { expected_version, settings, reason: reason.to_owned() };
             let request = self.request(Method::PATCH, &to)?.json(&body);
             match self.json::<QueueVersion>(request).await {
                 Err(error) if version.is_none() && code_of(&error) == Code::Conflict => {}

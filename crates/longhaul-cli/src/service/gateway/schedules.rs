@@ -4,8 +4,7 @@ use super::address::QueueAddress;
 use super::{GatewayClient, found};
 use crate::service::schedules::ScheduleAction;
 use longhaul_api::action::ReasonBody;
-use longhaul_api::new_task::NewTaskBody;
-use longhaul_api::schedule::{NewSchedule, ScheduleBody, ScheduleList, ScheduleVersion, TimesBody};
+use longhaul_api::schedule::{NewSchedule, ScheduleBody, ScheduleList, ScheduleVersion};
 use reqwest::Method;
 
 /// Names the last task as people do.
@@ -21,11 +20,10 @@ impl GatewayClient {
         &self,
         queue: &str,
         name: &str,
-        schedule: TimesBody,
-        task: NewTaskBody,
+        schedule: NewSchedule,
     ) -> anyhow::Result<u64> {
         let to = QueueAddress::of(queue)?.below(&["schedules", name]);
-        Ok(self.post::<ScheduleVersion>(&to, &NewSchedule { schedule, task }).await?.version)
+        Ok(self.post::<ScheduleVersion>(&to, &schedule).await?.version)
     }
 
     pub(crate) async fn schedules(&self, queue: &str) -> anyhow::Result<Vec<ScheduleBody>> {

@@ -297,7 +297,7 @@ fn settings_of_a_new_queue_are_written_once() {
     let tasks = QueueName::parse("tasks").unwrap();
     let write = || {
         let settings = QueueSettings::of_document_004();
-        bench.engine.run(bench.service.write_first_settings(&tasks, settings)).unwrap()
+        bench.engine.run(bench.service.write_first_settings(&tasks, settings, None)).unwrap()
     };
     assert!(write(), "it had none");
     let queue = "/v1/queues/tasks";

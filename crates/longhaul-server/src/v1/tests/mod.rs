@@ -2,6 +2,7 @@
 
 mod acting;
 mod allowed;
+mod authorization;
 mod bodies;
 mod cut_off;
 mod dashboard;
