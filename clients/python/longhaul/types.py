@@ -1037,7 +1037,7 @@ class QueueWorker(TypedDict):
 
     holds_leases: NotRequired[bool]
     """
-    It holds leases, as a worker over HTTP does: its keep-alives are its heartbeats.
+    It holds leases, as a worker over HTTP does, and is listed as long as it does. Its keep-alives are its heartbeats, of which two are due in a lease time.
     """
     last_heartbeat_at: NotRequired[int | None]
     """
@@ -1048,6 +1048,9 @@ class QueueWorker(TypedDict):
     How many heartbeats were due since the last one, by the gateway's clock; one that is late by less than half an interval is not counted. Others take over what it runs when it is silent for two intervals, so at the latest when this is 2.
     """
     owner: str
+    """
+    Its id in the ledger of the partition; of who holds leases, its name.
+    """
     partition: int
     running: list[str]
     """

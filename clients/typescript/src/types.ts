@@ -683,7 +683,7 @@ export interface components {
         };
         /** @description A worker on one partition of a queue. */
         QueueWorker: {
-            /** @description It holds leases, as a worker over HTTP does: its keep-alives are its heartbeats. */
+            /** @description It holds leases, as a worker over HTTP does, and is listed as long as it does. Its keep-alives are its heartbeats, of which two are due in a lease time. */
             holds_leases?: boolean;
             /**
              * Format: int64
@@ -695,6 +695,7 @@ export interface components {
              * @description How many heartbeats were due since the last one, by the gateway's clock; one that is late by less than half an interval is not counted. Others take over what it runs when it is silent for two intervals, so at the latest when this is 2.
              */
             missed_heartbeats: number;
+            /** @description Its id in the ledger of the partition; of who holds leases, its name. */
             owner: string;
             /** Format: int32 */
             partition: number;

@@ -121,7 +121,10 @@ impl From<&Limit> for LimitBody {
 }
 
 impl SettingsBody {
-    /// The change of the settings, if the body is valid.
+    /// The change of the settings.
+    ///
+    /// # Errors
+    /// When the pauses between attempts do not go together.
     pub fn checked(self) -> Result<impl FnOnce(&mut QueueSettings), UnfitBody> {
         let retry = self.retry.clone().map(RetryPolicy::try_from).transpose()?;
         Ok(move |settings: &mut QueueSettings| {

@@ -82,7 +82,7 @@ impl DashboardClient {
             Err(error) if code_of(&error) == Code::Unreachable => Err(error),
             Err(error) => Ok(QueueLine { name, counts: Err(error.to_string()) }),
         };
-        let lines = stream::iter(found).map(|found| line(found)).buffered(AT_ONCE);
+        let lines = stream::iter(found).map(line).buffered(AT_ONCE);
         let lines: Vec<_> = lines.collect().await;
         let queues = lines.into_iter().collect::<anyhow::Result<_>>()?;
         Ok(DashboardData::Queues { queues, has_more })

@@ -35,7 +35,7 @@ async fn history(
         task: task.to_string(),
         is_whole: found.is_whole,
         entries: found.entries.into_iter().map(entry_body).collect(),
-        silences: found.silences.into_iter().map(silence_body).collect(),
+        silences: found.silences.iter().map(silence_body).collect(),
         now: clock::wall_ms(),
     }))
 }
@@ -63,7 +63,7 @@ const fn ignored_word(ignored: Ignored) -> &'static str {
     }
 }
 
-fn silence_body(silence: HolderSilence) -> SilenceBody {
+fn silence_body(silence: &HolderSilence) -> SilenceBody {
     SilenceBody {
         epoch: silence.epoch,
         since: silence.from_ms,

@@ -258,10 +258,10 @@ async fn history(
         context.output.note("note: the first entries of the task are gone, so that nobody can tell which of the others counted");
     }
     let rows = history_rows(&history);
-    Ok(match context.output.is_for_people() {
-        true => context.output.list(&rows)?,
-        false => context.output.one(&history, &[])?,
-    })
+    if !context.output.is_for_people() {
+        return Ok(context.output.one(&history, &[])?);
+    }
+    Ok(context.output.list(&rows)?)
 }
 
 async fn why(

@@ -360,7 +360,9 @@ fn query_of(filter: &impl Serialize) -> anyhow::Result<Vec<(String, String)>> {
         _ if matches!(name.as_str(), "reason" | "tasks") => None,
         Value::Null | Value::Bool(_) => None,
         Value::Array(words) => Some((name, words.iter().map(text).collect::<Vec<_>>().join(","))),
-        value => Some((name, text(&value))),
+        value @ (Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+            Some((name, text(&value)))
+        }
     };
     Ok(fields.into_iter().filter_map(said).collect())
 }
