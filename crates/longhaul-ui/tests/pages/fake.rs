@@ -165,7 +165,7 @@ fn answer(call: &Call, text: &str, queue: &str) -> Response {
     let path = call.path.split('?').next().unwrap();
     let body = match path.split('/').skip(2).collect::<Vec<_>>().as_slice() {
         _ if call.method != Method::GET => json!({"id": "13:0:-1"}),
-        ["queues"] => json!({"queues": [queue]}),
+        ["queues"] => json!({"queues": [queue], "now": 9_000}),
         ["queues", _] => settings(text),
         ["queues", _, "counts"] => counts(),
         ["queues", _, "series"] => series(),
@@ -189,11 +189,12 @@ fn answer(call: &Call, text: &str, queue: &str) -> Response {
 }
 
 fn settings(text: &str) -> Value {
-    json!({"version": 3, "levels": true, "settings": {"max_in_flight": 20, "rate": {"tokens": 5, "per": "PT1M"}, "description": text, "note": text}})
+    json!({"name": "mails", "version": 3, "levels": true, "settings": {"max_in_flight": 20, "rate": {"tokens": 5, "per": "PT1M"}, "description": text}, "now": 9_000})
 }
 
 fn counts() -> Value {
-    json!({"by_status": {"running": 1, "failed": 2}, "total": 1_234_567, "demand": 4, "oldest_ready": {"id": "12:0:-1", "since": 1_000}, "now": 9_000})
+    let ended = json!({"completed": 5, "failed": 2, "cancelled": 1, "expired": 0});
+    json!({"by_status": {"running": 1, "failed": 2}, "ever_ended": ended, "total": 1_234_567, "demand": 4, "oldest_ready": {"id": "12:0:-1", "since": 1_000}, "now": 9_000})
 }
 
 fn series() -> Value {
@@ -207,7 +208,7 @@ fn worker(text: &str) -> Value {
 
 fn task(text: &str) -> Value {
     json!({
-        "id": "12:0:-1", "status": "running", "attempts": 2, "created_at": 1_000, "changed_at": 2_000, "epoch": 2, "worker": worker(text),
+        "id": "12:0:-1", "queue": "mails", "status": "running", "attempts": 2, "cancel_requested": false, "created_at": 1_000, "changed_at": 2_000, "epoch": 2, "worker": worker(text),
         "progress": {"done": 1, "total": 3, "message": text}, "reason": text, "warning": text, "log": [text], "result_bytes": 3, "codec": text, "tags": [text],
         "type": text, "key": text, "now": 9_000
     })
@@ -224,7 +225,7 @@ fn history(text: &str) -> Value {
         {"epoch": 1, "since": 1_500, "until": 3_000, "every": "PT0.5S", "missed": 2, "worker": worker(text)},
         {"epoch": 3, "since": 5_500, "every": "PT0.5S", "missed": 6}
     ]);
-    json!({"is_whole": true, "silences": silences, "entries": [entry(1_000, "claimed", 1), entry(3_000, "claimed", 2), late, entry(4_500, text, 2), leased], "now": 9_000})
+    json!({"task": "12:0:-1", "is_whole": true, "silences": silences, "entries": [entry(1_000, "claimed", 1), entry(3_000, "claimed", 2), late, entry(4_500, text, 2), leased], "now": 9_000})
 }
 
 fn workers(text: &str) -> Value {
@@ -239,14 +240,14 @@ fn workers(text: &str) -> Value {
 
 fn letter(text: &str) -> Value {
     json!({
-        "task": "12:0:-1", "at": 5_000, "attempts": 3, "reason": text, "detail": text, "replay_of": "9:0:-1", "type": text, "tags": [text],
+        "task": "12:0:-1", "queue": "mails", "at": 5_000, "attempts": 3, "reason": text, "detail": text, "replay_of": "9:0:-1", "type": text, "tags": [text],
         "properties": {"TASK_CODEC": text, text: text}, "payload_bytes": text.len(), "payload_base64": STANDARD.encode(text), "now": 9_000
     })
 }
 
 fn schedules(text: &str) -> Value {
     let one = json!({
-        "name": text, "version": 1, "schedule": {"cron": text, "time_zone": text}, "last": {"slot": 1_000, "task": "12:0:-1"}, "next": [10_000, 11_000]
+        "name": text, "version": 1, "schedule": {"cron": text, "time_zone": text}, "last": {"slot": 1_000, "task": "12:0:-1"}, "next": [10_000, 11_000], "now": 9_000
     });
     json!({"schedules": [one], "now": 9_000})
 }
