@@ -151,7 +151,7 @@ const CASES: [Case; 18] = [
         &[("max_in_flight", "7"), ("rate_tokens", ""), ("rate_per", ""), ("reason", "it hangs")],
         "PATCH",
         "/v1/queues/mails",
-        r#"{"expected_version": 3, "settings": {"max_in_flight": 7, "description": "plain", "note": "plain"}, "reason": "it hangs"}"#,
+        r#"{"expected_version": 3, "settings": {"paused": false, "max_in_flight": 7, "description": "plain"}, "reason": "it hangs"}"#,
     ),
 ];
 
