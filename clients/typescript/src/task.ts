@@ -190,7 +190,14 @@ export class Task {
 
   #setAlarm(): void {
     clearTimeout(this.#alarm);
-    this.#alarm = setTimeout(() => this.#look(), this.#heard + this.#left - performance.now() + 1).unref();
+    const look = (): void => {
+      this.#look();
+      // A timer counts from when its turn of the event loop began, so it may come too early.
+      if (!this.#halt.signal.aborted && !this.#over.signal.aborted) {
+        this.#setAlarm();
+      }
+    };
+    this.#alarm = setTimeout(look, this.#heard + this.#left - performance.now() + 1).unref();
   }
 
   /** Between keep-alives, in ms: three per lease at least, so that one answer may be late or missing. */
