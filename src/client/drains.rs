@@ -45,8 +45,8 @@ impl Queue {
     /// releases those that still run after its [`drain_limit`](crate::WorkerConfig::drain_limit).
     /// Then it ends, as by its own [handle](crate::WorkerHandle::drain) or a SIGTERM. A worker of
     /// several queues leaves all of them. Name the worker by its name, one of its owner ids or its
-    /// instance, as [`TaskView::workers`](crate::ops::TaskView::workers) shows them. Returns the worker's identity; the view shows
-    /// when it has left.
+    /// instance, as [`TaskView::workers`](crate::ops::TaskView::workers) shows them. Returns the
+    /// worker's identity; the view shows when it has left.
     ///
     /// The queue is named by its task topic, without a priority. The [log of
     /// actions](Self::action_log) records the operator and the reason. Draining a worker that

@@ -231,7 +231,7 @@ impl TaskBody {
     /// Whether the task is over.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        is_over(&self.status)
+        matches!(&*self.status, "completed" | "failed" | "cancelled" | "expired" | "ended")
     }
 }
 
@@ -254,10 +254,4 @@ impl WorkerBody {
             (true, None) => self.host.clone(),
         }
     }
-}
-
-/// Whether a task with this status is over.
-#[must_use]
-pub fn is_over(status: &str) -> bool {
-    matches!(status, "completed" | "failed" | "cancelled" | "expired" | "ended")
 }

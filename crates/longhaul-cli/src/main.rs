@@ -4,7 +4,7 @@
 //! cli.rs ── the tree of commands and the global options
 //! settings/ ── the value of each setting, from flag, environment, context, files or default
 //! commands/ ── one file per noun: reads arguments, asks the service, shows the answer
-//! service/ ── what the commands ask: small traits, and the side of them that speaks to Pulsar
+//! service/ ── what the commands ask: the gateway's API, at an address or in this process
 //! exec/ ── `worker run --exec`: programs that run for tasks, and their supervisors
 //! dash/ ── `dash`: the dashboard on a terminal
 //! conformance/ ── `conformance`: judges a worker of any language from outside

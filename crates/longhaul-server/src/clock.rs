@@ -2,16 +2,12 @@
 
 #![expect(clippy::disallowed_methods, reason = "this module is where time is read")]
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use longhaul_api::values::Instant;
+use std::time::{Duration, SystemTime};
 
 /// The wall clock in ms since the epoch, for comparison with deadlines in answers.
 pub(crate) fn wall_ms() -> u64 {
-    millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
-}
-
-/// An instant in ms since the epoch; 0 for earlier ones.
-pub(crate) fn instant_ms(instant: SystemTime) -> u64 {
-    millis(instant.duration_since(UNIX_EPOCH).unwrap_or_default())
+    Instant(SystemTime::now()).ms()
 }
 
 /// Starts a stopwatch.
@@ -28,8 +24,4 @@ impl Stopwatch {
     pub(crate) fn read(self) -> Duration {
         self.0.elapsed()
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -35,8 +35,8 @@ pub struct ActionRecord {
     /// The action: on a task `delete`, `force-fail`, `force-release`, `supersede`, `move`, `cancel`
     /// or `kill`; on its dead letter `replay`, `purge` or `expire`; on a worker `drain`; on a
     /// schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; on the queue
-    /// `update` (of its settings), `repair`, `pause` or `resume`. The task's
-    /// [history](Queue::history) tells whether an action on it counted.
+    /// `update` (of its settings), `repair`, `pause` or `resume`. The task's [history](Queue::history)
+    /// tells whether an action on it counted.
     pub action: String,
     /// The reason, as it is shown.
     pub reason: String,
@@ -47,9 +47,11 @@ pub struct ActionRecord {
 impl Queue {
     /// Lists operators' actions on the queue, its tasks, workers and schedules, with their reasons:
     /// the newest `limit` (at most 10,000), oldest first. On the topic of a level, such as
-    /// `tasks-high`, those on its tasks. It reads the ledgers of the queue and of its levels, the register and the dead
-    /// letters as far back as their logs go: `TopicSettings::history_retention`. It has no time
-    /// limit and continues after a broker outage: set one with [`tokio::time::timeout`].
+    /// `tasks-high`, those on its tasks.
+    ///
+    /// It reads the ledgers of the queue and of its levels, the register and the dead letters as far
+    /// back as their logs go: `TopicSettings::history_retention`. It has no time limit and
+    /// continues after a broker outage: set one with [`tokio::time::timeout`].
     ///
     /// # Errors
     /// When the logs cannot be read.

@@ -216,8 +216,7 @@ struct ActionAttribution<'a> {
 
 impl<'a> ActionAttribution<'a> {
     fn new(action: OperatorAction, operator: &'a Arc<str>, reason: &str) -> Self {
-        let by = format!("{} by {operator}", action.participle());
-        let reason = if reason.is_empty() { by } else { format!("{by}: {reason}") };
+        let reason = text::done_by(action.participle(), operator, reason);
         Self { action, operator, reason: text::shortened(reason) }
     }
 }

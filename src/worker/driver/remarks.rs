@@ -129,7 +129,7 @@ impl PartitionDriver {
             && !self.core.machine().fold(*task).phase.is_terminal()
         {
             let reason = ledger::content(message).unwrap_or_default();
-            let note = text::cancelled_by(operator, &String::from_utf8_lossy(&reason));
+            let note = text::done_by("Cancelled", operator, &String::from_utf8_lossy(&reason));
             self.cancel_notes.insert(*task, text::start_of(&note, CANCEL_NOTE_BYTES_MAX).into());
         }
     }

@@ -217,11 +217,10 @@ impl Output {
             let colour = colour(row.tone());
             let cell = |&at: &usize| {
                 let cell = Cell::new(cells.get(at)?);
-                Some(
-                    colour
-                        .filter(|_| at == 1)
-                        .map_or_else(|| cell.clone(), |it| cell.clone().fg(it)),
-                )
+                Some(match colour {
+                    Some(colour) if at == 1 => cell.fg(colour),
+                    Some(_) | None => cell,
+                })
             };
             table.add_row(shown.iter().filter_map(cell));
         }

@@ -1,8 +1,8 @@
 //! The services behind the commands: one back end, the gateway's API, for a gateway at an address
 //! and for a broker.
 //!
-//! Here are the records that `-o json` prints, so their names are an interface; [`gateway`] fills
-//! them. What a gateway has no routes for, the topics of a queue, is in [`topics`].
+//! [`gateway`] asks, and the other files say how people read the answers, which are those of
+//! `longhaul_api`. What a gateway has no routes for, the topics of a queue, is in [`topics`].
 
 pub(crate) mod gateway;
 pub(crate) mod letters;

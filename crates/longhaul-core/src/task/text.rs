@@ -264,9 +264,10 @@ pub fn over_total_budget(limit: Option<&str>) -> String {
     }
 }
 
-/// Explains [`CANCELLED`].
-pub fn cancelled_by(operator: &str, reason: &str) -> String {
-    let by = format!("Cancelled by {operator}");
+/// What was done to a task, by whom, and why if that is said: `Deleted by ann: wrong customer`. It
+/// also explains [`CANCELLED`].
+pub fn done_by(participle: &str, operator: &str, reason: &str) -> String {
+    let by = format!("{participle} by {operator}");
     if reason.is_empty() { by } else { format!("{by}: {reason}") }
 }
 

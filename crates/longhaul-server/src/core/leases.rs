@@ -2,13 +2,13 @@
 
 use super::desks::Desk;
 use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
-use crate::clock;
 use longhaul::lease::{
     KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, ReportError,
 };
 use longhaul::ops::{TaskFilter, TaskStatus, TaskView, WorkerInfo};
 use longhaul::topics::SetupError;
 use longhaul::{Priority, ReadError};
+use longhaul_api::values::Instant;
 use std::sync::PoisonError;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -122,7 +122,7 @@ impl GatewayService {
                 job_id = %name_of(&lease.task),
                 worker_id = worker,
                 lease_id = lease.token.epoch(),
-                lease_expires_at = clock::instant_ms(lease.expires_at),
+                lease_expires_at = Instant(lease.expires_at).ms(),
                 payload_len = lease.payload.len(),
             );
         }

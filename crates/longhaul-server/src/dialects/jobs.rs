@@ -2,7 +2,6 @@
 
 use super::is_no_level;
 use super::job_id::job_id;
-use crate::clock;
 use crate::core::{
     DIALECT_TRIES, GatewayService, QueueLevel, QueueName, ServiceError, TaskName, TaskSnapshot,
     ViewedTasks,
@@ -10,6 +9,7 @@ use crate::core::{
 use futures::stream::{self, StreamExt, TryStreamExt};
 use longhaul::lease::Lease;
 use longhaul::ops::{TaskFilter, TaskInfo, TaskStatus};
+use longhaul_api::values::Instant;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -105,7 +105,7 @@ impl JobBody {
             hidden: false,
             state: JobState::Leased,
             lease_owner: Some(worker),
-            lease_expires_at: Some(clock::instant_ms(lease.expires_at) / 1_000),
+            lease_expires_at: Some(Instant(lease.expires_at).ms() / 1_000),
             lease_id: lease.token.epoch(),
             attempts: lease.attempt.saturating_sub(1),
             max_tries: lease.max_attempts,
@@ -162,7 +162,7 @@ async fn job(
     let state = JobState::from(status);
     let lease =
         if state == JobState::Leased { service.lease_of(queue, task.name).await? } else { None };
-    let expires_at = lease.as_ref().map(|lease| clock::instant_ms(lease.expires_at) / 1_000);
+    let expires_at = lease.as_ref().map(|lease| Instant(lease.expires_at).ms() / 1_000);
     Ok(Some(JobBody {
         id: id.to_string(),
         payload: if hidden { String::new() } else { payload },

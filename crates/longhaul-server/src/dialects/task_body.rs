@@ -10,6 +10,7 @@ use crate::core::{
 use bytes::Bytes;
 use longhaul::Priority;
 use longhaul::ops::TaskStatus;
+use longhaul_api::values::Instant;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
@@ -122,7 +123,7 @@ impl DialectTaskBody {
             max_retries: Some(lease.max_attempts.saturating_sub(1)),
             worker_id: Some(worker),
             lease_id: Some(lease.token.epoch()),
-            lease_expires_at: Some(clock::instant_ms(lease.expires_at)),
+            lease_expires_at: Some(Instant(lease.expires_at).ms()),
             next_attempt_at: None,
             now: clock::wall_ms(),
         }
@@ -169,7 +170,7 @@ pub(super) async fn task(
         attempts: info.map_or(0, |info| info.attempts),
         max_retries,
         lease_id: lease.as_ref().map(|lease| lease.token.epoch()),
-        lease_expires_at: lease.as_ref().map(|lease| clock::instant_ms(lease.expires_at)),
+        lease_expires_at: lease.as_ref().map(|lease| Instant(lease.expires_at).ms()),
         worker_id: lease.map(|lease| lease.worker),
         next_attempt_at: info.and_then(|info| due_ahead(info.due_ms, status)),
         now: clock::wall_ms(),

@@ -10,6 +10,7 @@ use crate::route::{ApiRoute, Method};
 use crate::shell::RawBody;
 use axum::Json;
 use axum::extract::State;
+use longhaul::ops::WorkerInfo;
 use longhaul_api::action::ReasonBody;
 use longhaul_api::task::WorkerBody;
 use longhaul_api::worker::{QueueWorker, ToldToDrain, WorkerList};
@@ -41,11 +42,11 @@ async fn list(
 ) -> Result<Json<WorkerList>, ProblemDetails> {
     let found = service.workers(&level).await?;
     let now = clock::wall_ms();
-    let is_listed = |it: &longhaul::ops::WorkerInfo| {
+    let is_listed = |it: &WorkerInfo| {
         let silent_ms = now.saturating_sub(it.last_heartbeat_ms.unwrap_or(now));
         silent_ms < LISTED_MS || !it.running.is_empty()
     };
-    let worker = |it: longhaul::ops::WorkerInfo| QueueWorker {
+    let worker = |it: WorkerInfo| QueueWorker {
         partition: it.partition,
         owner: it.owner,
         worker: it.identity.as_deref().map(WorkerBody::from),

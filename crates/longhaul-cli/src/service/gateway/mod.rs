@@ -338,6 +338,12 @@ impl GatewayClient {
         self.send(self.request(Method::POST, to)?.json(body)).await.map(drop)
     }
 
+    /// Deletes, with a reason for the log of actions.
+    async fn delete(&self, what: &GatewayRoute, reason: &str) -> anyhow::Result<()> {
+        let query = [("reason", reason.to_owned())];
+        self.send(self.asking(Method::DELETE, what, &query)?).await.map(drop)
+    }
+
     /// The error when no answer came.
     fn lost(&self, error: &reqwest::Error) -> CommandFailure {
         self.way.lost(error.url(), !error.is_connect());

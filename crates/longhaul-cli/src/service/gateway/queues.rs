@@ -43,9 +43,7 @@ impl GatewayClient {
     }
 
     pub(crate) async fn delete_queue(&self, queue: &str, reason: &str) -> anyhow::Result<()> {
-        let to = QueueAddress::of(queue)?.below(&[]);
-        let query = [("reason", reason.to_owned())];
-        self.send(self.asking(Method::DELETE, &to, &query)?).await.map(drop)
+        self.delete(&QueueAddress::of(queue)?.below(&[]), reason).await
     }
 
     /// The names of the levels of a queue: its own, and those of its other priorities if it has

@@ -5,7 +5,6 @@ use super::{GatewayClient, found};
 use crate::service::schedules::ScheduleAction;
 use longhaul_api::action::ReasonBody;
 use longhaul_api::schedule::{NewSchedule, ScheduleBody, ScheduleList, ScheduleVersion};
-use reqwest::Method;
 
 /// Names the last task as people do.
 fn named(of: &QueueAddress, mut schedule: ScheduleBody) -> ScheduleBody {
@@ -54,10 +53,7 @@ impl GatewayClient {
             ScheduleAction::Pause => "pause",
             ScheduleAction::Resume => "resume",
             ScheduleAction::Trigger => "trigger",
-            ScheduleAction::Delete => {
-                let query = [("reason", reason.to_owned())];
-                return self.send(self.asking(Method::DELETE, &to, &query)?).await.map(drop);
-            }
+            ScheduleAction::Delete => return self.delete(&to, reason).await,
         };
         self.tell(&to.verb(verb), &ReasonBody::of(reason)).await
     }

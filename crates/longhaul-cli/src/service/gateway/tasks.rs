@@ -168,9 +168,8 @@ impl GatewayClient {
             TaskOperation::ForceFail(epoch) => ("force-fail", epoch),
             TaskOperation::ForceRelease(epoch) => ("force-release", epoch),
             TaskOperation::Delete => {
-                let query = [("reason", reason.to_owned())];
-                let deleted = self.send(self.asking(Method::DELETE, &to, &query)?).await;
-                return found(deleted)?.map(drop).ok_or_else(|| no_task(task).into());
+                let deleted = found(self.delete(&to, reason).await)?;
+                return deleted.ok_or_else(|| no_task(task).into());
             }
         };
         // What is not forced has no epoch, and its route knows none.

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use longhaul::ops::TaskStatus;
-use longhaul_api::task::{EverEnded, ProgressBody, TaskBody, TaskCountsBody, WorkerBody, is_over};
+use longhaul_api::task::{EverEnded, ProgressBody, TaskBody, TaskCountsBody, WorkerBody};
 use serde::Serialize;
 use std::ops::Deref;
 
@@ -139,7 +139,7 @@ pub(crate) fn statuses() -> impl Iterator<Item = &'static str> {
 
 /// The words for the statuses of tasks that are not over.
 pub(crate) fn open_statuses() -> impl Iterator<Item = &'static str> {
-    statuses().filter(|word| !is_over(word))
+    TaskStatus::ALL.into_iter().filter(|status| !status.is_terminal()).map(TaskStatus::word)
 }
 
 fn tone(status: &str) -> Tone {
