@@ -43,9 +43,10 @@ impl KeptFollower {
         Self { service, follow, landmark, follower, look_at, patience, is_missing: false }
     }
 
-    /// Makes it ignore a topic that has replaced the one with this landmark.
+    /// Makes it ignore a topic that has replaced the one with this landmark, and create none.
     pub(crate) fn only_where(mut self, landmark: Option<Landmark>) -> Self {
         self.landmark = landmark;
+        self.service.only_existing();
         self
     }
 

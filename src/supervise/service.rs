@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::transport::{TopicPartition, Transport, TransportError, TransportErrorKind};
 use longhaul_core::protocol::moment::Moment;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -19,12 +20,17 @@ const REACH_TIME_MAX: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug)]
 pub(crate) struct DeletionWatch {
     task_topic: Arc<str>,
+    /// Whether it was ever there: a queue may also be made by its first session.
+    existed: Arc<AtomicBool>,
     deleted: Arc<Notify>,
 }
 
 impl DeletionWatch {
-    pub(crate) fn new(task_topic: &str) -> Self {
-        Self { task_topic: task_topic.into(), deleted: Arc::default() }
+    /// Asks whether the queue exists now. An error of the broker counts as no.
+    pub(crate) async fn new(task_topic: &str, transport: &dyn Transport) -> Self {
+        let existed = matches!(transport.exists(task_topic).await, Ok(true));
+        let existed = Arc::new(AtomicBool::new(existed));
+        Self { task_topic: task_topic.into(), existed, deleted: Arc::default() }
     }
 
     /// Resolves when a session has found that the queue was deleted.
@@ -34,12 +40,27 @@ impl DeletionWatch {
 
     /// Does not resolve if the queue was deleted.
     async fn check(&self, transport: &dyn Transport) {
-        // If the broker does not answer, opening the session will tell.
-        if let Ok(false) = transport.exists(&self.task_topic).await {
-            self.deleted.notify_one();
-            std::future::pending().await
+        match transport.exists(&self.task_topic).await {
+            Ok(true) => self.existed.store(true, Ordering::Relaxed),
+            Ok(false) if self.existed.load(Ordering::Relaxed) => {
+                self.deleted.notify_one();
+                std::future::pending().await
+            }
+            // If the broker does not answer, opening the session will tell.
+            Ok(false) | Err(_) => {}
         }
     }
+}
+
+/// What happens instead of the next session if the topic was deleted: opening one creates it anew.
+#[derive(Debug)]
+enum IfMissing {
+    /// It is created again.
+    Create,
+    /// The worker ends.
+    Report(DeletionWatch),
+    /// Opening the session fails.
+    Fail,
 }
 
 /// Opens the sessions of one publisher, follower or consumer.
@@ -50,9 +71,9 @@ pub(crate) struct SessionSupervisor {
     pub(crate) monitor: Arc<Monitor>,
     pub(crate) clock: Clock,
     backoff: Backoff,
-    deletion: Option<DeletionWatch>,
-    /// Whether a session was opened: then the queue existed.
-    was_open: bool,
+    if_missing: IfMissing,
+    /// Whether the topic was there.
+    existed: bool,
     /// Since when the last opened session is open.
     open_since: Option<Moment>,
     /// Whether the last session, or the last try to open one, is over: then the next one waits.
@@ -68,13 +89,19 @@ impl SessionSupervisor {
         clock: Clock,
     ) -> Self {
         let monitor = Arc::new(monitor);
-        let (deletion, was_open, open_since, waits) = (None, false, None, false);
-        Self { transport, topic, monitor, clock, backoff, deletion, was_open, open_since, waits }
+        let (if_missing, existed, open_since, waits) = (IfMissing::Create, false, None, false);
+        Self { transport, topic, monitor, clock, backoff, if_missing, existed, open_since, waits }
     }
 
     /// Makes it open no session again after the queue was deleted.
     pub(crate) fn watching(self, deletion: Option<DeletionWatch>) -> Self {
-        Self { deletion, ..self }
+        let if_missing = deletion.map_or(IfMissing::Create, IfMissing::Report);
+        Self { if_missing, ..self }
+    }
+
+    /// Makes it open a session only if the topic exists.
+    pub(crate) fn only_existing(&mut self) {
+        self.existed = true;
     }
 
     /// A supervisor for a client.
@@ -84,7 +111,8 @@ impl SessionSupervisor {
         connections: &Arc<Connections>,
     ) -> Self {
         let (monitor, backoff) = (Monitor::new(connections), Backoff::new(fastrand::Rng::new()));
-        Self::new(Arc::clone(transport), topic.clone(), monitor, backoff, Clock::System)
+        let it = Self::new(Arc::clone(transport), topic.clone(), monitor, backoff, Clock::System);
+        Self { if_missing: IfMissing::Fail, ..it }
     }
 
     /// Opens a session, after a pause if there was one before.
@@ -94,12 +122,15 @@ impl SessionSupervisor {
     ) -> Result<S, TransportError> {
         if self.waits {
             self.backoff.wait().await;
-            if let Some(deletion) = self.deletion.as_ref().filter(|_| self.was_open) {
-                deletion.check(&*self.transport).await;
-            }
-            self.waits = false;
         }
-        match opening.await {
+        let opened = match self.check().await {
+            Ok(()) => {
+                self.waits = false;
+                opening.await
+            }
+            Err(missing) => Err(missing),
+        };
+        match opened {
             Ok(session) => {
                 self.opened();
                 Ok(session)
@@ -111,6 +142,26 @@ impl SessionSupervisor {
                 Err(error)
             }
         }
+    }
+
+    /// An error if the topic was deleted and is not to be created again.
+    async fn check(&self) -> Result<(), TransportError> {
+        match &self.if_missing {
+            IfMissing::Report(deletion) if self.waits => deletion.check(&*self.transport).await,
+            IfMissing::Fail if self.existed => {
+                // If the broker does not answer, opening the session will tell.
+                if let Ok(false) = self.transport.exists(&self.topic.topic).await {
+                    let cause = "it was deleted";
+                    return Err(TransportError::new(
+                        TransportErrorKind::NotFound,
+                        &self.topic,
+                        cause,
+                    ));
+                }
+            }
+            IfMissing::Create | IfMissing::Report(_) | IfMissing::Fail => {}
+        }
+        Ok(())
     }
 
     /// Opens a session for a caller that waits for it and has not waited yet: at once, with retries
@@ -134,7 +185,7 @@ impl SessionSupervisor {
 
     fn opened(&mut self) {
         self.monitor.opened();
-        self.was_open = true;
+        self.existed = true;
         self.open_since = Some(self.clock.now());
     }
 

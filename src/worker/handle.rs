@@ -389,7 +389,10 @@ pub async fn prepare(
     let told = Arc::clone(&connections);
     let heartbeat = config.heartbeat;
     let leased = topics.first().filter(|_| config.leases.is_some());
-    let deletion = leased.map(|(names, ..)| DeletionWatch::new(&names.task));
+    let deletion = match leased {
+        Some((names, ..)) => Some(DeletionWatch::new(&names.task, &*transport).await),
+        None => None,
+    };
     let answers = Mailbox::new();
     let door = LeaseSender::new(answers.clone());
     let drain_request = Arc::new(DrainSignal::new(config.drain_limit));

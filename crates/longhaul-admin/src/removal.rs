@@ -1,15 +1,19 @@
 //! Deletes the topics of a task topic and all their messages.
 
 use super::admin::Admin;
+use super::calls::AdminCalls;
 use super::http::{AdminError, AdminErrorKind};
 use longhaul_core::topics::TopicNames;
+
+/// The most rounds of deletions. The first round deletes nearly everything.
+const ROUNDS_MAX: usize = 4;
 
 /// Deletes a task topic, the topics of its levels, and everything that belongs to them, even while
 /// clients use them. Running tasks go on, and the results that their workers publish are lost.
 /// Missing topics are skipped, so a removal that failed half-way can be repeated.
 ///
 /// Stop the workers first: running workers create topics of these names again, without their
-/// policies.
+/// policies. What a client creates meanwhile, because it was just connecting, is deleted, too.
 ///
 /// # Errors
 /// The admin API cannot be reached, or refuses.
@@ -20,20 +24,27 @@ pub async fn remove(
 ) -> Result<(), AdminError> {
     let admin = admin.retrying();
     // The task topic goes first, so that no task is submitted to a half-deleted queue.
-    for TopicNames { task, metadata, ledger, .. } in [names].into_iter().chain(levels) {
-        for topic in [task, ledger, metadata] {
-            gone(admin.delete_topic(topic).await)?;
+    let of_level =
+        |level: &TopicNames| [&level.task, &level.ledger, &level.metadata].map(Clone::clone);
+    let mut topics: Vec<_> = [names].into_iter().chain(levels).flat_map(of_level).collect();
+    topics.extend([names.register.clone(), names.dead_letters.clone()]);
+    for _ in 0..ROUNDS_MAX {
+        let mut found = false;
+        for topic in &topics {
+            found |= delete(&admin, topic).await?;
         }
-    }
-    for topic in [&names.register, &names.dead_letters] {
-        gone(admin.delete_topic(topic).await)?;
+        if !found {
+            break;
+        }
     }
     Ok(())
 }
 
-fn gone(deleted: Result<(), AdminError>) -> Result<(), AdminError> {
-    match deleted {
-        Err(error) if error.kind == AdminErrorKind::NotFound => Ok(()),
-        deleted => deleted,
+/// Deletes a topic; returns whether it was there.
+async fn delete(admin: &AdminCalls, topic: &str) -> Result<bool, AdminError> {
+    match admin.delete_topic(topic).await {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind == AdminErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }

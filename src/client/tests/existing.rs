@@ -132,3 +132,33 @@ async fn a_queue_is_asked_for_twice_a_minute() {
         assert!(find().await.is_ok());
     }
 }
+
+/// A view of a queue and a watch that were open while another client deleted it opened their topics
+/// again and so created them. A task list or a dashboard anywhere brought a deleted queue back.
+#[tokio::test(start_paused = true)]
+async fn what_follows_a_deleted_queue_does_not_bring_it_back() {
+    let bench = bench();
+    let queue = bench.client.queue("tasks");
+    queue.tasks().await.unwrap();
+    queue.settings().await.unwrap();
+    let mut watch = bench.client.watch("tasks").await.unwrap();
+    assert_eq!(watch.next().await.unwrap().unwrap(), WatchEvent::CaughtUp);
+    let ends = ["", "-ledger", "-metadata", "-register"];
+    let topics = ends.map(|end| format!("{TASKS}{end}"));
+    {
+        let mut world = bench.fake.world();
+        world.missing.extend(topics.clone());
+        world.opened.clear();
+    }
+    bench.fake.break_followers();
+    let ended = tokio::time::timeout(Duration::from_secs(60), watch.next()).await;
+    assert_eq!(bench.fake.world().opened, Vec::<String>::new());
+    let error = ended.unwrap().unwrap().unwrap_err();
+    assert_eq!(kind(&error), Some(TransportErrorKind::NotFound));
+    assert!(queue.tasks().await.is_err());
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(bench.fake.world().opened, Vec::<String>::new());
+    // Created again, it is read as before.
+    bench.fake.world().missing.clear();
+    assert!(queue.tasks().await.is_ok());
+}
