@@ -6,10 +6,11 @@
 //! not report the last id, any id may exist. Transient errors are not cached; the next wait asks
 //! again.
 //!
-//! The existence of a queue is cached for 30 s. Another client may delete the queue, and reading it
-//! later would create it anew.
+//! The existence of a queue is cached for 30 s, or until a session of the client finds its topic
+//! deleted. Another client may delete the queue, and reading it later would create it anew.
 
 use crate::clock::runtime_now;
+use crate::supervise::Connections;
 use crate::transport::{
     Follow, Start, TopicPartition, Transport, TransportError, TransportErrorKind,
 };
@@ -26,11 +27,20 @@ const QUEUE_KNOWN_FOR: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct ExistenceCache {
     transport: Arc<dyn Transport>,
+    connections: Arc<Connections>,
     known: Mutex<HashMap<TopicPartition, PartitionIds>>,
     /// Task topics that exist, and when that was last confirmed.
-    queues: Mutex<HashMap<String, Instant>>,
+    queues: Mutex<HashMap<String, Confirmed>>,
     /// Held during a request: concurrent waits send one request.
     asking: tokio::sync::Mutex<()>,
+}
+
+/// When the existence of a topic was confirmed.
+#[derive(Clone, Copy, Debug)]
+struct Confirmed {
+    at: Instant,
+    /// The deletions that the client's sessions had found by then.
+    deletions: u64,
 }
 
 /// The cached state of one partition.
@@ -51,20 +61,22 @@ enum AssignedIds {
 }
 
 impl ExistenceCache {
-    pub(super) fn new(transport: Arc<dyn Transport>) -> Self {
+    pub(super) fn new(transport: Arc<dyn Transport>, connections: Arc<Connections>) -> Self {
         let (known, queues) = (Mutex::default(), Mutex::default());
-        Self { transport, known, queues, asking: tokio::sync::Mutex::new(()) }
+        Self { transport, connections, known, queues, asking: tokio::sync::Mutex::new(()) }
     }
 
     /// Whether the task topic exists, as far as the broker reports it.
     pub(super) async fn has_queue(&self, topic: &str) -> Result<bool, TransportError> {
-        let now = runtime_now();
+        let now = self.confirmed_now();
         if let Some(known) = self.queues().get_mut(topic) {
-            if now - *known < QUEUE_KNOWN_FOR {
+            if now.at - known.at < QUEUE_KNOWN_FOR && known.deletions == now.deletions {
                 return Ok(true);
             }
             // Concurrent callers use the cached answer while this call asks again.
-            *known = now;
+            if known.deletions == now.deletions {
+                *known = now;
+            }
         }
         self.ask_for_queue(topic).await
     }
@@ -90,7 +102,7 @@ impl ExistenceCache {
 
     /// Notes that the task topic exists, or is about to be created.
     pub(super) fn record_queue(&self, topic: &str) {
-        let (mut queues, now) = (self.queues(), runtime_now());
+        let (mut queues, now) = (self.queues(), self.confirmed_now());
         match queues.get_mut(topic) {
             Some(known) => *known = now,
             None => drop(queues.insert(topic.to_owned(), now)),
@@ -192,7 +204,11 @@ impl ExistenceCache {
         Ok(last.map_or(LastIdLookup::Nothing, LastIdLookup::Last))
     }
 
-    fn queues(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+    fn confirmed_now(&self) -> Confirmed {
+        Confirmed { at: runtime_now(), deletions: self.connections.deletions() }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, HashMap<String, Confirmed>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -223,11 +223,11 @@ impl Client {
 
     fn new(settings: ClientSettings, preflight: Preflight, transport: Arc<dyn Transport>) -> Self {
         let connections = Arc::new(Connections::of_client());
+        let existence = ExistenceCache::new(Arc::clone(&transport), Arc::clone(&connections));
         let logs = Logs { transport: Arc::clone(&transport), connections };
         let routes = Routes::new(logs.clone());
         let publishers = Publishers::new(Arc::clone(&transport));
         let views = SharedViews::new(logs.clone(), settings.java_attempts);
-        let existence = ExistenceCache::new(Arc::clone(&transport));
         let registers = Registers::new(logs.clone());
         let operator = settings.operator.as_deref().map_or_else(this_user, text::word).into();
         let inner = ClientCore {

@@ -186,7 +186,7 @@ struct RegisterReader {
 
 impl RegisterReader {
     /// The first read is tried for a limited time; after it succeeds, the register is followed
-    /// until the client is gone.
+    /// until the client is gone, or the topic is.
     async fn run(self) {
         let mut follower = self.logs.whole(&self.place);
         if let Err(error) = follower.open_persistently().await {
@@ -195,7 +195,11 @@ impl RegisterReader {
         }
         follower = follower.only_where(Some(self.landmark.clone()));
         loop {
-            self.follow(WholeFollower::new(follower)).await;
+            let error = self.follow(WholeFollower::new(follower)).await;
+            if self.is_missing().await {
+                self.folding.tell(FoldProgress::Failed(error));
+                return;
+            }
             // The topic was replaced by another register.
             self.folding.lock().fold = Register::default();
             self.landmark.set(None);
@@ -204,8 +208,13 @@ impl RegisterReader {
         }
     }
 
-    /// Reads until the topic is replaced by another one.
-    async fn follow(&self, mut follower: WholeFollower) {
+    /// Whether there is no such topic. If the broker does not answer, there may be.
+    async fn is_missing(&self) -> bool {
+        matches!(self.logs.transport.exists(&self.place.topic).await, Ok(false))
+    }
+
+    /// Reads until the topic is deleted, or replaced by another one. Returns the error.
+    async fn follow(&self, mut follower: WholeFollower) -> TransportError {
         let mut to_end = false;
         loop {
             match follower.next().await {
@@ -214,8 +223,10 @@ impl RegisterReader {
                     self.folding.lock().fold.read_to_end(Clock::System.wall_ms());
                     to_end = true;
                 }
-                Err(error) if error.kind == TransportErrorKind::NotFound && follower.has_read() => {
-                    return;
+                Err(error) if error.kind == TransportErrorKind::NotFound => {
+                    if follower.has_read() || self.is_missing().await {
+                        return error;
+                    }
                 }
                 Err(_) => {}
             }

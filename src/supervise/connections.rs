@@ -55,6 +55,7 @@ struct SessionHealth {
     lost: u64,
     stalled: u64,
     refusals: u64,
+    deletions: u64,
 }
 
 impl SessionHealth {
@@ -117,6 +118,11 @@ impl Connections {
     /// Number of times that the broker began to refuse something, or something else than before.
     pub(crate) fn refusals(&self) -> u64 {
         self.lock().refusals
+    }
+
+    /// Number of times that a session has found its topic deleted.
+    pub(crate) fn deletions(&self) -> u64 {
+        self.lock().deletions
     }
 
     fn lock(&self) -> MutexGuard<'_, SessionHealth> {
@@ -190,6 +196,11 @@ impl Monitor {
     /// a backlog.
     pub(crate) fn stalled(&self) {
         self.connections.lock().stalled += 1;
+    }
+
+    /// Notes that the session's topic was deleted.
+    pub(crate) fn deleted(&self) {
+        self.connections.lock().deletions += 1;
     }
 
     /// Notes that the session cannot be opened, or was lost.

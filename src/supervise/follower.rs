@@ -43,10 +43,9 @@ impl KeptFollower {
         Self { service, follow, landmark, follower, look_at, patience, is_missing: false }
     }
 
-    /// Makes it ignore a topic that has replaced the one with this landmark, and create none.
+    /// Makes it ignore a topic that has replaced the one with this landmark.
     pub(crate) fn only_where(mut self, landmark: Option<Landmark>) -> Self {
         self.landmark = landmark;
-        self.service.only_existing();
         self
     }
 

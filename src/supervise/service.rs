@@ -72,7 +72,7 @@ pub(crate) struct SessionSupervisor {
     pub(crate) clock: Clock,
     backoff: Backoff,
     if_missing: IfMissing,
-    /// Whether the topic was there.
+    /// Whether a session was opened: then the topic existed.
     existed: bool,
     /// Since when the last opened session is open.
     open_since: Option<Moment>,
@@ -97,11 +97,6 @@ impl SessionSupervisor {
     pub(crate) fn watching(self, deletion: Option<DeletionWatch>) -> Self {
         let if_missing = deletion.map_or(IfMissing::Create, IfMissing::Report);
         Self { if_missing, ..self }
-    }
-
-    /// Makes it open a session only if the topic exists.
-    pub(crate) fn only_existing(&mut self) {
-        self.existed = true;
     }
 
     /// A supervisor for a client.
@@ -151,6 +146,7 @@ impl SessionSupervisor {
             IfMissing::Fail if self.existed => {
                 // If the broker does not answer, opening the session will tell.
                 if let Ok(false) = self.transport.exists(&self.topic.topic).await {
+                    self.monitor.deleted();
                     let cause = "it was deleted";
                     return Err(TransportError::new(
                         TransportErrorKind::NotFound,

@@ -151,7 +151,7 @@ async fn what_follows_a_deleted_queue_does_not_bring_it_back() {
         world.opened.clear();
     }
     bench.fake.break_followers();
-    let ended = tokio::time::timeout(Duration::from_secs(60), watch.next()).await;
+    let ended = timeout(Duration::from_secs(60), watch.next()).await;
     assert_eq!(bench.fake.world().opened, Vec::<String>::new());
     let error = ended.unwrap().unwrap().unwrap_err();
     assert_eq!(kind(&error), Some(TransportErrorKind::NotFound));
