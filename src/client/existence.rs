@@ -30,14 +30,14 @@ pub(super) struct ExistenceCache {
     connections: Arc<Connections>,
     known: Mutex<HashMap<TopicPartition, PartitionIds>>,
     /// Task topics that exist, and when that was last confirmed.
-    queues: Mutex<HashMap<String, Confirmed>>,
+    queues: Mutex<HashMap<String, KnownQueue>>,
     /// Held during a request: concurrent waits send one request.
     asking: tokio::sync::Mutex<()>,
 }
 
 /// When the existence of a topic was confirmed.
 #[derive(Clone, Copy, Debug)]
-struct Confirmed {
+struct KnownQueue {
     at: Instant,
     /// The deletions that the client's sessions had found by then.
     deletions: u64,
@@ -204,11 +204,11 @@ impl ExistenceCache {
         Ok(last.map_or(LastIdLookup::Nothing, LastIdLookup::Last))
     }
 
-    fn confirmed_now(&self) -> Confirmed {
-        Confirmed { at: runtime_now(), deletions: self.connections.deletions() }
+    fn confirmed_now(&self) -> KnownQueue {
+        KnownQueue { at: runtime_now(), deletions: self.connections.deletions() }
     }
 
-    fn queues(&self) -> MutexGuard<'_, HashMap<String, Confirmed>> {
+    fn queues(&self) -> MutexGuard<'_, HashMap<String, KnownQueue>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
