@@ -30,14 +30,14 @@ pub(super) struct ExistenceCache {
     connections: Arc<Connections>,
     known: Mutex<HashMap<TopicPartition, PartitionIds>>,
     /// Task topics that exist, and when that was last confirmed.
-    queues: Mutex<HashMap<String, KnownQueue>>,
+    queues: Mutex<HashMap<String, QueueSighting>>,
     /// Held during a request: concurrent waits send one request.
     asking: tokio::sync::Mutex<()>,
 }
 
 /// When the existence of a topic was confirmed.
 #[derive(Clone, Copy, Debug)]
-struct KnownQueue {
+struct QueueSighting {
     at: Instant,
     /// The deletions that the client's sessions had found by then.
     deletions: u64,
@@ -68,7 +68,7 @@ impl ExistenceCache {
 
     /// Whether the task topic exists, as far as the broker reports it.
     pub(super) async fn has_queue(&self, topic: &str) -> Result<bool, TransportError> {
-        let now = self.confirmed_now();
+        let now = self.sighting_now();
         if let Some(known) = self.queues().get_mut(topic) {
             if now.at - known.at < QUEUE_KNOWN_FOR && known.deletions == now.deletions {
                 return Ok(true);
@@ -83,8 +83,10 @@ impl ExistenceCache {
 
     /// As `has_queue`, by the broker's current answer.
     pub(super) async fn ask_for_queue(&self, topic: &str) -> Result<bool, TransportError> {
+        // A deletion that is found during the request is not known by its answer.
+        let asked = self.sighting_now();
         match self.transport.exists(topic).await {
-            Ok(true) => self.record_queue(topic),
+            Ok(true) => self.record(topic, asked),
             Ok(false) => {
                 self.forget_queue(topic);
                 return Ok(false);
@@ -102,10 +104,14 @@ impl ExistenceCache {
 
     /// Notes that the task topic exists, or is about to be created.
     pub(super) fn record_queue(&self, topic: &str) {
-        let (mut queues, now) = (self.queues(), self.confirmed_now());
+        self.record(topic, self.sighting_now());
+    }
+
+    fn record(&self, topic: &str, seen: QueueSighting) {
+        let mut queues = self.queues();
         match queues.get_mut(topic) {
-            Some(known) => *known = now,
-            None => drop(queues.insert(topic.to_owned(), now)),
+            Some(known) => *known = seen,
+            None => drop(queues.insert(topic.to_owned(), seen)),
         }
     }
 
@@ -204,11 +210,11 @@ impl ExistenceCache {
         Ok(last.map_or(LastIdLookup::Nothing, LastIdLookup::Last))
     }
 
-    fn confirmed_now(&self) -> KnownQueue {
-        KnownQueue { at: runtime_now(), deletions: self.connections.deletions() }
+    fn sighting_now(&self) -> QueueSighting {
+        QueueSighting { at: runtime_now(), deletions: self.connections.deletions() }
     }
 
-    fn queues(&self) -> MutexGuard<'_, HashMap<String, KnownQueue>> {
+    fn queues(&self) -> MutexGuard<'_, HashMap<String, QueueSighting>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -196,7 +196,8 @@ impl RegisterReader {
         follower = follower.only_where(Some(self.landmark.clone()));
         loop {
             let error = self.follow(WholeFollower::new(follower)).await;
-            if self.is_missing().await {
+            // If the broker does not answer, the next caller starts another service.
+            if !matches!(self.exists().await, Ok(true)) {
                 self.folding.tell(FoldProgress::Failed(error));
                 return;
             }
@@ -208,9 +209,8 @@ impl RegisterReader {
         }
     }
 
-    /// Whether there is no such topic. If the broker does not answer, there may be.
-    async fn is_missing(&self) -> bool {
-        matches!(self.logs.transport.exists(&self.place.topic).await, Ok(false))
+    async fn exists(&self) -> Result<bool, TransportError> {
+        self.logs.transport.exists(&self.place.topic).await
     }
 
     /// Reads until the topic is deleted, or replaced by another one. Returns the error.
@@ -224,7 +224,7 @@ impl RegisterReader {
                     to_end = true;
                 }
                 Err(error) if error.kind == TransportErrorKind::NotFound => {
-                    if follower.has_read() || self.is_missing().await {
+                    if follower.has_read() || matches!(self.exists().await, Ok(false)) {
                         return error;
                     }
                 }

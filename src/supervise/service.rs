@@ -118,14 +118,9 @@ impl SessionSupervisor {
         if self.waits {
             self.backoff.wait().await;
         }
-        let opened = match self.check().await {
-            Ok(()) => {
-                self.waits = false;
-                opening.await
-            }
-            Err(missing) => Err(missing),
-        };
-        match opened {
+        self.check().await?;
+        self.waits = false;
+        match opening.await {
             Ok(session) => {
                 self.opened();
                 Ok(session)
@@ -139,14 +134,16 @@ impl SessionSupervisor {
         }
     }
 
-    /// An error if the topic was deleted and is not to be created again.
-    async fn check(&self) -> Result<(), TransportError> {
+    /// An error if the topic was deleted and is not to be created again. Somebody wanted that, so it
+    /// counts as no outage.
+    async fn check(&mut self) -> Result<(), TransportError> {
         match &self.if_missing {
             IfMissing::Report(deletion) if self.waits => deletion.check(&*self.transport).await,
             IfMissing::Fail if self.existed => {
-                // If the broker does not answer, opening the session will tell.
-                if let Ok(false) = self.transport.exists(&self.topic.topic).await {
+                if self.is_missing().await {
+                    tracing::debug!(topic = %self.topic, "the topic was deleted");
                     self.monitor.deleted();
+                    self.waits = true;
                     let cause = "it was deleted";
                     return Err(TransportError::new(
                         TransportErrorKind::NotFound,
@@ -158,6 +155,16 @@ impl SessionSupervisor {
             IfMissing::Create | IfMissing::Report(_) | IfMissing::Fail => {}
         }
         Ok(())
+    }
+
+    /// Whether the topic is gone: both the whole and this partition of it, because brokers that
+    /// create topics on demand create a partition without the whole. If the broker does not answer,
+    /// opening the session will tell.
+    async fn is_missing(&self) -> bool {
+        let is_gone = async |name: &str| matches!(self.transport.exists(name).await, Ok(false));
+        let partition = || self.topic.to_string();
+        is_gone(&self.topic.topic).await
+            && (self.topic.partition < 0 || is_gone(&partition()).await)
     }
 
     /// Opens a session for a caller that waits for it and has not waited yet: at once, with retries
@@ -182,6 +189,11 @@ impl SessionSupervisor {
     fn opened(&mut self) {
         self.monitor.opened();
         self.existed = true;
+        if let IfMissing::Report(deletion) = &self.if_missing
+            && self.topic.topic == *deletion.task_topic
+        {
+            deletion.existed.store(true, Ordering::Relaxed);
+        }
         self.open_since = Some(self.clock.now());
     }
 

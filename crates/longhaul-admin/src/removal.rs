@@ -28,7 +28,21 @@ pub async fn remove(
         |level: &TopicNames| [&level.task, &level.ledger, &level.metadata].map(Clone::clone);
     let mut topics: Vec<_> = [names].into_iter().chain(levels).flat_map(of_level).collect();
     topics.extend([names.register.clone(), names.dead_letters.clone()]);
-    for _ in 0..ROUNDS_MAX {
+    // A client that connects again creates a partition without the whole.
+    let mut partitions = Vec::new();
+    for topic in &topics {
+        match admin.partitions(topic).await {
+            Ok(Some(count)) => {
+                partitions.extend((0..count).map(|index| format!("{topic}-partition-{index}")));
+            }
+            Ok(None) => {}
+            Err(error) if error.kind == AdminErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        delete(&admin, topic).await?;
+    }
+    topics.extend(partitions);
+    for _ in 1..ROUNDS_MAX {
         let mut found = false;
         for topic in &topics {
             found |= delete(&admin, topic).await?;

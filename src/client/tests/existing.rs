@@ -162,3 +162,20 @@ async fn what_follows_a_deleted_queue_does_not_bring_it_back() {
     bench.fake.world().missing.clear();
     assert!(queue.tasks().await.is_ok());
 }
+
+/// A broker that creates topics on demand makes a partition without the whole: then the whole does
+/// not exist, and a watch still goes on after an outage.
+#[tokio::test(start_paused = true)]
+async fn a_partition_without_the_whole_is_not_deleted() {
+    let bench = bench();
+    let metadata = format!("{TASKS}-metadata");
+    bench.fake.world().partitions.insert(TASKS.to_owned(), 1);
+    bench.fake.world().missing.insert(metadata.clone());
+    let mut watch = bench.client.watch("tasks").await.unwrap();
+    assert_eq!(watch.next().await.unwrap().unwrap(), WatchEvent::CaughtUp);
+    bench.fake.break_followers();
+    let place = partition(metadata, 0);
+    bench.fake.append(&place, entry(0, &completed(ID, 1), Some(1)));
+    let next = timeout(Duration::from_secs(60), watch.next()).await.unwrap().unwrap();
+    assert!(matches!(next, Ok(WatchEvent::Updated { .. })), "{next:?}");
+}
