@@ -50,7 +50,7 @@ const EXPIRY_OF_DOCUMENT_004: Duration = Duration::from_secs(14 * 24 * 3600);
 ///
 /// settings.limit.max_in_flight = Some(0);
 /// let refused = settings.validate().unwrap_err();
-/// assert_eq!(refused.to_string(), "maxInFlight: must be at least 1; to stop a queue, pause it");
+/// assert_eq!(refused.to_string(), "max_in_flight: must be at least 1; to stop a queue, pause it");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -150,7 +150,7 @@ pub struct DeadLetterSettings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct QueueSettingsError {
-    /// The setting, as the document names it.
+    /// The setting, as [`QueueSettings`] and HTTP name it; the document on the register has camel case.
     pub field: String,
     /// The problem, with the bound.
     pub problem: String,
@@ -182,7 +182,10 @@ impl Limit {
             Err(QueueSettingsError { field, problem })
         };
         if self.max_in_flight == Some(0) {
-            return bad("maxInFlight", "must be at least 1; to stop a queue, pause it".to_owned());
+            return bad(
+                "max_in_flight",
+                "must be at least 1; to stop a queue, pause it".to_owned(),
+            );
         }
         let Some(Rate { tokens, per }) = self.rate else { return Ok(()) };
         if !(1..=TOKENS_MAX).contains(&tokens) {
@@ -243,7 +246,7 @@ impl QueueSettings {
             Err(QueueSettingsError { field: field.to_owned(), problem })
         };
         self.limit.check("")?;
-        self.per_key.check("perKey")?;
+        self.per_key.check("per_key")?;
         if self.keys.len() > KEYS_MAX {
             let problem =
                 format!("at most {KEYS_MAX} keys have limits, there are {}", self.keys.len());
@@ -258,9 +261,9 @@ impl QueueSettings {
             limit.check(&format!("keys.{key}"))?;
         }
         let durations = [
-            ("noProgressTimeout", self.no_progress_timeout),
-            ("expiresAfter", self.expires_after),
-            ("deadLetters.retention", self.dead_letters.retention),
+            ("no_progress_timeout", self.no_progress_timeout),
+            ("expires_after", self.expires_after),
+            ("dead_letters.retention", self.dead_letters.retention),
         ];
         for (field, duration) in durations {
             if let Some(Err(error)) = duration.map(format_limit) {
@@ -271,7 +274,7 @@ impl QueueSettings {
             self.max_attempts.filter(|attempts| !(1..=ATTEMPTS_MAX).contains(attempts))
         {
             return bad(
-                "maxAttempts",
+                "max_attempts",
                 format!("must be between 1 and {ATTEMPTS_MAX}, is {attempts}"),
             );
         }
@@ -279,8 +282,8 @@ impl QueueSettings {
             return bad("retry", problem);
         }
         if self.dead_letters.max_size == Some(0) {
-            let problem = "must be at least 1; `deadLetters.enabled: false` keeps none";
-            return bad("deadLetters.maxSize", problem.to_owned());
+            let problem = "must be at least 1; `dead_letters.enabled: false` keeps none";
+            return bad("dead_letters.max_size", problem.to_owned());
         }
         let chars = self.description.as_ref().map_or(0, |it| it.chars().count());
         if chars > DESCRIPTION_CHARS_MAX {
@@ -294,7 +297,7 @@ impl QueueSettings {
         {
             let problem =
                 format!("is {attempts}, and the intervals of `retry` make {listed} attempts");
-            return bad("maxAttempts", problem);
+            return bad("max_attempts", problem);
         }
         Ok(())
     }

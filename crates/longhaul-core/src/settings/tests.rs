@@ -98,7 +98,7 @@ fn a_bad_setting_is_named_with_its_bound() {
     let rate = |tokens, per| Limit { rate: Some(Rate::new(tokens, per)), max_in_flight: None };
     check(
         |s| s.per_key = none,
-        "perKey.maxInFlight: must be at least 1; to stop a queue, pause it",
+        "per_key.max_in_flight: must be at least 1; to stop a queue, pause it",
     );
     check(
         |s| {
@@ -110,13 +110,13 @@ fn a_bad_setting_is_named_with_its_bound() {
         |s| s.limit = rate(1, Duration::ZERO),
         "rate.per: must be between 1ms and 86400s, is 0ns",
     );
-    check(|s| s.max_attempts = Some(0), "maxAttempts: must be between 1 and 1000, is 0");
+    check(|s| s.max_attempts = Some(0), "max_attempts: must be between 1 and 1000, is 0");
     check(
         |s| {
             s.max_attempts = Some(2);
             s.retry = Some(RetryPolicy::intervals([SECOND, SECOND]));
         },
-        "maxAttempts: is 2, and the intervals of `retry` make 3 attempts",
+        "max_attempts: is 2, and the intervals of `retry` make 3 attempts",
     );
     check(
         |s| s.retry = Some(RetryPolicy::exponential(2 * SECOND, SECOND)),
@@ -126,7 +126,7 @@ fn a_bad_setting_is_named_with_its_bound() {
         |s| s.description = Some("ü".repeat(1_025)),
         "description: has at most 1024 characters, one has 1025",
     );
-    check(|s| s.expires_after = Some(Duration::ZERO), "expiresAfter: `0s`: it must be above zero");
+    check(|s| s.expires_after = Some(Duration::ZERO), "expires_after: `0s`: it must be above zero");
     check(
         |s| {
             s.keys.insert(String::new(), Limit::default());

@@ -277,7 +277,7 @@ async fn somebody_who_has_read_an_older_version_changes_nothing() {
     assert!(matches!(error, crate::client::ActionError::VersionConflict { current: 1 }), "{error}");
     let invalid = one.update(1, |settings| settings.limit.max_in_flight = Some(0)).await;
     let error = invalid.unwrap_err().to_string();
-    assert!(error.contains("maxInFlight: must be at least 1"), "{error}");
+    assert!(error.contains("max_in_flight: must be at least 1"), "{error}");
     assert_eq!(one.resume().await.unwrap(), 1);
     assert_eq!(one.pause().await.unwrap(), 2);
     let stands = other.settings().await.unwrap();
