@@ -108,6 +108,9 @@ pub struct WorkerBody {
     /// It grants leases, as a gateway does.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub grants_leases: bool,
+    /// It takes nothing new, and ends when its tasks have ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draining: bool,
 }
 
 /// How far a task has come, in units of its own.
@@ -217,6 +220,7 @@ impl From<&WorkerIdentity> for WorkerBody {
             label: it.label.clone(),
             instance: it.instance.clone(),
             grants_leases: it.grants_leases,
+            draining: it.draining,
         }
     }
 }

@@ -91,6 +91,31 @@ fn a_worker_is_drained_by_its_name_and_the_others_go_on() {
     drop((second, third));
 }
 
+/// A worker that drained for an hour was listed like one that takes tasks.
+#[test]
+fn a_worker_says_that_it_drains_in_its_next_heartbeat() {
+    let engine = TestEngine::new();
+    let processor = processor_fn(async |_: Text, _: TaskContext| -> Outcome {
+        tokio::time::sleep(MINUTE).await;
+        Ok(text("done"))
+    });
+    let second = Duration::from_secs(1);
+    let worker = engine.start(engine.worker(TOPIC, processor).name("first").heartbeat(second));
+    engine.submit(TOPIC, &text("one"));
+    engine.advance(5 * second);
+    let queue = engine.client().queue(TOPIC);
+    let drains = || {
+        let view = engine.run(queue.claimed_tasks()).unwrap();
+        let workers = view.workers().unwrap();
+        workers.iter().map(|it| it.identity.as_ref().unwrap().draining).collect::<Vec<_>>()
+    };
+    assert_eq!(drains(), [false]);
+    engine.run(queue.drain_worker("first", "")).unwrap();
+    engine.advance(2 * second);
+    assert_eq!(drains(), [true]);
+    engine.run(worker.join()).unwrap();
+}
+
 /// The worker died before it could remove the request. Whoever drains another one does, when it is
 /// sure that it does not come back.
 #[test]

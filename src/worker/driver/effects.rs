@@ -2,7 +2,7 @@
 
 use super::lane::PartitionDriver;
 use super::lanes::LaneId;
-use super::{Environment, PublishResult, Showing, WorkerDriver, WorkerEvent};
+use super::{Environment, PublishResult, Showing, StopRequest, WorkerDriver, WorkerEvent};
 use crate::supervise::Backoff;
 use crate::transport::{Message, OnReceipt, TopicPartition, Transport, TransportError};
 use crate::worker::execution::Halt;
@@ -192,7 +192,11 @@ impl WorkerDriver {
                     (None, _) => Bytes::new(),
                 }
             }
-            Entry::Heartbeat(_) => self.config.identity.content(),
+            Entry::Heartbeat(_) => {
+                let mut identity = self.config.identity.clone();
+                identity.draining = self.asked() != StopRequest::None;
+                identity.content()
+            }
             Entry::Cancel(_)
             | Entry::Checkpoint(_)
             | Entry::Renewal(_)

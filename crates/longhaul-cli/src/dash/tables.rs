@@ -255,6 +255,7 @@ fn of_workers(dash: &DashboardState, owners: &[QueueWorker]) -> DashboardTable {
             None => [toned("left", Tone::Faint), cell("")],
         };
         let kind = match (worker.grants_leases, worker.holds_leases) {
+            _ if worker.draining => "draining",
             (true, _) => "gateway",
             (false, true) => "over HTTP",
             (false, false) => "worker",

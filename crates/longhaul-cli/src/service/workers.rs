@@ -68,9 +68,10 @@ impl WorkerProcess {
     pub(crate) fn heartbeat(&self) -> String {
         let ago = |ms| times::ago(ms, clock::wall_ms());
         let last = self.last_heartbeat_at.map_or_else(|| "left".to_owned(), ago);
+        let draining = if self.draining { ", draining" } else { "" };
         match self.missed_heartbeats {
-            0 => last,
-            missed => format!("{last}, {missed} missed"),
+            0 => format!("{last}{draining}"),
+            missed => format!("{last}, {missed} missed{draining}"),
         }
     }
 }
@@ -86,8 +87,11 @@ pub(crate) fn by_process(seen: impl Iterator<Item = QueueWorker>) -> Vec<WorkerP
         let process = identity.process.map(|it| it.to_string()).unwrap_or_default();
         let WorkerBody { name, host, label, instance, .. } = identity.clone();
         let key = [name, format!("{host} {process}"), label, instance];
-        let worker =
-            found.entry(key).or_insert_with(|| WorkerProcess { identity, ..Default::default() });
+        let worker = found
+            .entry(key)
+            .or_insert_with(|| WorkerProcess { identity: identity.clone(), ..Default::default() });
+        // Its partitions say so one after another.
+        worker.identity.draining |= identity.draining;
         if seen.last_heartbeat_at > worker.last_heartbeat_at {
             worker.last_heartbeat_at = seen.last_heartbeat_at;
             worker.missed_heartbeats = seen.missed_heartbeats;

@@ -38,6 +38,10 @@ pub struct WorkerIdentity {
     /// Whether it leases its tasks to others, as a gateway does: see `Client::leases`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub grants_leases: bool,
+    /// Whether it takes no new tasks and ends when those that run have ended. The first heartbeat
+    /// after the drain has begun says so.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub draining: bool,
     /// Number of tasks that it runs at once: see `WorkerConfig::concurrency`. A gateway has no
     /// slots.
     #[serde(skip_serializing_if = "Option::is_none")]

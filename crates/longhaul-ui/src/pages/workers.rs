@@ -91,9 +91,10 @@ fn row(
     // An owner id is for one priority level, an instance for the whole worker.
     let id = if worker.instance.is_empty() { &found.owner } else { &worker.instance };
     let drain = queue_place(queue, &format!("/workers/{}/drain", escaped(id)));
-    let may_drain = !visit.is_read_only() && !worker.grants_leases && !found.holds_leases;
+    let may_drain =
+        !visit.is_read_only() && !worker.grants_leases && !found.holds_leases && !worker.draining;
     html! {
-        td { span title=(line(&found.owner)) { (Outside(name)) } @if worker.grants_leases { " " span.tag { "gateway" } } @if found.holds_leases { " " span.tag { "over HTTP" } } @if !worker.label.is_empty() { " " (Outside(&worker.label)) } }
+        td { span title=(line(&found.owner)) { (Outside(name)) } @if worker.grants_leases { " " span.tag { "gateway" } } @if found.holds_leases { " " span.tag { "over HTTP" } } @if worker.draining { " " span.tag { "draining" } } @if !worker.label.is_empty() { " " (Outside(&worker.label)) } }
         td { (Outside(&worker.host)) @if let Some(process) = worker.process { " " (process) } }
         td { (Outside(&worker.version)) }
         td { (level.word()) }
@@ -115,10 +116,10 @@ fn row(
 /// The workers that would take over the tasks of a worker.
 pub(super) fn successors(found: &QueueWorker, all: &WorkerList) -> Markup {
     let takes_over = |other: &&QueueWorker| {
-        let is_gateway = other.worker.as_ref().is_some_and(|it| it.grants_leases);
+        let takes_none = other.worker.as_ref().is_some_and(|it| it.grants_leases || it.draining);
         other.partition == found.partition
             && other.owner != found.owner
-            && !is_gateway
+            && !takes_none
             && !other.holds_leases
             && !other.is_gone()
     };
