@@ -21,7 +21,7 @@ use longhaul_core::task::text::{
     DEDUPE_KEY, ORDER_KEY, OVERWRITE, TAGS, TASK_CODEC, TASK_KEY, TASK_KEY_BYTES_MAX, TASK_TYPE,
     TASK_TYPE_BYTES_MAX,
 };
-use longhaul_core::task::{PayloadError, TaskId, ToPayload, encode};
+use longhaul_core::task::{PayloadError, Raw, TaskId, ToPayload, encode};
 use longhaul_types::classified;
 use longhaul_types::error::{Class, ErrorKind};
 use std::collections::BTreeMap;
@@ -191,6 +191,17 @@ impl Client {
         }
     }
 
+    /// A submission of the same task again: its payload, which is encoded already if it was, its
+    /// properties, and its tags.
+    pub(super) fn resubmission(
+        &self,
+        topic: &str,
+        (payload, properties, tags): (Bytes, BTreeMap<String, String>, Vec<String>),
+    ) -> Submission {
+        let same = self.submission(topic, &Raw(payload));
+        Submission { properties, tags, codec: None, ..same }
+    }
+
     /// Submits many tasks, awaiting up to 256 receipts at once. The stream yields one result per
     /// task, in their order, and takes the next task only when it is polled. If you drop the
     /// stream, tasks in flight may or may not exist.
@@ -218,6 +229,15 @@ impl Submission {
     /// Adds a property to the task's message; the processor reads it from its context.
     pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.properties.insert(name.into(), value.into());
+        self
+    }
+
+    /// Replaces the payload. It is encoded by the same codec as the one before.
+    pub fn payload<T: ToPayload + ?Sized>(mut self, task: &T) -> Self {
+        self.payload = task.to_payload();
+        if let Some(codec) = self.properties.remove(TASK_CODEC) {
+            self.codec = Some(codec);
+        }
         self
     }
 

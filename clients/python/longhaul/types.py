@@ -377,9 +377,32 @@ class Replay(TypedDict):
     """
     outcome: str
     """
-    `RESTARTED`, `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`.
+    `RESTARTED`, `RESTARTED_BEFORE` (by an earlier replay, so that `changes` were not made; of two at the same time one has its changes made, and both are told `RESTARTED`), `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`.
     """
     task: str
+
+
+class ReplayChanges(TypedDict):
+    """
+    What a task that is run once more has instead. What is left out stays as it was.
+    """
+
+    delay: NotRequired[Length | None]
+    max_attempts: NotRequired[int | None]
+    """
+    1 to 1,000. A task with a list of pauses has as many attempts as that makes.
+    """
+    max_duration: NotRequired[Length | None]
+    max_total_duration: NotRequired[Length | None]
+    payload: NotRequired[str | None]
+    """
+    The payload, as text: for one task in `tasks` alone. Encoded as the one before, if that was.
+    """
+    payload_base64: NotRequired[str | None]
+    """
+    The payload, in base64.
+    """
+    priority: NotRequired[Priority | None]
 
 
 class ReplayList(TypedDict):
@@ -560,6 +583,10 @@ class WorkerIdentity(TypedDict):
     A worker, as it calls itself.
     """
 
+    draining: NotRequired[bool]
+    """
+    It takes nothing new, and ends when its tasks have ended.
+    """
     grants_leases: NotRequired[bool]
     """
     It grants leases, as a gateway does.
@@ -632,6 +659,7 @@ class DeadSelection(TypedDict):
     """
     All of the queue, where nothing else says which: a request that says nothing is refused.
     """
+    changes: NotRequired[ReplayChanges | None]
     failed_from: NotRequired[Instant | None]
     failed_to: NotRequired[Instant | None]
     failed_with: NotRequired[str | None]

@@ -126,6 +126,7 @@ export interface components {
              * @default false
              */
             all?: boolean;
+            changes?: components["schemas"]["ReplayChanges"] | null;
             failed_from?: components["schemas"]["Instant"] | null;
             failed_to?: components["schemas"]["Instant"] | null;
             /** @description Letters whose reason contains this text. */
@@ -719,9 +720,25 @@ export interface components {
         Replay: {
             /** @description The task that runs it once more, or the one that has the dedupe key. */
             other?: string | null;
-            /** @description `RESTARTED`, `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`. */
+            /** @description `RESTARTED`, `RESTARTED_BEFORE` (by an earlier replay, so that `changes` were not made; of two at the same time one has its changes made, and both are told `RESTARTED`), `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`. */
             outcome: string;
             task: string;
+        };
+        /** @description What a task that is run once more has instead. What is left out stays as it was. */
+        ReplayChanges: {
+            delay?: components["schemas"]["Length"] | null;
+            /**
+             * Format: int32
+             * @description 1 to 1,000. A task with a list of pauses has as many attempts as that makes.
+             */
+            max_attempts?: number | null;
+            max_duration?: components["schemas"]["Length"] | null;
+            max_total_duration?: components["schemas"]["Length"] | null;
+            /** @description The payload, as text: for one task in `tasks` alone. Encoded as the one before, if that was. */
+            payload?: string | null;
+            /** @description The payload, in base64. */
+            payload_base64?: string | null;
+            priority?: components["schemas"]["Priority"] | null;
         };
         /** @description What became of each replay. */
         ReplayList: {
@@ -1056,6 +1073,8 @@ export interface components {
         };
         /** @description A worker, as it calls itself. */
         WorkerIdentity: {
+            /** @description It takes nothing new, and ends when its tasks have ended. */
+            draining?: boolean;
             /** @description It grants leases, as a gateway does. */
             grants_leases?: boolean;
             host?: string;
@@ -1131,6 +1150,7 @@ export type QueueWorker = components['schemas']['QueueWorker'];
 export type Rate = components['schemas']['Rate'];
 export type Reason = components['schemas']['Reason'];
 export type Replay = components['schemas']['Replay'];
+export type ReplayChanges = components['schemas']['ReplayChanges'];
 export type ReplayList = components['schemas']['ReplayList'];
 export type Report = components['schemas']['Report'];
 export type ReportOutcome = components['schemas']['ReportOutcome'];

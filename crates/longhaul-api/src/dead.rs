@@ -5,7 +5,9 @@
     reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
 )]
 
-use crate::values::Instant;
+use crate::new_task::PriorityBody;
+use crate::values::{Instant, Length};
+use longhaul_core::task::Priority;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -67,7 +69,7 @@ pub struct ReplayList {
 #[schema(as = Replay)]
 pub struct ReplayBody {
     pub task: String,
-    /// `RESTARTED`, `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`.
+    /// `RESTARTED`, `RESTARTED_BEFORE` (by an earlier replay, so that `changes` were not made; of two at the same time one has its changes made, and both are told `RESTARTED`), `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`.
     #[schema(value_type = String)]
     pub outcome: Cow<'static, str>,
     /// The task that runs it once more, or the one that has the dedupe key.
@@ -110,4 +112,36 @@ pub struct DeadSelection {
     pub failed_from: Option<Instant>,
     /// Letters of tasks that failed at this instant or earlier.
     pub failed_to: Option<Instant>,
+    /// For replays: what the new tasks have instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes: Option<ReplayChangesBody>,
+}
+
+/// What a task that is run once more has instead. What is left out stays as it was.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = ReplayChanges)]
+pub struct ReplayChangesBody {
+    /// The payload, as text: for one task in `tasks` alone. Encoded as the one before, if that was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
+    /// The payload, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload_base64: Option<String>,
+    /// `high`, `normal` or `low`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<PriorityBody>)]
+    pub priority: Option<Priority>,
+    /// It does not start before so long from now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Length>,
+    /// 1 to 1,000. A task with a list of pauses has as many attempts as that makes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
+    /// The longest that an attempt may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_duration: Option<Length>,
+    /// The longest that the task may take, over all attempts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_total_duration: Option<Length>,
 }

@@ -176,7 +176,14 @@ async fn a_queue_without_levels_takes_no_priorities_and_can_get_them() -> Result
     let urgent = json!({"payload": "a", "priority": "high"});
     let (status, problem) = gateway.call(Method::POST, &tasks, urgent.clone()).await?;
     ensure!(status == 409 && problem["code"] == json!("queue_has_no_levels"), "{problem}");
+    let replay = json!({"all": true, "changes": {"priority": "high"}});
+    let (status, problem) =
+        gateway.call(Method::POST, &format!("{path}/dead:replay"), replay.clone()).await?;
+    ensure!(status == 409 && problem["code"] == json!("queue_has_no_levels"), "{problem}");
     ensure!(gateway.call(Method::PUT, &path, json!({"levels": true})).await?.0 == 200);
+    let (status, replayed) =
+        gateway.call(Method::POST, &format!("{path}/dead:replay"), replay).await?;
+    ensure!(status == 200 && replayed["outcomes"] == json!([]), "{replayed}");
     let (status, submitted) = gateway.call(Method::POST, &tasks, urgent).await?;
     ensure!(status == 201, "{submitted}");
     let (_, listed) = gateway.get(&format!("{tasks}?level=high")).await?;

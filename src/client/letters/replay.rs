@@ -9,10 +9,10 @@ use super::{
     Client, DeadLetter, DeadLetterFilter, DeadLetters, IN_FLIGHT_MAX, LetterLocation,
     LetterSubscription,
 };
-use crate::client::submit::message_of;
+use crate::client::submit::{PreparedSubmission, Submission, message_of};
 use crate::client::{ActionError, TaskRef, partition};
+use crate::clock::Clock;
 use crate::transport::TransportError;
-use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use longhaul_core::protocol::register::{Digest, KeyKind, KeyName};
 use longhaul_core::task::text::{
@@ -29,6 +29,8 @@ use std::sync::Arc;
 pub enum Replayed {
     /// The new task: submitted now, or by an earlier replay of the same letter.
     Restarted(TaskRef),
+    /// An earlier replay of the same letter submitted this task, so nothing was changed.
+    RestartedBefore(TaskRef),
     /// There is no such letter: it was purged, or never was.
     NotFound,
     /// The task has not failed for good.
@@ -38,6 +40,9 @@ pub enum Replayed {
     /// The letter was stored without the task's payload, so it cannot run. It stays.
     NoPayload,
 }
+
+/// Changes the task that a letter becomes.
+type Change<'a> = dyn Fn(Submission) -> Submission + Send + Sync + 'a;
 
 /// Properties that set when a task runs; a replay drops them, since they refer to the past.
 const PAST: [&str; 5] = [SCHEDULED_AT, DELAY, EXPIRES_AT, AFTER, AFTER_FAILED];
@@ -79,12 +84,54 @@ impl DeadLetters {
         task: &TaskRef,
         reason: impl AsRef<str>,
     ) -> Result<Replayed, ActionError> {
+        self.replay_as(task, reason.as_ref(), None).await
+    }
+
+    /// As [`replay`](Self::replay), with changes to the new task, such as another payload, another
+    /// limit, or another priority. The new task has them only if no replay came before: else the
+    /// result is [`Replayed::RestartedBefore`]. Of two replays at the same time, one has its
+    /// changes made, and both return that task.
+    ///
+    /// ```no_run
+    /// # use longhaul::{Client, TaskRef, ops::Replayed};
+    /// # use std::time::Duration;
+    /// # async fn longer(client: &Client, task: &TaskRef) -> anyhow::Result<()> {
+    /// let letters = client.queue(&task.topic).dead_letters().await?;
+    /// let longer = |task: longhaul::Submission| task.max_duration(Duration::from_secs(7200));
+    /// letters.replay_with(task, "it needs two hours", longer).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`replay`](Self::replay), and when a change is not possible.
+    pub async fn replay_with(
+        &self,
+        task: &TaskRef,
+        reason: impl AsRef<str>,
+        change: impl Fn(Submission) -> Submission + Send + Sync,
+    ) -> Result<Replayed, ActionError> {
+        self.replay_as(task, reason.as_ref(), Some(&change)).await
+    }
+
+    async fn replay_as(
+        &self,
+        task: &TaskRef,
+        reason: &str,
+        change: Option<&Change<'_>>,
+    ) -> Result<Replayed, ActionError> {
         match self.find(task.id).await? {
             Some((letter, place)) => {
-                self.replay_letter(letter, &place, reason.as_ref(), &LetterSubscription::default())
-                    .await
+                let subscription = LetterSubscription::default();
+                self.replay_letter(letter, &place, (reason, change), &subscription).await
             }
-            None => self.without_letter(task).await,
+            None => {
+                let replayed = self.without_letter(task).await?;
+                if let (Replayed::Restarted(before), Some(_)) = (&replayed, change) {
+                    return Ok(Replayed::RestartedBefore(before.clone()));
+                }
+                Ok(replayed)
+            }
         }
     }
 
@@ -95,11 +142,30 @@ impl DeadLetters {
         filter: DeadLetterFilter,
         reason: impl Into<String>,
     ) -> BoxStream<'static, Result<(TaskRef, Replayed), ActionError>> {
-        let (letters, reason) = (self.clone(), Arc::<str>::from(reason.into()));
+        self.replay_all_as(filter, reason.into(), None)
+    }
+
+    /// As [`replay_all`](Self::replay_all), with changes as in [`replay_with`](Self::replay_with).
+    pub fn replay_all_with(
+        &self,
+        filter: DeadLetterFilter,
+        reason: impl Into<String>,
+        change: impl Fn(Submission) -> Submission + Send + Sync + 'static,
+    ) -> BoxStream<'static, Result<(TaskRef, Replayed), ActionError>> {
+        self.replay_all_as(filter, reason.into(), Some(Arc::new(change)))
+    }
+
+    fn replay_all_as(
+        &self,
+        filter: DeadLetterFilter,
+        reason: String,
+        change: Option<Arc<Change<'static>>>,
+    ) -> BoxStream<'static, Result<(TaskRef, Replayed), ActionError>> {
+        let (letters, reason) = (self.clone(), Arc::<str>::from(reason));
         let subscription = Arc::new(LetterSubscription::default());
         let replay = move |place: LetterLocation| {
             let (letters, reason) = (letters.clone(), Arc::clone(&reason));
-            let subscription = Arc::clone(&subscription);
+            let (subscription, change) = (Arc::clone(&subscription), change.clone());
             async move {
                 let transport = &letters.client.inner.transport;
                 let message = transport.fetch(&letters.place, place.at).await?;
@@ -107,7 +173,8 @@ impl DeadLetters {
                 let Some(message) = message else { return Ok((task, Replayed::NotFound)) };
                 let letter = DeadLetter::read(&message, task.id, &letters.names.task);
                 let letter = DeadLetter { payload: Some(message.payload), ..letter };
-                let replayed = letters.replay_letter(letter, &place, &reason, &subscription).await;
+                let how = (&*reason, change.as_deref());
+                let replayed = letters.replay_letter(letter, &place, how, &subscription).await;
                 Ok((task, replayed?))
             }
         };
@@ -118,11 +185,12 @@ impl DeadLetters {
         &self,
         letter: DeadLetter,
         place: &LetterLocation,
-        reason: &str,
+        (reason, change): (&str, Option<&Change<'_>>),
         subscription: &LetterSubscription,
     ) -> Result<Replayed, ActionError> {
         let replayed = match self.holder(&key_of(letter.task.id)).await? {
-            Some(before) => before,
+            Some(before) if change.is_some() => Replayed::RestartedBefore(before),
+            Some(before) => Replayed::Restarted(before),
             None => {
                 if letter.properties.contains_key(PAYLOAD_GONE) {
                     return Ok(Replayed::NoPayload);
@@ -130,23 +198,41 @@ impl DeadLetters {
                 if let Some(other) = self.dedupe_conflict(&letter).await? {
                     return Ok(Replayed::DedupeConflict(other));
                 }
-                self.submit_replay(letter).await?
+                Replayed::Restarted(self.submit_replay(letter, change).await?)
             }
         };
-        self.mark(place, ("replay", reason, Some(replayed.id)), subscription).await?;
-        Ok(Replayed::Restarted(replayed))
+        if let Replayed::Restarted(new) | Replayed::RestartedBefore(new) = &replayed {
+            self.mark(place, ("replay", reason, Some(new.id)), subscription).await?;
+        }
+        Ok(replayed)
     }
 
     /// Submits the task of a letter, unless an earlier replay did.
-    pub(super) async fn submit_replay(&self, letter: DeadLetter) -> Result<TaskRef, ActionError> {
+    pub(super) async fn submit_replay(
+        &self,
+        letter: DeadLetter,
+        change: Option<&Change<'_>>,
+    ) -> Result<TaskRef, ActionError> {
         let key = key_of(letter.task.id);
-        let properties = properties_of(&letter);
         let level = letter.queue_task(&self.names.task).level;
-        let payload: Bytes = letter.payload.unwrap_or_default();
-        let digest = Digest::of(&payload);
-        let message = message_of(properties, payload, None);
+        let properties = properties_of(&letter);
+        let payload = letter.payload.unwrap_or_default();
         let client: &Client = &self.client;
-        let queue = (&self.names, level);
+        let Some(change) = change else {
+            // What another producer wrote is submitted as it is, whatever this one would refuse.
+            let digest = Digest::of(&payload);
+            let (message, queue) = (message_of(properties, payload, None), (&self.names, level));
+            return Ok(client.submit_keyed(queue, message, (key, digest), false, None).await?);
+        };
+        let same = client.resubmission(&self.names.task, (payload, properties, letter.tags));
+        let prepared = change(same.priority(level)).prepare()?;
+        let PreparedSubmission { payload, mut properties, key: own, priority, delivery } = prepared;
+        let digest = own.map_or_else(|| Digest::of(&payload), |(_, digest)| digest);
+        client.check_after(&self.names.task, &properties).await?;
+        // Whatever was changed, one letter becomes one task.
+        properties.insert(IDEMPOTENCY_KEY.to_owned(), key_text(letter.task.id));
+        let message = message_of(properties, payload, delivery.at_ms(Clock::System.wall_ms()));
+        let queue = (&self.names, priority);
         Ok(client.submit_keyed(queue, message, (key, digest), false, None).await?)
     }
 

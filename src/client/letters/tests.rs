@@ -5,8 +5,10 @@ use crate::ops::HistoryEvent;
 use crate::testing::TestEngine;
 use crate::transport::Outgoing;
 use crate::{
-    DeadLetterPolicy, TaskContext, TaskError, TaskRef, Text, WaitError, WorkerHandle, processor_fn,
+    DeadLetterPolicy, Priority, Submission, TaskContext, TaskError, TaskRef, Text, WaitError,
+    WorkerHandle, processor_fn,
 };
+use longhaul_core::task::text::{IDEMPOTENCY_KEY, REPLAY_OF};
 use std::collections::BTreeSet;
 use std::sync::Mutex as Lock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -102,6 +104,47 @@ fn a_letter_is_listed_shown_and_replayed_once() {
     assert_eq!(engine.run(letters.replay(&unknown, "")).unwrap(), Replayed::NotFound);
 }
 
+/// A misspelt payload or too small a limit was submitted anew by hand: nothing tied the new task to
+/// the old one, and two operators made two.
+#[test]
+fn a_replay_makes_changes_once() {
+    let (engine, world) = (TestEngine::new(), World::default());
+    let worker = world.worker(&engine, DeadLetterPolicy::new());
+    let submission = engine.client().submission("tasks", &text("paeg"));
+    let task = engine.run(submission.max_attempts(2).tag("eu").property("customer", "7").send());
+    let task = task.unwrap();
+    fails(&engine, &task);
+    world.healed.store(true, Ordering::Relaxed);
+    let queue = engine.client().queue("tasks");
+    let letters = engine.run(queue.dead_letters()).unwrap();
+    let page = |it: Submission| it.payload(&text("page")).max_attempts(7).tag("again");
+    let refused = engine.run(letters.replay_with(&task, "", |it| page(it).max_attempts(0)));
+    assert!(matches!(refused, Err(ActionError::Submit(_))), "{refused:?}");
+    let new = restarted(engine.run(letters.replay_with(&task, "spelling", page)).unwrap());
+    assert_eq!(engine.wait::<Text>(&new).unwrap(), text("page"));
+    let properties = engine.run(queue.submitted(new.id)).unwrap().unwrap().properties;
+    let of = |name: &str| properties.get(name).map(String::as_str);
+    assert_eq!((of("MAX_ATTEMPTS"), of("TAGS")), (Some("7"), Some("eu,again")));
+    assert_eq!((of("customer"), of(REPLAY_OF)), (Some("7"), Some(&*task.id.to_string())));
+    let other = |it: Submission| it.payload(&text("leaf")).property(IDEMPOTENCY_KEY, "own");
+    let again = engine.run(letters.replay_with(&task, "", other)).unwrap();
+    assert_eq!(again, Replayed::RestartedBefore(new.clone()), "this change was not made");
+    assert_eq!(restarted(engine.run(letters.replay(&task, "")).unwrap()), new);
+    assert_eq!((world.starts_of("page"), world.starts_of("leaf")), (1, 0));
+
+    engine.run(worker.drain(HOUR)).unwrap();
+    world.healed.store(false, Ordering::Relaxed);
+    let _worker = world.worker(&engine, DeadLetterPolicy::new());
+    let task = engine.submit("tasks", &text("other"));
+    fails(&engine, &task);
+    let high = |it: Submission| it.priority(Priority::High).property(IDEMPOTENCY_KEY, "own");
+    let all = letters.replay_all_with(DeadLetterFilter::new(), "", high);
+    let all: Vec<_> = engine.run(all.try_collect()).unwrap();
+    let [(of, Replayed::Restarted(new))] = all.as_slice() else { panic!("{all:?}") };
+    assert_eq!((of, Priority::of_topic(&new.topic).1), (&task, Priority::High));
+    assert_eq!(restarted(engine.run(letters.replay(&task, "")).unwrap()), *new, "one task");
+}
+
 /// A replay submits the task and then marks the letter. A crash in between leaves a letter that
 /// looks as if it was never replayed.
 #[test]
@@ -114,7 +157,7 @@ fn a_replay_that_died_before_the_mark_runs_nothing_twice() {
     let letters = engine.run(engine.client().queue("tasks").dead_letters()).unwrap();
     // Everything before the mark.
     let (letter, _) = engine.run(letters.find(task.id)).unwrap().unwrap();
-    let first = engine.run(letters.submit_replay(letter)).unwrap();
+    let first = engine.run(letters.submit_replay(letter, None)).unwrap();
     assert_eq!(all(&engine), [task.id], "the letter is there as before");
     engine.advance(HOUR);
     let all_replayed =

@@ -30,6 +30,36 @@ async fn a_submission_is_encoded_and_names_its_codec() {
     assert_eq!(sent.collect::<Vec<_>>(), expected);
 }
 
+/// A task that is submitted again is encoded once, and another payload as the first one was.
+#[tokio::test(start_paused = true)]
+async fn what_is_submitted_again_has_its_codec() {
+    let bench = encoding();
+    let encoded = |codec, text: &str| encode(&Flip(codec), text.as_bytes()).unwrap();
+    let again = |codec: Option<&'static str>| {
+        let properties = codec.map(|it| ("TASK_CODEC".to_owned(), it.to_owned()));
+        let payload = codec.map_or_else(|| Bytes::from("secret"), |it| encoded(it, "secret"));
+        let same = (payload, properties.into_iter().collect(), Vec::new());
+        bench.client.resubmission("tasks", same)
+    };
+    let other = Text("other".to_owned());
+    again(Some("other")).send().await.unwrap();
+    again(Some("other")).payload(&other).send().await.unwrap();
+    again(None).send().await.unwrap();
+    again(None).payload(&other).send().await.unwrap();
+    assert!(again(Some("flip")).codec("zip").payload(&other).send().await.is_ok());
+    let log = bench.fake.world().logs[&partition(TASKS.to_owned(), -1)].clone();
+    let sent = log.iter().map(|it| (it.properties.get("TASK_CODEC"), it.payload.clone()));
+    let (first, second) = ("other", "flip");
+    let expected = [
+        (Some(first), encoded(first, "secret")),
+        (Some(first), encoded(first, "other")),
+        (None, "secret".into()),
+        (None, "other".into()),
+        (Some(second), encoded(second, "other")),
+    ];
+    assert_eq!(sent.collect::<Vec<_>>(), expected);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wait_decodes_and_an_unknown_codec_is_named() {
     let bench = encoding();

@@ -1,21 +1,29 @@
 //! `longhaul dead`: tasks that failed for good.
 
 use super::bulk::BulkOutcomes;
+use super::one_of;
 use super::task::listing::instant;
+use super::task::submitting::{PayloadArgs, with_payload};
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
 use crate::service::gateway::GatewayClient;
 use crate::service::letters::letter_fields;
 use crate::service::tasks::{named, parse_task};
+use crate::times;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use longhaul::TaskRef;
 use longhaul::ops::Replayed;
-use longhaul_api::dead::DeadSelection;
-use longhaul_api::values::Instant;
+use longhaul_api::Priority;
+use longhaul_api::dead::{DeadSelection, ReplayChangesBody};
+use longhaul_api::new_task::NewTaskBody;
+use longhaul_api::values::{Instant, Length};
 use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Dead {
@@ -53,8 +61,11 @@ Examples:
     #[command(after_help = "\
 Examples:
   longhaul dead replay tasks@12:3:-1
-  longhaul dead replay tasks --all --contains 'status 503' --reason 'the service is back' --yes")]
-    Replay(Many),
+  longhaul dead replay tasks --all --contains 'status 503' --reason 'the service is back' --yes
+  longhaul dead replay tasks --all --contains 'longest duration' --max-duration 2h
+  longhaul dead show tasks@12:3:-1 --payload | sed s/colour/color/ |
+    longhaul dead replay tasks@12:3:-1 --file -")]
+    Replay(DeadReplayArgs),
     /// Mark dead letters as handled: those of the tasks that are named, or all of a queue that a
     /// filter takes.
     #[command(after_help = "\
@@ -88,6 +99,77 @@ impl Many {
         let read =
             |text: &String| parse_task(text).map_err(|it| CommandFailure::usage(it).help(help));
         self.what.iter().map(read).collect()
+    }
+}
+
+/// What `dead replay` runs once more, and how.
+#[derive(Debug, Args)]
+pub(crate) struct DeadReplayArgs {
+    #[command(flatten)]
+    many: Many,
+    #[command(flatten)]
+    changes: ReplayChangeArgs,
+}
+
+/// What a task that is run once more has instead.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What the new task has instead")]
+pub(crate) struct ReplayChangeArgs {
+    /// The payload; of one task alone.
+    #[arg(long, value_name = "TEXT", conflicts_with = "file")]
+    payload: Option<String>,
+    /// The file with the payload; `-` is standard input.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Which level of the queue it goes to.
+    #[arg(long, value_parser = one_of::<Priority>(["high", "normal", "low"]))]
+    priority: Option<Priority>,
+    /// It does not start before so long from now.
+    #[arg(long, value_name = "TIME", value_parser = times::duration)]
+    delay: Option<Duration>,
+    /// How many attempts it has.
+    #[arg(long, value_name = "COUNT")]
+    max_attempts: Option<u32>,
+    /// The longest that one attempt may take.
+    #[arg(long, value_name = "TIME", value_parser = times::duration)]
+    max_duration: Option<Duration>,
+    /// The longest that all attempts together may take.
+    #[arg(long, value_name = "TIME", value_parser = times::duration)]
+    max_total_duration: Option<Duration>,
+}
+
+impl ReplayChangeArgs {
+    /// As the API takes them, for so many named tasks.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or there is a payload for several tasks.
+    pub(crate) fn body(self, tasks: usize) -> anyhow::Result<Option<ReplayChangesBody>> {
+        let has_payload = self.payload.is_some() || self.file.is_some();
+        if has_payload && tasks != 1 {
+            let what = "a payload is changed for one task at a time";
+            return Err(CommandFailure::usage(what).help("name one task as QUEUE@ID").into());
+        }
+        let is_read = self.file.is_some();
+        let payload = match has_payload {
+            true => PayloadArgs::of(self.payload, self.file).read()?,
+            false => Bytes::new(),
+        };
+        // The program before a pipe may have failed, and a letter is replayed once.
+        if is_read && payload.is_empty() {
+            let failure = CommandFailure::usage("the payload is empty, so nothing was done");
+            return Err(failure.help("an empty one is given by --payload ''").into());
+        }
+        let payload = if has_payload { with_payload(&payload) } else { NewTaskBody::default() };
+        let body = ReplayChangesBody {
+            payload: payload.payload,
+            payload_base64: payload.payload_base64,
+            priority: self.priority,
+            delay: self.delay.map(Length),
+            max_attempts: self.max_attempts,
+            max_duration: self.max_duration.map(Length),
+            max_total_duration: self.max_total_duration.map(Length),
+        };
+        Ok((body != ReplayChangesBody::default()).then_some(body))
     }
 }
 
@@ -194,21 +276,28 @@ async fn show(
     }
 }
 
-async fn replay(service: &GatewayClient, it: Many, context: &CommandContext) -> anyhow::Result<()> {
+async fn replay(
+    service: &GatewayClient,
+    DeadReplayArgs { many, changes }: DeadReplayArgs,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let mut outcomes = BulkOutcomes::new(context);
-    if !it.all {
-        for task in it.tasks()? {
-            let replayed = service.replay(&task, context.reason()).await;
+    if !many.all {
+        let tasks = many.tasks()?;
+        let changes = changes.body(tasks.len())?;
+        for task in tasks {
+            let replayed = service.replay(&task, context.reason(), changes.clone()).await;
             tell(&mut outcomes, named(&task), replayed)?;
         }
         return outcomes.finish();
     }
-    let selection = it.filter.selection();
-    for queue in &it.what {
+    let (selection, changes) = (many.filter.selection(), changes.body(0)?);
+    for queue in &many.what {
         context.confirm(&format!(
             "run the tasks of all dead letters of the queue `{queue}` that fit once more?"
         ))?;
-        for replayed in service.replay_all(queue, selection.clone(), context.reason()).await? {
+        let (selection, changes) = (selection.clone(), changes.clone());
+        for replayed in service.replay_all(queue, selection, context.reason(), changes).await? {
             let (task, replayed) = replayed?;
             tell(&mut outcomes, task, Ok(replayed))?;
         }
@@ -270,6 +359,10 @@ pub(crate) fn why_not(replayed: &Replayed) -> CommandFailure {
         Replayed::NotDead => {
             let failure = CommandFailure::new(Code::Conflict, "the task has not failed for good");
             failure.help("only a task that has can be started again: submit another one")
+        }
+        Replayed::RestartedBefore(new) => {
+            let what = format!("it was restarted before, unchanged by this: {}", named(new));
+            CommandFailure::new(Code::Conflict, what)
         }
         Replayed::DedupeConflict(holder) => {
             let what = format!("{} holds its dedupe key, and is not over", named(holder));

@@ -160,7 +160,7 @@ pub(crate) async fn act(
                 .await
                 .map(|()| format!("{}: cancel requested", named(task))),
             DashboardAction::Replay(task) => {
-                let replayed = gateway.replay(task, reason).await?;
+                let replayed = gateway.replay(task, reason, None).await?;
                 let task = named(task);
                 if let Replayed::Restarted(new) = &replayed {
                     return Ok(format!("{task} runs once more as {}", named(new)));

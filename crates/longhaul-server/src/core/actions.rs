@@ -130,8 +130,8 @@ impl GatewayService {
         name: TaskName,
         said: ActionOrigin<'_>,
     ) -> Result<TaskName, ServiceError> {
-        match self.replay(queue, name, said).await? {
-            Replayed::Restarted(task) => Ok(name_of(&task)),
+        match self.replay(queue, name, said, None).await? {
+            Replayed::Restarted(task) | Replayed::RestartedBefore(task) => Ok(name_of(&task)),
             Replayed::NotFound => Err(ServiceError::NoTask(name)),
             Replayed::NotDead => Err(ServiceError::NotDead(name)),
             Replayed::DedupeConflict(task) => Err(ServiceError::DedupeConflict(name_of(&task))),

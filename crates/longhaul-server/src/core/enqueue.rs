@@ -164,7 +164,7 @@ impl GatewayService {
     }
 }
 
-fn with<T>(
+pub(super) fn with<T>(
     submission: Submission,
     value: Option<T>,
     set: impl FnOnce(Submission, T) -> Submission,

@@ -1,16 +1,53 @@
 //! Lists, shows, replays and purges dead letters.
 
 use super::actions::ActionOrigin;
+use super::enqueue::with;
 use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
+use bytes::Bytes;
 use futures::future::ready;
 use futures::{StreamExt, TryStreamExt};
 use longhaul::ops::{DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed};
-use longhaul::{Position, Priority};
+use longhaul::{Position, Priority, Raw, Submission};
+use std::time::Duration;
 
 /// A queue, and the level whose tasks are meant; `None` for those of the whole queue.
 pub(crate) type SomeLevel<'a> = (&'a QueueName, Option<Priority>);
 
+/// What a task that is run once more has instead. `None` leaves it as it was.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReplayChanges {
+    pub(crate) payload: Option<Bytes>,
+    pub(crate) priority: Option<Priority>,
+    pub(crate) delay: Option<Duration>,
+    pub(crate) max_attempts: Option<u32>,
+    pub(crate) max_duration: Option<Duration>,
+    pub(crate) max_total_duration: Option<Duration>,
+}
+
+impl ReplayChanges {
+    fn apply(&self, mut it: Submission) -> Submission {
+        it = with(it, self.payload.clone(), |it, payload| it.payload(&Raw(payload)));
+        it = with(it, self.priority, Submission::priority);
+        it = with(it, self.delay, Submission::delay);
+        it = with(it, self.max_attempts, Submission::max_attempts);
+        it = with(it, self.max_duration, Submission::max_duration);
+        with(it, self.max_total_duration, Submission::max_total_duration)
+    }
+}
+
 impl GatewayService {
+    /// Refuses changes that the queue cannot have.
+    pub(crate) async fn check_changes(
+        &self,
+        queue: &QueueName,
+        changes: Option<&ReplayChanges>,
+    ) -> Result<(), ServiceError> {
+        match changes.and_then(|it| it.priority) {
+            Some(priority) => self.check_level(&QueueLevel::new(queue.clone(), priority)).await,
+            None => Ok(()),
+        }
+    }
+
     async fn letters(
         &self,
         (queue, level): SomeLevel<'_>,
@@ -52,9 +89,16 @@ impl GatewayService {
         queue: &QueueName,
         name: TaskName,
         said: ActionOrigin<'_>,
+        changes: Option<&ReplayChanges>,
     ) -> Result<Replayed, ServiceError> {
         let letters = self.letters((queue, None), said.name).await?;
-        let replayed = letters.replay(&self.task_ref(queue, name), said.reason).await?;
+        let task = self.task_ref(queue, name);
+        let replayed = match changes {
+            Some(changes) => {
+                letters.replay_with(&task, said.reason, |it| changes.apply(it)).await?
+            }
+            None => letters.replay(&task, said.reason).await?,
+        };
         tracing::info!(
             target: "longhaul::tasks",
             event = "task_action",
@@ -73,13 +117,18 @@ impl GatewayService {
         &self,
         of: SomeLevel<'_>,
         filter: DeadLetterFilter,
-        said: ActionOrigin<'_>,
+        (said, changes): (ActionOrigin<'_>, Option<ReplayChanges>),
         limit: usize,
     ) -> Result<(Vec<(TaskName, Replayed)>, Option<ServiceError>), ServiceError> {
         let letters = self.letters(of, said.name).await?;
         let mut outcomes = Vec::new();
-        let replays = letters.replay_all(filter, said.reason).take(limit);
-        let ended = replays.try_for_each(|(task, replayed)| {
+        let replays = match changes {
+            Some(changes) => {
+                letters.replay_all_with(filter, said.reason, move |it| changes.apply(it))
+            }
+            None => letters.replay_all(filter, said.reason),
+        };
+        let ended = replays.take(limit).try_for_each(|(task, replayed)| {
             outcomes.push((name_of(&task), replayed));
             ready(Ok(()))
         });

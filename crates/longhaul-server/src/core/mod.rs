@@ -27,6 +27,7 @@ pub(crate) use enqueue::NewTask;
 pub(crate) use error::ServiceError;
 pub(crate) use events::{EventPosition, TaskEventStream, TaskStreamEvent};
 pub(crate) use leases::Reporter;
+pub(crate) use letters::ReplayChanges;
 pub(crate) use queues::Creation;
 pub(crate) use tasks::TaskSnapshot;
 

@@ -6,7 +6,7 @@ use super::tasks::{between, page};
 use super::values::{WordList, all_or_some, early_end};
 use crate::auth::TokenScope;
 use crate::clock;
-use crate::core::{GatewayService, QueueName, TaskName, name_of};
+use crate::core::{GatewayService, QueueName, ReplayChanges, ServiceError, TaskName, name_of};
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method};
 use crate::shell::RawBody;
@@ -17,7 +17,8 @@ use base64::engine::general_purpose::STANDARD;
 use longhaul::ops::{DeadLetter, DeadLetterFilter, Replayed};
 use longhaul::{Position, Priority};
 use longhaul_api::dead::{
-    DeadLetterBody, DeadLetterList, DeadSelection, PurgedLetters, ReplayBody, ReplayList,
+    DeadLetterBody, DeadLetterList, DeadSelection, PurgedLetters, ReplayBody, ReplayChangesBody,
+    ReplayList,
 };
 use longhaul_api::values::Instant;
 use serde::Deserialize;
@@ -196,12 +197,47 @@ fn named(it: &DeadSelection, level: Option<Priority>) -> Result<Vec<TaskName>, P
         return Err(ProblemDetails::bad_request("request_unfit", detail));
     }
     let names: Result<Vec<TaskName>, _> = it.tasks.iter().map(|id| id.parse()).collect();
-    Ok(names.map_err(crate::core::ServiceError::from)?)
+    Ok(names.map_err(ServiceError::from)?)
+}
+
+/// The changes of a replay. A payload is for one task: all the others would lose theirs.
+fn changes_of(
+    it: Option<ReplayChangesBody>,
+    tasks: usize,
+) -> Result<Option<ReplayChanges>, ProblemDetails> {
+    let unfit = |detail| ProblemDetails::bad_request("request_unfit", detail);
+    let Some(it) = it else { return Ok(None) };
+    if it == ReplayChangesBody::default() {
+        return Err(unfit("`changes` says nothing; leave it out to change nothing"));
+    }
+    let payload = match (it.payload, it.payload_base64) {
+        (Some(_), Some(_)) => {
+            return Err(unfit("a payload is in `payload` or in `payload_base64`, not in both"));
+        }
+        (Some(text), None) => Some(text.into()),
+        (None, Some(text)) => {
+            let bytes = STANDARD.decode(text);
+            Some(bytes.map_err(|_| unfit("`payload_base64` is not base64"))?.into())
+        }
+        (None, None) => None,
+    };
+    if payload.is_some() && tasks != 1 {
+        return Err(unfit("a payload is changed for one task at a time: name it in `tasks`"));
+    }
+    Ok(Some(ReplayChanges {
+        payload,
+        priority: it.priority,
+        delay: it.delay.map(|it| it.0),
+        max_attempts: it.max_attempts,
+        max_duration: it.max_duration.map(|it| it.0),
+        max_total_duration: it.max_total_duration.map(|it| it.0),
+    }))
 }
 
 fn outcome(task: String, replayed: Replayed) -> ReplayBody {
     let (outcome, other) = match replayed {
         Replayed::Restarted(other) => ("RESTARTED", Some(other)),
+        Replayed::RestartedBefore(other) => ("RESTARTED_BEFORE", Some(other)),
         Replayed::NotFound => ("NOT_FOUND", None),
         Replayed::NotDead => ("NOT_DEAD", None),
         Replayed::DedupeConflict(other) => ("DEDUPE_CONFLICT", Some(other)),
@@ -217,17 +253,18 @@ async fn replay(
     QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
 ) -> Result<Json<ReplayList>, ProblemDetails> {
-    let selection = selection_of(&body)?;
+    let mut selection = selection_of(&body)?;
+    let changes = changes_of(selection.changes.take(), selection.tasks.len())?;
     let said = caller.says(&selection.reason)?;
     let (mut replays, mut stopped) = (Vec::new(), None);
     let named = named(&selection, level)?;
+    service.check_changes(&queue, changes.as_ref()).await?;
     if named.is_empty() {
-        let of = (&queue, level);
-        (replays, stopped) =
-            service.replay_all(of, selected(&selection), said, REPLAYS_MAX).await?;
+        let (of, how) = ((&queue, level), (said, changes.clone()));
+        (replays, stopped) = service.replay_all(of, selected(&selection), how, REPLAYS_MAX).await?;
     }
     for name in named {
-        match service.replay(&queue, name, said).await {
+        match service.replay(&queue, name, said, changes.as_ref()).await {
             Ok(replayed) => replays.push((name, replayed)),
             Err(error) => {
                 stopped = Some(error);
@@ -252,6 +289,10 @@ async fn purge(
     body: RawBody,
 ) -> Result<Json<PurgedLetters>, ProblemDetails> {
     let selection = selection_of(&body)?;
+    if selection.changes.is_some() {
+        let detail = "`changes` are for replays: a purge runs nothing";
+        return Err(ProblemDetails::bad_request("request_unfit", detail));
+    }
     let said = caller.says(&selection.reason)?;
     let named = named(&selection, level)?;
     let (mut purged, mut not_found, mut stopped) = (0, Vec::new(), None);

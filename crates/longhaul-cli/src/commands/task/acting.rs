@@ -2,7 +2,7 @@
 
 use super::selecting::TaskSelectionArgs;
 use crate::commands::bulk::BulkOutcomes;
-use crate::commands::dead;
+use crate::commands::dead::{self, ReplayChangeArgs};
 use crate::context::CommandContext;
 use crate::service::gateway::GatewayClient;
 use crate::service::tasks::{TaskOperation, named, open_statuses, parse_task};
@@ -22,6 +22,8 @@ The task runs once more as a new one, whose name is told. `longhaul dead replay`
 pub(crate) struct TaskRetryArgs {
     #[command(flatten)]
     tasks: TaskSelectionArgs,
+    #[command(flatten)]
+    changes: ReplayChangeArgs,
 }
 
 #[derive(Debug, Args)]
@@ -118,9 +120,10 @@ pub(crate) async fn retry(
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let tasks = it.tasks.tasks(service, ("run once more", &["failed"]), context).await?;
+    let changes = it.changes.body(tasks.len())?;
     let mut outcomes = BulkOutcomes::new(context);
     for task in tasks {
-        let replayed = service.replay(&task, context.reason()).await;
+        let replayed = service.replay(&task, context.reason(), changes.clone()).await;
         dead::tell(&mut outcomes, named(&task), replayed)?;
     }
     outcomes.finish()

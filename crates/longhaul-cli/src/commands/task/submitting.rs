@@ -55,6 +55,10 @@ pub(crate) struct PayloadArgs {
 }
 
 impl PayloadArgs {
+    pub(crate) const fn of(payload: Option<String>, file: Option<PathBuf>) -> Self {
+        Self { payload, file }
+    }
+
     /// # Errors
     /// When no payload was given, or the file cannot be read.
     pub(crate) fn read(self) -> anyhow::Result<Bytes> {
@@ -203,7 +207,7 @@ impl TermArgs {
 }
 
 /// A task with this payload, as text if it is text.
-fn with_payload(payload: &[u8]) -> NewTaskBody {
+pub(crate) fn with_payload(payload: &[u8]) -> NewTaskBody {
     match std::str::from_utf8(payload) {
         Ok(text) => NewTaskBody { payload: Some(text.to_owned()), ..NewTaskBody::default() },
         Err(_) => {

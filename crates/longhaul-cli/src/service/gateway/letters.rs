@@ -6,7 +6,8 @@ use crate::service::letters::{LetterPurges, Replays};
 use longhaul::TaskRef;
 use longhaul::ops::Replayed;
 use longhaul_api::dead::{
-    DeadLetterBody, DeadLetterList, DeadSelection, PurgedLetters, ReplayBody, ReplayList,
+    DeadLetterBody, DeadLetterList, DeadSelection, PurgedLetters, ReplayBody, ReplayChangesBody,
+    ReplayList,
 };
 use std::collections::BTreeMap;
 
@@ -24,6 +25,7 @@ fn replayed(of: &QueueAddress, told: &ReplayBody) -> anyhow::Result<(String, Rep
     let other = || of.task(told.other.as_deref().unwrap_or_default());
     let replayed = match &*told.outcome {
         "RESTARTED" => Replayed::Restarted(other()?),
+        "RESTARTED_BEFORE" => Replayed::RestartedBefore(other()?),
         "NOT_DEAD" => Replayed::NotDead,
         "DEDUPE_CONFLICT" => Replayed::DedupeConflict(other()?),
         "NO_PAYLOAD" => Replayed::NoPayload,
@@ -83,10 +85,16 @@ impl GatewayClient {
         Ok(told.map(|it| renamed(&of, it)))
     }
 
-    pub(crate) async fn replay(&self, task: &TaskRef, reason: &str) -> anyhow::Result<Replayed> {
+    pub(crate) async fn replay(
+        &self,
+        task: &TaskRef,
+        reason: &str,
+        changes: Option<ReplayChangesBody>,
+    ) -> anyhow::Result<Replayed> {
         let (of, name) = QueueAddress::of_task(task)?;
         let to = of.whole(&["dead:replay"]);
-        let told: ReplayList = self.work(&to, &one(name.to_string(), reason)).await?;
+        let asked = DeadSelection { changes, ..one(name.to_string(), reason) };
+        let told: ReplayList = self.work(&to, &asked).await?;
         match told.outcomes.into_iter().next() {
             Some(told) => Ok(replayed(&of, &told)?.1),
             None => Ok(Replayed::NotFound),
@@ -98,10 +106,12 @@ impl GatewayClient {
         queue: &str,
         selection: DeadSelection,
         reason: &str,
+        changes: Option<ReplayChangesBody>,
     ) -> anyhow::Result<Replays> {
         let of = QueueAddress::of(queue)?;
         let to = of.below(&["dead:replay"]);
-        let told: ReplayList = self.work(&to, &selected(selection, reason)).await?;
+        let asked = DeadSelection { changes, ..selected(selection, reason) };
+        let told: ReplayList = self.work(&to, &asked).await?;
         let stopped = told.stopped.map(|why| Err(early_end(&why)));
         let replayed = told.outcomes.iter().map(|it| replayed(&of, it));
         Ok(replayed.chain(stopped).collect())

@@ -2,7 +2,7 @@
 
 use crate::config::ServerConfig;
 use crate::core::QueueName;
-use crate::testing::TestGateway;
+use crate::testing::{TestGateway, TestResponse};
 use longhaul::ops::QueueSettings;
 use longhaul::{TaskContext, TaskError, Text, processor_fn};
 use serde_json::json;
@@ -170,6 +170,60 @@ fn dead_letters_are_listed_replayed_and_purged() {
     assert_eq!((gone.status.as_u16(), gone.code()), (404, "task_not_found".to_owned()));
 }
 
+#[test]
+fn a_replay_changes_what_the_body_says() {
+    let bench = TestGateway::new();
+    let worker = refuse(&bench);
+    let [first, second] = ["a", "b"].map(|payload| {
+        let id = bench.submit("tasks", payload);
+        bench.get(&format!("/v1/queues/tasks/tasks/{id}/wait"));
+        id
+    });
+    drop(worker);
+    let path = "/v1/queues/tasks/dead:replay";
+    for (selection, code) in [
+        (json!({"tasks": [first, second], "changes": {"payload": "c"}}), "request_unfit"),
+        (json!({"all": true, "changes": {"payload": "c"}}), "request_unfit"),
+        (json!({"all": true, "changes": {}}), "request_unfit"),
+        (json!({"all": true, "changes": {"max_attempts": 0}}), "request_unfit"),
+        (json!({"all": true, "changes": {"key": "c"}}), "json_unfit"),
+        (
+            json!({"tasks": [first], "changes": {"payload": "c", "payload_base64": "Yw=="}}),
+            "request_unfit",
+        ),
+    ] {
+        let refused = bench.post(path, selection.clone());
+        assert_eq!(refused.code(), code, "{selection}");
+    }
+    let purge = json!({"all": true, "changes": {"max_attempts": 3}});
+    assert_eq!(bench.post("/v1/queues/tasks/dead:purge", purge).code(), "request_unfit");
+    let letters = bench.get("/v1/queues/tasks/dead").json();
+    assert_eq!(letters["dead_letters"].as_array().unwrap().len(), 2, "nothing was done");
+
+    let changes = json!({"payload": "c", "max_attempts": 3, "max_duration": "2h"});
+    let one = json!({"tasks": [first], "reason": "longer", "changes": changes});
+    let outcomes = |answer: &TestResponse| answer.json()["outcomes"].clone();
+    let replayed = outcomes(&bench.post(path, one.clone()));
+    assert_eq!(replayed[0]["outcome"], "RESTARTED", "{replayed}");
+    let new = replayed[0]["other"].as_str().unwrap();
+    let payload = bench.get(&format!("/v1/queues/tasks/tasks/{new}/payload"));
+    assert_eq!(payload.bytes, "c");
+    let properties = bench.get(&format!("/v1/queues/tasks/tasks/{new}/properties")).json();
+    let limits = (&properties["MAX_ATTEMPTS"], &properties["MAX_TASK_DURATION"]);
+    assert_eq!(limits, (&json!("3"), &json!("PT2H")));
+    let again = outcomes(&bench.post(path, one));
+    let before = (&again[0]["outcome"], &again[0]["other"]);
+    assert_eq!(before, (&json!("RESTARTED_BEFORE"), &json!(new)));
+    let changes = json!({"delay": "1h", "priority": "low", "max_total_duration": "3h"});
+    let replayed = outcomes(&bench.post(path, json!({"all": true, "changes": changes})));
+    let task = replayed[0]["other"].as_str().unwrap();
+    assert!(task.starts_with("low~"), "{replayed}");
+    let properties = bench.get(&format!("/v1/queues/tasks/tasks/{task}/properties")).json();
+    assert_eq!(properties["MAX_TOTAL_DURATION"], json!("PT3H"));
+    let shown = bench.get(&format!("/v1/queues/tasks/tasks/{task}"));
+    assert_eq!(shown.text("status"), "scheduled", "{shown:?}");
+}
+
 /// A dead letter whose dedupe key was taken since must not become a second task of the key. The
 /// answer names the holder; once the key is free the letter is restarted.
 #[test]
@@ -266,7 +320,7 @@ fn a_queue_is_changed_paused_and_purged() {
     let bad = json!({"expected_version": 1, "settings": {"max_in_flight": 0}});
     let bad = bench.call("PATCH", queue, bad);
     assert_eq!(bad.status, 422, "{bad:?}");
-    assert!(bad.text("detail").contains("maxInFlight"), "{bad:?}");
+    assert!(bad.text("detail").contains("max_in_flight: must"), "{bad:?}");
 
     assert_eq!(bench.post("/v1/queues/tasks:pause", json!({})).json()["version"], json!(2));
     assert_eq!(bench.get(queue).json()["settings"]["paused"], json!(true));
