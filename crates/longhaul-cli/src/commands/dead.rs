@@ -63,8 +63,7 @@ Examples:
   longhaul dead replay tasks@12:3:-1
   longhaul dead replay tasks --all --contains 'status 503' --reason 'the service is back' --yes
   longhaul dead replay tasks --all --contains 'longest duration' --max-duration 2h
-  longhaul dead show tasks@12:3:-1 --payload | sed s/colour/color/ |
-    longhaul dead replay tasks@12:3:-1 --file -")]
+  longhaul dead replay tasks@12:3:-1 --file payload.json --reason 'spelt right'")]
     Replay(DeadReplayArgs),
     /// Mark dead letters as handled: those of the tasks that are named, or all of a queue that a
     /// filter takes.
