@@ -69,14 +69,14 @@ impl ExistenceCache {
     /// Whether the task topic exists, as far as the broker reports it.
     pub(super) async fn has_queue(&self, topic: &str) -> Result<bool, TransportError> {
         let now = self.sighting_now();
-        if let Some(known) = self.queues().get_mut(topic) {
-            if now.at - known.at < QUEUE_KNOWN_FOR && known.deletions == now.deletions {
+        if let Some(known) = self.queues().get_mut(topic)
+            && known.deletions == now.deletions
+        {
+            if now.at - known.at < QUEUE_KNOWN_FOR {
                 return Ok(true);
             }
             // Concurrent callers use the cached answer while this call asks again.
-            if known.deletions == now.deletions {
-                *known = now;
-            }
+            *known = now;
         }
         self.ask_for_queue(topic).await
     }

@@ -137,24 +137,21 @@ impl SessionSupervisor {
     /// An error if the topic was deleted and is not to be created again. Somebody wanted that, so it
     /// counts as no outage.
     async fn check(&mut self) -> Result<(), TransportError> {
-        match &self.if_missing {
-            IfMissing::Report(deletion) if self.waits => deletion.check(&*self.transport).await,
-            IfMissing::Fail if self.existed => {
-                if self.is_missing().await {
-                    tracing::debug!(topic = %self.topic, "the topic was deleted");
-                    self.monitor.deleted();
-                    self.waits = true;
-                    let cause = "it was deleted";
-                    return Err(TransportError::new(
-                        TransportErrorKind::NotFound,
-                        &self.topic,
-                        cause,
-                    ));
-                }
+        let is_deleted = match &self.if_missing {
+            IfMissing::Report(deletion) if self.waits => {
+                deletion.check(&*self.transport).await;
+                false
             }
-            IfMissing::Create | IfMissing::Report(_) | IfMissing::Fail => {}
+            IfMissing::Fail => self.existed && self.is_missing().await,
+            IfMissing::Create | IfMissing::Report(_) => false,
+        };
+        if !is_deleted {
+            return Ok(());
         }
-        Ok(())
+        tracing::debug!(topic = %self.topic, "the topic was deleted");
+        self.monitor.deleted();
+        self.waits = true;
+        Err(TransportError::new(TransportErrorKind::NotFound, &self.topic, "it was deleted"))
     }
 
     /// Whether the topic is gone: both the whole and this partition of it, because brokers that
@@ -162,9 +159,8 @@ impl SessionSupervisor {
     /// opening the session will tell.
     async fn is_missing(&self) -> bool {
         let is_gone = async |name: &str| matches!(self.transport.exists(name).await, Ok(false));
-        let partition = || self.topic.to_string();
         is_gone(&self.topic.topic).await
-            && (self.topic.partition < 0 || is_gone(&partition()).await)
+            && (self.topic.partition < 0 || is_gone(&self.topic.to_string()).await)
     }
 
     /// Opens a session for a caller that waits for it and has not waited yet: at once, with retries
