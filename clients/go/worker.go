@@ -3,6 +3,7 @@ package longhaul
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log"
@@ -54,7 +55,8 @@ type Worker struct {
 	Logf func(format string, args ...any)
 }
 
-// Run works until the context ends. It returns when the last task has ended or is given back.
+// Run works until the context ends or the worker is told to drain (`longhaul worker drain`). It
+// returns when the last task has ended or is given back.
 func (w Worker) Run(ctx context.Context) {
 	host, _ := os.Hostname()
 	w.Name = cmp.Or(w.Name, fmt.Sprintf("%s-%d", host, os.Getpid()))
@@ -66,6 +68,10 @@ func (w Worker) Run(ctx context.Context) {
 		w.Logf = log.Printf
 	}
 	w.Logf("ready")
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	// Tells this start of the worker apart from others with its name.
+	instance := rand.Text()
 	tasks, halt := context.WithCancelCause(context.WithoutCancel(ctx))
 	abandoned, abandon := context.WithCancel(context.Background())
 	context.AfterFunc(ctx, func() {
@@ -83,7 +89,13 @@ func (w Worker) Run(ctx context.Context) {
 		case slots <- struct{}{}:
 			<-slots
 		}
-		leases, err := w.lease(ctx, min(cap(slots)-len(slots), leasesMax))
+		leases, err := w.lease(ctx, instance, min(cap(slots)-len(slots), leasesMax))
+		var refused *GatewayError
+		if errors.As(err, &refused) && refused.Code == "worker_drained" {
+			w.Logf("told to drain")
+			stop()
+			break
+		}
 		if err != nil {
 			w.Logf("no lease: %v", err)
 			_ = sleep(ctx, jittered(pause))
@@ -113,8 +125,8 @@ type leased struct {
 	now       int64
 }
 
-func (w Worker) lease(ctx context.Context, count int) ([]leased, error) {
-	body := map[string]any{"worker": w.Name, "count": count, "wait": length(w.Poll), "lease_time": length(w.LeaseTime)}
+func (w Worker) lease(ctx context.Context, instance string, count int) ([]leased, error) {
+	body := map[string]any{"worker": w.Name, "instance": instance, "count": count, "wait": length(w.Poll), "lease_time": length(w.LeaseTime)}
 	if len(w.Types) > 0 {
 		body["types"] = w.Types
 	}

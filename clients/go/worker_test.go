@@ -17,6 +17,10 @@ import (
 // granter is a gateway with one task, whose lease lasts 30 s. keepAlive answers the keep-alives.
 type granter struct {
 	keepAlive func(w http.ResponseWriter)
+	// The worker with the instance of the first request is told to drain, a second after its lease.
+	drains   bool
+	instance any
+	granted  time.Time
 
 	mutex     sync.Mutex
 	isGranted bool
@@ -47,8 +51,10 @@ func (g *granter) serve(w http.ResponseWriter, sent *http.Request) {
 	}
 	switch {
 	case strings.HasSuffix(sent.URL.Path, "/leases") && !g.isGranted:
-		g.isGranted = true
+		g.isGranted, g.instance, g.granted = true, body["instance"], time.Now()
 		fmt.Fprint(w, `{"leases":[{"lease":"l","task":"1:0:-1","epoch":1,"attempt":1,"payload":"p","expires_at":31000}],"now":1000}`)
+	case strings.HasSuffix(sent.URL.Path, "/leases") && g.drains && body["instance"] == g.instance && time.Since(g.granted) >= time.Second:
+		refuse(w, http.StatusConflict, "worker_drained")
 	case strings.HasSuffix(sent.URL.Path, "/leases"):
 		w.WriteHeader(http.StatusNoContent)
 	case body["status"] == "IN_PROGRESS":
@@ -213,4 +219,16 @@ func TestTheEndsOfAnAttempt(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAWorkerThatIsToldToDrainKeepsItsTaskAndEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gateway := &granter{drains: true, keepAlive: keptAlive}
+		reports, lines := gateway.work(t, Worker{Process: func(ctx context.Context, lease *Lease) ([]byte, error) {
+			return lease.Payload, sleep(ctx, 9*time.Second)
+		}})
+		if len(reports) != 1 || reports[0]["status"] != "SUCCEEDED" || strings.Count(lines, "told to drain\n") != 1 {
+			t.Fatalf("%v\n%s", reports, lines)
+		}
+	})
 }

@@ -65,16 +65,17 @@ pub enum ActionError {
         alive: Vec<String>,
     },
     /// Several workers have this name.
-    #[error("{} workers have the name `{name}`: name one by its owner id, {}", owners.len(), shown(owners))]
+    #[error("{} workers have the name `{name}`: name one by its id, {}", owners.len(), shown(owners))]
     AmbiguousWorker {
         /// The name given.
         name: String,
-        /// One owner id of each worker.
+        /// One owner id of each worker, or its instance if it leases its tasks.
         owners: Vec<String>,
     },
-    /// The name is that of a lease holder behind a gateway, not of a longhaul worker.
+    /// The worker leases its tasks and has said no instance: see
+    /// [`LeaseRequest::instance`](crate::lease::LeaseRequest::instance).
     #[error(
-        "`{0}` is no worker that longhaul runs: it holds leases of a gateway, and decides itself when it asks for no more; stop it where it runs"
+        "`{0}` leases its tasks and says no `instance` in its requests, by which it could be told to drain: end its process where it runs"
     )]
     HoldsLeases(String),
     /// The worker is a gateway, or grants leases like one. It would open the queue again at the

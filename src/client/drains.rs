@@ -4,7 +4,8 @@
 //! A drain request is a document of its own kind, named by the worker's instance. The instance is
 //! random per start, so a request never reaches a later worker of the same name. The worker removes
 //! its request when it has drained. If it dies first, a later drain of another worker of the queue
-//! removes the request, after a day.
+//! removes the request, after a day; so it does for workers that lease their tasks, whose requests
+//! for leases are refused from then on.
 
 use super::documents::DocumentAction;
 use super::registers::FollowedRegister;
@@ -63,9 +64,8 @@ impl Queue {
         client.refuse_level(&names).await?;
         let view = self.view(ViewScope::Claimed).await?;
         let workers = view.workers()?;
-        let found = find(&workers, name)?;
+        let (found, document) = find(&workers, name)?;
         let register = client.register_of(&names).await?;
-        let document = document_of(&found.instance)?;
         let request = DrainRequest {
             worker: found.name.clone(),
             operator: client.operator.to_string(),
@@ -89,8 +89,7 @@ impl Queue {
 impl Client {
     /// Removes requests of workers that are gone without removing them.
     async fn remove_old_requests(&self, register: &FollowedRegister, workers: &[WorkerInfo]) {
-        let instance = |worker: &WorkerInfo| Some(worker.identity.as_ref()?.instance.clone());
-        let alive: BTreeSet<String> = workers.iter().filter_map(instance).collect();
+        let alive: BTreeSet<DocumentName> = workers.iter().filter_map(document_of).collect();
         let now_ms = self.wall_ms();
         let is_old = |content: &Bytes| {
             DrainRequest::read(content)
@@ -98,8 +97,8 @@ impl Client {
         };
         let old: Vec<DocumentKey> = register.with_documents(|documents| {
             let requests = documents.of(DocumentKind::Drain);
-            let old = requests
-                .filter(|(name, _, request)| !alive.contains(name.text()) && is_old(request));
+            let old =
+                requests.filter(|(name, _, request)| !alive.contains(*name) && is_old(request));
             old.flat_map(|(name, ..)| documents.entries(name)).collect()
         });
         self.remove_outdated(register, old).await;
@@ -119,44 +118,69 @@ impl Client {
     }
 }
 
-fn document_of(instance: &str) -> Result<DocumentName, ActionError> {
-    DocumentName::new(DocumentKind::Drain, instance).map_err(|error| ActionError::Name(error.0))
+/// The request for the drain of this worker; `None` if it has no instance.
+fn document_of(worker: &WorkerInfo) -> Option<DocumentName> {
+    let instance = worker.identity.as_ref()?.instance.as_str();
+    if instance.is_empty() {
+        return None;
+    }
+    match worker.holds_leases {
+        true => DocumentName::drain_of_lessee(instance).ok(),
+        false => DocumentName::new(DocumentKind::Drain, instance).ok(),
+    }
 }
 
-/// Finds the one worker of this name.
-fn find(workers: &[WorkerInfo], name: &str) -> Result<Arc<WorkerIdentity>, ActionError> {
-    let is_alive =
-        |worker: &&WorkerInfo| worker.last_heartbeat_ms.is_some() && !worker.holds_leases;
-    let is_it = |worker: &&WorkerInfo| {
-        let said = worker.identity.as_ref();
-        worker.owner == name || said.is_some_and(|said| said.name == name || said.instance == name)
+/// Finds the one worker of this name, and the request for its drain.
+fn find(
+    workers: &[WorkerInfo],
+    name: &str,
+) -> Result<(Arc<WorkerIdentity>, DocumentName), ActionError> {
+    let (leasing, own): (Vec<_>, Vec<_>) = workers
+        .iter()
+        .filter(|worker| worker.last_heartbeat_ms.is_some())
+        .partition(|worker| worker.holds_leases);
+    // Anybody may call one that leases its tasks like another worker, which comes first.
+    let found = match the_one(&own, name)? {
+        None => the_one(&leasing, name)?,
+        found => found,
     };
-    let alive = workers.iter().filter(is_alive);
-    let found: BTreeMap<&str, &WorkerInfo> =
-        alive.clone().filter(is_it).map(|worker| (worker.process(), worker)).collect();
-    let mut all = found.values();
-    let Some(worker) = all.next() else {
-        // Anybody may call a holder of leases like a worker, which comes first.
-        if workers.iter().filter(|worker| worker.holds_leases).any(|worker| is_it(&worker)) {
-            return Err(ActionError::HoldsLeases(name.to_owned()));
-        }
-        let shown = |worker: &WorkerInfo| {
+    let Some(worker) = found else {
+        let shown = |worker: &&WorkerInfo| {
             let said = worker.identity.as_ref().map(|said| said.name.clone());
             said.filter(|name| !name.is_empty()).unwrap_or_else(|| worker.owner.clone())
         };
-        let alive: BTreeSet<String> = alive.map(shown).collect();
+        let alive: BTreeSet<String> = own.iter().chain(&leasing).map(shown).collect();
         let alive = alive.into_iter().collect();
         return Err(ActionError::NoSuchWorker { name: name.to_owned(), alive });
     };
-    if all.next().is_some() {
-        let owners = found.values().map(|worker| worker.owner.clone()).collect();
+    match (&worker.identity, document_of(worker)) {
+        (Some(said), _) if said.grants_leases => Err(ActionError::GrantsLeases(name.to_owned())),
+        (Some(said), Some(document)) => Ok((Arc::clone(said), document)),
+        (_, None) if worker.holds_leases => Err(ActionError::HoldsLeases(name.to_owned())),
+        (Some(_), None) | (None, _) => Err(ActionError::WorkerTooOld(name.to_owned())),
+    }
+}
+
+/// The one of these that has this name, owner id or instance; `None` if none has it.
+fn the_one<'a>(
+    workers: &[&'a WorkerInfo],
+    name: &str,
+) -> Result<Option<&'a WorkerInfo>, ActionError> {
+    let is_it = |worker: &&&WorkerInfo| {
+        let said = worker.identity.as_ref();
+        worker.owner == name || said.is_some_and(|said| said.name == name || said.instance == name)
+    };
+    let found: BTreeMap<&str, &WorkerInfo> =
+        workers.iter().filter(is_it).map(|worker| (worker.process(), *worker)).collect();
+    if found.len() > 1 {
+        let id = |(process, worker): (&str, &WorkerInfo)| match worker.holds_leases {
+            true => process.to_owned(),
+            false => worker.owner.clone(),
+        };
+        let owners = found.into_iter().map(id).collect();
         return Err(ActionError::AmbiguousWorker { name: name.to_owned(), owners });
     }
-    match &worker.identity {
-        Some(said) if said.grants_leases => Err(ActionError::GrantsLeases(name.to_owned())),
-        Some(said) if !said.instance.is_empty() => Ok(Arc::clone(said)),
-        Some(_) | None => Err(ActionError::WorkerTooOld(name.to_owned())),
-    }
+    Ok(found.into_values().next())
 }
 
 #[cfg(test)]
@@ -190,7 +214,7 @@ mod tests {
             worker("o3", named("b", "i2")),
         ];
         for name in ["a", "o1", "o2", "i1"] {
-            assert_eq!(find(&workers, name).unwrap().instance, "i1", "{name}");
+            assert_eq!(find(&workers, name).unwrap().0.instance, "i1", "{name}");
         }
         let mut left = workers;
         left[2].last_heartbeat_ms = None;
@@ -207,31 +231,41 @@ mod tests {
         let workers = [worker("o1", named("a", "i1")), worker("o2", named("a", "i2"))];
         let error = find(&workers, "a").unwrap_err();
         assert!(matches!(&error, ActionError::AmbiguousWorker { owners, .. } if owners.len() == 2));
-        assert!(error.to_string().ends_with("name one by its owner id, o1, o2"), "{error}");
-        assert_eq!(find(&workers, "o2").unwrap().instance, "i2");
+        assert!(error.to_string().ends_with("name one by its id, o1, o2"), "{error}");
+        assert_eq!(find(&workers, "o2").unwrap().0.instance, "i2");
     }
 
     #[test]
     fn who_cannot_obey_is_told_apart() {
         let mut gateway = named("g", "i1");
         gateway.grants_leases = true;
-        let holder =
-            |name: &str| WorkerInfo { holds_leases: true, ..worker(name, named(name, "")) };
+        let lessee = |name: &str, instance: &str| WorkerInfo {
+            holds_leases: true,
+            ..worker(name, named(name, instance))
+        };
         let workers = [
             worker("o1", gateway),
             worker("o2", named("old", "")),
             worker("o3", named("", "")),
             worker("o4", named("native", "i4")),
-            holder("py"),
+            lessee("py", ""),
+            lessee("js", "i7"),
             // Whoever has a token for leases could keep a worker from being drained.
-            holder("native"),
-            holder("i4"),
+            lessee("native", ""),
+            lessee("i4", "i8"),
+            // Or have another one drained in its place.
+            lessee("bad", "i4"),
         ];
         assert!(matches!(find(&workers, "g"), Err(ActionError::GrantsLeases(_))));
         assert!(matches!(find(&workers, "py"), Err(ActionError::HoldsLeases(_))));
         for name in ["native", "i4", "o4"] {
-            assert_eq!(find(&workers, name).unwrap().instance, "i4", "{name}");
+            assert_eq!(find(&workers, name).unwrap().0.instance, "i4", "{name}");
         }
+        let drains = |name: &str| find(&workers, name).unwrap().1.to_string();
+        assert_eq!(
+            ["native", "js", "i7", "bad"].map(drains),
+            ["drain/i4", "drain/leases/i7", "drain/leases/i7", "drain/leases/i4"]
+        );
         for name in ["old", "o3"] {
             assert!(matches!(find(&workers, name), Err(ActionError::WorkerTooOld(_))), "{name}");
         }

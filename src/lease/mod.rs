@@ -10,7 +10,7 @@ mod token;
 pub use builder::LeasesBuilder;
 pub(crate) use builder::Lessor;
 pub use longhaul_core::lease::{LeaseOutcome, ReportError};
-pub(crate) use terms::holder_in;
+pub(crate) use terms::{ClaimedFor, holder_in};
 pub use terms::{KeepAlive, Kept, Lease, LeaseError, LeaseRequest, LeaseView};
 pub use token::{LeaseToken, LeaseTokenError};
 
@@ -146,7 +146,8 @@ impl Leases {
     /// given back without counting the attempt.
     ///
     /// # Errors
-    /// If the request is out of its bounds, or too many others wait.
+    /// If the request is out of its bounds, too many others wait, or its worker was told to
+    /// [drain](LeaseError::Drained).
     pub async fn lease(&self, request: LeaseRequest) -> Result<Vec<Lease>, LeaseError> {
         request.validate()?;
         let shared = &*self.shared;
@@ -165,13 +166,13 @@ impl Leases {
             answer = timeout(LAST_MAX, &mut granted).await;
         }
         let leases = match answer {
-            Ok(Ok(leases)) => Ok(leases),
+            Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(LeaseError::Stopped),
             Err(_) => {
                 // From here on nothing is granted to it; a lease granted at the last moment is not
                 // lost.
                 granted.close();
-                Ok(granted.try_recv().unwrap_or_default())
+                granted.try_recv().unwrap_or_else(|_| Ok(Vec::new()))
             }
         };
         drop(waiting);

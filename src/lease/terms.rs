@@ -8,24 +8,35 @@ use longhaul_core::task::Progress;
 use longhaul_core::task::text::TASK_TYPE_BYTES_MAX;
 use longhaul_types::classified;
 use longhaul_types::error::{Class, ErrorKind};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 /// Maximum size of a checkpoint.
 const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 
-/// Ends the name in the claim of a lease whose reports name only its worker. It cannot be part of a
-/// name.
-const BY_NAME: &str = "\u{1f}";
+/// Ends the name in the claim of a lease; the worker's instance follows it. It cannot be part of
+/// either. A claim that has it and no instance is one of a lease whose reports name only its worker.
+const NAME_END: char = '\u{1f}';
 
-/// The worker's name in the claim of a lease, and whether reports may name the lease by it.
-pub(crate) fn holder_in(claim_body: &[u8]) -> (Cow<'_, str>, bool) {
-    let name = |bytes| String::from_utf8_lossy(bytes);
-    match claim_body.strip_suffix(BY_NAME.as_bytes()) {
-        Some(worker) => (name(worker), true),
-        None => (name(claim_body), false),
-    }
+/// Maximum length of a worker's instance, in bytes.
+const INSTANCE_BYTES_MAX: usize = 64;
+
+/// The holder of a lease, as its claim names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClaimedFor {
+    pub(crate) worker: String,
+    /// Empty if the worker has said none.
+    pub(crate) instance: String,
+    /// Whether reports may name the lease by the worker's name.
+    pub(crate) by_name: bool,
+}
+
+/// The holder of a lease in the body of its claim.
+pub(crate) fn holder_in(claim_body: &[u8]) -> ClaimedFor {
+    let text = String::from_utf8_lossy(claim_body);
+    let (worker, instance) = text.split_once(NAME_END).unwrap_or((&text, ""));
+    let by_name = instance.is_empty() && text.ends_with(NAME_END);
+    ClaimedFor { worker: worker.to_owned(), instance: instance.to_owned(), by_name }
 }
 
 /// A request for leases.
@@ -37,6 +48,7 @@ pub struct LeaseRequest {
     pub(crate) lease_time: Option<Duration>,
     pub(crate) types: Option<Vec<String>>,
     pub(crate) by_name: bool,
+    pub(crate) instance: String,
 }
 
 impl LeaseRequest {
@@ -51,6 +63,7 @@ impl LeaseRequest {
             lease_time: None,
             types: None,
             by_name: false,
+            instance: String::new(),
         }
     }
 
@@ -92,10 +105,23 @@ impl LeaseRequest {
         Self { by_name, ..self }
     }
 
+    /// Tells this start of the worker apart from all others: 1 to 64 bytes without control
+    /// characters, drawn by the worker when it starts. With it the worker is listed while it waits,
+    /// and can be drained: see [`Queue::drain_worker`](crate::Queue::drain_worker) and
+    /// [`LeaseError::Drained`].
+    #[must_use]
+    pub fn instance(self, instance: impl Into<String>) -> Self {
+        Self { instance: instance.into(), ..self }
+    }
+
     /// The body of the claims for this request.
     pub(crate) fn claim_body(&self) -> String {
-        let mark = if self.by_name { BY_NAME } else { "" };
-        format!("{}{mark}", self.worker)
+        let Self { worker, instance, .. } = self;
+        match (instance.is_empty(), self.by_name) {
+            (true, false) => worker.clone(),
+            (true, true) => format!("{worker}{NAME_END}"),
+            (false, _) => format!("{worker}{NAME_END}{instance}"),
+        }
     }
 
     pub(super) fn validate(&self) -> Result<(), LeaseError> {
@@ -103,6 +129,14 @@ impl LeaseRequest {
             self.worker.len() <= WORKER_BYTES_MAX && !self.worker.contains(char::is_control);
         if self.worker.is_empty() || !named {
             return Err(LeaseError::Worker);
+        }
+        let instance = &self.instance;
+        if instance.len() > INSTANCE_BYTES_MAX || instance.contains(char::is_control) {
+            return Err(LeaseError::Instance);
+        }
+        // The claim has room for one of them.
+        if self.by_name && !instance.is_empty() {
+            return Err(LeaseError::Instance);
         }
         if !(1..=COUNT_MAX).contains(&self.count) {
             return Err(LeaseError::Count { count: self.count });
@@ -215,6 +249,11 @@ pub enum LeaseError {
     /// The worker's name is invalid.
     #[error("the name of a worker has 1 to 256 bytes and no control characters")]
     Worker,
+    /// The worker's instance is invalid.
+    #[error(
+        "the instance of a worker has up to 64 bytes and no control characters, and is not said of leases that are reported by name"
+    )]
+    Instance,
     /// The number of leases is out of bounds.
     #[error("{count} leases were asked for: it must be between 1 and {COUNT_MAX}")]
     Count {
@@ -241,6 +280,12 @@ pub enum LeaseError {
     /// Leases are no longer granted here.
     #[error("leases are not granted here any more: ask another gateway")]
     Stopped,
+    /// Somebody has asked for the drain of this worker: it gets no more leases, from whatever
+    /// gateway. It should end what it has and stop.
+    #[error(
+        "this worker was told to drain: it gets no more tasks, and ends when those that it has are over"
+    )]
+    Drained,
 }
 
 classified!(LeaseError);
@@ -250,9 +295,12 @@ impl LeaseError {
         match self {
             Self::Busy { .. } => (ErrorKind::Busy, "too_many_requests"),
             Self::Stopped => (ErrorKind::Busy, "draining"),
-            Self::Worker | Self::Count { .. } | Self::Types | Self::LeaseTime { .. } => {
-                (ErrorKind::Invalid, "request_unfit")
-            }
+            Self::Drained => (ErrorKind::Conflict, "worker_drained"),
+            Self::Worker
+            | Self::Instance
+            | Self::Count { .. }
+            | Self::Types
+            | Self::LeaseTime { .. } => (ErrorKind::Invalid, "request_unfit"),
         }
     }
 }

@@ -852,6 +852,11 @@ class LeaseRequest(TypedDict):
     """
     So many at most, 1 to 100; one, if it is not said.
     """
+    instance: NotRequired[str]
+    """
+    What tells this start of the worker apart from all others: 1 to 64 bytes, drawn when it starts. With it the worker is listed while it waits, and can be
+    told to drain: its requests for leases are answered with 409 `worker_drained` then, and it is to end when its tasks are over.
+    """
     lease_time: NotRequired[Length | None]
     types: NotRequired[list[str] | None]
     """

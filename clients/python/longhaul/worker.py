@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import random
+import secrets
 import signal
 import socket
 import threading
@@ -23,6 +24,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .client import Client, length
+from .errors import GatewayError
 from .http import HaltEvent
 from .task import Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task, left_of
 from .types import Leases
@@ -84,7 +86,12 @@ class Worker:
         self.concurrency, self.drain, self.report_patience = concurrency, drain, report_patience
         self._timeout = poll + 10.0
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
-        self._asked: dict[str, Any] = {"worker": self.name, "wait": length(poll), "lease_time": length(lease_time)}
+        self._asked: dict[str, Any] = {
+            "worker": self.name,
+            "instance": secrets.token_hex(8),
+            "wait": length(poll),
+            "lease_time": length(lease_time),
+        }
         if types:
             self._asked["types"] = list(types)
         # Runs an `async def` processor.
@@ -95,7 +102,10 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
-        """Works until SIGTERM or Ctrl-C, or until `stop` is called, and returns when the last task is over or given back. A second signal ends the process."""
+        """Works until SIGTERM or Ctrl-C, until `stop` is called, or until somebody drains it (`longhaul worker drain`); returns when the last task is over or given back.
+
+        A second signal ends the process.
+        """
         if threading.current_thread() is threading.main_thread():
             former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
@@ -142,6 +152,10 @@ class Worker:
                 self._lease(free)
                 pause = 0.5
             except Exception as error:
+                if isinstance(error, GatewayError) and error.code == "worker_drained":
+                    logger.info("told to drain")
+                    self.stop()
+                    break
                 # Also an answer that is none of a gateway: it may be one again.
                 logger.warning("no lease: %s", error or type(error).__name__)
                 self._stopping.wait(pause * random.uniform(0.5, 1.0))

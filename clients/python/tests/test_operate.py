@@ -1,5 +1,6 @@
 """What operators do, against a real gateway; and which of it is repeated."""
 
+import threading
 import unittest
 from collections.abc import Callable
 
@@ -125,12 +126,25 @@ class Operating(WithQueue):
         self.client.delete_schedule(self.queue, "nightly")
         self.assertEqual(self.client.schedules(self.queue), [])
 
-    def test_workers_are_listed_and_a_gateway_drains_by_no_request(self) -> None:
+    def test_a_worker_is_drained_by_its_name_and_a_gateway_is_not(self) -> None:
+        begun, go_on = threading.Event(), threading.Event()
+
+        def process(task: Task) -> bytes:
+            begun.set()
+            go_on.wait(60)
+            return task.payload
+
         task = self.client.submit(self.queue, "x")
-        self.worker(lambda task: task.payload, name="ann")
-        self.client.wait(self.queue, task, 60)
-        (gateway,) = (worker for worker in self.client.workers(self.queue) if worker["worker"])
-        name = (gateway["worker"] or {}).get("name", "")
+        worker = self.worker(process, name="ann", concurrency=2, drain=60.0)
+        self.assertTrue(begun.wait(60))
+        listed = [it["worker"] or {} for it in self.client.workers(self.queue)]
+        self.assertIn("ann", [it.get("name") for it in listed])
+        self.client.drain_worker(self.queue, "ann", "its machine goes")
+        go_on.set()
+        # Nobody else tells it to end.
+        self.assertTrue(worker.join(60))
+        self.assertEqual(self.client.result(self.queue, task, 60), b"x")
+        (name,) = (it.get("name", "") for it in listed if it.get("grants_leases"))
         with self.assertRaises(Conflict) as raised:
             self.client.drain_worker(self.queue, name, "its machine goes")
         self.assertEqual(raised.exception.code, "worker_is_gateway")

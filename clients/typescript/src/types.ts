@@ -334,6 +334,11 @@ export interface components {
         LeaseRequest: {
             /** @description So many at most, 1 to 100; one, if it is not said. */
             count?: number | null;
+            /**
+             * @description What tells this start of the worker apart from all others: 1 to 64 bytes, drawn when it starts. With it the worker is listed while it waits, and can be
+             *     told to drain: its requests for leases are answered with 409 `worker_drained` then, and it is to end when its tasks are over.
+             */
+            instance?: string;
             lease_time?: components["schemas"]["Length"] | null;
             /** @description Tasks of these types only, 1 to 16 of them, each of 1 to 128 bytes; of any type, and also those that have none, if it is not said. */
             types?: string[] | null;

@@ -1,9 +1,11 @@
 /** A worker: leases tasks, runs several at once, and gives back what it has when it is to end. */
 
+import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { inspect } from "node:util";
 import { type Client, length } from "./client.ts";
+import { GatewayError } from "./errors.ts";
 import { json } from "./http.ts";
 import { Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task } from "./task.ts";
 import type { Leases, Report } from "./types.ts";
@@ -67,10 +69,14 @@ export class Worker {
       throw new RangeError("concurrency is 1 at least");
     }
     const { name, leaseTime, poll } = this.#options;
-    this.#asked = { worker: name, wait: length(poll), lease_time: length(leaseTime), ...(options.types && { types: options.types }) };
+    const instance = randomBytes(8).toString("hex");
+    this.#asked = { worker: name, instance, wait: length(poll), lease_time: length(leaseTime), ...(options.types && { types: options.types }) };
   }
 
-  /** Works until SIGTERM or Ctrl-C, or until `stop`, and returns when the last task is over or given back. A second signal ends the process. */
+  /**
+   * Works until SIGTERM or Ctrl-C, until `stop`, or until somebody drains it (`longhaul worker drain`); returns when the last task is over or given back. A
+   * second signal ends the process.
+   */
   async run(): Promise<void> {
     const stop = (): void => {
       process.off("SIGTERM", stop).off("SIGINT", stop);
@@ -103,6 +109,11 @@ export class Worker {
         await this.#lease(Math.min(free, COUNT));
         pause = PAUSE;
       } catch (error) {
+        if (error instanceof GatewayError && error.code === "worker_drained") {
+          this.#options.log("told to drain");
+          this.stop();
+          break;
+        }
         // Also after an answer that is none of a gateway: it may be one again.
         this.#options.log(`no lease: ${error}`);
         await sleep(pause * (0.5 + Math.random() / 2), undefined, { signal: this.#stopping.signal }).catch(() => {});

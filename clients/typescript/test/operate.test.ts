@@ -1,6 +1,7 @@
 /** What operators do, against a real gateway; and which of it is repeated. */
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { test, type TestContext } from "node:test";
 import { Client, Conflict, Fatal, NotFound, OutcomeUnknown, type Processor, VERSION, Worker, type WorkerOptions } from "../src/index.ts";
 import { busy, GATEWAY, queue } from "./stage.ts";
@@ -16,13 +17,14 @@ async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
 }
 
 /** A worker that ends with the test. */
-function work(t: TestContext, name: string, processor: Processor, options: WorkerOptions = {}): void {
+function work(t: TestContext, name: string, processor: Processor, options: WorkerOptions = {}): Promise<void> {
   const worker = new Worker(client, name, processor, { drain: 0, poll: 0.5, ...options });
   const ended = worker.work();
   t.after(() => {
     worker.stop();
     return ended;
   });
+  return ended;
 }
 
 test("queues are made, changed and deleted", async () => {
@@ -142,11 +144,25 @@ test("schedules fire, pause and change", async (t) => {
   assert.deepEqual(await client.schedules(name), []);
 });
 
-test("workers are listed, and a gateway drains by no request", async (t) => {
+test("a worker is drained by its name, and a gateway is not", { timeout: 60_000 }, async (t) => {
   const name = await queue();
-  work(t, name, () => undefined);
-  await client.wait(name, await client.submit(name, "x"), 60);
-  const [gateway] = await client.workers(name);
+  const [begun, goOn] = [new AbortController(), new AbortController()];
+  const processor = async (): Promise<string> => {
+    begun.abort();
+    await once(goOn.signal, "abort");
+    return "done";
+  };
+  const ended = work(t, name, processor, { name: "ann", concurrency: 2, drain: 60 });
+  const task = await client.submit(name, "x");
+  await once(begun.signal, "abort");
+  const workers = await client.workers(name);
+  assert(workers.some((it) => it.worker?.name === "ann"));
+  assert.equal((await client.drainWorker(name, "ann")).worker.name, "ann");
+  goOn.abort();
+  // Nobody else tells it to end.
+  await ended;
+  assert.equal((await client.get(name, task)).status, "completed");
+  const gateway = workers.find((it) => it.worker?.grants_leases);
   const drain = client.drainWorker(name, gateway?.worker?.name ?? "", "its machine goes");
   await assert.rejects(drain, { code: "worker_is_gateway" });
   await assert.rejects(client.drainWorker(name, "nobody/at:all"), { code: "worker_not_found" });

@@ -373,7 +373,7 @@ fn event(entry: &Entry, content: &[u8]) -> Option<HistoryEvent> {
             ClaimKind::Park => parked(content),
             ClaimKind::Offer(_) => HistoryEvent::Offered,
             ClaimKind::Run if lease_ms.is_some() => {
-                let worker = text::shortened(holder_in(content).0.into_owned());
+                let worker = text::shortened(holder_in(content).worker);
                 HistoryEvent::Leased { attempt: *attempt, worker }
             }
             ClaimKind::Run => HistoryEvent::Claimed { attempt: *attempt },

@@ -1,14 +1,14 @@
 //! The state that a view keeps per task. Pure.
 
 use super::info::{TaskLease, TaskStatus, WorkerInfo};
-use crate::lease::holder_in;
+use crate::lease::{ClaimedFor, holder_in};
 use crate::transport::Message;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Entry, LeaseMs, NextAttempt};
 use longhaul_core::protocol::entry_set::BatchOutcome;
 use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::key::{Epoch, OwnerId};
-use longhaul_core::task::{Progress, WorkerIdentity};
+use longhaul_core::task::Progress;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub(super) struct TaskRow {
 pub(super) struct Leased {
     pub(super) owner: OwnerId,
     pub(super) worker: Arc<str>,
+    /// Empty if the worker has said none.
+    pub(super) instance: Arc<str>,
     pub(super) lease_ms: LeaseMs,
     /// When the lease holder was last heard.
     pub(super) heard_ms: u64,
@@ -53,14 +55,9 @@ pub(super) struct Leased {
 
 impl Leased {
     /// Tells of the worker that holds it. Its keep-alives are its heartbeats; two are due in a
-    /// lease time, so that a lease which others may end has missed two. That of several leases
-    /// counts which was heard of last.
+    /// lease time, so that a lease which others may end has missed two. What was heard of last
+    /// counts, be it another lease or a request that waits for more.
     pub(super) fn tell(&self, worker: &mut WorkerInfo, now_ms: u64) {
-        if worker.identity.is_none() {
-            worker.identity = Some(Arc::new(WorkerIdentity::named(&*self.worker)));
-            worker.owner = self.worker.to_string();
-            worker.holds_leases = true;
-        }
         if worker.last_heartbeat_ms < Some(self.heard_ms) {
             let silent_ms = now_ms.saturating_sub(self.heard_ms).saturating_mul(2);
             let missed = silent_ms.checked_div(u64::from(self.lease_ms.get()));
@@ -173,12 +170,11 @@ impl TaskRow {
     pub(super) fn set_lease(&mut self, entry: &Entry, message: &Message) {
         let heard_ms = message.publish_time_ms;
         if let Entry::Claim(claim) = entry {
-            let worker = || {
-                let content = ledger::content(message).unwrap_or_default();
-                Arc::from(&*holder_in(&content).0)
-            };
             let leased = |lease_ms| {
-                Box::new(Leased { owner: claim.key.owner, worker: worker(), lease_ms, heard_ms })
+                let content = ledger::content(message).unwrap_or_default();
+                let ClaimedFor { worker, instance, .. } = holder_in(&content);
+                let (worker, instance) = (worker.into(), instance.into());
+                Box::new(Leased { owner: claim.key.owner, worker, instance, lease_ms, heard_ms })
             };
             self.leased = claim.lease_ms.map(leased);
         } else if let (Entry::Renewal(renewal), Some(leased)) = (entry, &mut self.leased) {

@@ -11,7 +11,7 @@
 
 use super::entry::{self, Update, ViewEntry};
 use super::holders::HolderIndex;
-use super::info::{TaskCounts, TaskFilter, TaskInfo, TaskStatus, WorkerInfo};
+use super::info::{TaskCounts, TaskFilter, TaskInfo, TaskStatus};
 use super::row::{OwnerIndex, RowTexts, TaskRow};
 use super::series::SeriesBuilder;
 use super::words::WordPool;
@@ -388,48 +388,6 @@ impl TaskTable {
         }
     }
 
-    /// The workers that sent a heartbeat, or run a task, and those that hold a lease.
-    pub(super) fn workers(&self, now_ms: u64) -> Vec<WorkerInfo> {
-        let heartbeat = self.config.map(|(_, heartbeat)| heartbeat);
-        let without_beat = |owner: OwnerId| WorkerInfo {
-            partition: self.partition,
-            owner: owner.to_string(),
-            identity: None,
-            last_heartbeat_ms: None,
-            missed_heartbeats: 0,
-            holds_leases: false,
-            running: Vec::new(),
-        };
-        let info = |(owner, beat): (&OwnerId, &Beat)| {
-            let info = WorkerInfo {
-                identity: beat.identity.clone(),
-                last_heartbeat_ms: Some(beat.published_ms),
-                missed_heartbeats: heartbeat.map_or(0, |every| beat.missed(every, now_ms)),
-                ..without_beat(*owner)
-            };
-            (*owner, info)
-        };
-        let mut workers: BTreeMap<OwnerId, WorkerInfo> = self.workers.iter().map(info).collect();
-        let mut holders: BTreeMap<Arc<str>, WorkerInfo> = BTreeMap::new();
-        for (id, row) in &self.rows {
-            let fold = row.fold(&self.owners);
-            if fold.phase != Phase::Running || self.ended(*id).is_some() {
-                continue;
-            }
-            let worker = match row.leased.as_deref() {
-                None => workers.entry(fold.owner).or_insert_with(|| without_beat(fold.owner)),
-                Some(lease) => {
-                    let name = Arc::clone(&lease.worker);
-                    let holder = holders.entry(name).or_insert_with(|| without_beat(fold.owner));
-                    lease.tell(holder, now_ms);
-                    holder
-                }
-            };
-            worker.running.push(*id);
-        }
-        workers.into_values().chain(holders.into_values()).collect()
-    }
-
     fn info(&self, id: TaskId, row: &TaskRow, now_ms: u64) -> TaskInfo {
         let owner = row.owner(&self.owners);
         // For a lease, the worker is the gateway that granted it.
@@ -473,6 +431,8 @@ fn start(reason: &str) -> &str {
     let end = reason.char_indices().nth(REASON_CHARS_MAX).map_or(reason.len(), |(at, _)| at);
     reason.get(..end).unwrap_or(reason)
 }
+
+mod workers;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,8 @@
 use super::*;
 use crate::ActionError;
 use crate::WorkerHandle;
-use crate::lease::LeaseRequest;
+use crate::lease::{LeaseError, LeaseRequest};
+use crate::ops::WorkerInfo;
 use crate::transport::TopicPartition;
 use longhaul_core::protocol::register::{DocumentKind, Register};
 
@@ -157,8 +158,52 @@ fn a_worker_of_several_queues_and_levels_leaves_them_all() {
     assert!(names_of_workers(&engine).is_empty());
 }
 
-/// A gateway would open the queue anew when it is asked for the next lease, and who holds a lease
-/// has no instance that a request could name.
+/// Operators could drain no worker that leases its tasks, and saw none that had nothing to do.
+#[test]
+fn a_worker_behind_any_gateway_is_listed_and_drained_whether_it_works_or_waits() {
+    let engine = TestEngine::new();
+    let gateways = [(); 2].map(|()| engine.run(engine.client().leases(TOPIC).start()).unwrap());
+    let [one, other] = &gateways;
+    engine.run(async { tokio::join!(one.ready(), other.ready()) });
+    let request =
+        |instance: &str| LeaseRequest::of("ann").instance(instance).wait(DAY).lease_time(2 * DAY);
+    let drain = async |id: &str| engine.client().queue(TOPIC).drain_worker(id, "").await;
+    engine.submit(TOPIC, &text("one"));
+    let lease = engine.run(one.lease(request("a1"))).unwrap().pop().unwrap();
+    assert_eq!(engine.run(drain("ann")).unwrap().instance, "a1");
+    // It asks another gateway for more, and keeps what it has.
+    assert_eq!(engine.run(other.lease(request("a1"))).unwrap_err(), LeaseError::Drained);
+    let keep = crate::lease::KeepAlive::default();
+    engine.run(other.keep_alive(&lease.token, keep)).unwrap();
+    // Another start of the same worker, which waits.
+    let waits = one.lease(request("a2"));
+    let drained = async {
+        let view = engine.client().queue(TOPIC).claimed_tasks().await.unwrap();
+        let is_it = |it: &WorkerInfo| it.identity.as_ref().is_some_and(|it| it.instance == "a2");
+        while !view.workers().unwrap().iter().any(is_it) {
+            tokio::time::sleep(MINUTE).await;
+        }
+        let twins = drain("ann").await.unwrap_err();
+        assert!(twins.to_string().ends_with("by its id, a1, a2"), "{twins}");
+        drain("a2").await.unwrap();
+        engine.time_passed()
+    };
+    let (refused, told) = engine.run(async { tokio::join!(waits, drained) });
+    assert_eq!(refused.unwrap_err(), LeaseError::Drained);
+    assert!(engine.time_passed() - told < MINUTE, "it need not ask again to be told");
+    // The third start is another worker.
+    engine.submit(TOPIC, &text("two"));
+    assert_eq!(engine.run(other.lease(request("a3"))).unwrap().len(), 1);
+    // Nobody is told any more.
+    engine.advance(2 * DAY);
+    let _own = worker(&engine, "own");
+    engine.advance(Duration::from_secs(1));
+    engine.run(drain("own")).unwrap();
+    assert_eq!(requests(&engine), 1, "that of the worker that drains now");
+}
+
+/// A gateway would open the queue anew when it is asked for the next lease, and a holder of leases
+/// that says no instance cannot be told apart from its next start.
 #[test]
 fn a_gateway_and_who_works_behind_it_are_not_drained() {
     let engine = TestEngine::new();

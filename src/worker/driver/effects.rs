@@ -15,7 +15,7 @@ use longhaul_core::protocol::entry::{Claim, Entry, NextAttempt, Outcome};
 use longhaul_core::protocol::invariants::{REFUSED, Violation};
 use longhaul_core::protocol::key::{Epoch, Key, OnceKey};
 use longhaul_core::protocol::register::QueueTask;
-use longhaul_core::task::{Position, TaskId, text};
+use longhaul_core::task::{Position, TaskId, WAITING_MAX, text};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -195,6 +195,8 @@ impl WorkerDriver {
             Entry::Heartbeat(_) => {
                 let mut identity = self.config.identity.clone();
                 identity.draining = self.asked() != StopRequest::None;
+                let waiting = self.leasing.iter().flat_map(|leasing| leasing.desk.waiting());
+                identity.waiting = waiting.take(WAITING_MAX).cloned().collect();
                 identity.content()
             }
             Entry::Cancel(_)

@@ -2,7 +2,7 @@
 
 use super::lane::PartitionDriver;
 use super::notes::TaskNotes;
-use crate::lease::holder_in;
+use crate::lease::{ClaimedFor, holder_in};
 use crate::transport::Message;
 use longhaul_core::ledger;
 use longhaul_core::metadata::ShownEntry;
@@ -97,8 +97,8 @@ impl PartitionDriver {
         match entry {
             Entry::Claim(Claim { key, lease_ms: Some(_), .. }) => {
                 let content = ledger::content(message).unwrap_or_default();
-                let (worker, by_name) = holder_in(&content);
-                let worker = worker.as_ref().into();
+                let ClaimedFor { worker, by_name, .. } = holder_in(&content);
+                let worker = worker.into();
                 let claimed_ms = message.publish_time_ms;
                 self.holders.begin(key.task, RunningLease { worker, by_name, claimed_ms });
             }

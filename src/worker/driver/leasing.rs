@@ -4,6 +4,7 @@
 
 use super::WorkerDriver;
 use super::lanes::LaneId;
+use super::queue::OwnQueue;
 use crate::lease::{LEASE_TIME, Lease, LeaseToken, ReportError};
 use crate::worker::erased::ErasedProcessor;
 use crate::worker::leasing::{
@@ -15,6 +16,7 @@ use longhaul_core::lease::ReportedOutcome;
 use longhaul_core::protocol::entry::{Claim, LeaseMs, lease_time};
 use longhaul_core::protocol::key::OnceKey;
 use longhaul_core::protocol::moment::Moment;
+use longhaul_core::protocol::register::DocumentName;
 use longhaul_core::task::{Position, TaskId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -164,6 +166,7 @@ impl WorkerDriver {
         match asked {
             LeaseCommand::Lease { wish, request, reply } => {
                 leasing.desk.ask(wish, request, reply);
+                self.refuse_drained();
                 self.wake();
             }
             LeaseCommand::Last(wish) => leasing.desk.last(wish),
@@ -173,6 +176,18 @@ impl WorkerDriver {
                 self.handle_told(asked, until, now)
             }
         }
+    }
+
+    /// Refuses the requests of workers that are to drain, by the registers of the queues.
+    pub(super) fn refuse_drained(&mut self) {
+        let Self { leasing: Some(leasing), queues, .. } = self else { return };
+        let is_drained = |instance: &str| {
+            let name = DocumentName::drain_of_lessee(instance).ok();
+            let of =
+                |queue: &OwnQueue| queue.core.register().documents().get(name.as_ref()?).map(drop);
+            queues.iter().any(|queue| of(queue).is_some())
+        };
+        leasing.desk.refuse_drained(is_drained);
     }
 
     /// Lets waiting tasks go, when a request for tasks arrives.

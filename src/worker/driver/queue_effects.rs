@@ -67,7 +67,10 @@ impl WorkerDriver {
                 }
             }
             QueueEffect::SettingsChanged => self.apply_settings_of_queue(number),
-            QueueEffect::DrainRequested => self.take_up_drain_request(number),
+            QueueEffect::DrainRequested => {
+                self.take_up_drain_request(number);
+                self.refuse_drained();
+            }
             QueueEffect::Read => self.take_tasks_of_queue(number),
             QueueEffect::Log(remark) => {
                 if let Some(queue) = self.queues.get(number) {

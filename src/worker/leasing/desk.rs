@@ -6,14 +6,15 @@
 //! request waits on. A request is answered as soon as it has a lease and no claim for it is in
 //! flight: a request for many leases gets the available ones without waiting for more.
 
-use super::{Lease, LeaseKey, LeaseNotice, LeaseRequest, LeaseRequestId};
+use super::{Lease, LeaseKey, LeaseNotice, LeaseReply, LeaseRequest, LeaseRequestId};
+use crate::lease::LeaseError;
 use crate::worker::driver::LaneId;
-use longhaul_core::task::TaskId;
+use longhaul_core::task::{TaskId, WorkerIdentity};
 use longhaul_core::wanted::{TaskType, WantedLeases};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 /// A task on a lane.
 type LaneTask = (LaneId, TaskId);
@@ -46,6 +47,8 @@ pub(in crate::worker) struct Bound {
 }
 
 struct PendingLeaseRequest {
+    /// The name and the instance of the worker; `None` if it has said no instance.
+    worker: Option<WorkerIdentity>,
     claim_body: Arc<str>,
     lease_time: Option<Duration>,
     /// Empty: any type.
@@ -57,7 +60,7 @@ struct PendingLeaseRequest {
     /// Whether it waits only for these.
     last: bool,
     granted: Vec<Lease>,
-    reply: oneshot::Sender<Vec<Lease>>,
+    reply: LeaseReply,
 }
 
 impl LeaseQueue {
@@ -66,15 +69,19 @@ impl LeaseQueue {
         &mut self,
         id: LeaseRequestId,
         request: LeaseRequest,
-        reply: oneshot::Sender<Vec<Lease>>,
+        reply: LeaseReply,
     ) {
         let claim_body = request.claim_body().into();
-        let LeaseRequest { count, lease_time, types, .. } = request;
+        let LeaseRequest { count, lease_time, types, worker, instance, .. } = request;
+        let mut worker = WorkerIdentity::named(worker);
+        worker.instance = instance;
+        let worker = Some(worker).filter(|it| !it.instance.is_empty());
         let types: BTreeSet<_> =
             types.iter().flatten().map(|name| TaskType::of(Some(name))).collect();
         let types = types.into_iter().collect();
         let (open, bound, last, granted) = (0, 0, false, Vec::new());
         let wish = PendingLeaseRequest {
+            worker,
             claim_body,
             lease_time,
             types,
@@ -122,6 +129,28 @@ impl LeaseQueue {
     pub(in crate::worker) fn gone(&mut self, id: LeaseRequestId) {
         self.set_open(id, 0);
         self.wishes.remove(&id);
+    }
+
+    /// The workers that wait for leases, without those that have said no instance.
+    pub(in crate::worker) fn waiting(&self) -> impl Iterator<Item = &WorkerIdentity> {
+        self.wishes.values().filter_map(|wish| wish.worker.as_ref())
+    }
+
+    /// Refuses the requests of the workers that are to drain. Leases in flight for them are given
+    /// back when they come.
+    pub(in crate::worker) fn refuse_drained(&mut self, is_drained: impl Fn(&str) -> bool) {
+        let is_told = |wish: &PendingLeaseRequest| {
+            wish.worker.as_ref().is_some_and(|worker| is_drained(&worker.instance))
+        };
+        let told = self.wishes.iter().filter(|(_, wish)| is_told(wish)).map(|(id, _)| *id);
+        for id in told.collect::<Vec<_>>() {
+            self.set_open(id, 0);
+            if let Some(wish) = self.wishes.remove(&id) {
+                // Those that it has got already come first; its next request is refused.
+                let answer = Some(wish.granted).filter(|granted| !granted.is_empty());
+                wish.reply.send(answer.ok_or(LeaseError::Drained)).ok();
+            }
+        }
     }
 
     /// Number of requested leases without a claim in flight.
@@ -190,7 +219,7 @@ impl LeaseQueue {
         self.set_open(id, 0);
         let Some(wish) = self.wishes.remove(&id) else { return false };
         // A request that was just given up holds leases unknown to it: they end in silence.
-        wish.reply.send(wish.granted).is_ok()
+        wish.reply.send(Ok(wish.granted)).is_ok()
     }
 }
 

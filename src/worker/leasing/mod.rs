@@ -11,7 +11,8 @@ use super::driver::LaneId;
 use super::driver::WorkerEvent;
 use super::mailbox::Mailbox;
 use crate::lease::{
-    KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, ReportError,
+    KeepAlive, Kept, Lease, LeaseError, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView,
+    ReportError,
 };
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::task::{Position, TaskId};
@@ -41,12 +42,15 @@ pub(crate) struct LeaseRequestId(pub(crate) u64);
 /// A leased attempt.
 pub(super) type LeaseKey = (LaneId, TaskId, Epoch);
 
+/// The answer to a request for leases.
+pub(super) type LeaseReply = oneshot::Sender<Result<Vec<Lease>, LeaseError>>;
+
 pub(super) type Reply<T> = oneshot::Sender<Result<T, ReportError>>;
 
 /// A request to a worker that grants leases.
 pub(crate) enum LeaseCommand {
     /// Requests leases.
-    Lease { wish: LeaseRequestId, request: LeaseRequest, reply: oneshot::Sender<Vec<Lease>> },
+    Lease { wish: LeaseRequestId, request: LeaseRequest, reply: LeaseReply },
     /// The request now waits only for claims in flight.
     Last(LeaseRequestId),
     /// The request was given up.

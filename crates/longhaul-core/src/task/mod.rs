@@ -22,7 +22,7 @@ pub use metadata::{Progress, TaskMetadata, TaskOutcome, TaskState};
 pub use metadata::{ShownMetadata, epoch_of, view_properties};
 pub use payload::{FromPayload, PayloadError, Raw, Text, ToPayload};
 pub use priority::Priority;
-pub use worker::WorkerIdentity;
+pub use worker::{WAITING_MAX, WorkerIdentity};
 
 use std::fmt::{Display, Write};
 

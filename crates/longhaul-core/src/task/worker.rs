@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// them.
 const TEXT_BYTES_MAX: usize = 128;
 
+/// Maximum number of waiting workers, for the same reason.
+pub const WAITING_MAX: usize = 64;
+
 /// The identity of a worker. Its heartbeats carry all fields; a metadata entry carries `name`,
 /// `host` and `label` of the worker that runs the task.
 ///
@@ -46,6 +49,10 @@ pub struct WorkerIdentity {
     /// slots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
+    /// Of a worker that leases its tasks to others: the name and the instance of those that wait
+    /// for a lease from it, 64 at most, as far as they have said an instance.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<Self>,
 }
 
 impl WorkerIdentity {
@@ -55,13 +62,15 @@ impl WorkerIdentity {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// Cuts each text to 128 bytes: every heartbeat carries them.
+    /// Cuts each text to 128 bytes, and those that wait to 64: every heartbeat carries them.
     #[must_use]
     pub fn bounded(self) -> Self {
-        let Self { name, host, version, label, instance, .. } = self;
+        let Self { name, host, version, label, instance, waiting, .. } = self;
         let texts = [name, host, version, label, instance];
         let [name, host, version, label, instance] = texts.map(|text| cut(&text));
-        Self { name, host, version, label, instance, ..self }
+        let brief = |it: Self| Self { instance: cut(&it.instance), ..Self::named(cut(&it.name)) };
+        let waiting = waiting.into_iter().take(WAITING_MAX).map(brief).collect();
+        Self { name, host, version, label, instance, waiting, ..self }
     }
 
     /// The fields shown in metadata entries: enough to find the worker, and small, because each

@@ -30,6 +30,10 @@ const TASK_TYPE: &str = "TASK_TYPE";
 pub(crate) struct LeaseRequestBody {
     /// What the worker is called: 1 to 256 bytes. It is shown, and need not be unique.
     pub(crate) worker: String,
+    /// What tells this start of the worker apart from all others: 1 to 64 bytes, drawn when it starts. With it the worker is listed while it waits, and can be
+    /// told to drain: its requests for leases are answered with 409 `worker_drained` then, and it is to end when its tasks are over.
+    #[serde(default)]
+    pub(crate) instance: String,
     /// So many at most, 1 to 100; one, if it is not said.
     pub(crate) count: Option<usize>,
     /// Waits so long for the first one, up to 30 s; not at all, if it is not said.
@@ -226,7 +230,7 @@ impl LeaseRequestBody {
                 detail,
             ));
         }
-        let request = LeaseRequest::of(self.worker).count(count).wait(wait);
+        let request = LeaseRequest::of(self.worker).instance(self.instance).count(count).wait(wait);
         let request = match self.types {
             Some(types) => request.types(types),
             None => request,

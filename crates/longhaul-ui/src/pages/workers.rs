@@ -91,8 +91,8 @@ fn row(
     // An owner id is for one priority level, an instance for the whole worker.
     let id = if worker.instance.is_empty() { &found.owner } else { &worker.instance };
     let drain = queue_place(queue, &format!("/workers/{}/drain", escaped(id)));
-    let may_drain =
-        !visit.is_read_only() && !worker.grants_leases && !found.holds_leases && !worker.draining;
+    let obeys = !found.holds_leases || !worker.instance.is_empty();
+    let may_drain = !visit.is_read_only() && obeys && !worker.grants_leases && !worker.draining;
     html! {
         td { span title=(line(&found.owner)) { (Outside(name)) } @if worker.grants_leases { " " span.tag { "gateway" } } @if found.holds_leases { " " span.tag { "over HTTP" } } @if worker.draining { " " span.tag { "draining" } } @if !worker.label.is_empty() { " " (Outside(&worker.label)) } }
         td { (Outside(&worker.host)) @if let Some(process) = worker.process { " " (process) } }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::client::fake::{completed, entry, failed, processing, tombstone};
+use crate::client::tasks::info::WorkerInfo;
 use crate::client::tasks::{TaskPage, TaskStatus};
 use crate::transport::Outgoing;
 use crate::worker::of_this_process;

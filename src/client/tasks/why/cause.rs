@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const NAMED_MAX: usize = 5;
 
 /// The number of missed heartbeats after which another worker takes a task over.
-pub(super) const MISSED_MAX: u64 = 2;
+pub(in crate::client::tasks) const MISSED_MAX: u64 = 2;
 
 /// Why a task does not run, or what keeps it running. All times are in ms since the epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

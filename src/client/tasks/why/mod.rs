@@ -11,6 +11,7 @@ use crate::client::{Client, Queue, ReadError, partition};
 use crate::topics::TopicNames;
 use crate::transport::Message;
 use cause::Known;
+pub(super) use cause::MISSED_MAX;
 use futures::future::join_all;
 use longhaul_core::facts::TaskFacts;
 use longhaul_core::protocol::register::{QueueTask, Register};

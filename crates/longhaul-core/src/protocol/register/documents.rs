@@ -110,6 +110,15 @@ impl DocumentName {
         Self { kind: DocumentKind::Settings, text: "queue".into() }
     }
 
+    /// The drain request for a worker that leases its tasks. Apart from those for other workers: a
+    /// lessee may say any instance, also that of another worker.
+    ///
+    /// # Errors
+    /// If the instance is too long.
+    pub fn drain_of_lessee(instance: &str) -> Result<Self, DocumentNameError> {
+        Self::new(DocumentKind::Drain, format!("leases/{instance}"))
+    }
+
     /// The kind of the document.
     #[must_use]
     pub const fn kind(&self) -> DocumentKind {

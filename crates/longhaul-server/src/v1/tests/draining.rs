@@ -78,11 +78,23 @@ fn what_cannot_be_drained_by_its_name_is_refused_with_what_to_do() {
     assert!(refused.text("detail").contains("SIGTERM"), "{refused:?}");
     let refused = bench.post(&path("ann"), json!({}));
     assert_eq!((refused.status.as_u16(), refused.code()), (409, "worker_holds_leases".to_owned()));
+    let told = json!({"worker": "bob", "instance": "b1"});
+    assert_eq!(bench.post("/v1/queues/tasks/leases", told.clone()).status, 204);
+    bench.submit("tasks", "b");
+    assert_eq!(bench.post("/v1/queues/tasks/leases", told.clone()).status, 200);
+    assert_eq!(bench.post(&path("bob"), json!({})).json()["worker"]["name"], json!("bob"));
+    let refused = bench.post("/v1/queues/tasks/leases", told);
+    assert_eq!((refused.status.as_u16(), refused.code()), (409, "worker_drained".to_owned()));
+    for instance in ["\u{1f}", &"x".repeat(65)] {
+        let unfit = json!({"worker": "bob", "instance": instance});
+        assert_eq!(bench.post("/v1/queues/tasks/leases", unfit).code(), "request_unfit");
+    }
     let lease = format!("/v1/queues/tasks/tasks/{id}/lease");
     assert_eq!(bench.get(&lease).text("worker"), "ann", "its lease goes on");
     let twins = [worker(&bench, "twin"), worker(&bench, "twin")];
     let refused = bench.post(&path("twin"), json!({}));
     assert_eq!((refused.status.as_u16(), refused.code()), (409, "worker_ambiguous".to_owned()));
-    assert_eq!(bench.get("/v1/queues/tasks/actions").json()["actions"], json!([]));
+    let log = bench.get("/v1/queues/tasks/actions").json();
+    assert_eq!(log["actions"].as_array().map(Vec::len), Some(1), "bob's: {log}");
     drop(twins);
 }
