@@ -455,14 +455,20 @@ class Client:
         return self._pages(_at(queue, "dead"), "dead_letters", query)
 
     def watch(
-        self, queue: str, *, from_earliest: bool = False, last_event_id: str | None = None, level: Level | None = None
+        self,
+        queue: str,
+        *,
+        task: str | None = None,
+        from_earliest: bool = False,
+        last_event_id: str | None = None,
+        level: Level | None = None,
     ) -> Generator[Event, None, None]:
         """Events of a queue, as they come, without an end. After a cut it goes on where it was, at any gateway.
 
-        Begins with what happens from now on; with the last event of each task that is still shown; or behind an event that was seen. Raises why, when no
-        gateway has served it for `patience` seconds.
+        Begins with what happens from now on; with the last event of each task that is still shown; or behind an event that was seen. With `task`: first that
+        task as it is, then its changes, and last its end, after which there is nothing more. Raises why, when no gateway has served it for `patience` seconds.
         """
-        path = _with_query(_at(queue, "events"), {"from": "earliest" if from_earliest else None, "level": level})
+        path = _with_query(_at(queue, "events"), {"task": task, "from": "earliest" if from_earliest else None, "level": level})
         return events.watch(self.gateways, path, last_event_id, self.patience, self._halt or HaltEvent())
 
     def _pages(self, path: str, name: str, query: dict[str, Any]) -> Iterator[Any]:

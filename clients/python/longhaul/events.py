@@ -15,6 +15,8 @@ from .http import Gateways, HaltEvent
 
 # The gateway sends a comment every 15 s: a stream that is silent for longer than this is dead.
 _SILENCE = 45.0
+# The id of the end of the one task whose events these are.
+_OVER = "over"
 _LINE_BYTES = 8 * 1024 * 1024
 _PAUSE, _PAUSE_MAX = 0.2, 5.0
 
@@ -64,6 +66,8 @@ def watch(
                 give_up, pause = None, _PAUSE
                 last_event_id = event.id or last_event_id
                 yield event
+                if last_event_id == _OVER:
+                    return
         except _Cut:
             # A stream that ends at once, again and again, is no reason to ask without a pause.
             halt.wait(pause * random.uniform(0.5, 1.0))

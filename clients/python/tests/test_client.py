@@ -116,6 +116,8 @@ class Watching(unittest.TestCase):
         self.assertEqual({event.data["id"] for event in seen}, {task})
         again = takewhile(lambda event: event.kind != "caught-up", client.watch(name, last_event_id=seen[0].id))
         self.assertEqual([event.id for event in again], [event.id for event in seen[1:]])
+        one = [event.data["status"] for event in client.watch(name, task=task)]
+        self.assertEqual(one, ["completed"], "it ends by itself")
         worker.stop()
         self.assertTrue(worker.join(30))
 

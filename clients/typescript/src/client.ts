@@ -446,13 +446,14 @@ export class Client {
   /**
    * Events of a queue, as they come, until the signal. After a cut it goes on where it was, at any gateway.
    *
-   * Begins with what happens from now on; with the last event of each task that is still shown (`fromEarliest`); or behind an event that was seen.
+   * Begins with what happens from now on; with the last event of each task that is still shown (`fromEarliest`); or behind an event that was seen. With
+   * `task`: first that task as it is, then its changes, and last its end, after which there is nothing more.
    */
   watch(
     queue: string,
-    options: OfLevel & { fromEarliest?: boolean; lastEventId?: string; signal?: AbortSignal } = {},
+    options: OfLevel & { task?: string; fromEarliest?: boolean; lastEventId?: string; signal?: AbortSignal } = {},
   ): AsyncGenerator<TaskEvent, void, undefined> {
-    const path = withQuery(at(queue, "events"), { from: options.fromEarliest ? "earliest" : undefined, level: options.level });
+    const path = withQuery(at(queue, "events"), { task: options.task, from: options.fromEarliest ? "earliest" : undefined, level: options.level });
     return watch(this.gateways, { path, lastEventId: options.lastEventId, patience: this.#patience, signal: options.signal });
   }
 

@@ -7,6 +7,8 @@ import type { Task } from "./types.ts";
 
 /** The gateway sends a comment every 15 s: a stream that is silent for longer than this is dead. In ms. */
 const SILENCE = 45_000;
+/** The id of the end of the one task whose events these are. */
+const OVER = "over";
 const EVENT_CHARS = 8 * 1024 * 1024;
 const PAUSE = 200;
 const PAUSE_MAX = 5_000;
@@ -47,6 +49,9 @@ export async function* watch(gateways: Gateways, { path, lastEventId, patience, 
         pause = PAUSE;
         lastEventId = event.id ?? lastEventId;
         yield event;
+        if (lastEventId === OVER) {
+          return;
+        }
       }
     } catch (error) {
       if (signal?.aborted) {

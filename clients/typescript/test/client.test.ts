@@ -153,6 +153,10 @@ test("a stream goes on behind the last event that was seen", async (t) => {
     again.push(event.id);
   }
   assert.deepEqual(again, ids.slice(1));
+  // It ends by itself.
+  for await (const event of client.watch(name, { task: task ?? "" })) {
+    assert.equal(event.kind === "task" && event.task.status, "completed");
+  }
 });
 
 /**

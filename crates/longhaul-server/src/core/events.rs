@@ -27,6 +27,8 @@ pub(crate) struct TaskEventStream {
     level: QueueLevel,
     watch: Watch,
     sent: SentStates,
+    /// The changes of this task alone, without its end.
+    only: Option<TaskId>,
 }
 
 /// What a stream has sent about the tasks of its latest events: the epoch, and whether the task has
@@ -67,17 +69,33 @@ impl GatewayService {
         self.check_there(level.queue()).await?;
         let from = behind.map_or(from, WatchFrom::After);
         let watch = self.client.queue(self.level_topic(&level)).watch_from(from).await?;
-        Ok(TaskEventStream { level, watch, sent: SentStates::default() })
+        Ok(TaskEventStream { level, watch, sent: SentStates::default(), only: None })
     }
 }
 
 impl TaskEventStream {
+    /// Leaves out all that concerns other tasks, and the end of this one.
+    pub(crate) const fn keep_only(&mut self, task: TaskName) {
+        self.only = Some(task.id);
+    }
+
+    fn leaves_out(&self, event: &WatchEvent) -> bool {
+        let Some(only) = self.only else { return false };
+        let is_kept = match event {
+            WatchEvent::Updated { id, metadata, .. } => *id == only && !metadata.is_terminal(),
+            WatchEvent::Evicted { id } => *id == only,
+            WatchEvent::CaughtUp | WatchEvent::Undecodable { .. } | _ => false,
+        };
+        !is_kept
+    }
+
     /// The next event that is not late, and its position; `None` when the topic cannot be followed
     /// any more.
     pub(crate) async fn next(&mut self) -> Option<Result<(TaskStreamEvent, String), ServiceError>> {
         loop {
             let event = match self.watch.next().await? {
                 Err(error) => return Some(Err(error.into())),
+                Ok(event) if self.leaves_out(&event) => continue,
                 Ok(WatchEvent::Updated { id, metadata, epoch, .. }) => {
                     let entry = epoch.map(|epoch| (epoch, metadata.is_terminal()));
                     if entry.is_some_and(|entry| self.sent.is_late(id, entry)) {

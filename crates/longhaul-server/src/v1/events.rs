@@ -4,16 +4,18 @@ use super::at::{LevelAt, QueryParams};
 use super::task_body::task_body;
 use crate::auth::TokenScope;
 use crate::core::{
-    EventPosition, GatewayService, QueueName, TaskEventStream, TaskSnapshot, TaskStreamEvent,
+    EventPosition, GatewayService, QueueName, ServiceError, TaskEventStream, TaskName,
+    TaskSnapshot, TaskStreamEvent,
 };
 use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method};
 use crate::shell::Caller;
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures::stream::{self, StreamExt};
+use futures::future::{self, FutureExt};
+use futures::stream::{self, BoxStream, StreamExt};
 use longhaul::WatchFrom;
 use longhaul_api::task::TaskBody;
 use serde::Deserialize;
@@ -21,6 +23,7 @@ use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 use utoipa::IntoParams;
 
@@ -36,19 +39,22 @@ struct EventQuery {
     from: Option<String>,
     /// As the header `Last-Event-ID`, for clients that cannot set it.
     last_event_id: Option<String>,
+    /// The events of this task alone, without `from`: first the task as it is, last its end, which ends the stream.
+    task: Option<String>,
 }
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/events", TokenScope::Read, events)
             .waits()
-            .does("watch_tasks", "Changes of the state of tasks, as they come: server-sent events `task`, `evicted` and `caught-up`. A task whose `epoch` is lower than in an earlier event comes late, from a worker \
+            .does("watch_tasks", "Changes of the state of tasks, as they come: server-sent events `task`, `evicted` and `caught-up`. With `task` those of one task, which end with its end. A task whose `epoch` is lower than in an earlier event comes late, from a worker \
                 that was replaced. With the header \
                 `Last-Event-ID` they go on behind that one. `broker-lost` and `broker-back` say when nothing can come, and when that is over.")
             .of_level()
             .query::<EventQuery>()
             .header("Last-Event-ID", "The id of the last event that the client has: the stream continues after it. Browsers send it when they reconnect.")
-            .answers_raw(200, "text/event-stream", "The events."),
+            .answers_raw(200, "text/event-stream", "The events.")
+            .answers_empty(204, "The client has the end of the task: browsers ask no more."),
     ]
 }
 
@@ -56,10 +62,17 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 /// events while disconnected.
 const START: &str = "start";
 
-/// The caller's last event; the start by default.
-fn place(headers: &HeaderMap, query: &EventQuery) -> Result<Option<EventPosition>, ProblemDetails> {
+/// The event id of a task's end in the stream of that task.
+const OVER: &str = "over";
+
+/// The id of the caller's last event.
+fn last_event_id<'a>(headers: &'a HeaderMap, query: &'a EventQuery) -> Option<&'a str> {
     let header = headers.get("last-event-id").map(|it| it.to_str().unwrap_or("?"));
-    let text = header.or(query.last_event_id.as_deref()).filter(|text| !text.is_empty());
+    header.or(query.last_event_id.as_deref()).filter(|text| !text.is_empty())
+}
+
+/// The position of an event.
+fn place(text: Option<&str>) -> Result<Option<EventPosition>, ProblemDetails> {
     if text == Some(START) {
         return Ok(Some(EventPosition::default()));
     }
@@ -74,7 +87,26 @@ async fn events(
     headers: HeaderMap,
     QueryParams(query): QueryParams<EventQuery>,
 ) -> Result<Response, ProblemDetails> {
-    let behind = place(&headers, &query)?;
+    let draining = caller.draining().clone().cancelled_owned();
+    let refused = refused(caller.clone(), headers.clone());
+    let until = future::select(Box::pin(draining), Box::pin(refused));
+    let answer = |stream: BoxStream<'static, SseResult>| {
+        let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
+        Sse::new(stream.take_until(until)).keep_alive(keep_alive).into_response()
+    };
+    let behind = last_event_id(&headers, &query);
+    if let Some(task) = &query.task {
+        if query.from.is_some() {
+            let detail = "`from` does not go with `task`: its events begin with the task as it is";
+            return Err(ProblemDetails::bad_request("query_invalid", detail));
+        }
+        if behind == Some(OVER) {
+            return Ok(StatusCode::NO_CONTENT.into_response());
+        }
+        let task = task.parse::<TaskName>().map_err(ServiceError::from)?;
+        return Ok(answer(events_of(service, level.queue().clone(), task, caller).await?));
+    }
+    let behind = place(behind)?;
     let from = match query.from.as_deref() {
         None | Some("latest") => WatchFrom::Latest,
         Some("earliest") => WatchFrom::Earliest,
@@ -85,12 +117,38 @@ async fn events(
     };
     let queue = level.queue().clone();
     let events = service.events(level, behind, from).await?;
-    let draining = caller.draining().clone().cancelled_owned();
-    let refused = refused(caller.clone(), headers);
-    let to =
-        EventStreamContext { queue, hidden: caller.is_blind(), service, caller, cut_off: false };
-    let stream = stream::unfold((events, to), next).take_until(draining).take_until(refused);
-    Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+    let to = EventStreamContext::new(queue, service, caller);
+    Ok(answer(stream::unfold((events, to), next).boxed()))
+}
+
+/// The events of one task: the task as it is, its changes, and its end.
+async fn events_of(
+    service: Arc<GatewayService>,
+    queue: QueueName,
+    task: TaskName,
+    caller: Caller,
+) -> Result<BoxStream<'static, SseResult>, ProblemDetails> {
+    // Opened first, so that no change is lost between the two.
+    let mut events = service.events(task.in_queue(&queue), None, WatchFrom::Latest).await?;
+    events.keep_only(task);
+    let found = service.task(&queue, task).await?;
+    let hidden = caller.is_blind();
+    let body = task_body(&queue, found.clone(), hidden);
+    if found.status().is_terminal() {
+        return Ok(stream::iter(task_event(&body, OVER).map(Ok)).boxed());
+    }
+    let first = stream::iter(task_event(&body, START).map(Ok));
+    let to = EventStreamContext::new(queue.clone(), Arc::clone(&service), caller);
+    let changes = stream::unfold((events, to), next);
+    let end = async move {
+        // Some ends are on the ledger for long before they are shown.
+        let over = service.wait(&queue, task, Duration::MAX).await.ok()??;
+        task_event(&task_body(&queue, over, hidden), OVER).map(Ok)
+    };
+    let (told, is_over) = oneshot::channel::<()>();
+    let end = end.inspect(|_| drop(told));
+    let changes = changes.take_until(is_over);
+    Ok(first.chain(stream::select(changes, stream::once(end).filter_map(future::ready))).boxed())
 }
 
 /// Waits until the caller's token is not valid any more, or means something else. The stream ends
@@ -118,6 +176,10 @@ struct EventStreamContext {
 }
 
 impl EventStreamContext {
+    fn new(queue: QueueName, service: Arc<GatewayService>, caller: Caller) -> Self {
+        Self { queue, hidden: caller.is_blind(), service, caller, cut_off: false }
+    }
+
     /// Waits until the broker is lost or back, and returns the event about it. It has no id: the
     /// stream continues behind the events before it.
     async fn notice(&self) -> axum::response::sse::Event {
@@ -154,7 +216,7 @@ async fn next(
                 return None;
             }
         };
-        if let Some(sent) = sent(&to, event, place) {
+        if let Some(sent) = sent(&to, event, &place) {
             return Some((Ok(sent), (events, to)));
         }
     }
@@ -163,20 +225,24 @@ async fn next(
 fn sent(
     to: &EventStreamContext,
     event: TaskStreamEvent,
-    place: String,
+    place: &str,
 ) -> Option<axum::response::sse::Event> {
     let EventStreamContext { queue, hidden, .. } = to;
+    let place = if place.is_empty() { START } else { place };
     let (kind, data) = match event {
         TaskStreamEvent::Task(name, shown, epoch) => {
             let task = TaskSnapshot { name, info: None, shown: Some(*shown), submitted: None };
-            let body = TaskBody { epoch, ..task_body(queue, task, *hidden) };
-            ("task", serde_json::to_string(&body).ok()?)
+            return task_event(&TaskBody { epoch, ..task_body(queue, task, *hidden) }, place);
         }
         TaskStreamEvent::Evicted(name) => {
             ("evicted", json!({"id": name.to_string(), "queue": queue.as_str()}).to_string())
         }
         TaskStreamEvent::CaughtUp => ("caught-up", "{}".to_owned()),
     };
-    let place = if place.is_empty() { START.to_owned() } else { place };
     Some(axum::response::sse::Event::default().event(kind).id(place).data(data))
+}
+
+fn task_event(body: &TaskBody, place: &str) -> Option<axum::response::sse::Event> {
+    let data = serde_json::to_string(body).ok()?;
+    Some(axum::response::sse::Event::default().event("task").id(place).data(data))
 }

@@ -2,8 +2,10 @@
 
 use crate::testing::TestGateway;
 use axum::body::Body;
+use axum::http::Response;
 use http_body_util::BodyExt;
 use longhaul::{TaskContext, Text, processor_fn};
+use serde_json::{Value, json};
 use tower::ServiceExt;
 
 /// Reads events until the text appears, and returns all that was read.
@@ -123,4 +125,62 @@ fn the_end_of_the_gateway_ends_streams_and_long_polls() {
     assert_eq!(bench.get("/healthz").status, 200);
     let took = bench.engine.time_passed() - before;
     assert!(took.as_secs() < 15, "nothing has waited: {took:?}");
+}
+
+/// Whoever waited for one task had to read the events of all others.
+#[test]
+fn the_events_of_one_task_begin_with_it_and_end_with_its_end() {
+    let bench = TestGateway::new();
+    let open = |id: &str, last: &str| {
+        let place = format!("/v1/queues/tasks/events?task={id}&last_event_id={last}");
+        let request = TestGateway::request("GET", &place, "");
+        bench.engine.run(bench.router.clone().oneshot(request)).unwrap()
+    };
+    let all = |stream: Response<Body>| {
+        let read = bench.engine.run(stream.into_body().collect()).unwrap().to_bytes();
+        String::from_utf8(read.to_vec()).unwrap()
+    };
+    let statuses = |events: &str| -> Vec<String> {
+        let body = |line: &str| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok();
+        let tasks = events.lines().filter_map(body);
+        let mut all: Vec<_> =
+            tasks.map(|it| format!("{} {}", it["id"], it["status"]).replace('"', "")).collect();
+        all.dedup();
+        all
+    };
+    let (first, other) = (bench.submit("tasks", "a"), bench.submit("tasks", "b"));
+    let stream = open(&first, "");
+    let shout = processor_fn(async |text: Text, _: TaskContext| Ok(text));
+    let _worker = bench.engine.start(bench.engine.worker("tasks", shout));
+    assert_eq!(bench.get(&format!("/v1/queues/tasks/tasks/{other}/wait")).status, 200);
+    let events = all(stream);
+    let seen = ["ready", "running", "completed"].map(|status| format!("{first} {status}"));
+    assert_eq!(statuses(&events), seen, "{events}");
+    assert_eq!(last_id(&events), "over");
+    // It is over already, and a browser that has its end opens the stream once more.
+    assert_eq!(statuses(&all(open(&other, ""))), [format!("{other} completed")]);
+    assert_eq!(statuses(&all(open(&other, "start"))), [format!("{other} completed")]);
+    assert_eq!(open(&other, "over").status(), 204);
+    let unknown = bench.get("/v1/queues/tasks/events?task=9:9:-1");
+    assert_eq!((unknown.status.as_u16(), unknown.code()), (404, "task_not_found".to_owned()));
+    for (query, code) in
+        [("task=x", "task_id_invalid"), ("task=9:9:-1&from=earliest", "query_invalid")]
+    {
+        assert_eq!(bench.get(&format!("/v1/queues/tasks/events?{query}")).code(), code);
+    }
+}
+
+/// The end of such a task is shown only when its message is delivered, days later.
+#[test]
+fn the_end_of_a_task_that_no_worker_has_seen_ends_its_events() {
+    let bench = TestGateway::new();
+    let delayed = json!({"payload": "a", "delay": "P3D"});
+    let id = bench.post("/v1/queues/tasks/tasks", delayed).text("id");
+    let place = format!("/v1/queues/tasks/events?task={id}");
+    let request = TestGateway::request("GET", &place, "");
+    let mut stream = bench.engine.run(bench.router.clone().oneshot(request)).unwrap().into_body();
+    bench.engine.run(read_until(&mut stream, r#""status":"scheduled""#));
+    assert_eq!(bench.post(&format!("/v1/queues/tasks/tasks/{id}:kill"), json!({})).status, 204);
+    bench.engine.run(read_until(&mut stream, r#""status":"cancelled""#));
+    assert!(bench.engine.run(stream.frame()).is_none(), "nothing follows");
 }
