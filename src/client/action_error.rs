@@ -19,7 +19,7 @@ use longhaul_types::error::{Class, ErrorKind};
 /// The most names listed in an error.
 const NAMES_MAX: usize = 20;
 
-/// The error of a change: of a task (cancel, kill, delete, force-fail, force-release), of dead
+/// The error of a change: of a task (cancel, kill, delete, reschedule, force-fail, force-release), of dead
 /// letters (replay, purge), of the settings and schedules of a queue, and of its workers (drain).
 ///
 /// Completed steps are kept, and repeating the change does no harm, except that a schedule that is
@@ -53,6 +53,15 @@ pub enum ActionError {
     /// The task does not run, so it cannot be released.
     #[error("the task is not running")]
     NotRunning,
+    /// The task runs, so it cannot be rescheduled.
+    #[error("the task is running: only one that waits can be rescheduled")]
+    Running,
+    /// The task waits for other tasks, so it has no time that could be changed.
+    #[error("the task waits for other tasks, and begins when those are over")]
+    Parked,
+    /// The task would begin too late.
+    #[error("a task can be put off for 100 years at most")]
+    TooLate,
     /// A worker was faster at every try.
     #[error("the task changes hands faster than it can be closed")]
     Contended,
@@ -165,6 +174,9 @@ impl ActionError {
             Self::Over(_) => (Conflict, "task_over"),
             Self::Stale { .. } => (Conflict, "stale_epoch"),
             Self::NotRunning => (Conflict, "task_not_running"),
+            Self::Running => (Conflict, "task_running"),
+            Self::Parked => (Conflict, "task_waits_for_others"),
+            Self::TooLate => (Invalid, "request_unfit"),
             Self::Contended => (Busy, "contended"),
             Self::NoSuchWorker { .. } => (NotFound, "worker_not_found"),
             Self::AmbiguousWorker { .. } => (Conflict, "worker_ambiguous"),
@@ -195,6 +207,8 @@ impl ActionError {
             ActionRefusal::Over(phase) => Self::Over(status(phase)),
             ActionRefusal::Stale(Epoch(current)) => Self::Stale { current },
             ActionRefusal::NotRunning => Self::NotRunning,
+            ActionRefusal::Running => Self::Running,
+            ActionRefusal::Parked => Self::Parked,
         }
     }
 }

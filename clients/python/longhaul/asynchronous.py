@@ -99,6 +99,7 @@ class AsyncClient:
     retry = _call(Client.retry)
     force_fail = _call(Client.force_fail)
     force_release = _call(Client.force_release)
+    reschedule = _call(Client.reschedule)
     queues = _call(Client.queues)
     queue = _call(Client.queue)
     create_queue = _call(Client.create_queue)

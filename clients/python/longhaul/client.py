@@ -263,6 +263,10 @@ class Client:
         """
         self._ask("POST", _at(queue, "tasks", f"{task}:force-release"), {"reason": reason, "epoch": epoch})
 
+    def reschedule(self, queue: str, task: str, delay: float, reason: str = "") -> None:
+        """Has a waiting task begin after so many seconds, up to 100 years; 0: now. It costs no attempt. Raises `Conflict` for one that runs or waits for others."""
+        self._ask("POST", _at(queue, "tasks", f"{task}:reschedule"), {"reason": reason, "delay": length(delay)}, repeatable=True)
+
     # Queues.
 
     def queues(self) -> list[str]:

@@ -233,6 +233,11 @@ export class Client {
     await this.#ask("POST", at(queue, "tasks", `${task}:force-release`), { body: { reason, epoch } });
   }
 
+  /** Has a waiting task begin after so many seconds, up to 100 years; 0: now. It costs no attempt. Throws `Conflict` for one that runs or waits for others. */
+  async reschedule(queue: string, task: string, delay: number, reason = ""): Promise<void> {
+    await this.#ask("POST", at(queue, "tasks", `${task}:reschedule`), { body: { reason, delay: length(delay) }, repeatable: true });
+  }
+
   // Queues.
 
   /** The names of the queues that the token may use. */

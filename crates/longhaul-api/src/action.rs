@@ -5,6 +5,7 @@
     reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
 )]
 
+use crate::values::{Instant, Length};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -26,6 +27,21 @@ pub struct ForceReason {
     pub reason: String,
     /// The epoch that was seen; in another one nothing is done (`stale_epoch`). Without it: whichever it is in.
     pub epoch: Option<u32>,
+}
+
+/// When a waiting task is to begin: `delay` or `at`.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = Reschedule)]
+pub struct RescheduleBody {
+    /// So long from now, up to 100 years, which holds it; `0s`: at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Length>,
+    /// At this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Instant>,
+    /// Up to 1,000 bytes.
+    pub reason: String,
 }
 
 /// Operators' actions on the queue, its tasks, workers and schedules, the oldest first.
@@ -51,7 +67,7 @@ pub struct ActionBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
     pub operator: String,
-    /// `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`; of a schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; of the queue `update` (of its settings), `repair`, `pause` or `resume`.
+    /// `delete`, `force-fail`, `force-release`, `reschedule`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`; of a schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; of the queue `update` (of its settings), `repair`, `pause` or `resume`.
     pub action: String,
     pub reason: String,
     /// The task that came of a replay.

@@ -7,7 +7,7 @@ use super::settle::Settle;
 use super::tamper::Fault;
 use super::world::{World, task_id};
 use longhaul::TaskId;
-use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
+use longhaul_core::protocol::entry::{Claim, Done, Entry, NextAttempt, Outcome};
 use longhaul_core::protocol::fold::{TaskFold, Verdict};
 use longhaul_core::protocol::invariants::{OPERATOR, Violation};
 use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId};
@@ -16,8 +16,13 @@ use longhaul_core::protocol::operator::OperatorAction;
 /// Owner ids from here on are operators'.
 const OPERATORS: u128 = 1_000;
 
-const ACTIONS: [OperatorAction; 3] =
-    [OperatorAction::Delete, OperatorAction::ForceFail, OperatorAction::ForceRelease];
+/// The model has no times: a task that is rescheduled may begin at once.
+const ACTIONS: [OperatorAction; 4] = [
+    OperatorAction::Delete,
+    OperatorAction::ForceFail,
+    OperatorAction::ForceRelease,
+    OperatorAction::Reschedule(NextAttempt::new(0, 0)),
+];
 
 pub(super) fn moves(bounds: &Bounds, world: &World, into: &mut Vec<Move>) {
     if world.budget.operate == 0 {
@@ -51,8 +56,8 @@ impl Settle<'_> {
         let batch_size = self.bounds.batch_size();
         let plain = Claim::plain(key(u64::from(seen.epoch.0)), claim.attempt, claim.kind);
         let mut entries = vec![Entry::Claim(Claim { batch_size, ..plain })];
-        if claim.kind == ClaimKind::Run {
-            let outcome = Outcome::Released(NextAttempt::default());
+        if let Some(next) = action.next_attempt() {
+            let outcome = Outcome::Released(next);
             entries.push(Entry::Done(Done {
                 key: key(u64::MAX),
                 attempt: claim.attempt,

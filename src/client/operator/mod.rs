@@ -27,12 +27,17 @@ use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt,
 use longhaul_core::protocol::fold::Verdict;
 use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId};
 use longhaul_core::protocol::operator::{ActionClaim, OperatorAction};
+use longhaul_core::task::terms::millis;
 use longhaul_core::task::{TaskId, WorkerIdentity, text};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// How often an action for any epoch is retried when a worker was faster.
 const TRIES_MAX: u32 = 5;
+
+/// The longest time that a task is put off: 100 years.
+const DELAY_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 /// The identity under which a client publishes operator actions.
 #[derive(Debug)]
@@ -108,6 +113,29 @@ impl Queue {
         self.act(task, OperatorAction::ForceRelease, Some(Epoch(epoch)), reason.into()).await
     }
 
+    /// Sets when a waiting task begins: after this time, or at once with zero. It may wait for its
+    /// first attempt or for the next one; what it costs is no attempt. A task that was put off for
+    /// years is held until it is rescheduled once more. A pause of its queue, limits, and the order
+    /// of its key still apply. A worker that has its message begins it at once, others, such as for
+    /// a message that the broker still holds back, about 2 heartbeat intervals later.
+    ///
+    /// # Errors
+    /// When the task is over, runs, waits for other tasks, or does not exist, when the time is above
+    /// 100 years, or the broker cannot be reached.
+    pub async fn reschedule(
+        &self,
+        task: TaskId,
+        delay: Duration,
+        reason: impl Into<String>,
+    ) -> Result<(), ActionError> {
+        if delay > DELAY_MAX {
+            return Err(ActionError::TooLate);
+        }
+        let delay_ms = millis(delay);
+        let next = NextAttempt::new(self.client.wall_ms().saturating_add(delay_ms), delay_ms);
+        self.act(task, OperatorAction::Reschedule(next), None, reason.into()).await
+    }
+
     async fn act(
         &self,
         task: TaskId,
@@ -156,9 +184,9 @@ impl Client {
                 None => Claim { batch_size: self.batch_size(task).await?, ..plain },
             });
             if self.say(&place, &mut log, (key, &entry), &said).await? == Verdict::Accepted {
-                if kind == ClaimKind::Run {
+                if let Some(next) = action.next_attempt() {
                     let key = self.inner.operator.key(task.id, claim.epoch);
-                    let outcome = Outcome::Released(NextAttempt::default());
+                    let outcome = Outcome::Released(next);
                     let entry = Entry::Done(Done { key, attempt, outcome, writer: None });
                     // If another worker was faster, it has the task: the task is released either
                     // way.

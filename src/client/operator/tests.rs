@@ -159,6 +159,124 @@ fn a_task_is_released_from_a_worker_that_hangs_and_runs_elsewhere() {
     assert!(released.is_err(), "{released:?}");
 }
 
+/// Whoever wanted a task sooner or later had to delete it and submit it anew.
+#[test]
+fn a_waiting_task_is_started_now_put_off_and_held() {
+    let engine = TestEngine::new();
+    let day = 24 * SILENCE / 4;
+    let started = Started::default();
+    let _worker = worker(&engine, false, &started);
+    let client = engine.client();
+    let queue = client.queue("tasks");
+    let delayed =
+        |delay| engine.run(client.submission("tasks", &text("quick")).delay(delay).send());
+    let begun = || started.lock().unwrap().len();
+    let (sooner, later) = (delayed(10 * day).unwrap(), delayed(day).unwrap());
+    engine.advance(MINUTE);
+    engine.run(queue.reschedule(sooner.id, Duration::ZERO, "it is wanted")).unwrap();
+    let before = engine.time_passed();
+    assert_eq!(engine.wait::<Text>(&sooner).unwrap(), text("quick"));
+    assert!(engine.time_passed() - before < MINUTE, "the worker has its message");
+    engine.run(queue.reschedule(later.id, 20 * day, "not yet")).unwrap();
+    engine.advance(19 * day);
+    assert_eq!(begun(), 1);
+    // Held, and let go.
+    engine.run(queue.reschedule(later.id, DELAY_MAX, "held")).unwrap();
+    engine.advance(9 * day);
+    assert_eq!(begun(), 1);
+    let info = engine.run(queue.claimed_tasks()).unwrap().get(later.id).unwrap().unwrap();
+    assert_eq!((info.attempts, info.status), (0, TaskStatus::Scheduled), "{info:?}");
+    engine.run(queue.reschedule(later.id, Duration::ZERO, "")).unwrap();
+    assert_eq!(engine.wait::<Text>(&later).unwrap(), text("quick"));
+    assert_eq!(*started.lock().unwrap(), [("quick".to_owned(), 1), ("quick".to_owned(), 1)]);
+    let over = engine.run(queue.reschedule(later.id, Duration::ZERO, ""));
+    assert!(matches!(over, Err(ActionError::Over(TaskStatus::Completed))), "{over:?}");
+    let too_late = engine.run(queue.reschedule(later.id, DELAY_MAX + MINUTE, ""));
+    assert!(matches!(too_late, Err(ActionError::TooLate)), "{too_late:?}");
+}
+
+#[test]
+fn the_next_attempt_of_a_failed_task_is_made_at_once_and_counts_as_before() {
+    let engine = TestEngine::new();
+    let attempts = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&attempts);
+    let processor = processor_fn(move |task: Text, context: TaskContext| {
+        seen.lock().unwrap().push(context.attempt());
+        async move {
+            match context.attempt() {
+                1 => Err(TaskError::retry_after(300 * SILENCE, "later")),
+                _ => Ok(task),
+            }
+        }
+    });
+    let _worker = engine.start(engine.worker("tasks", processor));
+    let task = engine.submit("tasks", &text("quick"));
+    engine.advance(MINUTE);
+    let queue = engine.client().queue("tasks");
+    engine.run(queue.reschedule(task.id, Duration::ZERO, "its server is back")).unwrap();
+    let before = engine.time_passed();
+    assert_eq!(engine.wait::<Text>(&task).unwrap(), text("quick"));
+    assert!(engine.time_passed() - before < MINUTE);
+    assert_eq!(*attempts.lock().unwrap(), [1, 2]);
+}
+
+/// Nobody holds its message: the broker gives it to workers only after ten days.
+#[test]
+fn a_task_that_no_worker_has_been_given_is_started_as_well() {
+    let engine = TestEngine::new();
+    let client = engine.client();
+    let tasks = [10, 20].map(|days| {
+        let task = client.submission("tasks", &text("quick")).delay(days * 6 * SILENCE);
+        engine.run(task.send()).unwrap()
+    });
+    engine.run(client.queue("tasks").reschedule(tasks[1].id, Duration::ZERO, "")).unwrap();
+    let started = Started::default();
+    let _worker = worker(&engine, false, &started);
+    engine.wait::<Text>(&tasks[1]).unwrap();
+    assert_eq!(started.lock().unwrap().len(), 1);
+}
+
+/// The order of a key counts more than what an operator wants.
+#[test]
+fn a_task_that_is_started_now_does_not_overtake_those_before_it() {
+    let engine = TestEngine::new();
+    let client = engine.client();
+    let queue = client.queue("tasks");
+    engine
+        .run(queue.change(|settings| settings.order = Some(crate::ops::QueueOrder::Key)))
+        .unwrap();
+    let started = Started::default();
+    let _worker = worker(&engine, true, &started);
+    let submit = |payload: &str| {
+        engine.run(client.submission("tasks", &text(payload)).order_key("a").send()).unwrap()
+    };
+    let [first, second] = ["hang", "quick"].map(submit);
+    engine.advance(MINUTE);
+    engine.run(queue.reschedule(second.id, Duration::ZERO, "")).unwrap();
+    engine.advance(6 * SILENCE);
+    assert_eq!(*started.lock().unwrap(), [("hang".to_owned(), 1)]);
+    engine.run(client.cancel(&first)).unwrap();
+    assert_eq!(engine.wait::<Text>(&second).unwrap(), text("quick"));
+}
+
+/// What runs belongs to its worker, and what waits for others to those.
+#[test]
+fn a_task_that_runs_or_waits_for_others_is_not_rescheduled() {
+    let engine = TestEngine::new();
+    let _worker = worker(&engine, true, &Started::default());
+    let running = engine.submit("tasks", &text("hang"));
+    let client = engine.client();
+    let parked = client.submission("tasks", &text("quick")).after([&running]);
+    let parked = engine.run(parked.send()).unwrap();
+    engine.advance(MINUTE);
+    let queue = client.queue("tasks");
+    let refused =
+        |task: &TaskRef| engine.run(queue.reschedule(task.id, Duration::ZERO, "")).unwrap_err();
+    assert!(matches!(refused(&running), ActionError::Running));
+    assert!(matches!(refused(&parked), ActionError::Parked));
+    engine.run(client.cancel(&running)).unwrap();
+}
+
 /// Regression: the claim by which an operator releases a task had neither the task's limits nor its
 /// line, which other workers read from the last claim.
 #[test]

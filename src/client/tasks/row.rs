@@ -276,8 +276,8 @@ impl TaskRow {
     pub(super) fn status(&self, sealed: Option<BatchOutcome>, now_ms: u64) -> TaskStatus {
         let is_ahead = self.due_ms > now_ms;
         match self.phase(sealed) {
-            Phase::New if is_ahead => TaskStatus::Scheduled,
             Phase::Retry if self.parked => TaskStatus::Waiting,
+            Phase::New | Phase::Retry if is_ahead && self.attempt == 0 => TaskStatus::Scheduled,
             Phase::Retry if is_ahead => TaskStatus::Retrying,
             Phase::New | Phase::Retry => TaskStatus::Ready,
             Phase::Running => {

@@ -25,6 +25,7 @@ const COMMANDS: &[&str] = &[
     "task delete typo@1:2:-1",
     "task force-fail typo@1:2:-1 --epoch 1",
     "task force-release typo@1:2:-1",
+    "task reschedule typo@1:2:-1 --now",
     "task retry typo@1:2:-1",
     "dead list typo",
     "dead show typo@1:2:-1",

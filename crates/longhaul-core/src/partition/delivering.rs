@@ -19,9 +19,9 @@ use std::time::Duration;
 const HAND_BACK_AT_ONCE_MAX: usize = 1_000;
 const HAND_BACK_PAUSE: Duration = Duration::from_millis(100);
 
-/// Interval between searches for cancelled tasks among the kept ones: each search goes through all
+/// Interval between searches for tasks among the kept ones: each search goes through all
 /// of them.
-const LOOK_FOR_CANCELLED_EVERY: Duration = Duration::from_secs(1);
+const LOOK_FOR_KEPT_EVERY: Duration = Duration::from_secs(1);
 
 /// A place in the order of ready tasks as a time, from ms since the epoch.
 pub(super) const fn place(ready_ms: u64) -> Moment {
@@ -173,10 +173,10 @@ impl Partition {
         }
     }
 
-    /// Plans a search for a kept task that was cancelled or has ended.
-    pub(super) fn look_for_cancelled(&mut self, id: TaskId, now: Moment) {
+    /// Plans a search for a kept task that was cancelled or rescheduled, or has ended.
+    pub(super) fn look_for_kept(&mut self, id: TaskId, now: Moment) {
         if !self.scheduled.is_empty() && self.machine.task(id).is_some_and(|task| !task.held) {
-            self.scheduled.cancel(id, now + LOOK_FOR_CANCELLED_EVERY);
+            self.scheduled.look_for(id, now + LOOK_FOR_KEPT_EVERY);
         }
     }
 
@@ -187,7 +187,7 @@ impl Partition {
             return;
         }
         if self.scheduled.look_at().is_some_and(|at| at <= now) {
-            for due in self.scheduled.take_cancelled(self.settings.partition) {
+            for due in self.scheduled.take_sought(self.settings.partition) {
                 self.kept_keys.remove(&due.id);
                 self.take_up_kept(due, now);
             }

@@ -430,7 +430,7 @@ impl Partition {
         let Some(fold) = fold.filter(|fold| !fold.phase.is_terminal()) else {
             if fold.is_some_and(|fold| fold.attempt == 0) && self.is_ended_from_outside(id) {
                 // Its delivery may be kept here.
-                self.look_for_cancelled(id, now);
+                self.look_for_kept(id, now);
             }
             self.open.remove(&id);
             self.waits.remove(&id);
@@ -447,8 +447,10 @@ impl Partition {
             open.was_cancelled(now);
         }
         self.agenda.set(id, now);
-        if cancelled && fold.phase == Phase::New {
-            self.look_for_cancelled(id, now);
+        // An operator has rescheduled it: its own time does not count any more.
+        let rescheduled = fold.phase == Phase::Retry && fold.attempt == 0;
+        if cancelled && fold.phase == Phase::New || rescheduled {
+            self.look_for_kept(id, now);
         }
     }
 

@@ -18,9 +18,9 @@ const KEPT_MAX: usize = 10_000_000;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scheduled {
     kept: BinaryHeap<Reverse<ScheduledStart>>,
-    /// Kept tasks that were cancelled.
-    cancelled: BTreeSet<TaskId>,
-    /// When to look for the cancelled ones.
+    /// Tasks that must not wait any longer if they are kept.
+    sought: BTreeSet<TaskId>,
+    /// When to look for these.
     look_at: Moment,
 }
 
@@ -82,24 +82,24 @@ impl Scheduled {
         self.kept.pop().map(|Reverse(due)| due.due(partition))
     }
 
-    /// Notes a cancel request for a task that may be kept. Cancelled tasks are looked for together,
+    /// Notes that a task must not wait any longer if it is kept. Such tasks are looked for together,
     /// at intervals.
-    pub(super) fn cancel(&mut self, id: TaskId, look_at: Moment) {
-        if self.cancelled.is_empty() {
+    pub(super) fn look_for(&mut self, id: TaskId, look_at: Moment) {
+        if self.sought.is_empty() {
             self.look_at = look_at;
         }
-        self.cancelled.insert(id);
+        self.sought.insert(id);
     }
 
-    /// When to look for the cancelled tasks.
+    /// When to look for these tasks.
     pub(super) fn look_at(&self) -> Option<Moment> {
-        (!self.cancelled.is_empty()).then_some(self.look_at)
+        (!self.sought.is_empty()).then_some(self.look_at)
     }
 
-    /// Takes the cancelled tasks. Other tasks of their entries are still kept.
-    pub(super) fn take_cancelled(&mut self, partition: i32) -> Vec<Due> {
-        let cancelled = std::mem::take(&mut self.cancelled);
-        self.take_out(|kept| cancelled.contains(&kept.due(partition).id), partition)
+    /// Takes the tasks that were looked for. Other tasks of their entries are still kept.
+    pub(super) fn take_sought(&mut self, partition: i32) -> Vec<Due> {
+        let sought = std::mem::take(&mut self.sought);
+        self.take_out(|kept| sought.contains(&kept.due(partition).id), partition)
     }
 
     /// Forgets an entry that goes back to the broker: all of its tasks come again.
@@ -141,7 +141,7 @@ impl Scheduled {
 impl PartialEq for Scheduled {
     fn eq(&self, other: &Self) -> bool {
         self.in_order() == other.in_order()
-            && (&self.cancelled, self.look_at) == (&other.cancelled, other.look_at)
+            && (&self.sought, self.look_at) == (&other.sought, other.look_at)
     }
 }
 
@@ -150,7 +150,7 @@ impl Eq for Scheduled {}
 impl Hash for Scheduled {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.in_order().hash(state);
-        self.cancelled.hash(state);
+        self.sought.hash(state);
         self.look_at.hash(state);
     }
 }
@@ -200,10 +200,10 @@ mod tests {
         }
         assert_eq!(scheduled.look_at(), None);
         let at = Moment(std::time::Duration::from_secs(1));
-        scheduled.cancel(task(2, Some(1)), at);
-        scheduled.cancel(task(8, None), at + std::time::Duration::from_secs(1));
+        scheduled.look_for(task(2, Some(1)), at);
+        scheduled.look_for(task(8, None), at + std::time::Duration::from_secs(1));
         assert_eq!(scheduled.look_at(), Some(at));
-        let out: Vec<_> = scheduled.take_cancelled(3).into_iter().map(|due| due.id).collect();
+        let out: Vec<_> = scheduled.take_sought(3).into_iter().map(|due| due.id).collect();
         assert_eq!(out, [task(2, Some(1))]);
         assert_eq!((scheduled.look_at(), scheduled.len()), (None, 2));
         scheduled.forget(task(2, Some(0)).entry_id());

@@ -6,12 +6,13 @@
 //! | delete, supersede | a closing claim CANCELLED of the next epoch | the epoch that was seen is still the last |
 //! | fail | a closing claim FINAL of the next epoch | the same |
 //! | release | a claim RUN of the next epoch, and its RELEASED | the same |
+//! | reschedule | the same, with the time of the next attempt | the same, and the task waits for its time |
 //!
 //! An action based on an old state is therefore ignored by every fold, however late it is stored.
 //! The previous owner reads a higher epoch and stops. An operator that dies between a RUN and its
 //! RELEASED is a silent owner: the task is taken over 2 heartbeat intervals later.
 
-use super::entry::ClaimKind;
+use super::entry::{ClaimKind, NextAttempt};
 use super::fold::{Phase, TaskFold};
 use super::key::Epoch;
 
@@ -26,6 +27,8 @@ pub enum OperatorAction {
     ForceRelease,
     /// Closes a task that was never claimed, in favour of another one.
     Supersede,
+    /// Sets when the next attempt of a waiting task begins.
+    Reschedule(NextAttempt),
 }
 
 /// Why an action is refused.
@@ -37,6 +40,10 @@ pub enum ActionRefusal {
     Stale(Epoch),
     /// The task is not running, so it cannot be released.
     NotRunning,
+    /// The task is running, so it cannot be rescheduled.
+    Running,
+    /// The task waits for other tasks, not for a time.
+    Parked,
 }
 
 /// The claim of an action.
@@ -68,14 +75,34 @@ impl OperatorAction {
         if self == Self::ForceRelease && fold.phase != Phase::Running {
             return Err(ActionRefusal::NotRunning);
         }
+        if matches!(self, Self::Reschedule(_)) {
+            if fold.phase == Phase::Running {
+                return Err(ActionRefusal::Running);
+            }
+            if fold.is_parked() {
+                return Err(ActionRefusal::Parked);
+            }
+        }
         let (kind, attempt) = match self {
             Self::Delete | Self::Supersede => (ClaimKind::Cancelled, fold.attempt),
             Self::ForceFail => (ClaimKind::Final, fold.attempt),
             // Its RELEASED gives this attempt back. The attempt of the owner that loses the epoch
             // counts, as if that owner had died.
-            Self::ForceRelease => (ClaimKind::Run, fold.attempt.saturating_add(1)),
+            Self::ForceRelease | Self::Reschedule(_) => {
+                (ClaimKind::Run, fold.attempt.saturating_add(1))
+            }
         };
         Ok(ActionClaim { epoch: fold.epoch.next(), attempt, kind })
+    }
+
+    /// When the attempt begins that follows; `None` if none does.
+    #[must_use]
+    pub const fn next_attempt(self) -> Option<NextAttempt> {
+        match self {
+            Self::ForceRelease => Some(NextAttempt::new(0, 0)),
+            Self::Reschedule(next) => Some(next),
+            Self::Delete | Self::ForceFail | Self::Supersede => None,
+        }
     }
 
     /// The word for it in entries.
@@ -86,6 +113,7 @@ impl OperatorAction {
             Self::ForceFail => "force-fail",
             Self::ForceRelease => "force-release",
             Self::Supersede => "supersede",
+            Self::Reschedule(_) => "reschedule",
         }
     }
 
@@ -97,6 +125,7 @@ impl OperatorAction {
             Self::ForceFail => "Failed",
             Self::ForceRelease => "Released",
             Self::Supersede => "Superseded",
+            Self::Reschedule(_) => "Rescheduled",
         }
     }
 }
@@ -167,6 +196,27 @@ mod tests {
             let before = now;
             assert!(matches!(now.apply(&entry(claim, 9)), Verdict::Ignored(_)), "{action:?}");
             assert_eq!(now, before);
+        }
+    }
+
+    /// A worker that has just begun it must not lose it to somebody who looked at a list.
+    #[test]
+    fn what_runs_or_waits_for_others_is_not_rescheduled() {
+        let later = OperatorAction::Reschedule(NextAttempt::new(9_000, 5_000));
+        assert_eq!(later.claim(&running(3, 2), None), Err(ActionRefusal::Running));
+        let waiting = TaskFold { phase: Phase::Retry, ..running(3, 2) };
+        let parked = TaskFold { next_attempt: NextAttempt::PARKED, ..waiting };
+        assert_eq!(later.claim(&parked, None), Err(ActionRefusal::Parked));
+        for mut fold in [TaskFold::default(), waiting] {
+            let before = fold;
+            let claim = later.claim(&fold, None).unwrap();
+            assert_eq!(fold.apply(&entry(claim, 9)), Verdict::Accepted);
+            let key = OnceKey { task: TASK, epoch: claim.epoch, owner: OwnerId(9), serial: 2 };
+            let outcome = Outcome::Released(later.next_attempt().unwrap());
+            let released = Entry::Done(Done { key, attempt: claim.attempt, outcome, writer: None });
+            assert_eq!(fold.apply(&released), Verdict::Accepted);
+            assert_eq!((fold.phase, fold.attempt), (Phase::Retry, before.attempt), "it costs none");
+            assert_eq!(fold.next_attempt.at_ms, 9_000);
         }
     }
 

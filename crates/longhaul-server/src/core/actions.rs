@@ -4,6 +4,7 @@ use super::letters::SomeLevel;
 use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
 use longhaul::ActionError;
 use longhaul::ops::{ActionRecord, Replayed};
+use std::time::Duration;
 
 /// How often an action for any epoch is tried.
 const TRIES_MAX: u32 = 5;
@@ -17,6 +18,8 @@ pub(crate) enum TaskAction {
     /// In this epoch; `None` for the current one.
     ForceFail(Option<u32>),
     ForceRelease(Option<u32>),
+    /// After this time.
+    Reschedule(Duration),
 }
 
 impl TaskAction {
@@ -27,6 +30,7 @@ impl TaskAction {
             Self::Delete => "delete",
             Self::ForceFail(_) => "force-fail",
             Self::ForceRelease(_) => "force-release",
+            Self::Reschedule(_) => "reschedule",
         }
     }
 }
@@ -60,6 +64,9 @@ impl GatewayService {
                 }
             }
             TaskAction::Delete => client.queue(&task.topic).delete(task.id, said.reason).await?,
+            TaskAction::Reschedule(delay) => {
+                client.queue(&task.topic).reschedule(task.id, delay, said.reason).await?;
+            }
             TaskAction::ForceFail(seen) | TaskAction::ForceRelease(seen) => {
                 self.force(queue, name, action, seen, said).await?;
             }
@@ -110,7 +117,8 @@ impl GatewayService {
                 TaskAction::ForceFail(_)
                 | TaskAction::Cancel
                 | TaskAction::Kill
-                | TaskAction::Delete => {
+                | TaskAction::Delete
+                | TaskAction::Reschedule(_) => {
                     client.queue(&task.topic).force_fail(task.id, epoch, said.reason).await
                 }
             };

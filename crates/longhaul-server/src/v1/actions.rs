@@ -10,10 +10,12 @@ use crate::shell::RawBody;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use longhaul_api::action::{ActionBody, ActionList, ForceReason, ReasonBody};
+use longhaul_api::action::{ActionBody, ActionList, ForceReason, ReasonBody, RescheduleBody};
 use longhaul_api::task::Restarted;
+use longhaul_api::values::Instant;
 use serde::Deserialize;
 use std::sync::Arc;
+use std::time::Duration;
 use utoipa::IntoParams;
 
 /// The default number of actions in a list.
@@ -75,6 +77,32 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         )
         .optional_body::<ForceReason>()
         .answers_empty(204, done),
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/actions", TokenScope::Read, log)
+            .does(
+                "list_actions",
+                "Lists operators' actions on the queue, its tasks, workers and schedules.",
+            )
+            .of_some_level()
+            .query::<LogQuery>()
+            .answers::<ActionList>(200, "The newest actions, the oldest first."),
+    ]
+}
+
+/// Routes that have a task begin anew, or at another time.
+pub(super) fn routes_of_starts() -> Vec<ApiRoute> {
+    vec![
+        ApiRoute::new(
+            Method::Post,
+            "/v1/queues/{queue}/tasks/{task}:reschedule",
+            TokenScope::Admin,
+            reschedule,
+        )
+        .does(
+            "reschedule_task",
+            "Starts a waiting task now, puts it off, or holds it; whether it waits for its first attempt or the next.",
+        )
+        .body::<RescheduleBody>()
+        .answers_empty(204, "It is done, and in the log."),
         ApiRoute::new(
             Method::Post,
             "/v1/queues/{queue}/tasks/{task}:retry",
@@ -84,14 +112,6 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         .does("retry_task", "Runs a task once more that has failed for good, as a new task.")
         .optional_body::<ReasonBody>()
         .answers::<Restarted>(200, "The task that runs it once more."),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/actions", TokenScope::Read, log)
-            .does(
-                "list_actions",
-                "Lists operators' actions on the queue, its tasks, workers and schedules.",
-            )
-            .of_some_level()
-            .query::<LogQuery>()
-            .answers::<ActionList>(200, "The newest actions, the oldest first."),
     ]
 }
 
@@ -161,6 +181,25 @@ async fn release(
 ) -> Result<StatusCode, ProblemDetails> {
     let ForceReason { reason, epoch } = optional(&body)?;
     act(&service, at, TaskAction::ForceRelease(epoch), &reason).await
+}
+
+async fn reschedule(
+    State(service): State<Arc<GatewayService>>,
+    at: TaskAt,
+    body: RawBody,
+) -> Result<StatusCode, ProblemDetails> {
+    let (body, now) = (body.json::<RescheduleBody>()?, clock::wall_ms());
+    let until = |at: Instant| Duration::from_millis(at.ms().saturating_sub(now));
+    let delay = match (body.delay, body.at) {
+        (Some(delay), None) => delay.0,
+        (None, Some(at)) => until(at),
+        (Some(_), Some(_)) | (None, None) => {
+            let detail = "say when it is to begin: by `delay` (`0s`: now), or by `at`";
+            let unfit = StatusCode::UNPROCESSABLE_ENTITY;
+            return Err(ProblemDetails::new(unfit, "request_unfit", detail));
+        }
+    };
+    act(&service, at, TaskAction::Reschedule(delay), &body.reason).await
 }
 
 async fn retry(

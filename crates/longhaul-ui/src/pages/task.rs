@@ -175,6 +175,9 @@ fn actions(queue: &str, task: &TaskBody) -> Markup {
             @if !task.is_over() {
                 (asked(&place("cancel"), "Cancel", "Asks for its end; its processor may clean up first.", &html! {}))
                 (asked(&place("kill"), "Kill", "Ends it without waiting for its processor.", &html! {}))
+                @if task.status == "scheduled" || task.status == "retrying" {
+                    (asked(&place("start"), "Start now", "It begins as soon as a worker is free, in place of its time.", &html! {}))
+                }
                 @if task.status == "running" {
                     (asked(&place("force-release"), "Take it from its worker", "Another attempt follows; what the worker writes later is ignored.", &epoch))
                 }
@@ -201,6 +204,10 @@ pub(super) async fn act(
     let of = format!("/v1/queues/{}/tasks/{}", escaped(&queue), escaped(&task));
     let reason = given.reason;
     let outcome = match verb.as_str() {
+        "start" => {
+            let body = json!({ "reason": reason, "delay": "0s" });
+            visit.act(Method::POST, &format!("{of}:reschedule"), body).await
+        }
         "cancel" | "kill" | "retry" => {
             visit.act(Method::POST, &format!("{of}:{verb}"), json!({ "reason": reason })).await
         }

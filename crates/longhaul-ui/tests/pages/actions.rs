@@ -70,6 +70,13 @@ const CASES: [Case; 18] = [
         r#"{"reason": "it hangs"}"#,
     ),
     (
+        "/ui/queues/mails/tasks/12:0:-1/start",
+        WHY,
+        "POST",
+        "/v1/queues/mails/tasks/12:0:-1:reschedule",
+        r#"{"reason": "it hangs", "delay": "0s"}"#,
+    ),
+    (
         "/ui/queues/mails/tasks/12:0:-1/force-release",
         WHY,
         "POST",

@@ -1,15 +1,19 @@
-//! `longhaul task cancel`, `kill`, `delete`, `retry`, `force-fail` and `force-release`.
+//! `longhaul task cancel`, `kill`, `delete`, `reschedule`, `retry`, `force-fail` and `force-release`.
 
 use super::selecting::TaskSelectionArgs;
+use crate::clock;
 use crate::commands::bulk::BulkOutcomes;
 use crate::commands::dead::{self, ReplayChangeArgs};
 use crate::context::CommandContext;
 use crate::service::gateway::GatewayClient;
 use crate::service::tasks::{TaskOperation, named, open_statuses, parse_task};
+use crate::times;
 use clap::Args;
 use futures::{StreamExt, stream};
 use longhaul::TaskRef;
+use longhaul_api::values::Instant;
 use std::pin::pin;
+use std::time::{Duration, SystemTime};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -24,6 +28,39 @@ pub(crate) struct TaskRetryArgs {
     tasks: TaskSelectionArgs,
     #[command(flatten)]
     changes: ReplayChangeArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task reschedule tasks@12:3:-1 --now --reason 'its server is back'
+  longhaul task reschedule tasks --status retrying --all --delay 2h
+  longhaul task reschedule tasks@12:3:-1 --hold
+
+The attempts that it has used stay the same. A pause of its queue and limits still apply. A task that runs, or waits for
+other tasks, is not rescheduled.")]
+pub(crate) struct TaskRescheduleArgs {
+    #[command(flatten)]
+    tasks: TaskSelectionArgs,
+    #[command(flatten)]
+    to: NewTimeArgs,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct NewTimeArgs {
+    /// It begins as soon as a worker is free.
+    #[arg(long)]
+    now: bool,
+    /// It begins so long from now.
+    #[arg(long, value_name = "TIME", value_parser = times::duration)]
+    delay: Option<Duration>,
+    /// It begins at this instant, such as 2027-01-01T08:00:00Z.
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant)]
+    at: Option<SystemTime>,
+    /// It does not begin before it is rescheduled once more.
+    #[arg(long)]
+    hold: bool,
 }
 
 #[derive(Debug, Args)]
@@ -58,6 +95,9 @@ pub(crate) struct ForceRelease {
     epoch: Option<u32>,
 }
 
+/// The delay of a task that is held: 100 years.
+const HELD: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// How many tasks are acted upon at once.
 const AT_ONCE: usize = 16;
 
@@ -90,6 +130,23 @@ async fn act(
         outcomes.put(task, acted)?;
     }
     outcomes.finish()
+}
+
+/// # Errors
+/// As [`act_on_all`].
+pub(crate) async fn reschedule(
+    service: &GatewayClient,
+    it: TaskRescheduleArgs,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
+    let NewTimeArgs { delay, at, hold, .. } = it.to;
+    let ahead_ms = |at| Instant(at).ms().saturating_sub(clock::wall_ms());
+    let until = |at| Duration::from_millis(ahead_ms(at));
+    let delay = if hold { HELD } else { delay.or_else(|| at.map(until)).unwrap_or_default() };
+    let operation = TaskOperation::Reschedule(delay);
+    let waiting = ["ready", "scheduled", "retrying"];
+    let tasks = it.tasks.tasks(service, (operation.verb(), &waiting), context).await?;
+    act(service, tasks, operation, context).await
 }
 
 /// # Errors

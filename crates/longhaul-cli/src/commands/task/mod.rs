@@ -39,6 +39,8 @@ pub(crate) enum TaskCommand {
     Cancel(Cancel),
     /// End tasks without waiting for their processors.
     Kill(Kill),
+    /// Start waiting tasks now, put them off, or hold them.
+    Reschedule(acting::TaskRescheduleArgs),
     /// Run tasks once more that failed for good.
     Retry(acting::TaskRetryArgs),
     /// Close tasks, wherever they stand.
@@ -207,6 +209,7 @@ async fn run_on(
         TaskCommand::Delete(it) => {
             acting::act_on_all(service, it.tasks, TaskOperation::Delete, context).await
         }
+        TaskCommand::Reschedule(it) => acting::reschedule(service, it, context).await,
         TaskCommand::Retry(it) => acting::retry(service, it, context).await,
         TaskCommand::ForceFail(it) => acting::force_fail(service, it, context).await,
         TaskCommand::ForceRelease(it) => acting::force_release(service, it, context).await,

@@ -12,9 +12,10 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use longhaul::TaskRef;
 use longhaul_api::Priority;
-use longhaul_api::action::{ForceReason, ReasonBody};
+use longhaul_api::action::{ForceReason, ReasonBody, RescheduleBody};
 use longhaul_api::new_task::NewTaskBody;
 use longhaul_api::task::{SubmittedTaskBody, TaskBody, TaskCountsBody, TaskList, WhyBody};
+use longhaul_api::values::Length;
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -167,6 +168,7 @@ impl GatewayClient {
             TaskOperation::Kill => ("kill", None),
             TaskOperation::ForceFail(epoch) => ("force-fail", epoch),
             TaskOperation::ForceRelease(epoch) => ("force-release", epoch),
+            TaskOperation::Reschedule(_) => ("reschedule", None),
             TaskOperation::Delete => {
                 let deleted = found(self.delete(&to, reason).await)?;
                 return deleted.ok_or_else(|| no_task(task).into());
@@ -176,6 +178,10 @@ impl GatewayClient {
         let mut body = json!(ReasonBody::of(reason));
         if epoch.is_some() {
             body = json!(ForceReason { reason: reason.to_owned(), epoch });
+        }
+        if let TaskOperation::Reschedule(delay) = act {
+            let (delay, reason) = (Some(Length(delay)), reason.to_owned());
+            body = json!(RescheduleBody { delay, reason, ..RescheduleBody::default() });
         }
         found(self.tell(&to.verb(verb), &body).await)?.ok_or_else(|| no_task(task).into())
     }

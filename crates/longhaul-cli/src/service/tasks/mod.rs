@@ -15,6 +15,7 @@ pub(crate) use record::{
     TaskDetails, add_counts, attempts_in_words, count_fields, open_statuses, retain_counts,
     statuses,
 };
+use std::time::Duration;
 
 /// A stream of changes.
 pub(crate) type Changes = BoxStream<'static, anyhow::Result<TaskChange>>;
@@ -76,6 +77,8 @@ pub(crate) enum TaskOperation {
     ForceFail(Option<u32>),
     /// Take it from its worker, with the same condition.
     ForceRelease(Option<u32>),
+    /// Have it begin after this time.
+    Reschedule(Duration),
 }
 
 impl TaskOperation {
@@ -87,6 +90,7 @@ impl TaskOperation {
             Self::Delete => "delete",
             Self::ForceFail(_) => "fail",
             Self::ForceRelease(_) => "release",
+            Self::Reschedule(_) => "reschedule",
         }
     }
 
@@ -98,6 +102,7 @@ impl TaskOperation {
             Self::Delete => "deleted",
             Self::ForceFail(_) => "failed",
             Self::ForceRelease(_) => "released",
+            Self::Reschedule(_) => "rescheduled",
         }
     }
 }

@@ -135,6 +135,36 @@ fn a_task_that_hangs_is_released_and_failed_by_force() {
 }
 
 #[test]
+fn a_waiting_task_is_rescheduled() {
+    let bench = TestGateway::new();
+    let at = |id: &str| format!("/v1/queues/tasks/tasks/{id}:reschedule");
+    let delayed = json!({"payload": "a", "delay": "P3D"});
+    let id = bench.post("/v1/queues/tasks/tasks", delayed).text("id");
+    for unfit in [json!({}), json!({"delay": "1h", "at": 5}), json!({"delay": "P40000D"})] {
+        let refused = bench.post(&at(&id), unfit);
+        assert_eq!((refused.status.as_u16(), refused.code()), (422, "request_unfit".to_owned()));
+    }
+    assert_eq!(bench.post(&at(&id), json!({"delay": "0s", "reason": "wanted"})).status, 204);
+    let task = format!("/v1/queues/tasks/tasks/{id}");
+    let begun = bench.get(&task).json();
+    assert_eq!((&begun["status"], &begun["attempts"]), (&json!("ready"), &json!(0)), "{begun}");
+    // An instant of the past is now; one of the future holds it until then.
+    assert_eq!(bench.post(&at(&id), json!({"at": "2020-01-01T00:00:00Z"})).status, 204);
+    assert_eq!(bench.get(&task).text("status"), "ready");
+    assert_eq!(bench.post(&at(&id), json!({"delay": "P3650D"})).status, 204);
+    assert_eq!(bench.get(&task).text("status"), "scheduled");
+    let log = bench.get("/v1/queues/tasks/actions").json();
+    let first = &log["actions"][0];
+    assert_eq!(first["action"], json!("reschedule"), "{log}");
+    assert!(first["reason"].as_str().is_some_and(|it| it.ends_with("wanted")), "{log}");
+    let _worker = refuse(&bench);
+    let running = bench.submit("tasks", "wait");
+    bench.engine.advance(Duration::from_secs(5));
+    let refused = bench.post(&at(&running), json!({"delay": "1h"}));
+    assert_eq!((refused.status.as_u16(), refused.code()), (409, "task_running".to_owned()));
+}
+
+#[test]
 fn dead_letters_are_listed_replayed_and_purged() {
     let bench = TestGateway::new();
     let first = bench.submit("tasks", "a");

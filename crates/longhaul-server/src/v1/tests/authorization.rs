@@ -51,7 +51,7 @@ type Row = (&'static str, Least, Reach, LevelIn, &'static [u16]);
 
 /// 501: the gateway of the test has no admin API. 404: task, schedule and worker do not exist. 204:
 /// no task came, or ended.
-const TABLE: [Row; 66] = [
+const TABLE: [Row; 67] = [
     ("GET /healthz", Nothing, Own, NoQueue, &[200]),
     ("GET /livez", Nothing, Own, NoQueue, &[200]),
     ("GET /readyz", Nothing, Own, NoQueue, &[200]),
@@ -81,6 +81,7 @@ const TABLE: [Row; 66] = [
     ("DELETE /v1/queues/{queue}/tasks/{task}", Admin, Queue, Task, &[404]),
     ("POST /v1/queues/{queue}/tasks/{task}:cancel", Admin, Queue, Task, &[404]),
     ("POST /v1/queues/{queue}/tasks/{task}:kill", Admin, Queue, Task, &[404]),
+    ("POST /v1/queues/{queue}/tasks/{task}:reschedule", Admin, Queue, Task, &[422]),
     ("POST /v1/queues/{queue}/tasks/{task}:retry", Admin, Queue, Task, &[404]),
     ("POST /v1/queues/{queue}/tasks/{task}:force-fail", Admin, Queue, Task, &[404]),
     ("POST /v1/queues/{queue}/tasks/{task}:force-release", Admin, Queue, Task, &[404]),
