@@ -58,6 +58,7 @@ impl WorkerDriver {
         }
         let (now, wall_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
         let parked = self.shown_names(id, task_id);
+        let webhooks = self.webhooks_of(id, task_id);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id) else { return };
         let (TaskFold { epoch, phase, .. }, state_at) = (task.fold, task.state_at);
@@ -76,8 +77,10 @@ impl WorkerDriver {
                 body.map(|body| entry::ended(task_id, &task, payload, body.clone(), wall_ms))
             }
         };
-        match (lane.metadata.ended.next(task_id, kind, phase, has, heartbeat), metadata) {
-            (ShowingStep::Publish { expires }, Some(mut metadata)) => {
+        let told = webhooks.is_some();
+        let step = lane.metadata.ended.next(task_id, kind, phase, has, heartbeat, told);
+        match (step, metadata) {
+            (ShowingStep::Publish { .. } | ShowingStep::Tell, Some(mut metadata)) => {
                 lane.annotate(task_id, &mut metadata);
                 lane.annotate_ended((task_id, epoch), &mut metadata);
                 let worker = lane.shown_holder(task_id).unwrap_or_default();
@@ -85,6 +88,10 @@ impl WorkerDriver {
                 if !lane.core.may_show(task_id, phase_shown(&metadata)) {
                     return;
                 }
+                let ShowingStep::Publish { expires } = step else {
+                    let told = (&*webhooks.unwrap_or_default(), &*message.payload);
+                    return self.tell_webhooks((id, task_id, epoch), told, kind);
+                };
                 let shown = move |fate| WorkerEvent::ShownReceipt {
                     lane: id,
                     id: task_id,
@@ -96,7 +103,8 @@ impl WorkerDriver {
                 self.metadata_in_flight += 1;
             }
             (ShowingStep::ReadTask, _) => self.read_task(id, task_id, Some(kind)),
-            (ShowingStep::ReadBody | ShowingStep::Publish { .. }, _) => {
+            (ShowingStep::Wait, _) => {}
+            (ShowingStep::ReadBody | ShowingStep::Publish { .. } | ShowingStep::Tell, _) => {
                 self.read_body(id, task_id, state_at, false, 0);
             }
         }
@@ -459,7 +467,7 @@ impl PartitionDriver {
     /// Whether data read to show the end of a task is still needed. Nothing is shown while the
     /// ledger is being read again, and the missing ends are found again afterwards; data kept
     /// meanwhile would never be dropped.
-    fn may_need_to_show(&self, id: TaskId) -> bool {
+    pub(super) fn may_need_to_show(&self, id: TaskId) -> bool {
         let machine = self.core.machine();
         let is_over = machine.fold(id).phase.is_terminal();
         machine.is_ready() && is_over && !machine.is_sealed(id) && !machine.is_aside(id)
