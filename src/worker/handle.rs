@@ -250,6 +250,26 @@ impl WorkerHandle {
         result
     }
 
+    /// Runs until `stop` resolves, then drains, as [`drain`](Self::drain) does. Returns earlier if
+    /// the worker ends earlier, for example because it was
+    /// [drained](crate::Queue::drain_worker) from outside.
+    ///
+    /// # Errors
+    /// The error that ended the worker.
+    pub async fn run_until(
+        mut self,
+        stop: impl Future<Output = ()>,
+        drain: Duration,
+    ) -> Result<(), WorkerError> {
+        tokio::select! {
+            result = &mut self.ended => {
+                let gone = WorkerError::Thread("it ended without a word".to_owned());
+                result.unwrap_or(Err(gone))
+            }
+            () = stop => self.drain(drain).await,
+        }
+    }
+
     /// Runs until Ctrl-C, SIGTERM, or a request from outside to
     /// [drain](crate::Queue::drain_worker) the worker, then drains; a second signal stops at once.
     ///
