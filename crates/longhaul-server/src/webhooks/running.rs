@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 /// Pause before the worker is started again.
 const START_AGAIN: Duration = Duration::from_secs(5);
 
-/// Attempts of a call: with the pauses below, the last one is 3 to 7 h after the first.
+/// Attempts of a call: with the pauses below, the last one is up to 2.4 h after the first.
 const ATTEMPTS: u32 = 12;
 
 /// The first and the longest pause between attempts.
