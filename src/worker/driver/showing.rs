@@ -325,6 +325,7 @@ impl WorkerDriver {
             lane.recheck_ended_from_outside(now, self.env.clock.wall_ms());
             self.recheck_overwriters(id);
         }
+        let knows_webhooks = self.queue_of(id).is_some_and(|queue| queue.core.is_read());
         loop {
             let Some(lane) = self.lanes.get_mut(&id) else { return };
             let (core, metadata) = (&lane.core, &mut lane.metadata);
@@ -337,6 +338,10 @@ impl WorkerDriver {
                 Some(Chore::Look) => lane.metadata_asked.put_alone(now),
                 Some(Chore::Remove(task)) => lane.remove_from_metadata(task),
                 Some(Chore::Restore(task, at)) => self.restore(id, task, at),
+                // An end is told before it is shown, and the register names the webhooks.
+                Some(Chore::Repair(task, _)) if !knows_webhooks => {
+                    lane.metadata.keeper.missed(task, now);
+                }
                 Some(Chore::Repair(task, Lack::Missing)) if core.is_ended_from_outside(task) => {
                     // Dead letter, entry and ack are this worker's alone; checked again later.
                     lane.core.close_own(task);
