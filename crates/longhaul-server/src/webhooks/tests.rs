@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 use tempfile::NamedTempFile;
+use tokio::task::JoinSet;
 
 const SECRET: &str = "a secret of at least 24 bytes";
 
@@ -20,6 +21,8 @@ const SECRET: &str = "a secret of at least 24 bytes";
 struct Receiver {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<(String, HeaderMap, Bytes)>>>,
+    /// It ends with this.
+    _serving: JoinSet<()>,
 }
 
 impl Receiver {
@@ -36,8 +39,9 @@ impl Receiver {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new().fallback(route);
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        Self { address, requests }
+        let mut serving = JoinSet::new();
+        serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { address, requests, _serving: serving }
     }
 
     fn origin(&self) -> String {

@@ -12,6 +12,7 @@ fn calling() -> ServerConfig {
     ServerConfig { webhooks, ..ServerConfig::default() }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "tests write it where it is sent")]
 fn set(bench: &TestGateway, version: u64, settings: Value) -> TestResponse {
     let body = json!({"expected_version": version, "settings": settings});
     bench.call("PATCH", "/v1/queues/tasks", body)
