@@ -67,7 +67,7 @@ impl WorkerDriver {
             body: body.is_some() || parked.is_some(),
             task: lane.payloads.contains(task_id),
         };
-        let heartbeat = self.config.heartbeat;
+        let (heartbeat, tells) = (self.config.heartbeat, webhooks.is_some());
         let payload = lane.payload(task_id);
         let metadata = match (parked, body) {
             (Some(waits_for), _) => {
@@ -77,8 +77,7 @@ impl WorkerDriver {
                 body.map(|body| entry::ended(task_id, &task, payload, body.clone(), wall_ms))
             }
         };
-        let told = webhooks.is_some();
-        let step = lane.metadata.ended.next(task_id, kind, phase, has, heartbeat, told);
+        let step = lane.metadata.ended.next(task_id, kind, phase, has, heartbeat, tells);
         match (step, metadata) {
             (ShowingStep::Publish { .. } | ShowingStep::Tell, Some(mut metadata)) => {
                 lane.annotate(task_id, &mut metadata);
