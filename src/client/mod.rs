@@ -35,6 +35,7 @@ mod service;
 mod shared_view;
 mod submit;
 mod submitted;
+mod task_producer;
 mod task_ref;
 mod tasks;
 mod terms;
@@ -60,6 +61,7 @@ pub use read_error::ReadError;
 pub use schedules::{Firing, ScheduleInfo, Schedules};
 pub use submit::{Submission, SubmitError};
 pub use submitted::SubmittedTask;
+pub(crate) use task_producer::TaskProducer;
 pub use task_ref::{TaskRef, TaskRefError};
 pub use tasks::{
     NewestTasks, TaskCounts, TaskFilter, TaskInfo, TaskLease, TaskPage, TaskStatus, TaskStep,

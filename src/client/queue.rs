@@ -186,7 +186,7 @@ impl Queue {
             let before = readable(version, content.unwrap_or(&Bytes::new()))?;
             let mut after = before.clone();
             change(&mut after);
-            if after == before { Ok(None) } else { content_of(&after).map(Some) }
+            if after == before { Ok(None) } else { self.content_of(&after).map(Some) }
         };
         self.client.rewrite_document(&register, &name, self.action(verb), next).await
     }
@@ -210,7 +210,7 @@ impl Queue {
         }
         change(&mut settings);
         let (register, name) = self.register().await?;
-        let content = content_of(&settings)?;
+        let content = self.content_of(&settings)?;
         let action = self.action("update");
         self.client.change_document(&register, &name, (current, content), action).await
     }
@@ -230,9 +230,17 @@ impl Queue {
             let settings = QueueSettings::read(&content.unwrap_or_default());
             let mut settings = settings.map_err(|error| invalid(&error))?;
             change(&mut settings);
-            content_of(&settings).map(Some)
+            self.content_of(&settings).map(Some)
         };
         self.client.rewrite_document(&register, &name, self.action("repair"), next).await
+    }
+
+    /// The document of these settings, if the queue may have them.
+    fn content_of(&self, settings: &QueueSettings) -> Result<Bytes, ActionError> {
+        let names = self.names()?;
+        let queue = names.task.rsplit('/').next().unwrap_or_default();
+        let valid = settings.validate_for(queue).and_then(|()| settings.to_document());
+        valid.map(Bytes::from).map_err(|error| invalid(&error))
     }
 
     fn action(&self, verb: &'static str) -> DocumentAction<'_> {
@@ -270,10 +278,6 @@ fn readable(version: u64, content: &Bytes) -> Result<QueueSettings, ActionError>
              longhaul has written it, `Queue::repair` writes a readable version in its place"
         ))
     })
-}
-
-fn content_of(settings: &QueueSettings) -> Result<Bytes, ActionError> {
-    settings.to_document().map(Bytes::from).map_err(|error| invalid(&error))
 }
 
 fn invalid(error: &QueueSettingsError) -> ActionError {

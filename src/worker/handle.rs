@@ -1,5 +1,7 @@
 //! Starts a worker, and provides the handle to it.
 
+mod running;
+
 use super::coded::Coded;
 use super::drain_request::DrainSignal;
 use super::driver::{DriverError, EVENTS_MAX, Environment, StopRequest, WorkerDriver};
@@ -7,7 +9,6 @@ use super::erased::ErasedProcessor;
 use super::leasing::LeaseSender;
 use super::mailbox::Mailbox;
 use super::shares::Share;
-use super::signal::signal;
 use super::stats::{WorkerCounters, WorkerStats};
 use crate::clock::Clock;
 use crate::config::{ConfigError, WorkerConfig};
@@ -248,34 +249,6 @@ impl WorkerHandle {
         let result = ended.await.unwrap_or_else(|_| Err(gone()));
         drop(stop_request);
         result
-    }
-
-    /// Runs until Ctrl-C, SIGTERM, or a request from outside to
-    /// [drain](crate::Queue::drain_worker) the worker, then drains; a second signal stops at once.
-    ///
-    /// # Errors
-    /// The error that ended the worker.
-    pub async fn run_until_signal(self, drain: Duration) -> Result<(), WorkerError> {
-        let mut handle = self;
-        handle.drain_request.limit_to(drain);
-        let mut signals = 0;
-        loop {
-            tokio::select! {
-                result = &mut handle.ended => {
-                    let gone = WorkerError::Thread("it ended without a word".to_owned());
-                    return result.unwrap_or(Err(gone));
-                }
-                () = signal() => {
-                    signals += 1;
-                    if signals == 1 {
-                        tracing::info!(?drain, "draining; a second signal stops at once");
-                        handle.request_drain(drain);
-                    } else {
-                        handle.stop();
-                    }
-                }
-            }
-        }
     }
 }
 

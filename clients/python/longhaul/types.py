@@ -1042,6 +1042,10 @@ class QueueSettings(TypedDict):
     per_key: NotRequired[Limit | None]
     rate: NotRequired[Rate | None]
     retry: NotRequired[Retry | None]
+    webhooks: NotRequired[list[str]]
+    """
+    URLs that are called at the end of each task: at most 8, absolute, with http or https. Their origins are among those that the gateway allows.
+    """
 
 
 class QueueUpdate(TypedDict):

@@ -664,6 +664,11 @@ export interface components {
             per_key?: components["schemas"]["Limit"] | null;
             rate?: components["schemas"]["Rate"] | null;
             retry?: components["schemas"]["Retry"] | null;
+            /**
+             * @description URLs that are called at the end of each task: at most 8, absolute, with http or https. Their origins are among those that the gateway allows.
+             * @default []
+             */
+            webhooks?: string[];
         };
         /** @description Other settings for a queue. */
         QueueUpdate: {

@@ -13,6 +13,7 @@ pub mod schedule;
 pub mod settings;
 pub mod task;
 pub mod values;
+pub mod webhook;
 pub mod worker;
 
 pub use longhaul_core::task::Priority;

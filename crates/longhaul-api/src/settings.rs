@@ -50,6 +50,9 @@ pub struct SettingsBody {
     /// What the queue is for: at most 1,024 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+    /// URLs that are called at the end of each task: at most 8, absolute, with http or https. Their origins are among those that the gateway allows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub webhooks: Vec<String>,
 }
 
 /// In which order the tasks of a queue are run.
@@ -139,6 +142,7 @@ impl SettingsBody {
             settings.expires_after = self.expires_after.map(|it| it.0);
             settings.order = self.order.map(|OrderBody::Key| QueueOrder::Key);
             settings.description = self.description;
+            settings.webhooks = self.webhooks;
             let letters = self.dead_letters.unwrap_or_default();
             settings.dead_letters = DeadLetterSettings {
                 enabled: letters.enabled,
@@ -175,6 +179,7 @@ impl From<&QueueSettings> for SettingsBody {
             dead_letters: letters,
             order: settings.order.map(|_| OrderBody::Key),
             description: settings.description.clone(),
+            webhooks: settings.webhooks.clone(),
         }
     }
 }
@@ -198,6 +203,7 @@ mod tests {
             "dead_letters": {"enabled": true, "expired": true, "max_size": 10, "retention": "PT24H"},
             "order": "key",
             "description": "mails of the shop",
+            "webhooks": ["https://hooks.example/ends"],
         });
         let body: SettingsBody = serde_json::from_value(json.clone()).unwrap();
         let mut settings = QueueSettings::default();

@@ -8,6 +8,7 @@
 //! - [`metadata`]: what the metadata topic shows, and when.
 //! - [`topics`]: the names of the topics of a queue.
 //! - [`settings`] and [`schedule`]: settings of a queue, and tasks at fixed times.
+//! - [`webhook`]: the calls at the end of tasks.
 //!
 //! Pure: events and times go in, effects come out. There is no clock, no I/O, no async and no
 //! logging, so that model, simulation and production run the same code. Internal to longhaul: it
@@ -30,3 +31,4 @@ pub mod settings;
 pub mod task;
 pub mod topics;
 pub mod wanted;
+pub mod webhook;

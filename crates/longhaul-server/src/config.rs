@@ -3,6 +3,7 @@
 use crate::auth::GatewayAuth;
 use crate::server::ServerStartError;
 use crate::shell::Tls;
+use crate::webhooks::{WebhookConfigError, WebhookProcessor};
 use longhaul_http::{TlsConfig, host};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -93,8 +94,22 @@ pub struct ServerConfig {
     /// Without this, silent leases of a queue end only when the queue is used at some gateway.
     /// Default: true.
     pub look_after_all: bool,
+    /// Calls the URLs that queues name as webhooks. Default: none, the gateway makes no calls, and
+    /// refuses settings with webhooks.
+    pub webhooks: Option<WebhookConfig>,
     /// The web dashboard, at `/ui`. Default: on.
     pub dashboard: Dashboard,
+}
+
+/// The calls of webhooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookConfig {
+    /// The origins that may be called, such as `https://hooks.example.com`: at least one. Scheme,
+    /// host and port must be those of the URL.
+    pub allow: Vec<String>,
+    /// The file of the secret that signs the calls: at least 24 bytes, or `whsec_` and their base64.
+    /// It is read again when it changes.
+    pub secret_file: PathBuf,
 }
 
 /// The mode of the web dashboard. It calls the API's routes with the token that its user has signed
@@ -231,6 +246,9 @@ pub enum ServerConfigError {
     /// There are too many queues to be measured.
     #[error("{0} queues are to be measured, of which at most {MEASURED_MAX} are")]
     MeasuredMany(usize),
+    /// Webhooks cannot be called with these settings.
+    #[error(transparent)]
+    Webhooks(#[from] WebhookConfigError),
     /// A limit is zero.
     #[error("the limit `{0}` is zero, and nothing could be served")]
     Zero(&'static str),
@@ -257,6 +275,7 @@ impl Default for ServerConfig {
             dialects: Vec::new(),
             dialect_queue: "default".to_owned(),
             look_after_all: true,
+            webhooks: None,
             dashboard: Dashboard::default(),
         }
     }
@@ -300,7 +319,14 @@ impl ServerConfig {
         self.validate()?;
         GatewayAuth::open(self)?;
         self.tls.as_ref().map(Tls::open).transpose()?;
+        self.open_webhooks()?;
         Ok(())
+    }
+
+    /// The processor of the calls of webhooks, if there are any.
+    pub(crate) fn open_webhooks(&self) -> Result<Option<WebhookProcessor>, ServerConfigError> {
+        let open = |webhooks: &WebhookConfig| webhooks.open(self.hide_payloads);
+        Ok(self.webhooks.as_ref().map(open).transpose()?)
     }
 
     /// Checks the settings, without reading the files that they name.
@@ -332,6 +358,7 @@ impl ServerConfig {
             crate::core::QueueName::parse(queue)
                 .map_err(|error| ServerConfigError::Measured(error.to_string()))?;
         }
+        self.webhooks.as_ref().map_or(Ok(()), WebhookConfig::validate)?;
         self.rate_limit.map_or(Ok(()), RateLimit::validate)?;
         self.limits.validate()
     }

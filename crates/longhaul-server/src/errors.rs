@@ -24,6 +24,8 @@ impl From<ServiceError> for ProblemDetails {
             ServiceError::NoLevels(_) => with(StatusCode::CONFLICT, "queue_has_no_levels"),
             ServiceError::NotDead(_) => with(StatusCode::CONFLICT, "task_not_dead"),
             ServiceError::DedupeConflict(_) => with(StatusCode::CONFLICT, "dedupe_conflict"),
+            ServiceError::Reserved(_) => with(StatusCode::FORBIDDEN, "queue_reserved"),
+            ServiceError::Webhook(_) => with(StatusCode::BAD_REQUEST, "webhook_refused"),
             ServiceError::Unfit(_) => with(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit"),
             ServiceError::NotConnected(_) | ServiceError::Untold(_) => {
                 Self::unavailable("broker_unreachable", text)
@@ -103,7 +105,7 @@ fn of_kind(kind: ErrorKind, code: &'static str, text: String) -> ProblemDetails 
 }
 
 /// An error with its causes.
-fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -7,6 +7,7 @@
 //! - `shell` accepts connections, and checks each request before its route;
 //! - `core` implements operations on queues and tasks, independent of HTTP;
 //! - `dialects` has the routes of other task queues, on the same `core`;
+//! - `webhooks` calls URLs at the end of tasks;
 //! - `v1` has the routes of the native API, one file per resource; `route` lists all routes, from
 //!   which the OpenAPI document is generated.
 
@@ -27,14 +28,17 @@ mod telemetry;
 #[cfg(test)]
 mod testing;
 mod v1;
+mod webhooks;
 
 pub use auth::{TokenEntry, TokenFile, TokenFileError, TokenScope};
 pub use config::{
     DEFAULT_PORT, Dashboard, Dialect, RateLimit, ServerConfig, ServerConfigError, ServerLimits,
+    WebhookConfig,
 };
 pub use longhaul_http::{TlsConfig, TlsError};
 pub use page::MetricsPage;
 pub use server::{Server, ServerStartError, in_process};
+pub use webhooks::WebhookConfigError;
 
 /// The examples of the package's README.
 #[cfg(doctest)]

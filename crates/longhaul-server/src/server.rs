@@ -4,7 +4,7 @@ use crate::auth::{GatewayAuth, TokenFileError};
 use crate::config::{Dashboard, ServerConfig, ServerConfigError};
 use crate::core::GatewayService;
 use crate::shell::{GatewayListener, Shell};
-use crate::{route, telemetry};
+use crate::{route, telemetry, webhooks};
 use longhaul::Client;
 use longhaul_http::TlsError;
 use std::net::SocketAddr;
@@ -126,6 +126,7 @@ impl Server {
         telemetry::install();
         let auth = GatewayAuth::open(&config)?;
         let tls = config.tls.as_ref().map(crate::shell::Tls::open).transpose()?;
+        let webhooks = config.open_webhooks()?;
         let (address, has_tls) = (config.listen, tls.is_some());
         let failed = |source| ServerStartError::Listen { address, source };
         let listener = GatewayListener::bind(address, tls, &config.limits).map_err(failed)?;
@@ -144,6 +145,11 @@ impl Server {
         follows.spawn(async move { reached.reach.follow(told, end).await });
         let (looking, end) = (Arc::clone(&service), stops.drain.clone());
         tasks.spawn(async move { looking.look_after_leases(end).await });
+        if let Some(webhooks) = webhooks {
+            let (caller, end) = (Arc::clone(&service), stops.drain.clone());
+            let running = webhooks::run(caller, webhooks, end);
+            tasks.spawn(stops.end.clone().run_until_cancelled_owned(running));
+        }
         tasks.spawn(listener.serve(router, shell, tasks.clone()));
         tracing::info!(event = "gateway_started", %address, tls = has_tls, "the gateway listens");
         Ok(Self { address, has_tls, stops, tasks, follows, service })

@@ -140,6 +140,8 @@ pub(super) struct PartitionDriver {
     pub(super) refusals: Refusals,
     /// Refusals by the dead-letter topic.
     pub(super) refused_letters: Refusals,
+    /// Refusals of the calls of webhooks.
+    pub(super) refused_calls: Refusals,
     pub(super) consumer: Mailbox<ConsumerCommand>,
     /// Open entries of other owners' tasks, for the consumer service: see
     /// [`Partition::open_entries`].
@@ -272,6 +274,7 @@ impl PartitionDriver {
             dead_letters: None,
             refusals: Refusals::default(),
             refused_letters: Refusals::default(),
+            refused_calls: Refusals::default(),
             consumer: Mailbox::new(),
             open_entries: Arc::default(),
             session: None,

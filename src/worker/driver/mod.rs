@@ -37,6 +37,7 @@ mod showing;
 mod stuck;
 mod task_topics;
 mod telling;
+mod webhooks;
 
 use super::drain_request::DrainSignal;
 use super::erased::ErasedProcessor;
@@ -46,6 +47,7 @@ use super::mailbox::Mailbox;
 use super::session::{Publish, publish};
 use super::shares::{Share, Shares};
 use super::stats::WorkerCounters;
+use crate::client::TaskProducer;
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
 use crate::gate::ProcessGate;
@@ -213,6 +215,8 @@ pub(super) struct WorkerDriver {
     /// worker would publish the failure of an attempt again.
     metadata_in_flight: usize,
     refused: Option<LedgerConfigError>,
+    /// Publishes the calls of webhooks.
+    calls: Arc<TaskProducer>,
     /// Settings for the number of attempts on which other workers differ, as far as they were
     /// logged.
     other_attempts: Vec<u32>,
@@ -239,6 +243,7 @@ impl WorkerDriver {
         env.rng = env.rng.fork();
         let shown_worker = config.identity.shown_json();
         let leasing = config.leases.map(leasing::Leasing::new);
+        let calls = Arc::new(TaskProducer::new(&env.transport));
         let mut driver = Self {
             env,
             config: Arc::new(config),
@@ -264,6 +269,7 @@ impl WorkerDriver {
             gives_up_at: None,
             busy: None,
             metadata_in_flight: 0,
+            calls,
             refused: None,
             other_attempts: Vec::new(),
             orphans_told: false,
@@ -384,6 +390,10 @@ impl WorkerDriver {
                 self.metadata_in_flight -= 1;
                 self.handle_shown_receipt(lane, id, epoch, kind, &fate);
             }
+            WorkerEvent::Told { lane, id, kind, fates } => {
+                self.handle_calls(lane, id, kind, &fates);
+            }
+            WorkerEvent::ToTell { lane, id, kind } => self.show_told_end(lane, id, kind),
             WorkerEvent::Body { lane, id, reading, message } => {
                 self.handle_body(lane, id, reading, message.as_ref());
             }

@@ -58,6 +58,7 @@ impl WorkerDriver {
         }
         let (now, wall_ms) = (self.env.clock.now(), self.env.clock.wall_ms());
         let parked = self.shown_names(id, task_id);
+        let webhooks = self.webhooks_of(id, task_id);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id) else { return };
         let (TaskFold { epoch, phase, .. }, state_at) = (task.fold, task.state_at);
@@ -66,7 +67,7 @@ impl WorkerDriver {
             body: body.is_some() || parked.is_some(),
             task: lane.payloads.contains(task_id),
         };
-        let heartbeat = self.config.heartbeat;
+        let (heartbeat, tells) = (self.config.heartbeat, webhooks.is_some());
         let payload = lane.payload(task_id);
         let metadata = match (parked, body) {
             (Some(waits_for), _) => {
@@ -76,8 +77,9 @@ impl WorkerDriver {
                 body.map(|body| entry::ended(task_id, &task, payload, body.clone(), wall_ms))
             }
         };
-        match (lane.metadata.ended.next(task_id, kind, phase, has, heartbeat), metadata) {
-            (ShowingStep::Publish { expires }, Some(mut metadata)) => {
+        let step = lane.metadata.ended.next(task_id, kind, phase, has, heartbeat, tells);
+        match (step, metadata) {
+            (ShowingStep::Publish { .. } | ShowingStep::Tell, Some(mut metadata)) => {
                 lane.annotate(task_id, &mut metadata);
                 lane.annotate_ended((task_id, epoch), &mut metadata);
                 let worker = lane.shown_holder(task_id).unwrap_or_default();
@@ -85,6 +87,10 @@ impl WorkerDriver {
                 if !lane.core.may_show(task_id, phase_shown(&metadata)) {
                     return;
                 }
+                let ShowingStep::Publish { expires } = step else {
+                    let told = (&*webhooks.unwrap_or_default(), &*message.payload);
+                    return self.tell_webhooks((id, task_id, epoch), told, kind);
+                };
                 let shown = move |fate| WorkerEvent::ShownReceipt {
                     lane: id,
                     id: task_id,
@@ -96,7 +102,8 @@ impl WorkerDriver {
                 self.metadata_in_flight += 1;
             }
             (ShowingStep::ReadTask, _) => self.read_task(id, task_id, Some(kind)),
-            (ShowingStep::ReadBody | ShowingStep::Publish { .. }, _) => {
+            (ShowingStep::Wait, _) => {}
+            (ShowingStep::ReadBody | ShowingStep::Publish { .. } | ShowingStep::Tell, _) => {
                 self.read_body(id, task_id, state_at, false, 0);
             }
         }
@@ -317,6 +324,7 @@ impl WorkerDriver {
             lane.recheck_ended_from_outside(now, self.env.clock.wall_ms());
             self.recheck_overwriters(id);
         }
+        let knows_webhooks = self.queue_of(id).is_some_and(|queue| queue.core.is_read());
         loop {
             let Some(lane) = self.lanes.get_mut(&id) else { return };
             let (core, metadata) = (&lane.core, &mut lane.metadata);
@@ -329,6 +337,10 @@ impl WorkerDriver {
                 Some(Chore::Look) => lane.metadata_asked.put_alone(now),
                 Some(Chore::Remove(task)) => lane.remove_from_metadata(task),
                 Some(Chore::Restore(task, at)) => self.restore(id, task, at),
+                // An end is told before it is shown, and the register names the webhooks.
+                Some(Chore::Repair(task, _)) if !knows_webhooks => {
+                    lane.metadata.keeper.missed(task, now);
+                }
                 Some(Chore::Repair(task, Lack::Missing)) if core.is_ended_from_outside(task) => {
                     // Dead letter, entry and ack are this worker's alone; checked again later.
                     lane.core.close_own(task);
@@ -459,7 +471,7 @@ impl PartitionDriver {
     /// Whether data read to show the end of a task is still needed. Nothing is shown while the
     /// ledger is being read again, and the missing ends are found again afterwards; data kept
     /// meanwhile would never be dropped.
-    fn may_need_to_show(&self, id: TaskId) -> bool {
+    pub(super) fn may_need_to_show(&self, id: TaskId) -> bool {
         let machine = self.core.machine();
         let is_over = machine.fold(id).phase.is_terminal();
         machine.is_ready() && is_over && !machine.is_sealed(id) && !machine.is_aside(id)

@@ -57,6 +57,7 @@ mod topics;
 mod traced;
 mod versions;
 mod visits;
+mod webhooks;
 mod year;
 
 /// The notes of processors.

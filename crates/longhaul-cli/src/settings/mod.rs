@@ -106,6 +106,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     plain("http-connections-per-address"),
     defaulting("hide-payloads", "false"),
     plain("measure"),
+    plain("webhook-allow"),
+    plain("webhook-secret-file"),
     defaulting("dashboard", "on"),
     defaulting("drain", "30s"),
 ];

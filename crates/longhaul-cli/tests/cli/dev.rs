@@ -67,7 +67,7 @@ impl Service {
 
     /// The status and body of a JSON request.
     #[track_caller]
-    fn call(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+    pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let answer = ask(&self.http, method, path, body).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
@@ -94,7 +94,7 @@ impl Service {
         self.child.wait().unwrap();
     }
 
-    fn end(mut self, signal: Signal) -> Option<i32> {
+    pub(crate) fn end(mut self, signal: Signal) -> Option<i32> {
         self.signal(signal);
         self.child.wait().unwrap().code()
     }

@@ -14,3 +14,4 @@ mod stage;
 mod tokens;
 mod transcripts;
 mod unknown;
+mod webhooks;

@@ -3,7 +3,7 @@
 
 use crate::protocol::fold::Phase;
 use crate::task::TaskId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Maximum time that the entry of a task with another attempt waits for its topic: the end of a
@@ -39,6 +39,10 @@ pub enum ShowingStep {
     ReadBody,
     /// Read the payload from the task topic.
     ReadTask,
+    /// Publish the calls of the queue's webhooks. The entry comes after their receipts.
+    Tell,
+    /// Wait for the receipts of the calls.
+    Wait,
     /// Publish the entry, and drop it if it has to wait for longer than this.
     Publish {
         /// Maximum wait.
@@ -80,27 +84,47 @@ pub struct EndedAttempts {
     bare: BTreeSet<TaskId>,
     /// Tasks whose end was refused once.
     refused: BTreeSet<TaskId>,
+    /// Tasks whose calls of webhooks were published, and whether all are stored or refused.
+    told: BTreeMap<TaskId, bool>,
 }
 
 impl EndedAttempts {
     /// The first step for an entry about a task in this phase. An end carries the payload if it is
     /// available. A task that is put off each second must not leave an entry for each second of an
-    /// outage.
+    /// outage. With `webhooks` the calls of the end are published first: an end on the metadata
+    /// topic proves that its calls are stored. If this worker dies in between, the next one shows
+    /// the end, and publishes the calls again.
     pub fn next(
-        &self,
+        &mut self,
         id: TaskId,
         kind: Showing,
         phase: Phase,
         has: AtHand,
         heartbeat: Duration,
+        webhooks: bool,
     ) -> ShowingStep {
         if !has.body {
             ShowingStep::ReadBody
         } else if phase.is_terminal() && !has.task && !self.is_bare(id) {
             ShowingStep::ReadTask
+        } else if webhooks && phase.is_terminal() && self.told.get(&id) != Some(&true) {
+            match self.told.insert(id, false) {
+                None => ShowingStep::Tell,
+                Some(_) => ShowingStep::Wait,
+            }
         } else {
             let brief = heartbeat.min(RETRY_WAITS_MAX);
             ShowingStep::Publish { expires: (kind == Showing::Retry).then_some(brief) }
+        }
+    }
+
+    /// Handles the receipts of the calls of an end: they are stored or refused, or have to be
+    /// published again.
+    pub fn handle_told(&mut self, id: TaskId, told: bool) {
+        if told {
+            self.told.insert(id, true);
+        } else {
+            self.told.remove(&id);
         }
     }
 
@@ -157,6 +181,7 @@ impl EndedAttempts {
     pub fn forget(&mut self, id: TaskId) {
         self.bare.remove(&id);
         self.refused.remove(&id);
+        self.told.remove(&id);
     }
 
     /// Forgets all tasks for which `over` returns true. There are few, because only tasks whose end
@@ -164,6 +189,7 @@ impl EndedAttempts {
     pub fn forget_if(&mut self, over: impl Fn(TaskId) -> bool) {
         self.bare.retain(|id| !over(*id));
         self.refused.retain(|id| !over(*id));
+        self.told.retain(|id, _| !over(*id));
     }
 }
 
@@ -182,23 +208,24 @@ mod tests {
     const H: Duration = Duration::from_secs(10);
 
     fn next(
-        ended: &EndedAttempts,
+        ended: &mut EndedAttempts,
         kind: Showing,
         phase: Phase,
         body: bool,
         task: bool,
     ) -> ShowingStep {
-        ended.next(ID, kind, phase, AtHand { body, task }, H)
+        ended.next(ID, kind, phase, AtHand { body, task }, H, false)
     }
 
     #[test]
     fn what_is_not_at_hand_is_read_first() {
-        let ended = EndedAttempts::default();
-        let outcome = |body, task| next(&ended, Showing::Outcome, Phase::Completed, body, task);
+        let mut ended = EndedAttempts::default();
+        let mut outcome =
+            |body, task| next(&mut ended, Showing::Outcome, Phase::Completed, body, task);
         assert_eq!(outcome(false, false), ShowingStep::ReadBody);
         assert_eq!(outcome(true, false), ShowingStep::ReadTask);
         assert_eq!(outcome(true, true), ShowingStep::Publish { expires: None });
-        let retry = next(&ended, Showing::Retry, Phase::Retry, true, false);
+        let retry = next(&mut ended, Showing::Retry, Phase::Retry, true, false);
         assert_eq!(retry, ShowingStep::Publish { expires: Some(H / 2) }, "it waits for nothing");
     }
 
@@ -209,10 +236,34 @@ mod tests {
             |kind| ended.after(ID, kind, ShowingResult::Refused, Phase::Completed, false);
         assert_eq!(refused(Showing::Outcome), (ShowingFollowUp::Again, false));
         assert_eq!(refused(Showing::Outcome), (ShowingFollowUp::Shown, true), "the task goes on");
-        let bare = next(&ended, Showing::Repair, Phase::Completed, true, false);
+        let bare = next(&mut ended, Showing::Repair, Phase::Completed, true, false);
         assert_eq!(bare, ShowingStep::Publish { expires: None }, "nor is it read again");
         ended.forget(ID);
         assert!(!ended.is_bare(ID));
+    }
+
+    #[test]
+    fn an_end_is_told_before_it_is_shown_and_once() {
+        let mut ended = EndedAttempts::default();
+        let has = |task| AtHand { body: true, task };
+        let step = |ended: &mut EndedAttempts, kind, phase, task| {
+            ended.next(ID, kind, phase, has(task), H, true)
+        };
+        let publish = ShowingStep::Publish { expires: None };
+        let kind = Showing::Outcome;
+        assert_eq!(step(&mut ended, kind, Phase::Completed, false), ShowingStep::ReadTask);
+        assert_eq!(step(&mut ended, kind, Phase::Completed, true), ShowingStep::Tell);
+        assert_eq!(step(&mut ended, Showing::Repair, Phase::Completed, true), ShowingStep::Wait);
+        ended.handle_told(ID, false);
+        assert_eq!(step(&mut ended, kind, Phase::Completed, true), ShowingStep::Tell, "again");
+        ended.handle_told(ID, true);
+        assert_eq!(step(&mut ended, kind, Phase::Completed, true), publish);
+        assert_eq!(step(&mut ended, Showing::Repair, Phase::Completed, true), publish);
+        ended.forget(ID);
+        assert_eq!(step(&mut ended, Showing::Repair, Phase::Final, true), ShowingStep::Tell);
+        ended.forget_if(|id| id == ID);
+        let retry = step(&mut ended, Showing::Retry, Phase::Retry, true);
+        assert_eq!(retry, ShowingStep::Publish { expires: Some(H / 2) }, "it is no end");
     }
 
     /// Earlier, if an entry that showed the task as running had been refused once, the first

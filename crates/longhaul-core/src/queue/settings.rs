@@ -17,6 +17,8 @@ pub struct TakenSettings {
     pub dead_letters: DeadLetterSettings,
     /// Whether tasks run in the order of their keys.
     pub by_key: bool,
+    /// The URLs that are called at the end of each task.
+    pub webhooks: Arc<[String]>,
 }
 
 impl TakenSettings {
@@ -25,8 +27,9 @@ impl TakenSettings {
         let (tickets, by_key) = (register.gates().any(), register.gates().any_of_keys());
         let claims = ClaimLimits { paused: settings.paused, tickets, by_key };
         let (dead_letters, by_key) = (settings.dead_letters, settings.order.is_some());
+        let webhooks = settings.webhooks.as_slice().into();
         let defaults = settings.has_terms().then(|| Arc::new(settings));
-        Self { claims, defaults, dead_letters, by_key }
+        Self { claims, defaults, dead_letters, by_key, webhooks }
     }
 }
 

@@ -9,6 +9,7 @@ mod json;
 
 use crate::protocol::retry::RetryPolicy;
 use crate::task::terms::{ATTEMPTS_MAX, INTERVALS_MAX, format_limit};
+use crate::webhook::{self, WEBHOOKS_QUEUE};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -90,6 +91,10 @@ pub struct QueueSettings {
     /// The owner's description of the queue: at most 1,024 characters. Nothing depends on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+    /// URLs that are called at the end of each task: at most 8, absolute, with `http` or `https`. A
+    /// call is a task of the queue `webhooks` in the same namespace, which gateways run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub webhooks: Vec<String>,
     /// Fields of another version: kept by each update.
     #[serde(flatten)]
     other: Map<String, Value>,
@@ -291,6 +296,9 @@ impl QueueSettings {
                 format!("has at most {DESCRIPTION_CHARS_MAX} characters, one has {chars}");
             return bad("description", problem);
         }
+        if let Some(problem) = webhooks_problem(&self.webhooks) {
+            return bad("webhooks", problem);
+        }
         let listed = self.retry.as_ref().and_then(RetryPolicy::attempts);
         if let (Some(attempts), Some(listed)) = (self.max_attempts, listed)
             && attempts != listed
@@ -300,6 +308,22 @@ impl QueueSettings {
             return bad("max_attempts", problem);
         }
         Ok(())
+    }
+
+    /// Checks every setting, for the queue of this name.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate), and for webhooks of the queue of their calls.
+    pub fn validate_for(&self, queue: &str) -> Result<(), QueueSettingsError> {
+        if queue == WEBHOOKS_QUEUE && !self.webhooks.is_empty() {
+            let problem =
+                "the queue `webhooks` has none, because each call would cause another one";
+            return Err(QueueSettingsError {
+                field: "webhooks".to_owned(),
+                problem: problem.to_owned(),
+            });
+        }
+        self.validate()
     }
 
     /// Reads a document. An empty one, or none, sets nothing.
@@ -346,6 +370,18 @@ fn retry_problem(retry: &RetryPolicy) -> Option<String> {
     let too_long =
         intervals.iter().chain([max]).find_map(|interval| json::written(*interval).err());
     too_long.or_else(|| base.is_zero().then(|| "the base must be above zero".to_owned()))
+}
+
+fn webhooks_problem(urls: &[String]) -> Option<String> {
+    if urls.len() > webhook::URLS_MAX {
+        let (most, count) = (webhook::URLS_MAX, urls.len());
+        return Some(format!("a queue has at most {most} webhooks, there are {count}"));
+    }
+    let is_twice = |(at, url): (usize, &String)| urls.iter().take(at).any(|other| other == url);
+    if let Some((_, url)) = urls.iter().enumerate().find(|it| is_twice(*it)) {
+        return Some(format!("`{url}` is named twice"));
+    }
+    urls.iter().find_map(|url| webhook::url_problem(url))
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ fn full() -> QueueSettings {
         },
         order: Some(QueueOrder::Key),
         description: Some("mails of the shop".to_owned()),
+        webhooks: vec!["https://hooks.example/ends".to_owned()],
         other: Map::new(),
     }
 }
@@ -30,7 +31,7 @@ fn full() -> QueueSettings {
 /// The form is stored on registers, so it must be the same in each version.
 #[test]
 fn the_document_never_changes() {
-    let text = r#"{"paused":true,"maxInFlight":20,"rate":{"tokens":100,"per":"PT1M"},"perKey":{"maxInFlight":1},"keys":{"acme/x":{"maxInFlight":5,"rate":{"tokens":100,"per":"PT1M"}}},"noProgressTimeout":"PT10M","retry":{"intervals":["PT1S","PT0S"]},"maxAttempts":3,"expiresAfter":"PT1H","deadLetters":{"enabled":true,"expired":true,"maxSize":1000,"retention":"PT24H"},"order":"key","description":"mails of the shop"}"#;
+    let text = r#"{"paused":true,"maxInFlight":20,"rate":{"tokens":100,"per":"PT1M"},"perKey":{"maxInFlight":1},"keys":{"acme/x":{"maxInFlight":5,"rate":{"tokens":100,"per":"PT1M"}}},"noProgressTimeout":"PT10M","retry":{"intervals":["PT1S","PT0S"]},"maxAttempts":3,"expiresAfter":"PT1H","deadLetters":{"enabled":true,"expired":true,"maxSize":1000,"retention":"PT24H"},"order":"key","description":"mails of the shop","webhooks":["https://hooks.example/ends"]}"#;
     let written = String::from_utf8(full().to_document().unwrap()).unwrap();
     assert_eq!(written, text);
     assert_eq!(QueueSettings::read(text.as_bytes()), Ok(full()));
@@ -126,6 +127,18 @@ fn a_bad_setting_is_named_with_its_bound() {
         |s| s.description = Some("ü".repeat(1_025)),
         "description: has at most 1024 characters, one has 1025",
     );
+    let numbered = |count: u32| (0..count).map(|it| format!("https://a/{it}")).collect();
+    check(|s| s.webhooks = numbered(9), "webhooks: a queue has at most 8 webhooks, there are 9");
+    check(
+        |s| {
+            s.webhooks = vec!["https://a".to_owned(), "http://a".to_owned(), "https://a".to_owned()]
+        },
+        "webhooks: `https://a` is named twice",
+    );
+    check(
+        |s| s.webhooks = vec!["hooks.example".to_owned()],
+        "webhooks: a URL begins with https:// or http://, this is `hooks.example`",
+    );
     check(|s| s.expires_after = Some(Duration::ZERO), "expires_after: `0s`: it must be above zero");
     check(
         |s| {
@@ -133,6 +146,15 @@ fn a_bad_setting_is_named_with_its_bound() {
         },
         "keys: a key has 1 to 256 bytes, one has 0",
     );
+}
+
+/// A call of the end of a call would have no end.
+#[test]
+fn the_queue_of_the_calls_has_no_webhooks() {
+    let settings = full();
+    assert_eq!(settings.validate_for("mails"), Ok(()));
+    assert_eq!(settings.validate_for("webhooks").unwrap_err().field, "webhooks");
+    assert_eq!(QueueSettings::default().validate_for("webhooks"), Ok(()));
 }
 
 /// Anyone may write to a register. An unreadable document is an error and no panic.

@@ -126,6 +126,7 @@ impl GatewayService {
         queue: &QueueName,
         task: NewTask,
     ) -> Result<Submission, ServiceError> {
+        self.check_not_webhooks(queue)?;
         let reserved = |name: &String| RESERVED.contains(&name.as_str());
         if let Some(name) = task.properties.keys().find(|name| reserved(name)) {
             let problem =

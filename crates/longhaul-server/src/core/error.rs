@@ -42,6 +42,15 @@ pub(crate) enum ServiceError {
     /// The task has not failed for good, so it cannot be replayed.
     #[error("the task {0} has not failed for good, so that there is nothing to run again")]
     NotDead(TaskName),
+    /// The tasks of this queue are the calls of webhooks: a task of anybody else could have the
+    /// gateway sign anything.
+    #[error(
+        "the tasks of the queue `{0}` are the calls of webhooks, which workers submit and gateways run; use another queue"
+    )]
+    Reserved(QueueName),
+    /// The gateway does not call this URL.
+    #[error("webhooks: {0}")]
+    Webhook(String),
     /// Another task has the key.
     #[error(
         "another task that is not over has the dedupe key: {0}; wait for its end, or cancel it"

@@ -77,6 +77,7 @@ impl GatewayService {
         if !self.desks.has(queue) && matches!(self.queue(queue).exists().await, Ok(false)) {
             self.known.forget(queue).await;
         }
+        self.check_not_webhooks(queue)?;
         let levels = self.check_for_use(queue).await?;
         self.desks.of(queue, &self.topic(queue), levels).await
     }

@@ -42,6 +42,9 @@ impl GatewayService {
         queue: &QueueName,
         changes: Option<&ReplayChanges>,
     ) -> Result<(), ServiceError> {
+        if changes.is_some() {
+            self.check_not_webhooks(queue)?;
+        }
         match changes.and_then(|it| it.priority) {
             Some(priority) => self.check_level(&QueueLevel::new(queue.clone(), priority)).await,
             None => Ok(()),

@@ -17,6 +17,7 @@ mod queues;
 mod reserved;
 mod tasks;
 mod views;
+mod webhooks;
 mod workers;
 
 pub(crate) use actions::{ActionOrigin, TaskAction};
@@ -32,6 +33,7 @@ pub(crate) use queues::Creation;
 pub(crate) use tasks::TaskSnapshot;
 
 use crate::config::{Dialect, ServerConfig};
+use crate::webhooks::AllowedOrigins;
 use desks::Desks;
 use idle::QueueRounds;
 use known::KnownQueues;
@@ -64,6 +66,8 @@ pub(crate) struct GatewayService {
     dialect_levels: bool,
     create_queues: bool,
     as_clients_do: bool,
+    /// The origins that webhooks may call.
+    webhooks: Option<AllowedOrigins>,
     look_after_all: bool,
     /// The queues counted for metrics.
     measured: Vec<QueueName>,
@@ -87,6 +91,8 @@ impl GatewayService {
             dialect_levels: config.dialects.contains(&Dialect::Document002),
             create_queues: config.create_queues,
             as_clients_do: config.as_clients_do,
+            // The settings were validated.
+            webhooks: config.webhooks.as_ref().and_then(|it| AllowedOrigins::parse(&it.allow).ok()),
             look_after_all: config.look_after_all,
             measured: config
                 .measured_queues

@@ -300,8 +300,12 @@ impl GatewayService {
         change: impl FnOnce(&mut QueueSettings),
         said: ActionOrigin<'_>,
     ) -> Result<u64, ServiceError> {
-        self.check_there(queue).await?;
-        let version = self.queue_by(queue, said).update(expected_version, change).await?;
+        let before = self.settings(queue).await?.settings;
+        let mut after = before.clone();
+        change(&mut after);
+        self.check_webhooks(&before, &after)?;
+        let changing = self.queue_by(queue, said);
+        let version = changing.update(expected_version, |it| *it = after).await?;
         let (operator, reason) = (said.name, said.reason);
         tracing::info!(event = "queue_updated", %queue, version, operator, reason);
         Ok(version)

@@ -23,6 +23,7 @@ mod why;
 mod workers;
 
 use crate::route::ApiRoute;
+pub(crate) use task_body::task_body;
 
 /// All routes.
 pub(crate) fn routes() -> Vec<ApiRoute> {

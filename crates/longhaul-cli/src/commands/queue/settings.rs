@@ -71,6 +71,7 @@ Examples:
   longhaul queue settings set tasks --max-attempts 5 --retry 1s..5m
   longhaul queue settings set tasks --patch '{\"dead_letters\": {\"max_size\": 1000}}'
   longhaul queue settings set tasks --order key
+  longhaul queue settings set tasks --webhooks https://hooks.example.com/longhaul
   longhaul queue settings set tasks --expires-after none --expected-version 7")]
     Set(Box<SetSettings>),
 }
@@ -97,6 +98,10 @@ pub(crate) struct SetSettings {
     /// What the queue is for: at most 1,024 characters.
     #[arg(long, value_name = "TEXT|none", value_parser = text)]
     description: Option<Value>,
+    /// URLs that are called at the end of each task, with commas in between: at most 8. Their
+    /// origins are among those that the gateway allows.
+    #[arg(long, value_name = "URLS|none", value_parser = urls)]
+    webhooks: Option<Value>,
     /// A JSON merge patch of the settings, as `get` shows them.
     #[arg(long, value_name = "JSON", value_parser = object)]
     patch: Option<Value>,
@@ -141,6 +146,10 @@ fn order(text: &str) -> Result<Value, String> {
 
 fn text(text: &str) -> Result<Value, String> {
     or_none(text, |text| Ok(json!(text)))
+}
+
+fn urls(text: &str) -> Result<Value, String> {
+    or_none(text, |text| Ok(json!(text.split(',').map(str::trim).collect::<Vec<_>>())))
 }
 
 fn pauses(text: &str) -> Result<Value, String> {
@@ -280,6 +289,7 @@ async fn set_settings(
         ("no_progress_timeout", it.no_progress_timeout),
         ("order", it.order),
         ("description", it.description),
+        ("webhooks", it.webhooks),
     ];
     let Some(fields) = patch.as_object_mut() else {
         return Err(CommandFailure::usage("the patch is no JSON object").into());
@@ -313,6 +323,8 @@ mod tests {
         assert_eq!((order("key"), order("none")), (Ok(json!("key")), Ok(Value::Null)));
         assert!(order("id").is_err());
         assert_eq!((text("mails"), text("none")), (Ok(json!("mails")), Ok(Value::Null)));
+        assert_eq!(urls("https://a, https://b"), Ok(json!(["https://a", "https://b"])));
+        assert_eq!(urls("none"), Ok(Value::Null));
         assert_eq!(pauses("1s..1m"), Ok(json!({"base": "PT1S", "max": "PT60S"})));
         assert_eq!(pauses("1s,2s"), Ok(json!({"intervals": ["PT1S", "PT2S"]})));
         for wrong in ["", "100", "/1m", "x/1m", "100/soon"] {

@@ -23,7 +23,8 @@ pub(crate) struct Dev {
 Examples:
   longhaul server start --data /var/lib/longhaul
   longhaul server start --engine pulsar --service-url pulsar://pulsar:6650 --admin-url http://pulsar:8080
-  longhaul server start --engine pulsar --http 0.0.0.0:7070 --http-tokens /etc/longhaul/tokens.json")]
+  longhaul server start --engine pulsar --http 0.0.0.0:7070 --http-tokens /etc/longhaul/tokens.json
+  longhaul server start --data /var/lib/longhaul --webhook-allow https://hooks.example.com --webhook-secret-file /etc/longhaul/webhook-secret")]
 pub(crate) struct ServerStartArgs {
     /// What keeps the tasks: embedded (a broker in this process; the default, which needs --data)
     /// or pulsar (at --service-url).
@@ -77,6 +78,14 @@ pub(crate) struct ServerStartArgs {
     /// their workers.
     #[arg(long, value_name = "QUEUES")]
     measure: Option<String>,
+    /// Origins that webhooks may call, such as https://hooks.example.com; several with commas in
+    /// between, or by saying it twice. With it the gateway calls the URLs in the settings of queues.
+    #[arg(long, value_name = "ORIGIN")]
+    webhook_allow: Vec<String>,
+    /// The file of the secret that signs these calls: at least 24 bytes, or whsec_ and their
+    /// base64. It is read again when it changes.
+    #[arg(long, value_name = "FILE")]
+    webhook_secret_file: Option<String>,
     /// The web pages at /ui: on (the default), read-only (they show and change nothing) or off.
     #[arg(long, value_name = "HOW")]
     dashboard: Option<String>,
@@ -232,9 +241,11 @@ impl ServerStartArgs {
             ("http-idle-time", &self.http_idle_time),
             ("http-connections-per-address", &self.http_connections_per_address),
             ("measure", &self.measure),
+            ("webhook-secret-file", &self.webhook_secret_file),
             ("dashboard", &self.dashboard),
             ("drain", &self.drain),
         ]));
+        said.extend(self.webhook_allow.iter().map(|it| ("webhook-allow", it.as_str())));
         said.extend(self.secured.said());
         said.extend(self.insecure.then_some(("insecure", "true")));
         said.extend(self.hide_payloads.then_some(("hide-payloads", "true")));

@@ -13,7 +13,7 @@ use longhaul::Client;
 use longhaul::topics::TopicNames;
 use longhaul_server::{
     Dashboard, Dialect, RateLimit, Server, ServerConfig, ServerConfigError, ServerStartError,
-    TlsConfig,
+    TlsConfig, WebhookConfig,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -69,6 +69,9 @@ fn refused(error: &ServerStartError) -> CommandFailure {
         ServerStartError::Config(
             ServerConfigError::Measured(_) | ServerConfigError::MeasuredMany(_),
         ) => "--measure names them",
+        ServerStartError::Config(ServerConfigError::Webhooks(_)) => {
+            "--webhook-allow names the origins, and --webhook-secret-file the file of the secret"
+        }
         ServerStartError::Config(ServerConfigError::Zero("connections_per_address")) => {
             "--http-connections-per-address takes 1 or more"
         }
@@ -219,6 +222,7 @@ fn config(settings: &CliSettings) -> Result<ServerConfig, CommandFailure> {
     config.allowed_origins = engine::list(settings, "http-origins");
     config.hide_payloads = settings.is("hide-payloads")?;
     config.measured_queues = engine::list(settings, "measure");
+    config.webhooks = webhooks(settings)?;
     config.dashboard = settings.parsed("dashboard", dashboard)?.unwrap_or_default();
     if let Some(grace) = settings.duration("broker-grace")? {
         config.broker_grace = grace;
@@ -234,6 +238,17 @@ fn config(settings: &CliSettings) -> Result<ServerConfig, CommandFailure> {
         queue.clone_into(&mut config.dialect_queue);
     }
     Ok(config)
+}
+
+/// The webhooks, which need both settings.
+fn webhooks(settings: &CliSettings) -> Result<Option<WebhookConfig>, CommandFailure> {
+    let allow = engine::list(settings, "webhook-allow");
+    match (allow.is_empty(), settings.path("webhook-secret-file")) {
+        (true, None) => Ok(None),
+        (false, Some(secret_file)) => Ok(Some(WebhookConfig { allow, secret_file })),
+        _ => Err(CommandFailure::usage("webhooks need allowed origins and a secret")
+            .help("say --webhook-allow and --webhook-secret-file")),
+    }
 }
 
 /// Parses `100/1s` or `100/1s,burst=200`; the default burst is the number of requests.

@@ -15,4 +15,5 @@ mod reading;
 mod streaming;
 mod submitting;
 mod verbatim;
+mod webhooks;
 mod wrong;
