@@ -300,7 +300,10 @@ impl GatewayService {
         change: impl FnOnce(&mut QueueSettings),
         said: ActionOrigin<'_>,
     ) -> Result<u64, ServiceError> {
-        let before = self.settings(queue).await?.settings;
+        let VersionedSettings { version, settings: before, .. } = self.settings(queue).await?;
+        if version != expected_version {
+            return Err(ActionError::VersionConflict { current: version }.into());
+        }
         let mut after = before.clone();
         change(&mut after);
         self.check_webhooks(&before, &after)?;

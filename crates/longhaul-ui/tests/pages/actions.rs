@@ -32,7 +32,7 @@ type Case = (
 
 const WHY: &[(&str, &str)] = &[("reason", "it hangs")];
 
-const CASES: [Case; 18] = [
+const CASES: [Case; 19] = [
     ("/ui/queues/mails/pause", &[], "POST", "/v1/queues/mails:pause", r#"{"reason": ""}"#),
     (
         "/ui/queues/mails/purge?level=normal",
