@@ -11,7 +11,7 @@ class Action(TypedDict):
 
     action: str
     """
-    `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`; of a schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; of the queue `update` (of its settings), `repair`, `pause` or `resume`.
+    `delete`, `force-fail`, `force-release`, `reschedule`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`; of a schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; of the queue `update` (of its settings), `repair`, `pause` or `resume`.
     """
     at: int
     operator: str
@@ -445,6 +445,19 @@ class Reported(TypedDict):
     now: int
     """
     Now, by the gateway's clock.
+    """
+
+
+class Reschedule(TypedDict):
+    """
+    When a waiting task is to begin: `delay` or `at`.
+    """
+
+    at: NotRequired[Instant | None]
+    delay: NotRequired[Length | None]
+    reason: NotRequired[str]
+    """
+    Up to 1,000 bytes.
     """
 
 

@@ -9,7 +9,7 @@ export interface components {
     schemas: {
         /** @description What an operator did to a task, a worker, a schedule or the queue. */
         Action: {
-            /** @description `delete`, `force-fail`, `force-release`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`; of a schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; of the queue `update` (of its settings), `repair`, `pause` or `resume`. */
+            /** @description `delete`, `force-fail`, `force-release`, `reschedule`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`; of a schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; of the queue `update` (of its settings), `repair`, `pause` or `resume`. */
             action: string;
             /** Format: int64 */
             at: number;
@@ -828,6 +828,16 @@ export interface components {
             /** @description Up to 100, one for each lease: several for one lease may count in any order. One that cannot be read is told in its place, and the others count. */
             reports: components["schemas"]["Report"][];
         };
+        /** @description When a waiting task is to begin: `delay` or `at`. */
+        Reschedule: {
+            at?: components["schemas"]["Instant"] | null;
+            delay?: components["schemas"]["Length"] | null;
+            /**
+             * @description Up to 1,000 bytes.
+             * @default
+             */
+            reason?: string;
+        };
         /** @description A task that runs another one once more. */
         Restarted: {
             /** @description The new task. */
@@ -1168,6 +1178,7 @@ export type ReportOutcomes = components['schemas']['ReportOutcomes'];
 export type ReportStatus = components['schemas']['ReportStatus'];
 export type Reported = components['schemas']['Reported'];
 export type Reports = components['schemas']['Reports'];
+export type Reschedule = components['schemas']['Reschedule'];
 export type Restarted = components['schemas']['Restarted'];
 export type Retry = components['schemas']['Retry'];
 export type Schedule = components['schemas']['Schedule'];
