@@ -59,6 +59,9 @@ pub enum ActionError {
     /// The task waits for other tasks, so it has no time that could be changed.
     #[error("the task waits for other tasks, and begins when those are over")]
     Parked,
+    /// The task has used no attempt, and what is decided before it begins forbids another time.
+    #[error("the task has not begun, and {0}: it keeps its time")]
+    KeepsTime(&'static str),
     /// The task would begin too late.
     #[error("a task can be put off for 100 years at most")]
     TooLate,
@@ -176,6 +179,7 @@ impl ActionError {
             Self::NotRunning => (Conflict, "task_not_running"),
             Self::Running => (Conflict, "task_running"),
             Self::Parked => (Conflict, "task_waits_for_others"),
+            Self::KeepsTime(_) => (Conflict, "task_keeps_its_time"),
             Self::TooLate => (Invalid, "request_unfit"),
             Self::Contended => (Busy, "contended"),
             Self::NoSuchWorker { .. } => (NotFound, "worker_not_found"),

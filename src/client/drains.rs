@@ -120,12 +120,11 @@ impl Client {
 
 /// The request for the drain of this worker; `None` if it has no instance.
 fn document_of(worker: &WorkerInfo) -> Option<DocumentName> {
-    let instance = worker.identity.as_ref()?.instance.as_str();
-    if instance.is_empty() {
-        return None;
-    }
+    let identity = worker.identity.as_ref()?;
+    let instance = identity.instance.as_str();
     match worker.holds_leases {
-        true => DocumentName::drain_of_lessee(instance).ok(),
+        _ if instance.is_empty() => None,
+        true => Some(DocumentName::drain_of_lessee(identity)),
         false => DocumentName::new(DocumentKind::Drain, instance).ok(),
     }
 }
@@ -170,14 +169,19 @@ fn the_one<'a>(
         let said = worker.identity.as_ref();
         worker.owner == name || said.is_some_and(|said| said.name == name || said.instance == name)
     };
-    let found: BTreeMap<&str, &WorkerInfo> =
-        workers.iter().filter(is_it).map(|worker| (worker.process(), *worker)).collect();
+    // The partitions of one process have one request.
+    let process = |worker: &WorkerInfo| match document_of(worker) {
+        Some(document) => document.to_string(),
+        None => worker.owner.clone(),
+    };
+    let found: BTreeMap<String, &WorkerInfo> =
+        workers.iter().filter(is_it).map(|worker| (process(worker), *worker)).collect();
     if found.len() > 1 {
-        let id = |(process, worker): (&str, &WorkerInfo)| match worker.holds_leases {
-            true => process.to_owned(),
+        let id = |worker: &WorkerInfo| match worker.holds_leases {
+            true => worker.process().to_owned(),
             false => worker.owner.clone(),
         };
-        let owners = found.into_iter().map(id).collect();
+        let owners = found.into_values().map(id).collect();
         return Err(ActionError::AmbiguousWorker { name: name.to_owned(), owners });
     }
     Ok(found.into_values().next())
@@ -261,11 +265,17 @@ mod tests {
         for name in ["native", "i4", "o4"] {
             assert_eq!(find(&workers, name).unwrap().0.instance, "i4", "{name}");
         }
-        let drains = |name: &str| find(&workers, name).unwrap().1.to_string();
-        assert_eq!(
-            ["native", "js", "i7", "bad"].map(drains),
-            ["drain/i4", "drain/leases/i7", "drain/leases/i7", "drain/leases/i4"]
-        );
+        let drains = |name: &str| find(&workers, name).unwrap().1;
+        let native = DocumentName::new(DocumentKind::Drain, "i4").unwrap();
+        let lessee = |name: &str, instance: &str| {
+            DocumentName::drain_of_lessee(&WorkerIdentity::lessee(name, instance))
+        };
+        assert_eq!(drains("native"), native);
+        for (name, of) in [("js", "js"), ("i7", "js"), ("bad", "bad")] {
+            let instance = if of == "js" { "i7" } else { "i4" };
+            assert_eq!(drains(name), lessee(of, instance), "{name}");
+        }
+        assert_ne!(lessee("a", "i7"), lessee("js", "i7"));
         for name in ["old", "o3"] {
             assert!(matches!(find(&workers, name), Err(ActionError::WorkerTooOld(_))), "{name}");
         }

@@ -47,7 +47,7 @@ def watch(
     """
     pause = _PAUSE
     give_up: float | None = None
-    while not halt.is_set():
+    while not halt.is_set() and last_event_id != _OVER:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_event_id} if last_event_id else {})
         try:
             connection, response = gateways.stream(path, headers, _SILENCE, halt)
@@ -66,8 +66,6 @@ def watch(
                 give_up, pause = None, _PAUSE
                 last_event_id = event.id or last_event_id
                 yield event
-                if last_event_id == _OVER:
-                    return
         except _Cut:
             # A stream that ends at once, again and again, is no reason to ask without a pause.
             halt.wait(pause * random.uniform(0.5, 1.0))

@@ -37,7 +37,7 @@ export interface Watching {
 export async function* watch(gateways: Gateways, { path, lastEventId, patience, signal }: Watching): AsyncGenerator<TaskEvent, void, undefined> {
   let pause = PAUSE;
   let giveUp: number | undefined;
-  while (!signal?.aborted) {
+  while (!signal?.aborted && lastEventId !== OVER) {
     const silence = new AbortController();
     const headers = { Accept: "text/event-stream", ...(lastEventId !== undefined && { "Last-Event-ID": lastEventId }) };
     const either = signal === undefined ? silence.signal : AbortSignal.any([signal, silence.signal]);
@@ -49,9 +49,6 @@ export async function* watch(gateways: Gateways, { path, lastEventId, patience, 
         pause = PAUSE;
         lastEventId = event.id ?? lastEventId;
         yield event;
-        if (lastEventId === OVER) {
-          return;
-        }
       }
     } catch (error) {
       if (signal?.aborted) {

@@ -7,6 +7,7 @@
 mod actions;
 mod log;
 mod purge;
+mod rescheduling;
 #[cfg(feature = "testing")]
 #[cfg(test)]
 mod tests;
@@ -19,25 +20,20 @@ use super::publishers::PublishFailure;
 use super::task_ref::TaskRef;
 use super::{ActionError, Client, Queue, partition};
 use crate::chance::system_random;
-use crate::transport::{PublishError, TopicPartition};
+use crate::transport::{Message, PublishError, TopicPartition};
 use crate::worker::of_this_process;
 use log::TaskLog;
 use longhaul_core::ledger;
-use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use longhaul_core::protocol::fold::Verdict;
 use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId};
 use longhaul_core::protocol::operator::{ActionClaim, OperatorAction};
-use longhaul_core::task::terms::millis;
 use longhaul_core::task::{TaskId, WorkerIdentity, text};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 /// How often an action for any epoch is retried when a worker was faster.
 const TRIES_MAX: u32 = 5;
-
-/// The longest time that a task is put off: 100 years.
-const DELAY_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
 /// The identity under which a client publishes operator actions.
 #[derive(Debug)]
@@ -113,29 +109,6 @@ impl Queue {
         self.act(task, OperatorAction::ForceRelease, Some(Epoch(epoch)), reason.into()).await
     }
 
-    /// Sets when a waiting task begins: after this time, or at once with zero. It may wait for its
-    /// first attempt or for the next one; what it costs is no attempt. A task that was put off for
-    /// years is held until it is rescheduled once more. A pause of its queue, limits, and the order
-    /// of its key still apply. A worker that has its message begins it at once, others, such as for
-    /// a message that the broker still holds back, about 2 heartbeat intervals later.
-    ///
-    /// # Errors
-    /// When the task is over, runs, waits for other tasks, or does not exist, when the time is above
-    /// 100 years, or the broker cannot be reached.
-    pub async fn reschedule(
-        &self,
-        task: TaskId,
-        delay: Duration,
-        reason: impl Into<String>,
-    ) -> Result<(), ActionError> {
-        if delay > DELAY_MAX {
-            return Err(ActionError::TooLate);
-        }
-        let delay_ms = millis(delay);
-        let next = NextAttempt::new(self.client.wall_ms().saturating_add(delay_ms), delay_ms);
-        self.act(task, OperatorAction::Reschedule(next), None, reason.into()).await
-    }
-
     async fn act(
         &self,
         task: TaskId,
@@ -175,13 +148,17 @@ impl Client {
         let said = ActionAttribution::new(action, &self.operator, reason);
         for _ in 0..TRIES_MAX {
             let claim = action.claim(&log.fold, seen).map_err(ActionError::refused)?;
+            if matches!(action, OperatorAction::Reschedule(_)) && log.fold.attempt == 0 {
+                self.check_unbegun(task, &self.message_of(task).await?).await?;
+            }
             let key = self.inner.operator.key(task.id, claim.epoch);
             let ActionClaim { attempt, kind, .. } = claim;
             let plain = Claim::plain(key, attempt, kind);
             let entry = Entry::Claim(match &log.claim {
                 Some(last) if kind == ClaimKind::Run => plain.repeating(last),
                 Some(Claim { batch_size, .. }) => Claim { batch_size: *batch_size, ..plain },
-                None => Claim { batch_size: self.batch_size(task).await?, ..plain },
+                // Its entry is acknowledged as a whole.
+                None => Claim { batch_size: self.message_of(task).await?.batch_size, ..plain },
             });
             if self.say(&place, &mut log, (key, &entry), &said).await? == Verdict::Accepted {
                 if let Some(next) = action.next_attempt() {
@@ -198,17 +175,14 @@ impl Client {
         Err(ActionError::Contended)
     }
 
-    /// The number of tasks in the batch of an unclaimed task, since the entry is acknowledged as a
-    /// whole. Its message must exist, or there is no such task.
-    async fn batch_size(&self, task: &TaskRef) -> Result<Option<u32>, ActionError> {
+    /// The message of a task that has not begun. It must exist, or there is no such task.
+    async fn message_of(&self, task: &TaskRef) -> Result<Message, ActionError> {
         let place = partition(task.topic.clone(), task.id.partition);
-        match self.inner.transport.fetch(&place, task.id.position()).await? {
-            Some(message) => Ok(message.batch_size),
-            None => {
-                let cause = "its message is gone, and the ledger does not know it".to_owned();
-                Err(ActionError::NoSuchTask { task: Box::new(task.clone()), cause })
-            }
-        }
+        let message = self.inner.transport.fetch(&place, task.id.position()).await?;
+        message.ok_or_else(|| {
+            let cause = "its message is gone, and the ledger does not know it".to_owned();
+            ActionError::NoSuchTask { task: Box::new(task.clone()), cause }
+        })
     }
 
     /// Publishes an entry, and returns the fold's verdict on it.

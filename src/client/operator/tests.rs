@@ -3,11 +3,13 @@
 use super::*;
 use crate::ops::{TaskFilter, TaskStatus};
 use crate::testing::TestEngine;
+use crate::transport::Outgoing;
 use crate::{
     TaskContext, TaskError, TaskId, TaskOutcome, TaskRef, Text, WaitError, WorkerHandle,
     processor_fn,
 };
 use futures::StreamExt;
+use longhaul_core::task::PropertyWriter;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -181,7 +183,7 @@ fn a_waiting_task_is_started_now_put_off_and_held() {
     engine.advance(19 * day);
     assert_eq!(begun(), 1);
     // Held, and let go.
-    engine.run(queue.reschedule(later.id, DELAY_MAX, "held")).unwrap();
+    engine.run(queue.reschedule(later.id, rescheduling::DELAY_MAX, "held")).unwrap();
     engine.advance(9 * day);
     assert_eq!(begun(), 1);
     let info = engine.run(queue.claimed_tasks()).unwrap().get(later.id).unwrap().unwrap();
@@ -191,7 +193,7 @@ fn a_waiting_task_is_started_now_put_off_and_held() {
     assert_eq!(*started.lock().unwrap(), [("quick".to_owned(), 1), ("quick".to_owned(), 1)]);
     let over = engine.run(queue.reschedule(later.id, Duration::ZERO, ""));
     assert!(matches!(over, Err(ActionError::Over(TaskStatus::Completed))), "{over:?}");
-    let too_late = engine.run(queue.reschedule(later.id, DELAY_MAX + MINUTE, ""));
+    let too_late = engine.run(queue.reschedule(later.id, rescheduling::DELAY_MAX + MINUTE, ""));
     assert!(matches!(too_late, Err(ActionError::TooLate)), "{too_late:?}");
 }
 
@@ -236,27 +238,39 @@ fn a_task_that_no_worker_has_been_given_is_started_as_well() {
     assert_eq!(started.lock().unwrap().len(), 1);
 }
 
-/// The order of a key counts more than what an operator wants.
+/// What is decided before a task begins is decided of tasks that were never claimed: one with the
+/// key of another would have run beside it, one would have overtaken those before it, and one would
+/// have been closed by its budget without having run.
 #[test]
-fn a_task_that_is_started_now_does_not_overtake_those_before_it() {
+fn a_task_that_has_not_begun_keeps_its_time_where_more_is_to_be_decided() {
     let engine = TestEngine::new();
     let client = engine.client();
     let queue = client.queue("tasks");
-    engine
-        .run(queue.change(|settings| settings.order = Some(crate::ops::QueueOrder::Key)))
-        .unwrap();
-    let started = Started::default();
-    let _worker = worker(&engine, true, &started);
-    let submit = |payload: &str| {
-        engine.run(client.submission("tasks", &text(payload)).order_key("a").send()).unwrap()
-    };
-    let [first, second] = ["hang", "quick"].map(submit);
-    engine.advance(MINUTE);
-    engine.run(queue.reschedule(second.id, Duration::ZERO, "")).unwrap();
-    engine.advance(6 * SILENCE);
-    assert_eq!(*started.lock().unwrap(), [("hang".to_owned(), 1)]);
-    engine.run(client.cancel(&first)).unwrap();
-    assert_eq!(engine.wait::<Text>(&second).unwrap(), text("quick"));
+    let day = 6 * SILENCE;
+    let delayed = || client.submission("tasks", &text("quick")).delay(day);
+    let started_now = |task: &TaskRef| engine.run(queue.reschedule(task.id, Duration::ZERO, ""));
+    for kept in [delayed().order_key("a"), delayed().max_total_duration(MINUTE)] {
+        let task = engine.run(kept.send()).unwrap();
+        let refused = started_now(&task);
+        assert!(matches!(refused, Err(ActionError::KeepsTime(_))), "{refused:?}");
+    }
+    let hang = engine.submit("tasks", &text("hang"));
+    let after = engine.run(delayed().after([&hang]).send()).unwrap();
+    assert!(matches!(started_now(&after), Err(ActionError::Parked)));
+    // Workers bind the messages of other producers when these are delivered.
+    let mut properties = PropertyWriter::new();
+    properties.put(text::IDEMPOTENCY_KEY, "k");
+    properties.put("DELAY", "P1D");
+    let properties = properties.finish();
+    let topic = client.names("tasks").unwrap().task;
+    let message = Outgoing { properties, payload: "quick".into(), ..Outgoing::default() };
+    let unbound = engine.run(client.publish_task_to(&topic, -1, message)).unwrap();
+    let refused = started_now(&unbound);
+    assert!(matches!(refused, Err(ActionError::KeepsTime(_))), "{refused:?}");
+    let bound = engine.run(delayed().idempotency_key("l").send()).unwrap();
+    started_now(&bound).unwrap();
+    let _worker = worker(&engine, false, &Started::default());
+    assert_eq!(engine.wait::<Text>(&bound).unwrap(), text("quick"));
 }
 
 /// What runs belongs to its worker, and what waits for others to those.

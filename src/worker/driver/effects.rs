@@ -195,8 +195,10 @@ impl WorkerDriver {
             Entry::Heartbeat(_) => {
                 let mut identity = self.config.identity.clone();
                 identity.draining = self.asked() != StopRequest::None;
-                let waiting = self.leasing.iter().flat_map(|leasing| leasing.desk.waiting());
-                identity.waiting = waiting.take(WAITING_MAX).cloned().collect();
+                // Each level has them once: the heartbeats of all partitions are read together.
+                if let Some(leasing) = self.leasing.as_ref().filter(|_| id.is_first()) {
+                    identity.waiting = leasing.desk.waiting(WAITING_MAX);
+                }
                 identity.content()
             }
             Entry::Cancel(_)

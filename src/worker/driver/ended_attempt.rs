@@ -44,6 +44,21 @@ impl Weigh for EndedAttempt {
 }
 
 impl PartitionDriver {
+    /// Drops the data that was needed to show the end of a task; the end is on the metadata topic,
+    /// or was given up for now.
+    pub(super) fn forget_shown(&mut self, id: TaskId, given_up: bool) {
+        self.ended_attempts.remove(id);
+        self.payloads.remove(id);
+        let told = given_up && self.metadata.ended.is_told(id);
+        self.metadata.ended.forget(id);
+        if told {
+            // A later try to show the end does not tell it again.
+            self.metadata.ended.handle_told(id, true);
+        }
+        self.holders.forget_ended(id);
+        self.cancel_notes.remove(id);
+    }
+
     /// Keeps an attempt that has just ended: its checkpoint if another attempt may follow, the rest
     /// if its end will be shown.
     pub(super) fn keep_ended(

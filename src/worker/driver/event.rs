@@ -69,18 +69,12 @@ pub(in crate::worker) enum WorkerEvent {
         kind: Showing,
         fate: PublishResult,
     },
-    /// The calls of webhooks were published for an end that is shown in this way.
+    /// The calls of webhooks were published, or given up, for an end that is shown in this way.
     Told {
         lane: LaneId,
         id: TaskId,
         kind: Showing,
-        fates: Vec<PublishResult>,
-    },
-    /// The calls of an end are to be published again.
-    ToTell {
-        lane: LaneId,
-        id: TaskId,
-        kind: Showing,
+        fates: Vec<Result<(), String>>,
     },
     Body {
         lane: LaneId,

@@ -32,6 +32,11 @@ impl LaneId {
         Self { topic, partition }
     }
 
+    /// Whether it is the first lane of its topic.
+    pub(super) const fn is_first(self) -> bool {
+        self.partition <= 0
+    }
+
     /// The lanes of a topic, as a range.
     pub(super) const fn all_of(topic: u16) -> RangeInclusive<Self> {
         Self::new(topic, i32::MIN)..=Self::new(topic, i32::MAX)

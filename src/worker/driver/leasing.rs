@@ -4,7 +4,6 @@
 
 use super::WorkerDriver;
 use super::lanes::LaneId;
-use super::queue::OwnQueue;
 use crate::lease::{LEASE_TIME, Lease, LeaseToken, ReportError};
 use crate::worker::erased::ErasedProcessor;
 use crate::worker::leasing::{
@@ -16,8 +15,8 @@ use longhaul_core::lease::ReportedOutcome;
 use longhaul_core::protocol::entry::{Claim, LeaseMs, lease_time};
 use longhaul_core::protocol::key::OnceKey;
 use longhaul_core::protocol::moment::Moment;
-use longhaul_core::protocol::register::DocumentName;
-use longhaul_core::task::{Position, TaskId};
+use longhaul_core::protocol::register::{DocumentKind, DocumentName};
+use longhaul_core::task::{Position, TaskId, WorkerIdentity};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -181,11 +180,14 @@ impl WorkerDriver {
     /// Refuses the requests of workers that are to drain, by the registers of the queues.
     pub(super) fn refuse_drained(&mut self) {
         let Self { leasing: Some(leasing), queues, .. } = self else { return };
-        let is_drained = |instance: &str| {
-            let name = DocumentName::drain_of_lessee(instance).ok();
-            let of =
-                |queue: &OwnQueue| queue.core.register().documents().get(name.as_ref()?).map(drop);
-            queues.iter().any(|queue| of(queue).is_some())
+        let documents = || queues.iter().map(|queue| queue.core.register().documents());
+        // Usually nobody is drained, and there may be very many requests.
+        if documents().all(|documents| documents.of(DocumentKind::Drain).next().is_none()) {
+            return;
+        }
+        let is_drained = |worker: &WorkerIdentity| {
+            let name = DocumentName::drain_of_lessee(worker);
+            documents().any(|documents| documents.get(&name).is_some())
         };
         leasing.desk.refuse_drained(is_drained);
     }

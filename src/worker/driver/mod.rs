@@ -393,7 +393,6 @@ impl WorkerDriver {
             WorkerEvent::Told { lane, id, kind, fates } => {
                 self.handle_calls(lane, id, kind, &fates);
             }
-            WorkerEvent::ToTell { lane, id, kind } => self.show_told_end(lane, id, kind),
             WorkerEvent::Body { lane, id, reading, message } => {
                 self.handle_body(lane, id, reading, message.as_ref());
             }

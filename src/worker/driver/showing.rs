@@ -43,7 +43,7 @@ impl WorkerDriver {
         let epoch = lane.core.machine().fold(task_id).epoch;
         if lane.metadata.keeper.has_shown_end(task_id, epoch) {
             lane.core.handle_metadata_stored(task_id);
-            lane.forget_shown(task_id);
+            lane.forget_shown(task_id, false);
         } else {
             self.publish_end(id, task_id, kind);
         }
@@ -80,6 +80,8 @@ impl WorkerDriver {
         let step = lane.metadata.ended.next(task_id, kind, phase, has, heartbeat, tells);
         match (step, metadata) {
             (ShowingStep::Publish { .. } | ShowingStep::Tell, Some(mut metadata)) => {
+                // Whoever may read the calls of webhooks need not see payloads.
+                metadata.task = metadata.task.filter(|_| step != ShowingStep::Tell);
                 lane.annotate(task_id, &mut metadata);
                 lane.annotate_ended((task_id, epoch), &mut metadata);
                 let worker = lane.shown_holder(task_id).unwrap_or_default();
@@ -141,9 +143,9 @@ impl WorkerDriver {
                 ShowingFollowUp::Nothing => {}
                 ShowingFollowUp::Shown => {
                     lane.core.handle_metadata_stored(task_id);
-                    lane.forget_shown(task_id);
+                    lane.forget_shown(task_id, given_up);
                 }
-                ShowingFollowUp::Forget => lane.forget_shown(task_id),
+                ShowingFollowUp::Forget => lane.forget_shown(task_id, false),
                 ShowingFollowUp::Wait => {
                     lane.ended_attempts.remove(task_id);
                     lane.core.drop_payload_until_due(task_id, now);
@@ -487,14 +489,5 @@ impl PartitionDriver {
     fn lacks_letter(&self, id: TaskId) -> bool {
         let shown = self.metadata.keeper.has_shown_any_end(id);
         self.core.machine().wants_letter(id) && !self.core.has_letter(id) && !shown
-    }
-
-    /// Drops the data that was needed to show the end of a task; the end is on the metadata topic.
-    fn forget_shown(&mut self, id: TaskId) {
-        self.ended_attempts.remove(id);
-        self.payloads.remove(id);
-        self.metadata.ended.forget(id);
-        self.holders.forget_ended(id);
-        self.cancel_notes.remove(id);
     }
 }

@@ -2,12 +2,18 @@
 //! the queue `webhooks`; `metadata/ended.rs` decides when the calls are published.
 
 use super::lanes::LaneId;
-use super::{PublishResult, Showing, WorkerDriver, WorkerEvent};
+use super::{Showing, WorkerDriver, WorkerEvent};
+use crate::client::TaskProducer;
+use crate::transport::{Outgoing, PublishError};
 use futures::future::join_all;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::task::TaskId;
 use longhaul_core::webhook::EndedTask;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Pause before a call of unknown fate is published again.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 impl WorkerDriver {
     /// The URLs to call at the end of a task of this lane.
@@ -34,53 +40,59 @@ impl WorkerDriver {
         let Some((topic, calls)) = ended.and_then(|task| task.calls(urls, metadata)) else {
             return;
         };
-        let producer = Arc::clone(&self.calls);
+        let (producer, patience) = (Arc::clone(&self.calls), self.config.ledger_retention / 4);
         self.pending.push(Box::pin(async move {
-            let publish = |call| producer.publish(&topic, call);
-            let published = join_all(calls.into_iter().map(publish)).await;
-            let fates = published.into_iter().map(PublishResult::from).collect();
+            let publish = |call| publish_at_last(&producer, &topic, call, patience);
+            let fates = join_all(calls.into_iter().map(publish)).await;
             WorkerEvent::Told { lane, id, kind, fates }
         }));
     }
 
-    /// Handles the results of the calls of an end. A refused call is given up: a task must not be
-    /// blocked by its webhooks.
+    /// Handles the results of the calls of an end. A call that is refused, or cannot be stored for
+    /// long, is given up: a task must not be blocked by its webhooks.
     pub(super) fn handle_calls(
         &mut self,
         id: LaneId,
         task_id: TaskId,
         kind: Showing,
-        fates: &[PublishResult],
+        fates: &[Result<(), String>],
     ) {
         let now = self.env.clock.now();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        for fate in fates {
-            if let PublishResult::Refused(cause) = fate
-                && lane.refused_calls.is_news(cause, now)
-            {
+        for cause in fates.iter().filter_map(|fate| fate.as_ref().err()) {
+            if lane.refused_calls.is_news(cause, now) {
                 let topic = &lane.topics.task;
-                tracing::error!(%topic, task = %task_id, cause, "webhook call refused: the end of the task is shown without it; check the queue `webhooks`");
+                tracing::error!(%topic, task = %task_id, cause, "webhook call given up: the end of the task is shown without it; check the queue `webhooks`");
                 self.stats.refused();
             }
         }
-        let is_told = !fates.contains(&PublishResult::Unknown);
-        lane.metadata.ended.handle_told(task_id, is_told && lane.may_need_to_show(task_id));
-        if is_told {
-            self.show_told_end(id, task_id, kind);
-        } else {
-            // The calls are published again after a pause, and have the same keys.
-            self.handle(WorkerEvent::Later(Box::new(WorkerEvent::ToTell {
-                lane: id,
-                id: task_id,
-                kind,
-            })));
-        }
-    }
-
-    /// Continues to show an end, unless that is no longer needed.
-    pub(super) fn show_told_end(&mut self, id: LaneId, task_id: TaskId, kind: Showing) {
-        if self.lanes.get(&id).is_some_and(|lane| lane.may_need_to_show(task_id)) {
+        let is_needed = lane.may_need_to_show(task_id);
+        lane.metadata.ended.handle_told(task_id, is_needed);
+        if is_needed {
             self.show_end_unless_shown(id, task_id, kind);
         }
     }
+}
+
+/// Publishes a call until it is stored or refused, for so long at most. Each message has the same
+/// key.
+async fn publish_at_last(
+    producer: &TaskProducer,
+    topic: &str,
+    call: Outgoing,
+    patience: Duration,
+) -> Result<(), String> {
+    let mut cause = "no answer of the broker".to_owned();
+    let stored = async {
+        loop {
+            match producer.publish(topic, call.clone()).await {
+                Ok(_) => return Ok(()),
+                Err(PublishError::Refused(cause)) => return Err(cause),
+                Err(error) => cause = error.to_string(),
+            }
+            tokio::time::sleep(AGAIN_AFTER).await;
+        }
+    };
+    let stored = tokio::time::timeout(patience, stored).await;
+    stored.unwrap_or_else(|_| Err(format!("it was not stored within {patience:?}: {cause}")))
 }

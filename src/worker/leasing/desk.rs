@@ -73,9 +73,7 @@ impl LeaseQueue {
     ) {
         let claim_body = request.claim_body().into();
         let LeaseRequest { count, lease_time, types, worker, instance, .. } = request;
-        let mut worker = WorkerIdentity::named(worker);
-        worker.instance = instance;
-        let worker = Some(worker).filter(|it| !it.instance.is_empty());
+        let worker = (!instance.is_empty()).then(|| WorkerIdentity::lessee(worker, instance));
         let types: BTreeSet<_> =
             types.iter().flatten().map(|name| TaskType::of(Some(name))).collect();
         let types = types.into_iter().collect();
@@ -131,17 +129,24 @@ impl LeaseQueue {
         self.wishes.remove(&id);
     }
 
-    /// The workers that wait for leases, without those that have said no instance.
-    pub(in crate::worker) fn waiting(&self) -> impl Iterator<Item = &WorkerIdentity> {
-        self.wishes.values().filter_map(|wish| wish.worker.as_ref())
+    /// The workers that wait for leases, without those that have said no instance: so many at most.
+    pub(in crate::worker) fn waiting(&self, max: usize) -> Vec<WorkerIdentity> {
+        let mut waiting: Vec<&WorkerIdentity> = Vec::new();
+        for worker in self.wishes.values().filter_map(|wish| wish.worker.as_ref()) {
+            if waiting.len() < max && !waiting.contains(&worker) {
+                waiting.push(worker);
+            }
+        }
+        waiting.into_iter().cloned().collect()
     }
 
     /// Refuses the requests of the workers that are to drain. Leases in flight for them are given
     /// back when they come.
-    pub(in crate::worker) fn refuse_drained(&mut self, is_drained: impl Fn(&str) -> bool) {
-        let is_told = |wish: &PendingLeaseRequest| {
-            wish.worker.as_ref().is_some_and(|worker| is_drained(&worker.instance))
-        };
+    pub(in crate::worker) fn refuse_drained(
+        &mut self,
+        is_drained: impl Fn(&WorkerIdentity) -> bool,
+    ) {
+        let is_told = |wish: &PendingLeaseRequest| wish.worker.as_ref().is_some_and(&is_drained);
         let told = self.wishes.iter().filter(|(_, wish)| is_told(wish)).map(|(id, _)| *id);
         for id in told.collect::<Vec<_>>() {
             self.set_open(id, 0);

@@ -107,7 +107,7 @@ impl EndedAttempts {
             ShowingStep::ReadBody
         } else if phase.is_terminal() && !has.task && !self.is_bare(id) {
             ShowingStep::ReadTask
-        } else if webhooks && phase.is_terminal() && self.told.get(&id) != Some(&true) {
+        } else if webhooks && phase.is_terminal() && !self.is_told(id) {
             match self.told.insert(id, false) {
                 None => ShowingStep::Tell,
                 Some(_) => ShowingStep::Wait,
@@ -118,8 +118,14 @@ impl EndedAttempts {
         }
     }
 
-    /// Handles the receipts of the calls of an end: they are stored or refused, or have to be
-    /// published again.
+    /// Whether the calls of an end are stored or given up.
+    #[must_use]
+    pub fn is_told(&self, id: TaskId) -> bool {
+        self.told.get(&id) == Some(&true)
+    }
+
+    /// Handles the receipts of the calls of an end: they are stored or given up, or nothing is to
+    /// be shown any more.
     pub fn handle_told(&mut self, id: TaskId, told: bool) {
         if told {
             self.told.insert(id, true);

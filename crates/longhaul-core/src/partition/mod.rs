@@ -448,7 +448,8 @@ impl Partition {
         }
         self.agenda.set(id, now);
         // An operator has rescheduled it: its own time does not count any more.
-        let rescheduled = fold.phase == Phase::Retry && fold.attempt == 0;
+        let waits_for_time = fold.phase == Phase::Retry && fold.next_attempt.is_timed();
+        let rescheduled = waits_for_time && fold.attempt == 0 && fold.epoch == Epoch(1);
         if cancelled && fold.phase == Phase::New || rescheduled {
             self.look_for_kept(id, now);
         }

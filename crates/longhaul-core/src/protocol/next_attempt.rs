@@ -60,6 +60,12 @@ impl NextAttempt {
         Self { at_ms: offer.ready_ms, delay_ms: 0, after: AttemptCause::Offer(offer.task_type) }
     }
 
+    /// Whether it is due at a time, and not when something else happens.
+    #[must_use]
+    pub const fn is_timed(&self) -> bool {
+        matches!(self.after, AttemptCause::Other)
+    }
+
     /// Whether it follows an offer.
     #[must_use]
     pub const fn is_offered(&self) -> bool {

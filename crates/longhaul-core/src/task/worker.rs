@@ -62,13 +62,19 @@ impl WorkerIdentity {
         Self { name: name.into(), ..Self::default() }
     }
 
+    /// The identity of a worker that leases its tasks.
+    #[must_use]
+    pub fn lessee(name: impl Into<String>, instance: impl Into<String>) -> Self {
+        Self { instance: instance.into(), ..Self::named(name) }.bounded()
+    }
+
     /// Cuts each text to 128 bytes, and those that wait to 64: every heartbeat carries them.
     #[must_use]
     pub fn bounded(self) -> Self {
         let Self { name, host, version, label, instance, waiting, .. } = self;
         let texts = [name, host, version, label, instance];
         let [name, host, version, label, instance] = texts.map(|text| cut(&text));
-        let brief = |it: Self| Self { instance: cut(&it.instance), ..Self::named(cut(&it.name)) };
+        let brief = |it: Self| Self::lessee(it.name, it.instance);
         let waiting = waiting.into_iter().take(WAITING_MAX).map(brief).collect();
         Self { name, host, version, label, instance, waiting, ..self }
     }

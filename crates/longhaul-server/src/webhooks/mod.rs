@@ -61,7 +61,8 @@ impl AllowedOrigins {
     pub(crate) fn check(&self, text: &str) -> Result<Url, String> {
         let url = Url::parse(text).map_err(|error| format!("the URL cannot be read: {error}"))?;
         let has_user = !url.username().is_empty() || url.password().is_some();
-        if !has_user && self.0.iter().any(|allowed| allowed.origin() == url.origin()) {
+        let is_http = matches!(url.scheme(), "http" | "https");
+        if is_http && !has_user && self.0.iter().any(|allowed| allowed.origin() == url.origin()) {
             return Ok(url);
         }
         let origin = url.origin().ascii_serialization();

@@ -27,7 +27,14 @@ pub(crate) async fn run(
         let ended = match drain.run_until_cancelled(start(&service, calls.clone())).await {
             None => return,
             Some(Ok(worker)) => {
+                told.clear();
                 let ended = worker.run_until(drain.cancelled(), CALL_TIME_MAX).await;
+                if ended.is_ok() && !drain.is_cancelled() {
+                    tracing::warn!(
+                        event = "webhooks_drained",
+                        "somebody has drained the worker of the webhooks: this gateway calls none before it is started again"
+                    );
+                }
                 ended.map_err(|error| error.to_string())
             }
             Some(Err(error)) => Err(error.to_string()),

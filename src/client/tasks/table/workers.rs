@@ -11,21 +11,17 @@ use std::sync::Arc;
 
 /// Workers that lease their tasks, by name and instance.
 #[derive(Debug, Default)]
-struct Lessees(BTreeMap<(Arc<str>, Arc<str>), WorkerInfo>);
+struct Lessees(BTreeMap<(String, String), WorkerInfo>);
 
 impl Lessees {
-    fn of(&mut self, partition: i32, worker: &Arc<str>, instance: &Arc<str>) -> &mut WorkerInfo {
-        let new = || {
-            let mut identity = WorkerIdentity::named(&**worker);
-            (**instance).clone_into(&mut identity.instance);
-            WorkerInfo {
-                identity: Some(Arc::new(identity)),
-                holds_leases: true,
-                ..silent(partition, worker.to_string())
-            }
-        };
-        let key = (Arc::clone(worker), Arc::clone(instance));
-        self.0.entry(key).or_insert_with(new)
+    fn of(&mut self, partition: i32, worker: WorkerIdentity) -> &mut WorkerInfo {
+        let key = (worker.name.clone(), worker.instance.clone());
+        self.0.entry(key).or_insert_with(|| WorkerInfo {
+            owner: worker.name.clone(),
+            identity: Some(Arc::new(worker)),
+            holds_leases: true,
+            ..silent(partition, String::new())
+        })
     }
 }
 
@@ -68,7 +64,8 @@ impl TaskTable {
                     workers.entry(fold.owner).or_insert_with(new)
                 }
                 Some(lease) => {
-                    let worker = lessees.of(partition, &lease.worker, &lease.instance);
+                    let worker = WorkerIdentity::lessee(&*lease.worker, &*lease.instance);
+                    let worker = lessees.of(partition, worker);
                     lease.tell(worker, now_ms);
                     worker
                 }
@@ -83,8 +80,7 @@ impl TaskTable {
         let mut lessees = Lessees::default();
         for gateway in workers.filter(|it| it.missed_heartbeats < MISSED_MAX) {
             for waiting in gateway.identity.iter().flat_map(|it| &it.waiting) {
-                let (name, instance) = (&*waiting.name, &*waiting.instance);
-                let worker = lessees.of(self.partition, &name.into(), &instance.into());
+                let worker = lessees.of(self.partition, waiting.clone());
                 if worker.last_heartbeat_ms < gateway.last_heartbeat_ms {
                     worker.last_heartbeat_ms = gateway.last_heartbeat_ms;
                     worker.missed_heartbeats = gateway.missed_heartbeats;

@@ -80,7 +80,8 @@ async fn each_end_is_told_to_each_url_before_it_is_shown() {
             assert!(*told_at <= shown_at);
             assert_eq!((&*call.queue, call.epoch, call.metadata.state), ("tasks", epoch, state));
             let told = TaskMetadata { last_updated: shown.last_updated, ..call.metadata.clone() };
-            assert_eq!(told, shown);
+            let without_payload = TaskMetadata { task: None, ..shown.clone() };
+            assert_eq!(told, without_payload);
         }
     }
     let at = bench.at(&bench.names.task, -1);
@@ -95,9 +96,9 @@ async fn the_next_worker_tells_an_end_again_that_is_not_shown() {
     let metadata = bench.at(&bench.names.metadata, -1);
     bench.broker.forbid(&metadata, true);
     let task = bench.submit(&[]);
-    bench.run_for(2 * SECOND).await;
-    let first = bench.calls();
-    assert_eq!(first.len(), 2);
+    // Trying to show the end once more tells nothing once more: that was 2 calls every 10 s.
+    bench.run_for(60 * SECOND).await;
+    assert_eq!(bench.calls().len(), 2);
     let Bench { broker, driver, transport, .. } = bench;
     drop((driver, transport));
     broker.forbid(&metadata, false);
@@ -171,7 +172,7 @@ async fn a_refused_call_and_a_missing_queue_block_no_task() {
     bench.run_for(5 * SECOND).await;
     assert!(bench.end_of(task).is_some());
     assert_eq!(bench.calls().len(), 1, "the other call is stored");
-    assert_eq!(log.0.with(&["ERROR", "webhook call refused", &task.to_string()]).len(), 1);
+    assert_eq!(log.0.with(&["ERROR", "webhook call given up", &task.to_string()]).len(), 1);
     bench.broker.forbid(&bench.calls_topic(), true);
     let tasks = [bench.submit(&[]), bench.submit(&[])];
     bench.run_for(30 * SECOND).await;

@@ -38,7 +38,7 @@ Examples:
   longhaul task reschedule tasks@12:3:-1 --hold
 
 The attempts that it has used stay the same. A pause of its queue and limits still apply. A task that runs, or waits for
-other tasks, is not rescheduled.")]
+other tasks, is not rescheduled, nor one that has not begun and has an order key or a total budget.")]
 pub(crate) struct TaskRescheduleArgs {
     #[command(flatten)]
     tasks: TaskSelectionArgs,

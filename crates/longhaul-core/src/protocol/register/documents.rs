@@ -28,6 +28,8 @@
 use super::entry::{Stamp, number};
 use super::keys::{RegisterIgnoredReason, RegisterVerdict};
 use crate::protocol::key::parse_owner;
+use crate::protocol::register::Digest;
+use crate::task::WorkerIdentity;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -110,13 +112,13 @@ impl DocumentName {
         Self { kind: DocumentKind::Settings, text: "queue".into() }
     }
 
-    /// The drain request for a worker that leases its tasks. Apart from those for other workers: a
-    /// lessee may say any instance, also that of another worker.
-    ///
-    /// # Errors
-    /// If the instance is too long.
-    pub fn drain_of_lessee(instance: &str) -> Result<Self, DocumentNameError> {
-        Self::new(DocumentKind::Drain, format!("leases/{instance}"))
+    /// The drain request for a worker that leases its tasks, by name and instance: a lessee may say
+    /// the instance of another worker.
+    #[must_use]
+    pub fn drain_of_lessee(worker: &WorkerIdentity) -> Self {
+        let WorkerIdentity { name, instance, .. } = worker;
+        let digest = Digest::of(format!("{instance}\u{1f}{name}").as_bytes()).0;
+        Self { kind: DocumentKind::Drain, text: format!("leases/{digest:032x}").into() }
     }
 
     /// The kind of the document.
