@@ -32,7 +32,7 @@ type Case = (
 
 const WHY: &[(&str, &str)] = &[("reason", "it hangs")];
 
-const CASES: [Case; 19] = [
+const CASES: [Case; 18] = [
     ("/ui/queues/mails/pause", &[], "POST", "/v1/queues/mails:pause", r#"{"reason": ""}"#),
     (
         "/ui/queues/mails/purge?level=normal",
@@ -68,13 +68,6 @@ const CASES: [Case; 19] = [
         "POST",
         "/v1/queues/mails/tasks/12:0:-1:kill",
         r#"{"reason": "it hangs"}"#,
-    ),
-    (
-        "/ui/queues/mails/tasks/12:0:-1/start",
-        WHY,
-        "POST",
-        "/v1/queues/mails/tasks/12:0:-1:reschedule",
-        r#"{"reason": "it hangs", "delay": "0s"}"#,
     ),
     (
         "/ui/queues/mails/tasks/12:0:-1/force-release",
