@@ -131,11 +131,9 @@ impl LeaseRequest {
             return Err(LeaseError::Worker);
         }
         let instance = &self.instance;
-        if instance.len() > INSTANCE_BYTES_MAX || instance.contains(char::is_control) {
-            return Err(LeaseError::Instance);
-        }
-        // The claim has room for one of them.
-        if self.by_name && !instance.is_empty() {
+        let fits = instance.len() <= INSTANCE_BYTES_MAX && !instance.contains(char::is_control);
+        // The claim has room for one of the two.
+        if !fits || self.by_name && !instance.is_empty() {
             return Err(LeaseError::Instance);
         }
         if !(1..=COUNT_MAX).contains(&self.count) {

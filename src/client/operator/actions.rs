@@ -32,9 +32,9 @@ pub struct ActionRecord {
     pub schedule: Option<String>,
     /// The operator: see [`ClientBuilder::operator`](crate::ClientBuilder::operator).
     pub operator: String,
-    /// The action: on a task `delete`, `force-fail`, `force-release`, `reschedule`, `supersede`, `move`, `cancel`
-    /// or `kill`; on its dead letter `replay`, `purge` or `expire`; on a worker `drain`; on a
-    /// schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; on the queue
+    /// The action: on a task `delete`, `force-fail`, `force-release`, `reschedule`, `supersede`,
+    /// `move`, `cancel` or `kill`; on its dead letter `replay`, `purge` or `expire`; on a worker
+    /// `drain`; on a schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; on the queue
     /// `update` (of its settings), `repair`, `pause` or `resume`. The task's [history](Queue::history)
     /// tells whether an action on it counted.
     pub action: String,

@@ -156,6 +156,24 @@ const CASES: [Case; 18] = [
 ];
 
 #[tokio::test]
+async fn a_task_that_waits_for_its_time_can_be_started_now() {
+    let site = Site::of("plain");
+    let starts = |text: &str| forms(text).into_iter().find(|it| it.action.ends_with("/start"));
+    let running = site.get("/ui/queues/mails/tasks/12:0:-1").await;
+    assert!(starts(&running.text).is_none(), "it runs");
+    let form = starts(&site.get("/ui/queues/mails/tasks/11:0:-1").await.text).unwrap();
+    site.calls();
+    site.post(&form.action, &[("reason".to_owned(), "it is wanted".to_owned())]).await;
+    let calls = site.calls();
+    let [call] = &calls[..] else { panic!("{calls:?}") };
+    assert_eq!(
+        (&call.method, &*call.path),
+        (&Method::POST, "/v1/queues/mails/tasks/11:0:-1:reschedule")
+    );
+    assert_eq!(call.body, serde_json::json!({"reason": "it is wanted", "delay": "0s"}));
+}
+
+#[tokio::test]
 async fn every_form_asks_for_one_thing() {
     let site = Site::of("plain");
     let forms = all_forms(&site).await;

@@ -170,6 +170,7 @@ fn answer(call: &Call, text: &str, queue: &str) -> Response {
         ["queues", _, "counts"] => counts(),
         ["queues", _, "series"] => series(),
         ["queues", _, "tasks"] => json!({"tasks": [task(text)], "next": "11:0:-1", "now": 9_000}),
+        ["queues", _, "tasks", "11:0:-1"] => waiting(text),
         ["queues", _, "tasks", _] => task(text),
         ["queues", _, "tasks", _, "history"] => history(text),
         ["queues", _, "tasks", _, "payload" | "result"] => return text.to_owned().into_response(),
@@ -204,6 +205,13 @@ fn series() -> Value {
 
 fn worker(text: &str) -> Value {
     json!({"name": text, "host": text, "process": 7, "version": text, "label": text, "instance": text})
+}
+
+/// A task that waits for its time.
+fn waiting(text: &str) -> Value {
+    let mut task = task(text);
+    (task["id"], task["status"]) = ("11:0:-1".into(), "scheduled".into());
+    task
 }
 
 fn task(text: &str) -> Value {

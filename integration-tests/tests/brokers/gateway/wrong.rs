@@ -90,6 +90,7 @@ fn right(name: &str) -> Result<Value> {
         "NewTask" => task,
         "NewTasks" => json!({"tasks": [task]}),
         "ForceReason" => json!({"epoch": 1}),
+        "Reschedule" => json!({"delay": "0s"}),
         _ => anyhow::bail!("what is a right body of the kind `{name}`? Give an example here"),
     })
 }

@@ -163,26 +163,22 @@ impl GatewayClient {
         reason: &str,
     ) -> anyhow::Result<()> {
         let to = GatewayRoute::of_task(task, &[])?;
-        let (verb, epoch) = match act {
-            TaskOperation::Cancel => ("cancel", None),
-            TaskOperation::Kill => ("kill", None),
-            TaskOperation::ForceFail(epoch) => ("force-fail", epoch),
-            TaskOperation::ForceRelease(epoch) => ("force-release", epoch),
-            TaskOperation::Reschedule(_) => ("reschedule", None),
+        let plain = || json!(ReasonBody::of(reason));
+        let forced = |epoch| json!(ForceReason { reason: reason.to_owned(), epoch });
+        let (verb, body) = match act {
+            TaskOperation::Cancel => ("cancel", plain()),
+            TaskOperation::Kill => ("kill", plain()),
+            TaskOperation::ForceFail(epoch) => ("force-fail", forced(epoch)),
+            TaskOperation::ForceRelease(epoch) => ("force-release", forced(epoch)),
+            TaskOperation::Reschedule(delay) => {
+                let (delay, reason) = (Some(Length(delay)), reason.to_owned());
+                ("reschedule", json!(RescheduleBody { delay, reason, at: None }))
+            }
             TaskOperation::Delete => {
                 let deleted = found(self.delete(&to, reason).await)?;
                 return deleted.ok_or_else(|| no_task(task).into());
             }
         };
-        // What is not forced has no epoch, and its route knows none.
-        let mut body = json!(ReasonBody::of(reason));
-        if epoch.is_some() {
-            body = json!(ForceReason { reason: reason.to_owned(), epoch });
-        }
-        if let TaskOperation::Reschedule(delay) = act {
-            let (delay, reason) = (Some(Length(delay)), reason.to_owned());
-            body = json!(RescheduleBody { delay, reason, ..RescheduleBody::default() });
-        }
         found(self.tell(&to.verb(verb), &body).await)?.ok_or_else(|| no_task(task).into())
     }
 }
