@@ -77,7 +77,6 @@ impl GatewayService {
         if !self.desks.has(queue) && matches!(self.queue(queue).exists().await, Ok(false)) {
             self.known.forget(queue).await;
         }
-        self.check_not_webhooks(queue)?;
         let levels = self.check_for_use(queue).await?;
         self.desks.of(queue, &self.topic(queue), levels).await
     }
@@ -107,6 +106,7 @@ impl GatewayService {
         worker: &str,
         stop: &CancellationToken,
     ) -> Result<Vec<Lease>, ServiceError> {
+        self.check_not_webhooks(queue)?;
         let desk = self.ready_desk(queue).await?;
         let granted = tokio::select! {
             granted = desk.lease(request) => granted?,
@@ -481,6 +481,21 @@ mod tests {
         assert!(stays(&other, Duration::ZERO), "a schedule");
         assert_eq!(other.delete(&format!("{path}?reason=test")).status, 204);
         assert!(!stays(&other, Duration::ZERO));
+    }
+
+    /// A gateway warned every 30 s that it could not look after the leases of this queue: its leases
+    /// are refused, and so was its desk, which also sees to cancel requests.
+    #[test]
+    fn the_queue_of_webhooks_is_looked_after_like_any_other() {
+        let bench = TestGateway::new();
+        let name = longhaul_api::webhook::WEBHOOKS_QUEUE;
+        let queue = QueueName::parse(name).unwrap();
+        let call = longhaul::Text("a call".to_owned());
+        bench.engine.run(bench.engine.client().submit(name, &call)).unwrap();
+        bench.service.known.told([(queue.clone(), false)]);
+        assert_eq!(open_after(&bench, &[queue]), [name]);
+        let refused = bench.post("/v1/queues/webhooks/leases", json!({"worker": "ann"}));
+        assert_eq!((refused.status.as_u16(), refused.code()), (403, "queue_reserved".to_owned()));
     }
 
     /// A desk for each of 10,000 queues is neither possible nor needed.
