@@ -21,7 +21,7 @@ const AFTERMATH: &str = r#"kill -KILL -- "-$1""#;
 /// The environment variable with the folder of ready-made binaries of the examples.
 const PROGRAMS_VARIABLE: &str = "LONGHAUL_EXAMPLES";
 
-/// Builds or finds an example and copies it into `folder`, so that a later build does not change it
+/// Builds or finds an example and links it into `folder`, so that a later build does not change it
 /// under a running test.
 ///
 /// # Errors
@@ -31,7 +31,7 @@ pub async fn program(name: &str, folder: &Path) -> Result<PathBuf> {
         Some(programs) => PathBuf::from(programs).join(name),
         None => build().await?.join("examples").join(name),
     };
-    copy_to(&built, folder)
+    link_into(&built, folder)
 }
 
 /// As `program`, for a program that is not an example.
@@ -44,11 +44,17 @@ pub async fn binary(name: &str, folder: &Path) -> Result<PathBuf> {
         Some(programs) => PathBuf::from(programs).join("..").join(name),
         None => build().await?.join(name),
     };
-    copy_to(&built, folder)
+    link_into(&built, folder)
 }
 
-fn copy_to(built: &Path, folder: &Path) -> Result<PathBuf> {
+/// Puts a second name of the program into `folder`: a later build writes a new file and leaves this
+/// one as it is. Many tests run at once, so copies would take gigabytes; they are made only where
+/// the folder lies on another file system.
+fn link_into(built: &Path, folder: &Path) -> Result<PathBuf> {
     let copy = folder.join(built.file_name().context("a program has a name")?);
+    if std::fs::hard_link(built, &copy).is_ok() {
+        return Ok(copy);
+    }
     // Another process makes the copy. While we had the copy open for writing, any process started
     // from here would inherit the open file until it has begun to run, and starting the copy would
     // fail with "text file busy".

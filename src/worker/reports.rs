@@ -14,7 +14,7 @@ use futures::future::pending;
 use longhaul_core::metadata::entry::ProgressReport;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
-use longhaul_core::task::{Progress, TaskId, text};
+use longhaul_core::task::{AttemptLog, Progress, TaskId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -26,12 +26,6 @@ pub(crate) struct NumberedCheckpoint {
     pub(crate) number: u64,
     pub(crate) bytes: Bytes,
 }
-
-/// Number of log lines of an attempt that are kept, the newest.
-const LINES_MAX: usize = 32;
-
-/// Maximum length of a line in bytes; a longer one is cut.
-const LINE_BYTES_MAX: usize = 256;
 
 /// The receiver of notifications about reports.
 pub(super) enum ReportListener {
@@ -166,18 +160,13 @@ impl AttemptReports {
         });
     }
 
-    pub(crate) fn give_line(&self, mut line: String) {
-        line.truncate(text::start_of(&line, LINE_BYTES_MAX).len());
+    pub(crate) fn give_line(&self, line: String) {
         if let Some(ReportListener::Test(recording)) = &self.listener {
-            lock(&recording.lines).push(line);
+            lock(&recording.lines).push(AttemptLog::cut(line));
             return;
         }
         self.report(|state| {
-            let log = &mut state.shown.log;
-            if log.len() >= LINES_MAX {
-                log.remove(0);
-            }
-            log.push(line);
+            state.shown.log.push(line);
             state.news.shown = true;
         });
     }
@@ -225,8 +214,8 @@ impl AttemptReports {
         state.shown.clone()
     }
 
-    /// The newest log lines.
-    pub(crate) fn log(&self) -> Vec<String> {
+    /// The log lines.
+    pub(crate) fn log(&self) -> AttemptLog {
         self.state().shown.log.clone()
     }
 
@@ -312,23 +301,6 @@ mod tests {
         reports.end();
         reports.give_checkpoint(Bytes::new());
         assert!(driver.pop().is_none(), "nobody listens");
-    }
-
-    #[test]
-    fn the_newest_lines_are_kept_and_long_ones_cut() {
-        let (reports, driver) = reports();
-        let line = |number: usize| format!("{number} {}", "ä".repeat(200));
-        for number in 1..=40 {
-            reports.give_line(line(number));
-        }
-        assert!(driver.pop().is_some() && driver.pop().is_none());
-        let log = reports.take_shown().log;
-        assert_eq!((log.len(), reports.news().shown), (32, false));
-        // The ninth line is the first that is left.
-        for (number, kept) in (9..).zip(&log) {
-            assert!(line(number).starts_with(kept) && (255..=256).contains(&kept.len()), "{kept}");
-        }
-        assert_eq!(reports.log(), log);
     }
 
     #[test]

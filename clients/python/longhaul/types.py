@@ -732,6 +732,14 @@ class HistoryEntry(TypedDict):
     """
     What the worker calls itself that has leased the attempt.
     """
+    lines_lost: NotRequired[int | None]
+    """
+    How many lines before these are in no entry; absent for none.
+    """
+    log: NotRequired[list[str]]
+    """
+    The log lines of the attempt that no earlier entry has; in all, the newest 1,000.
+    """
     next_attempt_at: NotRequired[int | None]
     """
     When the next attempt is due.

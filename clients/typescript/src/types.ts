@@ -220,6 +220,13 @@ export interface components {
             leased_to?: string | null;
             /**
              * Format: int64
+             * @description How many lines before these are in no entry; absent for none.
+             */
+            lines_lost?: number | null;
+            /** @description The log lines of the attempt that no earlier entry has; in all, the newest 1,000. */
+            log?: string[];
+            /**
+             * Format: int64
              * @description When the next attempt is due.
              */
             next_attempt_at?: number | null;

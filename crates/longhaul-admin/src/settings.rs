@@ -11,14 +11,17 @@ pub const PARTITIONS_MAX: u32 = 1_000;
 /// of minutes.
 pub const LEDGER_RETENTION_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
+const DAY_MINUTES: i64 = 24 * 60;
+
 /// How long the broker keeps entries that compaction has replaced or that all subscriptions have
 /// acknowledged. It limits how far back the ledger, the metadata and the handled dead letters can
 /// be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HistoryRetention {
-    /// Four times the ledger retention: the shortest time with which slow workers miss nothing.
+    /// A day, as long as workers show a task after its end unless they are told otherwise; four
+    /// times the ledger retention if that is longer.
     #[default]
-    Least,
+    Day,
     /// This time; at least four times the ledger retention.
     For(Duration),
     /// For ever. The broker's disk must be large enough.
@@ -47,7 +50,7 @@ impl Default for TopicSettings {
     fn default() -> Self {
         Self {
             ledger_retention: Duration::from_secs(3600),
-            history_retention: HistoryRetention::Least,
+            history_retention: HistoryRetention::Day,
             partitions: None,
             subscription: DEFAULT_SUBSCRIPTION.to_owned(),
             replay: false,
@@ -96,7 +99,8 @@ impl TopicSettings {
         Ok(())
     }
 
-    /// Shortest time to keep the raw ledger, in minutes: 4 R, rounded up.
+    /// Shortest time to keep the raw ledger with which slow workers miss nothing, in minutes: 4 R,
+    /// rounded up.
     pub(super) fn least_history_minutes(&self) -> i64 {
         minutes_up(self.ledger_retention.saturating_mul(4))
     }
@@ -104,7 +108,7 @@ impl TopicSettings {
     /// Time to keep the raw ledger, in minutes, rounded up; -1 for ever.
     pub(super) fn history_minutes(&self) -> i64 {
         match self.history_retention {
-            HistoryRetention::Least => self.least_history_minutes(),
+            HistoryRetention::Day => self.least_history_minutes().max(DAY_MINUTES),
             HistoryRetention::For(time) => minutes_up(time),
             HistoryRetention::Unlimited => -1,
         }
@@ -133,17 +137,17 @@ mod tests {
     fn the_defaults_are_valid() {
         let settings = TopicSettings::default();
         assert_eq!(settings.validate(), Ok(()));
-        assert_eq!((settings.history_minutes(), settings.task_retention_minutes()), (240, 60));
+        assert_eq!((settings.history_minutes(), settings.task_retention_minutes()), (1440, 60));
     }
 
     #[test]
     fn retention_is_rounded_to_the_safe_side() {
         let settings =
             TopicSettings { ledger_retention: Duration::from_secs(100), ..Default::default() };
-        assert_eq!((settings.history_minutes(), settings.task_retention_minutes()), (7, 1));
+        assert_eq!((settings.least_history_minutes(), settings.task_retention_minutes()), (7, 1));
         let settings =
             TopicSettings { ledger_retention: Duration::from_millis(1), ..Default::default() };
-        assert_eq!((settings.history_minutes(), settings.task_retention_minutes()), (1, 0));
+        assert_eq!((settings.least_history_minutes(), settings.task_retention_minutes()), (1, 0));
     }
 
     #[test]
@@ -153,9 +157,11 @@ mod tests {
             assert_eq!(settings.validate(), Ok(()));
             (settings.history_minutes(), settings.least_history_minutes())
         };
-        assert_eq!(minutes(HistoryRetention::Least), (240, 240));
-        let day = Duration::from_secs(24 * 3600);
-        assert_eq!(minutes(HistoryRetention::For(day)), (1440, 240));
+        assert_eq!(minutes(HistoryRetention::Day), (1440, 240));
+        let hours = |hours| Duration::from_secs(hours * 3600);
+        assert_eq!(minutes(HistoryRetention::For(hours(5))), (300, 240));
+        let settings = TopicSettings { ledger_retention: hours(7), ..TopicSettings::default() };
+        assert_eq!(settings.history_minutes(), 28 * 60, "four times seven hours");
         assert_eq!(minutes(HistoryRetention::Unlimited), (-1, 240));
     }
 

@@ -54,6 +54,12 @@ pub struct HistoryEntryBody {
     pub bytes: Option<usize>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
+    /// The log lines of the attempt that no earlier entry has; in all, the newest 1,000.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub log: Vec<String>,
+    /// How many lines before these are in no entry; absent for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lines_lost: Option<u64>,
     /// What the worker calls itself that has leased the attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leased_to: Option<String>,

@@ -51,7 +51,7 @@ pub enum TopicPattern {
 /// `T-longhaul-DLQ`.
 pub(crate) fn of_task_topics() -> Vec<TopicDefaults> {
     const THRESHOLD_BYTES: u64 = 64 * 1024 * 1024;
-    let history = Some(Duration::from_secs(4 * 3600));
+    let history = Some(Duration::from_secs(24 * 3600));
     let nothing = |topics| TopicDefaults {
         topics,
         deduplication: false,
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(row("u"), None);
         assert_eq!(row("t-ledger-2"), None);
         let found = policies(row("u-metadata"));
-        assert_eq!(found.retention, Some(Retention { minutes: 240, megabytes: -1 }));
+        assert_eq!(found.retention, Some(Retention { minutes: 1440, megabytes: -1 }));
         assert_eq!(found.compaction_threshold_bytes, Some(64 << 20));
         assert_eq!((found.deduplication, found.unacked_per_consumer), (Some(false), Some(0)));
         assert_eq!(policies(row("t-register")), policies(row("t-ledger")));

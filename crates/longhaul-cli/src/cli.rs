@@ -1,8 +1,8 @@
 //! The tree of commands.
 
 use crate::commands::{
-    bench, broker, config, conformance, context, dash, dead, meta, moving, queue, schedule, server,
-    task, token, topic, worker,
+    bench, broker, config, conformance, context, dead, meta, moving, queue, schedule, server, task,
+    token, topic, worker,
 };
 use crate::globals::Globals;
 use clap::{Parser, Subcommand};
@@ -62,9 +62,6 @@ pub(crate) enum CliCommand {
     /// The broker by itself, without a gateway; check, repair and copy its data directory.
     #[command(subcommand)]
     Broker(Box<broker::BrokerCommand>),
-    /// Watch queues, running tasks, workers and dead letters on a terminal; cancel tasks, and run
-    /// failed ones once more.
-    Dash(dash::DashArgs),
     /// See the workers of a queue, and be one.
     #[command(subcommand)]
     Worker(worker::WorkerCommand),
@@ -91,7 +88,7 @@ impl CliCommand {
     pub(crate) const fn is_service(&self) -> bool {
         match self {
             Self::Worker(worker) => worker.is_service(),
-            Self::Dash(_) | Self::Dev(_) => true,
+            Self::Dev(_) => true,
             Self::Server(server) => server.is_service(),
             Self::Broker(broker) => broker.is_service(),
             Self::Task(_)
@@ -119,9 +116,6 @@ impl CliCommand {
         // People read the output of `dev`, and see failed tasks by commands.
         if matches!(self, Self::Dev(_)) {
             "warn,longhaul::worker::driver::telling=off"
-        } else if matches!(self, Self::Dash(_)) {
-            // Log lines would disturb the drawn dashboard.
-            "off"
         } else if self.is_service() {
             "info"
         } else {

@@ -11,10 +11,13 @@ use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome, lea
 use longhaul_core::protocol::fold::{IgnoredReason, TaskFold, Verdict};
 use longhaul_core::protocol::key::{Key, OwnerId};
 use longhaul_core::protocol::waits::WaitsFor;
-use longhaul_core::task::{Position, TaskId, TaskOutcome, WorkerIdentity, text};
+use longhaul_core::task::{AttemptLog, Position, TaskId, TaskOutcome, WorkerIdentity, text};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How many log lines a history has, the newest.
+const LINES_MAX: usize = 1_000;
 
 /// The history of a task, from its remaining entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +129,11 @@ pub enum HistoryEvent {
         state: &'static str,
         /// The number of attempts shown.
         attempts: u32,
+        /// The log lines of the attempt that no earlier entry has.
+        log: Vec<String>,
+        /// How many lines came before these that no entry has: an entry has the newest 32 of its
+        /// attempt, and a history the newest 1,000 of its task.
+        lines_lost: u64,
     },
     /// The task's entry on the metadata topic was removed.
     Evicted,
@@ -183,6 +191,7 @@ pub(super) struct Collector {
     workers: HashMap<OwnerId, Arc<WorkerIdentity>>,
     /// The lease holders by owner id.
     holders: HashMap<OwnerId, Arc<WorkerIdentity>>,
+    lines: LinesKept,
     silences: Silences,
 }
 
@@ -199,6 +208,7 @@ impl Collector {
             shown: None,
             workers: HashMap::new(),
             holders: HashMap::new(),
+            lines: LinesKept::default(),
             silences: Silences::default(),
         }
     }
@@ -306,8 +316,10 @@ impl Collector {
                 let owner = message.properties.get("owner");
                 let owner = owner.and_then(longhaul_core::protocol::key::parse_owner);
                 let (state, attempts) = (shown.state(), shown.attempts);
-                let event = HistoryEvent::Shown { state, attempts };
+                let (log, lines_lost) = self.lines.take(epoch, AttemptLog::read(&message.payload));
+                let event = HistoryEvent::Shown { state, attempts, log, lines_lost };
                 self.note(message, epoch, owner, event, late.then_some(Ignored::Late));
+                self.lines.limit(&mut self.metadata);
             }
             Some(ViewEntry::Evicted(id)) if id == self.id => {
                 self.shown = None;
@@ -347,6 +359,41 @@ impl Collector {
             entries: entries.collect(),
             silences: silences.collect(),
             is_whole: has_beginning && !has_had_gap,
+        }
+    }
+}
+
+/// The log lines that the entries read so far have.
+#[derive(Debug, Default)]
+struct LinesKept {
+    /// How many lines the attempt of each epoch has logged.
+    logged: HashMap<Option<u32>, u64>,
+    /// How many lines all entries have.
+    count: usize,
+    /// The entries before this one have none.
+    oldest: usize,
+}
+
+impl LinesKept {
+    /// The lines of an entry that no earlier one has, and how many are lost before them.
+    fn take(&mut self, epoch: Option<u32>, log: AttemptLog) -> (Vec<String>, u64) {
+        let logged = self.logged.entry(epoch).or_default();
+        let before = std::mem::replace(logged, log.count().max(*logged));
+        let (lines, lost) = log.behind(before);
+        self.count += lines.len();
+        (lines, lost)
+    }
+
+    /// Drops the oldest lines beyond the limit.
+    fn limit(&mut self, entries: &mut [(Option<OwnerId>, HistoryEntry)]) {
+        while self.count > LINES_MAX {
+            let Some((_, entry)) = entries.get_mut(self.oldest) else { return };
+            self.oldest += 1;
+            if let HistoryEvent::Shown { log, lines_lost, .. } = &mut entry.event {
+                self.count -= log.len();
+                *lines_lost += log.len() as u64;
+                log.clear();
+            }
         }
     }
 }

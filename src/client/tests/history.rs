@@ -14,7 +14,7 @@ use longhaul_core::protocol::entry::{
 use longhaul_core::protocol::entry_set::{BatchOutcome, EntrySet};
 use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId, SealKey};
 use longhaul_core::protocol::seal::{EndedCounts, Seal};
-use longhaul_core::task::{WorkerIdentity, view_properties};
+use longhaul_core::task::{AttemptLog, WorkerIdentity, view_properties};
 use longhaul_memory::{Faults, MemoryBroker};
 
 const FIRST: OwnerId = OwnerId(1);
@@ -107,7 +107,8 @@ async fn a_history_has_every_entry_and_says_which_of_them_count() {
     assert!(history.is_whole);
     let told: Vec<_> =
         history.entries.iter().map(|it| (it.epoch, it.event.clone(), it.ignored)).collect();
-    let shown = |state, attempts| HistoryEvent::Shown { state, attempts };
+    let shown =
+        |state, attempts| HistoryEvent::Shown { state, attempts, log: Vec::new(), lines_lost: 0 };
     let reason = "no luck".to_owned();
     let end = HistoryEvent::Ended { outcome: TaskOutcome::Final, reason };
     let expected = [
@@ -130,6 +131,53 @@ async fn a_history_has_every_entry_and_says_which_of_them_count() {
     assert!(history.entries.is_sorted_by_key(|entry| entry.published_ms));
     let none = past.client.queue(&task(OTHER).topic).history(task(OTHER).id).await.unwrap();
     assert!(none.is_whole && none.entries.is_empty());
+}
+
+/// Log lines were shown of the last attempt alone: what a killed one had said was in no answer.
+#[tokio::test(start_paused = true)]
+async fn a_history_has_the_log_lines_of_all_attempts() {
+    let past = Past::new();
+    let show = async |epoch, owner, lines: std::ops::RangeInclusive<u32>| {
+        let mut log = AttemptLog::default();
+        lines.for_each(|number| log.push(format!("{epoch}.{number}")));
+        let mut metadata = processing(ID, epoch);
+        log.show_in(&mut metadata);
+        past.show(&metadata, epoch, owner).await;
+    };
+    past.write(&claim(1, FIRST, None), b"").await;
+    show(1, FIRST, 1..=3).await;
+    show(1, FIRST, 1..=40).await;
+    past.write(&claim(2, SECOND, None), b"").await;
+    show(2, SECOND, 1..=1).await;
+    // A worker that was replaced goes on, and what it says is not lost either.
+    show(1, FIRST, 1..=41).await;
+    show(2, SECOND, 1..=2).await;
+    let lines = |epoch, range: std::ops::RangeInclusive<u32>| {
+        range.map(|number| format!("{epoch}.{number}")).collect::<Vec<_>>()
+    };
+    let told = |history: TaskHistory| -> Vec<_> {
+        let told = history.entries.into_iter().map(|it| match it.event {
+            HistoryEvent::Shown { log, lines_lost, .. } => Some((log, lines_lost)),
+            _ => None,
+        });
+        told.flatten().collect()
+    };
+    let expected = [
+        (lines(1, 1..=3), 0),
+        (lines(1, 9..=40), 5),
+        (lines(2, 1..=1), 0),
+        (lines(1, 41..=41), 0),
+        (lines(2, 2..=2), 0),
+    ];
+    assert_eq!(told(past.history().await), expected);
+    for last in 3..=1_100 {
+        show(2, SECOND, 1..=last).await;
+    }
+    let told = told(past.history().await);
+    assert_eq!(told.iter().map(|(log, _)| log.len()).sum::<usize>(), 1_000, "the newest");
+    assert_eq!(told.last().unwrap().0, ["2.1100"]);
+    let count = told.iter().map(|(log, lost)| log.len() as u64 + lost).sum::<u64>();
+    assert_eq!(count, 41 + 1_100, "those that are left out are counted");
 }
 
 /// The history shows how long a worker was silent before it was replaced.

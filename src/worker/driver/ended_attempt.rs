@@ -8,7 +8,7 @@ use bytes::Bytes;
 use longhaul_core::metadata::entry::OutcomeBody;
 use longhaul_core::protocol::entry::{Entry, Outcome};
 use longhaul_core::protocol::key::{Epoch, OnceKey};
-use longhaul_core::task::{TaskId, TaskMetadata};
+use longhaul_core::task::{AttemptLog, TaskId, TaskMetadata};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct EndedAttempt {
     pub(super) epoch: Epoch,
     /// The body of its outcome, which may have to be published or shown again.
     pub(super) body: Option<OutcomeBody>,
-    log: Vec<String>,
+    log: AttemptLog,
     /// The message of the task without its payload, if that is too large to be shown and is dropped.
     message: Option<TaskPayload>,
     /// Its last checkpoint, if that is not known to be on the ledger and another attempt may follow.
@@ -24,8 +24,8 @@ pub(super) struct EndedAttempt {
 }
 
 impl EndedAttempt {
-    const fn new(epoch: Epoch) -> Self {
-        Self { epoch, body: None, log: Vec::new(), message: None, checkpoint: None }
+    fn new(epoch: Epoch) -> Self {
+        Self { epoch, body: None, log: AttemptLog::default(), message: None, checkpoint: None }
     }
 
     const fn is_empty(&self) -> bool {
@@ -37,7 +37,7 @@ impl Weigh for EndedAttempt {
     fn weight(&self) -> usize {
         let Self { epoch: _, body, log, message, checkpoint } = self;
         body.as_ref().map_or(0, OutcomeBody::len)
-            + log.iter().map(String::len).sum::<usize>()
+            + log.lines.iter().map(String::len).sum::<usize>()
             + message.as_ref().map_or(0, Weigh::weight)
             + checkpoint.as_ref().map_or(0, Bytes::len)
     }
@@ -112,7 +112,7 @@ impl PartitionDriver {
         metadata: &mut TaskMetadata,
     ) {
         let Some(ended) = self.ended_attempt(task, epoch) else { return };
-        metadata.log.clone_from(&ended.log);
+        ended.log.clone().show_in(metadata);
         if let Some(message) = &ended.message
             && !self.payloads.contains(task)
         {

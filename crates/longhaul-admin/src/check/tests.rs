@@ -45,10 +45,10 @@ fn inactive(delete: bool, mode: &str) -> InactiveTopic {
 fn healthy(shape: TopicPartitioning) -> Observed {
     Observed {
         task: Some(topic(shape, 60)),
-        metadata: Some(topic(shape, 240)),
-        ledger: Some(topic(shape, 240)),
-        register: Some(topic(TopicPartitioning::Unpartitioned, 240)),
-        dead_letters: Some(topic(TopicPartitioning::Unpartitioned, 240)),
+        metadata: Some(topic(shape, 1440)),
+        ledger: Some(topic(shape, 1440)),
+        register: Some(topic(TopicPartitioning::Unpartitioned, 1440)),
+        dead_letters: Some(topic(TopicPartitioning::Unpartitioned, 1440)),
         bookies: Some(4),
     }
 }
@@ -115,19 +115,19 @@ fn partitions_that_differ_are_counted() {
     use FindingKind::{PartitionsDiffer, PartitionsMissing};
     let fewer = "the topic has 1 partition, the task topic has 2 partitions";
     check(("tasks-ledger", PartitionsDiffer, Severity::Error), fewer, |o| {
-        *ledger(o) = topic(TopicPartitioning::Partitioned(1), 240);
+        *ledger(o) = topic(TopicPartitioning::Partitioned(1), 1440);
     });
     check(("tasks-metadata", PartitionsDiffer, Severity::Error), "delete persistent://", |o| {
-        *metadata(o) = topic(TopicPartitioning::Unpartitioned, 240);
+        *metadata(o) = topic(TopicPartitioning::Unpartitioned, 1440);
     });
     check(("tasks-register", PartitionsDiffer, Severity::Error), "a register has none", |o| {
-        o.register = Some(topic(TopicPartitioning::Partitioned(2), 240));
+        o.register = Some(topic(TopicPartitioning::Partitioned(2), 1440));
     });
     check(("tasks-ledger", PartitionsMissing, Severity::Error), "partition 1", |o| {
         ledger(o).partitions[1].exists = false;
     });
     let mut more = healthy(TopicPartitioning::Partitioned(2));
-    *ledger(&mut more) = topic(TopicPartitioning::Partitioned(4), 240);
+    *ledger(&mut more) = topic(TopicPartitioning::Partitioned(4), 1440);
     assert_eq!(findings(&more, &names(), &TopicSettings::default()), []);
 }
 
@@ -315,11 +315,11 @@ fn dead_letters_that_may_get_lost_are_named() {
     check(error(Kind::DeleteWhileInactive), "handled or not", |o| {
         letters(o).policies.inactive = inactive(true, "delete_when_subscriptions_caught_up");
     });
-    check(warning(Kind::RetentionTooShort), "at least 240 min, and unlimited in size", |o| {
-        letters(o).policies.retention.minutes = 239;
+    check(warning(Kind::RetentionTooShort), "at least 1440 min, and unlimited in size", |o| {
+        letters(o).policies.retention.minutes = 1439;
     });
     check(error(Kind::PartitionsDiffer), "name another topic", |o| {
-        *letters(o) = topic(TopicPartitioning::Partitioned(2), 240);
+        *letters(o) = topic(TopicPartitioning::Partitioned(2), 1440);
     });
 }
 

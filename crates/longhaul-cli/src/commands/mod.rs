@@ -6,7 +6,6 @@ pub(crate) mod bulk;
 pub(crate) mod config;
 pub(crate) mod conformance;
 pub(crate) mod context;
-pub(crate) mod dash;
 pub(crate) mod dead;
 pub(crate) mod meta;
 pub(crate) mod moving;
@@ -58,7 +57,6 @@ async fn dispatch(command: CliCommand, context: &CommandContext) -> anyhow::Resu
         CliCommand::Migrate(it) => moving::migrate(&it, context).await,
         CliCommand::Bench(it) => bench::run(&it, context).await,
         CliCommand::Conformance(arguments) => conformance::run(&arguments, context).await,
-        CliCommand::Dash(arguments) => dash::run(&arguments, context).await,
         CliCommand::Dev(it) => server::dev(&it, context).await,
         CliCommand::Server(it) => server::run(it, context).await,
         CliCommand::Broker(it) => broker::run(*it, context).await,

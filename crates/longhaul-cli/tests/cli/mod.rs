@@ -3,7 +3,6 @@
 
 mod away;
 mod canary;
-mod dash;
 mod dev;
 mod levels;
 mod monitoring;

@@ -9,7 +9,6 @@ use std::process::{Command, Output};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
 
 /// The worker's queue.
 const QUEUE: &str = "tasks";
@@ -20,33 +19,21 @@ pub(crate) struct Stage {
     runtime: Runtime,
     worker: Option<WorkerHandle>,
     gateway: Option<Server>,
-    /// How far tasks with the payload `paced` may go, of 4.
-    pace: watch::Sender<u64>,
 }
 
 /// The worker's processor: it converts to capitals, unless the task says to fail or to be slow.
-async fn shout(
-    task: Text,
-    context: TaskContext,
-    mut pace: watch::Receiver<u64>,
-) -> Result<Text, TaskError> {
+async fn shout(task: Text, context: TaskContext) -> Result<Text, TaskError> {
     match task.0.as_str() {
         "fail" => Err(TaskError::fatal("the customer \u{1b}[2Jdoes not exist")),
-        "flaky" if context.attempt() < 3 => Err(TaskError::retry_after(
-            Duration::ZERO,
-            format!("no luck at attempt {}", context.attempt()),
-        )),
+        "flaky" if context.attempt() < 3 => {
+            context.log("asks the other side");
+            let reason = format!("no luck at attempt {}", context.attempt());
+            Err(TaskError::retry_after(Duration::ZERO, reason))
+        }
         "slow" => {
             context.progress(1, 4, "the first quarter");
             context.cancelled().await;
             Err(TaskError::retry("told to end"))
-        }
-        "paced" => {
-            while *pace.borrow_and_update() < 4 {
-                context.progress(*pace.borrow(), 4, "as it is told");
-                pace.changed().await?;
-            }
-            Ok(task)
         }
         text => Ok(Text(text.to_uppercase())),
     }
@@ -55,10 +42,10 @@ async fn shout(
 impl Stage {
     /// A broker without workers.
     pub(crate) fn new() -> Self {
-        let (folder, pace) = (TempDir::new().unwrap(), watch::Sender::new(0));
+        let folder = TempDir::new().unwrap();
         let broker = start_broker(&folder, BrokerConfig::default());
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        Self { folder, broker, runtime, worker: None, gateway: None, pace }
+        Self { folder, broker, runtime, worker: None, gateway: None }
     }
 
     /// With a queue without workers.
@@ -73,8 +60,6 @@ impl Stage {
         let mut stage = Self::new();
         let url = stage.broker.service_url().to_owned();
         let admin = stage.broker.admin_url().unwrap();
-        let pace = stage.pace.subscribe();
-        let shout = move |task, context| shout(task, context, pace.clone());
         stage.worker = Some(stage.runtime.block_on(async {
             let client = Client::builder(url).admin_url(admin).connect().await.unwrap();
             let worker = client.worker(QUEUE, processor_fn(shout)).name("shouter");
@@ -99,11 +84,6 @@ impl Stage {
         let listen = self.broker.address();
         let config = BrokerConfig { listen, admin, ..BrokerConfig::default() };
         self.broker = start_broker(&self.folder, config);
-    }
-
-    /// Lets tasks with the payload `paced` go this far, of 4.
-    pub(crate) fn pace(&self, done: u64) {
-        self.pace.send_replace(done);
     }
 
     /// As `with_worker`, with a gateway.

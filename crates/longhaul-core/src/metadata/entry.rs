@@ -4,7 +4,8 @@ use crate::machine::Task;
 use crate::protocol::entry::{Claim, ClaimKind};
 use crate::protocol::fold::Phase;
 use crate::task::{
-    Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, text, text_of, view_properties,
+    AttemptLog, Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, text, text_of,
+    view_properties,
 };
 use bytes::Bytes;
 use longhaul_types::Outgoing;
@@ -20,8 +21,8 @@ const JSON_BYTES: usize = 320;
 pub struct ProgressReport {
     /// The progress of the attempt.
     pub progress: Option<Progress>,
-    /// Its newest log lines.
-    pub log: Vec<String>,
+    /// Its log lines.
+    pub log: AttemptLog,
 }
 
 /// The body of an outcome: a result, or the reason of a failure.
@@ -94,12 +95,10 @@ pub fn processing(
     wall_ms: u64,
 ) -> TaskMetadata {
     let warning = task.taken_over.then(|| text::WORKER_LOST.to_owned());
-    TaskMetadata {
-        progress,
-        log,
-        warning,
-        ..base(id, task, TaskState::Processing, payload, wall_ms)
-    }
+    let base = base(id, task, TaskState::Processing, payload, wall_ms);
+    let mut entry = TaskMetadata { progress, warning, ..base };
+    log.show_in(&mut entry);
+    entry
 }
 
 /// Builds the entry of a task whose attempt has ended, from its fold.

@@ -149,6 +149,9 @@ pub struct TaskMetadata {
     /// 256 bytes. The end of an attempt has them if the worker that ran it shows that end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log: Vec<String>,
+    /// How many lines the attempt has logged; left out if `log` has them all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logged: Option<u64>,
 }
 
 impl TaskMetadata {
@@ -184,6 +187,7 @@ impl TaskMetadata {
             task_type: None,
             codec: None,
             log: Vec::new(),
+            logged: None,
         }
     }
 
@@ -274,6 +278,7 @@ impl std::fmt::Debug for TaskMetadata {
             .field("task_type", &self.task_type)
             .field("codec", &self.codec)
             .field("log", &self.log)
+            .field("logged", &self.logged)
             .finish_non_exhaustive()
     }
 }
@@ -398,10 +403,11 @@ mod tests {
             task_type: Some("t".to_owned()),
             codec: Some("c".to_owned()),
             log: vec!["l".to_owned()],
+            logged: Some(33),
             ..metadata()
         };
         let json = serde_json::to_string(&told).unwrap();
-        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","duplicateOf":"1:2:-1","supersededBy":"1:4:-1","worker":{"name":"n","host":"h"},"waitsFor":["1:3:-1"],"taskType":"t","codec":"c","log":["l"]}"#;
+        let names = r#""nextAttemptAt":3,"progress":{"done":1,"total":2},"warning":"w","detail":"d","taskKey":"k","duplicateOf":"1:2:-1","supersededBy":"1:4:-1","worker":{"name":"n","host":"h"},"waitsFor":["1:3:-1"],"taskType":"t","codec":"c","log":["l"],"logged":33}"#;
         assert!(json.ends_with(names), "{json}");
     }
 

@@ -1,5 +1,6 @@
 //! The public parts of a task: its id, its state, and its entry on the metadata topic.
 
+mod attempt_log;
 mod codec;
 #[cfg(any(test, feature = "testing"))]
 mod flip;
@@ -11,6 +12,7 @@ pub mod terms;
 pub mod text;
 mod worker;
 
+pub use attempt_log::AttemptLog;
 pub use codec::Codec;
 pub use codec::{Codecs, decode, encode};
 #[cfg(any(test, feature = "testing"))]

@@ -126,8 +126,9 @@ fn say(body: &mut HistoryEntryBody, event: HistoryEvent) {
         }
         HistoryEvent::CancelRequested => "cancel_requested",
         HistoryEvent::Sealed => "sealed",
-        HistoryEvent::Shown { state, attempts } => {
+        HistoryEvent::Shown { state, attempts, log, lines_lost } => {
             (body.state, body.attempt) = (Some(state.into()), Some(attempts));
+            (body.log, body.lines_lost) = (log, Some(lines_lost).filter(|lost| *lost > 0));
             "shown"
         }
         HistoryEvent::Evicted => "evicted",

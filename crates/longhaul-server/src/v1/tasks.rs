@@ -56,7 +56,7 @@ pub(crate) struct TaskQuery {
     pub(crate) changed_from: Option<Instant>,
     /// Not changed since this instant.
     pub(crate) changed_to: Option<Instant>,
-    /// As the tasks were at this instant, of those that a worker had claimed; the log reaches back for some hours.
+    /// As the tasks were at this instant, of those that a worker had claimed; the log reaches back for a day.
     pub(crate) at: Option<Instant>,
     /// `oldest` first (the default), by partition and then in the order of submission, or `newest` first, over all partitions.
     #[param(inline)]
@@ -88,7 +88,7 @@ struct WaitQuery {
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 struct CountQuery {
-    /// As the tasks were at this instant, of those that a worker had claimed; the log reaches back for some hours.
+    /// As the tasks were at this instant, of those that a worker had claimed; the log reaches back for a day.
     at: Option<Instant>,
 }
 

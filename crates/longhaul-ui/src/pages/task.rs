@@ -11,7 +11,7 @@ use crate::visit::{PageResult, Visit, escaped};
 use axum::body::to_bytes;
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
-use longhaul_api::history::HistoryBody;
+use longhaul_api::history::{HistoryBody, HistoryEntryBody};
 use longhaul_api::task::{TaskBody, WhyBody};
 use longhaul_api::worker::WorkerList;
 use longhaul_api::{Priority, TaskName};
@@ -53,9 +53,7 @@ async fn page(visit: &Visit, queue: &str, id: &str, form: payload::PayloadFormat
         (facts(queue, &task))
         @if let Some(listed) = &listed { (holder(&task, listed)) }
         section #timeline { h2 { "Timeline" } (timeline::timeline(queue, &history, task.created_at)) }
-        @if !task.log.is_empty() {
-            section #log { h2 { "Last lines of its log" } pre tabindex="0" { @for line in &task.log { (Outside(line)) "\n" } } }
-        }
+        (log(&task, &history))
         (bytes(visit, queue, &task, form).await?)
         @if !visit.is_read_only() && (!task.is_over() || task.status == "failed") { (actions(queue, &task)) }
     };
@@ -66,6 +64,31 @@ async fn page(visit: &Visit, queue: &str, id: &str, form: payload::PayloadFormat
         layout::FollowedEvents::Task(id),
         &body,
     ))
+}
+
+/// The log lines of each attempt, as far as the task's entries are still there; else the last ones.
+fn log(task: &TaskBody, history: &HistoryBody) -> Markup {
+    let told: Vec<_> = history.entries.iter().filter(|it| !it.log.is_empty()).collect();
+    let attempts = told.chunk_by(|one, next| one.epoch == next.epoch);
+    let lines_of = |lines: &[String]| html! { @for line in lines { (Outside(line)) "\n" } };
+    html! {
+        @if !told.is_empty() {
+            section #log {
+                h2 { "Log" }
+                @for entries in attempts {
+                    @if let [HistoryEntryBody { attempt: Some(attempt), .. }, ..] = entries { h3 { "Attempt " (attempt) } }
+                    pre tabindex="0" {
+                        @for entry in entries {
+                            @if let Some(lost) = entry.lines_lost { "… " (lost) " more, which nobody has kept …\n" }
+                            (lines_of(&entry.log))
+                        }
+                    }
+                }
+            }
+        } @else if !task.log.is_empty() {
+            section #log { h2 { "Last lines of its log" } pre tabindex="0" { (lines_of(&task.log)) } }
+        }
+    }
 }
 
 /// The route of the workers of a task's level.

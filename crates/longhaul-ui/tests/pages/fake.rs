@@ -229,11 +229,14 @@ fn history(text: &str) -> Value {
     let mut leased = entry(5_000, "leased", 3);
     leased["leased_to"] = json!(text);
     leased["operator"] = json!(text);
+    let mut shown = entry(5_200, "shown", 3);
+    (shown["state"], shown["log"], shown["lines_lost"]) =
+        ("running".into(), json!([text]), 7.into());
     let silences = json!([
         {"epoch": 1, "since": 1_500, "until": 3_000, "every": "PT0.5S", "missed": 2, "worker": worker(text)},
         {"epoch": 3, "since": 5_500, "every": "PT0.5S", "missed": 6}
     ]);
-    json!({"task": "12:0:-1", "is_whole": true, "silences": silences, "entries": [entry(1_000, "claimed", 1), entry(3_000, "claimed", 2), late, entry(4_500, text, 2), leased], "now": 9_000})
+    json!({"task": "12:0:-1", "is_whole": true, "silences": silences, "entries": [entry(1_000, "claimed", 1), entry(3_000, "claimed", 2), late, entry(4_500, text, 2), leased, shown], "now": 9_000})
 }
 
 fn workers(text: &str) -> Value {

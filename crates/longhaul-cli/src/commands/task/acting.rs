@@ -1,9 +1,8 @@
-//! `longhaul task cancel`, `kill`, `delete`, `reschedule`, `retry`, `force-fail` and `force-release`.
+//! `longhaul task cancel`, `kill`, `delete`, `reschedule`, `force-fail` and `force-release`.
 
 use super::selecting::TaskSelectionArgs;
 use crate::clock;
 use crate::commands::bulk::BulkOutcomes;
-use crate::commands::dead::{self, ReplayChangeArgs};
 use crate::context::CommandContext;
 use crate::service::gateway::GatewayClient;
 use crate::service::tasks::{TaskOperation, named, open_statuses, parse_task};
@@ -14,21 +13,6 @@ use longhaul::TaskRef;
 use longhaul_api::values::Instant;
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  longhaul task retry tasks@12:3:-1 --reason 'the disk has space again'
-  longhaul task retry tasks@12:3:-1 tasks@12:4:-1 -o json
-  longhaul task retry tasks --type report --changed-after '1h ago'
-
-The task runs once more as a new one, whose name is told. `longhaul dead replay` does so for all that a filter takes.")]
-pub(crate) struct TaskRetryArgs {
-    #[command(flatten)]
-    tasks: TaskSelectionArgs,
-    #[command(flatten)]
-    changes: ReplayChangeArgs,
-}
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -99,7 +83,7 @@ pub(crate) struct ForceRelease {
 const HELD: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// How many tasks are acted upon at once.
-const AT_ONCE: usize = 16;
+pub(super) const AT_ONCE: usize = 16;
 
 /// # Errors
 /// When an operation on one of them failed.
@@ -167,21 +151,4 @@ pub(crate) async fn force_release(
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     act(service, vec![it.task], TaskOperation::ForceRelease(it.epoch), context).await
-}
-
-/// # Errors
-/// When one of them could not be replayed.
-pub(crate) async fn retry(
-    service: &GatewayClient,
-    it: TaskRetryArgs,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
-    let tasks = it.tasks.tasks(service, ("run once more", &["failed"]), context).await?;
-    let changes = it.changes.body(tasks.len())?;
-    let mut outcomes = BulkOutcomes::new(context);
-    for task in tasks {
-        let replayed = service.replay(&task, context.reason(), changes.clone()).await;
-        dead::tell(&mut outcomes, named(&task), replayed)?;
-    }
-    outcomes.finish()
 }

@@ -3,6 +3,7 @@
 mod acting;
 mod following;
 pub(crate) mod listing;
+mod retrying;
 mod selecting;
 pub(crate) mod submitting;
 
@@ -41,8 +42,8 @@ pub(crate) enum TaskCommand {
     Kill(Kill),
     /// Start waiting tasks now, put them off, or hold them.
     Reschedule(acting::TaskRescheduleArgs),
-    /// Run tasks once more that failed for good.
-    Retry(acting::TaskRetryArgs),
+    /// Run tasks once more that failed for good, or with --waiting those that wait.
+    Retry(retrying::TaskRetryArgs),
     /// Close tasks, wherever they stand.
     #[command(visible_alias = "rm")]
     Delete(Delete),
@@ -98,11 +99,15 @@ pub(crate) struct Get {
 #[command(after_help = "\
 Examples:
   longhaul task history tasks@12:3:-1
+  longhaul task history tasks@12:3:-1 --log-lines
   longhaul task history tasks@12:3:-1 -o jsonl")]
 pub(crate) struct TaskHistoryArgs {
     /// The task, as QUEUE@ID.
     #[arg(value_parser = parse_task)]
     task: TaskRef,
+    /// Show the log lines of all attempts as well, the newest 1,000.
+    #[arg(long = "log-lines")]
+    has_log: bool,
 }
 
 #[derive(Debug, Args)]
@@ -198,7 +203,7 @@ async fn run_on(
         TaskCommand::Count(it) => listing::count(service, it, context).await,
         TaskCommand::Wait(it) => following::wait(service, &it, context).await,
         TaskCommand::Watch(it) => following::watch(service, &it, context).await,
-        TaskCommand::History(it) => history(service, &it.task, context).await,
+        TaskCommand::History(it) => history(service, &it, context).await,
         TaskCommand::Why(it) => why(service, &it.task, context).await,
         TaskCommand::Cancel(it) => {
             acting::act_on_all(service, it.tasks, TaskOperation::Cancel, context).await
@@ -210,7 +215,7 @@ async fn run_on(
             acting::act_on_all(service, it.tasks, TaskOperation::Delete, context).await
         }
         TaskCommand::Reschedule(it) => acting::reschedule(service, it, context).await,
-        TaskCommand::Retry(it) => acting::retry(service, it, context).await,
+        TaskCommand::Retry(it) => retrying::retry(service, it, context).await,
         TaskCommand::ForceFail(it) => acting::force_fail(service, it, context).await,
         TaskCommand::ForceRelease(it) => acting::force_release(service, it, context).await,
         TaskCommand::Result(it) => result(service, &it, context).await,
@@ -247,20 +252,20 @@ async fn get(
 
 async fn history(
     service: &GatewayClient,
-    task: &TaskRef,
+    TaskHistoryArgs { task, has_log }: &TaskHistoryArgs,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let history = service.history(task).await?;
     if history.entries.is_empty() {
         let what = format!("the log has no entry about {}", named(task));
         return Err(CommandFailure::not_found(what)
-            .help("no worker has claimed it yet, or its entries were removed: the log is kept for some hours")
+            .help("no worker has claimed it yet, or its entries were removed: the log is kept for a day")
             .into());
     }
     if !history.is_whole {
         context.output.note("note: the first entries of the task are gone, so that nobody can tell which of the others counted");
     }
-    let rows = history_rows(&history);
+    let rows = history_rows(&history, *has_log);
     if !context.output.is_for_people() {
         return Ok(context.output.one(&history, &[])?);
     }

@@ -177,11 +177,6 @@ impl GatewayClient {
         (self.token.is_some() && base.scheme() == "http" && !is_here).then_some(host)
     }
 
-    /// The URL of the current gateway.
-    pub(crate) fn at(&self) -> Url {
-        self.way.url()
-    }
-
     /// Records a successful answer.
     pub(crate) fn back(&self) {
         self.way.back();

@@ -43,9 +43,18 @@ impl TableRow for TaskHistoryRow {
     }
 }
 
-/// The rows of a history: each silence behind the entry after which it began.
-pub(crate) fn history_rows(history: &HistoryBody) -> Vec<TaskHistoryRow> {
-    let mut rows: Vec<_> = history.entries.iter().map(entry_row).collect();
+/// The rows of a history: each silence behind the entry after which it began, and log lines behind
+/// the entry that has them.
+pub(crate) fn history_rows(history: &HistoryBody, has_log: bool) -> Vec<TaskHistoryRow> {
+    let mut rows = Vec::new();
+    for entry in &history.entries {
+        rows.push(entry_row(entry));
+        if has_log {
+            let lost = entry.lines_lost.map(|lost| format!("({lost} lines were not kept)"));
+            let lines = lost.into_iter().chain(entry.log.iter().cloned());
+            rows.extend(lines.map(|line| log_row(entry, line)));
+        }
+    }
     for silence in &history.silences {
         let at = rows.iter().rposition(|it| it.at <= silence.since);
         rows.insert(at.map_or(0, |at| at + 1), silence_row(silence));
@@ -68,6 +77,11 @@ fn entry_row(entry: &HistoryEntryBody) -> TaskHistoryRow {
         detail,
         is_ignored: entry.ignored.is_some(),
     }
+}
+
+fn log_row(entry: &HistoryEntryBody, detail: String) -> TaskHistoryRow {
+    let &HistoryEntryBody { at, epoch, .. } = entry;
+    TaskHistoryRow { at, event: "log".to_owned(), epoch, by: None, detail, is_ignored: false }
 }
 
 fn silence_row(silence: &SilenceBody) -> TaskHistoryRow {

@@ -164,7 +164,7 @@ fn failures_are_retried_fatal_ones_are_not_and_what_is_given_back_costs_nothing(
     let bench = TestGateway::new();
     let id = bench.submit("tasks", "work");
     let first = lease(&bench, "ann");
-    let failed = json!({"status": "FAILED", "debug_info": "no luck", "retry_after": "2s"});
+    let failed = json!({"status": "FAILED", "debug_info": "no luck", "retry_after": "2s", "log": ["opened the file"]});
     assert_eq!(report(&bench, &first, failed).status, 200);
     let second = lease(&bench, "ann");
     assert_eq!(second["attempt"], 2);
@@ -176,7 +176,13 @@ fn failures_are_retried_fatal_ones_are_not_and_what_is_given_back_costs_nothing(
     let shown = bench.get(&format!("/v1/queues/tasks/tasks/{id}")).json();
     assert_eq!(shown["status"], "failed", "{shown}");
     assert!(shown["reason"].as_str().unwrap().contains("no such file"), "{shown}");
-    assert!(shown.to_string().contains("opened nothing"), "{shown}");
+    assert_eq!(shown["log"], json!(["opened nothing"]), "{shown}");
+    let history = bench.get(&format!("/v1/queues/tasks/tasks/{id}/history")).json();
+    let entries = history["entries"].as_array().unwrap().iter();
+    let lines: Vec<_> =
+        entries.filter_map(|it| it.get("log").map(|log| (&it["epoch"], log))).collect();
+    let (first, last) = (json!(["opened the file"]), json!(["opened nothing"]));
+    assert_eq!(lines, [(&json!(1), &first), (&json!(3), &last)], "of all attempts: {history}");
 }
 
 /// It ends within about a second of its deadline, without requests for tasks: `look_after_leases`

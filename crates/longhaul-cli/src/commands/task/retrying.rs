@@ -1,0 +1,104 @@
+//! `longhaul task retry`.
+
+use super::acting::AT_ONCE;
+use super::selecting::TaskSelectionArgs;
+use crate::commands::bulk::BulkOutcomes;
+use crate::commands::dead::{self, ReplayChangeArgs};
+use crate::context::CommandContext;
+use crate::exit::{Code, CommandFailure};
+use crate::service::gateway::GatewayClient;
+use crate::service::tasks::{TaskOperation, named, no_task};
+use clap::Args;
+use futures::{StreamExt, stream};
+use longhaul::TaskRef;
+use std::pin::pin;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long a task that was closed may take to have its dead letter.
+const LETTER_LIMIT: Duration = Duration::from_secs(30);
+
+/// Statuses of tasks that wait.
+const WAITING: [&str; 4] = ["scheduled", "ready", "waiting", "retrying"];
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul task retry tasks@12:3:-1 --reason 'the disk has space again'
+  longhaul task retry tasks@12:3:-1 tasks@12:4:-1 -o json
+  longhaul task retry tasks --type report --changed-after '1h ago'
+  longhaul task retry tasks@12:3:-1 --waiting --priority high
+
+The task runs once more as a new one, whose name is told. `longhaul dead replay` does so for all that a filter takes.
+
+A task that waits gets another priority, payload or limit with --waiting: it is closed as failed, and the new task takes
+its place. Worker and dead letters are needed for that.")]
+pub(crate) struct TaskRetryArgs {
+    #[command(flatten)]
+    tasks: TaskSelectionArgs,
+    /// Tasks that still wait, whether for their first attempt or the next one.
+    #[arg(long)]
+    waiting: bool,
+    #[command(flatten)]
+    changes: ReplayChangeArgs,
+}
+
+/// # Errors
+/// When one of them could not be replayed.
+pub(crate) async fn retry(
+    service: &GatewayClient,
+    it: TaskRetryArgs,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
+    let statuses = if it.waiting { &WAITING[..] } else { &["failed"] };
+    let tasks = it.tasks.tasks(service, ("run once more", statuses), context).await?;
+    let changes = it.changes.body(tasks.len())?;
+    let mut outcomes = BulkOutcomes::new(context);
+    let replays = stream::iter(tasks).map(async |task| {
+        let closed = if it.waiting { close_waiting(service, &task, context).await } else { Ok(()) };
+        let replayed = match closed {
+            Ok(()) => service.replay(&task, context.reason(), changes.clone()).await,
+            Err(error) => Err(error),
+        };
+        (named(&task), replayed)
+    });
+    let mut replays = pin!(replays.buffered(AT_ONCE));
+    while let Some((task, replayed)) = replays.next().await {
+        dead::tell(&mut outcomes, task, replayed)?;
+    }
+    outcomes.finish()
+}
+
+/// Closes a task that waits as failed, and waits for its dead letter. If this is cut off, the letter
+/// is still there: the same command goes on with it.
+async fn close_waiting(
+    service: &GatewayClient,
+    task: &TaskRef,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
+    let shown = service.task(task).await?.ok_or_else(|| no_task(task))?;
+    if shown.status == "failed" {
+        return Ok(());
+    }
+    if !WAITING.contains(&&*shown.status) {
+        let what = format!("it does not wait: it is {}", shown.status);
+        return Err(CommandFailure::new(Code::Conflict, what).into());
+    }
+    let letters = service.settings(&task.topic).await?.settings.dead_letters;
+    if letters.and_then(|it| it.enabled) == Some(false) {
+        let what = "the queue keeps no dead letters, and the new task is made of one";
+        return Err(CommandFailure::new(Code::Conflict, what).into());
+    }
+    // In another epoch it runs by now, and is left alone.
+    let close = TaskOperation::ForceFail(Some(shown.epoch.unwrap_or_default()));
+    service.act(task, close, context.reason()).await?;
+    // Its letter is published before its end is shown.
+    match timeout(LETTER_LIMIT, service.ended(task)).await {
+        Ok(ended) => ended.map(drop),
+        Err(_) => {
+            let what = "it is closed, but its dead letter is not there yet";
+            let help = "once a worker runs, the same command goes on";
+            Err(CommandFailure::new(Code::TimedOut, what).help(help).into())
+        }
+    }
+}
