@@ -1,45 +1,20 @@
-"""A gateway for the tests: the one that `LONGHAUL_TEST_GATEWAY` names, or a `longhaul dev` of the program that `LONGHAUL_TEST_PROGRAM` names."""
+"""A gateway for the tests: the one that `LONGHAUL_TEST_GATEWAY` names, or one that is started for them."""
 
-import atexit
-import itertools
-import json
 import os
-import subprocess
 import unittest
 import urllib.request
 import uuid
 from typing import Any
 
 from longhaul import Client, Worker
+from longhaul.testing import Embedded
 
-_names = itertools.count()
-_run = uuid.uuid4().hex[:8]
-
-
-def _start() -> str:
-    url = os.environ.get("LONGHAUL_TEST_GATEWAY")
-    if url:
-        return url
-    words = [os.environ.get("LONGHAUL_TEST_PROGRAM", "longhaul"), "dev", "-o", "jsonl"]
-    for port in ("--http", "--broker", "--admin"):
-        words += [port, "127.0.0.1:0"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
-
-    def end() -> None:
-        process.terminate()
-        process.wait(30)
-
-    atexit.register(end)
-    assert process.stdout is not None
-    return str(json.loads(process.stdout.readline())["http"])
-
-
-GATEWAY = _start()
+GATEWAY = os.environ.get("LONGHAUL_TEST_GATEWAY") or Embedded().url
 
 
 def queue() -> str:
     """A queue that no other test has."""
-    name = f"python-{_run}-{next(_names)}"
+    name = f"python-{uuid.uuid4().hex}"
     request = urllib.request.Request(f"{GATEWAY}/v1/queues/{name}", method="PUT")
     with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status < 300

@@ -1,14 +1,12 @@
-/** A gateway for the tests: the one that `LONGHAUL_TEST_GATEWAY` names. */
+/** A gateway for the tests: the one that `LONGHAUL_TEST_GATEWAY` names, or one that is started for them. */
 
 import { randomUUID } from "node:crypto";
 import { createServer, type IncomingHttpHeaders } from "node:http";
 import type { AddressInfo } from "node:net";
 import assert from "node:assert/strict";
+import { Embedded } from "../src/testing.ts";
 
-const url = process.env["LONGHAUL_TEST_GATEWAY"];
-assert(url !== undefined, "LONGHAUL_TEST_GATEWAY is not set: the URL of a gateway, such as that of `longhaul dev`");
-
-export const GATEWAY: string = url;
+export const GATEWAY: string = process.env["LONGHAUL_TEST_GATEWAY"] ?? (await Embedded.start()).url;
 
 /** A queue that no other test has. */
 export async function queue(): Promise<string> {

@@ -14,6 +14,9 @@ use tempfile::TempDir;
 /// The gateway's URL in the snippets.
 const SHOWN: &str = "http://127.0.0.1:7070";
 
+/// The program whose broker and gateway the packages start for their users' tests.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul");
+
 #[tokio::test]
 async fn the_package_for_python_does_what_it_says() {
     if let Err(why) = version("python3", "--version") {
@@ -69,7 +72,8 @@ fn the_package_for_python_is_whole() {
     let tools = folder.path().join("tools");
     run(Command::new("python3").args(["-m", "venv"]).arg(&tools));
     let python = tools.join("bin/python");
-    let install = ["-m", "pip", "install", "--quiet", "mypy==2.4.1", "build==1.6.1"];
+    let install =
+        ["-m", "pip", "install", "--quiet", "mypy==2.4.1", "build==1.6.1", "pytest==8.4.2"];
     run(Command::new(&python).args(install));
     let cache = folder.path().join("mypy");
     let mut check = Command::new(&python);
@@ -82,7 +86,14 @@ fn the_package_for_python_is_whole() {
     let wheel = format!("dist/longhaul-{}-py3-none-any.whl", env!("CARGO_PKG_VERSION"));
     let listed =
         run(Command::new(&python).args(["-m", "zipfile", "-l", &wheel]).current_dir(&copy));
-    for file in ["longhaul/py.typed", "longhaul/types.py", "longhaul/conformance.py", "LICENSE"] {
+    let files = [
+        "longhaul/py.typed",
+        "longhaul/types.py",
+        "longhaul/conformance.py",
+        "longhaul/testing.py",
+        "LICENSE",
+    ];
+    for file in files {
         assert!(listed.contains(file), "{file}: {listed}");
     }
     assert!(!listed.contains("tests/"), "{listed}");
@@ -92,6 +103,12 @@ fn the_package_for_python_is_whole() {
     run(Command::new(&python)
         .args(["-c", "import longhaul.conformance"])
         .current_dir(folder.path()));
+    let page = std::fs::read_to_string(copy.join("README.md")).unwrap();
+    std::fs::write(folder.path().join("test_page.py"), snippet(&page, "pytest")).unwrap();
+    let mut test = Command::new(&python);
+    test.args(["-m", "pytest", "test_page.py"]).env("LONGHAUL_PROGRAM", PROGRAM);
+    let tested = run(test.current_dir(folder.path()));
+    assert!(tested.contains("1 passed"), "{tested}");
 }
 
 #[tokio::test]
@@ -130,6 +147,7 @@ async fn the_package_for_typescript_does_what_it_says_and_is_whole() {
         "dist/index.js",
         "dist/index.d.ts",
         "dist/conformance.js",
+        "dist/testing.js",
     ] {
         assert!(files.contains(&file), "{file}: {files:?}");
     }
@@ -143,7 +161,7 @@ async fn typescript_snippets(package: &Path, url: &str) {
     let project = package.join("snippets");
     std::fs::create_dir_all(project.join("node_modules")).unwrap();
     std::os::unix::fs::symlink(package, project.join("node_modules/longhaul")).unwrap();
-    for name in ["submit", "watch", "operate", "work"] {
+    for name in ["submit", "watch", "operate", "work", "testing"] {
         let text = snippet(&page, name).replace(SHOWN, url);
         std::fs::write(project.join(format!("{name}.mts")), text).unwrap();
     }
@@ -156,6 +174,7 @@ async fn typescript_snippets(package: &Path, url: &str) {
         "watch.mts",
         "operate.mts",
         "work.mts",
+        "testing.mts",
     ]);
     run(compile.current_dir(&project));
     let node = |name: &str| {
@@ -163,6 +182,10 @@ async fn typescript_snippets(package: &Path, url: &str) {
         command.arg(format!("{name}.mjs")).current_dir(&project);
         command
     };
+    let mut test = node("testing");
+    test.env("LONGHAUL_PROGRAM", PROGRAM);
+    let tested = tokio::task::spawn_blocking(move || run(&mut test)).await.unwrap();
+    assert!(tested.contains("pass 1"), "{tested}");
     let mut worker = tokio::process::Command::from(node("work"));
     worker.stdout(Stdio::piped()).kill_on_drop(true);
     let mut worker = worker.spawn().unwrap();

@@ -1,0 +1,77 @@
+"""A broker with a gateway for your tests: a process of its own, on free ports, that keeps nothing.
+
+    with longhaul.testing.Embedded() as embedded:
+        client = longhaul.Client(embedded.url)            # tasks, over HTTP
+        client.submit(embedded.queue(), "hello")
+        pulsar.Client(embedded.service_url)               # any client of Apache Pulsar
+
+It needs the program `longhaul`. With pytest, the fixtures `longhaul_embedded` and `longhaul_queue`
+are there as soon as this package is installed.
+"""
+
+import atexit
+import json
+import os
+import subprocess
+import threading
+import urllib.request
+import uuid
+from types import TracebackType
+from typing import Self
+
+
+class Embedded:
+    """A running `longhaul dev`.
+
+    `url` is its gateway, `service_url` its broker, and `admin_url` the broker's admin API. The
+    program is `program`, or what the environment variable `LONGHAUL_PROGRAM` names, or `longhaul`
+    on the path. It ends with `close`, with the `with` block, or with this process.
+    """
+
+    def __init__(self, program: str | None = None, start_timeout: float = 30.0) -> None:
+        words = [program or os.environ.get("LONGHAUL_PROGRAM") or "longhaul", "dev", "-o", "jsonl"]
+        for address in ("--http", "--broker", "--admin"):
+            words += [address, "127.0.0.1:0"]
+        try:
+            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        except FileNotFoundError as missing:
+            raise FileNotFoundError(f"there is no program `{words[0]}`: install longhaul, or name it in LONGHAUL_PROGRAM") from missing
+        atexit.register(self.close)
+        # What takes too long is killed, which ends its output.
+        patience = threading.Timer(start_timeout, self._process.kill)
+        patience.start()
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        patience.cancel()
+        if not line:
+            self.close()
+            raise RuntimeError(f"`{' '.join(words)}` did not start within {start_timeout:g} s; its error output says why")
+        started = json.loads(line)
+        self.url: str = started["http"]
+        self.service_url: str = started["broker"]
+        self.admin_url: str = started["admin"]
+
+    def queue(self) -> str:
+        """Makes a queue that nobody else has, and returns its name."""
+        name = f"test-{uuid.uuid4().hex}"
+        request = urllib.request.Request(f"{self.url}/v1/queues/{name}", method="PUT")
+        with urllib.request.urlopen(request, timeout=60):
+            return name
+
+    def close(self) -> None:
+        """Ends it. All that it has kept is gone."""
+        atexit.unregister(self.close)
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

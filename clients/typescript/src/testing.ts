@@ -1,0 +1,87 @@
+/** A broker with a gateway for your tests: a process of its own, on free ports, that keeps nothing. */
+
+import { spawn, type ChildProcess } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+
+export interface EmbeddedOptions {
+  /** The program `longhaul`; otherwise what the environment variable `LONGHAUL_PROGRAM` names, or `longhaul` on the path. */
+  program?: string;
+  /** Seconds that the start may take; 30 by default. */
+  startTimeout?: number;
+}
+
+/** A running `longhaul dev`. It ends with `close`, with an `await using` block, or with this process. */
+export class Embedded {
+  /** The gateway. */
+  readonly url: string;
+  /** The broker, for clients of Apache Pulsar. */
+  readonly serviceUrl: string;
+  /** The broker's admin API. */
+  readonly adminUrl: string;
+  readonly #process: ChildProcess;
+  readonly #kill: () => void;
+
+  private constructor(process: ChildProcess, kill: () => void, started: { http: string; broker: string; admin: string }) {
+    this.#process = process;
+    this.#kill = kill;
+    this.url = started.http;
+    this.serviceUrl = started.broker;
+    this.adminUrl = started.admin;
+  }
+
+  static async start({ program, startTimeout = 30 }: EmbeddedOptions = {}): Promise<Embedded> {
+    const name = program ?? process.env["LONGHAUL_PROGRAM"] ?? "longhaul";
+    const ports = ["--http", "--broker", "--admin"].flatMap((address) => [address, "127.0.0.1:0"]);
+    const started = spawn(name, ["dev", "-o", "jsonl", ...ports], { stdio: ["ignore", "pipe", "inherit"] });
+    const kill = (): void => void started.kill();
+    process.once("exit", kill);
+    // What takes too long is killed, which ends its output.
+    const patience = setTimeout(() => started.kill("SIGKILL"), startTimeout * 1000);
+    try {
+      const failed = once(started, "error").then(([error]) => {
+        throw new Error(`\`${name}\` cannot be started: install longhaul, or name the program in LONGHAUL_PROGRAM`, { cause: error });
+      });
+      const lines = createInterface({ input: started.stdout });
+      const ended = once(lines, "close").then(() => {
+        throw new Error(`\`${name} dev\` did not start within ${startTimeout} s; its error output says why`);
+      });
+      ended.catch(() => undefined);
+      const [line] = (await Promise.race([once(lines, "line"), failed, ended])) as [string];
+      // It does not keep this process alive.
+      started.unref();
+      (started.stdout as unknown as { unref(): void }).unref();
+      return new Embedded(started, kill, JSON.parse(line));
+    } catch (error) {
+      process.off("exit", kill);
+      throw error;
+    } finally {
+      clearTimeout(patience);
+    }
+  }
+
+  /** Makes a queue that nobody else has, and returns its name. */
+  async queue(): Promise<string> {
+    const name = `test-${randomUUID()}`;
+    const made = await fetch(`${this.url}/v1/queues/${name}`, { method: "PUT" });
+    if (!made.ok) throw new Error(await made.text());
+    return name;
+  }
+
+  /** Ends it. All that it has kept is gone. */
+  async close(): Promise<void> {
+    process.off("exit", this.#kill);
+    if (this.#process.exitCode !== null || this.#process.signalCode !== null) return;
+    this.#process.ref();
+    const ended = once(this.#process, "exit");
+    this.#process.kill();
+    const patience = setTimeout(() => this.#process.kill("SIGKILL"), 10_000);
+    await ended;
+    clearTimeout(patience);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+}
