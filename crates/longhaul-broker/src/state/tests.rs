@@ -308,6 +308,27 @@ fn what_is_acknowledged_is_kept_in_pieces() {
     assert!(cursor(&restored(&state)) == cursor(&state));
 }
 
+/// Regression: a consumer of the compacted view acknowledged one message of a batch whose entry was
+/// trimmed. The checkpoint took the number of messages from the entry, and wrote 0. After the next
+/// start the whole batch was acknowledged, and its other messages were never delivered.
+#[test]
+fn a_part_of_a_batch_stays_a_part_after_its_entry_is_trimmed() {
+    let mut state = sample();
+    let batches = vec![BatchAck { ordinal: 1, open: vec![0b110], messages: 3 }];
+    let ack = Ack { topic: 3, subscription: 2, batches, ..Ack::default() };
+    state.apply(&ack.into()).unwrap();
+    state.apply(&Trim { topic: 3, first: 3 }.into()).unwrap();
+    assert_eq!(cursor(&restored(&state)).open_in_batch(1), Some(&[0b110][..]));
+    // Checkpoints of earlier versions have the 0.
+    let mut earlier = state.snapshot();
+    for change in &mut earlier {
+        if let StateChange::Ack(ack) = change {
+            ack.batches.iter_mut().for_each(|batch| batch.messages = 0);
+        }
+    }
+    assert_eq!(cursor(&self::state(earlier)).open_in_batch(1), Some(&[0b110][..]));
+}
+
 /// Earlier versions did not record the hashes of keys.
 #[test]
 fn a_restart_finds_out_the_hashes_that_were_not_recorded() {
