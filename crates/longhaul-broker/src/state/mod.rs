@@ -238,7 +238,7 @@ impl BrokerState {
         topic.bytes += u64::from(place.size);
         *self.live.entry(place.segment).or_default() += u64::from(place.size);
         if let Some((producer, highest)) = &head.sequence {
-            topic.record_sequence(producer, *highest, head.publish_time);
+            topic.record_sequence(producer, *highest, topic.last_use + 1);
         }
         Ok(ordinal)
     }
@@ -254,6 +254,7 @@ impl BrokerState {
         // The topic was deleted later in the log.
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let slot = EntrySlot::of(place, head);
+        let end = topic.entries.end();
         let (is_there, former) = topic.entries.restore(position, slot, extras(head));
         if !is_there {
             return;
@@ -261,7 +262,9 @@ impl BrokerState {
         topic.bytes += u64::from(place.size);
         *self.live.entry(place.segment).or_default() += u64::from(place.size);
         if let Some((producer, highest)) = &head.sequence {
-            topic.record_sequence(producer, *highest, head.publish_time);
+            // A copy of an entry, or an entry before the checkpoint, is no new use.
+            let is_new = topic.entries.end() > end;
+            topic.record_sequence(producer, *highest, if is_new { topic.last_use + 1 } else { 0 });
         }
         if let Some(former) = former {
             topic.bytes = topic.bytes.saturating_sub(u64::from(former.size));
@@ -417,7 +420,9 @@ impl BrokerState {
                     (!file.is_empty()).then_some(CompactedView { horizon: details.horizon, file });
             }
             StateChange::Sequence(details) => {
-                topic.record_sequence(&details.producer, details.highest, details.used_at)
+                // Earlier versions wrote the producer's clock, which may be anything.
+                let last_use = details.last_use.min(u64::MAX / 2);
+                topic.record_sequence(&details.producer, details.highest, last_use)
             }
             StateChange::TopicEpoch(details) => topic.epoch = Some(details.epoch),
             StateChange::Terminate(_) => topic.is_terminated = true,
