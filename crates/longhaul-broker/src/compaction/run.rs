@@ -102,7 +102,8 @@ pub(crate) fn run_into(
     Ok(slots)
 }
 
-/// Runs a compaction on a thread of its own, at the lowest priority.
+/// Runs a compaction on a thread of its own, at the lowest priority. If the thread does not start,
+/// the work is dropped.
 pub(crate) fn in_background(work: impl FnOnce() + Send + 'static) {
     let work = move || {
         // On Linux the priority belongs to the thread. If it cannot be lowered, the compaction runs
@@ -113,7 +114,7 @@ pub(crate) fn in_background(work: impl FnOnce() + Send + 'static) {
     };
     let started = std::thread::Builder::new().name("longhaul-compaction".to_owned()).spawn(work);
     if let Err(error) = started {
-        tracing::error!(%error, "no thread for a compaction: none runs until the broker is started again");
+        tracing::warn!(%error, "no thread for a compaction");
     }
 }
 

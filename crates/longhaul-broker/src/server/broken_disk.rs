@@ -43,6 +43,8 @@ struct DiskFaults {
     counted: AtomicUsize,
     /// Whether all syncs fail.
     syncs: AtomicBool,
+    /// Whether the code that creates a compacted view panics.
+    views: AtomicBool,
     /// Files by name, each with a number; and the number of the faulty file.
     files: Mutex<HashMap<String, usize>>,
     segment: AtomicUsize,
@@ -138,6 +140,8 @@ impl Storage for BrokenDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let panics = name.starts_with("compact/") && self.faults.views.load(Ordering::SeqCst);
+        assert!(!panics, "a planted panic");
         Ok(self.file(name, self.whole.create(name)?))
     }
 
@@ -386,4 +390,19 @@ async fn what_is_sound_in_a_damaged_segment_is_copied_and_what_is_not_stays() {
     let broker = Broker::start(config(data)).unwrap();
     let mut consumer = subscribe(&broker).await;
     assert_eq!(consume(&mut consumer, 1).await, [BAD]);
+}
+
+/// Regression: a compaction panicked, or its thread did not start. The broker waited for its report
+/// for ever: no topic was compacted, and no compacted topic trimmed, until the next start.
+#[tokio::test]
+async fn a_compaction_that_panics_is_reported_and_the_next_one_succeeds() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, faults) = (folder.path(), Arc::<DiskFaults>::default());
+    let (broker, _producer) = broker(data, &faults).await;
+    for (panics, status) in [(true, "ERROR"), (false, "SUCCESS")] {
+        faults.views.store(panics, Ordering::SeqCst);
+        ask(&broker, "PUT", &topic("t/compaction"));
+        until(|| ask(&broker, "GET", &topic("t/compaction")).contains(status)).await;
+    }
+    broker.shutdown().unwrap();
 }

@@ -3,6 +3,7 @@
 mod ending;
 
 use super::alarm::Alarm;
+use super::compactions::Compactions;
 use super::connection::RequestPermit;
 use super::messages::{COPY_BYTES_MAX, Messages, message_of};
 use super::outbox::{Outbox, OutboxChunk};
@@ -10,7 +11,6 @@ use super::outcome::OutcomeSlot;
 use super::unreadable;
 use crate::admin::call::{MachineCall, Tell};
 use crate::clock::{self, Uptime};
-use crate::compaction;
 use crate::error::BrokerError;
 use crate::ids::IdMap;
 use crate::log::{
@@ -24,10 +24,9 @@ use crate::machine::unreadable::Unreadable;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;
 use longhaul_wire::messages::{Command, CommandMessage};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -45,7 +44,7 @@ const WAITING_MAX: usize = 1_000_000;
 const LOOK_MS: u64 = 1000;
 /// Pause before a group is retried that found no room on disk.
 const FULL_PAUSE_MS: u64 = 1000;
-/// Capacity of the queue of reports from reads and compactions. Senders wait for room.
+/// Capacity of the queue of reports from reads. Senders wait for room.
 const REPORTS: usize = 64;
 
 /// Maximum bytes that are reserved for a connection's next output.
@@ -67,12 +66,8 @@ pub(super) enum BrokerEvent {
 
 pub(super) type BrokerEventSender = mpsc::Sender<BrokerEvent>;
 
-/// Report of a read or a compaction.
-#[derive(Debug)]
-enum BackgroundReport {
-    Compacted(Box<CompactionJob>, Result<CompactedFile, String>),
-    Read(Vec<(Survivor, Bytes)>, Vec<(Survivor, LogReadError)>),
-}
+/// Entries that are to be copied, and those that could not be read.
+type CopyReport = (Vec<(Survivor, Bytes)>, Vec<(Survivor, LogReadError)>);
 
 /// The driver's side of a connection.
 #[derive(Debug)]
@@ -103,7 +98,7 @@ pub(super) struct BrokerDriver {
     storage: Arc<dyn Storage>,
     messages: Messages,
     events: mpsc::Receiver<BrokerEvent>,
-    reports: (mpsc::Sender<BackgroundReport>, mpsc::Receiver<BackgroundReport>),
+    reports: (mpsc::Sender<CopyReport>, mpsc::Receiver<CopyReport>),
     links: IdMap<u64, ConnectionLink>,
     /// Empty; kept for its memory.
     effects: Vec<MachineEffect>,
@@ -118,11 +113,7 @@ pub(super) struct BrokerDriver {
     written: OutcomeSlot,
     /// Outcome of the checkpoint in progress.
     checkpointed: OutcomeSlot,
-    /// Compactions that wait for the current one: only one runs at a time, to spare the clients.
-    compactions: VecDeque<CompactionJob>,
-    is_compacting: bool,
-    /// Tells a compaction to give up.
-    is_ending: Arc<AtomicBool>,
+    compactions: Compactions,
     /// Time of the next try after the disk was full, in ms since the start, like all times here.
     retry_at: Option<u64>,
     tasks: TaskTracker,
@@ -154,9 +145,7 @@ impl BrokerDriver {
             in_flight: None,
             written: OutcomeSlot::default(),
             checkpointed: OutcomeSlot::default(),
-            compactions: VecDeque::new(),
-            is_compacting: false,
-            is_ending: Arc::new(AtomicBool::new(false)),
+            compactions: Compactions::default(),
             retry_at: None,
             tasks: TaskTracker::new(),
             next_look: 0,
@@ -194,7 +183,11 @@ impl BrokerDriver {
                     }
                 }
                 result = self.checkpointed.comes() => self.checkpoint_written(&result),
-                Some(report) = self.reports.1.recv() => self.report(report),
+                Some((read, failed)) = self.reports.1.recv() => {
+                    self.machine.copy(read);
+                    self.machine.not_copied(&failed);
+                }
+                (job, result) = self.compactions.comes() => self.compacted(&job, result),
                 () = stop.cancelled(), if !is_stopping => is_stopping = true,
                 count = self.events.recv_many(&mut events, EVENTS_MAX), if has_room => {
                     if count == 0 {
@@ -315,26 +308,17 @@ impl BrokerDriver {
         self.machine.checkpointed(result.is_ok());
     }
 
-    fn report(&mut self, report: BackgroundReport) {
-        match report {
-            BackgroundReport::Read(read, failed) => {
-                self.machine.copy(read);
-                self.machine.not_copied(&failed);
-            }
-            BackgroundReport::Compacted(job, result) => {
-                self.is_compacting = false;
-                let result = result.map(|file| {
-                    let slots: Arc<[CompactedSlot]> = Arc::clone(file.slots());
-                    self.messages.add(&job.file, file);
-                    slots
-                });
-                if let Err(error) = &result {
-                    tracing::warn!(topic = %job.name, error, "a topic is not compacted");
-                }
-                self.machine.compacted(&job, result);
-                self.compact_next();
-            }
+    fn compacted(&mut self, job: &CompactionJob, result: Result<CompactedFile, String>) {
+        let result = result.map(|file| {
+            let slots: Arc<[CompactedSlot]> = Arc::clone(file.slots());
+            self.messages.add(&job.file, file);
+            slots
+        });
+        if let Err(error) = &result {
+            tracing::warn!(topic = %job.name, error, "a topic is not compacted");
         }
+        self.machine.compacted(job, result);
+        self.compactions.begin_next(&self.messages, &self.storage);
     }
 
     fn perform(&mut self, effect: MachineEffect) {
@@ -355,8 +339,8 @@ impl BrokerDriver {
                 }
             }
             MachineEffect::Compact(job) => {
-                self.compactions.push_back(job);
-                self.compact_next();
+                self.compactions.push(job);
+                self.compactions.begin_next(&self.messages, &self.storage);
             }
             MachineEffect::RemoveCompacted(name) => {
                 self.messages.remove(&name);
@@ -384,26 +368,9 @@ impl BrokerDriver {
     fn read(&self, survivors: Vec<Survivor>) {
         let (reader, reports) = (self.messages.reader().clone(), self.reports.0.clone());
         self.tasks.spawn(async move {
-            let (read, failed) = unreadable::read_survivors(reader, survivors).await;
-            reports.send(BackgroundReport::Read(read, failed)).await.ok();
+            let report = unreadable::read_survivors(reader, survivors).await;
+            reports.send(report).await.ok();
         });
-    }
-
-    fn compact_next(&mut self) {
-        if self.is_compacting {
-            return;
-        }
-        let Some(job) = self.compactions.pop_front() else { return };
-        self.is_compacting = true;
-        let previous = job.previous.as_deref().and_then(|name| self.messages.file(name));
-        let (reader, storage) = (self.messages.reader().clone(), Arc::clone(&self.storage));
-        let reports = self.reports.0.clone();
-        let given_up = Arc::clone(&self.is_ending);
-        let work = move || {
-            let result = compaction::run::run(&job, previous.as_ref(), &reader, storage, &given_up);
-            reports.blocking_send(BackgroundReport::Compacted(Box::new(job), result)).ok();
-        };
-        compaction::run::in_background(work);
     }
 
     fn link(&mut self, conn: u64) -> Option<&mut ConnectionLink> {

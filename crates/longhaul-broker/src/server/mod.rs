@@ -5,6 +5,7 @@ mod alarm;
 mod broken;
 #[cfg(test)]
 mod broken_disk;
+mod compactions;
 mod connection;
 pub(crate) mod crowd;
 pub(crate) mod descriptors;
