@@ -36,6 +36,8 @@ use tokio_util::task::TaskTracker;
 const EVENTS_MAX: usize = 256;
 /// Capacity of the event queue. A connection whose event finds no room is not read from.
 pub(super) const QUEUE: usize = 1024;
+/// Capacity of the queue of reads of the admin interface, which wait for room.
+pub(super) const READS: usize = 64;
 /// Bytes of composed records above which no requests are taken until the disk has caught up.
 const COMPOSED_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Answers waiting for the disk above which no requests are taken.
@@ -61,6 +63,7 @@ pub(super) enum BrokerEvent {
     Closed(u64),
     /// Unreadable entries.
     Unreadable(Vec<Unreadable>),
+    /// A call of the admin interface that does not only read.
     Call(MachineCall),
 }
 
@@ -98,6 +101,8 @@ pub(super) struct BrokerDriver {
     storage: Arc<dyn Storage>,
     messages: Messages,
     events: mpsc::Receiver<BrokerEvent>,
+    /// Calls that only read. They are taken even if there is no room for events.
+    reads: mpsc::Receiver<MachineCall>,
     reports: (mpsc::Sender<CopyReport>, mpsc::Receiver<CopyReport>),
     links: IdMap<u64, ConnectionLink>,
     /// Empty; kept for its memory.
@@ -128,6 +133,7 @@ impl BrokerDriver {
         storage: Arc<dyn Storage>,
         messages: Messages,
         events: mpsc::Receiver<BrokerEvent>,
+        reads: mpsc::Receiver<MachineCall>,
     ) -> Self {
         Self {
             machine,
@@ -135,6 +141,7 @@ impl BrokerDriver {
             storage,
             messages,
             events,
+            reads,
             reports: mpsc::channel(REPORTS),
             links: IdMap::default(),
             effects: Vec::new(),
@@ -161,6 +168,10 @@ impl BrokerDriver {
         let outcome = loop {
             let up = self.uptime.ms();
             self.machine.set_time(clock::wall_ms(), up);
+            // One per turn, so that reads and events do not starve each other.
+            if let Ok(read) = self.reads.try_recv() {
+                self.call(read);
+            }
             let has_more = self.advance(up);
             if let Some(fatal) = self.machine.fatal() {
                 break Err(BrokerError::Invariant(fatal.to_string()));
@@ -196,6 +207,7 @@ impl BrokerDriver {
                     self.machine.set_time(clock::wall_ms(), self.uptime.ms());
                     events.drain(..).for_each(|event| self.handle(event));
                 }
+                Some(read) = self.reads.recv() => self.call(read),
                 // Connections have their turn first.
                 () = tokio::task::yield_now(), if has_more => {}
                 () = alarm.rings() => {}
@@ -268,21 +280,27 @@ impl BrokerDriver {
                 self.links.remove(&conn);
                 self.machine.closed(conn);
             }
-            BrokerEvent::Call(call) => {
-                // Keeps statistics exact.
-                let links: Vec<u64> = self.links.keys().copied().collect();
-                links.into_iter().for_each(|conn| self.collect_sent(conn));
-                self.next_ticket += 1;
-                let tell = self.machine.call(self.next_ticket, |machine| call.run(machine));
-                self.calls.0.insert(self.next_ticket, tell);
-            }
+            BrokerEvent::Call(call) => self.call(call),
         }
+    }
+
+    fn call(&mut self, call: MachineCall) {
+        // Keeps statistics exact.
+        let links: Vec<u64> = self.links.keys().copied().collect();
+        links.into_iter().for_each(|conn| self.collect_sent(conn));
+        self.next_ticket += 1;
+        let (ticket, is_read) = (self.next_ticket, call.is_read);
+        let run = |machine: &mut BrokerMachine| call.run(machine);
+        let machine = &mut self.machine;
+        let tell = if is_read { machine.read(ticket, run) } else { machine.call(ticket, run) };
+        self.calls.0.insert(ticket, tell);
     }
 
     fn group_written(&mut self, result: Result<(), WriteError>) -> Result<(), BrokerError> {
         match result {
             Ok(()) => {
                 if self.machine.is_stuck() {
+                    tracing::info!("the log is written again");
                     self.machine.set_log(self.log.report());
                 }
                 if let Some(group) = self.in_flight.take() {
@@ -291,7 +309,10 @@ impl BrokerDriver {
                 }
             }
             Err(error @ WriteError::Full { .. }) => {
-                tracing::warn!(%error, "nothing is written until then");
+                // It is tried again each second.
+                if !self.machine.is_stuck() {
+                    tracing::warn!(%error, "nothing is written until then");
+                }
                 self.machine.set_log(self.log.report());
                 self.retry_at = Some(self.uptime.ms() + FULL_PAUSE_MS);
             }

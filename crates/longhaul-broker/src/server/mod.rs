@@ -32,7 +32,7 @@ use crate::log::{FileStorage, RecordLocation, Storage, Usage};
 use crate::machine::{BrokerMachine, MachineSettings};
 use connection::Rules;
 use descriptors::{ConnectionClass, DescriptorBudget};
-use driver::{BrokerDriver, BrokerEvent, BrokerEventSender, QUEUE};
+use driver::{BrokerDriver, BrokerEvent, BrokerEventSender, QUEUE, READS};
 use listener::BrokerListener;
 use longhaul_http::{HostGuard, TlsConfig, host};
 use longhaul_wire::payload::Payload;
@@ -311,8 +311,12 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
     doors::warn_of_closed_namespaces(&config, &machine);
     let room = room(&config, &opened.storage);
     let (events, received) = mpsc::channel(QUEUE);
-    let core = behind(&events, &messages, &opened.storage);
-    let driver = BrokerDriver::new(machine, opened.log, opened.storage, messages.clone(), received);
+    let (reads, to_read) = mpsc::channel(READS);
+    let (sender, storage) = (events.clone(), Arc::clone(&opened.storage));
+    let core: Arc<dyn Core> =
+        Arc::new(Behind { events: sender, reads, messages: messages.clone(), storage });
+    let driver =
+        BrokerDriver::new(machine, opened.log, opened.storage, messages.clone(), received, to_read);
     let urls = (advertised.broker_url.clone(), advertised.broker_url_tls.clone());
     let advertised_host = config.advertised_host.as_deref();
     let of_admin = Arc::clone(&room);
@@ -387,6 +391,7 @@ impl PreparedBroker {
 /// The driver, for the admin interface.
 struct Behind {
     events: BrokerEventSender,
+    reads: mpsc::Sender<MachineCall>,
     messages: Messages,
     storage: Arc<dyn Storage>,
 }
@@ -394,7 +399,13 @@ struct Behind {
 impl Core for Behind {
     fn send(&self, call: MachineCall) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         // If the broker has ended, the call is dropped, which tells the waiting caller.
-        Box::pin(async move { drop(self.events.send(BrokerEvent::Call(call)).await) })
+        Box::pin(async move {
+            if call.is_read {
+                drop(self.reads.send(call).await);
+            } else {
+                drop(self.events.send(BrokerEvent::Call(call)).await);
+            }
+        })
     }
 
     fn read(&self, place: RecordLocation) -> Result<Payload, AdminCallError> {
@@ -404,15 +415,6 @@ impl Core for Behind {
     fn usage(&self) -> io::Result<Usage> {
         Usage::read(&*self.storage)
     }
-}
-
-fn behind(
-    events: &BrokerEventSender,
-    messages: &Messages,
-    storage: &Arc<dyn Storage>,
-) -> Arc<dyn Core> {
-    let (events, messages) = (events.clone(), messages.clone());
-    Arc::new(Behind { events, messages, storage: Arc::clone(storage) })
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
