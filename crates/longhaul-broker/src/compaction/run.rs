@@ -8,11 +8,13 @@ use crate::machine::effect::CompactionJob;
 use crate::state::entry::EntryHead;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::payload::Payload;
+use std::iter::Peekable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Entries per read.
+/// Entries per read, and their bytes, unless one entry is larger.
 const CHUNK: usize = 256;
+const CHUNK_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The lowest priority.
 #[cfg(target_os = "linux")]
@@ -135,9 +137,9 @@ fn each(
             }
         }
     }
-    let mut wanted = job.entries.iter().filter(|(ordinal, ..)| is_wanted(*ordinal));
+    let mut wanted = job.entries.iter().filter(|(ordinal, ..)| is_wanted(*ordinal)).peekable();
     loop {
-        let chunk: Vec<_> = wanted.by_ref().take(CHUNK).collect();
+        let chunk = next_chunk(&mut wanted, |(_, _, place)| place.size);
         if chunk.is_empty() {
             return Ok(());
         }
@@ -147,6 +149,21 @@ fn each(
             visit(parse(ordinal, id.ledger, id.entry, body)?)?;
         }
     }
+}
+
+/// The next entries that are read together.
+pub(crate) fn next_chunk<T>(
+    entries: &mut Peekable<impl Iterator<Item = T>>,
+    size: impl Fn(&T) -> u32,
+) -> Vec<T> {
+    let (mut chunk, mut bytes) = (Vec::new(), 0);
+    while let Some(entry) = entries.next_if(|entry| {
+        bytes += u64::from(size(entry));
+        chunk.is_empty() || (bytes <= CHUNK_BYTES && chunk.len() < CHUNK)
+    }) {
+        chunk.push(entry);
+    }
+    chunk
 }
 
 /// The error that ends a compaction: without this message, an older value of its key would replace
@@ -173,4 +190,24 @@ fn text(error: impl std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: 256 entries were read at once, whatever their size: 128 messages of 2 MiB took
+    /// 293 MB.
+    #[test]
+    fn entries_are_read_together_up_to_a_number_of_bytes() {
+        const MIB: u32 = 1024 * 1024;
+        let chunks = |sizes: Vec<u32>| -> Vec<usize> {
+            let mut rest = sizes.into_iter().peekable();
+            let next = || Some(next_chunk(&mut rest, |&size| size).len());
+            std::iter::from_fn(next).take_while(|&count| count > 0).collect()
+        };
+        assert_eq!(chunks(vec![2 * MIB; 5]), [2, 2, 1]);
+        assert_eq!(chunks(vec![9 * MIB, 1, 9 * MIB]), [1, 1, 1], "a larger one is read alone");
+        assert_eq!(chunks(vec![100; 600]), [256, 256, 88]);
+    }
 }
