@@ -31,7 +31,8 @@ struct CompactionEntry {
     payload: Payload,
 }
 
-/// Compacts a topic. `previous` is the view that the job continues.
+/// Compacts a topic. `previous` is the view that the job continues. With `given_up`, the broker is
+/// running: the file leaves the room on the disk that its log needs, and the broker may stop.
 ///
 /// # Errors
 /// The file that could not be read or written; the new file is then removed.
@@ -40,11 +41,11 @@ pub(crate) fn run(
     previous: Option<&CompactedFile>,
     reader: &RecordReader,
     storage: Arc<dyn Storage>,
-    given_up: &AtomicBool,
+    given_up: Option<&AtomicBool>,
 ) -> Result<CompactedFile, String> {
     let mut survey = CompactionSurvey::default();
     let check = || {
-        if given_up.load(Ordering::Relaxed) {
+        if given_up.is_some_and(|given_up| given_up.load(Ordering::Relaxed)) {
             Err("the broker is stopping".to_owned())
         } else {
             Ok(())
@@ -63,6 +64,9 @@ pub(crate) fn run(
     let mut survivors = survey.finish();
     let mut wanted = survivors.clone();
     let mut writer = CompactedWriter::create(storage, &job.file).map_err(text)?;
+    if given_up.is_some() {
+        writer = writer.within(reader);
+    }
     each(
         job,
         previous,
@@ -98,7 +102,7 @@ pub(crate) fn run_into(
     storage: Arc<dyn Storage>,
 ) -> Result<Arc<[CompactedSlot]>, String> {
     let previous = job.previous.as_deref().and_then(|name| files.get(name)).cloned();
-    let file = run(job, previous.as_ref(), reader, storage, &AtomicBool::new(false))?;
+    let file = run(job, previous.as_ref(), reader, storage, Some(&AtomicBool::new(false)))?;
     let slots = Arc::clone(file.slots());
     files.insert(job.file.clone(), file);
     Ok(slots)
@@ -195,6 +199,9 @@ fn text(error: impl std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::{LogOptions, RecordHead, RecordKind, SimulatedStorage, Stepped};
+    use crate::state::entries::{EntrySlot, Extras, TopicEntries};
+    use longhaul_wire::messages::MessageMetadata;
 
     /// Regression: 256 entries were read at once, whatever their size: 128 messages of 2 MiB took
     /// 293 MB.
@@ -209,5 +216,60 @@ mod tests {
         assert_eq!(chunks(vec![2 * MIB; 5]), [2, 2, 1]);
         assert_eq!(chunks(vec![9 * MIB, 1, 9 * MIB]), [1, 1, 1], "a larger one is read alone");
         assert_eq!(chunks(vec![100; 600]), [256, 256, 88]);
+    }
+
+    /// Regression: a compaction wrote until the disk was full to the last byte. Nothing was left for
+    /// acknowledgements and checkpoints, which free space.
+    #[test]
+    fn a_compaction_leaves_what_is_reserved_for_acknowledgements() {
+        let storage = SimulatedStorage::new(1);
+        let options = LogOptions {
+            segment_bytes_first: 64 * 1024,
+            body_bytes_max: 20_000,
+            ..LogOptions::default()
+        };
+        let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+        let mut log = Stepped::open(Arc::clone(&shared), options, &mut |_| Ok(())).unwrap();
+        let mut entries = TopicEntries::default();
+        entries.open_ledger(0, 0);
+        for entry in 0..300_u32 {
+            let metadata = MessageMetadata {
+                partition_key: Some(entry.to_string().into()),
+                ..MessageMetadata::default()
+            };
+            let mut body = Vec::new();
+            EntryHead::default().encode(&mut body);
+            body.extend_from_slice(Payload::new(&metadata, &[7; 10_000]).bytes());
+            let head =
+                RecordHead { kind: RecordKind::Entry, topic: 0, ledger: 0, entry: entry.into() };
+            let place = log.composer.append(head, &[&body]).unwrap();
+            entries.push(EntrySlot::new(place, None, 0), Extras::default());
+        }
+        let group = log.composer.take().unwrap();
+        log.write(&group).unwrap();
+        log.prepare();
+        let job = CompactionJob {
+            topic: 0,
+            name: "t".to_owned(),
+            file: "compact/0.seg".to_owned(),
+            previous: None,
+            horizon: 300,
+            entries: entries.copy(0, 300),
+        };
+        let compact = || {
+            let files = &mut std::collections::HashMap::new();
+            run_into(files, &job, &log.reader(), Arc::clone(&shared))
+        };
+        assert_eq!(compact().unwrap().len(), 300);
+        let view = storage.file(&job.file).unwrap().len() as u64;
+        storage.remove(&job.file).unwrap();
+        storage.set_bytes_max(Some(1 << 40));
+        let used = (1 << 40) - storage.free_bytes().unwrap();
+        let kept = u64::from(log.composer.kept_bytes());
+        for (free, fits) in [(view + kept - 1, false), (view + kept, true)] {
+            storage.set_bytes_max(Some(used + free));
+            let result = compact();
+            assert_eq!(result.is_ok(), fits, "{:?}", result.err());
+        }
     }
 }

@@ -39,7 +39,7 @@ impl Compactions {
         let (sender, receiver) = oneshot::channel();
         self.current = Some((job.clone(), receiver));
         in_background(move || {
-            let result = run(&job, previous.as_ref(), &reader, storage, &given_up);
+            let result = run(&job, previous.as_ref(), &reader, storage, Some(&given_up));
             // Ignored if the driver has ended.
             drop(sender.send(result));
         });
