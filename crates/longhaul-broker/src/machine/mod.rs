@@ -13,7 +13,8 @@
 //!   [`delivering`]: deliveries.
 //! - [`permissions`]: permissions of roles. [`session`]: what is open on a connection, and its
 //!   answers.
-//! - [`terminating`]: terminated topics. [`acking`]: acknowledgements. [`topics`]: creation of
+//! - [`terminating`]: terminated topics. [`acking`]: acknowledgements. [`limits`]: how much a role
+//!   may create. [`topics`]: creation of
 //!   topics, partitions, policies, schemas.
 //! - [`space`], [`room`]: whether another entry is accepted. [`probing`]: whether the holder of an
 //!   exclusive place is alive.
@@ -46,6 +47,7 @@ mod figures;
 pub mod invariants;
 mod keeping;
 mod last_id;
+mod limits;
 mod listing;
 mod logins;
 mod permissions;

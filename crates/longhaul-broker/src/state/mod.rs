@@ -149,6 +149,12 @@ impl BrokerState {
         self.names.values().filter_map(|id| Some((*id, self.topics.get(id)?)))
     }
 
+    /// Number of topics.
+    #[must_use]
+    pub fn topic_count(&self) -> usize {
+        self.names.len()
+    }
+
     /// The topics whose full name begins with this text, with their ids, by name.
     pub fn topics_named<'a>(
         &'a self,
