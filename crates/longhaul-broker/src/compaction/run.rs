@@ -44,21 +44,15 @@ pub(crate) fn run(
     given_up: Option<&AtomicBool>,
 ) -> Result<CompactedFile, String> {
     let mut survey = CompactionSurvey::default();
-    let check = || {
-        if given_up.is_some_and(|given_up| given_up.load(Ordering::Relaxed)) {
-            Err("the broker is stopping".to_owned())
-        } else {
-            Ok(())
-        }
-    };
     each(
         job,
         previous,
         reader,
+        given_up,
         |_| true,
         |entry| {
             survey.visit(entry.ordinal, &entry.payload);
-            check()
+            Ok(())
         },
     )?;
     let mut survivors = survey.finish();
@@ -71,6 +65,7 @@ pub(crate) fn run(
         job,
         previous,
         reader,
+        given_up,
         |ordinal| wanted.has(ordinal),
         |entry| {
             let body = match survivors.fate(entry.ordinal, &entry.payload) {
@@ -124,16 +119,22 @@ pub(crate) fn in_background(work: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Reads the entries that survive, in order.
+/// Reads the entries that survive, in order, unless the broker stops.
 fn each(
     job: &CompactionJob,
     previous: Option<&CompactedFile>,
     reader: &RecordReader,
+    given_up: Option<&AtomicBool>,
     mut is_wanted: impl FnMut(u64) -> bool,
     mut visit: impl FnMut(CompactionEntry) -> Result<(), String>,
 ) -> Result<(), String> {
+    let check = || {
+        let is_given_up = given_up.is_some_and(|given_up| given_up.load(Ordering::Relaxed));
+        if is_given_up { Err("the broker is stopping".to_owned()) } else { Ok(()) }
+    };
     if let Some(file) = previous {
         for slot in file.slots().iter() {
+            check()?;
             if is_wanted(slot.ordinal) {
                 let CompactedSlot { ordinal, ledger, entry, .. } = *slot;
                 let body = file.read(slot).map_err(|error| unread(ledger, entry, error))?;
@@ -143,6 +144,7 @@ fn each(
     }
     let mut wanted = job.entries.iter().filter(|(ordinal, ..)| is_wanted(*ordinal)).peekable();
     loop {
+        check()?;
         let chunk = next_chunk(&mut wanted, |(_, _, place)| place.size);
         if chunk.is_empty() {
             return Ok(());
@@ -203,6 +205,35 @@ mod tests {
     use crate::state::entries::{EntrySlot, Extras, TopicEntries};
     use longhaul_wire::messages::MessageMetadata;
 
+    fn log(storage: &SimulatedStorage) -> Stepped {
+        let options = LogOptions {
+            segment_bytes_first: 64 * 1024,
+            body_bytes_max: 20_000,
+            ..LogOptions::default()
+        };
+        Stepped::open(Arc::new(storage.clone()), options, &mut |_| Ok(())).unwrap()
+    }
+
+    fn job(entries: &TopicEntries) -> CompactionJob {
+        CompactionJob {
+            topic: 0,
+            name: "t".to_owned(),
+            file: "compact/0.seg".to_owned(),
+            previous: None,
+            horizon: entries.end(),
+            entries: entries.copy(0, entries.end()),
+        }
+    }
+
+    /// Regression: only the first of the two passes ended when the broker stopped.
+    #[test]
+    fn each_pass_ends_when_the_broker_stops() {
+        let (log, job) = (log(&SimulatedStorage::new(1)), job(&TopicEntries::default()));
+        let stops = AtomicBool::new(true);
+        let pass = each(&job, None, &log.reader(), Some(&stops), |_| true, |_| Ok(()));
+        assert!(pass.unwrap_err().contains("stopping"));
+    }
+
     /// Regression: 256 entries were read at once, whatever their size: 128 messages of 2 MiB took
     /// 293 MB.
     #[test]
@@ -223,13 +254,7 @@ mod tests {
     #[test]
     fn a_compaction_leaves_what_is_reserved_for_acknowledgements() {
         let storage = SimulatedStorage::new(1);
-        let options = LogOptions {
-            segment_bytes_first: 64 * 1024,
-            body_bytes_max: 20_000,
-            ..LogOptions::default()
-        };
-        let shared: Arc<dyn Storage> = Arc::new(storage.clone());
-        let mut log = Stepped::open(Arc::clone(&shared), options, &mut |_| Ok(())).unwrap();
+        let mut log = log(&storage);
         let mut entries = TopicEntries::default();
         entries.open_ledger(0, 0);
         for entry in 0..300_u32 {
@@ -248,17 +273,10 @@ mod tests {
         let group = log.composer.take().unwrap();
         log.write(&group).unwrap();
         log.prepare();
-        let job = CompactionJob {
-            topic: 0,
-            name: "t".to_owned(),
-            file: "compact/0.seg".to_owned(),
-            previous: None,
-            horizon: 300,
-            entries: entries.copy(0, 300),
-        };
+        let job = job(&entries);
         let compact = || {
             let files = &mut std::collections::HashMap::new();
-            run_into(files, &job, &log.reader(), Arc::clone(&shared))
+            run_into(files, &job, &log.reader(), Arc::new(storage.clone()))
         };
         assert_eq!(compact().unwrap().len(), 300);
         let view = storage.file(&job.file).unwrap().len() as u64;

@@ -402,14 +402,15 @@ impl BrokerMachine {
         let Some(kept) = kept else { return Ok(()) };
         match kept.subscriptions.get(&subscription) {
             Some(record) if record.is_durable => {
-                self.change(DeleteSubscription { topic, subscription })
+                self.change(DeleteSubscription { topic, subscription })?;
             }
-            Some(_) => {
-                kept.subscriptions.remove(&subscription);
-                Ok(())
-            }
-            None => Ok(()),
+            Some(_) => drop(kept.subscriptions.remove(&subscription)),
+            None => {}
         }
+        if let Some(live) = self.live.get_mut(&topic) {
+            live.figures.forget(subscription);
+        }
+        Ok(())
     }
 
     pub(super) fn seek(&mut self, conn: u64, command: &CommandSeek) -> Result<(), RequestRefusal> {
