@@ -100,18 +100,21 @@ fn take_or_stage(directory: &Path, new: &Path, by: Means<'_>) -> Result<(), Resc
 struct Staging(PathBuf);
 
 impl Staging {
-    /// Creates the folder if files cannot be linked from one directory to the other. Without
-    /// permission to write to the data directory, there is none.
+    /// Creates the folder if files cannot be linked from one directory to the other. There is none
+    /// without permission to write to the data directory, or if its file system has no links.
     fn needed(directory: &Path, new: &Path, by: Means<'_>) -> Option<Self> {
         let number = segment_numbers(&ReadOnlyStorage::new(directory).ok()?).ok()?.pop()?;
-        let probe = new.join("probe");
-        let linked = (by.link)(&directory.join(segment_name(number)), &probe);
-        fs::remove_file(&probe).ok();
-        if linked.is_ok() {
+        let segment = directory.join(segment_name(number));
+        let links_to = |folder: &Path| {
+            let probe = folder.join("probe");
+            (by.link)(&segment, &probe).and_then(|()| fs::remove_file(&probe)).is_ok()
+        };
+        if links_to(new) {
             return None;
         }
         let staging = Self(directory.join(format!("{STAGING}{}", std::process::id())));
-        new_folder(&staging.0).ok().map(|()| staging)
+        new_folder(&staging.0).ok()?;
+        links_to(&staging.0).then_some(staging)
     }
 }
 
