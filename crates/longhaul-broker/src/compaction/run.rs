@@ -259,7 +259,7 @@ mod tests {
         entries.open_ledger(0, 0);
         for entry in 0..300_u32 {
             let metadata = MessageMetadata {
-                partition_key: Some(entry.to_string().into()),
+                partition_key: Some(entry.to_string()),
                 ..MessageMetadata::default()
             };
             let mut body = Vec::new();

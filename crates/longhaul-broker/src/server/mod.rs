@@ -312,9 +312,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
     let room = room(&config, &opened.storage);
     let (events, received) = mpsc::channel(QUEUE);
     let (reads, to_read) = mpsc::channel(READS);
-    let (sender, storage) = (events.clone(), Arc::clone(&opened.storage));
-    let core: Arc<dyn Core> =
-        Arc::new(Behind { events: sender, reads, messages: messages.clone(), storage });
+    let core = behind(&events, reads, &messages, &opened.storage);
     let driver =
         BrokerDriver::new(machine, opened.log, opened.storage, messages.clone(), received, to_read);
     let urls = (advertised.broker_url.clone(), advertised.broker_url_tls.clone());
@@ -416,6 +414,16 @@ impl Core for Behind {
     fn usage(&self) -> io::Result<Usage> {
         Usage::read(&*self.storage)
     }
+}
+
+fn behind(
+    events: &BrokerEventSender,
+    reads: mpsc::Sender<MachineCall>,
+    messages: &Messages,
+    storage: &Arc<dyn Storage>,
+) -> Arc<dyn Core> {
+    let (events, messages) = (events.clone(), messages.clone());
+    Arc::new(Behind { events, reads, messages, storage: Arc::clone(storage) })
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {

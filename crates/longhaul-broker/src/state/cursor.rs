@@ -1,5 +1,6 @@
 //! The acknowledged entries of a subscription.
 
+use super::change::Ack;
 use super::ranges::Ranges;
 use std::collections::BTreeMap;
 
@@ -60,6 +61,22 @@ impl Cursor {
             }
             left -= open;
             at = self.acked.next_absent(acked);
+        }
+    }
+
+    /// Applies a recorded acknowledgement.
+    pub fn apply(&mut self, ack: &Ack) {
+        if let Some(before) = ack.before {
+            self.ack_before(before);
+        }
+        ack.entries.iter().for_each(|&ordinal| self.ack(ordinal));
+        for pair in ack.ranges.chunks_exact(2) {
+            if let &[from, to] = pair {
+                self.ack_range(from, to);
+            }
+        }
+        for batch in &ack.batches {
+            self.ack_in_batch(batch.ordinal, &batch.open, batch.messages);
         }
     }
 

@@ -409,7 +409,7 @@ impl BrokerState {
                 let subscription = topic.subscriptions.get_mut(&details.subscription);
                 let subscription =
                     subscription.ok_or(StateError::Subscription(id, details.subscription))?;
-                acknowledge(&mut subscription.cursor, details);
+                subscription.cursor.apply(details);
             }
             StateChange::ResetCursor(details) => {
                 let subscription = topic.subscriptions.get_mut(&details.subscription);
@@ -493,21 +493,6 @@ impl BrokerState {
 
 const fn extras(head: &EntryHead) -> Extras {
     Extras { deliver_at: head.deliver_at, chunk_of: head.chunk_of }
-}
-
-fn acknowledge(cursor: &mut cursor::Cursor, ack: &change::Ack) {
-    if let Some(before) = ack.before {
-        cursor.ack_before(before);
-    }
-    ack.entries.iter().for_each(|&ordinal| cursor.ack(ordinal));
-    for pair in ack.ranges.chunks_exact(2) {
-        if let &[from, to] = pair {
-            cursor.ack_range(from, to);
-        }
-    }
-    for batch in &ack.batches {
-        cursor.ack_in_batch(batch.ordinal, &batch.open, batch.messages);
-    }
 }
 
 fn missing(what: &str) -> StateError {
