@@ -9,11 +9,16 @@ use tokio::sync::oneshot;
 pub(crate) type Tell = Box<dyn FnOnce() + Send>;
 
 /// Work for the machine.
-pub(crate) struct MachineCall(Box<dyn FnOnce(&mut BrokerMachine) -> Tell + Send>);
+pub(crate) struct MachineCall {
+    /// Whether the call only reads. Its result then need not wait for the disk.
+    pub(crate) is_read: bool,
+    run: Box<dyn FnOnce(&mut BrokerMachine) -> Tell + Send>,
+}
 
 impl MachineCall {
     /// A call, and the receiver of its result.
     pub(crate) fn new<T: Send + 'static>(
+        is_read: bool,
         work: impl FnOnce(&mut BrokerMachine) -> T + Send + 'static,
     ) -> (Self, oneshot::Receiver<T>) {
         let (sender, receiver) = oneshot::channel();
@@ -22,12 +27,12 @@ impl MachineCall {
             // Ignored if the caller no longer waits.
             Box::new(move || drop(sender.send(result)))
         };
-        (Self(Box::new(run)), receiver)
+        (Self { is_read, run: Box::new(run) }, receiver)
     }
 
     /// Runs the call.
     pub(crate) fn run(self, machine: &mut BrokerMachine) -> Tell {
-        (self.0)(machine)
+        (self.run)(machine)
     }
 }
 

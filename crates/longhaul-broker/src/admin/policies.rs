@@ -155,6 +155,12 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
+    /// The limit on a number of things, by its name in Pulsar's paths; 0 is none.
+    pub(crate) fn limit(&self, name: &str) -> Option<usize> {
+        let limit = self.other.get(name).and_then(Value::as_u64)?;
+        usize::try_from(limit).ok().filter(|&limit| limit > 0)
+    }
+
     /// Whether producers without a schema are refused if the topic has one.
     pub(crate) fn enforces_schemas(&self) -> bool {
         self.other.get("schemaValidationEnforced").and_then(Value::as_bool).unwrap_or_default()

@@ -152,7 +152,8 @@ impl PolicyRow {
 }
 
 const RATES: &str = "this broker has no limits on rates: slow down where messages come from, or limit what a consumer has not acknowledged";
-const NUMBERS: &str = "this broker does not count producers, consumers, subscriptions or topics for a policy: use grants to say who may";
+const NUMBERS: &str =
+    "this broker does not count producers or consumers for a policy: use grants to say who may";
 
 /// Maximum number of partitions of a topic.
 const COUNT_MAX: u64 = crate::machine::PARTITIONS_MAX as u64;
@@ -239,9 +240,9 @@ const POLICIES: &[PolicyRow] = &[
     kept("maxProducers", "maxProducersPerTopic", "max_producers_per_topic", JsonShape::Number)
         .refused_if(is_limit, NUMBERS),
     both("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", JsonShape::Number)
-        .refused_if(is_limit, NUMBERS),
+        .but(Here::Obeyed),
     kept("", "maxTopicsPerNamespace", "max_topics_per_namespace", JsonShape::Number)
-        .refused_if(is_limit, NUMBERS)
+        .but(Here::Obeyed)
         .unset(|| json!(0)),
     kept("maxMessageSize", "", "", JsonShape::Number).refused_if(
         is_limit,

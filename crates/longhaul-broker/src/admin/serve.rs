@@ -21,7 +21,7 @@ use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use longhaul_http::{ACCEPT_PAUSE, ConnectionLimits, HostGuard};
 use longhaul_wire::payload::Payload;
 use std::convert::Infallible;
@@ -269,7 +269,11 @@ impl AdminServerContext {
             unknown(&error)
         })?;
         let (head, body) = request.into_parts();
-        let body = self.read(body).await?;
+        // Without a token, no request has a body that counts.
+        let body = match asker {
+            AdminIdentity::Nobody => Bytes::new(),
+            AdminIdentity::Trusted | AdminIdentity::Role(_) => self.read(body).await?,
+        };
         if !seat.is_asked() {
             let text = "others needed this connection's place: nothing was done";
             return Err(AdminResponse::refusal(StatusCode::SERVICE_UNAVAILABLE, text));
@@ -290,13 +294,14 @@ impl AdminServerContext {
         self.authorize(&asker, route.access, peer).await?;
         Ok(match route.work {
             Work::Tell(show) => show(&self.advertised),
-            Work::Ask(work) => self.ask(work).await?(&self.advertised),
+            Work::Ask(work) => self.ask(head.method == Method::GET, work).await?(&self.advertised),
             Work::Read(find) => {
-                AdminResponse::message(&self.read_entry(self.ask(find).await?).await?)
+                AdminResponse::message(&self.read_entry(self.ask(true, find).await?).await?)
             }
             Work::Metrics => {
                 let viewer = asker.viewer();
-                let asked = self.ask(move |machine| Ok(machine.metrics(viewer.as_ref()))).await;
+                let asked =
+                    self.ask(true, move |machine| Ok(machine.metrics(viewer.as_ref()))).await;
                 let mut metrics = asked?;
                 if !metrics.is_part {
                     metrics.log.usage = self.usage().await;
@@ -306,12 +311,13 @@ impl AdminServerContext {
         })
     }
 
-    /// Runs work in the machine. Its result is on disk then.
+    /// Runs work in the machine. Unless it only reads, its result is on disk then.
     async fn ask<T: Send + 'static>(
         &self,
+        is_read: bool,
         work: impl FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError> + Send + 'static,
     ) -> Result<T, AdminCallError> {
-        let (call, result) = MachineCall::new(work);
+        let (call, result) = MachineCall::new(is_read, work);
         self.core.send(call).await;
         let ending = |_| AdminCallError::Unavailable("the broker is stopping".to_owned());
         result.await.map_err(ending)?
@@ -394,7 +400,7 @@ impl AdminServerContext {
                 let name = role.name.clone();
                 let administers =
                     move |machine: &mut BrokerMachine| Ok(machine.administers(&name, &tenant));
-                if self.ask(administers).await? {
+                if self.ask(true, administers).await? {
                     Ok(())
                 } else {
                     denied("is no superuser, and does not administer this tenant")
@@ -403,7 +409,7 @@ impl AdminServerContext {
             AdminAccess::User(topic) | AdminAccess::Viewer(topic) => {
                 let name = role.name.clone();
                 let (administers, grants) = self
-                    .ask(move |machine| {
+                    .ask(true, move |machine| {
                         let grants = machine.grants(&topic)?;
                         Ok((machine.administers(&name, topic.tenant()), grants))
                     })

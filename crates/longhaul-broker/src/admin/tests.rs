@@ -359,6 +359,16 @@ async fn a_tenant_is_administered_by_its_roles() {
     server.end().await;
 }
 
+/// Regression: without a token, a client could make the broker hold 1 MiB on each connection.
+#[tokio::test]
+async fn a_body_is_not_read_without_a_token() {
+    let server = Server::guarded().await;
+    let request = "PUT /admin/v2/tenants/x HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 1000000\r\n\r\n";
+    let answer = server.raw(request.as_bytes()).await;
+    assert!(answer.starts_with(b"HTTP/1.1 401"), "{}", String::from_utf8_lossy(&answer));
+    server.end().await;
+}
+
 #[tokio::test]
 async fn what_is_too_large_or_too_slow_is_cut_off() {
     let short = Duration::from_millis(100);

@@ -12,7 +12,6 @@ use crate::state::{BrokerState, BrokerTopic, CompactedView};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 /// The remains of a view.
 #[derive(Debug)]
@@ -56,7 +55,7 @@ pub(crate) fn write(
         horizon: view.horizon,
         entries: topic.entries.copy(view.horizon, view.horizon),
     };
-    let made = run(&job, Some(&together), reader, Arc::clone(storage), &AtomicBool::new(false));
+    let made = run(&job, Some(&together), reader, Arc::clone(storage), None);
     storage.remove(&name).ok();
     made
 }

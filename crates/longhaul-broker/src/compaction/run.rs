@@ -8,11 +8,13 @@ use crate::machine::effect::CompactionJob;
 use crate::state::entry::EntryHead;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::payload::Payload;
+use std::iter::Peekable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Entries per read.
+/// Entries per read, and their bytes, unless one entry is larger.
 const CHUNK: usize = 256;
+const CHUNK_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The lowest priority.
 #[cfg(target_os = "linux")]
@@ -29,7 +31,8 @@ struct CompactionEntry {
     payload: Payload,
 }
 
-/// Compacts a topic. `previous` is the view that the job continues.
+/// Compacts a topic. `previous` is the view that the job continues. With `given_up`, the broker is
+/// running: the file leaves the room on the disk that its log needs, and the broker may stop.
 ///
 /// # Errors
 /// The file that could not be read or written; the new file is then removed.
@@ -38,33 +41,31 @@ pub(crate) fn run(
     previous: Option<&CompactedFile>,
     reader: &RecordReader,
     storage: Arc<dyn Storage>,
-    given_up: &AtomicBool,
+    given_up: Option<&AtomicBool>,
 ) -> Result<CompactedFile, String> {
     let mut survey = CompactionSurvey::default();
-    let check = || {
-        if given_up.load(Ordering::Relaxed) {
-            Err("the broker is stopping".to_owned())
-        } else {
-            Ok(())
-        }
-    };
     each(
         job,
         previous,
         reader,
+        given_up,
         |_| true,
         |entry| {
             survey.visit(entry.ordinal, &entry.payload);
-            check()
+            Ok(())
         },
     )?;
     let mut survivors = survey.finish();
     let mut wanted = survivors.clone();
     let mut writer = CompactedWriter::create(storage, &job.file).map_err(text)?;
+    if given_up.is_some() {
+        writer = writer.within(reader);
+    }
     each(
         job,
         previous,
         reader,
+        given_up,
         |ordinal| wanted.has(ordinal),
         |entry| {
             let body = match survivors.fate(entry.ordinal, &entry.payload) {
@@ -96,13 +97,14 @@ pub(crate) fn run_into(
     storage: Arc<dyn Storage>,
 ) -> Result<Arc<[CompactedSlot]>, String> {
     let previous = job.previous.as_deref().and_then(|name| files.get(name)).cloned();
-    let file = run(job, previous.as_ref(), reader, storage, &AtomicBool::new(false))?;
+    let file = run(job, previous.as_ref(), reader, storage, Some(&AtomicBool::new(false)))?;
     let slots = Arc::clone(file.slots());
     files.insert(job.file.clone(), file);
     Ok(slots)
 }
 
-/// Runs a compaction on a thread of its own, at the lowest priority.
+/// Runs a compaction on a thread of its own, at the lowest priority. If the thread does not start,
+/// the work is dropped.
 pub(crate) fn in_background(work: impl FnOnce() + Send + 'static) {
     let work = move || {
         // On Linux the priority belongs to the thread. If it cannot be lowered, the compaction runs
@@ -113,20 +115,26 @@ pub(crate) fn in_background(work: impl FnOnce() + Send + 'static) {
     };
     let started = std::thread::Builder::new().name("longhaul-compaction".to_owned()).spawn(work);
     if let Err(error) = started {
-        tracing::error!(%error, "no thread for a compaction: none runs until the broker is started again");
+        tracing::warn!(%error, "no thread for a compaction");
     }
 }
 
-/// Reads the entries that survive, in order.
+/// Reads the entries that survive, in order, unless the broker stops.
 fn each(
     job: &CompactionJob,
     previous: Option<&CompactedFile>,
     reader: &RecordReader,
+    given_up: Option<&AtomicBool>,
     mut is_wanted: impl FnMut(u64) -> bool,
     mut visit: impl FnMut(CompactionEntry) -> Result<(), String>,
 ) -> Result<(), String> {
+    let check = || {
+        let is_given_up = given_up.is_some_and(|given_up| given_up.load(Ordering::Relaxed));
+        if is_given_up { Err("the broker is stopping".to_owned()) } else { Ok(()) }
+    };
     if let Some(file) = previous {
         for slot in file.slots().iter() {
+            check()?;
             if is_wanted(slot.ordinal) {
                 let CompactedSlot { ordinal, ledger, entry, .. } = *slot;
                 let body = file.read(slot).map_err(|error| unread(ledger, entry, error))?;
@@ -134,9 +142,10 @@ fn each(
             }
         }
     }
-    let mut wanted = job.entries.iter().filter(|(ordinal, ..)| is_wanted(*ordinal));
+    let mut wanted = job.entries.iter().filter(|(ordinal, ..)| is_wanted(*ordinal)).peekable();
     loop {
-        let chunk: Vec<_> = wanted.by_ref().take(CHUNK).collect();
+        check()?;
+        let chunk = next_chunk(&mut wanted, |(_, _, place)| place.size);
         if chunk.is_empty() {
             return Ok(());
         }
@@ -146,6 +155,21 @@ fn each(
             visit(parse(ordinal, id.ledger, id.entry, body)?)?;
         }
     }
+}
+
+/// The next entries that are read together.
+pub(crate) fn next_chunk<T>(
+    entries: &mut Peekable<impl Iterator<Item = T>>,
+    size: impl Fn(&T) -> u32,
+) -> Vec<T> {
+    let (mut chunk, mut bytes) = (Vec::new(), 0);
+    while let Some(entry) = entries.next_if(|entry| {
+        bytes += u64::from(size(entry));
+        chunk.is_empty() || (bytes <= CHUNK_BYTES && chunk.len() < CHUNK)
+    }) {
+        chunk.push(entry);
+    }
+    chunk
 }
 
 /// The error that ends a compaction: without this message, an older value of its key would replace
@@ -172,4 +196,98 @@ fn text(error: impl std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{LogOptions, RecordHead, RecordKind, SimulatedStorage, Stepped};
+    use crate::state::entries::{EntrySlot, Extras, TopicEntries};
+    use longhaul_wire::messages::MessageMetadata;
+
+    fn log(storage: &SimulatedStorage) -> Stepped {
+        let options = LogOptions {
+            segment_bytes_first: 64 * 1024,
+            body_bytes_max: 20_000,
+            ..LogOptions::default()
+        };
+        Stepped::open(Arc::new(storage.clone()), options, &mut |_| Ok(())).unwrap()
+    }
+
+    fn job(entries: &TopicEntries) -> CompactionJob {
+        CompactionJob {
+            topic: 0,
+            name: "t".to_owned(),
+            file: "compact/0.seg".to_owned(),
+            previous: None,
+            horizon: entries.end(),
+            entries: entries.copy(0, entries.end()),
+        }
+    }
+
+    /// Regression: only the first of the two passes ended when the broker stopped.
+    #[test]
+    fn each_pass_ends_when_the_broker_stops() {
+        let (log, job) = (log(&SimulatedStorage::new(1)), job(&TopicEntries::default()));
+        let stops = AtomicBool::new(true);
+        let pass = each(&job, None, &log.reader(), Some(&stops), |_| true, |_| Ok(()));
+        assert!(pass.unwrap_err().contains("stopping"));
+    }
+
+    /// Regression: 256 entries were read at once, whatever their size: 128 messages of 2 MiB took
+    /// 293 MB.
+    #[test]
+    fn entries_are_read_together_up_to_a_number_of_bytes() {
+        const MIB: u32 = 1024 * 1024;
+        let chunks = |sizes: Vec<u32>| -> Vec<usize> {
+            let mut rest = sizes.into_iter().peekable();
+            let next = || Some(next_chunk(&mut rest, |&size| size).len());
+            std::iter::from_fn(next).take_while(|&count| count > 0).collect()
+        };
+        assert_eq!(chunks(vec![2 * MIB; 5]), [2, 2, 1]);
+        assert_eq!(chunks(vec![9 * MIB, 1, 9 * MIB]), [1, 1, 1], "a larger one is read alone");
+        assert_eq!(chunks(vec![100; 600]), [256, 256, 88]);
+    }
+
+    /// Regression: a compaction wrote until the disk was full to the last byte. Nothing was left for
+    /// acknowledgements and checkpoints, which free space.
+    #[test]
+    fn a_compaction_leaves_what_is_reserved_for_acknowledgements() {
+        let storage = SimulatedStorage::new(1);
+        let mut log = log(&storage);
+        let mut entries = TopicEntries::default();
+        entries.open_ledger(0, 0);
+        for entry in 0..300_u32 {
+            let metadata = MessageMetadata {
+                partition_key: Some(entry.to_string()),
+                ..MessageMetadata::default()
+            };
+            let mut body = Vec::new();
+            EntryHead::default().encode(&mut body);
+            body.extend_from_slice(Payload::new(&metadata, &[7; 10_000]).bytes());
+            let head =
+                RecordHead { kind: RecordKind::Entry, topic: 0, ledger: 0, entry: entry.into() };
+            let place = log.composer.append(head, &[&body]).unwrap();
+            entries.push(EntrySlot::new(place, None, 0), Extras::default());
+        }
+        let group = log.composer.take().unwrap();
+        log.write(&group).unwrap();
+        log.prepare();
+        let job = job(&entries);
+        let compact = || {
+            let files = &mut std::collections::HashMap::new();
+            run_into(files, &job, &log.reader(), Arc::new(storage.clone()))
+        };
+        assert_eq!(compact().unwrap().len(), 300);
+        let view = storage.file(&job.file).unwrap().len() as u64;
+        storage.remove(&job.file).unwrap();
+        storage.set_bytes_max(Some(1 << 40));
+        let used = (1 << 40) - storage.free_bytes().unwrap();
+        let kept = u64::from(log.composer.kept_bytes());
+        for (free, fits) in [(view + kept - 1, false), (view + kept, true)] {
+            storage.set_bytes_max(Some(used + free));
+            let result = compact();
+            assert_eq!(result.is_ok(), fits, "{:?}", result.err());
+        }
+    }
 }

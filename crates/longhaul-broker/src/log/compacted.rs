@@ -10,7 +10,8 @@
 //! endian.
 
 use super::error::{CompactedError, LogReadError};
-use super::shared::SYNC_BYTES;
+use super::reader::RecordReader;
+use super::shared::{SYNC_BYTES, SharedLogState};
 use super::storage::{Storage, StorageFile};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::io;
@@ -61,6 +62,8 @@ pub struct CompactedWriter {
     slots: Vec<CompactedSlot>,
     /// Whether there is no temporary file left to remove.
     finished: bool,
+    /// The log that needs room on the same disk.
+    log: Option<Arc<SharedLogState>>,
 }
 
 impl CompactedWriter {
@@ -79,7 +82,14 @@ impl CompactedWriter {
         buffer.put_u32(crc32c::crc32c(&buffer));
         let (name, slots) = (name.to_owned(), Vec::new());
         let (written, synced, finished) = (0, 0, false);
-        Ok(Self { storage, name, file, buffer, written, synced, slots, finished })
+        Ok(Self { storage, name, file, buffer, written, synced, slots, finished, log: None })
+    }
+
+    /// Leaves the room on the disk that the log of this reader needs to go on when the disk is full.
+    #[must_use]
+    pub fn within(mut self, reader: &RecordReader) -> Self {
+        self.log = Some(Arc::clone(&reader.shared));
+        self
     }
 
     /// Adds an entry. Callers add them in ascending order.
@@ -152,6 +162,10 @@ impl CompactedWriter {
     }
 
     fn flush(&mut self) -> Result<(), CompactedError> {
+        let bytes = self.buffer.len() as u64;
+        if self.log.as_ref().is_some_and(|log| !log.has_room_for_view(bytes)) {
+            return Err(self.failed("write", io::ErrorKind::StorageFull.into()));
+        }
         let written = self.file.write_at(&self.buffer, self.written);
         written.map_err(|source| self.failed("write", source))?;
         self.written += self.buffer.len() as u64;
@@ -301,6 +315,12 @@ impl CompactedSlot {
     /// Bytes of the entry, head included.
     pub(super) fn bytes(&self) -> usize {
         ENTRY_HEAD_BYTES + self.size as usize
+    }
+
+    /// Size of the file with these entries.
+    pub fn file_bytes(slots: &[Self]) -> u64 {
+        let end = slots.last().map_or(0, |last| last.position() + last.bytes() as u64);
+        end + (slots.len() * SLOT_BYTES + TRAILER_BYTES) as u64
     }
 
     fn encode(&self) -> [u8; SLOT_BYTES] {

@@ -15,13 +15,19 @@ pub(super) const NAME: &str = "reserve";
 /// Bytes that the file still needs, given the free bytes `left`; 0 if they do not suffice for the
 /// file and a segment.
 pub(super) fn lacks(shared: &SharedLogState, left: u64) -> u64 {
+    let lacks = missing(shared);
+    let first = u64::from(shared.options.segment_bytes_first);
+    if left < lacks.saturating_add(first) { 0 } else { lacks }
+}
+
+/// Bytes that the file still needs.
+pub(super) fn missing(shared: &SharedLogState) -> u64 {
     let first = u64::from(shared.options.segment_bytes_first);
     // The previous checkpoint is kept until the next one is complete, and the next one may be
     // larger.
     let last = shared.checkpoint_bytes.load(Ordering::Relaxed);
     let size = last.saturating_mul(2).max(first / 4);
-    let lacks = size.saturating_sub(shared.reserved.load(Ordering::Relaxed));
-    if left < lacks.saturating_add(first) { 0 } else { lacks }
+    size.saturating_sub(shared.reserved.load(Ordering::Relaxed))
 }
 
 /// Lets it grow by a few MiB at most, if it is to. What fails is tried again when the next segment

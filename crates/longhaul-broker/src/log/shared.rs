@@ -5,7 +5,8 @@ use super::error::is_passing;
 use super::options::LogOptions;
 use super::record::LogPosition;
 use super::report::LogStatus;
-use super::room::LogSpace;
+use super::reserve;
+use super::room::{LogSpace, kept_bytes};
 use super::segment::{self, HEADER_BYTES, SegmentHeader};
 use super::storage::{Storage, StorageFile};
 use super::times::DurationHistogram;
@@ -273,6 +274,13 @@ impl SharedLogState {
     pub(super) fn measure(&self, _spare: &Option<Spare>) -> u64 {
         self.room.set_free(self.storage.free_bytes().unwrap_or(u64::MAX));
         self.room.left()
+    }
+
+    /// Whether a compacted view may grow by this many bytes. On a full disk, the log still needs room
+    /// for acknowledgements and the next checkpoint.
+    pub(super) fn has_room_for_view(&self, bytes: u64) -> bool {
+        let kept = u64::from(kept_bytes(&self.options)) + reserve::missing(self);
+        self.measure(&lock(&self.spare)) >= bytes.saturating_add(kept)
     }
 
     /// Notes the duration of a sync.

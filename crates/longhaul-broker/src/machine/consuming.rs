@@ -106,6 +106,7 @@ impl BrokerMachine {
         }
         check_name("subscription", &command.subscription)
             .map_err(|text| RequestRefusal::new(ServerError::NotAllowedError, text))?;
+        self.check_subscriptions(topic, kept)?;
         let mark = self.start_of(topic, command).ok_or_else(gone)?;
         let properties = metadata_of(&command.subscription_properties)?;
         let subscription = self.state.topic(topic).ok_or_else(gone)?.next_subscription();
@@ -401,14 +402,15 @@ impl BrokerMachine {
         let Some(kept) = kept else { return Ok(()) };
         match kept.subscriptions.get(&subscription) {
             Some(record) if record.is_durable => {
-                self.change(DeleteSubscription { topic, subscription })
+                self.change(DeleteSubscription { topic, subscription })?;
             }
-            Some(_) => {
-                kept.subscriptions.remove(&subscription);
-                Ok(())
-            }
-            None => Ok(()),
+            Some(_) => drop(kept.subscriptions.remove(&subscription)),
+            None => {}
         }
+        if let Some(live) = self.live.get_mut(&topic) {
+            live.figures.forget(subscription);
+        }
+        Ok(())
     }
 
     pub(super) fn seek(&mut self, conn: u64, command: &CommandSeek) -> Result<(), RequestRefusal> {

@@ -10,8 +10,8 @@
 //! and `keyed` for the order.
 //!
 //!
-//! Invariant: an entry is in at most one of these states: pending, to be replayed, delayed, queued
-//! by its key, not yet read.
+//! Invariant: an entry is in at most one of these states: pending, to be replayed, parked, delayed,
+//! queued by its key, not yet read.
 
 mod consumer;
 mod dealing;
@@ -35,6 +35,9 @@ pub use owners::HashRange;
 /// Chunked messages whose consumers are remembered. The chunks of older ones may go to any
 /// consumer.
 const CHUNKED_MAX: usize = 10_000;
+
+/// Chunks that may wait for their consumers, before nothing more is read for others.
+const PARKED_MAX: usize = 100_000;
 
 /// An entry assigned to a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +85,8 @@ pub struct Dispatcher {
     /// The first entry that was not read yet.
     next: u64,
     replay: BTreeSet<u64>,
+    /// Chunks that wait for the consumer of the earlier chunks, which has no room.
+    parked: BTreeSet<(ConsumerKey, u64)>,
     pending: BTreeMap<u64, UnackedEntry>,
     /// Number of redelivery requests per entry, if any.
     redeliveries: HashMap<u64, u32>,
@@ -122,6 +127,7 @@ impl Dispatcher {
             turn: 0,
             next: cursor.mark(),
             replay: BTreeSet::new(),
+            parked: BTreeSet::new(),
             pending: BTreeMap::new(),
             redeliveries: HashMap::new(),
             delayed: BTreeSet::new(),
@@ -236,6 +242,11 @@ impl Dispatcher {
             self.unpend(ordinal);
             self.replay.insert(ordinal);
         }
+        let parked: Vec<_> = self.parked.range((key, 0)..=(key, u64::MAX)).copied().collect();
+        for parked in parked {
+            self.parked.remove(&parked);
+            self.replay.insert(parked.1);
+        }
         if self.consumers.is_empty() {
             // As on Pulsar, the counts are kept while there are consumers.
             self.redeliveries.clear();
@@ -295,8 +306,9 @@ impl Dispatcher {
             self.next = ordinal;
             return;
         }
-        let is_delayed = self.delayed.iter().any(|delayed| delayed.1 == ordinal);
-        if !is_delayed && !self.pending.contains_key(&ordinal) {
+        let is_waiting = self.delayed.iter().any(|delayed| delayed.1 == ordinal)
+            || self.parked.iter().any(|parked| parked.1 == ordinal);
+        if !is_waiting && !self.pending.contains_key(&ordinal) {
             self.replay.insert(ordinal);
         }
     }

@@ -13,7 +13,8 @@
 //!   [`delivering`]: deliveries.
 //! - [`permissions`]: permissions of roles. [`session`]: what is open on a connection, and its
 //!   answers.
-//! - [`terminating`]: terminated topics. [`acking`]: acknowledgements. [`topics`]: creation of
+//! - [`terminating`]: terminated topics. [`acking`]: acknowledgements. [`limits`]: how much a role
+//!   may create. [`topics`]: creation of
 //!   topics, partitions, policies, schemas.
 //! - [`space`], [`room`]: whether another entry is accepted. [`probing`]: whether the holder of an
 //!   exclusive place is alive.
@@ -26,7 +27,7 @@
 //! - [`removing`]: deletion of topics. [`admin`]: calls of the HTTP interface.
 //!
 //! Invariants:
-//! - No output depends on a record that is not on disk. Answers wait in `waiting` for the commit of
+//! - No output depends on a record that is not on disk, except reads of the admin interface. Answers wait in `waiting` for the commit of
 //!   their record's group, in order. Consumers see entries only up to `Live::readable`.
 //! - Answers to the messages of one producer are sent in the order of the messages.
 //! - The pending data of a connection is limited: deliveries by its window, everything else by the
@@ -46,6 +47,7 @@ mod figures;
 pub mod invariants;
 mod keeping;
 mod last_id;
+mod limits;
 mod listing;
 mod logins;
 mod permissions;

@@ -3,6 +3,7 @@
 use super::BrokerMachine;
 use super::effect::{MachineEffect, RequestRefusal};
 use crate::admin::policies::{BacklogAction, BacklogQuota};
+use crate::log::CompactedSlot;
 use longhaul_wire::messages::ServerError;
 
 /// Publishes stop this many bytes before the disk limit: room for the next segment, for the spare,
@@ -33,6 +34,8 @@ pub(super) struct Space {
     left: Option<u64>,
     /// The bytes left and the current size of the log, together.
     all: Option<u64>,
+    /// Size of the compacted views at this measurement.
+    views: u64,
     /// Time of this measurement, in ms since the start.
     at: u64,
     /// Bytes that were used up, and the seconds observed; older data counts less.
@@ -126,6 +129,8 @@ impl BrokerMachine {
     /// Measures the room, and warns before it is used up.
     pub(super) fn recheck_space(&mut self) {
         self.tell_of_refusals();
+        self.space.views =
+            self.compacted.values().map(|slots| CompactedSlot::file_bytes(slots)).sum();
         let used = self.used_bytes();
         let allowed =
             self.settings.disk_bytes_max.map(|limit| limit.saturating_sub(used + RESERVE_BYTES));
@@ -177,18 +182,21 @@ impl BrokerMachine {
         let used = self.used_bytes();
         if used + RESERVE_BYTES >= limit {
             return refuse(format!(
-                "the log takes {used} bytes of the {limit} that it may, of which {RESERVE_BYTES} are kept free for its next segments and for acknowledgements: consume, or raise the limit"
+                "the log takes {used} bytes, compacted views included, of the {limit} that it may, of which {RESERVE_BYTES} are kept free for its next segments and for acknowledgements: consume, or raise the limit"
             ));
         }
         Ok(())
     }
 
-    /// Size of the segments, including those that have begun since the last status of the log.
+    /// Size of the compacted views, and of the segments, including those that have begun since the
+    /// last status of the log.
     pub(super) fn used_bytes(&self) -> u64 {
         let known = self.log.segments.last().map_or(0, |&(number, _)| number);
         let begun = self.composer.end().segment.saturating_sub(known);
         let begun = if known == 0 { 0 } else { begun };
-        self.log.bytes() + u64::from(begun) * u64::from(self.composer.segment_bytes())
+        self.space.views
+            + self.log.bytes()
+            + u64::from(begun) * u64::from(self.composer.segment_bytes())
     }
 
     /// Tells the operator that publishes are refused, and when they are accepted again.

@@ -78,6 +78,9 @@ impl BrokerMachine {
             );
             return Err(RequestRefusal::new(ServerError::TopicNotFound, text));
         }
+        if !is_partition {
+            self.check_topics(name, &self.resolve_policies(name), 1)?;
+        }
         self.create_topic(name)
     }
 
@@ -123,6 +126,7 @@ impl BrokerMachine {
         if kept.subscription_id(&name).is_some() {
             return Ok(());
         }
+        self.check_subscriptions(topic, kept)?;
         let (subscription, mark) = (kept.next_subscription(), kept.entries.first());
         let properties = BTreeMap::new();
         self.change(CreateSubscription { topic, subscription, name, mark, properties })
@@ -219,6 +223,8 @@ impl BrokerMachine {
         partitions: u32,
     ) -> Result<(), RequestRefusal> {
         name.check_partitions(partitions).map_err(|cause| misnamed(&cause))?;
+        let missing = partitions as usize - self.numbers_of(name).len().min(partitions as usize);
+        self.check_topics(name, &self.resolve_policies(name), missing)?;
         self.change(SetPartitions { name: name.as_str().to_owned(), partitions })?;
         for index in 0..partitions {
             let partition = name.with_partition(index);
@@ -358,6 +364,7 @@ impl BrokerMachine {
             );
             return Err(RequestRefusal::new(ServerError::IncompatibleSchema, text));
         }
+        Self::check_schemas(name, known.len())?;
         let version = known.len() as u64;
         self.change(AddSchema { name: key, schema: Some(schema.clone()), added_at: self.now })?;
         Ok(version)

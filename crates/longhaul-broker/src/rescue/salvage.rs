@@ -4,6 +4,7 @@ use super::reading::{self, SalvageReading};
 use super::report::RescueReport;
 use super::{RescueError, open, refused, views};
 use crate::compaction::rebuild;
+use crate::compaction::run::next_chunk;
 use crate::log::{
     self, BrokerLog, Composer, FileStorage, LogOptions, RecordHead, RecordKind, RecordLocation,
     ReplayedItem, Storage, WriteError,
@@ -17,8 +18,6 @@ use std::sync::mpsc::sync_channel;
 
 /// Bytes per write.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
-/// Entries per read.
-const READ_COUNT: usize = 256;
 /// Larger than every message that a broker accepts.
 const BODY_BYTES_MAX: u32 = 1 << 30;
 
@@ -91,7 +90,12 @@ fn write(
     // In the order of the log, as they were published.
     entries.sort_unstable_by_key(|(place, ..)| place.start());
     let mut unreadable = Vec::new();
-    for chunk in entries.chunks(READ_COUNT) {
+    let mut entries = entries.into_iter().peekable();
+    loop {
+        let chunk = next_chunk(&mut entries, |(place, ..)| place.size);
+        if chunk.is_empty() {
+            break;
+        }
         let places: Vec<RecordLocation> = chunk.iter().map(|(place, ..)| *place).collect();
         for ((_, topic, position), body) in chunk.iter().zip(read.reader.read_many(&places)) {
             let EntryPosition { ledger, entry } = *position;

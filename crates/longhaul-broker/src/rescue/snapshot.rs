@@ -6,10 +6,12 @@
 
 use super::{FILES, RescueError, RescueReport, check, make_empty, require_log, unread};
 use crate::log::{
-    FileStorage, ReadOnlyStorage, index_name, new_file, segment_name, segment_numbers,
+    FileStorage, ReadOnlyStorage, index_name, new_file, new_folder, segment_name, segment_numbers,
     sound_prefix, write_inventory,
 };
 use ring::digest::{Context, SHA256};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read, Write as _};
@@ -19,6 +21,8 @@ use std::path::{Path, PathBuf};
 const LIST: &str = "SHA256SUMS";
 /// The broker may remove a needed file during a copy; then the copy starts again.
 const ATTEMPTS: u32 = 5;
+/// Beginning of the name of the folder for links. The process id follows.
+const STAGING: &str = "snapshot-";
 /// Bytes per read.
 const WINDOW_BYTES: usize = 1024 * 1024;
 
@@ -30,12 +34,35 @@ const WINDOW_BYTES: usize = 1024 * 1024;
 /// # Errors
 /// See [`RescueError`]. Damage is not an error.
 pub fn snapshot(directory: &Path, new: &Path) -> Result<RescueReport, RescueError> {
+    let link = |from: &Path, to: &Path| fs::hard_link(from, to);
+    snapshot_by(directory, new, Means { link: &link, copy: &copy })
+}
+
+/// How files get to the new directory.
+#[derive(Clone, Copy)]
+struct Means<'a> {
+    link: &'a dyn Fn(&Path, &Path) -> io::Result<()>,
+    copy: &'a dyn Fn(&Path, &Path) -> io::Result<()>,
+}
+
+impl Means<'_> {
+    /// A hard link, or a copy where links are not possible.
+    fn link_or_copy(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match (self.link)(from, to) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => (self.copy)(from, to),
+            done => done,
+        }
+    }
+}
+
+fn snapshot_by(directory: &Path, new: &Path, by: Means<'_>) -> Result<RescueReport, RescueError> {
     let source = ReadOnlyStorage::new(directory).map_err(|source| unread(directory, source))?;
     require_log(directory, &source)?;
     make_empty(directory, new)?;
+    remove_stale(directory).ok();
     let mut attempt = 1;
     loop {
-        take(directory, new)?;
+        take_or_stage(directory, new, by)?;
         let mut report = check(new)?;
         if !report.indices.is_empty() {
             // A start rebuilds the indices.
@@ -58,8 +85,76 @@ fn failed(what: &str, path: &Path, source: io::Error) -> RescueError {
     RescueError::Io { what: format!("{what} {}", path.display()), source }
 }
 
-/// Makes one attempt.
-fn take(directory: &Path, new: &Path) -> Result<(), RescueError> {
+/// Makes one attempt. On another file system, where links are not possible, a copy takes long, and a
+/// busy broker removes segments meanwhile. So the files are linked into a folder of the directory
+/// first, where they stay, and copied from there.
+fn take_or_stage(directory: &Path, new: &Path, by: Means<'_>) -> Result<(), RescueError> {
+    let Some(staging) = Staging::needed(directory, new, by) else {
+        return take(directory, new, by);
+    };
+    take(directory, &staging.0, by)?;
+    copy_all(&staging.0, new, by).map_err(|source| failed("write", new, source))
+}
+
+/// A folder of the data directory for the links. It is removed at the end.
+struct Staging(PathBuf);
+
+impl Staging {
+    /// Creates the folder if files cannot be linked from one directory to the other. There is none
+    /// without permission to write to the data directory, or if its file system has no links.
+    fn needed(directory: &Path, new: &Path, by: Means<'_>) -> Option<Self> {
+        let number = segment_numbers(&ReadOnlyStorage::new(directory).ok()?).ok()?.pop()?;
+        let segment = directory.join(segment_name(number));
+        let links_to = |folder: &Path| {
+            let probe = folder.join("probe");
+            (by.link)(&segment, &probe).and_then(|()| fs::remove_file(&probe)).is_ok()
+        };
+        if links_to(new) {
+            return None;
+        }
+        let staging = Self(directory.join(format!("{STAGING}{}", std::process::id())));
+        new_folder(&staging.0).ok()?;
+        links_to(&staging.0).then_some(staging)
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// Removes the folders that killed processes have left: their links would keep segments on the disk.
+fn remove_stale(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(STAGING)?.parse().ok());
+        let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
+        if test_kill_process(pid) == Err(Errno::SRCH) {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies the files of a data directory that nobody changes.
+fn copy_all(from: &Path, new: &Path, by: Means<'_>) -> io::Result<()> {
+    FileStorage::new(new)?;
+    for folder in ["log", "compact", ""] {
+        for entry in fs::read_dir(from.join(folder))? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                (by.copy)(&entry.path(), &new.join(folder).join(entry.file_name()))?;
+            }
+        }
+        File::open(new.join(folder))?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Copies or links the files of a data directory.
+fn take(directory: &Path, new: &Path, by: Means<'_>) -> Result<(), RescueError> {
     let read = |source| failed("read", directory, source);
     let made = |source| failed("write", new, source);
     let from = ReadOnlyStorage::new(directory).map_err(read)?;
@@ -67,7 +162,7 @@ fn take(directory: &Path, new: &Path) -> Result<(), RescueError> {
     // Copied before the log: the log may be longer than these files say, but not shorter.
     unless_gone(copy(&directory.join("confirmed"), &new.join("confirmed"))).map_err(made)?;
     unless_gone(copy(&directory.join("checkpoint"), &new.join("checkpoint"))).map_err(made)?;
-    link_views(directory, new).map_err(made)?;
+    link_views(directory, new, by).map_err(made)?;
     let numbers = segment_numbers(&from).map_err(read)?;
     let full = numbers.len().saturating_sub(2);
     let mut taken = Vec::new();
@@ -76,11 +171,12 @@ fn take(directory: &Path, new: &Path) -> Result<(), RescueError> {
         let path = new.join(&name);
         if place < full {
             // A removed segment was no longer needed; the newest segment says so.
-            if unless_gone(link(&directory.join(&name), &path)).map_err(made)? {
+            if unless_gone(by.link_or_copy(&directory.join(&name), &path)).map_err(made)? {
                 taken.push(number);
                 // The index may not exist yet: a start works without it.
                 let index = index_name(number);
-                unless_gone(link(&directory.join(&index), &new.join(&index))).map_err(made)?;
+                let (from, to) = (directory.join(&index), new.join(&index));
+                unless_gone(by.link_or_copy(&from, &to)).map_err(made)?;
             }
             continue;
         }
@@ -92,7 +188,7 @@ fn take(directory: &Path, new: &Path) -> Result<(), RescueError> {
         taken.push(number);
     }
     // The newest segment may name a view that was created after the first look.
-    link_views(directory, new).map_err(made)?;
+    link_views(directory, new, by).map_err(made)?;
     write_inventory(&to, &taken).map_err(made)?;
     for folder in ["log", "compact", ""] {
         File::open(new.join(folder)).and_then(|file| file.sync_all()).map_err(made)?;
@@ -108,25 +204,17 @@ fn unless_gone(done: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-fn link_views(directory: &Path, new: &Path) -> io::Result<()> {
+fn link_views(directory: &Path, new: &Path, by: Means<'_>) -> io::Result<()> {
     for entry in fs::read_dir(directory.join("compact"))? {
         let entry = entry?;
         let to = new.join("compact").join(entry.file_name());
         if entry.path().extension().is_some_and(|extension| extension == "seg")
             && !to.try_exists()?
         {
-            unless_gone(link(&entry.path(), &to))?;
+            unless_gone(by.link_or_copy(&entry.path(), &to))?;
         }
     }
     Ok(())
-}
-
-/// A hard link, or a copy where links are not possible.
-fn link(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::hard_link(from, to) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => copy(from, to),
-        done => done,
-    }
 }
 
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
@@ -178,5 +266,75 @@ fn sum(path: &Path) -> io::Result<ring::digest::Digest> {
             return Ok(context.finish());
         }
         context.update(window.get(..count).unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{LogOptions, RecordHead, RecordKind, Stepped, Storage};
+    use crate::state::change::{ChangeRecord, CreateTopic, OpenLedger, StateChange};
+    use crate::state::entry::EntryHead;
+    use longhaul_wire::messages::MessageMetadata;
+    use longhaul_wire::payload::Payload;
+    use prost::Message as _;
+    use std::sync::Arc;
+
+    const ENTRIES: u64 = 60;
+
+    /// A data directory with some segments.
+    fn fill(data: &Path) {
+        let storage: Arc<dyn Storage> = Arc::new(FileStorage::new(data).unwrap());
+        let options = LogOptions {
+            segment_bytes_first: 64 * 1024,
+            segment_bytes_max: 64 * 1024,
+            body_bytes_max: 20_000,
+            ..LogOptions::default()
+        };
+        let mut log = Stepped::open(storage, options, &mut |_| Ok(())).unwrap();
+        let name = "persistent://public/default/t".to_owned();
+        let create: StateChange = CreateTopic { topic: 0, name, created_at: 1 }.into();
+        for change in [create, OpenLedger { topic: 0, ledger: 0, first: 0 }.into()] {
+            let head = RecordHead { kind: RecordKind::Change, topic: 0, ledger: 0, entry: 0 };
+            let body = ChangeRecord { change: Some(change) }.encode_to_vec();
+            log.composer.append(head, &[&body]).unwrap();
+        }
+        let mut body = Vec::new();
+        EntryHead::default().encode(&mut body);
+        body.extend_from_slice(Payload::new(&MessageMetadata::default(), &[7; 10_000]).bytes());
+        for entry in 0..ENTRIES {
+            let head = RecordHead { kind: RecordKind::Entry, topic: 0, ledger: 0, entry };
+            log.composer.append(head, &[&body]).unwrap();
+            let group = log.composer.take().unwrap();
+            log.write(&group).unwrap();
+            log.prepare();
+        }
+    }
+
+    /// Regression: on another file system the files were copied one by one. A busy broker removed
+    /// segments meanwhile, in each of the attempts, and the copy was taken for damaged.
+    #[test]
+    fn a_copy_on_another_file_system_has_what_the_broker_removes_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, new) = (folder.path().join("data"), folder.path().join("new"));
+        fill(&data);
+        let link = |from: &Path, to: &Path| {
+            if to.starts_with(&new) {
+                return Err(io::ErrorKind::CrossesDevices.into());
+            }
+            fs::hard_link(from, to)
+        };
+        let copy = |from: &Path, to: &Path| {
+            fs::remove_file(data.join(segment_name(2))).ok();
+            copy(from, to)
+        };
+        // The folder of a killed process.
+        fs::create_dir(data.join(format!("{STAGING}999999999"))).unwrap();
+        let report = snapshot_by(&data, &new, Means { link: &link, copy: &copy }).unwrap();
+        assert!(report.is_sound(), "{report}");
+        assert_eq!(report.messages(), ENTRIES);
+        let left: Vec<_> =
+            fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(!left.iter().any(|path| path.to_string_lossy().contains(STAGING)), "{left:?}");
     }
 }

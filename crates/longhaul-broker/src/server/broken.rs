@@ -44,7 +44,9 @@ async fn a_contradiction_ends_the_broker_and_leaves_a_sound_log() {
     let message = super::requests::verified(Payload::new(&MessageMetadata::default(), b"message"));
     machine.request(1, ClientRequest::Publish(send, message));
     let (events, received) = mpsc::channel(QUEUE);
-    let driver = BrokerDriver::new(machine, opened.log, Arc::clone(&storage), messages, received);
+    let (_reads, to_read) = mpsc::channel(1);
+    let storage_ = Arc::clone(&storage);
+    let driver = BrokerDriver::new(machine, opened.log, storage_, messages, received, to_read);
     let outcome = driver.run(CancellationToken::new()).await;
     drop(events);
     match outcome {

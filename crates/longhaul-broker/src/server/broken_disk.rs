@@ -17,6 +17,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// The file with the faults.
@@ -43,6 +44,10 @@ struct DiskFaults {
     counted: AtomicUsize,
     /// Whether all syncs fail.
     syncs: AtomicBool,
+    /// Whether syncs hang.
+    hangs: AtomicBool,
+    /// Whether the code that creates a compacted view panics.
+    views: AtomicBool,
     /// Files by name, each with a number; and the number of the faulty file.
     files: Mutex<HashMap<String, usize>>,
     segment: AtomicUsize,
@@ -138,6 +143,8 @@ impl Storage for BrokenDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let panics = name.starts_with("compact/") && self.faults.views.load(Ordering::SeqCst);
+        assert!(!panics, "a planted panic");
         Ok(self.file(name, self.whole.create(name)?))
     }
 
@@ -191,6 +198,9 @@ impl StorageFile for BrokenFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        while self.faults.hangs.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
         if self.faults.syncs.load(Ordering::SeqCst) {
             return Err(Errno::IO.into());
         }
@@ -386,4 +396,45 @@ async fn what_is_sound_in_a_damaged_segment_is_copied_and_what_is_not_stays() {
     let broker = Broker::start(config(data)).unwrap();
     let mut consumer = subscribe(&broker).await;
     assert_eq!(consume(&mut consumer, 1).await, [BAD]);
+}
+
+/// Regression: a compaction panicked, or its thread did not start. The broker waited for its report
+/// for ever: no topic was compacted, and no compacted topic trimmed, until the next start.
+#[tokio::test]
+async fn a_compaction_that_panics_is_reported_and_the_next_one_succeeds() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, faults) = (folder.path(), Arc::<DiskFaults>::default());
+    let (broker, _producer) = broker(data, &faults).await;
+    for (panics, status) in [(true, "ERROR"), (false, "SUCCESS")] {
+        faults.views.store(panics, Ordering::SeqCst);
+        ask(&broker, "PUT", &topic("t/compaction"));
+        until(|| ask(&broker, "GET", &topic("t/compaction")).contains(status)).await;
+    }
+    broker.shutdown().unwrap();
+}
+
+/// Regression: while a group could not be written, the health check, the metrics and every other GET
+/// waited for it and got 503 after 30 s, or were not taken at all when much was to be written. Probes
+/// restarted the broker in a loop.
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_of_the_admin_interface_are_answered_while_the_disk_hangs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, faults) = (folder.path(), Arc::<DiskFaults>::default());
+    let (broker, mut producer) = broker(data, &faults).await;
+    faults.hangs.store(true, Ordering::SeqCst);
+    let large = vec![7; 4 * 1024 * 1024];
+    // Until the broker takes no more.
+    for number in ENTRIES.. {
+        let published = timeout(Duration::from_secs(1), producer.publish(1, number, &large)).await;
+        if published.is_err() {
+            break;
+        }
+    }
+    let paths = ["/admin/v2/brokers/health".to_owned(), "/metrics".to_owned(), topic("t/stats")];
+    let began = crate::clock::monotonic();
+    let answers: Vec<String> = paths.iter().map(|path| ask(&broker, "GET", path)).collect();
+    let took = began.elapsed();
+    faults.hangs.store(false, Ordering::SeqCst);
+    assert!(answers.iter().all(|answer| answer.starts_with("HTTP/1.1 200")), "{answers:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }

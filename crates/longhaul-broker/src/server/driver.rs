@@ -3,6 +3,7 @@
 mod ending;
 
 use super::alarm::Alarm;
+use super::compactions::Compactions;
 use super::connection::RequestPermit;
 use super::messages::{COPY_BYTES_MAX, Messages, message_of};
 use super::outbox::{Outbox, OutboxChunk};
@@ -10,7 +11,6 @@ use super::outcome::OutcomeSlot;
 use super::unreadable;
 use crate::admin::call::{MachineCall, Tell};
 use crate::clock::{self, Uptime};
-use crate::compaction;
 use crate::error::BrokerError;
 use crate::ids::IdMap;
 use crate::log::{
@@ -24,10 +24,9 @@ use crate::machine::unreadable::Unreadable;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;
 use longhaul_wire::messages::{Command, CommandMessage};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +36,8 @@ use tokio_util::task::TaskTracker;
 const EVENTS_MAX: usize = 256;
 /// Capacity of the event queue. A connection whose event finds no room is not read from.
 pub(super) const QUEUE: usize = 1024;
+/// Capacity of the queue of reads of the admin interface, which wait for room.
+pub(super) const READS: usize = 64;
 /// Bytes of composed records above which no requests are taken until the disk has caught up.
 const COMPOSED_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Answers waiting for the disk above which no requests are taken.
@@ -45,7 +46,7 @@ const WAITING_MAX: usize = 1_000_000;
 const LOOK_MS: u64 = 1000;
 /// Pause before a group is retried that found no room on disk.
 const FULL_PAUSE_MS: u64 = 1000;
-/// Capacity of the queue of reports from reads and compactions. Senders wait for room.
+/// Capacity of the queue of reports from reads. Senders wait for room.
 const REPORTS: usize = 64;
 
 /// Maximum bytes that are reserved for a connection's next output.
@@ -62,17 +63,14 @@ pub(super) enum BrokerEvent {
     Closed(u64),
     /// Unreadable entries.
     Unreadable(Vec<Unreadable>),
+    /// A call of the admin interface that does not only read.
     Call(MachineCall),
 }
 
 pub(super) type BrokerEventSender = mpsc::Sender<BrokerEvent>;
 
-/// Report of a read or a compaction.
-#[derive(Debug)]
-enum BackgroundReport {
-    Compacted(Box<CompactionJob>, Result<CompactedFile, String>),
-    Read(Vec<(Survivor, Bytes)>, Vec<(Survivor, LogReadError)>),
-}
+/// Entries that are to be copied, and those that could not be read.
+type CopyReport = (Vec<(Survivor, Bytes)>, Vec<(Survivor, LogReadError)>);
 
 /// The driver's side of a connection.
 #[derive(Debug)]
@@ -103,7 +101,9 @@ pub(super) struct BrokerDriver {
     storage: Arc<dyn Storage>,
     messages: Messages,
     events: mpsc::Receiver<BrokerEvent>,
-    reports: (mpsc::Sender<BackgroundReport>, mpsc::Receiver<BackgroundReport>),
+    /// Calls that only read. They are taken even if there is no room for events.
+    reads: mpsc::Receiver<MachineCall>,
+    reports: (mpsc::Sender<CopyReport>, mpsc::Receiver<CopyReport>),
     links: IdMap<u64, ConnectionLink>,
     /// Empty; kept for its memory.
     effects: Vec<MachineEffect>,
@@ -118,11 +118,7 @@ pub(super) struct BrokerDriver {
     written: OutcomeSlot,
     /// Outcome of the checkpoint in progress.
     checkpointed: OutcomeSlot,
-    /// Compactions that wait for the current one: only one runs at a time, to spare the clients.
-    compactions: VecDeque<CompactionJob>,
-    is_compacting: bool,
-    /// Tells a compaction to give up.
-    is_ending: Arc<AtomicBool>,
+    compactions: Compactions,
     /// Time of the next try after the disk was full, in ms since the start, like all times here.
     retry_at: Option<u64>,
     tasks: TaskTracker,
@@ -137,6 +133,7 @@ impl BrokerDriver {
         storage: Arc<dyn Storage>,
         messages: Messages,
         events: mpsc::Receiver<BrokerEvent>,
+        reads: mpsc::Receiver<MachineCall>,
     ) -> Self {
         Self {
             machine,
@@ -144,6 +141,7 @@ impl BrokerDriver {
             storage,
             messages,
             events,
+            reads,
             reports: mpsc::channel(REPORTS),
             links: IdMap::default(),
             effects: Vec::new(),
@@ -154,9 +152,7 @@ impl BrokerDriver {
             in_flight: None,
             written: OutcomeSlot::default(),
             checkpointed: OutcomeSlot::default(),
-            compactions: VecDeque::new(),
-            is_compacting: false,
-            is_ending: Arc::new(AtomicBool::new(false)),
+            compactions: Compactions::default(),
             retry_at: None,
             tasks: TaskTracker::new(),
             next_look: 0,
@@ -172,6 +168,10 @@ impl BrokerDriver {
         let outcome = loop {
             let up = self.uptime.ms();
             self.machine.set_time(clock::wall_ms(), up);
+            // One per turn, so that reads and events do not starve each other.
+            if let Ok(read) = self.reads.try_recv() {
+                self.call(read);
+            }
             let has_more = self.advance(up);
             if let Some(fatal) = self.machine.fatal() {
                 break Err(BrokerError::Invariant(fatal.to_string()));
@@ -194,7 +194,11 @@ impl BrokerDriver {
                     }
                 }
                 result = self.checkpointed.comes() => self.checkpoint_written(&result),
-                Some(report) = self.reports.1.recv() => self.report(report),
+                Some((read, failed)) = self.reports.1.recv() => {
+                    self.machine.copy(read);
+                    self.machine.not_copied(&failed);
+                }
+                (job, result) = self.compactions.comes() => self.compacted(&job, result),
                 () = stop.cancelled(), if !is_stopping => is_stopping = true,
                 count = self.events.recv_many(&mut events, EVENTS_MAX), if has_room => {
                     if count == 0 {
@@ -203,6 +207,7 @@ impl BrokerDriver {
                     self.machine.set_time(clock::wall_ms(), self.uptime.ms());
                     events.drain(..).for_each(|event| self.handle(event));
                 }
+                Some(read) = self.reads.recv() => self.call(read),
                 // Connections have their turn first.
                 () = tokio::task::yield_now(), if has_more => {}
                 () = alarm.rings() => {}
@@ -275,21 +280,27 @@ impl BrokerDriver {
                 self.links.remove(&conn);
                 self.machine.closed(conn);
             }
-            BrokerEvent::Call(call) => {
-                // Keeps statistics exact.
-                let links: Vec<u64> = self.links.keys().copied().collect();
-                links.into_iter().for_each(|conn| self.collect_sent(conn));
-                self.next_ticket += 1;
-                let tell = self.machine.call(self.next_ticket, |machine| call.run(machine));
-                self.calls.0.insert(self.next_ticket, tell);
-            }
+            BrokerEvent::Call(call) => self.call(call),
         }
+    }
+
+    fn call(&mut self, call: MachineCall) {
+        // Keeps statistics exact.
+        let links: Vec<u64> = self.links.keys().copied().collect();
+        links.into_iter().for_each(|conn| self.collect_sent(conn));
+        self.next_ticket += 1;
+        let (ticket, is_read) = (self.next_ticket, call.is_read);
+        let run = |machine: &mut BrokerMachine| call.run(machine);
+        let machine = &mut self.machine;
+        let tell = if is_read { machine.read(ticket, run) } else { machine.call(ticket, run) };
+        self.calls.0.insert(ticket, tell);
     }
 
     fn group_written(&mut self, result: Result<(), WriteError>) -> Result<(), BrokerError> {
         match result {
             Ok(()) => {
                 if self.machine.is_stuck() {
+                    tracing::info!("the log is written again");
                     self.machine.set_log(self.log.report());
                 }
                 if let Some(group) = self.in_flight.take() {
@@ -298,7 +309,10 @@ impl BrokerDriver {
                 }
             }
             Err(error @ WriteError::Full { .. }) => {
-                tracing::warn!(%error, "nothing is written until then");
+                // It is tried again each second.
+                if !self.machine.is_stuck() {
+                    tracing::warn!(%error, "nothing is written until then");
+                }
                 self.machine.set_log(self.log.report());
                 self.retry_at = Some(self.uptime.ms() + FULL_PAUSE_MS);
             }
@@ -315,26 +329,17 @@ impl BrokerDriver {
         self.machine.checkpointed(result.is_ok());
     }
 
-    fn report(&mut self, report: BackgroundReport) {
-        match report {
-            BackgroundReport::Read(read, failed) => {
-                self.machine.copy(read);
-                self.machine.not_copied(&failed);
-            }
-            BackgroundReport::Compacted(job, result) => {
-                self.is_compacting = false;
-                let result = result.map(|file| {
-                    let slots: Arc<[CompactedSlot]> = Arc::clone(file.slots());
-                    self.messages.add(&job.file, file);
-                    slots
-                });
-                if let Err(error) = &result {
-                    tracing::warn!(topic = %job.name, error, "a topic is not compacted");
-                }
-                self.machine.compacted(&job, result);
-                self.compact_next();
-            }
+    fn compacted(&mut self, job: &CompactionJob, result: Result<CompactedFile, String>) {
+        let result = result.map(|file| {
+            let slots: Arc<[CompactedSlot]> = Arc::clone(file.slots());
+            self.messages.add(&job.file, file);
+            slots
+        });
+        if let Err(error) = &result {
+            tracing::warn!(topic = %job.name, error, "a topic is not compacted");
         }
+        self.machine.compacted(job, result);
+        self.compactions.begin_next(&self.messages, &self.storage);
     }
 
     fn perform(&mut self, effect: MachineEffect) {
@@ -355,8 +360,8 @@ impl BrokerDriver {
                 }
             }
             MachineEffect::Compact(job) => {
-                self.compactions.push_back(job);
-                self.compact_next();
+                self.compactions.push(job);
+                self.compactions.begin_next(&self.messages, &self.storage);
             }
             MachineEffect::RemoveCompacted(name) => {
                 self.messages.remove(&name);
@@ -384,26 +389,9 @@ impl BrokerDriver {
     fn read(&self, survivors: Vec<Survivor>) {
         let (reader, reports) = (self.messages.reader().clone(), self.reports.0.clone());
         self.tasks.spawn(async move {
-            let (read, failed) = unreadable::read_survivors(reader, survivors).await;
-            reports.send(BackgroundReport::Read(read, failed)).await.ok();
+            let report = unreadable::read_survivors(reader, survivors).await;
+            reports.send(report).await.ok();
         });
-    }
-
-    fn compact_next(&mut self) {
-        if self.is_compacting {
-            return;
-        }
-        let Some(job) = self.compactions.pop_front() else { return };
-        self.is_compacting = true;
-        let previous = job.previous.as_deref().and_then(|name| self.messages.file(name));
-        let (reader, storage) = (self.messages.reader().clone(), Arc::clone(&self.storage));
-        let reports = self.reports.0.clone();
-        let given_up = Arc::clone(&self.is_ending);
-        let work = move || {
-            let result = compaction::run::run(&job, previous.as_ref(), &reader, storage, &given_up);
-            reports.blocking_send(BackgroundReport::Compacted(Box::new(job), result)).ok();
-        };
-        compaction::run::in_background(work);
     }
 
     fn link(&mut self, conn: u64) -> Option<&mut ConnectionLink> {

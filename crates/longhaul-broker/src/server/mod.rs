@@ -5,6 +5,7 @@ mod alarm;
 mod broken;
 #[cfg(test)]
 mod broken_disk;
+mod compactions;
 mod connection;
 pub(crate) mod crowd;
 pub(crate) mod descriptors;
@@ -31,7 +32,7 @@ use crate::log::{FileStorage, RecordLocation, Storage, Usage};
 use crate::machine::{BrokerMachine, MachineSettings};
 use connection::Rules;
 use descriptors::{ConnectionClass, DescriptorBudget};
-use driver::{BrokerDriver, BrokerEvent, BrokerEventSender, QUEUE};
+use driver::{BrokerDriver, BrokerEvent, BrokerEventSender, QUEUE, READS};
 use listener::BrokerListener;
 use longhaul_http::{HostGuard, TlsConfig, host};
 use longhaul_wire::payload::Payload;
@@ -310,8 +311,10 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
     doors::warn_of_closed_namespaces(&config, &machine);
     let room = room(&config, &opened.storage);
     let (events, received) = mpsc::channel(QUEUE);
-    let core = behind(&events, &messages, &opened.storage);
-    let driver = BrokerDriver::new(machine, opened.log, opened.storage, messages.clone(), received);
+    let (reads, to_read) = mpsc::channel(READS);
+    let core = behind(&events, reads, &messages, &opened.storage);
+    let driver =
+        BrokerDriver::new(machine, opened.log, opened.storage, messages.clone(), received, to_read);
     let urls = (advertised.broker_url.clone(), advertised.broker_url_tls.clone());
     let advertised_host = config.advertised_host.as_deref();
     let of_admin = Arc::clone(&room);
@@ -350,6 +353,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
             handshake_timeout: config.handshake_timeout,
             queue: Rules::queue(),
             unfinished: unfinished::PartialMessageBudget::new(),
+            queued: Arc::default(),
             tell_after: Rules::tell_after(config.window_bytes),
         },
         messages,
@@ -386,6 +390,7 @@ impl PreparedBroker {
 /// The driver, for the admin interface.
 struct Behind {
     events: BrokerEventSender,
+    reads: mpsc::Sender<MachineCall>,
     messages: Messages,
     storage: Arc<dyn Storage>,
 }
@@ -393,7 +398,13 @@ struct Behind {
 impl Core for Behind {
     fn send(&self, call: MachineCall) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         // If the broker has ended, the call is dropped, which tells the waiting caller.
-        Box::pin(async move { drop(self.events.send(BrokerEvent::Call(call)).await) })
+        Box::pin(async move {
+            if call.is_read {
+                drop(self.reads.send(call).await);
+            } else {
+                drop(self.events.send(BrokerEvent::Call(call)).await);
+            }
+        })
     }
 
     fn read(&self, place: RecordLocation) -> Result<Payload, AdminCallError> {
@@ -407,11 +418,12 @@ impl Core for Behind {
 
 fn behind(
     events: &BrokerEventSender,
+    reads: mpsc::Sender<MachineCall>,
     messages: &Messages,
     storage: &Arc<dyn Storage>,
 ) -> Arc<dyn Core> {
     let (events, messages) = (events.clone(), messages.clone());
-    Arc::new(Behind { events, messages, storage: Arc::clone(storage) })
+    Arc::new(Behind { events, reads, messages, storage: Arc::clone(storage) })
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {

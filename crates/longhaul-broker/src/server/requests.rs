@@ -3,11 +3,47 @@
 use crate::machine::effect::{ClientRequest, IncomingMessage, RequestRefusal};
 use bytes::BytesMut;
 use longhaul_wire::frame::{self, Frame, FrameError};
-use longhaul_wire::messages::{Command, ServerError};
+use longhaul_wire::messages::{Command, MessageIdData, ServerError};
 use longhaul_wire::payload::{Payload, PayloadDecodeError};
 
 /// Requests that are passed on together.
 const REQUESTS_MAX: usize = 1024;
+
+/// Largest command without its message. Clients acknowledge, and ask for, some thousands of messages
+/// at a time.
+const COMMAND_BYTES_MAX: usize = 1024 * 1024;
+/// A command grows by this factor when it is decoded: an empty message id takes 2 bytes.
+const DECODED_FACTOR: usize = size_of::<MessageIdData>() / 2;
+/// The command before a message is not larger, and has no lists.
+const SEND_BYTES_MAX: usize = 256;
+
+/// Size of the command of the first frame.
+fn command_bytes(buffer: &[u8]) -> usize {
+    let size = buffer.get(4..).and_then(<[u8]>::first_chunk);
+    size.map_or(0, |size| u32::from_be_bytes(*size) as usize)
+}
+
+/// Bytes that the next requests of a buffer take at most when they are decoded; `None` if the first
+/// one is incomplete.
+pub(crate) fn decoded_bytes(buffer: &[u8], message_bytes_max: usize) -> Option<usize> {
+    let (mut rest, mut bytes) = (buffer, None);
+    for _ in 0..REQUESTS_MAX {
+        let Some((size, frames)) = rest.split_first_chunk() else { break };
+        let (size, command) = (u32::from_be_bytes(*size) as usize, command_bytes(rest));
+        let is_refused = size > message_bytes_max.saturating_add(frame::FRAME_ALLOWANCE)
+            || command > COMMAND_BYTES_MAX;
+        if is_refused {
+            return bytes.or(Some(0));
+        }
+        let Some((_, next)) = frames.split_at_checked(size) else { break };
+        let is_send = size > command + 4 && command <= SEND_BYTES_MAX;
+        let factor = if is_send { 1 } else { DECODED_FACTOR };
+        let decoded = size + command.min(size) * factor + size_of::<ClientRequest>();
+        bytes = Some(bytes.unwrap_or_default() + decoded);
+        rest = next;
+    }
+    bytes
+}
 
 /// Decoded requests.
 #[derive(Debug, Default)]
@@ -37,7 +73,13 @@ pub(crate) fn requests(
         }
         // Before CONNECT, a client must not send messages.
         let limit = if *is_connected { message_bytes_max } else { 0 };
-        match frame::decode(buffer, limit) {
+        let command = command_bytes(buffer);
+        let decoded = if command > COMMAND_BYTES_MAX {
+            Err(FrameError::TooLarge { size: command, limit: COMMAND_BYTES_MAX })
+        } else {
+            frame::decode(buffer, limit)
+        };
+        match decoded {
             Ok(Some(Frame { command: Command::Send(send), payload })) => {
                 let message = payload.ok_or_else(|| {
                     RequestRefusal::new(

@@ -69,7 +69,7 @@ impl SimulatedWorld {
         let mut metadata = MessageMetadata {
             producer_name: name.to_owned(),
             sequence_id: sequence,
-            publish_time: self.now,
+            publish_time: self.clock_of_a_publisher(),
             deliver_at_time: deliver_at.map(u64::cast_signed),
             ..MessageMetadata::default()
         };
@@ -98,6 +98,15 @@ impl SimulatedWorld {
         (Payload::new(&metadata, &body), parts, deliver_at)
     }
 
+    /// Publishers have clocks of their own: some are ahead, and some behind.
+    fn clock_of_a_publisher(&mut self) -> u64 {
+        match self.random.u8(0..6) {
+            0 => self.now + self.random.u64(1..100_000_000),
+            1 => self.now - self.random.u64(1..100_000),
+            _ => self.now,
+        }
+    }
+
     pub(super) fn publish(&mut self, conn: u64) {
         let ids: Vec<u64> = self.conns[&conn].producers.keys().copied().collect();
         let Some(&producer_id) = self.random.choice(&ids) else { return };
@@ -117,7 +126,8 @@ impl SimulatedWorld {
         let is_batch = payload.metadata().unwrap().num_messages_in_batch.is_some();
         let send = CommandSend { producer_id, sequence_id: sequence, ..CommandSend::default() };
         let key = key_hash::of(&payload.summary().unwrap());
-        let (bytes, publish_time) = (payload.bytes().clone(), self.now);
+        let publish_time = payload.metadata().unwrap().publish_time.min(self.now);
+        let bytes = payload.bytes().clone();
         let ends = |world: &Self| {
             let topics = world.node.machine.state().topics();
             topics.map(|(id, kept)| (id, kept.entries.end())).collect::<BTreeMap<_, _>>()

@@ -234,9 +234,10 @@ pub struct Sequence {
     pub producer: String,
     #[prost(uint64, tag = "3")]
     pub highest: u64,
-    /// Wall clock of the last publish, in ms since the epoch.
+    /// Number of the producer's last publish: a later one is higher. Earlier versions wrote the
+    /// producer's time of it, in ms since the epoch.
     #[prost(uint64, tag = "4")]
-    pub used_at: u64,
+    pub last_use: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]

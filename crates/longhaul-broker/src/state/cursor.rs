@@ -1,5 +1,6 @@
 //! The acknowledged entries of a subscription.
 
+use super::change::Ack;
 use super::ranges::Ranges;
 use std::collections::BTreeMap;
 
@@ -63,6 +64,22 @@ impl Cursor {
         }
     }
 
+    /// Applies a recorded acknowledgement.
+    pub fn apply(&mut self, ack: &Ack) {
+        if let Some(before) = ack.before {
+            self.ack_before(before);
+        }
+        ack.entries.iter().for_each(|&ordinal| self.ack(ordinal));
+        for pair in ack.ranges.chunks_exact(2) {
+            if let &[from, to] = pair {
+                self.ack_range(from, to);
+            }
+        }
+        for batch in &ack.batches {
+            self.ack_in_batch(batch.ordinal, &batch.open, batch.messages);
+        }
+    }
+
     /// Acknowledges one entry.
     pub fn ack(&mut self, ordinal: u64) {
         self.ack_range(ordinal, ordinal + 1);
@@ -93,12 +110,16 @@ impl Cursor {
     }
 
     /// Acknowledges the messages of a batch whose bits are cleared. Returns whether they were the
-    /// last ones: the entry is then acknowledged as a whole.
+    /// last ones: the entry is then acknowledged as a whole. If the number of messages is 0, as in
+    /// checkpoints of earlier versions, exactly the messages whose bits are set are open.
     pub fn ack_in_batch(&mut self, ordinal: u64, still_open: &[u64], messages: u32) -> bool {
         if self.is_acked(ordinal) {
             return false;
         }
-        let bits = self.partial.entry(ordinal).or_insert_with(|| all_open(messages));
+        let bits = self.partial.entry(ordinal).or_insert_with(|| match messages {
+            0 => still_open.to_vec(),
+            _ => all_open(messages),
+        });
         for (at, word) in bits.iter_mut().enumerate() {
             *word &= still_open.get(at).copied().unwrap_or_default();
         }

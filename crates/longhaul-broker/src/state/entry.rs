@@ -27,7 +27,7 @@ const KEYED: u8 = 16;
 /// The head of an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntryHead {
-    /// Publish time in ms since the epoch, by the producer's clock.
+    /// Publish time in ms since the epoch, by the producer's clock; at most the broker's time.
     pub publish_time: u64,
     /// Number of messages, if it is a batch.
     pub batch: Option<u32>,

@@ -149,6 +149,12 @@ impl BrokerState {
         self.names.values().filter_map(|id| Some((*id, self.topics.get(id)?)))
     }
 
+    /// Number of topics.
+    #[must_use]
+    pub fn topic_count(&self) -> usize {
+        self.names.len()
+    }
+
     /// The topics whose full name begins with this text, with their ids, by name.
     pub fn topics_named<'a>(
         &'a self,
@@ -238,7 +244,7 @@ impl BrokerState {
         topic.bytes += u64::from(place.size);
         *self.live.entry(place.segment).or_default() += u64::from(place.size);
         if let Some((producer, highest)) = &head.sequence {
-            topic.record_sequence(producer, *highest, head.publish_time);
+            topic.record_sequence(producer, *highest, topic.last_use + 1);
         }
         Ok(ordinal)
     }
@@ -254,6 +260,7 @@ impl BrokerState {
         // The topic was deleted later in the log.
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let slot = EntrySlot::of(place, head);
+        let end = topic.entries.end();
         let (is_there, former) = topic.entries.restore(position, slot, extras(head));
         if !is_there {
             return;
@@ -261,7 +268,9 @@ impl BrokerState {
         topic.bytes += u64::from(place.size);
         *self.live.entry(place.segment).or_default() += u64::from(place.size);
         if let Some((producer, highest)) = &head.sequence {
-            topic.record_sequence(producer, *highest, head.publish_time);
+            // A copy of an entry, or an entry before the checkpoint, is no new use.
+            let is_new = topic.entries.end() > end;
+            topic.record_sequence(producer, *highest, if is_new { topic.last_use + 1 } else { 0 });
         }
         if let Some(former) = former {
             topic.bytes = topic.bytes.saturating_sub(u64::from(former.size));
@@ -400,7 +409,7 @@ impl BrokerState {
                 let subscription = topic.subscriptions.get_mut(&details.subscription);
                 let subscription =
                     subscription.ok_or(StateError::Subscription(id, details.subscription))?;
-                acknowledge(&mut subscription.cursor, details);
+                subscription.cursor.apply(details);
             }
             StateChange::ResetCursor(details) => {
                 let subscription = topic.subscriptions.get_mut(&details.subscription);
@@ -417,7 +426,9 @@ impl BrokerState {
                     (!file.is_empty()).then_some(CompactedView { horizon: details.horizon, file });
             }
             StateChange::Sequence(details) => {
-                topic.record_sequence(&details.producer, details.highest, details.used_at)
+                // Earlier versions wrote the producer's clock, which may be anything.
+                let last_use = details.last_use.min(u64::MAX / 2);
+                topic.record_sequence(&details.producer, details.highest, last_use)
             }
             StateChange::TopicEpoch(details) => topic.epoch = Some(details.epoch),
             StateChange::Terminate(_) => topic.is_terminated = true,
@@ -482,21 +493,6 @@ impl BrokerState {
 
 const fn extras(head: &EntryHead) -> Extras {
     Extras { deliver_at: head.deliver_at, chunk_of: head.chunk_of }
-}
-
-fn acknowledge(cursor: &mut cursor::Cursor, ack: &change::Ack) {
-    if let Some(before) = ack.before {
-        cursor.ack_before(before);
-    }
-    ack.entries.iter().for_each(|&ordinal| cursor.ack(ordinal));
-    for pair in ack.ranges.chunks_exact(2) {
-        if let &[from, to] = pair {
-            cursor.ack_range(from, to);
-        }
-    }
-    for batch in &ack.batches {
-        cursor.ack_in_batch(batch.ordinal, &batch.open, batch.messages);
-    }
 }
 
 fn missing(what: &str) -> StateError {

@@ -86,8 +86,8 @@ fn topic_changes(id: u32, topic: &BrokerTopic, out: &mut Vec<StateChange>) {
         let (horizon, file) = (view.horizon, view.file.clone());
         out.push(Compacted { topic: id, horizon, file }.into());
     }
-    for (producer, highest, used_at) in topic.sequences() {
-        out.push(Sequence { topic: id, producer: producer.to_owned(), highest, used_at }.into());
+    for (producer, highest, last_use) in topic.sequences() {
+        out.push(Sequence { topic: id, producer: producer.to_owned(), highest, last_use }.into());
     }
     for (&subscription, record) in
         topic.subscriptions.iter().filter(|(_, record)| record.is_durable)
@@ -107,7 +107,8 @@ fn topic_changes(id: u32, topic: &BrokerTopic, out: &mut Vec<StateChange>) {
             .map(|(ordinal, open)| BatchAck {
                 ordinal,
                 open: open.to_vec(),
-                messages: topic.entries.get(ordinal).map_or(0, |slot| slot.messages()),
+                // The open messages say all. The entry may be trimmed, and have no number any more.
+                messages: u32::try_from(64 * open.len()).unwrap_or(u32::MAX),
             })
             .collect();
         for batches in batches.chunks(PIECES_MAX) {

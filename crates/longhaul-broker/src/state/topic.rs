@@ -32,6 +32,9 @@ pub struct BrokerTopic {
     /// Whether the last ledger began in this run of the broker.
     pub is_open: bool,
     sequences: HashMap<String, Sequenced>,
+    /// Number of the last publish with a sequence id. Producers' clocks do not count, because they
+    /// differ.
+    pub(super) last_use: u64,
     next_subscription: u32,
 }
 
@@ -61,7 +64,7 @@ pub struct BrokerSubscription {
 #[derive(Clone, Copy, Debug)]
 struct Sequenced {
     highest: u64,
-    used_at: u64,
+    last_use: u64,
 }
 
 impl BrokerTopic {
@@ -77,6 +80,7 @@ impl BrokerTopic {
             is_terminated: false,
             is_open: false,
             sequences: HashMap::new(),
+            last_use: 0,
             next_subscription: 0,
         }
     }
@@ -160,25 +164,26 @@ impl BrokerTopic {
         self.sequences.get(producer).map(|sequence| sequence.highest)
     }
 
-    pub(super) fn record_sequence(&mut self, producer: &str, highest: u64, used_at: u64) {
+    pub(super) fn record_sequence(&mut self, producer: &str, highest: u64, last_use: u64) {
+        self.last_use = self.last_use.max(last_use);
         if let Some(known) = self.sequences.get_mut(producer) {
             known.highest = known.highest.max(highest);
-            known.used_at = known.used_at.max(used_at);
+            known.last_use = known.last_use.max(last_use);
             return;
         }
         if self.sequences.len() >= SEQUENCES_MAX {
             self.forget_old_sequences();
         }
-        self.sequences.insert(producer.to_owned(), Sequenced { highest, used_at });
+        self.sequences.insert(producer.to_owned(), Sequenced { highest, last_use });
     }
 
     /// Removes a tenth at a time, so that not every new producer needs a scan.
     fn forget_old_sequences(&mut self) {
-        // Sorted by name too, because the producers' times may be equal.
+        // Sorted by name too, because numbers from earlier versions may be equal.
         let mut uses: Vec<(u64, String)> = self
             .sequences
             .iter()
-            .map(|(name, sequence)| (sequence.used_at, name.clone()))
+            .map(|(name, sequence)| (sequence.last_use, name.clone()))
             .collect();
         let tenth = uses.len() / 10;
         uses.select_nth_unstable(tenth);
@@ -190,7 +195,7 @@ impl BrokerTopic {
     pub(super) fn sequences(&self) -> impl Iterator<Item = (&str, u64, u64)> {
         self.sequences
             .iter()
-            .map(|(name, sequence)| (name.as_str(), sequence.highest, sequence.used_at))
+            .map(|(name, sequence)| (name.as_str(), sequence.highest, sequence.last_use))
     }
 
     /// The id before the ordinal; before the very first entry, entry -1 of its ledger, and without

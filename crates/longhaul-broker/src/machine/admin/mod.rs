@@ -1,7 +1,8 @@
 //! The machine's side of the admin interface: a method for each call.
 //!
 //! The methods take valid names and report whether the named object exists. Their results may be
-//! sent when they are on disk; [`BrokerMachine::call`] takes care of that.
+//! sent when they are on disk; [`BrokerMachine::call`] takes care of that. Results of reads are sent
+//! at once: [`BrokerMachine::read`].
 
 mod messages;
 mod namespaces;
@@ -25,6 +26,21 @@ impl BrokerMachine {
     pub(crate) fn call<T>(&mut self, ticket: u64, work: impl FnOnce(&mut Self) -> T) -> T {
         let result = work(self);
         self.after_commit(PendingCommit::Then(Box::new(MachineEffect::Reply(ticket))));
+        result
+    }
+
+    /// Executes a call that only reads. Its result may be sent at once, also while the disk is full
+    /// or hangs: an operator must see that. It may show a change that is not on disk yet. If the
+    /// call has recorded something after all, it waits like any other.
+    pub(crate) fn read<T>(&mut self, ticket: u64, work: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.composer.end();
+        let result = work(self);
+        let reply = MachineEffect::Reply(ticket);
+        if self.composer.end() == before {
+            self.effects.push(reply);
+        } else {
+            self.after_commit(PendingCommit::Then(Box::new(reply)));
+        }
         result
     }
 }

@@ -28,6 +28,7 @@ impl BrokerMachine {
     ) -> AdminResult {
         self.check_free(name)?;
         check_properties(&properties)?;
+        self.check_topics(name, &self.resolve_policies(name), 1)?;
         self.create_topic(name)?;
         self.record_new(name, properties)
     }

@@ -2,7 +2,8 @@
 //! left.
 
 use super::{
-    Assignment, CHUNKED_MAX, ConnectionRoom, DispatchMode, Dispatcher, UnackedEntry, UnackedLimits,
+    Assignment, CHUNKED_MAX, ConnectionRoom, ConsumerKey, DispatchMode, Dispatcher, PARKED_MAX,
+    UnackedEntry, UnackedLimits,
 };
 use crate::machine::view::{Item, ReadableView};
 use crate::state::cursor::Cursor;
@@ -47,27 +48,18 @@ impl Dispatcher {
             self.all_may_be_ready();
         }
         self.dispatches += 1;
-        let mut aside = Vec::new();
-        let look = DispatchTurn { now, cursor, view, room, budget };
-        let has_more = self.deal(look, &mut aside, out);
-        self.replay.extend(aside);
-        has_more
+        self.deal(DispatchTurn { now, cursor, view, room, budget }, out)
     }
 
-    /// Runs a turn. Chunks whose consumer has no room go to `aside`, and come first the next time.
-    fn deal(
-        &mut self,
-        mut look: DispatchTurn<'_>,
-        aside: &mut Vec<u64>,
-        out: &mut Vec<Assignment>,
-    ) -> bool {
+    /// Runs a turn.
+    fn deal(&mut self, mut look: DispatchTurn<'_>, out: &mut Vec<Assignment>) -> bool {
         self.wake_delayed(look.now);
         self.begin_keys(look.view);
         while look.budget > 0 {
             let next = match self.kind {
                 DispatchMode::KeyShared(_) => self.next_by_key(&mut look),
                 DispatchMode::Exclusive | DispatchMode::Shared | DispatchMode::Failover => {
-                    self.next_in_turn(&mut look, aside)
+                    self.next_in_turn(&mut look)
                 }
             };
             let Some((at, item)) = next else { return look.budget == 0 };
@@ -78,20 +70,50 @@ impl Dispatcher {
     }
 
     /// The next entry, and the consumer whose turn it is.
-    fn next_in_turn(
-        &mut self,
-        look: &mut DispatchTurn<'_>,
-        aside: &mut Vec<u64>,
-    ) -> Option<(usize, Item)> {
+    fn next_in_turn(&mut self, look: &mut DispatchTurn<'_>) -> Option<(usize, Item)> {
         while look.budget > 0 {
-            let at = self.choose(look.room)?;
-            let item = self.take(look)?;
-            if let Some(at) = self.owner_of_chunk(&item, at, look.room) {
-                self.turn = at + 1;
-                return Some((at, item));
+            if let Some(parked) = self.next_parked(look) {
+                return Some(parked);
             }
+            if self.parked.len() >= PARKED_MAX {
+                return None;
+            }
+            let at = self.choose(look.room)?;
+            let Some(item) = self.take(look) else { return self.next_parked(look) };
+            match self.owner_of_chunk(&item, at, look.room) {
+                Ok(at) => {
+                    self.turn = at + 1;
+                    return Some((at, item));
+                }
+                Err(owner) => self.parked.insert((owner, item.ordinal)),
+            };
             look.spend();
-            aside.push(item.ordinal);
+        }
+        None
+    }
+
+    /// The first parked chunk of a consumer that has room again. An earlier entry that is to be
+    /// redelivered comes first: it may be a chunk of the same message.
+    fn next_parked(&mut self, look: &DispatchTurn<'_>) -> Option<(usize, Item)> {
+        if self.holds_enough() {
+            return None;
+        }
+        let mut from = (ConsumerKey { conn: 0, id: 0 }, 0);
+        while let Some(&(owner, ordinal)) = self.parked.range(from..).next() {
+            let at = *self.places.get(&owner)?;
+            let candidate = (self.consumers.get(at)?.priority, at);
+            if self.candidates.contains(&candidate) && self.is_ready(at, look.room) {
+                if self.replay.first().is_some_and(|&first| first < ordinal) {
+                    return None;
+                }
+                self.parked.remove(&(owner, ordinal));
+                if let Some(item) = look.get(ordinal) {
+                    return Some((at, item));
+                }
+                continue;
+            }
+            self.candidates.remove(&candidate);
+            from = (owner, u64::MAX);
         }
         None
     }
@@ -180,26 +202,29 @@ impl Dispatcher {
         consumer.permits > 0 && consumer.room > 0 && within
     }
 
-    /// The consumer of a chunk: the one that got the earlier chunks, while it exists; `None` while
-    /// it has no room.
+    /// The consumer of a chunk: the one that got the earlier chunks, while it exists; an error while
+    /// that has no room.
     fn owner_of_chunk(
         &mut self,
         item: &Item,
         chosen: usize,
         room: ConnectionRoom<'_>,
-    ) -> Option<usize> {
+    ) -> Result<usize, ConsumerKey> {
         let Some(hash) = item.chunk_of.filter(|_| self.kind == DispatchMode::Shared) else {
-            return Some(chosen);
+            return Ok(chosen);
         };
-        let owner = self.chunks.get(&hash);
-        if let Some(&at) = owner.and_then(|key| self.places.get(key)) {
-            return self.is_ready(at, room).then_some(at);
+        if let Some(&owner) = self.chunks.get(&hash)
+            && let Some(&at) = self.places.get(&owner)
+        {
+            return if self.is_ready(at, room) { Ok(at) } else { Err(owner) };
         }
         if self.chunks.len() >= CHUNKED_MAX {
             self.chunks.clear();
         }
-        self.chunks.insert(hash, self.consumers.get(chosen)?.key);
-        Some(chosen)
+        if let Some(consumer) = self.consumers.get(chosen) {
+            self.chunks.insert(hash, consumer.key);
+        }
+        Ok(chosen)
     }
 
     /// The next entry: one to be redelivered, or a new one.

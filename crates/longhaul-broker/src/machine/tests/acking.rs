@@ -203,3 +203,18 @@ fn a_part_of_a_batch_is_acknowledged_in_the_compacted_view_too() {
     rig.ack(5, Individual, vec![open(0, &[0])]);
     assert_eq!(rig.cursor(), &Cursor::at(1));
 }
+
+/// Regression: the counters of a deleted subscription were kept until its topic was unloaded.
+#[test]
+fn the_counters_of_a_deleted_subscription_go_with_it() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.subscribe(1, 5, |_| {});
+    rig.publish(1, 1, b"x");
+    assert_eq!(rig.figures().messages_out, 1);
+    let unsubscribe =
+        longhaul_wire::messages::CommandUnsubscribe { consumer_id: 5, ..Default::default() };
+    rig.ask(1, unsubscribe);
+    assert_eq!(rig.figures().messages_out, 0);
+    assert_eq!(rig.machine.live[&0].figures.out().0, 1, "the topic's counter never decreases");
+}

@@ -333,7 +333,7 @@ fn a_checkpoint_leads_to_the_same_state() {
     rig.ack(5, Cumulative, vec![id(1)]);
     for number in 0..2_000_u64 {
         let producer = format!("{number:0>200}");
-        let change = Sequence { topic: 0, producer, highest: number, used_at: number };
+        let change = Sequence { topic: 0, producer, highest: number, last_use: number };
         rig.machine.state.apply(&change.into()).unwrap();
     }
     rig.machine.checkpoint();
@@ -422,6 +422,23 @@ fn rounds_go_on_while_the_wall_clock_is_behind() {
         rig.machine.tick();
         assert_eq!(rig.machine.next_in(), 1_000);
     }
+}
+
+/// Regression: the clock of one publisher was a year ahead. Its entry was younger than any limit, so
+/// it and all entries behind it were neither expired nor trimmed for a year, and the disk filled.
+#[test]
+fn a_publisher_whose_clock_is_ahead_stops_neither_expiry_nor_retention() {
+    let mut rig = rig(1);
+    rig.set(retention(1, -1));
+    let ahead = rig.now + 365 * 24 * 3_600_000;
+    rig.send(1, &[7; 3000], |_, message| message.publish_time = ahead);
+    rig.settle();
+    rig.publish(1, 1, &[7; 3000]);
+    rig.pass(30_000);
+    rig.call(|machine, name| machine.expire_topic(name, 10));
+    assert_eq!(rig.cursor().mark(), 3, "all are older than 10 s");
+    rig.pass(30_001);
+    assert_eq!(rig.first(), 2, "the last one is in the segment that is written");
 }
 
 /// Ten million entries that were skipped at once were removed at once, and all clients waited.

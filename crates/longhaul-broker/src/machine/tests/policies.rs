@@ -113,3 +113,45 @@ fn a_compaction_that_fails_is_tried_again_later_and_later() {
     rig.publish(1, 1, b"x");
     assert!(support::job(&rig.pass(1_000)).is_some(), "it has gone well");
 }
+
+/// Regression: a role that may produce or consume could create topics, subscriptions and versions of
+/// schemas without limit, and Pulsar's policies for them were refused.
+#[test]
+fn topics_subscriptions_and_schemas_have_limits() {
+    let refused = Some(i32::from(ServerError::NotAllowedError));
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let limit = |name: &'static str, count: u64| {
+        move |policies: &mut Policies| drop(policies.other.insert(name.to_owned(), count.into()))
+    };
+    rig.set(limit("maxSubscriptionsPerTopic", 1));
+    let other = |id| CommandSubscribe { subscription: "other".to_owned(), ..subscribe(id) };
+    assert_eq!(refusal(&rig.ask(1, subscribe(1))), None);
+    assert_eq!(refusal(&rig.ask(1, other(2))), refused);
+    rig.set(limit("maxSubscriptionsPerTopic", 0));
+    assert_eq!(refusal(&rig.ask(1, other(2))), None, "0 is no limit");
+    let set = limit("maxTopicsPerNamespace", 3);
+    rig.machine.call(1, |machine| machine.set_namespace_policy("public/default", set)).unwrap();
+    rig.settle();
+    let create = |rig: &mut Rig, id: u64, name: &str| {
+        let topic = format!("persistent://public/default/{name}");
+        refusal(&rig.ask(1, CommandProducer { topic, ..producer(id, id, AccessMode::Shared) }))
+    };
+    assert_eq!((create(&mut rig, 2, "two"), create(&mut rig, 3, "three")), (None, None));
+    assert_eq!(create(&mut rig, 4, "four"), refused);
+    assert_eq!(create(&mut rig, 5, "two"), None, "it exists");
+    let name = TopicName::parse(TOPIC).unwrap();
+    let schema = |number: usize| Schema {
+        r#type: 2,
+        schema_data: number.to_string().into_bytes().into(),
+        ..Default::default()
+    };
+    for number in 0..1000 {
+        rig.machine.store_schema(&name, &schema(number)).unwrap();
+    }
+    assert_eq!(
+        rig.machine.store_schema(&name, &schema(1000)).unwrap_err().code,
+        ServerError::NotAllowedError
+    );
+    assert_eq!(rig.machine.store_schema(&name, &schema(5)), Ok(5), "it is known");
+}

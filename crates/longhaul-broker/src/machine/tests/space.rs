@@ -30,6 +30,21 @@ fn publishes_stop_before_the_disk_is_full() {
     }
 }
 
+/// Regression: only segments counted for the limit of the disk. Compacted views took as much again.
+#[test]
+fn compacted_views_count_for_the_limit_of_the_disk() {
+    let storage: Arc<dyn crate::log::Storage> = Arc::new(SimulatedStorage::new(1));
+    let mut writer = crate::log::CompactedWriter::create(storage, "compact/0.seg").unwrap();
+    writer.append(0, 0, 0, 1, &[7; 8_000]).unwrap();
+    let view = writer.finish().unwrap();
+    let mut rig = rig(0);
+    rig.machine.log.segments = vec![(1, 6_000)];
+    rig.machine.settings.disk_bytes_max = Some(KEPT + 10_000);
+    rig.machine.compacted.insert("compact/0.seg".to_owned(), Arc::clone(view.slots()));
+    rig.pass(1_000);
+    assert!(names(&rig.publish(1, 1, b"x")).contains(&CLOSE_PRODUCER));
+}
+
 /// One forgotten topic took the whole disk, and nothing could be published any more.
 #[test]
 fn a_topic_without_a_quota_may_take_half_of_the_disk() {

@@ -2,7 +2,6 @@
 
 use super::BrokerDriver;
 use crate::error::BrokerError;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -34,7 +33,7 @@ impl BrokerDriver {
         for link in self.links.values() {
             link.outbox.close();
         }
-        self.is_ending.store(true, Ordering::Relaxed);
+        self.compactions.end();
         self.tasks.close();
         if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
             tracing::warn!("some reads did not end in time");

@@ -116,7 +116,7 @@ fn who_is_not_active_asks_for_nothing_again() {
 }
 
 /// The number of chunked messages with remembered consumers is limited; beyond it, all of them are
-/// forgotten.
+/// forgotten. Chunks that wait already keep their consumer.
 #[test]
 fn so_many_chunked_messages_are_remembered() {
     let mut entries = TopicEntries::default();
@@ -140,8 +140,10 @@ fn so_many_chunked_messages_are_remembered() {
     dispatcher.consumers_mut(|all| all[1].permits = 9);
     assert_eq!(deal(&mut dispatcher, &entries, again + 1), [], "it waits for its consumer");
     assert_eq!(deal(&mut dispatcher, &entries, new + 1), [(1, new)]);
-    assert_eq!(deal(&mut dispatcher, &entries, new + 1), [(1, again)], "nobody knows any more");
-    assert_eq!(dispatcher.chunks.len(), 2);
+    assert_eq!(deal(&mut dispatcher, &entries, new + 1), [], "it still waits");
+    dispatcher.consumers_mut(|all| all[0].permits = 1);
+    assert_eq!(deal(&mut dispatcher, &entries, new + 1), [(0, again)]);
+    assert_eq!(dispatcher.chunks.len(), 1);
 }
 
 /// Each entry required a check of all consumers: with a thousand workers, a thousand checks.
@@ -193,4 +195,33 @@ fn who_wants_something_again_is_asked_again() {
     assert_eq!(next(&mut dispatcher, UnackedLimits { per_consumer: 2, ..LIMITLESS }), [(0, 5)]);
     assert_eq!(next(&mut dispatcher, UnackedLimits { per_consumer: 2, ..LIMITLESS }), []);
     assert_eq!(next(&mut dispatcher, LIMITLESS).len(), 2);
+}
+
+/// Regression: as many chunks as one turn looks at waited for a consumer without permits. Each turn
+/// looked at the same ones: other consumers got nothing, and the broker was busy for ever.
+#[test]
+fn many_chunks_that_wait_for_their_consumer_hold_up_nobody_and_cost_nothing() {
+    let mut entries = TopicEntries::default();
+    entries.open_ledger(1, 0);
+    let last = 2 * BUDGET as u64;
+    for ordinal in 0..=last {
+        let place = RecordLocation { segment: 1, offset: 0, size: 10 };
+        let chunk_of = (ordinal < last).then_some(9);
+        entries.push(EntrySlot::new(place, None, 0), Extras { deliver_at: None, chunk_of });
+    }
+    let mut dispatcher = shared(&[1, 10]);
+    let mut found = Vec::new();
+    for _ in 0..3 {
+        found.extend(deal(&mut dispatcher, &entries, last + 1));
+    }
+    assert_eq!(found, [(0, 0), (1, last)]);
+    let (view, mut out) = (view(&entries, last + 1), Vec::new());
+    let cursor = Cursor::at(0);
+    assert!(!dispatcher.dispatch_known(0, &cursor, &view, LIMITLESS, BUDGET, &mut out), "no more");
+    dispatcher.offer(5, &cursor);
+    dispatcher.consumer_mut(key(0)).unwrap().permits = 6;
+    let found: Vec<_> = (1..7).map(|ordinal| (0, ordinal)).collect();
+    assert_eq!(deal(&mut dispatcher, &entries, last + 1), found, "in order, each once");
+    dispatcher.remove(key(0), &cursor);
+    assert_eq!(deal(&mut dispatcher, &entries, last + 1).len(), 9, "they go to others");
 }

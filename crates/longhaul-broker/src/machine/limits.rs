@@ -1,0 +1,76 @@
+//! Limits on what a role may create by use: topics, subscriptions, versions of schemas.
+
+use super::BrokerMachine;
+use super::effect::RequestRefusal;
+use crate::admin::policies::Policies;
+use crate::name::TopicName;
+use crate::state::BrokerTopic;
+use longhaul_wire::messages::ServerError;
+
+/// Topics of the broker, partitions included.
+const TOPICS_MAX: usize = 250_000;
+/// Durable subscriptions of a topic.
+const SUBSCRIPTIONS_MAX: usize = 10_000;
+/// Versions of a topic's schema.
+const SCHEMAS_MAX: usize = 1000;
+
+fn refuse(text: String) -> Result<(), RequestRefusal> {
+    Err(RequestRefusal::new(ServerError::NotAllowedError, text))
+}
+
+impl BrokerMachine {
+    /// Checks that the namespace of this topic may have more topics.
+    pub(super) fn check_topics(
+        &self,
+        name: &TopicName,
+        policies: &Policies,
+        more: usize,
+    ) -> Result<(), RequestRefusal> {
+        let count = self.state.topic_count();
+        if count + more > TOPICS_MAX {
+            return refuse(format!(
+                "the broker has {count} topics, its limit is {TOPICS_MAX}: delete some"
+            ));
+        }
+        let Some(limit) = policies.limit("maxTopicsPerNamespace") else { return Ok(()) };
+        let namespace = name.namespace();
+        let count = self.state.topics_named(&TopicName::start_in(namespace)).count();
+        if count + more > limit {
+            return refuse(format!(
+                "namespace {namespace} has {count} topics, its limit is {limit} (maxTopicsPerNamespace): delete some, or raise the limit"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Checks that a topic may have another subscription.
+    pub(super) fn check_subscriptions(
+        &self,
+        topic: u32,
+        kept: &BrokerTopic,
+    ) -> Result<(), RequestRefusal> {
+        let limit = self.live.get(&topic).and_then(|live| {
+            let limit = live.policies.limit("maxSubscriptionsPerTopic")?;
+            Some((kept.subscriptions.len(), limit, " (maxSubscriptionsPerTopic)"))
+        });
+        let (count, limit, policy) =
+            limit.unwrap_or_else(|| (kept.durable().count(), SUBSCRIPTIONS_MAX, ""));
+        if count < limit {
+            return Ok(());
+        }
+        let name = &kept.name;
+        refuse(format!(
+            "{name} has {count} subscriptions, its limit is {limit}{policy}: delete some, or raise the limit"
+        ))
+    }
+
+    /// Checks that a topic with this many versions of its schema may have another one.
+    pub(super) fn check_schemas(name: &TopicName, count: usize) -> Result<(), RequestRefusal> {
+        if count < SCHEMAS_MAX {
+            return Ok(());
+        }
+        refuse(format!(
+            "{name} has {count} versions of its schema, the limit is {SCHEMAS_MAX}: delete the schema, or use another topic"
+        ))
+    }
+}
