@@ -158,7 +158,7 @@ mod tests {
             (settings.history_minutes(), settings.least_history_minutes())
         };
         assert_eq!(minutes(HistoryRetention::Day), (1440, 240));
-        let hours = |hours| Duration::from_secs(hours * 3600);
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
         assert_eq!(minutes(HistoryRetention::For(hours(5))), (300, 240));
         let settings = TopicSettings { ledger_retention: hours(7), ..TopicSettings::default() };
         assert_eq!(settings.history_minutes(), 28 * 60, "four times seven hours");

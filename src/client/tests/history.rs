@@ -156,11 +156,13 @@ async fn a_history_has_the_log_lines_of_all_attempts() {
         range.map(|number| format!("{epoch}.{number}")).collect::<Vec<_>>()
     };
     let told = |history: TaskHistory| -> Vec<_> {
-        let told = history.entries.into_iter().map(|it| match it.event {
-            HistoryEvent::Shown { log, lines_lost, .. } => Some((log, lines_lost)),
-            _ => None,
-        });
-        told.flatten().collect()
+        let mut told = Vec::new();
+        for entry in history.entries {
+            if let HistoryEvent::Shown { log, lines_lost, .. } = entry.event {
+                told.push((log, lines_lost));
+            }
+        }
+        told
     };
     let expected = [
         (lines(1, 1..=3), 0),
