@@ -14,7 +14,7 @@ use futures::future::pending;
 use longhaul_core::metadata::entry::ProgressReport;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
-use longhaul_core::task::{AttemptLog, Progress, TaskId};
+use longhaul_core::task::{LogLines, Progress, TaskId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -162,7 +162,7 @@ impl AttemptReports {
 
     pub(crate) fn give_line(&self, line: String) {
         if let Some(ReportListener::Test(recording)) = &self.listener {
-            lock(&recording.lines).push(AttemptLog::cut(line));
+            lock(&recording.lines).push(LogLines::cut(line));
             return;
         }
         self.report(|state| {
@@ -215,7 +215,7 @@ impl AttemptReports {
     }
 
     /// The log lines.
-    pub(crate) fn log(&self) -> AttemptLog {
+    pub(crate) fn log(&self) -> LogLines {
         self.state().shown.log.clone()
     }
 

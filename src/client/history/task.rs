@@ -11,7 +11,7 @@ use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome, lea
 use longhaul_core::protocol::fold::{IgnoredReason, TaskFold, Verdict};
 use longhaul_core::protocol::key::{Key, OwnerId};
 use longhaul_core::protocol::waits::WaitsFor;
-use longhaul_core::task::{AttemptLog, Position, TaskId, TaskOutcome, WorkerIdentity, text};
+use longhaul_core::task::{LogLines, Position, TaskId, TaskOutcome, WorkerIdentity, text};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -316,7 +316,7 @@ impl Collector {
                 let owner = message.properties.get("owner");
                 let owner = owner.and_then(longhaul_core::protocol::key::parse_owner);
                 let (state, attempts) = (shown.state(), shown.attempts);
-                let (log, lines_lost) = self.lines.take(epoch, AttemptLog::read(&message.payload));
+                let (log, lines_lost) = self.lines.take(epoch, LogLines::read(&message.payload));
                 let event = HistoryEvent::Shown { state, attempts, log, lines_lost };
                 self.note(message, epoch, owner, event, late.then_some(Ignored::Late));
                 self.lines.limit(&mut self.metadata);
@@ -376,7 +376,7 @@ struct LinesKept {
 
 impl LinesKept {
     /// The lines of an entry that no earlier one has, and how many are lost before them.
-    fn take(&mut self, epoch: Option<u32>, log: AttemptLog) -> (Vec<String>, u64) {
+    fn take(&mut self, epoch: Option<u32>, log: LogLines) -> (Vec<String>, u64) {
         let logged = self.logged.entry(epoch).or_default();
         let before = std::mem::replace(logged, log.count().max(*logged));
         let (lines, lost) = log.behind(before);

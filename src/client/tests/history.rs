@@ -14,7 +14,7 @@ use longhaul_core::protocol::entry::{
 use longhaul_core::protocol::entry_set::{BatchOutcome, EntrySet};
 use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId, SealKey};
 use longhaul_core::protocol::seal::{EndedCounts, Seal};
-use longhaul_core::task::{AttemptLog, WorkerIdentity, view_properties};
+use longhaul_core::task::{LogLines, WorkerIdentity, view_properties};
 use longhaul_memory::{Faults, MemoryBroker};
 
 const FIRST: OwnerId = OwnerId(1);
@@ -138,7 +138,7 @@ async fn a_history_has_every_entry_and_says_which_of_them_count() {
 async fn a_history_has_the_log_lines_of_all_attempts() {
     let past = Past::new();
     let show = async |epoch, owner, lines: std::ops::RangeInclusive<u32>| {
-        let mut log = AttemptLog::default();
+        let mut log = LogLines::default();
         lines.for_each(|number| log.push(format!("{epoch}.{number}")));
         let mut metadata = processing(ID, epoch);
         log.show_in(&mut metadata);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use longhaul_core::metadata::entry::OutcomeBody;
 use longhaul_core::protocol::entry::{Entry, Outcome};
 use longhaul_core::protocol::key::{Epoch, OnceKey};
-use longhaul_core::task::{AttemptLog, TaskId, TaskMetadata};
+use longhaul_core::task::{LogLines, TaskId, TaskMetadata};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct EndedAttempt {
     pub(super) epoch: Epoch,
     /// The body of its outcome, which may have to be published or shown again.
     pub(super) body: Option<OutcomeBody>,
-    log: AttemptLog,
+    log: LogLines,
     /// The message of the task without its payload, if that is too large to be shown and is dropped.
     message: Option<TaskPayload>,
     /// Its last checkpoint, if that is not known to be on the ledger and another attempt may follow.
@@ -25,7 +25,7 @@ pub(super) struct EndedAttempt {
 
 impl EndedAttempt {
     fn new(epoch: Epoch) -> Self {
-        Self { epoch, body: None, log: AttemptLog::default(), message: None, checkpoint: None }
+        Self { epoch, body: None, log: LogLines::default(), message: None, checkpoint: None }
     }
 
     const fn is_empty(&self) -> bool {

@@ -273,7 +273,7 @@ fn without_topic_policies_the_remedy_is_to_enable_them() {
 #[test]
 fn needs_follow_the_ledger_retention() {
     let settings = TopicSettings {
-        ledger_retention: Duration::from_secs(2 * 3600),
+        ledger_retention: Duration::from_secs(7 * 3600),
         ..TopicSettings::default()
     };
     let kinds: Vec<_> = findings(&healthy(TopicPartitioning::Unpartitioned), &names(), &settings)

@@ -4,7 +4,7 @@ use crate::machine::Task;
 use crate::protocol::entry::{Claim, ClaimKind};
 use crate::protocol::fold::Phase;
 use crate::task::{
-    AttemptLog, Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, text, text_of,
+    LogLines, Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, text, text_of,
     view_properties,
 };
 use bytes::Bytes;
@@ -22,7 +22,7 @@ pub struct ProgressReport {
     /// The progress of the attempt.
     pub progress: Option<Progress>,
     /// Its log lines.
-    pub log: AttemptLog,
+    pub log: LogLines,
 }
 
 /// The body of an outcome: a result, or the reason of a failure.

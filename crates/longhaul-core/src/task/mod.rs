@@ -1,10 +1,10 @@
 //! The public parts of a task: its id, its state, and its entry on the metadata topic.
 
-mod attempt_log;
 mod codec;
 #[cfg(any(test, feature = "testing"))]
 mod flip;
 mod id;
+mod log_lines;
 mod metadata;
 mod payload;
 mod priority;
@@ -12,12 +12,12 @@ pub mod terms;
 pub mod text;
 mod worker;
 
-pub use attempt_log::AttemptLog;
 pub use codec::Codec;
 pub use codec::{Codecs, decode, encode};
 #[cfg(any(test, feature = "testing"))]
 pub use flip::Flip;
 pub use id::{TaskId, TaskIdError};
+pub use log_lines::LogLines;
 pub use longhaul_types::{EntryId, Position};
 pub use longhaul_types::{Properties, PropertyWriter};
 pub use metadata::{Progress, TaskMetadata, TaskOutcome, TaskState};

@@ -12,7 +12,7 @@ const LINE_BYTES_MAX: usize = 256;
 /// The newest log lines of an attempt, and how many it has had. So a reader of several entries of
 /// one attempt knows which of their lines are the same ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct AttemptLog {
+pub struct LogLines {
     /// At most 32 lines of at most 256 bytes.
     #[serde(default, rename = "log")]
     pub lines: Vec<String>,
@@ -21,7 +21,7 @@ pub struct AttemptLog {
     logged: Option<u64>,
 }
 
-impl AttemptLog {
+impl LogLines {
     /// The lines in the body of a metadata entry; none if it cannot be read.
     #[must_use]
     pub fn read(body: &[u8]) -> Self {
@@ -73,8 +73,8 @@ mod tests {
     use super::*;
     use crate::task::TaskState;
 
-    fn log(lines: std::ops::RangeInclusive<u32>) -> AttemptLog {
-        let mut log = AttemptLog::default();
+    fn log(lines: std::ops::RangeInclusive<u32>) -> LogLines {
+        let mut log = LogLines::default();
         lines.for_each(|number| log.push(number.to_string()));
         log
     }
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn the_newest_lines_are_kept_and_long_ones_cut() {
         let line = |number: usize| format!("{number} {}", "ä".repeat(200));
-        let mut log = AttemptLog::default();
+        let mut log = LogLines::default();
         (1..=40).for_each(|number| log.push(line(number)));
         assert_eq!((log.lines.len(), log.count()), (32, 40));
         // The ninth line is the first that is left.
@@ -99,19 +99,19 @@ mod tests {
         assert_eq!(log(1..=40).behind(5), (of(9..=40), 3));
         assert_eq!(log(1..=40).behind(39), (of(40..=40), 0));
         // The end of an attempt that another worker shows has no lines.
-        assert_eq!(AttemptLog::default().behind(40), (Vec::new(), 0));
+        assert_eq!(LogLines::default().behind(40), (Vec::new(), 0));
     }
 
     #[test]
     fn an_entry_is_read_as_it_was_shown() {
-        for log in [log(1..=3), log(1..=40), AttemptLog::default()] {
+        for log in [log(1..=3), log(1..=40), LogLines::default()] {
             let mut entry =
                 TaskMetadata::new("1:2:-1".to_owned(), TaskState::Processing, 1, (1, 2));
             log.clone().show_in(&mut entry);
             assert_eq!(entry.logged.is_some(), log.count() > 32);
-            let read = AttemptLog::read(&serde_json::to_vec(&entry).unwrap());
+            let read = LogLines::read(&serde_json::to_vec(&entry).unwrap());
             assert_eq!((read.count(), read.lines), (log.count(), log.lines));
         }
-        assert_eq!(AttemptLog::read(b"no entry"), AttemptLog::default());
+        assert_eq!(LogLines::read(b"no entry"), LogLines::default());
     }
 }
