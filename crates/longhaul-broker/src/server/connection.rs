@@ -13,7 +13,6 @@ use longhaul_wire::messages::CommandPing;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf};
 use tokio::net::TcpStream;
@@ -48,8 +47,6 @@ pub(super) struct Rules {
     pub(super) queue: Arc<Semaphore>,
     /// Room for incomplete messages of all connections.
     pub(super) unfinished: Arc<PartialMessageBudget>,
-    /// Bytes that wait to be sent on all connections.
-    pub(super) queued: Arc<AtomicUsize>,
     /// Bytes of sent deliveries after which the driver is told.
     pub(super) tell_after: u64,
 }
@@ -416,11 +413,10 @@ mod tests {
             handshake_timeout: Duration::from_secs(10),
             queue: Rules::queue(),
             unfinished: PartialMessageBudget::new(),
-            queued: Arc::default(),
             tell_after: 1,
         };
         let (events, mut received) = tokio::sync::mpsc::channel(8);
-        let (outbox, under_way) = (Outbox::new(1, Arc::default()), Arc::new(Semaphore::new(2)));
+        let (outbox, under_way) = (Outbox::new(1), Arc::new(Semaphore::new(2)));
         let mut unfinished = Unfinished::new(Arc::clone(&rules.unfinished));
         let mut buffer = ack(1000);
         let size = buffer.len();

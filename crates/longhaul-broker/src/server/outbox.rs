@@ -4,17 +4,12 @@ use super::messages::Stored;
 use bytes::Bytes;
 use longhaul_wire::messages::CommandMessage;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// Queued bytes above which a connection is not read from: a client that takes no answers may send
 /// no further requests.
 const QUEUED_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// The same for all connections together: above it, connections with more than their share are not
-/// read from.
-const QUEUED_BYTES_ALL: usize = 256 * 1024 * 1024;
-const QUEUED_BYTES_SHARE: usize = 64 * 1024;
 
 /// A piece of the output.
 #[derive(Debug)]
@@ -41,8 +36,6 @@ pub(super) enum OutboxChunk {
 #[derive(Debug)]
 pub(super) struct Outbox {
     queue: Mutex<OutboxQueue>,
-    /// Queued bytes of all connections.
-    all: Arc<AtomicUsize>,
     /// Signals new output, or the end of the connection.
     filled: Notify,
     /// Signals that output was sent.
@@ -71,9 +64,9 @@ pub(super) struct OutboxBatch {
 impl Outbox {
     /// An empty queue. The driver is told of sent deliveries once they reach this many bytes; it
     /// asks for the rest.
-    pub(super) fn new(tell_after: u64, all: Arc<AtomicUsize>) -> Self {
+    pub(super) fn new(tell_after: u64) -> Self {
         let queue = Mutex::default();
-        Self { queue, all, filled: Notify::new(), drained: Notify::new(), tell_after }
+        Self { queue, filled: Notify::new(), drained: Notify::new(), tell_after }
     }
 
     fn lock(&self) -> MutexGuard<'_, OutboxQueue> {
@@ -85,7 +78,6 @@ impl Outbox {
         let mut queue = self.lock();
         if let OutboxChunk::Ready { bytes, .. } = &chunk {
             queue.bytes += bytes.len();
-            self.all.fetch_add(bytes.len(), Ordering::Relaxed);
         }
         queue.chunks.push_back(chunk);
         let sent = std::mem::take(&mut queue.sent);
@@ -124,15 +116,13 @@ impl Outbox {
     /// driver must be told.
     pub(super) fn sent(&self, bytes: usize, credit: u64) -> bool {
         let mut queue = self.lock();
-        let had_share = queue.bytes <= QUEUED_BYTES_SHARE;
-        let bytes = bytes.min(queue.bytes);
-        queue.bytes -= bytes;
-        self.all.fetch_sub(bytes, Ordering::Relaxed);
+        let had_room = queue.bytes <= QUEUED_BYTES_MAX;
+        queue.bytes = queue.bytes.saturating_sub(bytes);
         let before = queue.sent;
         queue.sent += credit;
         let tell = before < self.tell_after && queue.sent >= self.tell_after;
         drop(queue);
-        if !had_share {
+        if !had_room {
             self.drained.notify_one();
         }
         tell
@@ -147,9 +137,7 @@ impl Outbox {
                 if queue.is_closing {
                     return false;
                 }
-                let is_crowded = self.all.load(Ordering::Relaxed) > QUEUED_BYTES_ALL;
-                let most = if is_crowded { QUEUED_BYTES_SHARE } else { QUEUED_BYTES_MAX };
-                if queue.bytes <= most {
+                if queue.bytes <= QUEUED_BYTES_MAX {
                     return true;
                 }
             }
@@ -158,19 +146,9 @@ impl Outbox {
     }
 }
 
-impl Drop for Outbox {
-    fn drop(&mut self) {
-        let left = self.lock().bytes;
-        self.all.fetch_sub(left, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::pin::pin;
-    use std::time::Duration;
-    use tokio::time::timeout;
 
     fn ready(size: usize) -> OutboxChunk {
         OutboxChunk::Ready { bytes: Bytes::from(vec![0; size]), credit: 0 }
@@ -179,7 +157,7 @@ mod tests {
     /// Each sent delivery woke the driver, only to free room that nobody waited for.
     #[test]
     fn the_driver_is_told_of_much_and_asks_for_the_rest() {
-        let outbox = Outbox::new(100, Arc::default());
+        let outbox = Outbox::new(100);
         assert!(!outbox.sent(10, 40) && !outbox.sent(10, 59));
         assert!(outbox.sent(10, 1), "a hundred bytes");
         assert!(!outbox.sent(10, 500), "it is told already");
@@ -191,7 +169,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_takes_nothing_is_not_read_from_until_it_does() {
-        let outbox = Outbox::new(1, Arc::default());
+        let outbox = Outbox::new(1);
         outbox.push(ready(QUEUED_BYTES_MAX));
         assert!(outbox.room().await, "exactly full");
         outbox.push(ready(1));
@@ -202,27 +180,5 @@ mod tests {
         assert!(tokio::join!(outbox.room(), freed).0);
         outbox.close();
         assert!(!outbox.room().await && outbox.next().await.is_last);
-    }
-    /// Regression: each connection could have 16 MiB of answers wait for its client, and there was no
-    /// limit for all of them: a thousand connections took 16 GB.
-    #[tokio::test]
-    async fn connections_share_a_limit_on_what_waits_for_their_clients() {
-        let all = Arc::<AtomicUsize>::default();
-        let outboxes: Vec<Outbox> = (0..17).map(|_| Outbox::new(1, Arc::clone(&all))).collect();
-        for outbox in &outboxes {
-            outbox.push(ready(QUEUED_BYTES_MAX));
-        }
-        let mut room = pin!(outboxes[0].room());
-        assert!(timeout(Duration::ZERO, room.as_mut()).await.is_err(), "the limit is exceeded");
-        let modest = Outbox::new(1, Arc::clone(&all));
-        modest.push(ready(QUEUED_BYTES_SHARE));
-        assert!(modest.room().await, "each connection has its share");
-        outboxes[1].sent(QUEUED_BYTES_MAX, 0);
-        outboxes[2].sent(QUEUED_BYTES_MAX, 0);
-        outboxes[0].sent(1, 0);
-        assert!(timeout(Duration::from_secs(9), room).await.unwrap());
-        assert_eq!(all.load(Ordering::Relaxed), 15 * QUEUED_BYTES_MAX - 1 + QUEUED_BYTES_SHARE);
-        drop(modest);
-        assert_eq!(all.load(Ordering::Relaxed), 15 * QUEUED_BYTES_MAX - 1, "it is closed");
     }
 }
