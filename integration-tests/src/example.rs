@@ -4,6 +4,7 @@
 use crate::sandbox::guard::Guard;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -52,8 +53,10 @@ pub async fn binary(name: &str, folder: &Path) -> Result<PathBuf> {
 /// the folder lies on another file system.
 fn link_into(built: &Path, folder: &Path) -> Result<PathBuf> {
     let copy = folder.join(built.file_name().context("a program has a name")?);
-    if std::fs::hard_link(built, &copy).is_ok() {
-        return Ok(copy);
+    match std::fs::hard_link(built, &copy) {
+        Ok(()) => return Ok(copy),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(copy),
+        Err(_) => {}
     }
     // Another process makes the copy. While we had the copy open for writing, any process started
     // from here would inherit the open file until it has begun to run, and starting the copy would

@@ -37,15 +37,18 @@ class Embedded:
         except FileNotFoundError as missing:
             raise FileNotFoundError(f"there is no program `{words[0]}`: install longhaul, or name it in LONGHAUL_PROGRAM") from missing
         atexit.register(self.close)
-        # What takes too long is killed, which ends its output.
+        # A program that is not ready in time is killed, and its output ends.
         patience = threading.Timer(start_timeout, self._process.kill)
+        patience.daemon = True
         patience.start()
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        patience.cancel()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            patience.cancel()
         if not line:
             self.close()
-            raise RuntimeError(f"`{' '.join(words)}` did not start within {start_timeout:g} s; its error output says why")
+            raise RuntimeError(f"`{' '.join(words)}` was not ready within {start_timeout:g} s, or has ended; its error output says why")
         started = json.loads(line)
         self.url: str = started["http"]
         self.service_url: str = started["broker"]

@@ -37,7 +37,7 @@ export class Embedded {
     const started = spawn(name, ["dev", "-o", "jsonl", ...ports], { stdio: ["ignore", "pipe", "inherit"] });
     const kill = (): void => void started.kill();
     process.once("exit", kill);
-    // What takes too long is killed, which ends its output.
+    // A program that is not ready in time is killed, and its output ends.
     const patience = setTimeout(() => started.kill("SIGKILL"), startTimeout * 1000);
     try {
       const failed = once(started, "error").then(([error]) => {
@@ -45,7 +45,7 @@ export class Embedded {
       });
       const lines = createInterface({ input: started.stdout });
       const ended = once(lines, "close").then(() => {
-        throw new Error(`\`${name} dev\` did not start within ${startTimeout} s; its error output says why`);
+        throw new Error(`\`${name} dev\` was not ready within ${startTimeout} s, or has ended; its error output says why`);
       });
       ended.catch(() => undefined);
       const [line] = (await Promise.race([once(lines, "line"), failed, ended])) as [string];
@@ -55,6 +55,7 @@ export class Embedded {
       return new Embedded(started, kill, JSON.parse(line));
     } catch (error) {
       process.off("exit", kill);
+      started.kill();
       throw error;
     } finally {
       clearTimeout(patience);

@@ -106,7 +106,7 @@ impl BrokerMachine {
         }
         check_name("subscription", &command.subscription)
             .map_err(|text| RequestRefusal::new(ServerError::NotAllowedError, text))?;
-        self.check_subscriptions(topic, kept)?;
+        self.check_subscriptions(topic, kept, is_durable)?;
         let mark = self.start_of(topic, command).ok_or_else(gone)?;
         let properties = metadata_of(&command.subscription_properties)?;
         let subscription = self.state.topic(topic).ok_or_else(gone)?.next_subscription();

@@ -36,7 +36,7 @@ pub use owners::HashRange;
 /// consumer.
 const CHUNKED_MAX: usize = 10_000;
 
-/// Chunks that may wait for their consumers, before nothing more is read for others.
+/// Chunks that may wait for their consumers, before nothing more is dealt to others.
 const PARKED_MAX: usize = 100_000;
 
 /// An entry assigned to a consumer.

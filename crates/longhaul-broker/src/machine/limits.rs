@@ -26,6 +26,9 @@ impl BrokerMachine {
         policies: &Policies,
         more: usize,
     ) -> Result<(), RequestRefusal> {
+        if more == 0 {
+            return Ok(());
+        }
         let count = self.state.topic_count();
         if count + more > TOPICS_MAX {
             return refuse(format!(
@@ -43,16 +46,21 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// Checks that a topic may have another subscription.
+    /// Checks that a topic may have another subscription. One that is not durable ends with its
+    /// consumer, so only the policy limits it.
     pub(super) fn check_subscriptions(
         &self,
         topic: u32,
         kept: &BrokerTopic,
+        is_durable: bool,
     ) -> Result<(), RequestRefusal> {
         let limit = self.live.get(&topic).and_then(|live| {
             let limit = live.policies.limit("maxSubscriptionsPerTopic")?;
             Some((kept.subscriptions.len(), limit, " (maxSubscriptionsPerTopic)"))
         });
+        if limit.is_none() && !is_durable {
+            return Ok(());
+        }
         let (count, limit, policy) =
             limit.unwrap_or_else(|| (kept.durable().count(), SUBSCRIPTIONS_MAX, ""));
         if count < limit {

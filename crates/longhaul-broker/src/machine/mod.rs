@@ -27,7 +27,8 @@
 //! - [`removing`]: deletion of topics. [`admin`]: calls of the HTTP interface.
 //!
 //! Invariants:
-//! - No output depends on a record that is not on disk, except reads of the admin interface. Answers wait in `waiting` for the commit of
+//! - No output depends on a record that is not on disk, except reads of the admin interface.
+//!   Answers wait in `waiting` for the commit of
 //!   their record's group, in order. Consumers see entries only up to `Live::readable`.
 //! - Answers to the messages of one producer are sent in the order of the messages.
 //! - The pending data of a connection is limited: deliveries by its window, everything else by the

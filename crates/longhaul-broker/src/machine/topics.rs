@@ -126,7 +126,7 @@ impl BrokerMachine {
         if kept.subscription_id(&name).is_some() {
             return Ok(());
         }
-        self.check_subscriptions(topic, kept)?;
+        self.check_subscriptions(topic, kept, true)?;
         let (subscription, mark) = (kept.next_subscription(), kept.entries.first());
         let properties = BTreeMap::new();
         self.change(CreateSubscription { topic, subscription, name, mark, properties })

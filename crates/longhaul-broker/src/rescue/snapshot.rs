@@ -89,10 +89,10 @@ fn failed(what: &str, path: &Path, source: io::Error) -> RescueError {
 /// busy broker removes segments meanwhile. So the files are linked into a folder of the directory
 /// first, where they stay, and copied from there.
 fn take_or_stage(directory: &Path, new: &Path, by: Means<'_>) -> Result<(), RescueError> {
-    let Some(staging) = Staging::needed(directory, new, by) else {
-        return take(directory, new, by);
-    };
-    take(directory, &staging.0, by)?;
+    // Without room for the two newest segments, which are no links, it is copied at once.
+    let staging = Staging::needed(directory, new, by)
+        .filter(|staging| take(directory, &staging.0, by).is_ok());
+    let Some(staging) = staging else { return take(directory, new, by) };
     copy_all(&staging.0, new, by).map_err(|source| failed("write", new, source))
 }
 
@@ -112,8 +112,9 @@ impl Staging {
         if links_to(new) {
             return None;
         }
-        let staging = Self(directory.join(format!("{STAGING}{}", std::process::id())));
-        new_folder(&staging.0).ok()?;
+        let folder = directory.join(format!("{STAGING}{}", std::process::id()));
+        new_folder(&folder).ok()?;
+        let staging = Self(folder);
         links_to(&staging.0).then_some(staging)
     }
 }

@@ -225,6 +225,8 @@ async fn hand_on(
             requests(buffer, parsing.is_connected, rules.message_bytes_max);
             return true;
         };
+        // The message is whole: it is no longer one that others wait behind.
+        parsing.unfinished.done();
         let units = u32::try_from(bytes / QUEUE_UNIT_BYTES + 1).unwrap_or(u32::MAX);
         let units = units.min(QUEUE_UNITS_MAX);
         let Ok(mut part) = Arc::clone(under_way).acquire_owned().await else { return false };
@@ -235,11 +237,8 @@ async fn hand_on(
         let Ok(queued) = Arc::clone(&rules.queue).acquire_many_owned(units).await else {
             return false;
         };
-        let (before, received) = (buffer.len(), parsing.received);
+        let received = parsing.received;
         let parsed = requests(buffer, parsing.is_connected, rules.message_bytes_max);
-        if buffer.len() < before {
-            parsing.unfinished.done();
-        }
         if parsed.is_heavy {
             // A request with a large answer waits until everything before it is answered, and later
             // requests wait for its answer.

@@ -79,8 +79,8 @@ struct RetentionArgs {
     /// How long a finished task stays in the ledger.
     #[arg(long, value_name = "TIME", value_parser = times::duration, default_value = "1h")]
     ledger_retention: Duration,
-    /// How far back the log can be read: four times that at least, or `unlimited`. Without it a
-    /// day.
+    /// How far back the log can be read: four times that at least, or `unlimited`; a day by
+    /// default, or four times that if it is longer.
     #[arg(long, value_name = "TIME|unlimited", value_parser = history)]
     history_retention: Option<HistoryRetention>,
 }

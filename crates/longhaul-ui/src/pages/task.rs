@@ -68,7 +68,8 @@ async fn page(visit: &Visit, queue: &str, id: &str, form: payload::PayloadFormat
 
 /// The log lines of each attempt, as far as the task's entries are still there; else the last ones.
 fn log(task: &TaskBody, history: &HistoryBody) -> Markup {
-    let told: Vec<_> = history.entries.iter().filter(|it| !it.log.is_empty()).collect();
+    let told: Vec<_> =
+        history.entries.iter().filter(|it| !it.log.is_empty() || it.lines_lost.is_some()).collect();
     let attempts = told.chunk_by(|one, next| one.epoch == next.epoch);
     let lines_of = |lines: &[String]| html! { @for line in lines { (Outside(line)) "\n" } };
     html! {
@@ -79,7 +80,7 @@ fn log(task: &TaskBody, history: &HistoryBody) -> Markup {
                     @if let [HistoryEntryBody { attempt: Some(attempt), .. }, ..] = entries { h3 { "Attempt " (attempt) } }
                     pre tabindex="0" {
                         @for entry in entries {
-                            @if let Some(lost) = entry.lines_lost { "… " (lost) " more, which nobody has kept …\n" }
+                            @if let Some(lost) = entry.lines_lost { "(" (lost) " lines were not kept)\n" }
                             (lines_of(&entry.log))
                         }
                     }

@@ -20,8 +20,8 @@ async fn history_is_kept_as_long_as_asked_for() -> Result<()> {
         let retention = bench.sandbox.admin().policy(topic, "retention").await?;
         Ok(retention["retentionTimeInMinutes"].as_i64().unwrap_or_default())
     };
-    let day = HistoryRetention::For(Duration::from_secs(24 * 3600));
-    for (wanted, minutes) in [(day, 1440), (HistoryRetention::Unlimited, -1)] {
+    let week = HistoryRetention::For(Duration::from_secs(7 * 24 * 3600));
+    for (wanted, minutes) in [(week, 7 * 1440), (HistoryRetention::Unlimited, -1)] {
         bench.settings.history_retention = wanted;
         let found = bench.check().await?;
         assert_eq!(found.len(), 4, "{found:#?}");

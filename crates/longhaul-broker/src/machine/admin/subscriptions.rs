@@ -253,7 +253,7 @@ impl BrokerMachine {
         if kept.subscription_id(name).is_some() {
             return Ok(());
         }
-        self.check_subscriptions(topic, kept)?;
+        self.check_subscriptions(topic, kept, true)?;
         let (subscription, name) = (kept.next_subscription(), name.to_owned());
         let properties = properties.clone();
         self.change(CreateSubscription { topic, subscription, name, mark, properties })

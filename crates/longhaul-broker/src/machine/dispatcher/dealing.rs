@@ -76,7 +76,10 @@ impl Dispatcher {
                 return Some(parked);
             }
             if self.parked.len() >= PARKED_MAX {
-                return None;
+                self.parked.retain(|&(_, ordinal)| !look.cursor.is_acked(ordinal));
+                if self.parked.len() >= PARKED_MAX {
+                    return None;
+                }
             }
             let at = self.choose(look.room)?;
             let Some(item) = self.take(look) else { return self.next_parked(look) };

@@ -259,7 +259,7 @@ async fn history(
     if history.entries.is_empty() {
         let what = format!("the log has no entry about {}", named(task));
         return Err(CommandFailure::not_found(what)
-            .help("no worker has claimed it yet, or its entries were removed: the log is kept for a day")
+            .help("no worker has claimed it yet, or its entries were removed: the log is kept for a day by default")
             .into());
     }
     if !history.is_whole {

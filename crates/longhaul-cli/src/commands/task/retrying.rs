@@ -11,6 +11,7 @@ use crate::service::tasks::{TaskOperation, named, no_task};
 use clap::Args;
 use futures::{StreamExt, stream};
 use longhaul::TaskRef;
+use longhaul::ops::Replayed;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -18,8 +19,9 @@ use tokio::time::timeout;
 /// How long a task that was closed may take to have its dead letter.
 const LETTER_LIMIT: Duration = Duration::from_secs(30);
 
-/// Statuses of tasks that wait.
-const WAITING: [&str; 4] = ["scheduled", "ready", "waiting", "retrying"];
+/// Statuses of tasks that wait for nothing but a worker or their next attempt. The new task would
+/// not wait for the tasks and the time that others wait for.
+const WAITING: [&str; 2] = ["ready", "retrying"];
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -32,11 +34,12 @@ Examples:
 The task runs once more as a new one, whose name is told. `longhaul dead replay` does so for all that a filter takes.
 
 A task that waits gets another priority, payload or limit with --waiting: it is closed as failed, and the new task takes
-its place. Worker and dead letters are needed for that.")]
+its place, without its dedupe key and its expiry. Tasks that wait for the first one see it fail. A worker, and dead
+letters, are needed for that. A task that waits for its time, or for other tasks, is left alone.")]
 pub(crate) struct TaskRetryArgs {
     #[command(flatten)]
     tasks: TaskSelectionArgs,
-    /// Tasks that still wait, whether for their first attempt or the next one.
+    /// Tasks that still wait for a worker or for their next attempt.
     #[arg(long)]
     waiting: bool,
     #[command(flatten)]
@@ -57,7 +60,10 @@ pub(crate) async fn retry(
     let replays = stream::iter(tasks).map(async |task| {
         let closed = if it.waiting { close_waiting(service, &task, context).await } else { Ok(()) };
         let replayed = match closed {
-            Ok(()) => service.replay(&task, context.reason(), changes.clone()).await,
+            Ok(()) => match service.replay(&task, context.reason(), changes.clone()).await {
+                Ok(Replayed::NotFound | Replayed::NoPayload) if it.waiting => Err(no_letter(&task)),
+                replayed => replayed,
+            },
             Err(error) => Err(error),
         };
         (named(&task), replayed)
@@ -81,7 +87,8 @@ async fn close_waiting(
         return Ok(());
     }
     if !WAITING.contains(&&*shown.status) {
-        let what = format!("it does not wait: it is {}", shown.status);
+        let what =
+            format!("only what is ready or retrying is replaced, and it is {}", shown.status);
         return Err(CommandFailure::new(Code::Conflict, what).into());
     }
     let letters = service.settings(&task.topic).await?.settings.dead_letters;
@@ -101,4 +108,13 @@ async fn close_waiting(
             Err(CommandFailure::new(Code::TimedOut, what).help(help).into())
         }
     }
+}
+
+/// The workers of the queue were built to keep no dead letters, or this one had no room for the
+/// payload.
+fn no_letter(task: &TaskRef) -> anyhow::Error {
+    let what = "it is closed, and no dead letter with its payload was kept";
+    let help =
+        format!("submit it anew: `longhaul task payload {}` prints its payload", named(task));
+    CommandFailure::not_found(what).help(help).into()
 }
