@@ -14,10 +14,19 @@ import json
 import os
 import subprocess
 import threading
-import urllib.request
 import uuid
 from types import TracebackType
 from typing import Self
+
+from .client import Client
+
+
+def new_queue(gateway: str) -> str:
+    """Makes a queue that nobody else has at this gateway, and returns its name."""
+    name = f"test-{uuid.uuid4().hex}"
+    with Client(gateway) as client:
+        client.create_queue(name)
+    return name
 
 
 class Embedded:
@@ -56,10 +65,7 @@ class Embedded:
 
     def queue(self) -> str:
         """Makes a queue that nobody else has, and returns its name."""
-        name = f"test-{uuid.uuid4().hex}"
-        request = urllib.request.Request(f"{self.url}/v1/queues/{name}", method="PUT")
-        with urllib.request.urlopen(request, timeout=60):
-            return name
+        return new_queue(self.url)
 
     def close(self) -> None:
         """Ends it. All that it has kept is gone."""

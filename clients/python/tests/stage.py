@@ -2,23 +2,17 @@
 
 import os
 import unittest
-import urllib.request
-import uuid
 from typing import Any
 
 from longhaul import Client, Worker
-from longhaul.testing import Embedded
+from longhaul.testing import Embedded, new_queue
 
 GATEWAY = os.environ.get("LONGHAUL_TEST_GATEWAY") or Embedded().url
 
 
 def queue() -> str:
     """A queue that no other test has."""
-    name = f"python-{uuid.uuid4().hex}"
-    request = urllib.request.Request(f"{GATEWAY}/v1/queues/{name}", method="PUT")
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        assert answer.status < 300
-    return name
+    return new_queue(GATEWAY)
 
 
 class WithQueue(unittest.TestCase):

@@ -4,6 +4,14 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
+import { Client } from "./client.ts";
+
+/** Makes a queue that nobody else has at this gateway, and returns its name. */
+export async function newQueue(gateway: string): Promise<string> {
+  const name = `test-${randomUUID()}`;
+  await new Client({ gateways: gateway }).createQueue(name);
+  return name;
+}
 
 export interface EmbeddedOptions {
   /** The program `longhaul`; otherwise what the environment variable `LONGHAUL_PROGRAM` names, or `longhaul` on the path. */
@@ -63,11 +71,8 @@ export class Embedded {
   }
 
   /** Makes a queue that nobody else has, and returns its name. */
-  async queue(): Promise<string> {
-    const name = `test-${randomUUID()}`;
-    const made = await fetch(`${this.url}/v1/queues/${name}`, { method: "PUT" });
-    if (!made.ok) throw new Error(await made.text());
-    return name;
+  queue(): Promise<string> {
+    return newQueue(this.url);
   }
 
   /** Ends it. All that it has kept is gone. */

@@ -1,19 +1,14 @@
 /** A gateway for the tests: the one that `LONGHAUL_TEST_GATEWAY` names, or one that is started for them. */
 
-import { randomUUID } from "node:crypto";
 import { createServer, type IncomingHttpHeaders } from "node:http";
 import type { AddressInfo } from "node:net";
-import assert from "node:assert/strict";
-import { Embedded } from "../src/testing.ts";
+import { Embedded, newQueue } from "../src/testing.ts";
 
 export const GATEWAY: string = process.env["LONGHAUL_TEST_GATEWAY"] ?? (await Embedded.start()).url;
 
 /** A queue that no other test has. */
-export async function queue(): Promise<string> {
-  const name = `typescript-${randomUUID()}`;
-  const made = await fetch(`${GATEWAY}/v1/queues/${name}`, { method: "PUT" });
-  assert(made.ok, await made.text());
-  return name;
+export function queue(): Promise<string> {
+  return newQueue(GATEWAY);
 }
 
 /** An answer: a status, headers and a body; none means that the connection is closed without one. */

@@ -14,8 +14,7 @@
 //! - [`permissions`]: permissions of roles. [`session`]: what is open on a connection, and its
 //!   answers.
 //! - [`terminating`]: terminated topics. [`acking`]: acknowledgements. [`limits`]: how much a role
-//!   may create. [`topics`]: creation of
-//!   topics, partitions, policies, schemas.
+//!   may create. [`topics`]: creation of topics, partitions, policies, schemas.
 //! - [`space`], [`room`]: whether another entry is accepted. [`probing`]: whether the holder of an
 //!   exclusive place is alive.
 //! - [`consuming`], [`producing`], [`publishing`]: the two sides of a topic.
@@ -28,8 +27,8 @@
 //!
 //! Invariants:
 //! - No output depends on a record that is not on disk, except reads of the admin interface.
-//!   Answers wait in `waiting` for the commit of
-//!   their record's group, in order. Consumers see entries only up to `Live::readable`.
+//!   Answers wait in `waiting` for the commit of their record's group, in order. Consumers see
+//!   entries only up to `Live::readable`.
 //! - Answers to the messages of one producer are sent in the order of the messages.
 //! - The pending data of a connection is limited: deliveries by its window, everything else by the
 //!   driver, which stops reading.

@@ -12,6 +12,7 @@ use clap::Args;
 use futures::{StreamExt, stream};
 use longhaul::TaskRef;
 use longhaul::ops::Replayed;
+use longhaul_api::dead::ReplayChangesBody;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -34,8 +35,8 @@ Examples:
 The task runs once more as a new one, whose name is told. `longhaul dead replay` does so for all that a filter takes.
 
 A task that waits gets another priority, payload or limit with --waiting: it is closed as failed, and the new task takes
-its place, without its dedupe key and its expiry. Tasks that wait for the first one see it fail. A worker, and dead
-letters, are needed for that. A task that waits for its time, or for other tasks, is left alone.")]
+its place, without its dedupe key and its expiry. Tasks that wait for the first one see it fail. The queue needs a worker
+that runs, and dead letters. A task that waits for its time, or for other tasks, is left alone.")]
 pub(crate) struct TaskRetryArgs {
     #[command(flatten)]
     tasks: TaskSelectionArgs,
@@ -58,13 +59,10 @@ pub(crate) async fn retry(
     let changes = it.changes.body(tasks.len())?;
     let mut outcomes = BulkOutcomes::new(context);
     let replays = stream::iter(tasks).map(async |task| {
-        let closed = if it.waiting { close_waiting(service, &task, context).await } else { Ok(()) };
-        let replayed = match closed {
-            Ok(()) => match service.replay(&task, context.reason(), changes.clone()).await {
-                Ok(Replayed::NotFound | Replayed::NoPayload) if it.waiting => Err(no_letter(&task)),
-                replayed => replayed,
-            },
-            Err(error) => Err(error),
+        let replayed = if it.waiting {
+            replace(service, &task, changes.clone(), context).await
+        } else {
+            service.replay(&task, context.reason(), changes.clone()).await
         };
         (named(&task), replayed)
     });
@@ -73,6 +71,26 @@ pub(crate) async fn retry(
         dead::tell(&mut outcomes, task, replayed)?;
     }
     outcomes.finish()
+}
+
+/// Closes a task that waits, and replays it.
+async fn replace(
+    service: &GatewayClient,
+    task: &TaskRef,
+    changes: Option<ReplayChangesBody>,
+    context: &CommandContext,
+) -> anyhow::Result<Replayed> {
+    close_waiting(service, task, context).await?;
+    let replayed = service.replay(task, context.reason(), changes).await?;
+    // The workers of the queue were built to keep no dead letters, or this one had no room for the
+    // payload.
+    if matches!(replayed, Replayed::NotFound | Replayed::NoPayload) {
+        let what = "it is closed, and no dead letter with its payload was kept";
+        let help =
+            format!("submit it anew: `longhaul task payload {}` prints its payload", named(task));
+        return Err(CommandFailure::not_found(what).help(help).into());
+    }
+    Ok(replayed)
 }
 
 /// Closes a task that waits as failed, and waits for its dead letter. If this is cut off, the letter
@@ -108,13 +126,4 @@ async fn close_waiting(
             Err(CommandFailure::new(Code::TimedOut, what).help(help).into())
         }
     }
-}
-
-/// The workers of the queue were built to keep no dead letters, or this one had no room for the
-/// payload.
-fn no_letter(task: &TaskRef) -> anyhow::Error {
-    let what = "it is closed, and no dead letter with its payload was kept";
-    let help =
-        format!("submit it anew: `longhaul task payload {}` prints its payload", named(task));
-    CommandFailure::not_found(what).help(help).into()
 }
