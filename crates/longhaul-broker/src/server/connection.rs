@@ -3,7 +3,7 @@
 use super::alarm::Alarm;
 use super::driver::{BrokerEvent, BrokerEventSender};
 use super::messages::Messages;
-use super::outbox::{Outbox, OutboxChunk};
+use super::outbox::{Outbox, OutboxChunk, SentOutput};
 use super::requests::{decoded_bytes, requests};
 use super::unfinished::{PartialMessageBudget, Unfinished, late};
 use crate::clock;
@@ -13,6 +13,7 @@ use longhaul_wire::messages::CommandPing;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf};
 use tokio::net::TcpStream;
@@ -47,6 +48,8 @@ pub(super) struct Rules {
     pub(super) queue: Arc<Semaphore>,
     /// Room for incomplete messages of all connections.
     pub(super) unfinished: Arc<PartialMessageBudget>,
+    /// Bytes of queued answers of all connections.
+    pub(super) answers: Arc<AtomicUsize>,
     /// Bytes of sent deliveries after which the driver is told.
     pub(super) tell_after: u64,
 }
@@ -169,9 +172,10 @@ async fn read(
             (asked, deadline) = (true, now + rules.keep_alive);
             let mut ping = BytesMut::new();
             frame::encode(CommandPing {}, &mut ping);
-            let sent = outbox.push(OutboxChunk::Ready { bytes: ping.freeze(), credit: 0 });
+            let bytes = ping.freeze();
+            let credit = outbox.push(OutboxChunk::Ready { bytes, answers: 0, credit: 0 });
             // The driver must be told, whichever task notices it.
-            if outbox.sent(0, sent) {
+            if outbox.sent(SentOutput { credit, ..SentOutput::default() }) {
                 events.send(BrokerEvent::Written(id)).await.ok();
             }
             continue;
@@ -270,7 +274,9 @@ async fn write(
         let mut pieces = Pieces::default();
         while let Some(chunk) = batch.chunks.pop_front() {
             match chunk {
-                OutboxChunk::Ready { bytes, credit } => pieces.push(bytes, credit),
+                OutboxChunk::Ready { bytes, answers, credit } => {
+                    pieces.push(bytes, answers, credit);
+                }
                 OutboxChunk::Stored { command, stored: first, mut credit } => {
                     // Ready pieces need not wait for the disk.
                     pieces.send(id, &mut outgoing, outbox, events).await?;
@@ -290,7 +296,7 @@ async fn write(
                         events.send(BrokerEvent::Unreadable(read.unreadable)).await.ok();
                     }
                     read.frames.into_iter().for_each(|bytes| pieces.push_stored(bytes));
-                    pieces.credit += credit;
+                    pieces.sum.credit += credit;
                 }
             }
             if pieces.len() >= FETCH_BYTES {
@@ -310,18 +316,17 @@ async fn write(
 #[derive(Debug, Default)]
 struct Pieces {
     bytes: VecDeque<Bytes>,
-    /// Bytes that the outbox counts.
-    ready: usize,
+    /// What the outbox counts.
+    sum: SentOutput,
     /// Bytes that the outbox does not count.
     stored: usize,
-    /// Bytes of deliveries.
-    credit: u64,
 }
 
 impl Pieces {
-    fn push(&mut self, bytes: Bytes, credit: u64) {
-        self.ready += bytes.len();
-        self.credit += credit;
+    fn push(&mut self, bytes: Bytes, answers: usize, credit: u64) {
+        self.sum.ready += bytes.len();
+        self.sum.answers += answers;
+        self.sum.credit += credit;
         self.bytes.push_back(bytes);
     }
 
@@ -331,7 +336,7 @@ impl Pieces {
     }
 
     const fn len(&self) -> u64 {
-        (self.ready + self.stored) as u64
+        (self.sum.ready + self.stored) as u64
     }
 
     /// Sends all pieces. A client may be slow, as long as it takes some data.
@@ -355,9 +360,8 @@ impl Pieces {
             }
             self.advance(sent);
         }
-        let (ready, credit) = (std::mem::take(&mut self.ready), std::mem::take(&mut self.credit));
         self.stored = 0;
-        if outbox.sent(ready, credit) {
+        if outbox.sent(std::mem::take(&mut self.sum)) {
             events.send(BrokerEvent::Written(id)).await.ok();
         }
         Ok(())
@@ -412,10 +416,11 @@ mod tests {
             handshake_timeout: Duration::from_secs(10),
             queue: Rules::queue(),
             unfinished: PartialMessageBudget::new(),
+            answers: Arc::default(),
             tell_after: 1,
         };
         let (events, mut received) = tokio::sync::mpsc::channel(8);
-        let (outbox, under_way) = (Outbox::new(1), Arc::new(Semaphore::new(2)));
+        let (outbox, under_way) = (Outbox::new(1, Arc::default()), Arc::new(Semaphore::new(2)));
         let mut unfinished = Unfinished::new(Arc::clone(&rules.unfinished));
         let mut buffer = ack(1000);
         let size = buffer.len();

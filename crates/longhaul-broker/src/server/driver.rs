@@ -80,7 +80,15 @@ struct ConnectionLink {
     buffer: BytesMut,
     /// Bytes that were queued last.
     capacity: usize,
+    /// How many of the composed bytes are answers.
+    answers: usize,
     credit: u64,
+}
+
+impl ConnectionLink {
+    fn new(outbox: Arc<Outbox>) -> Self {
+        Self { outbox, buffer: BytesMut::new(), capacity: 0, answers: 0, credit: 0 }
+    }
 }
 
 /// Completed calls of the admin interface whose results are not yet sent, by ticket.
@@ -268,10 +276,7 @@ impl BrokerDriver {
             }
             BrokerEvent::Written(conn) => self.collect_sent(conn),
             BrokerEvent::Opened(conn, peer, outbox) => {
-                self.links.insert(
-                    conn,
-                    ConnectionLink { outbox, buffer: BytesMut::new(), capacity: 0, credit: 0 },
-                );
+                self.links.insert(conn, ConnectionLink::new(outbox));
                 self.machine.opened(conn, peer);
             }
             BrokerEvent::Unreadable(entries) => unreadable::withhold(&mut self.machine, &entries),
@@ -406,7 +411,9 @@ impl BrokerDriver {
 
     fn send(&mut self, conn: u64, command: Command) {
         if let Some(link) = self.link(conn) {
+            let before = link.buffer.len();
             frame::encode(command, &mut link.buffer);
+            link.answers += link.buffer.len() - before;
         }
     }
 
@@ -440,7 +447,8 @@ impl BrokerDriver {
         }
         self.queue(conn);
         if let Some(link) = self.links.get(&conn) {
-            let sent = link.outbox.push(OutboxChunk::Ready { bytes: message, credit: 0 });
+            let sent =
+                link.outbox.push(OutboxChunk::Ready { bytes: message, answers: 0, credit: 0 });
             self.written(conn, sent);
         }
     }
@@ -450,9 +458,10 @@ impl BrokerDriver {
         let Some(link) = self.links.get_mut(&conn) else { return };
         if !link.buffer.is_empty() {
             let bytes = std::mem::take(&mut link.buffer).freeze();
+            let answers = std::mem::take(&mut link.answers);
             let credit = std::mem::take(&mut link.credit);
             link.capacity = bytes.len();
-            let sent = link.outbox.push(OutboxChunk::Ready { bytes, credit });
+            let sent = link.outbox.push(OutboxChunk::Ready { bytes, answers, credit });
             self.written(conn, sent);
         }
     }

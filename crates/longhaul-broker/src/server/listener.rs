@@ -142,7 +142,7 @@ async fn connect(stream: TcpStream, tls: Option<TlsAcceptor>, house: &House) {
     stream.set_nodelay(true).ok();
     let Ok(peer) = stream.peer_addr() else { return };
     let id = house.next.fetch_add(1, Ordering::Relaxed);
-    let outbox = Arc::new(Outbox::new(house.rules.tell_after));
+    let outbox = Arc::new(Outbox::new(house.rules.tell_after, Arc::clone(&house.rules.answers)));
     let opened = BrokerEvent::Opened(id, format!("/{peer}"), Arc::clone(&outbox));
     let (events, messages, rules) =
         (house.events.clone(), house.messages.clone(), house.rules.clone());

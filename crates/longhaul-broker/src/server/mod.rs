@@ -353,6 +353,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
             handshake_timeout: config.handshake_timeout,
             queue: Rules::queue(),
             unfinished: unfinished::PartialMessageBudget::new(),
+            answers: Arc::default(),
             tell_after: Rules::tell_after(config.window_bytes),
         },
         messages,

@@ -4,12 +4,19 @@ use super::messages::Stored;
 use bytes::Bytes;
 use longhaul_wire::messages::CommandMessage;
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// Queued bytes above which a connection is not read from: a client that takes no answers may send
 /// no further requests.
 const QUEUED_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes of queued answers over all connections above which a connection is not read from whose own
+/// are more than [`ANSWER_BYTES_SHARE`]. Deliveries do not count, because permits and the window
+/// limit them: the acknowledgements of a consumer are read however slowly it takes its messages.
+const ANSWER_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Some thousand receipts.
+const ANSWER_BYTES_SHARE: usize = 64 * 1024;
 
 /// A piece of the output.
 #[derive(Debug)]
@@ -18,6 +25,8 @@ pub(super) enum OutboxChunk {
     Ready {
         /// The bytes.
         bytes: Bytes,
+        /// How many of them are answers.
+        answers: usize,
         /// Bytes of deliveries.
         credit: u64,
     },
@@ -38,8 +47,10 @@ pub(super) struct Outbox {
     queue: Mutex<OutboxQueue>,
     /// Signals new output, or the end of the connection.
     filled: Notify,
-    /// Signals that output was sent.
+    /// Signals that output was sent for which the reading side waits.
     drained: Notify,
+    /// Bytes of queued answers of all connections.
+    all_answers: Arc<AtomicUsize>,
     /// Bytes of sent deliveries after which the driver is told.
     tell_after: u64,
 }
@@ -48,6 +59,10 @@ pub(super) struct Outbox {
 struct OutboxQueue {
     chunks: VecDeque<OutboxChunk>,
     bytes: usize,
+    /// How many of the bytes are answers.
+    answers: usize,
+    /// Whether the reading side waits for room.
+    is_waited_for: bool,
     is_closing: bool,
     /// Bytes of sent deliveries that the driver does not know yet.
     sent: u64,
@@ -61,12 +76,23 @@ pub(super) struct OutboxBatch {
     pub(super) is_last: bool,
 }
 
+/// Bytes that were sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SentOutput {
+    /// Bytes of ready pieces.
+    pub(super) ready: usize,
+    /// How many of these are answers.
+    pub(super) answers: usize,
+    /// Bytes of deliveries.
+    pub(super) credit: u64,
+}
+
 impl Outbox {
     /// An empty queue. The driver is told of sent deliveries once they reach this many bytes; it
     /// asks for the rest.
-    pub(super) fn new(tell_after: u64) -> Self {
+    pub(super) fn new(tell_after: u64, all_answers: Arc<AtomicUsize>) -> Self {
         let queue = Mutex::default();
-        Self { queue, filled: Notify::new(), drained: Notify::new(), tell_after }
+        Self { queue, filled: Notify::new(), drained: Notify::new(), all_answers, tell_after }
     }
 
     fn lock(&self) -> MutexGuard<'_, OutboxQueue> {
@@ -76,8 +102,10 @@ impl Outbox {
     /// Queues a piece. Returns the bytes of deliveries that were sent since the last time.
     pub(super) fn push(&self, chunk: OutboxChunk) -> u64 {
         let mut queue = self.lock();
-        if let OutboxChunk::Ready { bytes, .. } = &chunk {
+        if let OutboxChunk::Ready { bytes, answers, .. } = &chunk {
             queue.bytes += bytes.len();
+            queue.answers += answers;
+            self.all_answers.fetch_add(*answers, Ordering::Relaxed);
         }
         queue.chunks.push_back(chunk);
         let sent = std::mem::take(&mut queue.sent);
@@ -112,17 +140,18 @@ impl Outbox {
         }
     }
 
-    /// Notes that these bytes of ready pieces and of deliveries were sent. Returns whether the
-    /// driver must be told.
-    pub(super) fn sent(&self, bytes: usize, credit: u64) -> bool {
+    /// Notes what was sent. Returns whether the driver must be told.
+    pub(super) fn sent(&self, output: SentOutput) -> bool {
         let mut queue = self.lock();
-        let had_room = queue.bytes <= QUEUED_BYTES_MAX;
-        queue.bytes = queue.bytes.saturating_sub(bytes);
+        queue.bytes = queue.bytes.saturating_sub(output.ready);
+        queue.answers = queue.answers.saturating_sub(output.answers);
         let before = queue.sent;
-        queue.sent += credit;
+        queue.sent += output.credit;
         let tell = before < self.tell_after && queue.sent >= self.tell_after;
+        let is_waited_for = std::mem::take(&mut queue.is_waited_for);
         drop(queue);
-        if !had_room {
+        self.all_answers.fetch_sub(output.answers, Ordering::Relaxed);
+        if is_waited_for {
             self.drained.notify_one();
         }
         tell
@@ -133,52 +162,102 @@ impl Outbox {
     pub(super) async fn room(&self) -> bool {
         loop {
             {
-                let queue = self.lock();
+                let mut queue = self.lock();
                 if queue.is_closing {
                     return false;
                 }
-                if queue.bytes <= QUEUED_BYTES_MAX {
+                let has_share = queue.answers <= ANSWER_BYTES_SHARE
+                    || self.all_answers.load(Ordering::Relaxed) <= ANSWER_BYTES_MAX;
+                if queue.bytes <= QUEUED_BYTES_MAX && has_share {
                     return true;
                 }
+                queue.is_waited_for = true;
             }
             self.drained.notified().await;
         }
     }
 }
 
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        let queue = self.queue.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.all_answers.fetch_sub(queue.answers, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
 
     fn ready(size: usize) -> OutboxChunk {
-        OutboxChunk::Ready { bytes: Bytes::from(vec![0; size]), credit: 0 }
+        OutboxChunk::Ready { bytes: Bytes::from(vec![0; size]), answers: size, credit: 0 }
+    }
+
+    fn delivery(size: usize) -> OutboxChunk {
+        OutboxChunk::Ready { bytes: Bytes::from(vec![0; size]), answers: 0, credit: size as u64 }
+    }
+
+    fn credit(credit: u64) -> SentOutput {
+        SentOutput { credit, ..SentOutput::default() }
     }
 
     /// Each sent delivery woke the driver, only to free room that nobody waited for.
     #[test]
     fn the_driver_is_told_of_much_and_asks_for_the_rest() {
-        let outbox = Outbox::new(100);
-        assert!(!outbox.sent(10, 40) && !outbox.sent(10, 59));
-        assert!(outbox.sent(10, 1), "a hundred bytes");
-        assert!(!outbox.sent(10, 500), "it is told already");
+        let outbox = Outbox::new(100, Arc::default());
+        assert!(!outbox.sent(credit(40)) && !outbox.sent(credit(59)));
+        assert!(outbox.sent(credit(1)), "a hundred bytes");
+        assert!(!outbox.sent(credit(500)), "it is told already");
         assert_eq!((outbox.take_sent(), outbox.take_sent()), (600, 0));
-        assert!(!outbox.sent(1, 99));
+        assert!(!outbox.sent(credit(99)));
         assert_eq!(outbox.push(ready(1)), 99, "whoever has more to send learns it by the way");
-        assert!(!outbox.sent(1, 99) && outbox.sent(1, 1));
+        assert!(!outbox.sent(credit(99)) && outbox.sent(credit(1)));
     }
 
     #[tokio::test]
     async fn a_connection_that_takes_nothing_is_not_read_from_until_it_does() {
-        let outbox = Outbox::new(1);
+        let outbox = Outbox::new(1, Arc::default());
         outbox.push(ready(QUEUED_BYTES_MAX));
         assert!(outbox.room().await, "exactly full");
         outbox.push(ready(1));
         let freed = async {
             assert_eq!(outbox.next().await.chunks.len(), 2);
-            outbox.sent(1, 0);
+            outbox.sent(SentOutput { ready: 1, answers: 1, credit: 0 });
         };
         assert!(tokio::join!(outbox.room(), freed).0);
         outbox.close();
         assert!(!outbox.room().await && outbox.next().await.is_last);
+    }
+
+    /// Regression: nothing limited the answers of all connections together. The first limit counted
+    /// deliveries, too, and then the acknowledgements of slow consumers were not read any more.
+    #[test]
+    fn answers_that_nobody_takes_stop_those_who_ask_and_not_those_who_acknowledge() {
+        let all = Arc::new(AtomicUsize::new(0));
+        let new = || Outbox::new(1, Arc::clone(&all));
+        let has_room = |outbox: &Outbox| {
+            pin!(outbox.room()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        };
+        let takes_nothing: Vec<_> = (0..9).map(|_| new()).collect();
+        for outbox in &takes_nothing {
+            outbox.push(ready(QUEUED_BYTES_MAX));
+        }
+        assert!(!takes_nothing.iter().any(has_room), "none of them is over its own limit");
+        let (slow_consumer, asks) = (new(), new());
+        slow_consumer.push(delivery(QUEUED_BYTES_MAX));
+        assert!(has_room(&slow_consumer), "its acknowledgements are read");
+        asks.push(ready(ANSWER_BYTES_SHARE));
+        assert!(has_room(&asks));
+        asks.push(ready(1));
+        assert!(!has_room(&asks), "it has to take its answers first");
+        asks.sent(SentOutput { ready: 1, answers: 1, credit: 0 });
+        assert!(has_room(&asks));
+        // They are disconnected with what they have not taken.
+        drop(takes_nothing);
+        assert_eq!(all.load(Ordering::Relaxed), ANSWER_BYTES_SHARE);
+        asks.push(ready(1));
+        assert!(has_room(&asks));
     }
 }
