@@ -12,10 +12,12 @@ fn client_packages_have_the_version_and_the_licence_of_the_workspace() {
         ("clients/typescript/package.json", format!("\n  \"version\": \"{version}\",\n")),
         ("clients/typescript/src/version.ts", format!("export const VERSION = \"{version}\";")),
         ("clients/go/client.go", format!("\nconst Version = \"{version}\"\n")),
+        ("clients/junit/pom.xml", format!("\n  <version>{version}</version>\n")),
+        ("clients/junit/README.md", format!("\n  <version>{version}</version>\n")),
     ] {
         assert!(read(path).contains(&line), "{path} does not have {line}");
     }
-    for folder in ["clients/python", "clients/typescript", "clients/go"] {
+    for folder in ["clients/python", "clients/typescript", "clients/go", "clients/junit"] {
         assert_eq!(read(&format!("{folder}/LICENSE")), read("LICENSE"), "{folder}");
     }
 }

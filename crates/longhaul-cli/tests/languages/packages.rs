@@ -241,6 +241,28 @@ async fn the_package_for_go_does_what_it_says() {
     leaves(worker).await;
 }
 
+/// With the first test of its page, which is also on the page about tests.
+#[test]
+fn the_module_for_junit_does_what_it_says() {
+    for program in ["java", "mvn"] {
+        if let Err(why) = version(program, "-version") {
+            return skip(&why);
+        }
+    }
+    let page = |path: &str| std::fs::read_to_string(top().join(path)).unwrap();
+    let first = snippet(&page("clients/junit/README.md"), "junit");
+    assert_eq!(first, snippet(&page("docs/testing.md"), "junit"));
+    // The build leaves files beside its sources.
+    let folder = TempDir::new().unwrap();
+    let module = folder.path().join("junit");
+    run(Command::new("cp").arg("-r").arg(top().join("clients/junit")).arg(&module));
+    std::fs::write(module.join("src/test/java/OrdersTest.java"), first).unwrap();
+    let mut test = Command::new("mvn");
+    test.args(["--batch-mode", "-Dstyle.color=never", "verify"]).env("LONGHAUL_PROGRAM", PROGRAM);
+    let tested = run(test.current_dir(&module));
+    assert!(tested.contains("-- in OrdersTest\n"), "{tested}");
+}
+
 /// The fenced block behind the line `<!-- test: name -->`.
 fn snippet(page: &str, name: &str) -> String {
     let mark = format!("<!-- test: {name} -->\n```");

@@ -35,11 +35,12 @@ struct Reader {
     test: &'static str,
 }
 
-const READERS: [Reader; 13] = [
+const READERS: [Reader; 15] = [
     Reader { page: "README.md", mark: Some("test-command"), test: ".ci/run" },
     Reader { page: "README.md", mark: Some("tour: "), test: TOUR },
     Reader { page: "SECURITY.md", mark: Some("test: tokens"), test: TOKENS },
     Reader { page: "clients/go/README.md", mark: Some("test: "), test: PACKAGES },
+    Reader { page: "clients/junit/README.md", mark: Some("test: "), test: PACKAGES },
     Reader { page: "clients/python/README.md", mark: Some("test: "), test: PACKAGES },
     Reader { page: "clients/typescript/README.md", mark: Some("test: "), test: PACKAGES },
     Reader { page: "docs/any-language.md", mark: Some("example: "), test: ANY_LANGUAGE },
@@ -48,6 +49,7 @@ const READERS: [Reader; 13] = [
     Reader { page: "docs/http.md", mark: Some("tour: "), test: TOUR },
     Reader { page: "docs/order.md", mark: Some("tour: "), test: TOUR },
     Reader { page: "docs/start.md", mark: None, test: TOUR },
+    Reader { page: "docs/testing.md", mark: Some("test: junit"), test: PACKAGES },
     Reader { page: "docs/tour.md", mark: None, test: TOUR },
 ];
 const ANY_LANGUAGE: &str = "integration-tests/tests/brokers/any_language.rs";
