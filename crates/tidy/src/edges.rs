@@ -23,12 +23,16 @@ const ALLOWED: &[(&str, &str)] = &[
         "longhaul-admin longhaul-broker longhaul-core longhaul-memory longhaul-session \
          longhaul-transport longhaul-types",
     ),
+    ("longhaul-backup", "longhaul-broker"),
     ("longhaul-broker", "longhaul-http longhaul-wire"),
     ("longhaul-api", "longhaul-core"),
     ("longhaul-ui", "longhaul-api"),
     ("longhaul-http", ""),
     ("longhaul-server", "longhaul longhaul-api longhaul-http longhaul-ui"),
-    ("longhaul-cli", "longhaul longhaul-api longhaul-broker longhaul-server longhaul-wire"),
+    (
+        "longhaul-cli",
+        "longhaul longhaul-api longhaul-backup longhaul-broker longhaul-server longhaul-wire",
+    ),
     (
         "proofs",
         "longhaul longhaul-broker longhaul-core longhaul-memory longhaul-session \

@@ -86,6 +86,17 @@ fn write_file(
     file.sync_data()
 }
 
+/// The segment of the position in the header of a checkpoint's bytes, if that is intact.
+pub(super) fn segment_of(bytes: &[u8]) -> Option<u32> {
+    let header = bytes.first_chunk::<HEADER_BYTES>()?;
+    let (covered, crc) = header.split_at(HEADER_BYTES - 4);
+    if !covered.starts_with(MAGIC) || crc32c::crc32c(covered).to_be_bytes() != crc {
+        return None;
+    }
+    let mut rest = covered.get(MAGIC.len() + 4..)?;
+    Some(rest.get_u32())
+}
+
 /// A checkpoint with an intact header.
 #[derive(Debug)]
 pub(super) struct Checkpoint {

@@ -21,6 +21,7 @@ mod compacted_scan;
 mod composer;
 mod confirmed;
 mod error;
+mod follower;
 mod handle;
 mod index;
 mod indices;
@@ -57,10 +58,13 @@ pub use compacted::{CompactedFile, CompactedSlot, CompactedWriter};
 pub use compacted_scan::scan_compacted;
 pub use composer::{Composer, RecordGroup};
 pub use error::{AppendError, CompactedError, LogReadError, OpenError, WriteError};
+pub use follower::{SegmentLink, SegmentPrefix, checkpoint_segment, segment_link};
 pub use handle::{BrokerLog, WriteCallback, open};
 pub use index::{Facts, Indexed, LedgerRun};
 pub use options::LogOptions;
-pub use prefix::{index_name, segment_name, segment_numbers, sound_prefix, write_inventory};
+pub use prefix::{
+    index_name, read_inventory, segment_name, segment_numbers, sound_prefix, write_inventory,
+};
 pub use reader::{PinnedRecord, RecordReader};
 pub use record::{LogPosition, RecordHead, RecordKind, RecordLocation};
 pub use recovery::{ReplayedItem, verify};

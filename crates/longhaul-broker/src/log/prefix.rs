@@ -7,6 +7,7 @@ use super::record::{LogMark, ParsedRecord};
 use super::segment::{self, FOLDER, HEADER_BYTES, SegmentHeader};
 use super::storage::Storage;
 use super::survey::SegmentImage;
+use std::collections::BTreeSet;
 use std::io;
 
 /// The numbers of the existing segments, in order.
@@ -38,6 +39,14 @@ pub fn index_name(number: u32) -> String {
 /// I/O errors.
 pub fn write_inventory(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()> {
     inventory::write(storage, numbers)
+}
+
+/// The segments that must exist, if that is listed.
+///
+/// # Errors
+/// The list is of a later version, or the operating system refuses.
+pub fn read_inventory(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenError> {
+    inventory::read(storage)
 }
 
 /// The bytes of a segment from its header up to its last complete record, including any damage

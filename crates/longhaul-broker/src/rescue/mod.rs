@@ -3,6 +3,8 @@
 //! [`check()`] reads everything and reports the damage and its consequences. [`salvage()`] creates
 //! a new directory from the readable data. Neither changes the directory that it reads.
 
+mod adopt;
+mod follow;
 mod reading;
 mod report;
 mod salvage;
@@ -10,13 +12,15 @@ mod snapshot;
 mod views;
 
 use crate::log::{
-    LockError, OpenError, ReadOnlyStorage, Storage, StorageLock, WriteError, new_folder,
-    segment_numbers,
+    LockError, OpenError, ReadOnlyStorage, Storage, StorageLock, WriteError, segment_numbers,
 };
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use crate::log::{SegmentLink, checkpoint_segment, segment_link, segment_name};
+pub use adopt::{adopt, list_segments, listed_segments, make_directory, named_views};
+pub use follow::{SegmentFollower, SegmentPiece, segments};
 pub use report::RescueReport;
 pub use salvage::salvage;
 pub use snapshot::snapshot;
@@ -122,12 +126,7 @@ fn make_empty(directory: &Path, new: &Path) -> Result<(), RescueError> {
     if existing.next().is_some_and(|part| part.starts_with(&path)) {
         return Err(RescueError::Within { path: directory.to_owned(), new: new.to_owned() });
     }
-    new_folder(new).map_err(io)?;
-    let mut entries = std::fs::read_dir(new).map_err(io)?;
-    if entries.next().is_some() {
-        return Err(RescueError::Exists { path: new.to_owned() });
-    }
-    Ok(())
+    make_directory(new)
 }
 
 /// A data directory that is read, and the lock that keeps brokers away meanwhile.

@@ -9,9 +9,11 @@ use crate::log::{
     self, BrokerLog, Composer, FileStorage, LogOptions, RecordHead, RecordKind, RecordLocation,
     ReplayedItem, Storage, WriteError,
 };
+use crate::state::change::{ChangeRecord, StateChange};
 use crate::state::entries::EntryPosition;
 use crate::state::entry::EntryHead;
 use crate::state::snapshot::image;
+use prost::Message as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -62,9 +64,29 @@ pub fn salvage(directory: &Path, new: &Path) -> Result<RescueReport, RescueError
     Ok(report)
 }
 
-enum Failed {
+pub(super) enum Failed {
     Open(log::OpenError),
     Write(WriteError),
+}
+
+/// Appends a change of the state to the log of a directory.
+pub(super) fn append(to: &Arc<dyn Storage>, change: StateChange) -> Result<(), Failed> {
+    let (mut composer, log) = open_log(to)?;
+    let head = RecordHead { kind: RecordKind::Change, topic: 0, ledger: 0, entry: 0 };
+    let body = ChangeRecord { change: Some(change) }.encode_to_vec();
+    // No change is too large for a record of this size.
+    composer.append(head, &[&body]).map_err(|_| Failed::Write(WriteError::Closed))?;
+    submit(&mut composer, &log).map_err(Failed::Write)
+}
+
+fn open_log(to: &Arc<dyn Storage>) -> Result<(Composer, BrokerLog), Failed> {
+    let options = LogOptions {
+        body_bytes_max: BODY_BYTES_MAX,
+        facts: Some(EntryHead::facts),
+        ..LogOptions::default()
+    };
+    let opened = log::open(Arc::clone(to), options, &mut |_: ReplayedItem<'_>| Ok(()));
+    opened.map(|opened| (opened.composer, opened.log)).map_err(Failed::Open)
 }
 
 /// Writes the entries, and a checkpoint with the state. Returns the entries that could no longer be
@@ -73,14 +95,7 @@ fn write(
     read: &SalvageReading,
     to: &Arc<dyn Storage>,
 ) -> Result<Vec<(EntryPosition, String)>, Failed> {
-    let options = LogOptions {
-        body_bytes_max: BODY_BYTES_MAX,
-        facts: Some(EntryHead::facts),
-        ..LogOptions::default()
-    };
-    let opened = log::open(Arc::clone(to), options, &mut |_: ReplayedItem<'_>| Ok(()));
-    let opened = opened.map_err(Failed::Open)?;
-    let (mut composer, log) = (opened.composer, opened.log);
+    let (mut composer, log) = open_log(to)?;
     let mut entries: Vec<(RecordLocation, u32, EntryPosition)> = Vec::new();
     for (id, topic) in read.state.topics() {
         entries.extend(topic.entries.iter().filter_map(|(ordinal, slot)| {

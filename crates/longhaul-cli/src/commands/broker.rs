@@ -7,8 +7,11 @@ use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
 use crate::globals::FlagValues;
 use crate::signals::ShutdownSignals;
+use crate::times;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use longhaul_backup::BackupError;
 use longhaul_broker::rescue::{self, RescueError, RescueReport};
 use longhaul_broker::{Broker, TokenKey};
 use serde::Serialize;
@@ -61,6 +64,21 @@ Examples:
 
 Exit codes: 0 the copy is sound, 1 the directory is damaged and the copy has all that can be read of it, 2 there is no copy.")]
     Snapshot(BrokerCopyArgs),
+    /// Make a data directory of what `--broker-backup` has stored, and say up to which time it has
+    /// everything.
+    ///
+    /// Messages keep their ids, and no new message gets an id that was given before. A broker on the
+    /// new directory stores its own backup beside the one that it was made of.
+    #[command(after_help = "\
+Examples:
+  longhaul broker restore --from /backup/longhaul data
+  longhaul broker restore --from s3://bucket/longhaul --at '15m ago' /var/lib/longhaul
+
+S3 takes its keys, its region and its endpoint from the environment: AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT, AWS_ALLOW_HTTP.
+
+Exit codes: 0 the directory is there and sound, 1 the backup is incomplete or damaged, 2 there is no such backup or no such directory can be made.")]
+    Restore(BrokerRestoreArgs),
 }
 
 #[derive(Debug, Args)]
@@ -88,6 +106,20 @@ pub(crate) struct BrokerCopyArgs {
     /// The data directory. It is not changed.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
+    /// The new directory. It must be empty or not exist.
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BrokerRestoreArgs {
+    /// Where the backup is: a directory, or s3://BUCKET/FOLDER.
+    #[arg(long, value_name = "PLACE")]
+    from: String,
+    /// Restores what there was at this time, such as 2026-11-20T07:00Z or `15m ago`; without it the
+    /// newest.
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms)]
+    at: Option<u64>,
     /// The new directory. It must be empty or not exist.
     #[arg(value_name = "NEW")]
     new: PathBuf,
@@ -121,6 +153,7 @@ pub(crate) async fn run(command: BrokerCommand, context: &CommandContext) -> any
         BrokerCommand::Snapshot(it) => {
             blocking(move || rescue::snapshot(&it.directory, &it.new)).await?
         }
+        BrokerCommand::Restore(it) => return restore(&it, context).await,
     };
     context.output.lines(read.to_string().trim_end())?;
     if read.is_sound() {
@@ -136,6 +169,28 @@ async fn blocking(
     // The exit code distinguishes an unreadable directory from a damaged one.
     report
         .map_err(|error| CommandFailure::usage(format!("{:#}", anyhow::Error::from(error))).into())
+}
+
+async fn restore(it: &BrokerRestoreArgs, context: &CommandContext) -> anyhow::Result<()> {
+    let restored = longhaul_backup::restore(&it.from, it.at, &it.new).await;
+    let restored = restored.map_err(|error| {
+        let is_damage =
+            matches!(error, BackupError::Incomplete { .. } | BackupError::Damaged { .. });
+        let text = format!("{:#}", anyhow::Error::from(error));
+        if is_damage {
+            CommandFailure::new(Code::Failed, text)
+        } else {
+            CommandFailure::usage(text)
+        }
+    })?;
+    let as_of = restored.as_of.and_then(|at| i64::try_from(at).ok());
+    let as_of = as_of.and_then(|at| Timestamp::from_millisecond(at).ok());
+    context.output.lines(restored.report.to_string().trim_end())?;
+    let text = as_of.map_or_else(
+        || "The backup had never stored everything: nothing says what is missing.".to_owned(),
+        |at| format!("It has everything that was confirmed before {at}."),
+    );
+    Ok(context.output.lines(&text)?)
 }
 
 async fn serve(it: &BrokerRunArgs, context: &CommandContext) -> anyhow::Result<()> {
@@ -155,9 +210,10 @@ async fn serve(it: &BrokerRunArgs, context: &CommandContext) -> anyhow::Result<(
     if config.data.is_none() {
         tracing::warn!("no --data: all data is deleted when this broker stops");
     }
-    let broker = engine::launch(config).await?;
+    let launched = engine::launch(config, engine::backup(&settings)?).await?;
+    let broker = &launched.broker;
     let mut signals = ShutdownSignals::new()?;
-    let addresses = BrokerAddressList::of(&broker);
+    let addresses = BrokerAddressList::of(broker);
     tracing::info!(
         broker = addresses.broker,
         broker_tls = addresses.broker_tls,
@@ -173,7 +229,7 @@ async fn serve(it: &BrokerRunArgs, context: &CommandContext) -> anyhow::Result<(
         () = signals.next() => {}
     }
     tracing::info!("stopping");
-    let stopping = tokio::task::spawn_blocking(|| broker.shutdown());
+    let stopping = tokio::task::spawn_blocking(|| launched.shutdown());
     tokio::select! {
         stopped = stopping => Ok(stopped?.context("the broker did not stop cleanly")?),
         () = signals.next() => {

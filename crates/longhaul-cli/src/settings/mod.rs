@@ -87,6 +87,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     plain("broker-certificate-file"),
     plain("broker-key-file"),
     plain("broker-client-authorities"),
+    plain("broker-backup"),
+    defaulting("broker-backup-keep", "1d"),
     plain("broker-disk-bytes-max"),
     plain("broker-message-bytes-max"),
     plain("broker-connections-max"),

@@ -1,6 +1,7 @@
 //! `longhaul broker run` as a process: its output and options, and its state after kills, full
 //! disks and hostile clients.
 
+mod backup;
 #[path = "../../../longhaul-broker/tests/client/mod.rs"]
 mod client;
 mod program;

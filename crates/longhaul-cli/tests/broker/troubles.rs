@@ -4,8 +4,8 @@
 //!
 //! `LONGHAUL_KILLS` sets the number of rounds, `LONGHAUL_KILLS_SEED` their seed.
 
-mod ground;
-mod load;
+pub(super) mod ground;
+pub(super) mod load;
 
 use crate::broker::client::{Client, PATIENCE};
 use fastrand::Rng;

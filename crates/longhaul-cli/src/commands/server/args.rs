@@ -137,6 +137,13 @@ pub(in crate::commands) struct Secured {
     /// certificate.
     #[arg(long, value_name = "FILE")]
     broker_client_authorities: Option<String>,
+    /// Keeps a copy of its data in a directory or in S3, about a second behind: a path, or
+    /// s3://BUCKET/FOLDER. `longhaul broker restore` makes a data directory of it.
+    #[arg(long, value_name = "PLACE")]
+    broker_backup: Option<String>,
+    /// How far back the copy can be restored; 1d by default.
+    #[arg(long, value_name = "DURATION")]
+    broker_backup_keep: Option<String>,
     /// Size of the log on disk above which the broker refuses publishes, such as 512M or 10G. At
     /// least 256M.
     #[arg(long, value_name = "BYTES")]
@@ -163,6 +170,8 @@ impl Secured {
             ("broker-certificate-file", &self.broker_certificate_file),
             ("broker-key-file", &self.broker_key_file),
             ("broker-client-authorities", &self.broker_client_authorities),
+            ("broker-backup", &self.broker_backup),
+            ("broker-backup-keep", &self.broker_backup_keep),
             ("broker-disk-bytes-max", &self.broker_disk_bytes_max),
             ("broker-message-bytes-max", &self.broker_message_bytes_max),
             ("broker-connections-max", &self.broker_connections_max),

@@ -4,6 +4,7 @@ use crate::exit::CommandFailure;
 use crate::settings::CliSettings;
 use crate::sizes;
 use longhaul::{Client, ClientBuilder};
+use longhaul_backup::{Backup, BackupSettings};
 use longhaul_broker::{
     AuthConfig, Broker, BrokerConfig, BrokerError, StartError, TlsConfig, TokenKey,
 };
@@ -29,7 +30,7 @@ impl From<Embedded> for Engine {
 
 /// An in-process broker.
 pub(super) struct Embedded {
-    broker: Broker,
+    broker: LaunchedBroker,
     /// The token for clients in this process, if the broker needs tokens.
     token: Option<String>,
     /// The operator of its clients.
@@ -40,6 +41,7 @@ pub(super) struct Embedded {
 /// A broker ready to start: its settings have been checked.
 pub(super) struct PreparedEmbeddedBroker {
     config: BrokerConfig,
+    backup: Option<BackupSettings>,
     token: Option<String>,
     operator: Option<String>,
     subscription: Option<String>,
@@ -62,9 +64,10 @@ impl PreparedEmbeddedBroker {
         let token = key.as_ref().map(|key| key.create_token(OWN_ROLE, None)).transpose();
         let token = token.map_err(|error| unusable("broker-token-secret", &error))?;
         let config = config(settings, key, Some(OWN_ROLE))?;
+        let backup = backup(settings)?;
         let operator = settings.text("operator").map(str::to_owned);
         let subscription = settings.text("subscription").map(str::to_owned);
-        Ok(Self { config, token, operator, subscription })
+        Ok(Self { config, backup, token, operator, subscription })
     }
 
     /// Starts it. `files_elsewhere` is the number of files that the rest of the process may open.
@@ -72,8 +75,8 @@ impl PreparedEmbeddedBroker {
     /// # Errors
     /// When a port is in use, or the directory cannot be used.
     pub(super) async fn start(self, files_elsewhere: usize) -> anyhow::Result<Embedded> {
-        let Self { config, token, operator, subscription } = self;
-        let broker = launch(BrokerConfig { files_elsewhere, ..config }).await?;
+        let Self { config, backup, token, operator, subscription } = self;
+        let broker = launch(BrokerConfig { files_elsewhere, ..config }, backup).await?;
         Ok(Embedded { broker, token, operator, subscription })
     }
 }
@@ -118,15 +121,58 @@ pub(in crate::commands) fn config(
     Ok(config)
 }
 
-/// Starts a broker.
+/// Reads what is to be stored where.
 ///
 /// # Errors
-/// When a port is in use, or the directory cannot be used.
-pub(in crate::commands) async fn launch(config: BrokerConfig) -> anyhow::Result<Broker> {
+/// When a setting is invalid, or there is no directory.
+pub(in crate::commands) fn backup(
+    settings: &CliSettings,
+) -> Result<Option<BackupSettings>, CommandFailure> {
+    let Some(place) = settings.text("broker-backup") else { return Ok(None) };
+    let Some(directory) = settings.path("data") else {
+        let what = "broker-backup needs a data directory: without one everything is deleted";
+        return Err(CommandFailure::usage(what).help("say --data as well"));
+    };
+    let keep = settings.duration("broker-backup-keep")?.unwrap_or_default();
+    Ok(Some(BackupSettings { directory, place: place.to_owned(), keep }))
+}
+
+/// A running broker, and the thread that stores its data elsewhere.
+#[derive(Debug)]
+pub(in crate::commands) struct LaunchedBroker {
+    pub(in crate::commands) broker: Broker,
+    backup: Option<Backup>,
+}
+
+impl LaunchedBroker {
+    /// Stops it, and stores what is left.
+    ///
+    /// # Errors
+    /// Why the broker had already ended.
+    pub(in crate::commands) fn shutdown(self) -> Result<(), BrokerError> {
+        let ended = self.broker.shutdown();
+        if let Some(backup) = self.backup {
+            backup.shutdown();
+        }
+        ended
+    }
+}
+
+/// Starts a broker, and its backup.
+///
+/// # Errors
+/// When a port is in use, the directory cannot be used, or the backup has no place.
+pub(in crate::commands) async fn launch(
+    config: BrokerConfig,
+    backup: Option<BackupSettings>,
+) -> anyhow::Result<LaunchedBroker> {
     let listen = config.listen;
     // The broker first reads its log, which takes a while and blocks the thread.
     let started = tokio::task::spawn_blocking(|| Broker::start(config)).await?;
-    started.map_err(|error| explained(error, listen))
+    let broker = started.map_err(|error| explained(error, listen))?;
+    let backup = backup.map(Backup::start).transpose();
+    let backup = backup.map_err(|error| unusable("broker-backup", &error))?;
+    Ok(LaunchedBroker { broker, backup })
 }
 
 /// Settings about roles, which are useless without tokens.
@@ -169,8 +215,8 @@ fn refused(error: &StartError) -> CommandFailure {
 impl Embedded {
     /// A client builder for it.
     pub(super) fn client(&self) -> ClientBuilder {
-        let mut builder = Client::builder(self.broker.service_url());
-        if let Some(url) = self.broker.admin_url() {
+        let mut builder = Client::builder(self.broker.broker.service_url());
+        if let Some(url) = self.broker.broker.admin_url() {
             builder = builder.admin_url(url);
         }
         if let Some(token) = &self.token {
@@ -186,11 +232,11 @@ impl Embedded {
     }
 
     pub(super) fn service_url(&self) -> String {
-        self.broker.service_url().to_owned()
+        self.broker.broker.service_url().to_owned()
     }
 
     pub(super) fn admin_url(&self) -> Option<String> {
-        self.broker.admin_url()
+        self.broker.broker.admin_url()
     }
 
     /// Waits until it ends by itself.
@@ -198,7 +244,7 @@ impl Embedded {
     /// # Errors
     /// Why it ended.
     pub(super) async fn ended(&self) -> Result<(), BrokerError> {
-        self.broker.ended().await
+        self.broker.broker.ended().await
     }
 
     /// Shuts it down.

@@ -162,7 +162,7 @@ impl Drop for Ground {
 }
 
 /// The addresses in the line that reports readiness.
-fn addresses(line: &str) -> Option<(SocketAddr, String)> {
+pub(crate) fn addresses(line: &str) -> Option<(SocketAddr, String)> {
     let after = |prefix: &str| line.split_once(prefix)?.1.split('"').next();
     let (clients, admin) = (after("broker=\"pulsar://")?, after("admin=\"http://")?);
     Some((clients.parse().ok()?, admin.to_owned()))

@@ -1,0 +1,273 @@
+//! What a store has of a data directory, by the names of its objects. Pure.
+//!
+//! | object | content |
+//! |---|---|
+//! | `log/<segment>/<edition>/<from>-<to>-<at>[-end][-last]` | these bytes of a segment |
+//! | `checkpoint/<at>` | the checkpoint |
+//! | `segments/<at>` | the inventory |
+//! | `compact/<file>` | a compacted view |
+//!
+//! `at` is the time of a pass: everything that was confirmed before it is in the pieces up to the
+//! one with `end`. An *edition* has a segment from its beginning: a new one begins with each start
+//! of a backup, since a broker that was killed drops what it had not confirmed, and when an edition
+//! has many pieces. Its name is the time of its first pass.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Folders of the objects.
+const LOG: &str = "log";
+const CHECKPOINT: &str = "checkpoint";
+const SEGMENTS: &str = "segments";
+const COMPACT: &str = "compact";
+
+/// A part of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PieceName {
+    /// Number of the segment.
+    pub(crate) segment: u32,
+    /// The edition of the segment.
+    pub(crate) edition: u64,
+    /// Offset of the first byte.
+    pub(crate) from: u32,
+    /// Offset behind the last byte.
+    pub(crate) to: u32,
+    /// The time of the pass.
+    pub(crate) at: u64,
+    /// Whether the log had nothing more at that time.
+    pub(crate) is_end: bool,
+    /// Whether the segment has nothing more.
+    pub(crate) is_last: bool,
+}
+
+/// An object of a backup.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ObjectName {
+    Piece(PieceName),
+    Checkpoint(u64),
+    Inventory(u64),
+    View(String),
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Piece(piece) => {
+                let PieceName { segment, edition, from, to, at, is_end, is_last } = piece;
+                write!(f, "{LOG}/{segment:010}/{edition:013}/{from:010}-{to:010}-{at:013}")?;
+                f.write_str(if *is_end { "-end" } else { "" })?;
+                f.write_str(if *is_last { "-last" } else { "" })
+            }
+            Self::Checkpoint(at) => write!(f, "{CHECKPOINT}/{at:013}"),
+            Self::Inventory(at) => write!(f, "{SEGMENTS}/{at:013}"),
+            Self::View(file) => write!(f, "{COMPACT}/{file}"),
+        }
+    }
+}
+
+impl ObjectName {
+    /// Reads a name; `None` if no backup gives such names.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let (folder, rest) = name.split_once('/')?;
+        match folder {
+            LOG => piece(rest).map(Self::Piece),
+            CHECKPOINT => rest.parse().ok().map(Self::Checkpoint),
+            SEGMENTS => rest.parse().ok().map(Self::Inventory),
+            COMPACT => (!rest.contains('/')).then(|| Self::View(rest.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+fn piece(name: &str) -> Option<PieceName> {
+    let mut parts = name.split('/');
+    let (segment, edition) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let (file, None) = (parts.next()?, parts.next()) else { return None };
+    let mut parts = file.split('-');
+    let (from, to) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let at = parts.next()?.parse().ok()?;
+    let flags: Vec<&str> = parts.collect();
+    let (is_end, is_last) = match &flags[..] {
+        [] => (false, false),
+        ["end"] => (true, false),
+        ["last"] => (false, true),
+        ["end", "last"] => (true, true),
+        _ => return None,
+    };
+    Some(PieceName { segment, edition, from, to, at, is_end, is_last })
+}
+
+/// What a store has of a data directory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Catalog {
+    /// Pieces by segment and edition, each edition in order.
+    segments: BTreeMap<u32, BTreeMap<u64, BTreeSet<PieceName>>>,
+    checkpoints: BTreeSet<u64>,
+    inventories: BTreeSet<u64>,
+    views: BTreeSet<String>,
+}
+
+/// What a restore fetches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RestorePlan {
+    pub(crate) checkpoint: Option<u64>,
+    pub(crate) inventory: Option<u64>,
+    pub(crate) views: BTreeSet<String>,
+    /// The pieces of each segment, in order and without a gap.
+    pub(crate) segments: BTreeMap<u32, Vec<PieceName>>,
+}
+
+impl RestorePlan {
+    /// The time before which everything that was confirmed is in these segments; `None` if no pass
+    /// has stored all of them.
+    pub(crate) fn as_of(&self) -> Option<u64> {
+        let pieces = self.segments.values().flatten().filter(|piece| piece.is_end);
+        pieces.map(|piece| piece.at).max()
+    }
+}
+
+impl Catalog {
+    /// Notes an object.
+    pub(crate) fn add(&mut self, name: ObjectName) {
+        match name {
+            ObjectName::Piece(piece) => {
+                let editions = self.segments.entry(piece.segment).or_default();
+                editions.entry(piece.edition).or_default().insert(piece);
+            }
+            ObjectName::Checkpoint(at) => drop(self.checkpoints.insert(at)),
+            ObjectName::Inventory(at) => drop(self.inventories.insert(at)),
+            ObjectName::View(file) => drop(self.views.insert(file)),
+        }
+    }
+
+    /// Forgets an object.
+    pub(crate) fn remove(&mut self, name: &ObjectName) {
+        match name {
+            ObjectName::Piece(piece) => {
+                let Some(editions) = self.segments.get_mut(&piece.segment) else { return };
+                if let Some(pieces) = editions.get_mut(&piece.edition) {
+                    pieces.remove(piece);
+                }
+                editions.retain(|_, pieces| !pieces.is_empty());
+                if editions.is_empty() {
+                    self.segments.remove(&piece.segment);
+                }
+            }
+            ObjectName::Checkpoint(at) => drop(self.checkpoints.remove(at)),
+            ObjectName::Inventory(at) => drop(self.inventories.remove(at)),
+            ObjectName::View(file) => drop(self.views.remove(file)),
+        }
+    }
+
+    /// The time of the last pass that stored something; 0 if there was none.
+    pub(crate) fn last(&self) -> u64 {
+        let pieces = self.segments.values().flat_map(BTreeMap::values).flatten();
+        let times = pieces.map(|piece| piece.at).chain(self.checkpoints.last().copied());
+        times.chain(self.inventories.last().copied()).max().unwrap_or_default()
+    }
+
+    /// Whether the store has the whole segment.
+    pub(crate) fn is_whole(&self, segment: u32) -> bool {
+        let pieces = self.chosen(segment, u64::MAX);
+        pieces.last().is_some_and(|piece| piece.is_last)
+    }
+
+    /// The number of pieces that make up a segment.
+    pub(crate) fn count(&self, segment: u32) -> usize {
+        self.chosen(segment, u64::MAX).len()
+    }
+
+    pub(crate) fn has_view(&self, file: &str) -> bool {
+        self.views.contains(file)
+    }
+
+    /// What a restore to this time fetches.
+    pub(crate) fn plan(&self, at: u64) -> RestorePlan {
+        let pieces = self.segments.keys().map(|&segment| (segment, self.chosen(segment, at)));
+        RestorePlan {
+            checkpoint: self.checkpoints.range(..=at).next_back().copied(),
+            inventory: self.inventories.range(..=at).next_back().copied(),
+            views: self.views.clone(),
+            segments: pieces.filter(|(_, pieces)| !pieces.is_empty()).collect(),
+        }
+    }
+
+    /// The pieces that are a segment's content at this time. An edition counts from its first piece
+    /// that says that there was nothing more; until then the one before it has more. A segment that
+    /// has no such edition yet has what was stored of the newest.
+    fn chosen(&self, segment: u32, at: u64) -> Vec<PieceName> {
+        let Some(editions) = self.segments.get(&segment) else { return Vec::new() };
+        let mut newest = Vec::new();
+        for pieces in editions.values().rev() {
+            let pieces = gapless(pieces, at);
+            if is_caught_up(&pieces) {
+                return pieces;
+            }
+            if newest.is_empty() {
+                newest = pieces;
+            }
+        }
+        newest
+    }
+
+    /// Objects that no restore to `oldest` or later needs. `gone` has what the data directory has
+    /// no longer, with the time since when.
+    pub(crate) fn expired(&self, oldest: u64, gone: &BTreeMap<GoneFile, u64>) -> Vec<ObjectName> {
+        let is_gone = |file: &GoneFile| gone.get(file).is_some_and(|&since| since <= oldest);
+        let mut expired = Vec::new();
+        for (&segment, editions) in &self.segments {
+            let counts = editions.iter().rev();
+            let mut counts = counts.filter(|(_, pieces)| is_caught_up(&gapless(pieces, oldest)));
+            let first = counts.next().map_or(0, |(&edition, _)| edition);
+            let is_gone = is_gone(&GoneFile::Segment(segment));
+            let old = editions.iter().filter(|&(&edition, _)| is_gone || edition < first);
+            expired.extend(old.flat_map(|(_, pieces)| pieces).copied().map(ObjectName::Piece));
+        }
+        let old = |times: &BTreeSet<u64>| -> Vec<u64> {
+            let needed = times.range(..=oldest).next_back().copied().unwrap_or_default();
+            times.range(..needed).copied().collect()
+        };
+        expired.extend(old(&self.checkpoints).into_iter().map(ObjectName::Checkpoint));
+        expired.extend(old(&self.inventories).into_iter().map(ObjectName::Inventory));
+        let views = self.views.iter().filter(|file| is_gone(&GoneFile::View((*file).clone())));
+        expired.extend(views.cloned().map(ObjectName::View));
+        expired
+    }
+
+    /// The segments and views that the data directory has no longer.
+    pub(crate) fn gone(&self, segments: &[u32], views: &BTreeSet<String>) -> Vec<GoneFile> {
+        let segments = self.segments.keys().filter(|number| !segments.contains(number));
+        let views = self.views.difference(views);
+        let segments = segments.map(|&number| GoneFile::Segment(number));
+        segments.chain(views.cloned().map(GoneFile::View)).collect()
+    }
+}
+
+/// A file that a data directory has no longer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum GoneFile {
+    Segment(u32),
+    View(String),
+}
+
+/// The pieces up to this time, from the beginning of the segment to the first gap.
+fn gapless(pieces: &BTreeSet<PieceName>, at: u64) -> Vec<PieceName> {
+    let mut end = 0;
+    let mut whole = Vec::new();
+    for piece in pieces.iter().filter(|piece| piece.at <= at) {
+        if piece.from != end {
+            break;
+        }
+        end = piece.to;
+        whole.push(*piece);
+    }
+    whole
+}
+
+/// Whether an edition has had everything that there was.
+fn is_caught_up(pieces: &[PieceName]) -> bool {
+    pieces.iter().any(|piece| piece.is_end || piece.is_last)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,334 @@
+//! One look at a data directory: stores what is new, and removes what is too old.
+
+use crate::catalog::{Catalog, GoneFile, ObjectName, PieceName};
+use crate::clock;
+use crate::error::BackupError;
+use crate::store::{BackupFolder, PART_BYTES};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::future::LocalBoxFuture;
+use futures::stream::FuturesUnordered;
+use longhaul_broker::rescue::{SegmentFollower, SegmentPiece, segments};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Pieces of a segment above which it is stored anew: a slow log has one a second, and a restore
+/// fetches each of them. A finished segment has no more to come, so a few are enough.
+const PIECES_MAX: usize = 1000;
+const PIECES_MAX_WHOLE: usize = 64;
+/// Pieces that are stored at the same time: a store that answers after a tenth of a second is to
+/// take more than 80 MB a second.
+const PUTS_MAX: usize = 4;
+/// Pause before an object is stored once more, at first and at most.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(15);
+/// Pause between lines of the log while nothing can be stored, in ms.
+const COMPLAIN_MS: u64 = 60_000;
+
+/// A file, as it was when it was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileStamp {
+    inode: u64,
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+/// A data directory, and the folder that has a copy of it.
+#[derive(Debug)]
+pub(crate) struct BackupPass {
+    directory: PathBuf,
+    folder: BackupFolder,
+    catalog: Catalog,
+    /// Objects that no restore needs are kept for this long, in ms.
+    keep_ms: u64,
+    /// Segments that are read, with their editions.
+    followed: BTreeMap<u32, (u64, SegmentFollower)>,
+    gone: BTreeMap<GoneFile, u64>,
+    checkpoint: Option<FileStamp>,
+    inventory: Option<Vec<u8>>,
+    /// The time of the last pass.
+    last: u64,
+    tries: Tries,
+}
+
+/// Pieces that are being stored.
+type Puts = FuturesUnordered<LocalBoxFuture<'static, Result<ObjectName, BackupError>>>;
+
+impl BackupPass {
+    /// Looks at what the folder has.
+    pub(crate) async fn new(
+        directory: PathBuf,
+        folder: BackupFolder,
+        keep: Duration,
+        stop: CancellationToken,
+    ) -> Result<Self, BackupError> {
+        let catalog = folder.catalog().await?;
+        let last = catalog.last();
+        let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
+        Ok(Self {
+            directory,
+            folder,
+            catalog,
+            keep_ms,
+            followed: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            checkpoint: None,
+            inventory: None,
+            last,
+            tries: Tries { stuck: Arc::default(), stop },
+        })
+    }
+
+    /// Stores everything that was confirmed before the call, and returns its time. After a stop
+    /// only what takes no second try is stored.
+    pub(crate) async fn run(&mut self) -> Result<u64, BackupError> {
+        let done = self.store().await;
+        if done.is_err() {
+            // What was read and not stored is read again, for new editions.
+            self.followed.clear();
+        }
+        done
+    }
+
+    async fn store(&mut self) -> Result<u64, BackupError> {
+        // Objects of a later pass have later names, whatever the clock does.
+        let at = clock::wall_ms().max(self.last + 1);
+        self.last = at;
+        // Opened first and stored last: the checkpoint must not be newer than the pieces. The
+        // inventory must not be older than it.
+        let checkpoint = open(&self.directory.join("checkpoint"))?;
+        let inventory = read(&self.directory.join("segments"))?;
+        if self.catalog.last() == 0 {
+            // Nothing is restored of a folder before its first pass has ended, and then it must
+            // have them.
+            self.store_state(&checkpoint, &inventory, at).await?;
+        }
+        let numbers = segments(&self.directory)?;
+        self.followed.retain(|number, _| numbers.contains(number));
+        let mut puts = Puts::new();
+        for &number in &numbers {
+            self.store_segment(number, &numbers, at, &mut puts).await?;
+        }
+        self.finish(&mut puts, 0).await?;
+        // Others are done, or begin a new edition.
+        let catalog = &self.catalog;
+        let goes_on = |number| !catalog.is_whole(number) && catalog.count(number) <= PIECES_MAX;
+        self.followed.retain(|&number, _| goes_on(number));
+        let views = self.store_views().await?;
+        self.store_state(&checkpoint, &inventory, at).await?;
+        self.note_gone(&numbers, &views, at);
+        Ok(at)
+    }
+
+    /// Stores the checkpoint and the inventory, if they have changed.
+    async fn store_state(
+        &mut self,
+        checkpoint: &Option<(File, FileStamp)>,
+        inventory: &Option<Vec<u8>>,
+        at: u64,
+    ) -> Result<(), BackupError> {
+        if let Some(bytes) = inventory
+            && self.inventory.as_ref() != Some(bytes)
+        {
+            self.put(ObjectName::Inventory(at), Bytes::from(bytes.clone())).await?;
+            self.inventory = Some(bytes.clone());
+        }
+        if let Some((file, stamp)) = checkpoint
+            && self.checkpoint != Some(*stamp)
+        {
+            self.put_file(ObjectName::Checkpoint(at), file).await?;
+            self.checkpoint = Some(*stamp);
+        }
+        Ok(())
+    }
+
+    /// Stores what a segment has beyond what is stored.
+    async fn store_segment(
+        &mut self,
+        number: u32,
+        numbers: &[u32],
+        at: u64,
+        puts: &mut Puts,
+    ) -> Result<(), BackupError> {
+        let is_newest = numbers.last() == Some(&number);
+        let has_successors = numbers.iter().rev().nth(1).is_some_and(|&second| number < second);
+        if !self.followed.contains_key(&number) {
+            let count = self.catalog.count(number);
+            if self.catalog.is_whole(number) && count <= PIECES_MAX_WHOLE {
+                return Ok(());
+            }
+            let Some(follower) = SegmentFollower::open(&self.directory, number)? else {
+                return Ok(());
+            };
+            self.followed.insert(number, (at, follower));
+        }
+        loop {
+            let Some((edition, follower)) = self.followed.get_mut(&number) else { return Ok(()) };
+            let edition = *edition;
+            let what = || format!("read segment {number} of {}", self.directory.display());
+            let piece = follower.next(PART_BYTES, has_successors);
+            let piece = piece.map_err(|source| BackupError::Io { what: what(), source })?;
+            let Some(SegmentPiece { from, bytes, is_all, is_last }) = piece else { return Ok(()) };
+            // A view is there before the log names it.
+            self.store_views().await?;
+            // A piece that is there before an earlier one counts once that is there.
+            self.finish(puts, PUTS_MAX - 1).await?;
+            let to = from.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+            let is_end = is_newest && is_all;
+            let name = PieceName { segment: number, edition, from, to, at, is_end, is_last };
+            let (name, bytes) = (ObjectName::Piece(name), Bytes::from(bytes));
+            let (folder, tries) = (self.folder.clone(), self.tries.clone());
+            puts.push(Box::pin(async move {
+                tries.until_done(async || folder.put(&name, bytes.clone()).await).await?;
+                Ok(name)
+            }));
+            if is_all || is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until no more than `left` pieces are being stored.
+    async fn finish(&mut self, puts: &mut Puts, left: usize) -> Result<(), BackupError> {
+        while puts.len() > left
+            && let Some(done) = puts.next().await
+        {
+            self.catalog.add(done?);
+        }
+        Ok(())
+    }
+
+    /// Stores the compacted views that are not stored yet, and returns all.
+    async fn store_views(&mut self) -> Result<BTreeSet<String>, BackupError> {
+        let folder = self.directory.join("compact");
+        let views = views(&folder)?;
+        for name in &views {
+            if !self.catalog.has_view(name)
+                && let Some((file, _)) = open(&folder.join(name))?
+            {
+                self.put_file(ObjectName::View(name.clone()), &file).await?;
+            }
+        }
+        Ok(views)
+    }
+
+    fn note_gone(&mut self, numbers: &[u32], views: &BTreeSet<String>, at: u64) {
+        let gone = self.catalog.gone(numbers, views);
+        let gone = gone.into_iter().map(|file| {
+            let since = self.gone.get(&file).copied().unwrap_or(at);
+            (file, since)
+        });
+        self.gone = gone.collect();
+    }
+
+    /// Removes what no restore needs to the time that is kept, or later.
+    pub(crate) async fn tidy(&mut self) -> Result<(), BackupError> {
+        let oldest = self.last.saturating_sub(self.keep_ms);
+        for name in self.catalog.expired(oldest, &self.gone) {
+            if self.tries.stop.is_cancelled() {
+                break;
+            }
+            self.folder.remove(&name).await?;
+            self.catalog.remove(&name);
+        }
+        Ok(())
+    }
+
+    async fn put(&mut self, name: ObjectName, bytes: Bytes) -> Result<(), BackupError> {
+        self.tries.until_done(async || self.folder.put(&name, bytes.clone()).await).await?;
+        self.catalog.add(name);
+        Ok(())
+    }
+
+    async fn put_file(&mut self, name: ObjectName, file: &File) -> Result<(), BackupError> {
+        self.tries.until_done(async || self.folder.put_file(&name, file).await).await?;
+        self.catalog.add(name);
+        Ok(())
+    }
+}
+
+/// Tries for as long as it takes, or until the stop.
+#[derive(Clone, Debug)]
+struct Tries {
+    /// When it was last said that nothing can be stored; 0 while it can.
+    stuck: Arc<AtomicU64>,
+    stop: CancellationToken,
+}
+
+impl Tries {
+    async fn until_done(
+        &self,
+        put: impl AsyncFn() -> Result<(), BackupError>,
+    ) -> Result<(), BackupError> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let Err(error) = put().await else { break };
+            let (now, said) = (clock::wall_ms(), self.stuck.load(Ordering::Relaxed));
+            if now.saturating_sub(said) >= COMPLAIN_MS {
+                let error = causes(&error);
+                tracing::warn!(error, "the backup cannot store anything, and tries again");
+                self.stuck.store(now, Ordering::Relaxed);
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return Err(error),
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = pause.saturating_mul(2).min(PAUSE_MAX);
+        }
+        if self.stuck.swap(0, Ordering::Relaxed) > 0 {
+            tracing::info!("the backup goes on");
+        }
+        Ok(())
+    }
+}
+
+/// An error with its causes.
+pub(crate) fn causes(error: &dyn std::error::Error) -> String {
+    let all = std::iter::successors(Some(error), |error| error.source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> BackupError + '_ {
+    |source| BackupError::Io { what: format!("read {}", path.display()), source }
+}
+
+/// Opens a file that is replaced and never changed; `None` if there is none.
+fn open(path: &Path) -> Result<Option<(File, FileStamp)>, BackupError> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(failed(path))?,
+    };
+    let about = file.metadata().map_err(failed(path))?;
+    let changed = (about.mtime(), about.mtime_nsec());
+    Ok(Some((file, FileStamp { inode: about.ino(), bytes: about.len(), changed })))
+}
+
+fn read(path: &Path) -> Result<Option<Vec<u8>>, BackupError> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(failed(path)),
+    }
+}
+
+/// The finished views.
+fn views(folder: &Path) -> Result<BTreeSet<String>, BackupError> {
+    let mut views = BTreeSet::new();
+    let listed = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(views),
+        listed => listed.map_err(failed(folder))?,
+    };
+    for entry in listed {
+        let name = entry.map_err(failed(folder))?.file_name();
+        if let Some(name) = name.to_str().filter(|name| name.ends_with(".seg")) {
+            views.insert(name.to_owned());
+        }
+    }
+    Ok(views)
+}

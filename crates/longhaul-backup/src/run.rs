@@ -1,0 +1,167 @@
+//! A thread that keeps a copy of a data directory.
+
+use crate::clock;
+use crate::error::BackupError;
+use crate::pass::{BackupPass, causes};
+use crate::store::BackupFolder;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// The pause between passes. With the time that a pass takes, a backup is a second behind.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Passes between looks for what is too old.
+const TIDY_EVERY: u32 = 120;
+/// The file with the name of a directory's folder in the store.
+const NAME_FILE: &str = "backup";
+
+/// What is stored where.
+#[derive(Clone, Debug)]
+pub struct BackupSettings {
+    /// The data directory of a broker.
+    pub directory: PathBuf,
+    /// A directory, or `s3://bucket/folder`.
+    pub place: String,
+    /// A restore is possible to each time within the last of this.
+    pub keep: Duration,
+}
+
+/// A thread that keeps a copy of a data directory, at most about a second behind. Dropping it stops
+/// it.
+#[derive(Debug)]
+pub struct Backup {
+    stop: CancellationToken,
+    stored: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Backup {
+    /// Begins. The directory must exist. A store that does not answer is tried again and again.
+    ///
+    /// # Errors
+    /// The place is none, or the directory cannot be written.
+    pub fn start(settings: BackupSettings) -> Result<Self, BackupError> {
+        let what = |source| BackupError::Io { what: "start the backup's thread".into(), source };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(what)?;
+        let stop = CancellationToken::new();
+        let BackupSettings { directory, place, keep } = settings;
+        let folder = BackupFolder::open(&place, true)?.within(&name_of(&directory)?);
+        let stored = Arc::new(AtomicU64::new(0));
+        let (told, token, ends) = (Arc::clone(&stored), stop.clone(), stop.clone());
+        let pass = move || {
+            let (directory, folder) = (directory.clone(), folder.clone());
+            BackupPass::new(directory, folder, keep, token.clone())
+        };
+        let body = move || runtime.block_on(run(pass, &told, &ends));
+        let thread = std::thread::Builder::new().name("longhaul-backup".to_owned()).spawn(body);
+        Ok(Self { stop, stored, thread: Some(thread.map_err(what)?) })
+    }
+
+    /// Everything that was confirmed before this time is stored, in ms since the epoch; 0 before
+    /// the first pass has ended.
+    #[must_use]
+    pub fn stored(&self) -> u64 {
+        self.stored.load(Ordering::Relaxed)
+    }
+
+    /// Stores what is left, and ends. What cannot be stored at once is not.
+    pub fn shutdown(mut self) {
+        self.join();
+    }
+
+    fn join(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the backup's thread has panicked");
+        }
+    }
+}
+
+impl Drop for Backup {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+/// Makes passes until the stop, and one more.
+async fn run<Opening>(open: impl Fn() -> Opening, stored: &AtomicU64, stop: &CancellationToken)
+where
+    Opening: Future<Output = Result<BackupPass, BackupError>>,
+{
+    let mut complaint = Complaint::default();
+    let mut opened = None;
+    let mut passes: u32 = 0;
+    loop {
+        let is_last = stop.is_cancelled();
+        let made = async {
+            if opened.is_none() {
+                opened = Some(open().await?);
+            }
+            let Some(pass) = &mut opened else { return Ok(()) };
+            stored.store(pass.run().await?, Ordering::Relaxed);
+            passes = passes.wrapping_add(1);
+            if passes % TIDY_EVERY == 1 && !is_last { pass.tidy().await } else { Ok(()) }
+        };
+        complaint.hear(made.await);
+        if is_last {
+            return;
+        }
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = tokio::time::sleep(PAUSE) => {}
+        }
+    }
+}
+
+/// Says what does not work once, and that it works again.
+#[derive(Debug, Default)]
+struct Complaint {
+    is_made: bool,
+}
+
+impl Complaint {
+    fn hear(&mut self, result: Result<(), BackupError>) {
+        match result {
+            Err(error) if !self.is_made => {
+                tracing::warn!(error = causes(&error), "the backup is behind, and tries again");
+                self.is_made = true;
+            }
+            Err(_) => {}
+            Ok(()) if self.is_made => {
+                tracing::info!("the backup is up to date again");
+                self.is_made = false;
+            }
+            Ok(()) => {}
+        }
+    }
+}
+
+/// The name of the directory's folder in the store, which the directory keeps in a file. A copy
+/// that was restored has none yet, and so does not write into the folder that it came from.
+fn name_of(directory: &Path) -> Result<String, BackupError> {
+    let path = directory.join(NAME_FILE);
+    let failed =
+        |what: &str, source| BackupError::Io { what: format!("{what} {}", path.display()), source };
+    match fs::read_to_string(&path) {
+        Ok(name) if is_name(name.trim()) => return Ok(name.trim().to_owned()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(failed("read", error));
+        }
+        _ => {}
+    }
+    let name = format!("{:013}-{:08x}", clock::wall_ms(), fastrand::u32(..));
+    fs::write(&path, format!("{name}\n")).map_err(|source| failed("write", source))?;
+    Ok(name)
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+}

@@ -1,0 +1,186 @@
+//! Objects in a directory or in S3.
+
+use crate::catalog::{Catalog, ObjectName};
+use crate::error::BackupError;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use object_store::aws::AmazonS3Builder;
+use object_store::buffered::BufWriter;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path as ObjectPath;
+use object_store::{GetResultPayload, ObjectStore, ObjectStoreExt as _};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+use tokio::io::AsyncWriteExt as _;
+use url::Url;
+
+/// Bytes per part of a large object, and per piece of a segment.
+pub(crate) const PART_BYTES: u32 = 8 * 1024 * 1024;
+
+/// Bytes of an object that have the header of a file.
+const HEAD_BYTES: u64 = 64;
+
+/// A folder of a store.
+#[derive(Clone, Debug)]
+pub(crate) struct BackupFolder {
+    store: Arc<dyn ObjectStore>,
+    folder: ObjectPath,
+    /// As it was given.
+    place: String,
+}
+
+impl BackupFolder {
+    /// Opens a directory, which is made if it `is_new`, or a folder of a bucket. S3 is told of the region, the keys and the
+    /// endpoint by the usual variables of the environment.
+    pub(crate) fn open(place: &str, is_new: bool) -> Result<Self, BackupError> {
+        let refused = |reason: String| BackupError::Place { url: place.to_owned(), reason };
+        let url = Url::parse(place).ok().filter(|url| url.scheme().len() > 1);
+        // Ignored if the process has one already.
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let (store, folder): (Arc<dyn ObjectStore>, _) = match url {
+            Some(url) if matches!(url.scheme(), "s3" | "s3a") => {
+                let folder = ObjectPath::from_url_path(url.path());
+                let folder = folder.map_err(|error| refused(error.to_string()))?;
+                let bucket = AmazonS3Builder::from_env().with_url(url.as_str()).build();
+                (Arc::new(bucket.map_err(|error| refused(error.to_string()))?), folder)
+            }
+            Some(url) if url.scheme() == "file" => {
+                let path = url.to_file_path().map_err(|()| refused("it names no path".into()))?;
+                (
+                    local(&path, is_new).map_err(|error| refused(error.to_string()))?,
+                    ObjectPath::default(),
+                )
+            }
+            Some(url) => return Err(refused(format!("{} is no known kind", url.scheme()))),
+            None => {
+                let path = Path::new(place);
+                (
+                    local(path, is_new).map_err(|error| refused(error.to_string()))?,
+                    ObjectPath::default(),
+                )
+            }
+        };
+        Ok(Self { store, folder, place: place.to_owned() })
+    }
+
+    /// A folder within it.
+    pub(crate) fn within(&self, name: &str) -> Self {
+        Self { folder: self.folder.clone().join(name), ..self.clone() }
+    }
+
+    /// The folder, as it was given.
+    pub(crate) fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// The names of the folders within it.
+    pub(crate) async fn folders(&self) -> Result<Vec<String>, BackupError> {
+        let listed = self.store.list_with_delimiter(Some(&self.folder)).await;
+        let listed = listed.map_err(|source| self.failed("list", &self.folder, &source))?;
+        let names = listed.common_prefixes.iter();
+        Ok(names.filter_map(|path| path.filename().map(str::to_owned)).collect())
+    }
+
+    /// What it has.
+    pub(crate) async fn catalog(&self) -> Result<Catalog, BackupError> {
+        let mut catalog = Catalog::default();
+        let mut objects = self.store.list(Some(&self.folder));
+        while let Some(object) = objects.next().await {
+            let object = object.map_err(|source| self.failed("list", &self.folder, &source))?;
+            let Some(parts) = object.location.prefix_match(&self.folder) else { continue };
+            let name = parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/");
+            if let Some(name) = ObjectName::parse(&name) {
+                catalog.add(name);
+            }
+        }
+        Ok(catalog)
+    }
+
+    /// Stores an object at once.
+    pub(crate) async fn put(&self, name: &ObjectName, bytes: Bytes) -> Result<(), BackupError> {
+        let path = self.path(name);
+        let put = self.store.put(&path, bytes.into()).await;
+        put.map(drop).map_err(|source| self.failed("store", &path, &source))
+    }
+
+    /// Stores a file, in parts if it is large. There is no object before all parts are stored.
+    pub(crate) async fn put_file(
+        &self,
+        name: &ObjectName,
+        mut file: &File,
+    ) -> Result<(), BackupError> {
+        let path = self.path(name);
+        let capacity = PART_BYTES as usize;
+        let mut writer = BufWriter::with_capacity(Arc::clone(&self.store), path.clone(), capacity);
+        let copied = async {
+            io::Seek::rewind(&mut file)?;
+            loop {
+                let mut part = Vec::with_capacity(capacity);
+                io::Read::take(&mut file, u64::from(PART_BYTES)).read_to_end(&mut part)?;
+                if part.is_empty() {
+                    return writer.shutdown().await;
+                }
+                writer.put(part.into()).await?;
+            }
+        };
+        let copied = copied.await;
+        if copied.is_err() {
+            // The store may keep the parts; that costs room and nothing else.
+            writer.abort().await.ok();
+        }
+        copied.map_err(|source| BackupError::Io { what: format!("store {path}"), source })
+    }
+
+    /// Appends an object to a file.
+    pub(crate) async fn fetch(&self, name: &ObjectName, mut to: &File) -> Result<(), BackupError> {
+        let path = self.path(name);
+        let fetched = self.store.get(&path).await;
+        let fetched = fetched.map_err(|source| self.failed("fetch", &path, &source))?;
+        let failed = |source| BackupError::Io { what: format!("write {name}"), source };
+        if let GetResultPayload::File(mut from, _) = fetched.payload {
+            return io::copy(&mut from, &mut to).map(drop).map_err(failed);
+        }
+        let mut parts = fetched.into_stream();
+        while let Some(part) = parts.next().await {
+            let part = part.map_err(|source| self.failed("fetch", &path, &source))?;
+            to.write_all(&part).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// The first bytes of an object, enough for the header of a file.
+    pub(crate) async fn head(&self, name: &ObjectName) -> Result<Bytes, BackupError> {
+        let path = self.path(name);
+        let head = self.store.get_range(&path, 0..HEAD_BYTES).await;
+        head.map_err(|source| self.failed("fetch", &path, &source))
+    }
+
+    /// Removes an object.
+    pub(crate) async fn remove(&self, name: &ObjectName) -> Result<(), BackupError> {
+        let path = self.path(name);
+        match self.store.delete(&path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(source) => Err(self.failed("remove", &path, &source)),
+        }
+    }
+
+    fn path(&self, name: &ObjectName) -> ObjectPath {
+        ObjectPath::from(format!("{}/{name}", self.folder))
+    }
+
+    fn failed(&self, what: &str, path: &ObjectPath, source: &object_store::Error) -> BackupError {
+        // The text has the texts of its causes.
+        let reason = source.to_string().replace('\n', " ");
+        BackupError::Store { what: format!("{what} {path} in {}", self.place), reason }
+    }
+}
+
+fn local(path: &Path, is_new: bool) -> io::Result<Arc<dyn ObjectStore>> {
+    if is_new {
+        std::fs::create_dir_all(path)?;
+    }
+    let store = LocalFileSystem::new_with_prefix(path).map_err(io::Error::other)?;
+    Ok(Arc::new(store.with_fsync(true).with_automatic_cleanup(true)))
+}

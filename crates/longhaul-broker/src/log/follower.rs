@@ -1,0 +1,221 @@
+//! Reads the records of a segment as they are written, from another process or thread.
+
+use super::checkpoint;
+use super::error::OpenError;
+use super::record::{self, HEAD_BYTES, LogMark, ParsedRecord};
+use super::segment::{self, HEADER_BYTES, SegmentHeader};
+use super::storage::{Storage, StorageFile};
+use std::io;
+use std::sync::Arc;
+
+/// What a segment says of the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentLink {
+    /// Number of the segment before; 0 for the first.
+    pub previous: u32,
+    /// Bytes of the segment before.
+    pub previous_end: u32,
+}
+
+/// What the first bytes of a segment's file say of the segment before it; `None` if they are not
+/// the header of a segment.
+#[must_use]
+pub fn segment_link(bytes: &[u8]) -> Option<SegmentLink> {
+    let header = SegmentHeader::decode(bytes).ok()?;
+    Some(SegmentLink { previous: header.previous, previous_end: header.previous_end })
+}
+
+/// Number of the segment from which on records are replayed behind this checkpoint; `None` if the
+/// bytes do not begin as a checkpoint does.
+#[must_use]
+pub fn checkpoint_segment(bytes: &[u8]) -> Option<u32> {
+    checkpoint::segment_of(bytes)
+}
+
+/// A segment that is read from its beginning while it may be written.
+#[derive(Debug)]
+pub struct SegmentPrefix {
+    file: Arc<dyn StorageFile>,
+    seed: u32,
+    /// Bytes of the file.
+    size: u32,
+    /// The bytes before this offset have been read.
+    read_to: u32,
+    is_at_end: bool,
+}
+
+/// Why no further record was found.
+enum Stop {
+    /// The seal of the segment.
+    Seal,
+    /// The next record may reach up to this offset.
+    Beyond(u32),
+    /// There is none yet.
+    None,
+}
+
+impl SegmentPrefix {
+    /// Opens a segment; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The header is damaged, or the operating system refuses.
+    pub fn open(storage: &dyn Storage, number: u32) -> Result<Option<Self>, OpenError> {
+        let name = segment::name(number);
+        let io =
+            |source| OpenError::Io { what: format!("read {}", storage.describe(&name)), source };
+        let file = match storage.open(&name) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io(error)),
+        };
+        let size = u32::try_from(file.len().map_err(io)?).unwrap_or(u32::MAX);
+        let mut bytes = [0; segment::HEADER_USED];
+        if size > HEADER_BYTES {
+            file.read_at(&mut bytes, 0).map_err(io)?;
+        }
+        let header = SegmentHeader::decode(&bytes).ok().filter(|header| header.number == number);
+        let header = header.ok_or_else(|| OpenError::Damaged {
+            file: storage.describe(&name),
+            offset: 0,
+            what: "this is no header of the segment".to_owned(),
+        })?;
+        Ok(Some(Self { file, seed: header.seed(), size, read_to: 0, is_at_end: false }))
+    }
+
+    /// The bytes before this offset have been read.
+    pub(crate) fn read_to(&self) -> u32 {
+        self.read_to
+    }
+
+    /// Whether nothing follows what has been read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.is_at_end
+    }
+
+    /// The complete records behind what has been read, and whether there were no more of them.
+    /// They are about `bytes_max` bytes, or one record that is larger. With `is_past`, bytes that
+    /// are no records count too, up to the end of the file.
+    pub(crate) fn next(
+        &mut self,
+        bytes_max: u32,
+        is_past: bool,
+    ) -> io::Result<Option<(Vec<u8>, bool)>> {
+        if self.is_at_end {
+            return Ok(None);
+        }
+        let from = self.read_to;
+        let least = HEADER_BYTES.max(from);
+        let mut limit = from.saturating_add(bytes_max).clamp(least, self.size);
+        loop {
+            let mut bytes = vec![0; (limit - from) as usize];
+            self.file.read_at(&mut bytes, u64::from(from))?;
+            let (mut end, stop) = self.records(from, &bytes);
+            let is_all = match stop {
+                Stop::Beyond(to) if end == from => {
+                    limit = to;
+                    continue;
+                }
+                Stop::Beyond(_) => false,
+                Stop::Seal => {
+                    self.is_at_end = true;
+                    true
+                }
+                Stop::None if is_past => {
+                    end = limit;
+                    self.is_at_end = end == self.size;
+                    self.is_at_end
+                }
+                Stop::None => true,
+            };
+            self.read_to = end;
+            bytes.truncate((end - from) as usize);
+            return Ok((end > from).then_some((bytes, is_all)));
+        }
+    }
+
+    /// Where the complete records end in the bytes of the file from `from` on, and why.
+    fn records(&self, from: u32, bytes: &[u8]) -> (u32, Stop) {
+        let mut at = from.max(HEADER_BYTES);
+        let limit = from + u32::try_from(bytes.len()).unwrap_or_default();
+        loop {
+            let rest = bytes.get((at - from) as usize..).unwrap_or_default();
+            if rest.len() < HEAD_BYTES {
+                let to = limit.saturating_add(4096).min(self.size);
+                return (at, if to > limit { Stop::Beyond(to) } else { Stop::None });
+            }
+            let end = record::size_of(rest).and_then(|size| at.checked_add(size));
+            let Some(end) = end.filter(|&end| end <= self.size) else { return (at, Stop::None) };
+            let Some(record) = rest.get(..(end - at) as usize) else {
+                return (at, Stop::Beyond(end));
+            };
+            match record::parse(record::start(self.seed, at), record) {
+                None => return (at, Stop::None),
+                Some(ParsedRecord::Mark(LogMark::Seal { .. })) => return (end, Stop::Seal),
+                Some(_) => at = end,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{
+        LogOptions, RecordHead, RecordKind, SimulatedStorage, Stepped, segment_numbers,
+    };
+
+    /// Each piece is what the file has there, and together they are the records so far, whatever
+    /// the size of the pieces: one byte, so that each record is larger, or a megabyte.
+    #[test]
+    fn a_segment_is_followed_up_to_its_seal() {
+        for bytes_max in [1, 5000, 1 << 20] {
+            let storage: Arc<dyn Storage> = Arc::new(SimulatedStorage::new(7));
+            let options = LogOptions {
+                segment_bytes_first: 64 * 1024,
+                segment_bytes_max: 64 * 1024,
+                body_bytes_max: 20_000,
+                ..LogOptions::default()
+            };
+            let mut log = Stepped::open(Arc::clone(&storage), options, &mut |_| Ok(())).unwrap();
+            let mut followed = SegmentPrefix::open(&*storage, 1).unwrap().unwrap();
+            let mut read = Vec::new();
+            for entry in 0..40 {
+                let head = RecordHead { kind: RecordKind::Entry, topic: 0, ledger: 0, entry };
+                log.composer.append(head, &[&[7; 4000]]).unwrap();
+                let group = log.composer.take().unwrap();
+                log.write(&group).unwrap();
+                log.prepare();
+                let is_in_first = segment_numbers(&*storage).unwrap().len() == 1;
+                while let Some((bytes, is_all)) = followed.next(bytes_max, false).unwrap() {
+                    assert_eq!(followed.read_to() as usize, read.len() + bytes.len());
+                    read.extend_from_slice(&bytes);
+                    assert!(bytes_max < 1 << 20 || is_all);
+                }
+                assert_eq!(is_in_first, !followed.is_at_end(), "entry {entry}");
+            }
+            let mut file = vec![0; read.len()];
+            storage.open(&segment::name(1)).unwrap().read_at(&mut file, 0).unwrap();
+            assert_eq!(file, read);
+            let mut next = [0; segment::HEADER_USED];
+            storage.open(&segment::name(2)).unwrap().read_at(&mut next, 0).unwrap();
+            let end = u32::try_from(read.len()).unwrap();
+            assert_eq!(segment_link(&next), Some(SegmentLink { previous: 1, previous_end: end }));
+            assert!(SegmentPrefix::open(&*storage, 99).unwrap().is_none());
+        }
+    }
+
+    /// Bytes that are no records are passed on only of a segment that nobody writes any more.
+    #[test]
+    fn damage_is_passed_on_when_the_segment_is_past() {
+        let storage: Arc<dyn Storage> = Arc::new(SimulatedStorage::new(7));
+        let options = LogOptions { segment_bytes_first: 64 * 1024, ..LogOptions::default() };
+        let log = Stepped::open(Arc::clone(&storage), options, &mut |_| Ok(())).unwrap();
+        drop(log);
+        let mut followed = SegmentPrefix::open(&*storage, 1).unwrap().unwrap();
+        assert_eq!(followed.next(1 << 20, false).unwrap().unwrap().0.len(), HEADER_BYTES as usize);
+        assert_eq!(followed.next(1 << 20, false).unwrap(), None);
+        let (bytes, is_all) = followed.next(1 << 20, true).unwrap().unwrap();
+        assert_eq!(bytes.len(), (64 * 1024 - HEADER_BYTES) as usize);
+        assert!(is_all && followed.is_at_end());
+    }
+}
