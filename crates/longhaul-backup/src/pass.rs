@@ -34,7 +34,7 @@ const COMPLAIN_MS: u64 = 60_000;
 
 /// A file, as it was when it was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileStamp {
+struct FileVersion {
     inode: u64,
     bytes: u64,
     changed: (i64, i64),
@@ -51,7 +51,7 @@ pub(crate) struct BackupPass {
     /// Segments that are read, with their editions.
     followed: BTreeMap<u32, (u64, SegmentFollower)>,
     gone: BTreeMap<GoneFile, u64>,
-    checkpoint: Option<FileStamp>,
+    checkpoint: Option<FileVersion>,
     inventory: Option<Vec<u8>>,
     /// The time of the last pass.
     last: u64,
@@ -130,7 +130,7 @@ impl BackupPass {
     /// Stores the checkpoint and the inventory, if they have changed.
     async fn store_state(
         &mut self,
-        checkpoint: &Option<(File, FileStamp)>,
+        checkpoint: &Option<(File, FileVersion)>,
         inventory: &Option<Vec<u8>>,
         at: u64,
     ) -> Result<(), BackupError> {
@@ -300,14 +300,14 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> BackupError + '_ {
 }
 
 /// Opens a file that is replaced and never changed; `None` if there is none.
-fn open(path: &Path) -> Result<Option<(File, FileStamp)>, BackupError> {
+fn open(path: &Path) -> Result<Option<(File, FileVersion)>, BackupError> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(failed(path))?,
     };
     let about = file.metadata().map_err(failed(path))?;
     let changed = (about.mtime(), about.mtime_nsec());
-    Ok(Some((file, FileStamp { inode: about.ino(), bytes: about.len(), changed })))
+    Ok(Some((file, FileVersion { inode: about.ino(), bytes: about.len(), changed })))
 }
 
 fn read(path: &Path) -> Result<Option<Vec<u8>>, BackupError> {

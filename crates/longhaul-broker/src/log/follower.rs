@@ -45,7 +45,7 @@ pub struct SegmentPrefix {
 }
 
 /// Why no further record was found.
-enum Stop {
+enum ScanStop {
     /// The seal of the segment.
     Seal,
     /// The next record may reach up to this offset.
@@ -111,21 +111,21 @@ impl SegmentPrefix {
             self.file.read_at(&mut bytes, u64::from(from))?;
             let (mut end, stop) = self.records(from, &bytes);
             let is_all = match stop {
-                Stop::Beyond(to) if end == from => {
+                ScanStop::Beyond(to) if end == from => {
                     limit = to;
                     continue;
                 }
-                Stop::Beyond(_) => false,
-                Stop::Seal => {
+                ScanStop::Beyond(_) => false,
+                ScanStop::Seal => {
                     self.is_at_end = true;
                     true
                 }
-                Stop::None if is_past => {
+                ScanStop::None if is_past => {
                     end = limit;
                     self.is_at_end = end == self.size;
                     self.is_at_end
                 }
-                Stop::None => true,
+                ScanStop::None => true,
             };
             self.read_to = end;
             bytes.truncate((end - from) as usize);
@@ -134,23 +134,25 @@ impl SegmentPrefix {
     }
 
     /// Where the complete records end in the bytes of the file from `from` on, and why.
-    fn records(&self, from: u32, bytes: &[u8]) -> (u32, Stop) {
+    fn records(&self, from: u32, bytes: &[u8]) -> (u32, ScanStop) {
         let mut at = from.max(HEADER_BYTES);
         let limit = from + u32::try_from(bytes.len()).unwrap_or_default();
         loop {
             let rest = bytes.get((at - from) as usize..).unwrap_or_default();
             if rest.len() < HEAD_BYTES {
                 let to = limit.saturating_add(4096).min(self.size);
-                return (at, if to > limit { Stop::Beyond(to) } else { Stop::None });
+                return (at, if to > limit { ScanStop::Beyond(to) } else { ScanStop::None });
             }
             let end = record::size_of(rest).and_then(|size| at.checked_add(size));
-            let Some(end) = end.filter(|&end| end <= self.size) else { return (at, Stop::None) };
+            let Some(end) = end.filter(|&end| end <= self.size) else {
+                return (at, ScanStop::None);
+            };
             let Some(record) = rest.get(..(end - at) as usize) else {
-                return (at, Stop::Beyond(end));
+                return (at, ScanStop::Beyond(end));
             };
             match record::parse(record::start(self.seed, at), record) {
-                None => return (at, Stop::None),
-                Some(ParsedRecord::Mark(LogMark::Seal { .. })) => return (end, Stop::Seal),
+                None => return (at, ScanStop::None),
+                Some(ParsedRecord::Mark(LogMark::Seal { .. })) => return (end, ScanStop::Seal),
                 Some(_) => at = end,
             }
         }
