@@ -213,6 +213,7 @@ impl BrokerMachine {
     /// Updates the status of the log: once a second, when a checkpoint was written, and when a
     /// group gets stuck or continues.
     pub fn set_log(&mut self, report: LogStatus) {
+        self.space.note_segments(&report);
         self.log = report;
     }
 

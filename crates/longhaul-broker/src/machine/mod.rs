@@ -214,12 +214,14 @@ impl BrokerMachine {
         state.close_ledgers();
         let recent = Recent::new(settings.recent_bytes);
         let keeper = keeping::MaintenanceState::default();
+        let mut space = space::Space::default();
+        space.note_segments(&log);
         let mut machine = Self {
             settings,
             auth,
             refused: AuthRefusals::default(),
             state,
-            space: space::Space::default(),
+            space,
             composer,
             sessions: IdMap::default(),
             live: IdMap::default(),

@@ -367,8 +367,7 @@ fn segments_go_behind_a_checkpoint() {
     let effects = rig.pass(1_000);
     assert_eq!(removed(&effects), [1, 2, 3]);
     assert!(image(&effects).is_some(), "for the fourth");
-    rig.machine.log.segments =
-        rig.log.segments().into_iter().filter(|(segment, _)| *segment > 3).collect();
+    rig.look_at(rig.log.segments().into_iter().filter(|(segment, _)| *segment > 3).collect());
     assert!(removed(&rig.pass(1_000)).is_empty(), "it is not written yet");
     rig.checkpointed(true);
     assert_eq!(removed(&rig.pass(1_000)), [4]);

@@ -14,7 +14,7 @@ fn metrics_are_the_sum_of_it() {
     let Story { mut rig, published, sizes } = story();
     rig.create("empty");
     rig.machine.opened(3, "/other".to_owned());
-    rig.machine.log.segments = vec![(0, 100), (1, 50)];
+    rig.look_at(vec![(0, 100), (1, 50)]);
     rig.machine.log.syncs.total = std::time::Duration::from_millis(1500);
     let found = rig.machine.metrics(None);
     let all: u64 = sizes.iter().sum();
