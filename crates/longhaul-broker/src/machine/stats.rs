@@ -37,7 +37,7 @@ impl BrokerMachine {
         let subscriptions = subscriptions.map(|(&id, known)| {
             (known.name.clone(), self.subscription_stats(topic, live, id, known))
         });
-        Some(TopicStats {
+        let stats = TopicStats {
             msg_rate_in: rate_in,
             msg_throughput_in: bytes_rate_in,
             msg_rate_out: rate_out,
@@ -78,7 +78,8 @@ impl BrokerMachine {
                 last_compaction_duration_time_in_mills: live.compaction.took_ms,
             },
             ..TopicStats::default()
-        })
+        };
+        Some(stats.derive())
     }
 
     /// Statistics of topics by full name.
