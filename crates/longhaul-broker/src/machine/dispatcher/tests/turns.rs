@@ -93,6 +93,27 @@ fn a_delayed_entry_comes_in_the_very_millisecond_that_it_is_due() {
     assert_eq!(deal_at(&mut dispatcher, 50, &cursor, &entries), [(0, 0)]);
 }
 
+/// Regression: all entries that were due at one moment were woken in one turn, and everything else
+/// waited for it.
+#[test]
+fn a_budget_holds_for_what_becomes_due() {
+    let entries = entries(&[(1, Some(50)); 9]);
+    let (cursor, view) = (Cursor::at(0), view(&entries, 9));
+    let mut dispatcher = shared(&[5]);
+    let mut out = Vec::new();
+    dispatcher.dispatch_known(0, &cursor, &view, LIMITLESS, BUDGET, &mut out);
+    assert_eq!((out.len(), dispatcher.delayed()), (0, 9));
+    for (dealt, delayed) in [(3, 6), (5, 3)] {
+        let has_more = dispatcher.dispatch_known(50, &cursor, &view, LIMITLESS, 3, &mut out);
+        assert_eq!((has_more, out.len(), dispatcher.delayed()), (true, dealt, delayed));
+    }
+    assert!(!dispatcher.dispatch_known(50, &cursor, &view, LIMITLESS, 3, &mut out));
+    assert_eq!((out.len(), dispatcher.delayed()), (5, 0), "nobody wants the others");
+    dispatcher.consumer_mut(key(0)).unwrap().permits = 9;
+    while dispatcher.dispatch_known(50, &cursor, &view, LIMITLESS, 3, &mut out) {}
+    assert!(out.iter().map(|assignment| assignment.item.ordinal).eq(0..9));
+}
+
 /// The cleaner removes entries in the middle; entries after such a hole may be acknowledged.
 #[test]
 fn what_is_acknowledged_behind_a_hole_is_not_delivered() {
