@@ -12,7 +12,7 @@ use longhaul_wire::messages::{
     AuthData, CommandAuthChallenge, CommandAuthResponse, CommandCloseConsumer,
     CommandCloseProducer, ServerError,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Time for a client to show a new token after its token has expired.
 const PATIENCE_MS: u64 = 30_000;
@@ -54,11 +54,17 @@ impl BrokerMachine {
             self.drop_producer(topic, conn, id);
             self.send_after_commit(conn, CommandCloseProducer::new(id, u64::MAX));
         }
-        for (conn, id, topic, subscription) in consumers {
+        let mut places: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for &(conn, id, topic, subscription) in &consumers {
             if let Some(session) = self.session(conn) {
                 session.consumers.remove(&id);
             }
-            self.drop_consumer(ConsumerKey { conn, id }, topic, subscription, false);
+            places.entry((topic, subscription)).or_default().insert(ConsumerKey { conn, id });
+        }
+        for (place, keys) in places {
+            self.drop_consumers(&keys, place, false);
+        }
+        for (conn, id, ..) in consumers {
             self.send_after_commit(conn, CommandCloseConsumer::new(id, u64::MAX));
         }
     }

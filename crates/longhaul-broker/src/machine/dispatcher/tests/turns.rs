@@ -187,6 +187,37 @@ fn an_entry_costs_the_same_however_many_consumers_there_are() {
     assert_eq!((visits(2), visits(1000)), (398, 398), "once for the entry, and once for more");
 }
 
+/// Regression: when a client with 10,000 consumers of a subscription left, all consumers were
+/// arranged again and all pending entries searched for each of them, in one turn of some 10 s.
+#[test]
+fn consumers_that_go_together_cost_as_much_as_one() {
+    let entries = plain(100);
+    let mut dispatcher = shared(&[1; 100]);
+    assert_eq!(dispatcher.arranged, 100, "one for each that came");
+    assert_eq!(deal(&mut dispatcher, &entries, 100).len(), 100);
+    let gone: BTreeSet<ConsumerKey> = (10..100).map(key).collect();
+    let removed = dispatcher.remove_all(&gone, &Cursor::at(0));
+    assert!(removed.into_iter().eq(gone), "in order of arrival");
+    assert_eq!((dispatcher.arranged, dispatcher.searched), (110, 100), "those that stay, once");
+    dispatcher.consumer_mut(key(9)).unwrap().permits = 100;
+    let again: Vec<_> = (10..100).map(|ordinal| (9, ordinal)).collect();
+    assert_eq!(deal(&mut dispatcher, &entries, 100), again);
+}
+
+/// A consumer that joins is ranked as if all were ranked anew.
+#[test]
+fn who_joins_finds_its_rank() {
+    let mut dispatcher = Dispatcher::new(DispatchMode::Failover, &Cursor::at(0)).of_partition(1);
+    let names = [("c", 1), ("b", 0), ("a", 0), ("b", 0), ("d", 0), ("a", -1), ("a", -1), ("z", 0)];
+    for (id, (name, priority)) in (0..).zip(names) {
+        dispatcher.add(DispatcherConsumer::new(key(id), name.to_owned(), priority, 0));
+        let (ranked, active) = (dispatcher.ranked.clone(), dispatcher.active());
+        dispatcher.arrange();
+        assert_eq!((ranked, active), (dispatcher.ranked.clone(), dispatcher.active()), "{id}");
+    }
+    assert_eq!((dispatcher.ranked.as_slice(), dispatcher.active()), (&[5, 6][..], Some(key(6))));
+}
+
 /// A consumer that wanted nothing is checked again when that may have changed, for any reason.
 #[test]
 fn who_wants_something_again_is_asked_again() {
