@@ -70,7 +70,10 @@ impl AdminRig {
                 let StoredEntryLocation { position, place } = self.call(find)?;
                 AdminResponse::message(&StoredMessage { position, payload: self.read(place)? })
             }
-            Work::Metrics => AdminResponse::metrics(&self.machine.metrics(None)),
+            Work::Metrics(Some(selection)) => {
+                AdminResponse::metrics(&self.machine.selected_metrics(None, &selection))
+            }
+            Work::Metrics(None) => AdminResponse::metrics(&self.machine.metrics(None)),
             Work::Tell(show) => show(&advertised()),
         })
     }

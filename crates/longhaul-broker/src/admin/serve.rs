@@ -15,6 +15,7 @@ use crate::auth::{AuthError, AuthRefusalReason, AuthRefusals, AuthRole, Authenti
 use crate::clock;
 use crate::log::{RecordLocation, Usage};
 use crate::machine::BrokerMachine;
+use crate::metrics::MetricsPart;
 use crate::server::crowd::ConnectionWarnings;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -298,12 +299,16 @@ impl AdminServerContext {
             Work::Read(find) => {
                 AdminResponse::message(&self.read_entry(self.ask(true, find).await?).await?)
             }
-            Work::Metrics => {
+            Work::Metrics(selection) => {
                 let viewer = asker.viewer();
-                let asked =
-                    self.ask(true, move |machine| Ok(machine.metrics(viewer.as_ref()))).await;
-                let mut metrics = asked?;
-                if !metrics.is_part {
+                let asked = move |machine: &mut BrokerMachine| {
+                    Ok(match selection {
+                        Some(selection) => machine.selected_metrics(viewer.as_ref(), &selection),
+                        None => machine.metrics(viewer.as_ref()),
+                    })
+                };
+                let mut metrics = self.ask(true, asked).await?;
+                if metrics.part == MetricsPart::All {
                     metrics.log.usage = self.usage().await;
                 }
                 AdminResponse::metrics(&metrics)

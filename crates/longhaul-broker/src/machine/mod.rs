@@ -19,7 +19,8 @@
 //!   exclusive place is alive.
 //! - [`consuming`], [`producing`], [`publishing`]: the two sides of a topic.
 //! - [`ending`]: the end of connections. [`logins`]: expiry of tokens.
-//! - [`stats`], [`last_id`], [`listing`]: queries of clients. [`unreadable`]: unreadable entries.
+//! - [`stats`], [`measuring`], [`last_id`], [`listing`]: queries of clients, and metrics.
+//!   [`unreadable`]: unreadable entries.
 //! - [`commands`]: client commands and their dispatch.
 //! - [`cleaning`]: old segments of the log. [`keeping`]: periodic work: trimming, expiry,
 //!   compaction, checkpoints.
@@ -50,6 +51,7 @@ mod last_id;
 mod limits;
 mod listing;
 mod logins;
+mod measuring;
 mod permissions;
 mod probing;
 mod producing;
