@@ -7,7 +7,7 @@
 use super::answer::{AdminResponse, Advertised};
 use super::call::MachineCall;
 use super::guard;
-use super::route::{AdminAccess, AdminRequest, Work, route};
+use super::route::{AdminAccess, AdminRequest, Work, access_of, route};
 use super::seats::{Seat, Seats};
 use super::target::RequestTarget;
 use super::values::{AdminCallError, StoredEntryLocation, StoredMessage};
@@ -270,16 +270,23 @@ impl AdminServerContext {
             unknown(&error)
         })?;
         let (head, body) = request.into_parts();
-        // Without a token, no request has a body that counts.
+        let target = RequestTarget::parse(head.uri.path(), head.uri.query())?;
         let body = match asker {
+            // Without a token, no request has a body that counts.
             AdminIdentity::Nobody => Bytes::new(),
-            AdminIdentity::Trusted | AdminIdentity::Role(_) => self.read(body).await?,
+            AdminIdentity::Trusted | AdminIdentity::Role(_) if head.method == Method::GET => {
+                Bytes::new()
+            }
+            AdminIdentity::Trusted | AdminIdentity::Role(_) => {
+                let access = access_of(head.method.as_str(), &target)?;
+                self.authorize(&asker, access, peer).await?;
+                self.read(body).await?
+            }
         };
         if !seat.is_asked() {
             let text = "others needed this connection's place: nothing was done";
             return Err(AdminResponse::refusal(StatusCode::SERVICE_UNAVAILABLE, text));
         }
-        let target = RequestTarget::parse(head.uri.path(), head.uri.query())?;
         let asked = AdminRequest { method: head.method.as_str(), target: &target, body: &body };
         let route = match route(asked) {
             Ok(route) => route,

@@ -3,6 +3,7 @@
 //! An endpoint states who may call it, what the machine does on its own thread, and how the result
 //! is formatted. Formatting runs on another thread, where there is time to write megabytes of JSON.
 
+mod access;
 mod brokers;
 mod namespaces;
 mod schemas;
@@ -19,6 +20,8 @@ use crate::name::TopicName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+pub(super) use access::access_of;
 
 /// Maximum nesting of a policy. A stored policy is wrapped into a few more objects and read by a
 /// parser that has its own limit.
