@@ -14,7 +14,8 @@ use longhaul_wire::messages::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Time for a client to show a new token after its token has expired.
+/// Time for a client to show a new token after its token has expired, in ms in which answers are
+/// read.
 const PATIENCE_MS: u64 = 30_000;
 /// The marker by which Pulsar's clients recognize a request for a new token.
 const REFRESH: &[u8] = b"PulsarAuthRefresh";
@@ -82,13 +83,12 @@ impl BrokerMachine {
         let ended =
             self.sessions.iter().filter(|(_, session)| has_ended(session)).map(|(&conn, _)| conn);
         for conn in ended.collect::<BTreeSet<u64>>() {
-            let deadline = self.up + PATIENCE_MS;
-            let up = self.up;
+            let (now, deadline) = (self.heard.ms(), self.heard.deadline(PATIENCE_MS));
             let session = self.sessions.get_mut(&conn);
             let session = self.invariants.need(session, Invariant::SessionOpen, Some(conn));
             let Some(session) = session else { continue };
             match session.asked {
-                Some(deadline) if up < deadline => {}
+                Some(deadline) if now < deadline => {}
                 None if session.renews => {
                     session.asked = Some(deadline);
                     self.challenge(conn);

@@ -88,7 +88,7 @@ fn who_holds_an_exclusive_place_and_is_silent_loses_it() {
     rig.ask(2, subscribe);
     assert_eq!(rig.machine.next_deadline(), START);
     rig.pass(0);
-    assert!(rig.pass(4_999).is_empty());
+    assert!(rig.pass(5_999).is_empty());
     let effects = rig.pass(1);
     assert!(matches!(effects[0], MachineEffect::Close(1)), "{effects:?}");
     assert_eq!(names(&effects), [13]);
