@@ -15,14 +15,38 @@ use std::collections::BTreeMap;
 /// Topics that are listed individually. The sums over all topics are always present.
 pub(crate) const TOPICS_SHOWN_MAX: usize = 1000;
 
+/// The topics that a request selects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MetricsSelection {
+    /// Beginning of their full names.
+    pub(crate) prefix: String,
+    /// Only topics whose name comes after this one.
+    pub(crate) after: String,
+}
+
+/// The part of the metrics that a snapshot has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum MetricsPart {
+    /// The topics and the broker.
+    #[default]
+    All,
+    /// Only topics that the role may use.
+    OfRole,
+    /// Only topics that the request selects.
+    Selected {
+        /// The last topic, if there are more.
+        next: Option<String>,
+    },
+}
+
 /// All metrics. Counters count since the start of the broker.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MetricsSnapshot {
     /// Unpartitioned topics, and partitions, by full name. The machine may leave some out: see
     /// `topics_total`.
     pub(crate) topics: BTreeMap<String, TopicMetrics>,
-    /// Whether the snapshot only has these topics and no metrics of the broker.
-    pub(crate) is_part: bool,
+    /// What it has besides these topics.
+    pub(crate) part: MetricsPart,
     /// Number of topics.
     pub(crate) topics_total: u64,
     /// Open connections.
@@ -125,15 +149,25 @@ pub(crate) struct SubscriptionMetrics {
 /// Added so that a page without the broker's metrics does not look as if they were zero.
 const PART: &str = "# Only topics that this role may use. The figures of the broker and of all topics need a monitor (--broker-monitors) or a superuser.\n";
 
+/// The same for a page of selected topics, of which there may be several.
+const SELECTED: &str = "# Only selected topics. The figures of the broker and of all topics are on the page without `topics` and `after`.\n";
+
 /// Renders the Prometheus text format.
 #[must_use]
 pub(crate) fn render(snapshot: &MetricsSnapshot) -> String {
     let mut page = MetricsText::default();
-    if !snapshot.is_part {
-        broker(&mut page, snapshot);
-        log::log(&mut page, &snapshot.log);
-    } else {
-        page.text.push_str(PART);
+    match &snapshot.part {
+        MetricsPart::All => {
+            broker(&mut page, snapshot);
+            log::log(&mut page, &snapshot.log);
+        }
+        MetricsPart::OfRole => page.text.push_str(PART),
+        MetricsPart::Selected { next } => {
+            page.text.push_str(SELECTED);
+            if let Some(name) = next {
+                page.write(format_args!("# There are more topics: after={name}\n"));
+            }
+        }
     }
     topics(&mut page, snapshot);
     subscriptions(&mut page, snapshot);

@@ -61,7 +61,8 @@ pub(crate) fn work_of(
     is_asked.then_some(move |machine: &mut crate::machine::BrokerMachine| match work {
         route::Work::Ask(work) => drop(work(machine)),
         route::Work::Read(find) => drop(find(machine)),
-        route::Work::Metrics => drop(machine.metrics(None)),
+        route::Work::Metrics(Some(selection)) => drop(machine.selected_metrics(None, &selection)),
+        route::Work::Metrics(None) => drop(machine.metrics(None)),
         route::Work::Tell(_) => {}
     })
 }

@@ -2,7 +2,7 @@
 
 use super::answer::{AdminResponse, Advertised};
 use super::call::MachineCall;
-use super::route::{AdminRequest, AdminRoute, Work, route};
+use super::route::{AdminRequest, AdminRoute, Work, access_of, route};
 use super::serve::Core;
 use super::target::RequestTarget;
 use super::values::{AdminCallError, StoredEntryLocation, StoredMessage};
@@ -70,7 +70,10 @@ impl AdminRig {
                 let StoredEntryLocation { position, place } = self.call(find)?;
                 AdminResponse::message(&StoredMessage { position, payload: self.read(place)? })
             }
-            Work::Metrics => AdminResponse::metrics(&self.machine.metrics(None)),
+            Work::Metrics(Some(selection)) => {
+                AdminResponse::metrics(&self.machine.selected_metrics(None, &selection))
+            }
+            Work::Metrics(None) => AdminResponse::metrics(&self.machine.metrics(None)),
             Work::Tell(show) => show(&advertised()),
         })
     }
@@ -160,7 +163,14 @@ pub(super) fn routed(method: &str, path: &str, body: &str) -> Result<AdminRoute,
     let (path, query) =
         path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
     let target = RequestTarget::parse(path, query)?;
-    route(AdminRequest { method, target: &target, body: body.as_bytes() })
+    let routed = route(AdminRequest { method, target: &target, body: body.as_bytes() });
+    if let Ok(route) = &routed
+        && method != "GET"
+    {
+        let before = access_of(method, &target).ok();
+        assert_eq!(before.as_ref(), Some(&route.access), "before the body is read");
+    }
+    routed
 }
 
 pub(super) fn advertised() -> Advertised {

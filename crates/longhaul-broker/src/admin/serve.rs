@@ -7,7 +7,7 @@
 use super::answer::{AdminResponse, Advertised};
 use super::call::MachineCall;
 use super::guard;
-use super::route::{AdminAccess, AdminRequest, Work, route};
+use super::route::{AdminAccess, AdminRequest, Work, access_of, route};
 use super::seats::{Seat, Seats};
 use super::target::RequestTarget;
 use super::values::{AdminCallError, StoredEntryLocation, StoredMessage};
@@ -15,6 +15,7 @@ use crate::auth::{AuthError, AuthRefusalReason, AuthRefusals, AuthRole, Authenti
 use crate::clock;
 use crate::log::{RecordLocation, Usage};
 use crate::machine::BrokerMachine;
+use crate::metrics::MetricsPart;
 use crate::server::crowd::ConnectionWarnings;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -269,16 +270,23 @@ impl AdminServerContext {
             unknown(&error)
         })?;
         let (head, body) = request.into_parts();
-        // Without a token, no request has a body that counts.
+        let target = RequestTarget::parse(head.uri.path(), head.uri.query())?;
         let body = match asker {
+            // Without a token, no request has a body that counts.
             AdminIdentity::Nobody => Bytes::new(),
-            AdminIdentity::Trusted | AdminIdentity::Role(_) => self.read(body).await?,
+            AdminIdentity::Trusted | AdminIdentity::Role(_) if head.method == Method::GET => {
+                Bytes::new()
+            }
+            AdminIdentity::Trusted | AdminIdentity::Role(_) => {
+                let access = access_of(head.method.as_str(), &target)?;
+                self.authorize(&asker, access, peer).await?;
+                self.read(body).await?
+            }
         };
         if !seat.is_asked() {
             let text = "others needed this connection's place: nothing was done";
             return Err(AdminResponse::refusal(StatusCode::SERVICE_UNAVAILABLE, text));
         }
-        let target = RequestTarget::parse(head.uri.path(), head.uri.query())?;
         let asked = AdminRequest { method: head.method.as_str(), target: &target, body: &body };
         let route = match route(asked) {
             Ok(route) => route,
@@ -298,12 +306,16 @@ impl AdminServerContext {
             Work::Read(find) => {
                 AdminResponse::message(&self.read_entry(self.ask(true, find).await?).await?)
             }
-            Work::Metrics => {
+            Work::Metrics(selection) => {
                 let viewer = asker.viewer();
-                let asked =
-                    self.ask(true, move |machine| Ok(machine.metrics(viewer.as_ref()))).await;
-                let mut metrics = asked?;
-                if !metrics.is_part {
+                let asked = move |machine: &mut BrokerMachine| {
+                    Ok(match selection {
+                        Some(selection) => machine.selected_metrics(viewer.as_ref(), &selection),
+                        None => machine.metrics(viewer.as_ref()),
+                    })
+                };
+                let mut metrics = self.ask(true, asked).await?;
+                if metrics.part == MetricsPart::All {
                     metrics.log.usage = self.usage().await;
                 }
                 AdminResponse::metrics(&metrics)

@@ -43,6 +43,30 @@ pub(crate) struct TopicStats {
     pub(crate) owner_broker: String,
 }
 
+impl TopicStats {
+    /// Sets the fields that follow from the counters and from the subscriptions.
+    pub(crate) fn derive(mut self) -> Self {
+        self.average_msg_size = average(self.bytes_in_counter, self.msg_in_counter);
+        let subscriptions = || self.subscriptions.values();
+        self.non_contiguous_deleted_messages_ranges =
+            subscriptions().map(|stats| stats.non_contiguous_deleted_messages_ranges).sum();
+        self.earliest_msg_publish_time_in_backlogs = subscriptions()
+            .map(|stats| stats.earliest_msg_publish_time_in_backlog)
+            .fold(0, earlier);
+        self
+    }
+}
+
+/// The earlier of two times, each 0 for never.
+pub(super) fn earlier(one: u64, other: u64) -> u64 {
+    if one == 0 || other == 0 { one.max(other) } else { one.min(other) }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an average for people to look at")]
+fn average(total: u64, count: u64) -> f64 {
+    if count == 0 { 0.0 } else { total as f64 / count as f64 }
+}
+
 /// Whether deduplication is in force.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) enum DeduplicationStatus {

@@ -1,6 +1,6 @@
 //! Statistics of a partitioned topic: the sums over its partitions.
 
-use super::stats::{SubscriptionStats, TopicStats};
+use super::stats::{SubscriptionStats, TopicStats, earlier};
 use super::values::PartitionedTopicMetadata;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -25,16 +25,9 @@ impl PartitionedStats {
         for stats in partitions.values() {
             add(&mut sum, stats);
         }
-        if sum.msg_in_counter > 0 {
-            sum.average_msg_size = ratio(sum.bytes_in_counter, sum.msg_in_counter);
-        }
+        let sum = sum.derive();
         Self { sum, metadata, partitions: if each { partitions } else { BTreeMap::new() } }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "an average for people to look at")]
-fn ratio(total: u64, count: u64) -> f64 {
-    total as f64 / count as f64
 }
 
 fn add(sum: &mut TopicStats, stats: &TopicStats) {
@@ -51,7 +44,6 @@ fn add(sum: &mut TopicStats, stats: &TopicStats) {
     sum.backlog_size += stats.backlog_size;
     sum.unreadable_entries += stats.unreadable_entries;
     sum.waiting_publishers += stats.waiting_publishers;
-    sum.non_contiguous_deleted_messages_ranges += stats.non_contiguous_deleted_messages_ranges;
     sum.publishers.extend(stats.publishers.iter().cloned());
     for (name, subscription) in &stats.subscriptions {
         add_subscription(sum.subscriptions.entry(name.clone()).or_default(), subscription);
@@ -67,6 +59,10 @@ fn add_subscription(sum: &mut SubscriptionStats, stats: &SubscriptionStats) {
     sum.message_ack_rate += stats.message_ack_rate;
     sum.msg_backlog += stats.msg_backlog;
     sum.backlog_size += stats.backlog_size;
+    sum.earliest_msg_publish_time_in_backlog = earlier(
+        sum.earliest_msg_publish_time_in_backlog,
+        stats.earliest_msg_publish_time_in_backlog,
+    );
     sum.msg_backlog_no_delayed += stats.msg_backlog_no_delayed;
     sum.blocked_subscription_on_unacked_msgs |= stats.blocked_subscription_on_unacked_msgs;
     sum.msg_delayed += stats.msg_delayed;
@@ -75,6 +71,7 @@ fn add_subscription(sum: &mut SubscriptionStats, stats: &SubscriptionStats) {
     sum.msg_rate_expired += stats.msg_rate_expired;
     sum.total_msg_expired += stats.total_msg_expired;
     sum.durable |= stats.durable;
+    sum.non_contiguous_deleted_messages_ranges += stats.non_contiguous_deleted_messages_ranges;
     sum.consumers.extend(stats.consumers.iter().cloned());
     sum.subscription_properties.extend(stats.subscription_properties.clone());
 }
@@ -86,6 +83,29 @@ mod tests {
 
     fn two() -> PartitionedTopicMetadata {
         PartitionedTopicMetadata::new(2, BTreeMap::new())
+    }
+
+    /// Regression: partitions with a backlog, and with holes in it, were summed up to none.
+    #[test]
+    fn times_and_holes_of_partitions_are_summed_up() {
+        let partition = |earliest_msg_publish_time_in_backlog| {
+            let subscription = SubscriptionStats {
+                earliest_msg_publish_time_in_backlog,
+                non_contiguous_deleted_messages_ranges: 2,
+                ..Default::default()
+            };
+            let subscriptions = BTreeMap::from([("s".to_owned(), subscription)]);
+            TopicStats { subscriptions, ..Default::default() }.derive()
+        };
+        let partitions = [("a", partition(0)), ("b", partition(9)), ("c", partition(7))];
+        let partitions =
+            partitions.into_iter().map(|(name, stats)| (name.to_owned(), stats)).collect();
+        let shown = json!(PartitionedStats::new(two(), partitions, false));
+        assert_eq!(shown["earliestMsgPublishTimeInBacklogs"], 7);
+        assert_eq!(shown["nonContiguousDeletedMessagesRanges"], 6);
+        assert_eq!(shown["subscriptions"]["s"]["earliestMsgPublishTimeInBacklog"], 7);
+        assert_eq!(shown["subscriptions"]["s"]["nonContiguousDeletedMessagesRanges"], 6);
+        assert_eq!(shown["averageMsgSize"], 0.0, "none");
     }
 
     #[test]

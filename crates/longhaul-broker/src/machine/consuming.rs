@@ -281,41 +281,44 @@ impl BrokerMachine {
             self.session(conn).and_then(|session| session.consumers.remove(&command.consumer_id));
         if let Some(handle) = handle {
             let key = ConsumerKey { conn, id: command.consumer_id };
-            self.drop_consumer(key, handle.topic, handle.subscription, false);
+            let keys = BTreeSet::from([key]);
+            self.drop_consumers(&keys, (handle.topic, handle.subscription), false);
         }
         self.succeed(conn, command.request_id);
     }
 
-    /// Removes a consumer from its subscription. The subscription of a reader is removed too,
+    /// Removes consumers from their subscription. The subscription of a reader is removed too,
     /// unless the reader `comes_back`.
-    pub(super) fn drop_consumer(
+    pub(super) fn drop_consumers(
         &mut self,
-        key: ConsumerKey,
-        topic: u32,
-        subscription: u32,
+        keys: &BTreeSet<ConsumerKey>,
+        (topic, subscription): SubscriptionKey,
         comes_back: bool,
     ) {
+        let Some(conn) = keys.first().map(|key| key.conn) else { return };
         let invariants = &mut self.invariants;
         let both = self.state.topic_mut(topic).zip(self.live.get_mut(&topic));
-        let both = invariants.need(both, Invariant::TopicServed, Some(key.conn));
+        let both = invariants.need(both, Invariant::TopicServed, Some(conn));
         let Some((kept, live)) = both else { return };
         let record = kept.subscriptions.get(&subscription);
-        let record = invariants.need(record, Invariant::SubscriptionKept, Some(key.conn));
+        let record = invariants.need(record, Invariant::SubscriptionKept, Some(conn));
         let Some(record) = record else { return };
         let dispatcher = live.dispatchers.get_mut(&subscription);
-        let dispatcher = invariants.need(dispatcher, Invariant::ConsumerAttached, Some(key.conn));
+        let dispatcher = invariants.need(dispatcher, Invariant::ConsumerAttached, Some(conn));
         let Some(dispatcher) = dispatcher else { return };
         let former = dispatcher.active();
-        let removed = dispatcher.remove(key, &record.cursor);
-        invariants.need(removed, Invariant::ConsumerAttached, Some(key.conn));
+        let removed = dispatcher.remove_all(keys, &record.cursor);
+        let last = removed.last().filter(|_| removed.len() == keys.len());
+        invariants.need(last, Invariant::ConsumerAttached, Some(conn));
+        let conn = removed.last().map_or(conn, |last| last.conn);
         let changed = dispatcher.active() != former;
         if dispatcher.consumers().is_empty() {
             live.dispatchers.remove(&subscription);
             self.dues.set((topic, subscription), None);
             if !record.is_durable {
                 if comes_back {
-                    live.orphans.insert(subscription, key.conn);
-                    if let Some(session) = self.sessions.get_mut(&key.conn) {
+                    live.orphans.insert(subscription, conn);
+                    if let Some(session) = self.sessions.get_mut(&conn) {
                         session.orphans.insert((topic, subscription));
                     }
                 } else {
@@ -352,11 +355,14 @@ impl BrokerMachine {
         let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
         let keys: Vec<ConsumerKey> =
             dispatcher.consumers().iter().map(|consumer| consumer.key).collect();
-        for key in keys {
+        for key in &keys {
             if let Some(session) = self.session(key.conn) {
                 session.consumers.remove(&key.id);
             }
-            self.drop_consumer(key, topic, subscription, true);
+        }
+        let all = keys.iter().copied().collect();
+        self.drop_consumers(&all, (topic, subscription), true);
+        for key in keys {
             let close = CommandCloseConsumer::new(key.id, u64::MAX);
             self.send_after_commit(key.conn, close);
         }
@@ -385,7 +391,7 @@ impl BrokerMachine {
         if let Some(session) = self.session(conn) {
             session.consumers.remove(&command.consumer_id);
         }
-        self.drop_consumer(key, topic, subscription, false);
+        self.drop_consumers(&BTreeSet::from([key]), (topic, subscription), false);
         self.close_consumers(topic, subscription);
         self.delete_subscription(topic, subscription)?;
         self.succeed(conn, command.request_id);

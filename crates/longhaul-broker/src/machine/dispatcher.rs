@@ -23,6 +23,7 @@ mod tests;
 
 use super::view::Item;
 use crate::state::cursor::Cursor;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 #[cfg(test)]
@@ -73,8 +74,9 @@ pub struct Dispatcher {
     candidates: BTreeSet<(i32, usize)>,
     /// The limits under which the candidates were determined.
     limits: UnackedLimits,
-    /// The consumer selected for this partition: of those with the lowest priority value, sorted by
-    /// name and then by arrival.
+    /// Indices of the consumers with the lowest priority value, by name and then by arrival.
+    ranked: Vec<usize>,
+    /// The consumer selected of these for this partition.
     first: Option<ConsumerKey>,
     /// Index of the partition; 0 without partitions.
     partition: usize,
@@ -109,6 +111,12 @@ pub struct Dispatcher {
     /// Number of checks whether a consumer is ready.
     #[cfg(test)]
     visits: u64,
+    /// How often a consumer was arranged.
+    #[cfg(test)]
+    arranged: usize,
+    /// Number of pending entries that were searched for their consumers.
+    #[cfg(test)]
+    searched: usize,
 }
 
 impl Dispatcher {
@@ -121,6 +129,7 @@ impl Dispatcher {
             places: HashMap::new(),
             candidates: BTreeSet::new(),
             limits: UnackedLimits::default(),
+            ranked: Vec::new(),
             first: None,
             partition: 0,
             dispatches: 0,
@@ -143,6 +152,10 @@ impl Dispatcher {
             reads_compacted: false,
             #[cfg(test)]
             visits: 0,
+            #[cfg(test)]
+            arranged: 0,
+            #[cfg(test)]
+            searched: 0,
         }
     }
 
@@ -193,22 +206,57 @@ impl Dispatcher {
         if let Some(keys) = &mut self.keys {
             keys.add(&consumer);
         }
+        #[cfg(test)]
+        {
+            self.arranged += 1;
+        }
+        let at = self.consumers.len();
+        self.places.insert(consumer.key, at);
+        self.candidates.insert((consumer.priority, at));
+        self.reads_compacted |= consumer.reads_compacted;
+        self.rank(&consumer, at);
         self.consumers.push(consumer);
-        self.arrange();
+        self.select();
     }
 
-    /// Updates everything that depends on the set of consumers, which rarely changes.
+    /// Ranks a new consumer among those with the lowest priority value.
+    fn rank(&mut self, consumer: &DispatcherConsumer, at: usize) {
+        let of = |at: usize| self.consumers.get(at);
+        let first = self.ranked.first().and_then(|&first| of(first));
+        match first.map(|first| first.priority.cmp(&consumer.priority)) {
+            Some(Ordering::Less) => {}
+            Some(Ordering::Equal) => {
+                let is_before =
+                    |&other: &usize| of(other).is_some_and(|other| other.name <= consumer.name);
+                self.ranked.insert(self.ranked.partition_point(is_before), at);
+            }
+            Some(Ordering::Greater) | None => self.ranked = vec![at],
+        }
+    }
+
+    /// Updates everything that depends on the set of consumers, after some have gone.
     fn arrange(&mut self) {
-        self.places =
-            self.consumers.iter().enumerate().map(|(at, consumer)| (consumer.key, at)).collect();
+        #[cfg(test)]
+        {
+            self.arranged += self.consumers.len();
+        }
+        let all = || self.consumers.iter().enumerate();
+        self.places = all().map(|(at, consumer)| (consumer.key, at)).collect();
         self.reads_compacted = self.consumers.iter().any(|consumer| consumer.reads_compacted);
         let lowest = self.consumers.iter().map(|consumer| consumer.priority).min();
-        let mut first: Vec<&DispatcherConsumer> =
-            self.consumers.iter().filter(|consumer| Some(consumer.priority) == lowest).collect();
-        first.sort_by_key(|consumer| &consumer.name);
-        let turn = self.partition.checked_rem(first.len());
-        self.first = turn.and_then(|at| first.get(at)).map(|consumer| consumer.key);
+        let mut first: Vec<_> =
+            all().filter(|(_, consumer)| Some(consumer.priority) == lowest).collect();
+        first.sort_by_key(|(_, consumer)| &consumer.name);
+        self.ranked = first.into_iter().map(|(at, _)| at).collect();
+        self.select();
         self.all_may_be_ready();
+    }
+
+    /// Selects the consumer of this partition.
+    fn select(&mut self) {
+        let turn = self.partition.checked_rem(self.ranked.len());
+        let first = turn.and_then(|turn| self.consumers.get(*self.ranked.get(turn)?));
+        self.first = first.map(|consumer| consumer.key);
     }
 
     fn all_may_be_ready(&mut self) {
@@ -222,41 +270,54 @@ impl Dispatcher {
         self.first.filter(|_| !self.kind.is_shared())
     }
 
-    /// Removes a consumer. Its unacknowledged entries go to others, as if they had not been
-    /// delivered.
-    pub fn remove(&mut self, key: ConsumerKey, cursor: &Cursor) -> Option<DispatcherConsumer> {
-        let at = *self.places.get(&key)?;
+    /// Removes a consumer, if it exists.
+    #[cfg(test)]
+    fn remove(&mut self, key: ConsumerKey, cursor: &Cursor) {
+        self.remove_all(&BTreeSet::from([key]), cursor);
+    }
+
+    /// Removes consumers. Their unacknowledged entries go to others, as if they had not been
+    /// delivered. A client may have thousands of consumers here, so everything is done once for
+    /// all of them. Returns the removed ones, in order of arrival.
+    pub fn remove_all(
+        &mut self,
+        keys: &BTreeSet<ConsumerKey>,
+        cursor: &Cursor,
+    ) -> Vec<ConsumerKey> {
         let former = self.active();
-        let gone = self.consumers.remove(at);
+        let turn = self.consumers.iter().take(self.turn);
+        self.turn = turn.filter(|consumer| !keys.contains(&consumer.key)).count();
+        let gone: Vec<DispatcherConsumer> =
+            self.consumers.extract_if(.., |consumer| keys.contains(&consumer.key)).collect();
         if let Some(keys) = &mut self.keys {
-            keys.remove_consumer(&gone);
+            keys.remove_consumers(&gone);
         }
         self.arrange();
-        if at < self.turn {
-            self.turn -= 1;
-        }
         if self.active() != former {
             self.rewind(cursor);
         }
-        for ordinal in self.pending_of(key) {
+        for ordinal in self.pending_of(|holder| keys.contains(&holder)) {
             self.unpend(ordinal);
             self.replay.insert(ordinal);
         }
-        let parked: Vec<_> = self.parked.range((key, 0)..=(key, u64::MAX)).copied().collect();
-        for parked in parked {
-            self.parked.remove(&parked);
-            self.replay.insert(parked.1);
-        }
+        let is_parked_for = |parked: &&(ConsumerKey, u64)| keys.contains(&parked.0);
+        self.replay.extend(self.parked.iter().filter(is_parked_for).map(|parked| parked.1));
+        self.parked.retain(|parked| !is_parked_for(&parked));
         if self.consumers.is_empty() {
             // As on Pulsar, the counts are kept while there are consumers.
             self.redeliveries.clear();
         }
-        Some(gone)
+        gone.into_iter().map(|consumer| consumer.key).collect()
     }
 
-    fn pending_of(&self, key: ConsumerKey) -> Vec<u64> {
+    /// The pending entries of some consumers.
+    fn pending_of(&mut self, is_meant: impl Fn(ConsumerKey) -> bool) -> Vec<u64> {
+        #[cfg(test)]
+        {
+            self.searched += self.pending.len();
+        }
         let of = |(&ordinal, pending): (&u64, &UnackedEntry)| {
-            (pending.consumer == key).then_some(ordinal)
+            is_meant(pending.consumer).then_some(ordinal)
         };
         self.pending.iter().filter_map(of).collect()
     }
@@ -340,7 +401,8 @@ impl Dispatcher {
             }
             return;
         }
-        let asked = ordinals.map_or_else(|| self.pending_of(key), <[u64]>::to_vec);
+        let all = || self.pending_of(|holder| holder == key);
+        let asked = ordinals.map_or_else(all, <[u64]>::to_vec);
         for ordinal in asked {
             if self.pending.get(&ordinal).is_some_and(|pending| pending.consumer == key) {
                 self.unpend(ordinal);

@@ -3,7 +3,7 @@
 use super::BrokerMachine;
 use super::dispatcher::ConsumerKey;
 use super::effect::MachineEffect;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl BrokerMachine {
     /// Closes everything that is open on a connection. [`BrokerMachine::retry_freed`] then retries
@@ -15,8 +15,13 @@ impl BrokerMachine {
         for (id, handle) in session.producers.into_iter().collect::<BTreeMap<_, _>>() {
             self.drop_producer(handle.topic, conn, id);
         }
-        for (id, handle) in session.consumers.into_iter().collect::<BTreeMap<_, _>>() {
-            self.drop_consumer(ConsumerKey { conn, id }, handle.topic, handle.subscription, false);
+        let mut places: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for (id, handle) in session.consumers {
+            let place = (handle.topic, handle.subscription);
+            places.entry(place).or_default().insert(ConsumerKey { conn, id });
+        }
+        for (place, keys) in places {
+            self.drop_consumers(&keys, place, false);
         }
         self.drop_readers_of(conn, &session.orphans);
         self.watchers.forget(conn);

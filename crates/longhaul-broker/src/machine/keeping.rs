@@ -22,6 +22,8 @@ const ROUNDS_OF_KEPT: u32 = 8;
 /// Pause after a failed compaction, at first and at most: each attempt reads everything that is to
 /// be compacted.
 const COMPACTION_PAUSE_MS: (u64, u64) = (2000, 600_000);
+/// A view is written again after at least 1/2 of its size was published.
+const VIEW_SHARE: u64 = 2;
 /// Entries of a topic that one round removes at most, because clients wait meanwhile. More are
 /// removed in several rounds.
 const TRIMMED_MAX: u64 = 1 << 18;
@@ -141,9 +143,7 @@ impl BrokerMachine {
             drop(self.evict(topic));
             drop(self.trim(topic, policies));
             self.retry_unreadable(topic);
-            let threshold = policies.compaction_threshold_bytes.unwrap_or_default();
-            let is_due = self.live.get(&topic).is_some_and(|live| live.compaction.is_due(self.up));
-            if threshold > 0 && is_due && self.uncompacted_bytes(topic) >= threshold {
+            if self.is_compaction_due(topic, policies) {
                 drop(self.compact(topic));
             }
             let up = self.up;
@@ -213,6 +213,7 @@ impl BrokerMachine {
     /// Updates the status of the log: once a second, when a checkpoint was written, and when a
     /// group gets stuck or continues.
     pub fn set_log(&mut self, report: LogStatus) {
+        self.space.note_segments(&report);
         self.log = report;
     }
 
@@ -220,6 +221,21 @@ impl BrokerMachine {
     #[must_use]
     pub const fn is_stuck(&self) -> bool {
         self.log.is_stuck
+    }
+
+    /// Whether the topic has enough uncompacted entries for an automatic compaction: as many bytes
+    /// as its threshold and half of its view. A compaction writes the whole view again, so a large
+    /// view would be written for each small threshold.
+    fn is_compaction_due(&mut self, topic: u32, policies: &Policies) -> bool {
+        let threshold = policies.compaction_threshold_bytes.unwrap_or_default();
+        let both = self.state.topic(topic).zip(self.live.get(&topic));
+        let Some((kept, live)) = both else { return false };
+        if threshold == 0 || !live.compaction.is_due(self.up) {
+            return false;
+        }
+        let view = kept.compacted.as_ref().and_then(|view| self.compacted.get(&view.file));
+        let view_bytes = view.map_or(0, |slots| CompactedSlot::file_bytes(slots));
+        self.uncompacted_bytes(topic) >= threshold.max(view_bytes / VIEW_SHARE)
     }
 
     /// Bytes that were published since the last compaction.

@@ -12,9 +12,10 @@ use longhaul_wire::messages::{
     AuthData, CommandAuthChallenge, CommandAuthResponse, CommandCloseConsumer,
     CommandCloseProducer, ServerError,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Time for a client to show a new token after its token has expired.
+/// Time for a client to show a new token after its token has expired, in ms in which answers are
+/// read.
 const PATIENCE_MS: u64 = 30_000;
 /// The marker by which Pulsar's clients recognize a request for a new token.
 const REFRESH: &[u8] = b"PulsarAuthRefresh";
@@ -54,11 +55,17 @@ impl BrokerMachine {
             self.drop_producer(topic, conn, id);
             self.send_after_commit(conn, CommandCloseProducer::new(id, u64::MAX));
         }
-        for (conn, id, topic, subscription) in consumers {
+        let mut places: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for &(conn, id, topic, subscription) in &consumers {
             if let Some(session) = self.session(conn) {
                 session.consumers.remove(&id);
             }
-            self.drop_consumer(ConsumerKey { conn, id }, topic, subscription, false);
+            places.entry((topic, subscription)).or_default().insert(ConsumerKey { conn, id });
+        }
+        for (place, keys) in places {
+            self.drop_consumers(&keys, place, false);
+        }
+        for (conn, id, ..) in consumers {
             self.send_after_commit(conn, CommandCloseConsumer::new(id, u64::MAX));
         }
     }
@@ -76,13 +83,12 @@ impl BrokerMachine {
         let ended =
             self.sessions.iter().filter(|(_, session)| has_ended(session)).map(|(&conn, _)| conn);
         for conn in ended.collect::<BTreeSet<u64>>() {
-            let deadline = self.up + PATIENCE_MS;
-            let up = self.up;
+            let (now, deadline) = (self.heard.ms(), self.heard.deadline(PATIENCE_MS));
             let session = self.sessions.get_mut(&conn);
             let session = self.invariants.need(session, Invariant::SessionOpen, Some(conn));
             let Some(session) = session else { continue };
             match session.asked {
-                Some(deadline) if up < deadline => {}
+                Some(deadline) if now < deadline => {}
                 None if session.renews => {
                     session.asked = Some(deadline);
                     self.challenge(conn);

@@ -8,7 +8,8 @@
 //! The parts, in order: each uses only those above it, which a test checks. This file has their
 //! common parts, and passes work that waited for the disk back to its origin.
 //!
-//! - [`effect`], [`invariants`], [`dues`], [`recent`], [`figures`], [`withheld`], [`view`]: values.
+//! - [`effect`], [`invariants`], [`patience`], [`dues`], [`recent`], [`figures`], [`withheld`],
+//!   [`view`]: values.
 //! - [`dispatcher`]: assigns entries to consumers. [`sharing`]: how consumers share a subscription.
 //!   [`delivering`]: deliveries.
 //! - [`permissions`]: permissions of roles. [`session`]: what is open on a connection, and its
@@ -19,7 +20,8 @@
 //!   exclusive place is alive.
 //! - [`consuming`], [`producing`], [`publishing`]: the two sides of a topic.
 //! - [`ending`]: the end of connections. [`logins`]: expiry of tokens.
-//! - [`stats`], [`last_id`], [`listing`]: queries of clients. [`unreadable`]: unreadable entries.
+//! - [`stats`], [`measuring`], [`last_id`], [`listing`]: queries of clients, and metrics.
+//!   [`unreadable`]: unreadable entries.
 //! - [`commands`]: client commands and their dispatch.
 //! - [`cleaning`]: old segments of the log. [`keeping`]: periodic work: trimming, expiry,
 //!   compaction, checkpoints.
@@ -50,6 +52,8 @@ mod last_id;
 mod limits;
 mod listing;
 mod logins;
+mod measuring;
+mod patience;
 mod permissions;
 mod probing;
 mod producing;
@@ -196,6 +200,8 @@ pub struct BrokerMachine {
     /// Monotonic clock at the current event, in ms: for periodic work. The wall clock may be set
     /// back.
     up: u64,
+    /// The clock for the answers of clients.
+    heard: patience::HeardClock,
     /// The monotonic clock with a finer resolution, for the duration of publishes.
     moment: figures::MachineTime,
 }
@@ -214,12 +220,14 @@ impl BrokerMachine {
         state.close_ledgers();
         let recent = Recent::new(settings.recent_bytes);
         let keeper = keeping::MaintenanceState::default();
+        let mut space = space::Space::default();
+        space.note_segments(&log);
         let mut machine = Self {
             settings,
             auth,
             refused: AuthRefusals::default(),
             state,
-            space: space::Space::default(),
+            space,
             composer,
             sessions: IdMap::default(),
             live: IdMap::default(),
@@ -250,6 +258,7 @@ impl BrokerMachine {
             next_name: now.wrapping_mul(1000),
             now,
             up: 0,
+            heard: patience::HeardClock::default(),
             moment: figures::MachineTime::default(),
         };
         let topics: Vec<u32> = machine.state.topics().map(|(id, _)| id).collect();
@@ -260,7 +269,14 @@ impl BrokerMachine {
     /// Tells the time: the wall clock, in ms since the epoch, and a clock in ms that never goes
     /// back.
     pub fn set_time(&mut self, now: u64, up: u64) {
+        self.heard.pass(up.saturating_sub(self.up));
         (self.now, self.up) = (now, up);
+    }
+
+    /// Tells whether requests of clients are taken from now on. Other times do not count for the
+    /// wait for their answers.
+    pub const fn set_listening(&mut self, is_listening: bool) {
+        self.heard.set_stopped(!is_listening);
     }
 
     /// Tells the finer time, in µs of a clock that never goes back: now, and when the requests that

@@ -9,7 +9,7 @@ use super::effect::RequestRefusal;
 use longhaul_wire::messages::{Command, CommandPing};
 use std::collections::BTreeSet;
 
-/// Time for a holder to answer, as on Pulsar.
+/// Time for a holder to answer, as on Pulsar, in ms in which answers are read.
 pub(super) const PATIENCE_MS: u64 = 5000;
 /// Newcomers that may wait; further ones are refused at once.
 pub(super) const PROBES_MAX: usize = 1000;
@@ -23,6 +23,7 @@ pub(super) struct Probe {
     command: Command,
     request_id: u64,
     refusal: RequestRefusal,
+    /// By the clock for the answers of clients.
     deadline: u64,
 }
 
@@ -39,7 +40,7 @@ impl BrokerMachine {
             refusal.holder.filter(|&holder| holder != conn && self.probes.len() < PROBES_MAX);
         let Some(holder) = holder else { return self.error(conn, request_id, &refusal) };
         self.send(holder, CommandPing {});
-        let deadline = self.up + PATIENCE_MS;
+        let deadline = self.heard.deadline(PATIENCE_MS);
         self.probes.push(Probe { holder, newcomer: conn, command, request_id, refusal, deadline });
     }
 
@@ -67,13 +68,14 @@ impl BrokerMachine {
     pub(super) fn silent_holders(&self) -> BTreeSet<u64> {
         self.probes
             .iter()
-            .filter(|probe| probe.deadline <= self.up)
+            .filter(|probe| probe.deadline <= self.heard.ms())
             .map(|probe| probe.holder)
             .collect()
     }
 
-    /// The next deadline of a holder.
+    /// The next deadline of a holder, by the monotonic clock.
     pub(super) fn next_probe(&self) -> Option<u64> {
-        self.probes.iter().map(|probe| probe.deadline).min()
+        let next = self.probes.iter().map(|probe| probe.deadline).min()?;
+        self.heard.until(next).map(|ms| self.up.saturating_add(ms))
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct ClientSession {
     pub(super) role: Option<AuthRole>,
     /// Whether the client can show a new token when its token expires.
     pub(super) renews: bool,
-    /// Deadline for a new token, if one was requested.
+    /// Deadline for a new token, if one was requested, by the clock for the answers of clients.
     pub(super) asked: Option<u64>,
     pub(super) producers: HashMap<u64, ProducerHandle>,
     /// Producers that the broker has closed. Messages that their clients sent before they learned

@@ -3,7 +3,7 @@
 use super::BrokerMachine;
 use super::effect::{MachineEffect, RequestRefusal};
 use crate::admin::policies::{BacklogAction, BacklogQuota};
-use crate::log::CompactedSlot;
+use crate::log::{CompactedSlot, LogStatus};
 use longhaul_wire::messages::ServerError;
 
 /// Publishes stop this many bytes before the disk limit: room for the next segment, for the spare,
@@ -36,6 +36,8 @@ pub(super) struct Space {
     all: Option<u64>,
     /// Size of the compacted views at this measurement.
     views: u64,
+    /// Size of the segments at the last status of the log.
+    segments: u64,
     /// Time of this measurement, in ms since the start.
     at: u64,
     /// Bytes that were used up, and the seconds observed; older data counts less.
@@ -107,6 +109,12 @@ impl Space {
         Some(SpaceNotice::Refused(why.clone()))
     }
 
+    /// Notes the size of the segments. Each publish needs it, and the log may have many thousands
+    /// of segments.
+    pub(super) fn note_segments(&mut self, log: &LogStatus) {
+        self.segments = log.bytes();
+    }
+
     pub(super) const fn left(&self) -> Option<u64> {
         self.left
     }
@@ -176,8 +184,6 @@ impl BrokerMachine {
                     .to_owned(),
             );
         }
-        // Computed only with a limit, because each publish asks and the size is a sum over all
-        // segments.
         let Some(limit) = self.settings.disk_bytes_max else { return Ok(()) };
         let used = self.used_bytes();
         if used + RESERVE_BYTES >= limit {
@@ -195,7 +201,7 @@ impl BrokerMachine {
         let begun = self.composer.end().segment.saturating_sub(known);
         let begun = if known == 0 { 0 } else { begun };
         self.space.views
-            + self.log.bytes()
+            + self.space.segments
             + u64::from(begun) * u64::from(self.composer.segment_bytes())
     }
 

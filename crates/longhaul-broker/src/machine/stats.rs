@@ -1,7 +1,7 @@
 //! Statistics of topics, for the admin interface, for metrics and for clients.
 
 use super::dispatcher::{ConsumerKey, DispatchMode, Dispatcher, DispatcherConsumer, HashRange};
-use super::figures::{bytes_from, is_compacted, oldest_open, oldest_open_s};
+use super::figures::{bytes_from, is_compacted, oldest_open};
 use super::{BrokerMachine, Live};
 use crate::admin::stats::{
     CompactionStats, ConsumerStats, CursorStats, DeduplicationStatus, DrainingHash, InternalStats,
@@ -9,8 +9,6 @@ use crate::admin::stats::{
     TopicStats,
 };
 use crate::admin::values::AdminPosition;
-use crate::auth::AuthRole;
-use crate::metrics::{LogMetrics, MetricsSnapshot, SubscriptionMetrics, TopicMetrics};
 use crate::state::cursor::Cursor;
 use crate::state::entries::EntryPosition;
 use crate::state::{BrokerSubscription, BrokerTopic};
@@ -23,7 +21,7 @@ use std::ops::Range;
 /// Pulsar's name of the cursor that marks the progress of compaction.
 pub(super) const COMPACTION_CURSOR: &str = "__compaction";
 /// Topics that metrics list individually.
-const METRICS_TOPICS_MAX: usize = 1000;
+pub(super) const METRICS_TOPICS_MAX: usize = 1000;
 /// Holes of a cursor that are listed.
 const HOLES_MAX: usize = 1000;
 
@@ -37,7 +35,7 @@ impl BrokerMachine {
         let subscriptions = subscriptions.map(|(&id, known)| {
             (known.name.clone(), self.subscription_stats(topic, live, id, known))
         });
-        Some(TopicStats {
+        let stats = TopicStats {
             msg_rate_in: rate_in,
             msg_throughput_in: bytes_rate_in,
             msg_rate_out: rate_out,
@@ -78,7 +76,8 @@ impl BrokerMachine {
                 last_compaction_duration_time_in_mills: live.compaction.took_ms,
             },
             ..TopicStats::default()
-        })
+        };
+        Some(stats.derive())
     }
 
     /// Statistics of topics by full name.
@@ -275,64 +274,6 @@ impl BrokerMachine {
         })
     }
 
-    /// All metrics, or those of the topics that `viewer` may use.
-    pub(crate) fn metrics(&self, viewer: Option<&AuthRole>) -> MetricsSnapshot {
-        let is_seen =
-            |topic: &BrokerTopic| viewer.is_none_or(|role| self.allows_any(role, &topic.name));
-        let topics =
-            self.state.topics().filter(|(_, topic)| is_seen(topic)).take(METRICS_TOPICS_MAX);
-        let topics = topics.filter_map(|(id, topic)| {
-            let live = self.live.get(&id)?;
-            Some((topic.name.as_str().to_owned(), topic_metrics(topic, live, self.now)))
-        });
-        let topics = topics.collect();
-        if viewer.is_some() {
-            return MetricsSnapshot { topics, is_part: true, ..MetricsSnapshot::default() };
-        }
-        let totals = &self.totals;
-        MetricsSnapshot {
-            topics,
-            is_part: false,
-            topics_total: self.live.len() as u64,
-            connections: self.sessions.len() as u64,
-            connections_accepted: totals.connections_accepted,
-            connections_refused: totals.connections_refused,
-            bytes_in: self.live.values().map(|live| live.figures.bytes_in).sum::<u64>()
-                + totals.bytes_in_gone,
-            bytes_out: totals.bytes_out,
-            publishes: totals.publishes,
-            publish_times: totals.publish_times,
-            publish_errors: totals.publish_errors,
-            publishes_deduplicated: totals.publishes_deduplicated,
-            unreadable: totals.unreadable,
-            deliveries: totals.deliveries,
-            redeliveries: totals.redeliveries,
-            acks: totals.acks,
-            oldest_open_s: self.oldest_open_s(),
-            compactions: totals.compactions,
-            compactions_failed: totals.compactions_failed,
-            broken_invariants: self.invariants.counts(),
-            log: LogMetrics {
-                groups: totals.groups,
-                records: totals.records,
-                sync_times: self.log.syncs,
-                bytes: totals.bytes_logged,
-                segments: self.log.segments.len() as u64,
-                usage: None,
-                disk_limit_bytes: self.settings.disk_bytes_max,
-                disk_left_bytes: self.space.left(),
-                disk_full_in_s: self.disk_full_in_s(),
-                is_disk_full: self.is_disk_full(),
-            },
-        }
-    }
-
-    fn oldest_open_s(&self) -> u64 {
-        let of =
-            |(id, topic): (u32, &BrokerTopic)| oldest_open_s(topic, self.readable(id), self.now);
-        self.state.topics().map(of).max().unwrap_or_default()
-    }
-
     pub(super) fn consumer_stats(&mut self, conn: u64, command: CommandConsumerStats) {
         let mut response = CommandConsumerStatsResponse {
             request_id: command.request_id,
@@ -379,31 +320,6 @@ impl BrokerMachine {
     }
 }
 
-fn topic_metrics(topic: &BrokerTopic, live: &Live, now: u64) -> TopicMetrics {
-    let subscriptions = topic.subscriptions.iter().map(|(&id, known)| {
-        let (figures, dispatcher) = (live.figures.of(id), live.dispatchers.get(&id));
-        let metrics = SubscriptionMetrics {
-            consumers: dispatcher.map_or(0, |dispatcher| dispatcher.consumers().len()) as u64,
-            backlog: backlog(topic, &known.cursor, live.readable),
-            delayed: dispatcher.map_or(0, Dispatcher::delayed) as u64,
-            unacked: dispatcher.map_or(0, Dispatcher::unacked),
-            messages_out: figures.messages_out,
-            bytes_out: figures.bytes_out,
-            redeliveries: figures.redeliveries,
-            acks: figures.acks,
-        };
-        (known.name.clone(), metrics)
-    });
-    TopicMetrics {
-        producers: live.producers.active.len() as u64,
-        messages_in: live.figures.messages_in,
-        bytes_in: live.figures.bytes_in,
-        storage_bytes: topic.bytes,
-        oldest_open_s: oldest_open_s(topic, live.readable, now),
-        subscriptions: subscriptions.collect(),
-    }
-}
-
 const fn when(is_so: bool, at: u64) -> u64 {
     if is_so { at } else { 0 }
 }
@@ -433,7 +349,7 @@ fn ledger_stats(topic: &BrokerTopic, ledger: u64, part: Range<u64>, readable: u6
 
 /// Number of unacknowledged entries. For a subscription that was created after entries were
 /// removed, it is at most the number of existing entries.
-fn backlog(topic: &BrokerTopic, cursor: &Cursor, readable: u64) -> u64 {
+pub(super) fn backlog(topic: &BrokerTopic, cursor: &Cursor, readable: u64) -> u64 {
     cursor.open_between(topic.entries.first(), readable).min(topic.entries.count())
 }
 

@@ -109,8 +109,19 @@ impl Rig {
         self.machine.take_effects()
     }
 
-    /// Advances the time, and performs everything that is due.
+    /// Advances the time in steps, and performs everything that is due in the end.
     fn pass(&mut self, ms: u64) -> Vec<MachineEffect> {
+        let end = self.now + ms;
+        while self.now < end {
+            self.now = end.min(self.now + 1000);
+            self.machine.set_time(self.now, self.now);
+        }
+        self.stall(0)
+    }
+
+    /// Advances the time at once, as after a pause of the process, and performs everything that is
+    /// due.
+    fn stall(&mut self, ms: u64) -> Vec<MachineEffect> {
         self.now += ms;
         self.machine.set_time(self.now, self.now);
         self.machine.tick();

@@ -47,7 +47,7 @@ impl MetricsText {
         self.sample(&format!("{name}_count"), "", count);
     }
 
-    fn write(&mut self, text: std::fmt::Arguments<'_>) {
+    pub(super) fn write(&mut self, text: std::fmt::Arguments<'_>) {
         // Writing to a `String` cannot fail.
         self.text.write_fmt(text).ok();
     }

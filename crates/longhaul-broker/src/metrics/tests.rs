@@ -5,9 +5,29 @@ use super::*;
 /// Alerts on the broker's metrics stopped, and nothing on the page explained why.
 #[test]
 fn a_page_for_some_topics_says_so() {
-    let page = |is_part| render(&MetricsSnapshot { is_part, ..MetricsSnapshot::default() });
-    assert!(page(true).starts_with(PART) && !page(true).contains("pulsar_active_connections"));
-    assert!(!page(false).contains(PART) && page(false).contains("pulsar_active_connections"));
+    let page = |part| render(&MetricsSnapshot { part, ..MetricsSnapshot::default() });
+    let (all, of_role) = (page(MetricsPart::All), page(MetricsPart::OfRole));
+    assert!(of_role.starts_with(PART) && !of_role.contains("pulsar_active_connections"));
+    assert!(!all.contains(PART) && all.contains("pulsar_active_connections"));
+}
+
+/// Regression: topics behind the first 1,000 were on no page. With the broker's figures on each
+/// page, a sum over pages would count them several times.
+#[test]
+fn pages_of_selected_topics_leave_out_the_figures_of_the_broker() {
+    let page = |next: Option<&str>| {
+        let part = MetricsPart::Selected { next: next.map(str::to_owned) };
+        render(&MetricsSnapshot { part, ..snapshot(1) })
+    };
+    let (last, first) = (page(None), page(Some("persistent://a/b/c")));
+    for text in [&last, &first] {
+        assert!(text.starts_with(SELECTED) && text.contains("\npulsar_in_messages_total{"));
+        assert!(
+            !text.contains("pulsar_active_connections") && !text.contains("longhaul_broker_log")
+        );
+    }
+    let more = "\n# There are more topics: after=persistent://a/b/c\n";
+    assert!(first.contains(more) && !last.contains("more topics"), "{first}");
 }
 
 fn snapshot(topics: usize) -> MetricsSnapshot {

@@ -125,6 +125,10 @@ pub(super) async fn serve(
                 tracing::debug!(conn = id, %error, "connection ended");
             }
         }
+        () = outbox.overfull() => {
+            let error = late("the client does not take its answers");
+            tracing::debug!(conn = id, %error, "connection ended");
+        }
     }
     // Ignored if the driver has ended.
     events.send(BrokerEvent::Closed(id)).await.ok();
@@ -398,6 +402,18 @@ mod tests {
     use longhaul_wire::messages::{CommandAck, MessageIdData};
     use std::pin::pin;
 
+    fn rules() -> Rules {
+        Rules {
+            message_bytes_max: frame::MESSAGE_BYTES_MAX_DEFAULT,
+            keep_alive: Duration::from_secs(30),
+            handshake_timeout: Duration::from_secs(10),
+            queue: Rules::queue(),
+            unfinished: PartialMessageBudget::new(),
+            answers: Arc::default(),
+            tell_after: 1,
+        }
+    }
+
     /// An ACK of empty ids.
     fn ack(count: usize) -> BytesMut {
         let mut buffer = BytesMut::new();
@@ -410,15 +426,7 @@ mod tests {
     /// took 193 MB, and 16 connections 1.3 GB.
     #[tokio::test]
     async fn requests_are_decoded_when_there_is_room_for_them() {
-        let rules = Rules {
-            message_bytes_max: frame::MESSAGE_BYTES_MAX_DEFAULT,
-            keep_alive: Duration::from_secs(30),
-            handshake_timeout: Duration::from_secs(10),
-            queue: Rules::queue(),
-            unfinished: PartialMessageBudget::new(),
-            answers: Arc::default(),
-            tell_after: 1,
-        };
+        let rules = rules();
         let (events, mut received) = tokio::sync::mpsc::channel(8);
         let (outbox, under_way) = (Outbox::new(1, Arc::default()), Arc::new(Semaphore::new(2)));
         let mut unfinished = Unfinished::new(Arc::clone(&rules.unfinished));
@@ -458,5 +466,31 @@ mod tests {
         let event = received.recv().await.unwrap();
         let BrokerEvent::Requests(_, requests, ..) = event else { panic!("{event:?}") };
         assert!(matches!(&requests[..], [ClientRequest::Garbage(_)]), "{requests:?}");
+    }
+
+    /// Regression: a client that takes nothing got updates of its watchers of topics without end.
+    #[tokio::test]
+    async fn a_client_that_takes_no_answers_is_disconnected() {
+        let options = crate::log::LogOptions::default();
+        let storage = crate::log::SimulatedStorage::new(1);
+        let (_, log) = crate::kit::machine(crate::kit::settings(), &options, &storage, None);
+        let messages = Messages::new(log.reader(), std::collections::HashMap::new());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (incoming, outgoing) = split(listener.accept().await.unwrap().0);
+        let (events, mut received) = tokio::sync::mpsc::channel(8);
+        let outbox = Arc::new(Outbox::new(1, Arc::default()));
+        let size = 8 * 1024 * 1024;
+        for _ in 0..10 {
+            let bytes = Bytes::from(vec![0; size]);
+            outbox.push(OutboxChunk::Ready { bytes, answers: size, credit: 0 });
+        }
+        let served = serve(1, incoming, outgoing, outbox, events, messages, rules());
+        timeout(Duration::from_secs(20), served).await.expect("it is served on");
+        assert!(matches!(received.recv().await, Some(BrokerEvent::Closed(1))));
+        // Not all of it was sent.
+        let mut taken = Vec::new();
+        client.read_to_end(&mut taken).await.ok();
+        assert!(taken.len() < 10 * size, "{}", taken.len());
     }
 }

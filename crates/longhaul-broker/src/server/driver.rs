@@ -188,11 +188,12 @@ impl BrokerDriver {
             if is_stopping && (is_written || self.retry_at.is_some()) {
                 break Ok(());
             }
-            let wait = self.machine.next_in().min(LOOK_MS);
-            alarm.set_in(Duration::from_millis(wait));
             let has_room = self.machine.pending_bytes() < COMPOSED_BYTES_MAX
                 && self.machine.waiting() < WAITING_MAX
                 && !is_stopping;
+            self.machine.set_listening(has_room);
+            let wait = self.machine.next_in().min(LOOK_MS);
+            alarm.set_in(Duration::from_millis(wait));
             tokio::select! {
                 biased;
                 // Answers before new requests.

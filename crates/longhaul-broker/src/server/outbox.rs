@@ -15,6 +15,10 @@ const QUEUED_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// are more than [`ANSWER_BYTES_SHARE`]. Deliveries do not count, because permits and the window
 /// limit them: the acknowledgements of a consumer are read however slowly it takes its messages.
 const ANSWER_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Bytes of queued answers above which a connection is closed. A client that is not read from still
+/// gets the updates of its watchers of topics, for which it need not ask again. The largest answer
+/// does not count: a list of many topics may be larger.
+const OWN_ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Some thousand receipts.
 const ANSWER_BYTES_SHARE: usize = 64 * 1024;
 
@@ -49,6 +53,8 @@ pub(super) struct Outbox {
     filled: Notify,
     /// Signals that output was sent for which the reading side waits.
     drained: Notify,
+    /// Signals that the client leaves too many answers unread.
+    overfull: Notify,
     /// Bytes of queued answers of all connections.
     all_answers: Arc<AtomicUsize>,
     /// Bytes of sent deliveries after which the driver is told.
@@ -61,6 +67,8 @@ struct OutboxQueue {
     bytes: usize,
     /// How many of the bytes are answers.
     answers: usize,
+    /// Answers of the largest piece since there were none.
+    largest: usize,
     /// Whether the reading side waits for room.
     is_waited_for: bool,
     is_closing: bool,
@@ -91,8 +99,14 @@ impl Outbox {
     /// An empty queue. The driver is told of sent deliveries once they reach this many bytes; it
     /// asks for the rest.
     pub(super) fn new(tell_after: u64, all_answers: Arc<AtomicUsize>) -> Self {
-        let queue = Mutex::default();
-        Self { queue, filled: Notify::new(), drained: Notify::new(), all_answers, tell_after }
+        Self {
+            queue: Mutex::default(),
+            filled: Notify::new(),
+            drained: Notify::new(),
+            overfull: Notify::new(),
+            all_answers,
+            tell_after,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, OutboxQueue> {
@@ -105,11 +119,16 @@ impl Outbox {
         if let OutboxChunk::Ready { bytes, answers, .. } = &chunk {
             queue.bytes += bytes.len();
             queue.answers += answers;
+            queue.largest = queue.largest.max(*answers);
             self.all_answers.fetch_add(*answers, Ordering::Relaxed);
         }
         queue.chunks.push_back(chunk);
         let sent = std::mem::take(&mut queue.sent);
+        let is_overfull = queue.answers.saturating_sub(queue.largest) > OWN_ANSWER_BYTES_MAX;
         drop(queue);
+        if is_overfull {
+            self.overfull.notify_one();
+        }
         self.filled.notify_one();
         sent
     }
@@ -145,6 +164,9 @@ impl Outbox {
         let mut queue = self.lock();
         queue.bytes = queue.bytes.saturating_sub(output.ready);
         queue.answers = queue.answers.saturating_sub(output.answers);
+        if queue.answers == 0 {
+            queue.largest = 0;
+        }
         let before = queue.sent;
         queue.sent += output.credit;
         let tell = before < self.tell_after && queue.sent >= self.tell_after;
@@ -155,6 +177,11 @@ impl Outbox {
             self.drained.notify_one();
         }
         tell
+    }
+
+    /// Waits until the client leaves so many answers unread that its connection must be closed.
+    pub(super) async fn overfull(&self) {
+        self.overfull.notified().await;
     }
 
     /// Waits until the client has taken enough of its answers. Returns whether the connection
@@ -259,5 +286,33 @@ mod tests {
         assert_eq!(all.load(Ordering::Relaxed), ANSWER_BYTES_SHARE);
         asks.push(ready(1));
         assert!(has_room(&asks));
+    }
+
+    /// Regression: a connection that was not read from got updates of its watchers of topics without
+    /// end.
+    #[test]
+    fn a_connection_with_too_many_unread_answers_is_closed() {
+        let is_overfull = |outbox: &Outbox| {
+            pin!(outbox.overfull()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        };
+        let outbox = Outbox::new(1, Arc::default());
+        outbox.push(ready(3 * OWN_ANSWER_BYTES_MAX));
+        outbox.push(delivery(OWN_ANSWER_BYTES_MAX));
+        outbox.push(ready(OWN_ANSWER_BYTES_MAX));
+        assert!(!is_overfull(&outbox), "one answer may be large, and deliveries do not count");
+        outbox.push(ready(1));
+        assert!(is_overfull(&outbox));
+        let outbox = Outbox::new(1, Arc::default());
+        outbox.push(ready(OWN_ANSWER_BYTES_MAX));
+        let (ready_bytes, answers) = (OWN_ANSWER_BYTES_MAX, OWN_ANSWER_BYTES_MAX);
+        outbox.sent(SentOutput { ready: ready_bytes, answers, credit: 0 });
+        for _ in 0..4 {
+            outbox.push(ready(OWN_ANSWER_BYTES_MAX / 4));
+        }
+        assert!(!is_overfull(&outbox));
+        outbox.push(ready(OWN_ANSWER_BYTES_MAX / 4));
+        assert!(!is_overfull(&outbox), "the largest one does not count");
+        outbox.push(ready(1));
+        assert!(is_overfull(&outbox), "the one that was sent counts no more");
     }
 }

@@ -91,8 +91,12 @@ pub(crate) fn requests(
             }
             Ok(Some(Frame { command, .. })) => {
                 *is_connected |= matches!(command, Command::Connect(_));
-                parsed.is_heavy =
-                    matches!(command, Command::GetTopicsOfNamespace(_) | Command::GetSchema(_));
+                parsed.is_heavy = matches!(
+                    command,
+                    Command::GetTopicsOfNamespace(_)
+                        | Command::WatchTopicList(_)
+                        | Command::GetSchema(_)
+                );
                 parsed.requests.push(ClientRequest::Command(command));
             }
             Ok(None) => return parsed,
@@ -180,7 +184,29 @@ fn check_batch(count: u32, payload: &Payload, unpacked: Option<u32>) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul_wire::messages::MessageMetadata;
+    use longhaul_wire::messages::{
+        CommandGetTopicsOfNamespace, CommandWatchTopicList, MessageMetadata,
+    };
+
+    /// Regression: a hundred watches of topics were processed at once. Each answer lists the topics,
+    /// and together they took 2.5 GB.
+    #[test]
+    fn requests_with_large_answers_are_passed_on_one_by_one() {
+        let list = |id| -> [Command; 2] {
+            let watch = CommandWatchTopicList { request_id: id, ..Default::default() };
+            let ask = CommandGetTopicsOfNamespace { request_id: id, ..Default::default() };
+            [watch.into(), ask.into()]
+        };
+        let mut buffer = BytesMut::new();
+        for command in list(1).into_iter().chain(list(2)) {
+            frame::encode(command, &mut buffer);
+        }
+        for _ in 0..4 {
+            let parsed = requests(&mut buffer, &mut true, 0);
+            assert_eq!((parsed.requests.len(), parsed.is_heavy, parsed.has_more), (1, true, true));
+        }
+        assert!(requests(&mut buffer, &mut true, 0).requests.is_empty());
+    }
 
     /// A message of a few bytes could claim to be a batch of two billion. The first acknowledgement
     /// of a part of it took 256 MiB.

@@ -9,6 +9,7 @@ pub mod change;
 pub mod cursor;
 pub mod entries;
 pub mod entry;
+mod named;
 mod pages;
 mod ranges;
 pub(crate) mod replay;
@@ -31,7 +32,6 @@ use entry::EntryHead;
 use longhaul_wire::messages::Schema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Bound;
 
 pub use topic::{BrokerSubscription, BrokerTopic, CompactedView};
 
@@ -153,18 +153,6 @@ impl BrokerState {
     #[must_use]
     pub fn topic_count(&self) -> usize {
         self.names.len()
-    }
-
-    /// The topics whose full name begins with this text, with their ids, by name.
-    pub fn topics_named<'a>(
-        &'a self,
-        start: &'a str,
-    ) -> impl Iterator<Item = (u32, &'a BrokerTopic)> {
-        let names = self
-            .names
-            .range::<str, _>((Bound::Included(start), Bound::Unbounded))
-            .take_while(move |named| named.0.starts_with(start));
-        names.filter_map(|(_, id)| Some((*id, self.topics.get(id)?)))
     }
 
     /// The partitioned topics with their numbers of partitions.

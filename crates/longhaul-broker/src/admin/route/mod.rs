@@ -3,6 +3,7 @@
 //! An endpoint states who may call it, what the machine does on its own thread, and how the result
 //! is formatted. Formatting runs on another thread, where there is time to write megabytes of JSON.
 
+mod access;
 mod brokers;
 mod namespaces;
 mod schemas;
@@ -14,10 +15,13 @@ use super::policy_table::{PolicyRow, PolicyScope};
 use super::target::RequestTarget;
 use super::values::{AdminCallError, StoredEntryLocation};
 use crate::machine::BrokerMachine;
+use crate::metrics::MetricsSelection;
 use crate::name::TopicName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+pub(super) use access::access_of;
 
 /// Maximum nesting of a policy. A stored policy is wrapped into a few more objects and read by a
 /// parser that has its own limit.
@@ -68,8 +72,8 @@ pub(super) enum Work {
     Ask(Ask<Show>),
     /// Calls the machine for an entry, which is then read and formatted.
     Read(Ask<StoredEntryLocation>),
-    /// Returns the metrics that the client may see.
-    Metrics,
+    /// Returns the metrics that the client may see: all, or those of selected topics.
+    Metrics(Option<MetricsSelection>),
     /// Returns a known answer.
     Tell(Show),
 }
@@ -91,7 +95,11 @@ pub(super) fn route(asked: AdminRequest<'_>) -> Routed {
             )
         }
         ("GET", ["metrics"]) => {
-            Ok(AdminRoute { access: AdminAccess::Authenticated, work: Work::Metrics })
+            let (prefix, after) = (asked.target.value("topics"), asked.target.value("after"));
+            let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
+            let selection = MetricsSelection { prefix: text(prefix), after: text(after) };
+            let selection = prefix.or(after).map(|_| selection);
+            Ok(AdminRoute { access: AdminAccess::Authenticated, work: Work::Metrics(selection) })
         }
         ("GET", ["status.html"]) => Ok(brokers::health()),
         _ => Err(unknown(asked)),

@@ -3,6 +3,7 @@ use super::*;
 use proptest::prelude::*;
 use serde_json::json;
 
+mod access;
 mod paths;
 mod tenants;
 

@@ -53,8 +53,10 @@ impl Dispatcher {
 
     /// Runs a turn.
     fn deal(&mut self, mut look: DispatchTurn<'_>, out: &mut Vec<Assignment>) -> bool {
-        self.wake_delayed(look.now);
-        self.begin_keys(look.view);
+        let has_due = self.wake_delayed(&look);
+        if self.begin_keys(&look, has_due) {
+            return true;
+        }
         while look.budget > 0 {
             let next = match self.kind {
                 DispatchMode::KeyShared(_) => self.next_by_key(&mut look),
@@ -62,7 +64,7 @@ impl Dispatcher {
                     self.next_in_turn(&mut look)
                 }
             };
-            let Some((at, item)) = next else { return look.budget == 0 };
+            let Some((at, item)) = next else { return look.budget == 0 || has_due };
             look.spend();
             self.assign(at, item, out);
         }
@@ -149,14 +151,21 @@ impl Dispatcher {
         out.push(Assignment { consumer: key, item, redeliveries });
     }
 
-    fn wake_delayed(&mut self, now: u64) {
-        while let Some(&(at, ordinal)) = self.delayed.first() {
-            if at > now {
-                break;
+    /// Moves delayed entries that are due to those that come next, at most as many as the turn looks
+    /// at. Returns whether there are more.
+    fn wake_delayed(&mut self, look: &DispatchTurn<'_>) -> bool {
+        let mut left = look.budget;
+        while let Some(&(at, ordinal)) = self.delayed.first()
+            && at <= look.now
+        {
+            if left == 0 {
+                return true;
             }
+            left -= 1;
             self.delayed.pop_first();
             self.replay.insert(ordinal);
         }
+        false
     }
 
     /// The next consumer that may be sent an entry.

@@ -6,22 +6,29 @@
 
 use super::dealing::DispatchTurn;
 use super::{ConsumerKey, Dispatcher, HashRange};
-use crate::machine::view::{Item, ReadableView};
+use crate::machine::view::Item;
 use std::collections::BTreeMap;
 
 impl Dispatcher {
-    /// Queues the entries to be redelivered, and determines whose queues to check.
-    pub(super) fn begin_keys(&mut self, view: &ReadableView<'_>) {
+    /// Queues entries to be redelivered, at most as many as the turn looks at, and determines whose
+    /// queues to check. Returns whether nothing is delivered in this turn: an entry that is due, or
+    /// to be redelivered, is not queued yet, and later ones of its key must not overtake it.
+    pub(super) fn begin_keys(&mut self, look: &DispatchTurn<'_>, has_due: bool) -> bool {
         // Other kinds of subscriptions have no keys.
-        let Some(keys) = &mut self.keys else { return };
-        for ordinal in std::mem::take(&mut self.replay) {
+        let Some(keys) = &mut self.keys else { return false };
+        for _ in 0..look.budget {
+            let Some(ordinal) = self.replay.pop_first() else { break };
             // An entry that is unreadable now is offered again later.
-            if let Some(item) = view.get(ordinal) {
+            if let Some(item) = look.get(ordinal) {
                 keys.put(ordinal, item.key_hash);
             }
         }
+        if has_due || !self.replay.is_empty() {
+            return true;
+        }
         self.round = keys.receivers(self.served);
         self.round.reverse();
+        false
     }
 
     /// The next entry and its consumer.

@@ -56,8 +56,8 @@ impl KeySharedQueues {
         self.list_all();
     }
 
-    pub(super) fn remove_consumer(&mut self, consumer: &DispatcherConsumer) {
-        self.owners.remove(consumer);
+    pub(super) fn remove_consumers(&mut self, gone: &[DispatcherConsumer]) {
+        self.owners.remove(gone);
         self.list_all();
     }
 

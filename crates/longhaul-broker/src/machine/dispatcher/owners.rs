@@ -8,7 +8,7 @@
 
 use super::consumer::{ConsumerKey, DispatcherConsumer};
 use crate::key_hash;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Points of a consumer on the ring.
 const POINTS: u32 = 100;
@@ -70,24 +70,29 @@ impl KeyHashOwners {
         }
     }
 
-    pub(super) fn remove(&mut self, consumer: &DispatcherConsumer) {
-        let key = consumer.key;
-        self.ranges.retain(|_, range| range.1 != key);
-        // Sticky consumers have no points.
-        debug_assert!(self.is_sticky || self.indices.contains_key(&consumer.name), "{key:?}");
-        let Some(indices) = self.indices.get_mut(&consumer.name) else { return };
-        let index = indices.iter().find(|entry| *entry.1 == key).map(|entry| *entry.0);
-        for point in index.into_iter().flat_map(|index| points(&consumer.name, index)) {
-            if let Some(there) = self.points.get_mut(&point) {
-                there.retain(|owner| *owner != key);
-                if there.is_empty() {
-                    self.points.remove(&point);
+    /// Removes consumers.
+    pub(super) fn remove(&mut self, gone: &[DispatcherConsumer]) {
+        let keys: BTreeSet<ConsumerKey> = gone.iter().map(|consumer| consumer.key).collect();
+        self.ranges.retain(|_, range| !keys.contains(&range.1));
+        let names: BTreeSet<&str> = gone.iter().map(|consumer| consumer.name.as_str()).collect();
+        for name in names {
+            // Sticky consumers have no points.
+            debug_assert!(self.is_sticky || self.indices.contains_key(name), "{name}");
+            let Some(indices) = self.indices.get_mut(name) else { continue };
+            let left = indices.iter().filter(|(_, owner)| keys.contains(owner));
+            let left = left.flat_map(|(&index, &key)| points(name, index).map(move |at| (at, key)));
+            for (point, key) in left {
+                if let Some(there) = self.points.get_mut(&point) {
+                    there.retain(|owner| *owner != key);
+                    if there.is_empty() {
+                        self.points.remove(&point);
+                    }
                 }
             }
-        }
-        indices.retain(|_, owner| *owner != key);
-        if indices.is_empty() {
-            self.indices.remove(&consumer.name);
+            indices.retain(|_, owner| !keys.contains(owner));
+            if indices.is_empty() {
+                self.indices.remove(name);
+            }
         }
     }
 
@@ -119,7 +124,6 @@ fn points(name: &str, index: u32) -> impl Iterator<Item = u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     fn key(id: u64) -> ConsumerKey {
         ConsumerKey { conn: 1, id }
@@ -149,7 +153,7 @@ mod tests {
             let share = before.iter().filter(|owner| **owner == Some(key(id))).count();
             assert!((4096..16_384).contains(&share), "{share} of 65,536 for one of eight");
         }
-        owners.remove(&named(5, "c2"));
+        owners.remove(&[named(5, "c2")]);
         let after = all(&owners);
         assert!(before.iter().zip(&after).all(|(was, is)| was == is || *was == Some(key(5))));
         owners.add(&named(9, "c2"));
@@ -157,7 +161,7 @@ mod tests {
             before.iter().zip(all(&owners)).filter(|pair| *pair.0 != pair.1).collect();
         assert_eq!(moved, BTreeSet::from([(&Some(key(5)), Some(key(9)))]), "the same keys again");
         for id in [0, 1, 2, 3, 4, 6, 7, 9] {
-            owners.remove(&named(id, &format!("c{}", if id == 9 { 2 } else { id / 2 })));
+            owners.remove(&[named(id, &format!("c{}", if id == 9 { 2 } else { id / 2 }))]);
         }
         assert!(owners.points.is_empty() && owners.indices.is_empty());
     }
@@ -201,7 +205,7 @@ mod tests {
         let found: Vec<_> =
             [0, 9, 10, 19, 20, 29, 30].map(|hash| owners.of(hash).map(|owner| owner.id)).into();
         assert_eq!(found, [Some(1), Some(1), Some(2), Some(2), Some(1), Some(1), None]);
-        owners.remove(&sticky(1, &[]));
+        owners.remove(&[sticky(1, &[])]);
         assert_eq!(owners.all(), [((10, 19), key(2))]);
     }
 }

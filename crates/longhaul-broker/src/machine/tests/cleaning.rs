@@ -174,9 +174,9 @@ fn a_few_segments_are_left_alone() {
     let all = rig.log.segments();
     let without =
         |gone: u32| all.iter().copied().filter(|(segment, _)| *segment != gone).collect::<Vec<_>>();
-    rig.machine.log.segments = without(4);
+    rig.look_at(without(4));
     assert!(survivors(&rig.pass(1_000)).is_none(), "three, and the one that is written");
-    rig.machine.log.segments = without(5);
+    rig.look_at(without(5));
     assert!(survivors(&rig.pass(1_000)).is_some(), "four");
 }
 
@@ -186,7 +186,7 @@ fn set_sizes(rig: &mut Rig, sizes: &[(u32, u64)]) {
     for (segment, bytes) in &mut segments {
         *bytes = sizes.iter().find(|(known, _)| known == segment).map_or(*bytes, |(_, size)| *size);
     }
-    rig.machine.log.segments = segments;
+    rig.look_at(segments);
 }
 
 fn ids(survivors: &[Survivor]) -> Vec<u64> {
@@ -261,7 +261,7 @@ fn a_segment_is_cleaned_when_a_quarter_of_it_is_needed() {
         let mut rig = rig(1..7);
         let mut segments = rig.log.segments();
         segments[0].1 = u64::from(place(&rig, 0).size) * 4 - bytes_less;
-        rig.machine.log.segments = segments;
+        rig.look_at(segments);
         assert_eq!(survivors(&rig.pass(1_000)).is_some(), is_cleaned);
     }
 }
@@ -322,7 +322,7 @@ fn whoever_keeps_much_is_named() {
         let retention = Retention { minutes: -1, megabytes: -1 };
         rig.set(|policies| policies.retention = Some(retention));
         rig.machine.state.topic_mut(0).unwrap().bytes = bytes;
-        rig.machine.log.segments = vec![(1, disk / 2), (2, disk - disk / 2)];
+        rig.look_at(vec![(1, disk / 2), (2, disk - disk / 2)]);
         rig
     };
     let mut large = rig(7 * GIB, 7 * GIB);

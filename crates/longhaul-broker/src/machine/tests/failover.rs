@@ -67,6 +67,27 @@ fn a_newcomer_may_make_another_one_active() {
     assert_eq!(told(&rig.settle()), [(1, (3, false)), (2, (3, true))]);
 }
 
+/// Regression: when a client with many consumers of a subscription left, each of them became active
+/// for a moment, and all others were told each time.
+#[test]
+fn those_that_stay_are_told_once_when_several_go_together() {
+    let mut rig = rig();
+    let named = |conn: u64, consumer_id: u64, name: &str| CommandSubscribe {
+        consumer_id,
+        consumer_name: Some(name.to_owned()),
+        ..subscription(conn, 0)
+    };
+    rig.ask(1, named(1, 0, "z"));
+    for (id, name) in [(1, "a"), (2, "b"), (3, "c")] {
+        rig.ask(2, named(2, id, name));
+    }
+    rig.machine.closed(2);
+    assert_eq!(told(&rig.settle()), [(1, (0, true))]);
+    rig.ask(3, named(3, 9, "y"));
+    let effects = rig.asked(&format!("{PARTS}-partition-0"), BrokerMachine::unload_topic).1;
+    assert_eq!(told(&effects), [], "both are closed");
+}
+
 /// A consumer that became active was told after all pending writes, including those of other
 /// clients, and its messages came before that.
 #[test]

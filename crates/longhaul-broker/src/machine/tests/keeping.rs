@@ -88,7 +88,7 @@ fn who_holds_an_exclusive_place_and_is_silent_loses_it() {
     rig.ask(2, subscribe);
     assert_eq!(rig.machine.next_deadline(), START);
     rig.pass(0);
-    assert!(rig.pass(4_999).is_empty());
+    assert!(rig.pass(5_999).is_empty());
     let effects = rig.pass(1);
     assert!(matches!(effects[0], MachineEffect::Close(1)), "{effects:?}");
     assert_eq!(names(&effects), [13]);
@@ -130,6 +130,30 @@ fn what_comes_behind_a_compaction_is_counted() {
     let second = job(&rig.pass(1_000)).unwrap();
     assert_eq!((second.entries.iter().count(), second.horizon), (2, 3));
     assert_eq!(second.previous, Some(first.file));
+}
+
+/// Regression: a view of 10 GB was written again for each 64 MiB of new entries.
+#[test]
+fn a_large_view_is_written_again_after_half_of_its_size() {
+    let storage: Arc<dyn crate::log::Storage> = Arc::new(SimulatedStorage::new(1));
+    let mut writer = crate::log::CompactedWriter::create(storage, "compact/0.seg").unwrap();
+    writer.append(0, 0, 0, 1, &[7; 16_000]).unwrap();
+    let view = writer.finish().unwrap();
+    let mut rig = rig(1);
+    rig.set(|policies| policies.compaction_threshold_bytes = Some(3_000));
+    let first = job(&rig.pass(1_000)).unwrap();
+    rig.machine.compacted(&first, Ok(Arc::clone(view.slots())));
+    rig.settle();
+    for _ in 0..2 {
+        rig.publish(1, 1, &[7; 3000]);
+        assert!(job(&rig.pass(1_000)).is_none(), "it is less than 8,000 bytes");
+    }
+    let by_hand = job(&rig.call(BrokerMachine::start_compaction)).unwrap();
+    assert_eq!(by_hand.entries.iter().count(), 2, "a request does not wait");
+    rig.machine.compacted(&by_hand, Err("no room".to_owned()));
+    rig.pass(10_000);
+    rig.publish(1, 1, &[7; 3000]);
+    assert_eq!(job(&rig.pass(1_000)).unwrap().entries.iter().count(), 3);
 }
 
 #[test]
@@ -367,8 +391,7 @@ fn segments_go_behind_a_checkpoint() {
     let effects = rig.pass(1_000);
     assert_eq!(removed(&effects), [1, 2, 3]);
     assert!(image(&effects).is_some(), "for the fourth");
-    rig.machine.log.segments =
-        rig.log.segments().into_iter().filter(|(segment, _)| *segment > 3).collect();
+    rig.look_at(rig.log.segments().into_iter().filter(|(segment, _)| *segment > 3).collect());
     assert!(removed(&rig.pass(1_000)).is_empty(), "it is not written yet");
     rig.checkpointed(true);
     assert_eq!(removed(&rig.pass(1_000)), [4]);

@@ -210,7 +210,7 @@ fn who_shows_a_new_token_keeps_the_connection() {
 fn who_shows_none_in_time_or_that_of_another_is_ended() {
     let mut rig = with_short_token(true);
     rig.pass(100_000);
-    assert!(ends(&rig.pass(29_000)).is_empty());
+    assert!(ends(&rig.pass(30_000)).is_empty());
     let effects = rig.pass(1_000);
     is_ended(&rig, &effects);
     for wrong in [short(100), named("root"), "no token".to_owned()] {
@@ -219,6 +219,21 @@ fn who_shows_none_in_time_or_that_of_another_is_ended() {
         let effects = shows(&mut rig, wrong);
         is_ended(&rig, &effects);
     }
+}
+
+/// Regression: after a pause of 30 s, or while the disk hung, a client was ended whose new token was
+/// there, unread.
+#[test]
+fn a_pause_of_the_broker_ends_no_login() {
+    let mut rig = with_short_token(true);
+    rig.pass(100_000);
+    rig.machine.set_listening(false);
+    assert!(ends(&rig.pass(60_000)).is_empty());
+    rig.machine.set_listening(true);
+    assert!(ends(&rig.stall(60_000)).is_empty());
+    assert!(ends(&rig.pass(29_000)).is_empty(), "30 s are really heard");
+    assert!(shows(&mut rig, short(400)).is_empty());
+    assert!(ends(&rig.pass(60_000)).is_empty());
 }
 
 /// A grant for one topic opens no other topic, and is revoked like any other grant.

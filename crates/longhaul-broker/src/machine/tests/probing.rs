@@ -1,9 +1,11 @@
 //! Checks of exclusive holders, from the clients' view.
 
 use super::*;
-use crate::machine::probing::{PATIENCE_MS, PROBES_MAX};
+use crate::machine::probing::{self, PROBES_MAX};
 use longhaul_wire::messages::{CommandCloseConsumer, CommandCloseProducer, CommandPong};
 
+/// One step of the clock may pass before answers are read.
+const PATIENCE_MS: u64 = probing::PATIENCE_MS + 1000;
 const BUSY: i32 = ServerError::ConsumerBusy as i32;
 
 fn subscribe(consumer_id: u64, request_id: u64) -> CommandSubscribe {
@@ -79,6 +81,34 @@ fn a_silent_holder_is_ended_in_time() {
     assert_eq!(sent(&effects), expected, "and now 3 waits for 2");
     rig.pass(PATIENCE_MS - 1);
     assert_eq!(sent(&rig.pass(1)), [line(2, "close"), line(3, "success 30")]);
+}
+
+/// Regression: after a turn or a pause of 5 s, a holder was ended although its answer was there,
+/// unread.
+#[test]
+fn a_pause_of_the_broker_ends_no_holder() {
+    let mut rig = contended();
+    assert!(sent(&rig.stall(60_000)).is_empty());
+    assert!(sent(&rig.pass(4_999)).is_empty(), "5 s are really heard");
+    let effects = rig.ask(1, CommandPong {});
+    assert_eq!(sent(&effects), [line(2, &format!("error {BUSY} for 20"))]);
+    let mut rig = contended();
+    rig.stall(60_000);
+    assert_eq!(sent(&rig.pass(5_000)), [line(1, "close"), line(2, "success 20")]);
+}
+
+/// Regression: while the disk hung, the driver took no requests, and holders were ended whose
+/// answers it did not take either.
+#[test]
+fn no_holder_is_ended_while_its_answer_is_not_taken() {
+    let mut rig = contended();
+    rig.pass(1_000);
+    rig.machine.set_listening(false);
+    assert!(sent(&rig.pass(60_000)).is_empty());
+    assert_eq!(rig.machine.next_deadline(), rig.now + 1_000, "the next round: nothing is due");
+    rig.machine.set_listening(true);
+    assert!(sent(&rig.pass(PATIENCE_MS - 1_001)).is_empty());
+    assert_eq!(sent(&rig.pass(1)), [line(1, "close"), line(2, "success 20")]);
 }
 
 /// Several clients can wait for one holder. Its connection was closed once for each of them.

@@ -14,7 +14,7 @@ fn publishes_stop_before_the_disk_is_full() {
     let refused = |rig: &mut Rig| names(&rig.publish(1, 1, b"x")).contains(&CLOSE_PRODUCER);
     for (limit, is_full) in [(KEPT + 10_000, true), (KEPT + 10_001, false)] {
         let mut rig = rig(0);
-        rig.machine.log.segments = vec![(1, 6_000), (2, 4_000)];
+        rig.look_at(vec![(1, 6_000), (2, 4_000)]);
         assert_eq!((rig.machine.log.bytes(), rig.machine.log.segments.len()), (10_000, 2));
         rig.machine.settings.disk_bytes_max = Some(limit);
         assert_eq!(refused(&mut rig), is_full);
@@ -38,11 +38,25 @@ fn compacted_views_count_for_the_limit_of_the_disk() {
     writer.append(0, 0, 0, 1, &[7; 8_000]).unwrap();
     let view = writer.finish().unwrap();
     let mut rig = rig(0);
-    rig.machine.log.segments = vec![(1, 6_000)];
+    rig.look_at(vec![(1, 6_000)]);
     rig.machine.settings.disk_bytes_max = Some(KEPT + 10_000);
     rig.machine.compacted.insert("compact/0.seg".to_owned(), Arc::clone(view.slots()));
     rig.pass(1_000);
     assert!(names(&rig.publish(1, 1, b"x")).contains(&CLOSE_PRODUCER));
+}
+
+/// Regression: with a limit of the disk, each publish added up the sizes of all segments.
+#[test]
+fn the_size_of_the_log_is_added_up_once_per_status() {
+    let mut rig = rig(0);
+    rig.look_at(vec![(1, 6_000), (2, 4_000)]);
+    let used = rig.machine.used_bytes();
+    assert_eq!(used, rig.machine.log.bytes());
+    // A second sum would be smaller.
+    rig.machine.log.segments[0].1 = 0;
+    assert_eq!(rig.machine.used_bytes(), used);
+    rig.look();
+    assert_eq!(rig.machine.used_bytes(), rig.machine.log.bytes());
 }
 
 /// One forgotten topic took the whole disk, and nothing could be published any more.
@@ -52,7 +66,7 @@ fn a_topic_without_a_quota_may_take_half_of_the_disk() {
     let refused = |limit: u64, bytes: u64, quota: Option<i64>| {
         let mut rig = rig(1);
         rig.machine.settings.disk_bytes_max = Some(limit + KEPT);
-        rig.machine.log.segments = vec![(1, bytes)];
+        rig.look_at(vec![(1, bytes)]);
         if let Some(limit_bytes) = quota {
             let policy = BacklogAction::ProducerException;
             let quota = BacklogQuota { limit_bytes, limit_s: -1, policy };
@@ -78,7 +92,7 @@ fn what_nobody_is_subscribed_to_counts_for_the_quota_of_a_topic_that_has_none_of
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     assert!(rig.topic().subscriptions.is_empty());
     rig.machine.settings.disk_bytes_max = Some(2 * GIB + KEPT);
-    rig.machine.log.segments = vec![(1, GIB)];
+    rig.look_at(vec![(1, GIB)]);
     rig.pass(1_000);
     rig.publish(1, 1, b"x");
     rig.machine.state.topic_mut(0).unwrap().bytes = GIB;
@@ -171,7 +185,7 @@ fn segments_that_have_begun_since_count_for_the_limit() {
     let mut rig = rig(1);
     let size = u64::from(rig.machine.composer.segment_bytes());
     let first = u64::from(rig.machine.composer.end().segment);
-    rig.machine.log.segments = vec![(u32::try_from(first).unwrap(), size)];
+    rig.look_at(vec![(u32::try_from(first).unwrap(), size)]);
     assert_eq!(rig.machine.used_bytes(), size);
     while u64::from(rig.machine.composer.end().segment) < first + 2 {
         rig.publish(1, 1, &[7; 3000]);
@@ -192,7 +206,7 @@ fn a_disk_that_fills_is_told_before_it_is_full() {
     // 1 MiB in ten seconds: the disk is full in 2 h 40 min. Then ten times as fast.
     for second in 1..=400 {
         let used = if second <= 200 { second * MIB / 10 } else { 20 * MIB + (second - 200) * MIB };
-        rig.machine.log.segments = vec![(1, used)];
+        rig.look_at(vec![(1, used)]);
         if warned(&rig.pass(1_000)) {
             told.push(second);
         }
@@ -206,7 +220,7 @@ fn a_disk_that_fills_is_told_before_it_is_full() {
 fn rig_with_left(left: u64, used: u64) -> Rig {
     let mut rig = rig(1);
     rig.machine.settings.disk_bytes_max = Some(KEPT + used + left);
-    rig.machine.log.segments = vec![(1, used)];
+    rig.look_at(vec![(1, used)]);
     rig
 }
 
@@ -294,7 +308,7 @@ fn what_is_acknowledged_does_not_count_for_the_quota_of_a_topic_that_has_none_of
     rig.set(|policies| policies.retention = Some(retention));
     rig.ack(5, longhaul_wire::messages::AckType::Individual, (1..6).map(id).collect());
     rig.machine.settings.disk_bytes_max = Some(2 * GIB + KEPT);
-    rig.machine.log.segments = vec![(1, GIB + GIB / 2)];
+    rig.look_at(vec![(1, GIB + GIB / 2)]);
     rig.pass(1_000);
     let refused = |rig: &mut Rig, bytes: u64| {
         rig.machine.state.topic_mut(0).unwrap().bytes = bytes;
@@ -319,7 +333,7 @@ fn what_a_retention_keeps_for_ever_counts_for_the_quota_of_a_topic_that_has_none
         }
         rig.ack(5, longhaul_wire::messages::AckType::Individual, (0..8).map(id).collect());
         rig.machine.settings.disk_bytes_max = Some(2 * GIB + KEPT);
-        rig.machine.log.segments = vec![(1, GIB + GIB / 2)];
+        rig.look_at(vec![(1, GIB + GIB / 2)]);
         rig.pass(1_000);
         rig.machine.state.topic_mut(0).unwrap().bytes = bytes;
         if let Err(refusal) = rig.machine.check_quota(0) {

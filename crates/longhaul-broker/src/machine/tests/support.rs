@@ -77,7 +77,13 @@ pub(super) fn job(effects: &[MachineEffect]) -> Option<CompactionJob> {
 impl Rig {
     /// Updates the machine's list of segments.
     pub(super) fn look(&mut self) {
-        self.machine.log.segments = self.log.report().segments;
+        self.look_at(self.log.report().segments);
+    }
+
+    /// Updates the machine's list of segments to this one, with their sizes.
+    pub(super) fn look_at(&mut self, segments: Vec<(u32, u64)>) {
+        let report = LogStatus { segments, ..self.machine.log.clone() };
+        self.machine.set_log(report);
     }
 
     /// Ends the checkpoint in progress: it covers everything recorded, or has failed.

@@ -123,3 +123,26 @@ fn refusals_have_the_codes_of_pulsar() {
         assert_eq!(rig.ask(method, &format!("{parts}{tail}"), body).0, status, "{tail} {body}");
     }
 }
+
+/// Regression: a scrape job could not ask for the metrics of some topics.
+#[test]
+fn metrics_are_those_of_the_selected_topics() {
+    let mut rig = AdminRig::new();
+    for topic in ["a1", "a2", "b"] {
+        assert_eq!(rig.ask("PUT", &format!("{BASE}/{topic}"), ""), DONE);
+    }
+    let mut page = |query: &str| {
+        let (status, text) = rig.ask("GET", &format!("/metrics{query}"), "");
+        let text = text.as_str().unwrap().to_owned();
+        assert_eq!(status, 200);
+        let shown = ["a1", "a2", "b"].map(|topic| text.contains(&format!("default/{topic}\"}}")));
+        (shown, text.contains("pulsar_active_connections"))
+    };
+    let start = "persistent%3A%2F%2Fpublic%2Fdefault%2F";
+    assert_eq!(page(""), ([true, true, true], true));
+    assert_eq!(page(&format!("?topics={start}a")), ([true, true, false], false));
+    assert_eq!(page(&format!("?topics={start}a&after={start}a1")), ([false, true, false], false));
+    assert_eq!(page(&format!("?after={start}a1")), ([false, true, true], false));
+    assert_eq!(page("?topics="), ([true, true, true], false));
+    assert_eq!(page("?topics=public"), ([false, false, false], false));
+}

@@ -226,3 +226,37 @@ fn an_entry_costs_the_same_however_many_consumers_are_slow() {
         "each is looked at a few times, and not for each entry: {many}"
     );
 }
+
+/// Regression: everything to be redelivered, or due at one moment, was queued in one turn.
+#[test]
+fn a_budget_holds_for_what_is_queued_again_and_nothing_overtakes_it() {
+    let mut entries = TopicEntries::default();
+    entries.open_ledger(1, 0);
+    // The later entries are due first. The last one is new.
+    for deliver_at in [Some(9), Some(8), Some(7), Some(6), Some(5), None] {
+        let place = RecordLocation { segment: 1, offset: 0, size: 10 };
+        let slot = EntrySlot::new(place, None, 0).with_key(5);
+        entries.push(slot, Extras { deliver_at, chunk_of: None });
+    }
+    let mut dispatcher = sticky([99, 0]);
+    let cursor = Cursor::at(0);
+    let turn = |dispatcher: &mut Dispatcher, end, budget| {
+        let mut out = Vec::new();
+        let view = view(&entries, end);
+        let has_more = dispatcher.dispatch_known(9, &cursor, &view, LIMITLESS, budget, &mut out);
+        let dealt: Vec<u64> = out.iter().map(|assignment| assignment.item.ordinal).collect();
+        (has_more, dealt)
+    };
+    let mut early = Vec::new();
+    let delayed = view(&entries, 5);
+    assert!(!dispatcher.dispatch_known(0, &cursor, &delayed, LIMITLESS, BUDGET, &mut early));
+    assert_eq!((early.len(), dispatcher.delayed()), (0, 5));
+    assert_eq!(turn(&mut dispatcher, 6, 2), (true, vec![]), "4 and 3 are due, and so are others");
+    assert_eq!((dispatcher.delayed(), queued(&dispatcher)), (3, 2));
+    assert_eq!(turn(&mut dispatcher, 6, 2), (true, vec![]));
+    assert_eq!(turn(&mut dispatcher, 6, 9), (false, vec![0, 1, 2, 3, 4, 5]));
+    dispatcher.redeliver(key(0), None, &cursor);
+    assert_eq!(turn(&mut dispatcher, 6, 4), (true, vec![]), "two are not queued yet");
+    assert_eq!(queued(&dispatcher), 4);
+    assert_eq!(turn(&mut dispatcher, 6, 9), (false, vec![0, 1, 2, 3, 4, 5]));
+}

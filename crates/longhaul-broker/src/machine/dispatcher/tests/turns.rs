@@ -93,6 +93,27 @@ fn a_delayed_entry_comes_in_the_very_millisecond_that_it_is_due() {
     assert_eq!(deal_at(&mut dispatcher, 50, &cursor, &entries), [(0, 0)]);
 }
 
+/// Regression: all entries that were due at one moment were woken in one turn, and everything else
+/// waited for it.
+#[test]
+fn a_budget_holds_for_what_becomes_due() {
+    let entries = entries(&[(1, Some(50)); 9]);
+    let (cursor, view) = (Cursor::at(0), view(&entries, 9));
+    let mut dispatcher = shared(&[5]);
+    let mut out = Vec::new();
+    dispatcher.dispatch_known(0, &cursor, &view, LIMITLESS, BUDGET, &mut out);
+    assert_eq!((out.len(), dispatcher.delayed()), (0, 9));
+    for (dealt, delayed) in [(3, 6), (5, 3)] {
+        let has_more = dispatcher.dispatch_known(50, &cursor, &view, LIMITLESS, 3, &mut out);
+        assert_eq!((has_more, out.len(), dispatcher.delayed()), (true, dealt, delayed));
+    }
+    assert!(!dispatcher.dispatch_known(50, &cursor, &view, LIMITLESS, 3, &mut out));
+    assert_eq!((out.len(), dispatcher.delayed()), (5, 0), "nobody wants the others");
+    dispatcher.consumer_mut(key(0)).unwrap().permits = 9;
+    while dispatcher.dispatch_known(50, &cursor, &view, LIMITLESS, 3, &mut out) {}
+    assert!(out.iter().map(|assignment| assignment.item.ordinal).eq(0..9));
+}
+
 /// The cleaner removes entries in the middle; entries after such a hole may be acknowledged.
 #[test]
 fn what_is_acknowledged_behind_a_hole_is_not_delivered() {
@@ -164,6 +185,37 @@ fn an_entry_costs_the_same_however_many_consumers_there_are() {
         dispatcher.visits - before
     };
     assert_eq!((visits(2), visits(1000)), (398, 398), "once for the entry, and once for more");
+}
+
+/// Regression: when a client with 10,000 consumers of a subscription left, all consumers were
+/// arranged again and all pending entries searched for each of them, in one turn of some 10 s.
+#[test]
+fn consumers_that_go_together_cost_as_much_as_one() {
+    let entries = plain(100);
+    let mut dispatcher = shared(&[1; 100]);
+    assert_eq!(dispatcher.arranged, 100, "one for each that came");
+    assert_eq!(deal(&mut dispatcher, &entries, 100).len(), 100);
+    let gone: BTreeSet<ConsumerKey> = (10..100).map(key).collect();
+    let removed = dispatcher.remove_all(&gone, &Cursor::at(0));
+    assert!(removed.into_iter().eq(gone), "in order of arrival");
+    assert_eq!((dispatcher.arranged, dispatcher.searched), (110, 100), "those that stay, once");
+    dispatcher.consumer_mut(key(9)).unwrap().permits = 100;
+    let again: Vec<_> = (10..100).map(|ordinal| (9, ordinal)).collect();
+    assert_eq!(deal(&mut dispatcher, &entries, 100), again);
+}
+
+/// A consumer that joins is ranked as if all were ranked anew.
+#[test]
+fn who_joins_finds_its_rank() {
+    let mut dispatcher = Dispatcher::new(DispatchMode::Failover, &Cursor::at(0)).of_partition(1);
+    let names = [("c", 1), ("b", 0), ("a", 0), ("b", 0), ("d", 0), ("a", -1), ("a", -1), ("z", 0)];
+    for (id, (name, priority)) in (0..).zip(names) {
+        dispatcher.add(DispatcherConsumer::new(key(id), name.to_owned(), priority, 0));
+        let (ranked, active) = (dispatcher.ranked.clone(), dispatcher.active());
+        dispatcher.arrange();
+        assert_eq!((ranked, active), (dispatcher.ranked.clone(), dispatcher.active()), "{id}");
+    }
+    assert_eq!((dispatcher.ranked.as_slice(), dispatcher.active()), (&[5, 6][..], Some(key(6))));
 }
 
 /// A consumer that wanted nothing is checked again when that may have changed, for any reason.

@@ -6,7 +6,9 @@ use crate::auth::AuthRole;
 use crate::log::DurationHistogram;
 use crate::machine::invariants::Invariant;
 use crate::machine::tests::support::with_roles;
-use crate::metrics::{LogMetrics, MetricsSnapshot, SubscriptionMetrics, TopicMetrics};
+use crate::metrics::{
+    LogMetrics, MetricsPart, MetricsSelection, MetricsSnapshot, SubscriptionMetrics, TopicMetrics,
+};
 use longhaul_wire::messages::{CommandConsumerStats, CommandConsumerStatsResponse};
 
 #[test]
@@ -14,7 +16,7 @@ fn metrics_are_the_sum_of_it() {
     let Story { mut rig, published, sizes } = story();
     rig.create("empty");
     rig.machine.opened(3, "/other".to_owned());
-    rig.machine.log.segments = vec![(0, 100), (1, 50)];
+    rig.look_at(vec![(0, 100), (1, 50)]);
     rig.machine.log.syncs.total = std::time::Duration::from_millis(1500);
     let found = rig.machine.metrics(None);
     let all: u64 = sizes.iter().sum();
@@ -216,11 +218,46 @@ fn a_role_sees_the_topics_that_it_may_use() {
     let seen = |name: &str| {
         let viewer = Some(AuthRole { name: name.to_owned(), ..AuthRole::default() });
         let found = rig.machine.metrics(viewer.as_ref());
-        assert!(found.is_part && found.connections_accepted == 0 && found.log.records == 0);
+        assert!(
+            found.part == MetricsPart::OfRole
+                && found.connections_accepted == 0
+                && found.log.records == 0
+        );
         found.topics.into_keys().collect::<Vec<_>>()
     };
     for role in ["producer", "consumer"] {
         assert_eq!(seen(role), ["persistent://public/default/t"]);
     }
     assert!(seen("nobody").is_empty());
+}
+
+/// Regression: the metrics had the first 1,000 topics by name, and no others could be asked for.
+#[test]
+fn topics_are_selected_by_the_beginning_of_their_names() {
+    let mut rig = with_roles();
+    let call = namespace("public/other", |machine, name| machine.create_namespace(name, vec![]));
+    assert_eq!(rig.answer(call), DONE);
+    rig.create_partitioned("parts", 1003);
+    for topic in ["persistent://public/default/a", "persistent://public/other/a"] {
+        rig.create(topic);
+    }
+    let select = |prefix: &str, after: &str, viewer: Option<&AuthRole>| {
+        let selection = MetricsSelection { prefix: prefix.to_owned(), after: after.to_owned() };
+        let found = rig.machine.selected_metrics(viewer, &selection);
+        assert_eq!((found.topics_total, found.log.records), (0, 0), "nothing of the broker");
+        let MetricsPart::Selected { next } = found.part else { panic!("{:?}", found.part) };
+        (found.topics.into_keys().collect::<Vec<_>>(), next)
+    };
+    assert_eq!(select("persistent://public/default/a", "", None), (vec![full("a")], None));
+    let (first, next) = select("persistent://public/default/parts", "", None);
+    assert_eq!((first.len(), next.as_ref()), (1000, first.last()));
+    let (second, next) = select("persistent://public/default/parts", &next.unwrap(), None);
+    assert_eq!((second.len(), next), (3, None));
+    assert!(first.last() < second.first());
+    let all = ["persistent://public/other/a".to_owned()];
+    assert_eq!(select("", second.last().unwrap(), None), (all.to_vec(), None));
+    assert_eq!(select("persistent://public/other", "a", None), (all.to_vec(), None), "before it");
+    assert_eq!(select("persistent://public/other", "q", None), (vec![], None));
+    let role = AuthRole { name: "producer".to_owned(), ..AuthRole::default() };
+    assert_eq!(select("persistent://public/other", "", Some(&role)), (vec![], None));
 }

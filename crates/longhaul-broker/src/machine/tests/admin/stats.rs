@@ -86,6 +86,23 @@ fn consumer(sizes: &[u64]) -> shown::ConsumerStats {
     }
 }
 
+/// Regression: three figures of a topic were always 0: the average size, the time of the oldest
+/// message in a backlog, and the number of holes.
+#[test]
+fn a_topic_has_the_figures_of_its_subscriptions() {
+    let Story { mut rig, published, .. } = story();
+    let found = stats(&mut rig);
+    let size = f64::from(u32::try_from(published).unwrap()) / 5.0;
+    assert!((found.average_msg_size - size).abs() < 1e-9, "{}", found.average_msg_size);
+    assert_eq!(found.earliest_msg_publish_time_in_backlogs, START);
+    assert_eq!(found.non_contiguous_deleted_messages_ranges, 1, "one of s, none of idle");
+    rig.answer(subscription("t", "idle", BrokerMachine::skip_all)).unwrap();
+    ack(&mut rig, 5, 0);
+    let found = stats(&mut rig);
+    assert_eq!(found.earliest_msg_publish_time_in_backlogs, START + 20, "that of s alone");
+    assert_eq!(found.non_contiguous_deleted_messages_ranges, 0);
+}
+
 #[test]
 fn the_figures_of_a_topic_are_what_happened() {
     let Story { mut rig, published, sizes } = story();
@@ -127,8 +144,11 @@ fn the_figures_of_a_topic_are_what_happened() {
         msg_in_counter: 5,
         bytes_out_counter: out,
         msg_out_counter: 5,
+        average_msg_size: f64::from(u32::try_from(published).unwrap()) / 5.0,
         storage_size: all,
         backlog_size: all,
+        earliest_msg_publish_time_in_backlogs: START,
+        non_contiguous_deleted_messages_ranges: 1,
         publishers: vec![publisher],
         subscriptions: [("s".to_owned(), s), ("idle".to_owned(), idle)].into(),
         ..shown::TopicStats::default()

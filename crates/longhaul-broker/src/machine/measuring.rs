@@ -1,0 +1,128 @@
+//! Metrics of the broker and of its topics.
+
+use super::dispatcher::Dispatcher;
+use super::figures::oldest_open_s;
+use super::stats::{METRICS_TOPICS_MAX, backlog};
+use super::{BrokerMachine, Live};
+use crate::auth::AuthRole;
+use crate::metrics::{
+    LogMetrics, MetricsPart, MetricsSelection, MetricsSnapshot, SubscriptionMetrics, TopicMetrics,
+};
+use crate::state::BrokerTopic;
+use std::collections::BTreeMap;
+
+impl BrokerMachine {
+    /// All metrics, or those of the topics that `viewer` may use.
+    pub(crate) fn metrics(&self, viewer: Option<&AuthRole>) -> MetricsSnapshot {
+        let all = MetricsSelection::default();
+        let (topics, _) = self.metrics_of(viewer, &all);
+        if viewer.is_some() {
+            let part = MetricsPart::OfRole;
+            return MetricsSnapshot { topics, part, ..MetricsSnapshot::default() };
+        }
+        let totals = &self.totals;
+        MetricsSnapshot {
+            topics,
+            part: MetricsPart::All,
+            topics_total: self.live.len() as u64,
+            connections: self.sessions.len() as u64,
+            connections_accepted: totals.connections_accepted,
+            connections_refused: totals.connections_refused,
+            bytes_in: self.live.values().map(|live| live.figures.bytes_in).sum::<u64>()
+                + totals.bytes_in_gone,
+            bytes_out: totals.bytes_out,
+            publishes: totals.publishes,
+            publish_times: totals.publish_times,
+            publish_errors: totals.publish_errors,
+            publishes_deduplicated: totals.publishes_deduplicated,
+            unreadable: totals.unreadable,
+            deliveries: totals.deliveries,
+            redeliveries: totals.redeliveries,
+            acks: totals.acks,
+            oldest_open_s: self.oldest_open_s(),
+            compactions: totals.compactions,
+            compactions_failed: totals.compactions_failed,
+            broken_invariants: self.invariants.counts(),
+            log: self.log_metrics(),
+        }
+    }
+
+    /// Metrics of selected topics that `viewer` may use, without those of the broker.
+    pub(crate) fn selected_metrics(
+        &self,
+        viewer: Option<&AuthRole>,
+        selection: &MetricsSelection,
+    ) -> MetricsSnapshot {
+        let (topics, next) = self.metrics_of(viewer, selection);
+        let part = MetricsPart::Selected { next };
+        MetricsSnapshot { topics, part, ..MetricsSnapshot::default() }
+    }
+
+    /// Metrics of the first selected topics, and the last one of them if there are more.
+    fn metrics_of(
+        &self,
+        viewer: Option<&AuthRole>,
+        selection: &MetricsSelection,
+    ) -> (BTreeMap<String, TopicMetrics>, Option<String>) {
+        let is_seen =
+            |topic: &BrokerTopic| viewer.is_none_or(|role| self.allows_any(role, &topic.name));
+        let MetricsSelection { prefix, after } = selection;
+        let seen = self.state.topics_named_after(prefix, after);
+        let mut seen = seen.filter(|(_, topic)| is_seen(topic));
+        let shown = seen.by_ref().take(METRICS_TOPICS_MAX).filter_map(|(id, topic)| {
+            let live = self.live.get(&id)?;
+            Some((topic.name.as_str().to_owned(), topic_metrics(topic, live, self.now)))
+        });
+        let topics: BTreeMap<_, _> = shown.collect();
+        let has_more = topics.len() == METRICS_TOPICS_MAX && seen.next().is_some();
+        let next = topics.last_key_value().filter(|_| has_more).map(|(name, _)| name.clone());
+        (topics, next)
+    }
+
+    fn log_metrics(&self) -> LogMetrics {
+        let totals = &self.totals;
+        LogMetrics {
+            groups: totals.groups,
+            records: totals.records,
+            sync_times: self.log.syncs,
+            bytes: totals.bytes_logged,
+            segments: self.log.segments.len() as u64,
+            usage: None,
+            disk_limit_bytes: self.settings.disk_bytes_max,
+            disk_left_bytes: self.space.left(),
+            disk_full_in_s: self.disk_full_in_s(),
+            is_disk_full: self.is_disk_full(),
+        }
+    }
+
+    fn oldest_open_s(&self) -> u64 {
+        let of =
+            |(id, topic): (u32, &BrokerTopic)| oldest_open_s(topic, self.readable(id), self.now);
+        self.state.topics().map(of).max().unwrap_or_default()
+    }
+}
+
+fn topic_metrics(topic: &BrokerTopic, live: &Live, now: u64) -> TopicMetrics {
+    let subscriptions = topic.subscriptions.iter().map(|(&id, known)| {
+        let (figures, dispatcher) = (live.figures.of(id), live.dispatchers.get(&id));
+        let metrics = SubscriptionMetrics {
+            consumers: dispatcher.map_or(0, |dispatcher| dispatcher.consumers().len()) as u64,
+            backlog: backlog(topic, &known.cursor, live.readable),
+            delayed: dispatcher.map_or(0, Dispatcher::delayed) as u64,
+            unacked: dispatcher.map_or(0, Dispatcher::unacked),
+            messages_out: figures.messages_out,
+            bytes_out: figures.bytes_out,
+            redeliveries: figures.redeliveries,
+            acks: figures.acks,
+        };
+        (known.name.clone(), metrics)
+    });
+    TopicMetrics {
+        producers: live.producers.active.len() as u64,
+        messages_in: live.figures.messages_in,
+        bytes_in: live.figures.bytes_in,
+        storage_bytes: topic.bytes,
+        oldest_open_s: oldest_open_s(topic, live.readable, now),
+        subscriptions: subscriptions.collect(),
+    }
+}
