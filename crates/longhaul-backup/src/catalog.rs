@@ -2,13 +2,13 @@
 //!
 //! | object | content |
 //! |---|---|
-//! | `log/<segment>/<edition>/<from>-<to>-<at>[-end][-last]` | these bytes of a segment |
+//! | `log/<segment>/<edition>/<from>-<to>-<at>[-end<time>][-last]` | these bytes of a segment |
 //! | `checkpoint/<at>` | the checkpoint |
 //! | `segments/<at>` | the inventory |
 //! | `compact/<file>` | a compacted view |
 //!
-//! `at` is the time of a pass: everything that was confirmed before it is in the pieces up to the
-//! one with `end`. An *edition* has a segment from its beginning: a new one begins with each start
+//! `at` is the time of a pass, made later than that of the pass before it if the clock was set back.
+//! Everything that was confirmed before the time behind `end` is in the pieces up to that one. An *edition* has a segment from its beginning: a new one begins with each start
 //! of a backup, since a broker that was killed drops what it had not confirmed, and when an edition
 //! has many pieces. Its name is the time of its first pass.
 
@@ -34,8 +34,8 @@ pub(crate) struct PieceName {
     pub(crate) to: u32,
     /// The time of the pass.
     pub(crate) at: u64,
-    /// Whether the log had nothing more at that time.
-    pub(crate) is_end: bool,
+    /// The time when the log had nothing more, if that is so.
+    pub(crate) end: Option<u64>,
     /// Whether the segment has nothing more.
     pub(crate) is_last: bool,
 }
@@ -53,9 +53,11 @@ impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Piece(piece) => {
-                let PieceName { segment, edition, from, to, at, is_end, is_last } = piece;
+                let PieceName { segment, edition, from, to, at, end, is_last } = piece;
                 write!(f, "{LOG}/{segment:010}/{edition:013}/{from:010}-{to:010}-{at:013}")?;
-                f.write_str(if *is_end { "-end" } else { "" })?;
+                if let Some(end) = end {
+                    write!(f, "-end{end:013}")?;
+                }
                 f.write_str(if *is_last { "-last" } else { "" })
             }
             Self::Checkpoint(at) => write!(f, "{CHECKPOINT}/{at:013}"),
@@ -87,14 +89,14 @@ fn piece(name: &str) -> Option<PieceName> {
     let (from, to) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let at = parts.next()?.parse().ok()?;
     let flags: Vec<&str> = parts.collect();
-    let (is_end, is_last) = match &flags[..] {
-        [] => (false, false),
-        ["end"] => (true, false),
-        ["last"] => (false, true),
-        ["end", "last"] => (true, true),
+    let (end, is_last) = match &flags[..] {
+        [] => (None, false),
+        ["last"] => (None, true),
+        [end] => (Some(end.strip_prefix("end")?.parse().ok()?), false),
+        [end, "last"] => (Some(end.strip_prefix("end")?.parse().ok()?), true),
         _ => return None,
     };
-    Some(PieceName { segment, edition, from, to, at, is_end, is_last })
+    Some(PieceName { segment, edition, from, to, at, end, is_last })
 }
 
 /// What a store has of a data directory.
@@ -121,8 +123,8 @@ impl RestorePlan {
     /// The time before which everything that was confirmed is in these segments; `None` if no pass
     /// has stored all of them.
     pub(crate) fn as_of(&self) -> Option<u64> {
-        let pieces = self.segments.values().flatten().filter(|piece| piece.is_end);
-        pieces.map(|piece| piece.at).max()
+        let pieces = self.segments.values().flatten().filter(|piece| piece.end.is_some());
+        pieces.max_by_key(|piece| piece.at).and_then(|piece| piece.end)
     }
 }
 
@@ -166,10 +168,10 @@ impl Catalog {
         times.chain(self.inventories.last().copied()).max().unwrap_or_default()
     }
 
-    /// Whether the store has the whole segment.
-    pub(crate) fn is_whole(&self, segment: u32) -> bool {
-        let pieces = self.chosen(segment, u64::MAX);
-        pieces.last().is_some_and(|piece| piece.is_last)
+    /// The edition by which the store has the whole segment, if it has.
+    pub(crate) fn whole(&self, segment: u32) -> Option<u64> {
+        let last = self.chosen(segment, u64::MAX).pop().filter(|piece| piece.is_last);
+        last.map(|piece| piece.edition)
     }
 
     /// The number of pieces that make up a segment.
@@ -234,9 +236,10 @@ impl Catalog {
         expired
     }
 
-    /// The segments and views that the data directory has no longer.
+    /// The segments and views that the data directory has no longer. It has these, in order.
     pub(crate) fn gone(&self, segments: &[u32], views: &BTreeSet<String>) -> Vec<GoneFile> {
-        let segments = self.segments.keys().filter(|number| !segments.contains(number));
+        let is_gone = |number: &&u32| segments.binary_search(number).is_err();
+        let segments = self.segments.keys().filter(is_gone);
         let views = self.views.difference(views);
         let segments = segments.map(|&number| GoneFile::Segment(number));
         segments.chain(views.cloned().map(GoneFile::View)).collect()
@@ -266,7 +269,7 @@ fn gapless(pieces: &BTreeSet<PieceName>, at: u64) -> Vec<PieceName> {
 
 /// Whether an edition has had everything that there was.
 fn is_caught_up(pieces: &[PieceName]) -> bool {
-    pieces.iter().any(|piece| piece.is_end || piece.is_last)
+    pieces.iter().any(|piece| piece.end.is_some() || piece.is_last)
 }
 
 #[cfg(test)]

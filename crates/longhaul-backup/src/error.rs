@@ -1,8 +1,8 @@
 //! Why a backup or a restore is not possible.
 
+use jiff::Timestamp;
 use longhaul_broker::rescue::RescueError;
 use std::io;
-use std::path::PathBuf;
 
 /// Why a backup or a restore is not possible.
 #[derive(Debug, thiserror::Error)]
@@ -42,10 +42,13 @@ pub enum BackupError {
     },
     /// Segments are missing without which messages would be lost.
     #[error(
-        "the backup has not all segments of the log that its checkpoint needs: {missing:?} are missing. Restore an earlier time with --at"
+        "the backup has not all of the log: {}. Delete the new directory, and restore an earlier time: --at {}",
+        absent(.missing), before(*.as_of)
     )]
     Incomplete {
-        /// Their numbers.
+        /// The time before which it has everything that was confirmed, in ms since the epoch.
+        as_of: Option<u64>,
+        /// The numbers of the segments.
         missing: Vec<u32>,
     },
     /// The data directory cannot be read, or not be made.
@@ -53,15 +56,29 @@ pub enum BackupError {
     Rescue(#[from] RescueError),
     /// The restored directory is damaged.
     #[error(
-        "the restored directory {} is damaged: restore an earlier time with --at into another directory, or run longhaul broker salvage on it",
-        path.display()
+        "{report}The restored directory is damaged. Delete it, and restore an earlier time: --at {}",
+        before(*.as_of)
     )]
     Damaged {
-        /// The directory.
-        path: PathBuf,
+        /// The time before which it has everything that was confirmed, in ms since the epoch.
+        as_of: Option<u64>,
         /// What `longhaul broker check` says.
         report: String,
     },
+}
+
+fn absent(missing: &[u32]) -> String {
+    if missing.is_empty() {
+        return "its beginning is missing".to_owned();
+    }
+    format!("segments {missing:?} are missing")
+}
+
+/// A time a little before this one, as an argument.
+fn before(as_of: Option<u64>) -> String {
+    let earlier = as_of.and_then(|at| i64::try_from(at.saturating_sub(2000)).ok());
+    let earlier = earlier.and_then(|at| Timestamp::from_millisecond(at).ok());
+    earlier.map_or_else(|| "INSTANT".to_owned(), |at| at.to_string())
 }
 
 fn when(at: Option<u64>) -> &'static str {

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
-use longhaul_broker::rescue::{SegmentFollower, SegmentPiece, segments};
-use std::collections::{BTreeMap, BTreeSet};
+use longhaul_broker::rescue::{SegmentFollower, SegmentPiece, listed_segments, segments};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -23,6 +23,8 @@ use tokio_util::sync::CancellationToken;
 /// fetches each of them. A finished segment has no more to come, so a few are enough.
 const PIECES_MAX: usize = 1000;
 const PIECES_MAX_WHOLE: usize = 64;
+/// Objects that are removed after a pass.
+const REMOVED_MAX: usize = 20;
 /// Pieces that are stored at the same time: a store that answers after a tenth of a second is to
 /// take more than 80 MB a second.
 const PUTS_MAX: usize = 4;
@@ -50,7 +52,17 @@ pub(crate) struct BackupPass {
     keep_ms: u64,
     /// Segments that are read, with their editions.
     followed: BTreeMap<u32, (u64, SegmentFollower)>,
+    /// Segments that were read to their end, with their editions.
+    done: BTreeMap<u32, u64>,
+    /// The newest segment at the first pass, which the broker may have gone on writing behind an end
+    /// that was stored: it is stored anew, and so are later ones.
+    newest_at_start: Option<u32>,
+    /// Whether a segment was removed before it was stored. Then the state that goes with it is not
+    /// stored.
+    has_gap: bool,
     gone: BTreeMap<GoneFile, u64>,
+    /// Objects that are to be removed.
+    expired: VecDeque<ObjectName>,
     checkpoint: Option<FileVersion>,
     inventory: Option<Vec<u8>>,
     /// The time of the last pass.
@@ -78,7 +90,11 @@ impl BackupPass {
             catalog,
             keep_ms,
             followed: BTreeMap::new(),
+            done: BTreeMap::new(),
+            newest_at_start: None,
+            has_gap: false,
             gone: BTreeMap::new(),
+            expired: VecDeque::new(),
             checkpoint: None,
             inventory: None,
             last,
@@ -86,45 +102,57 @@ impl BackupPass {
         })
     }
 
-    /// Stores everything that was confirmed before the call, and returns its time. After a stop
-    /// only what takes no second try is stored.
-    pub(crate) async fn run(&mut self) -> Result<u64, BackupError> {
+    /// Stores everything that was confirmed before the call. After a stop only what takes no second
+    /// try is stored.
+    pub(crate) async fn run(&mut self) -> Result<(), BackupError> {
         let done = self.store().await;
         if done.is_err() {
             // What was read and not stored is read again, for new editions.
             self.followed.clear();
+            self.done.clear();
         }
         done
     }
 
-    async fn store(&mut self) -> Result<u64, BackupError> {
+    async fn store(&mut self) -> Result<(), BackupError> {
         // Objects of a later pass have later names, whatever the clock does.
-        let at = clock::wall_ms().max(self.last + 1);
+        let now = clock::wall_ms();
+        let at = now.max(self.last + 1);
+        let is_first = self.last == 0;
         self.last = at;
         // Opened first and stored last: the checkpoint must not be newer than the pieces. The
         // inventory must not be older than it.
         let checkpoint = open(&self.directory.join("checkpoint"))?;
         let inventory = read(&self.directory.join("segments"))?;
-        if self.catalog.last() == 0 {
+        if is_first {
             // Nothing is restored of a folder before its first pass has ended, and then it must
             // have them.
             self.store_state(&checkpoint, &inventory, at).await?;
         }
         let numbers = segments(&self.directory)?;
-        self.followed.retain(|number, _| numbers.contains(number));
+        self.newest_at_start = self.newest_at_start.or_else(|| numbers.last().copied());
+        self.followed.retain(|number, _| numbers.binary_search(number).is_ok());
+        self.done.retain(|number, _| numbers.binary_search(number).is_ok());
+        self.has_gap = false;
         let mut puts = Puts::new();
         for &number in &numbers {
-            self.store_segment(number, &numbers, at, &mut puts).await?;
+            self.store_segment(number, &numbers, (at, now), &mut puts).await?;
         }
         self.finish(&mut puts, 0).await?;
-        // Others are done, or begin a new edition.
+        // Segments of many pieces begin a new edition.
         let catalog = &self.catalog;
-        let goes_on = |number| !catalog.is_whole(number) && catalog.count(number) <= PIECES_MAX;
-        self.followed.retain(|&number, _| goes_on(number));
+        self.followed.retain(|&number, _| catalog.count(number) <= PIECES_MAX);
         let views = self.store_views().await?;
-        self.store_state(&checkpoint, &inventory, at).await?;
+        let listed = inventory.as_deref().and_then(listed_segments).unwrap_or_default();
+        let is_there = |number: &u32| numbers.binary_search(number).is_ok();
+        if self.has_gap || !listed.iter().all(is_there) {
+            // The broker has removed a segment meanwhile. Its next state needs it no more.
+            (self.checkpoint, self.inventory) = (None, None);
+        } else {
+            self.store_state(&checkpoint, &inventory, at).await?;
+        }
         self.note_gone(&numbers, &views, at);
-        Ok(at)
+        Ok(())
     }
 
     /// Stores the checkpoint and the inventory, if they have changed.
@@ -154,17 +182,18 @@ impl BackupPass {
         &mut self,
         number: u32,
         numbers: &[u32],
-        at: u64,
+        (at, now): (u64, u64),
         puts: &mut Puts,
     ) -> Result<(), BackupError> {
         let is_newest = numbers.last() == Some(&number);
-        let has_successors = numbers.iter().rev().nth(1).is_some_and(|&second| number < second);
+        let is_past = numbers.iter().rev().nth(1).is_some_and(|&second| number < second);
         if !self.followed.contains_key(&number) {
-            let count = self.catalog.count(number);
-            if self.catalog.is_whole(number) && count <= PIECES_MAX_WHOLE {
+            if self.is_stored(number) {
                 return Ok(());
             }
-            let Some(follower) = SegmentFollower::open(&self.directory, number)? else {
+            let follower = SegmentFollower::open(&self.directory, number, is_past)?;
+            let Some(follower) = follower else {
+                self.has_gap = true;
                 return Ok(());
             };
             self.followed.insert(number, (at, follower));
@@ -173,16 +202,24 @@ impl BackupPass {
             let Some((edition, follower)) = self.followed.get_mut(&number) else { return Ok(()) };
             let edition = *edition;
             let what = || format!("read segment {number} of {}", self.directory.display());
-            let piece = follower.next(PART_BYTES, has_successors);
+            let piece = follower.next(PART_BYTES, is_past);
             let piece = piece.map_err(|source| BackupError::Io { what: what(), source })?;
-            let Some(SegmentPiece { from, bytes, is_all, is_last }) = piece else { return Ok(()) };
+            let Some(SegmentPiece { from, bytes, is_all, is_last }) = piece else {
+                self.has_gap |= is_past;
+                return Ok(());
+            };
+            if is_last {
+                // Files are not kept open: the broker's limit on them counts these, too.
+                self.followed.remove(&number);
+                self.done.insert(number, edition);
+            }
             // A view is there before the log names it.
             self.store_views().await?;
             // A piece that is there before an earlier one counts once that is there.
             self.finish(puts, PUTS_MAX - 1).await?;
             let to = from.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
-            let is_end = is_newest && is_all;
-            let name = PieceName { segment: number, edition, from, to, at, is_end, is_last };
+            let end = (is_newest && is_all).then_some(now);
+            let name = PieceName { segment: number, edition, from, to, at, end, is_last };
             let (name, bytes) = (ObjectName::Piece(name), Bytes::from(bytes));
             let (folder, tries) = (self.folder.clone(), self.tries.clone());
             puts.push(Box::pin(async move {
@@ -193,6 +230,14 @@ impl BackupPass {
                 return Ok(());
             }
         }
+    }
+
+    /// Whether the store has the whole segment in few pieces.
+    fn is_stored(&self, number: u32) -> bool {
+        let Some(edition) = self.catalog.whole(number) else { return false };
+        let is_before = self.newest_at_start.is_some_and(|newest| number < newest);
+        let is_known = is_before || self.done.get(&number).is_some_and(|&done| done <= edition);
+        is_known && self.catalog.count(number) <= PIECES_MAX_WHOLE
     }
 
     /// Waits until no more than `left` pieces are being stored.
@@ -228,13 +273,16 @@ impl BackupPass {
         self.gone = gone.collect();
     }
 
-    /// Removes what no restore needs to the time that is kept, or later.
-    pub(crate) async fn tidy(&mut self) -> Result<(), BackupError> {
+    /// Finds what no restore needs to a time that is kept.
+    pub(crate) fn find_expired(&mut self) {
         let oldest = self.last.saturating_sub(self.keep_ms);
-        for name in self.catalog.expired(oldest, &self.gone) {
-            if self.tries.stop.is_cancelled() {
-                break;
-            }
+        self.expired = self.catalog.expired(oldest, &self.gone).into();
+    }
+
+    /// Removes some of what was found: the next pass is not to wait for long.
+    pub(crate) async fn tidy(&mut self) -> Result<(), BackupError> {
+        for _ in 0..REMOVED_MAX {
+            let Some(name) = self.expired.pop_front() else { break };
             self.folder.remove(&name).await?;
             self.catalog.remove(&name);
         }

@@ -3,15 +3,19 @@
 use crate::catalog::{ObjectName, RestorePlan};
 use crate::error::BackupError;
 use crate::store::BackupFolder;
+use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
-use longhaul_broker::rescue::{self, RescueReport, SegmentLink, checkpoint_segment, segment_link};
+use longhaul_broker::rescue::{
+    self, RescueReport, SegmentLink, checkpoint_segment, listed_segments, segment_link,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Segments that are fetched at the same time.
+/// Segments that are fetched at the same time, and their first bytes.
 const AT_ONCE: usize = 8;
+const HEADS_AT_ONCE: usize = 64;
 
 /// A data directory that was made of a backup.
 #[derive(Debug)]
@@ -21,6 +25,8 @@ pub struct Restored {
     pub as_of: Option<u64>,
     /// What `longhaul broker check` says of the directory.
     pub report: RescueReport,
+    /// The folder of the store that it was made of.
+    pub folder: String,
 }
 
 /// Makes a data directory `new`, which must be empty or not exist, of the newest backup in a store,
@@ -31,7 +37,7 @@ pub struct Restored {
 /// See [`BackupError`].
 pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restored, BackupError> {
     let (folder, mut plan) = choose(&BackupFolder::open(place, false)?, at).await?;
-    rescue::make_directory(new)?;
+    rescue::begin_restore(new)?;
     let kept = list_needed(&folder, &plan, new).await?;
     plan.segments.retain(|number, _| kept.contains(number));
     if let Some(at) = plan.checkpoint {
@@ -51,12 +57,11 @@ pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restore
             fetch(&folder, &[ObjectName::View(file.to_owned())], &new.join(&view)).await?;
         }
     }
-    let report = rescue::adopt(new)?;
+    let (report, as_of) = (rescue::adopt(new)?, plan.as_of());
     if !report.is_sound() {
-        let (path, report) = (new.to_owned(), report.to_string());
-        return Err(BackupError::Damaged { path, report });
+        return Err(BackupError::Damaged { as_of, report: report.to_string() });
     }
-    Ok(Restored { as_of: plan.as_of(), report })
+    Ok(Restored { as_of, report, folder: folder.to_string() })
 }
 
 /// Finds out which segments are needed, and lists them in the directory's inventory: until all of
@@ -66,28 +71,28 @@ async fn list_needed(
     plan: &RestorePlan,
     new: &Path,
 ) -> Result<BTreeSet<u32>, BackupError> {
-    let mut listed = BTreeSet::new();
+    let mut listed = None;
     if let Some(at) = plan.inventory {
-        fetch(folder, &[ObjectName::Inventory(at)], &new.join("segments")).await?;
-        listed = rescue::listed_segments(new)?.unwrap_or_default();
+        listed = listed_segments(&folder.get(&ObjectName::Inventory(at)).await?);
     }
     let mut begins = None;
     if let Some(at) = plan.checkpoint {
         begins = checkpoint_segment(&folder.head(&ObjectName::Checkpoint(at)).await?);
     }
-    let mut links = BTreeMap::new();
-    for (&number, pieces) in &plan.segments {
-        let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { continue };
-        let head = folder.head(&ObjectName::Piece(*first)).await?;
-        if let Some(link) = segment_link(&head) {
-            links.insert(number, (link, last.to));
-        }
-    }
-    let kept = connected(&links, begins);
-    let needed = listed.iter().filter(|&&number| begins.is_none_or(|first| number <= first));
+    let heads = plan.segments.iter().filter_map(|(&number, pieces)| {
+        let (first, last) = (ObjectName::Piece(*pieces.first()?), pieces.last()?.to);
+        Some(async move { Ok::<_, BackupError>((number, folder.head(&first).await?, last)) })
+    });
+    let heads = futures::stream::iter(heads).buffer_unordered(HEADS_AT_ONCE);
+    let heads: Vec<(u32, Bytes, u32)> = heads.try_collect().await?;
+    let links = heads.into_iter();
+    let links = links.filter_map(|(number, head, to)| Some((number, (segment_link(&head)?, to))));
+    let kept = connected(&links.collect(), begins, listed.as_ref());
+    let is_needed = |&&number: &&u32| begins.is_none_or(|first| number <= first);
+    let needed = listed.iter().flatten().filter(is_needed);
     let missing: Vec<u32> = needed.filter(|number| !kept.contains(number)).copied().collect();
     if !missing.is_empty() || kept.is_empty() {
-        return Err(BackupError::Incomplete { missing });
+        return Err(BackupError::Incomplete { as_of: plan.as_of(), missing });
     }
     let numbers: Vec<u32> = kept.iter().copied().collect();
     rescue::list_segments(new, &numbers)?;
@@ -100,8 +105,12 @@ async fn choose(
     at: Option<u64>,
 ) -> Result<(BackupFolder, RestorePlan), BackupError> {
     let mut newest: Option<(BackupFolder, RestorePlan)> = None;
-    for name in store.folders().await? {
-        let folder = store.within(&name);
+    let names = store.folders().await?;
+    // It may be the folder of a directory itself.
+    let is_one = names.iter().any(|name| name == "log");
+    let within = names.iter().map(|name| store.within(name));
+    let folders = if is_one { vec![store.clone()] } else { within.collect() };
+    for folder in folders {
         let plan = folder.catalog().await?.plan(at.unwrap_or(u64::MAX));
         let is_newer = newest.as_ref().is_none_or(|(_, best)| plan.as_of() > best.as_of());
         if is_newer && !plan.segments.is_empty() {
@@ -112,17 +121,27 @@ async fn choose(
 }
 
 /// The segments that are replayed one after another, from the one in which the checkpoint ends or
-/// the first, up to the first gap; and those before, which the checkpoint needs.
-fn connected(links: &BTreeMap<u32, (SegmentLink, u32)>, begins: Option<u32>) -> BTreeSet<u32> {
+/// the first, up to the first gap; and of those before it the ones that the inventory lists. The
+/// store may have others, which were removed, and perhaps before all of them was stored.
+fn connected(
+    links: &BTreeMap<u32, (SegmentLink, u32)>,
+    begins: Option<u32>,
+    listed: Option<&BTreeSet<u32>>,
+) -> BTreeSet<u32> {
     let mut kept: BTreeSet<u32> = BTreeSet::new();
     let mut end = None;
     for (&number, &(link, bytes)) in links {
-        let is_before = begins.is_some_and(|first| number <= first);
+        if begins.is_some_and(|first| number < first) {
+            if listed.is_none_or(|listed| listed.contains(&number)) {
+                kept.insert(number);
+            }
+            continue;
+        }
         let follows = match end {
-            None => begins.is_none() && link.previous == 0,
+            None => begins.map_or(link.previous == 0, |first| number == first),
             Some(end) => end == (link.previous, link.previous_end),
         };
-        if !is_before && !follows {
+        if !follows {
             break;
         }
         kept.insert(number);
@@ -149,4 +168,45 @@ async fn fetch(
 
 fn failed(what: &str, path: &Path, source: io::Error) -> BackupError {
     BackupError::Io { what: format!("{what} {}", path.display()), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(previous: u32, previous_end: u32) -> SegmentLink {
+        SegmentLink { previous, previous_end }
+    }
+
+    fn kept(
+        links: &[(u32, SegmentLink, u32)],
+        begins: Option<u32>,
+        listed: Option<&[u32]>,
+    ) -> Vec<u32> {
+        let links = links.iter().map(|&(number, link, to)| (number, (link, to))).collect();
+        let listed = listed.map(|listed| listed.iter().copied().collect());
+        connected(&links, begins, listed.as_ref()).into_iter().collect()
+    }
+
+    /// Regression: a segment that was removed before all of it was stored made each restore fail
+    /// for as long as the store had it, and everything that had been removed was fetched.
+    #[test]
+    fn segments_before_the_checkpoint_are_those_that_are_listed() {
+        let links =
+            [(1, link(0, 0), 50), (2, link(1, 90), 90), (3, link(2, 90), 90), (4, link(3, 90), 20)];
+        assert_eq!(kept(&links, Some(3), Some(&[2, 3, 4])), [2, 3, 4]);
+        assert_eq!(kept(&links, Some(3), Some(&[3, 4])), [3, 4]);
+        assert_eq!(kept(&links, Some(3), None), [1, 2, 3, 4]);
+        assert_eq!(kept(&links, None, Some(&[1, 2, 3, 4])), [1], "the second one does not follow");
+    }
+
+    #[test]
+    fn the_log_behind_the_checkpoint_has_no_gap() {
+        let links = [(3, link(2, 90), 90), (4, link(3, 90), 70), (5, link(4, 90), 90)];
+        assert_eq!(kept(&links, Some(3), Some(&[3, 4, 5])), [3, 4], "all of 4 is not stored");
+        let links = [(3, link(2, 90), 90), (5, link(4, 90), 90)];
+        assert_eq!(kept(&links, Some(3), None), [3]);
+        assert_eq!(kept(&links, Some(4), None), [3], "the checkpoint has no segment");
+        assert_eq!(kept(&links, None, None), [0; 0], "nor has the log a beginning");
+    }
 }

@@ -7,16 +7,18 @@ use crate::store::BackupFolder;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// The pause between passes. With the time that a pass takes, a backup is a second behind.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Passes between looks for what is too old.
-const TIDY_EVERY: u32 = 120;
+const EXPIRE_EVERY: u32 = 120;
+/// How long the end of the process waits for the store.
+const LAST_PASS: Duration = Duration::from_secs(10);
+/// Pause between lines of the log while passes fail.
+const COMPLAIN: Duration = Duration::from_secs(60);
 /// The file with the name of a directory's folder in the store.
 const NAME_FILE: &str = "backup";
 
@@ -36,7 +38,6 @@ pub struct BackupSettings {
 #[derive(Debug)]
 pub struct Backup {
     stop: CancellationToken,
-    stored: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -51,23 +52,30 @@ impl Backup {
         let runtime = runtime.map_err(what)?;
         let stop = CancellationToken::new();
         let BackupSettings { directory, place, keep } = settings;
-        let folder = BackupFolder::open(&place, true)?.within(&name_of(&directory)?);
-        let stored = Arc::new(AtomicU64::new(0));
-        let (told, token, ends) = (Arc::clone(&stored), stop.clone(), stop.clone());
+        let folder = BackupFolder::open(&place, true)?;
+        apart(&place, &directory)?;
+        let folder = folder.within(&name_of(&directory)?);
+        let (token, ends) = (stop.clone(), stop.clone());
         let pass = move || {
             let (directory, folder) = (directory.clone(), folder.clone());
             BackupPass::new(directory, folder, keep, token.clone())
         };
-        let body = move || runtime.block_on(run(pass, &told, &ends));
+        let body = move || {
+            let last = async {
+                ends.cancelled().await;
+                tokio::time::sleep(LAST_PASS).await;
+            };
+            runtime.block_on(async {
+                tokio::select! {
+                    () = run(pass, &ends) => {}
+                    () = last => tracing::warn!("the last messages are not in the backup: it has not stored them in time"),
+                }
+            });
+            // A file system that hangs does not hold up the end.
+            runtime.shutdown_background();
+        };
         let thread = std::thread::Builder::new().name("longhaul-backup".to_owned()).spawn(body);
-        Ok(Self { stop, stored, thread: Some(thread.map_err(what)?) })
-    }
-
-    /// Everything that was confirmed before this time is stored, in ms since the epoch; 0 before
-    /// the first pass has ended.
-    #[must_use]
-    pub fn stored(&self) -> u64 {
-        self.stored.load(Ordering::Relaxed)
+        Ok(Self { stop, thread: Some(thread.map_err(what)?) })
     }
 
     /// Stores what is left, and ends. What cannot be stored at once is not.
@@ -92,7 +100,7 @@ impl Drop for Backup {
 }
 
 /// Makes passes until the stop, and one more.
-async fn run<Opening>(open: impl Fn() -> Opening, stored: &AtomicU64, stop: &CancellationToken)
+async fn run<Opening>(open: impl Fn() -> Opening, stop: &CancellationToken)
 where
     Opening: Future<Output = Result<BackupPass, BackupError>>,
 {
@@ -106,9 +114,12 @@ where
                 opened = Some(open().await?);
             }
             let Some(pass) = &mut opened else { return Ok(()) };
-            stored.store(pass.run().await?, Ordering::Relaxed);
+            pass.run().await?;
+            if passes.is_multiple_of(EXPIRE_EVERY) {
+                pass.find_expired();
+            }
             passes = passes.wrapping_add(1);
-            if passes % TIDY_EVERY == 1 && !is_last { pass.tidy().await } else { Ok(()) }
+            if is_last { Ok(()) } else { pass.tidy().await }
         };
         complaint.hear(made.await);
         if is_last {
@@ -121,23 +132,24 @@ where
     }
 }
 
-/// Says what does not work once, and that it works again.
+/// Says what does not work, now and then, and that it works again.
 #[derive(Debug, Default)]
 struct Complaint {
-    is_made: bool,
+    made: Option<Instant>,
 }
 
 impl Complaint {
     fn hear(&mut self, result: Result<(), BackupError>) {
+        let now = clock::monotonic();
         match result {
-            Err(error) if !self.is_made => {
+            Err(error) if self.made.is_none_or(|made| now.duration_since(made) >= COMPLAIN) => {
                 tracing::warn!(error = causes(&error), "the backup is behind, and tries again");
-                self.is_made = true;
+                self.made = Some(now);
             }
             Err(_) => {}
-            Ok(()) if self.is_made => {
+            Ok(()) if self.made.is_some() => {
                 tracing::info!("the backup is up to date again");
-                self.is_made = false;
+                self.made = None;
             }
             Ok(()) => {}
         }
@@ -158,8 +170,23 @@ fn name_of(directory: &Path) -> Result<String, BackupError> {
         _ => {}
     }
     let name = format!("{:013}-{:08x}", clock::wall_ms(), fastrand::u32(..));
-    fs::write(&path, format!("{name}\n")).map_err(|source| failed("write", source))?;
+    let unfinished = path.with_extension("tmp");
+    let written = fs::write(&unfinished, format!("{name}\n"))
+        .and_then(|()| fs::File::open(&unfinished)?.sync_all())
+        .and_then(|()| fs::rename(&unfinished, &path));
+    written.map_err(|source| failed("write", source))?;
     Ok(name)
+}
+
+/// Refuses a place in the directory itself, whose loss would be that of the backup.
+fn apart(place: &str, directory: &Path) -> Result<(), BackupError> {
+    let path = place.strip_prefix("file://").unwrap_or(place);
+    let both = fs::canonicalize(path).ok().zip(fs::canonicalize(directory).ok());
+    if both.is_some_and(|(place, directory)| place.starts_with(directory)) {
+        let reason = "it lies in the data directory".to_owned();
+        return Err(BackupError::Place { url: place.to_owned(), reason });
+    }
+    Ok(())
 }
 
 fn is_name(text: &str) -> bool {

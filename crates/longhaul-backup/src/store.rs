@@ -9,8 +9,10 @@ use object_store::buffered::BufWriter;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
 use object_store::{GetResultPayload, ObjectStore, ObjectStoreExt as _};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::io::AsyncWriteExt as _;
@@ -73,6 +75,13 @@ impl BackupFolder {
     /// The folder, as it was given.
     pub(crate) fn place(&self) -> &str {
         &self.place
+    }
+
+    /// An object with the whole content.
+    pub(crate) async fn get(&self, name: &ObjectName) -> Result<Bytes, BackupError> {
+        let path = self.path(name);
+        let fetched = async { self.store.get(&path).await?.bytes().await };
+        fetched.await.map_err(|source| self.failed("fetch", &path, &source))
     }
 
     /// The names of the folders within it.
@@ -167,7 +176,8 @@ impl BackupFolder {
     }
 
     fn path(&self, name: &ObjectName) -> ObjectPath {
-        ObjectPath::from(format!("{}/{name}", self.folder))
+        let name = name.to_string();
+        name.split('/').fold(self.folder.clone(), |folder, part| folder.join(part))
     }
 
     fn failed(&self, what: &str, path: &ObjectPath, source: &object_store::Error) -> BackupError {
@@ -177,9 +187,20 @@ impl BackupFolder {
     }
 }
 
+impl fmt::Display for BackupFolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.folder.filename().unwrap_or_default();
+        if self.place.trim_end_matches('/').ends_with(name) {
+            return f.write_str(&self.place);
+        }
+        write!(f, "{}/{name}", self.place.trim_end_matches('/'))
+    }
+}
+
 fn local(path: &Path, is_new: bool) -> io::Result<Arc<dyn ObjectStore>> {
     if is_new {
-        std::fs::create_dir_all(path)?;
+        // It has the payloads of tasks.
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     }
     let store = LocalFileSystem::new_with_prefix(path).map_err(io::Error::other)?;
     Ok(Arc::new(store.with_fsync(true).with_automatic_cleanup(true)))

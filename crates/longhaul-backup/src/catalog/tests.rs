@@ -2,8 +2,8 @@ use super::*;
 use proptest::prelude::*;
 
 fn piece(edition: u64, from: u32, to: u32, at: u64, flags: &str) -> PieceName {
-    let (is_end, is_last) = (flags.contains('e'), flags.contains('l'));
-    PieceName { segment: 1, edition, from, to, at, is_end, is_last }
+    let (end, is_last) = (flags.contains('e').then_some(at), flags.contains('l'));
+    PieceName { segment: 1, edition, from, to, at, end, is_last }
 }
 
 fn catalog(pieces: &[PieceName]) -> Catalog {
@@ -13,9 +13,9 @@ fn catalog(pieces: &[PieceName]) -> Catalog {
 }
 
 fn name() -> impl Strategy<Value = ObjectName> {
-    let piece = any::<(u32, u64, u32, u32, u64, bool, bool)>().prop_map(
-        |(segment, edition, from, to, at, is_end, is_last)| {
-            ObjectName::Piece(PieceName { segment, edition, from, to, at, is_end, is_last })
+    let piece = any::<(u32, u64, u32, u32, u64, Option<u64>, bool)>().prop_map(
+        |(segment, edition, from, to, at, end, is_last)| {
+            ObjectName::Piece(PieceName { segment, edition, from, to, at, end, is_last })
         },
     );
     prop_oneof![
@@ -97,7 +97,7 @@ fn lives() -> impl Strategy<Value = Lives> {
                 from,
                 to,
                 at,
-                is_end,
+                end: is_end.then_some(at),
                 is_last: is_last && is_end,
             }));
             followed.insert(segment, (edition, to));
@@ -146,8 +146,8 @@ fn a_piece_behind_a_gap_does_not_count() {
 #[test]
 fn a_segment_is_whole_with_its_last_piece() {
     let mut catalog = catalog(&[piece(5, 0, 100, 5, "e")]);
-    assert!(!catalog.is_whole(1) && !catalog.is_whole(2));
+    assert_eq!((catalog.whole(1), catalog.whole(2)), (None, None));
     catalog.add(ObjectName::Piece(piece(5, 100, 120, 6, "l")));
-    assert!(catalog.is_whole(1));
+    assert_eq!(catalog.whole(1), Some(5));
     assert_eq!((catalog.count(1), catalog.last()), (2, 6));
 }

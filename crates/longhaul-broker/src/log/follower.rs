@@ -8,6 +8,9 @@ use super::storage::{Storage, StorageFile};
 use std::io;
 use std::sync::Arc;
 
+/// Bytes that are read at first.
+const FIRST_BYTES: u32 = 64 * 1024;
+
 /// What a segment says of the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentLink {
@@ -36,7 +39,7 @@ pub fn checkpoint_segment(bytes: &[u8]) -> Option<u32> {
 #[derive(Debug)]
 pub struct SegmentPrefix {
     file: Arc<dyn StorageFile>,
-    seed: u32,
+    header: SegmentHeader,
     /// Bytes of the file.
     size: u32,
     /// The bytes before this offset have been read.
@@ -54,6 +57,14 @@ enum ScanStop {
     None,
 }
 
+fn header_of(file: &dyn StorageFile, size: u32) -> io::Result<Option<SegmentHeader>> {
+    let mut bytes = [0; segment::HEADER_USED];
+    if size > HEADER_BYTES {
+        file.read_at(&mut bytes, 0)?;
+    }
+    Ok(SegmentHeader::decode(&bytes).ok())
+}
+
 impl SegmentPrefix {
     /// Opens a segment; `None` if it does not exist.
     ///
@@ -69,17 +80,14 @@ impl SegmentPrefix {
             Err(error) => return Err(io(error)),
         };
         let size = u32::try_from(file.len().map_err(io)?).unwrap_or(u32::MAX);
-        let mut bytes = [0; segment::HEADER_USED];
-        if size > HEADER_BYTES {
-            file.read_at(&mut bytes, 0).map_err(io)?;
-        }
-        let header = SegmentHeader::decode(&bytes).ok().filter(|header| header.number == number);
+        let header = header_of(&*file, size).map_err(io)?;
+        let header = header.filter(|header| header.number == number);
         let header = header.ok_or_else(|| OpenError::Damaged {
             file: storage.describe(&name),
             offset: 0,
             what: "this is no header of the segment".to_owned(),
         })?;
-        Ok(Some(Self { file, seed: header.seed(), size, read_to: 0, is_at_end: false }))
+        Ok(Some(Self { file, header, size, read_to: 0, is_at_end: false }))
     }
 
     /// The bytes before this offset have been read.
@@ -105,12 +113,18 @@ impl SegmentPrefix {
         }
         let from = self.read_to;
         let least = HEADER_BYTES.max(from);
-        let mut limit = from.saturating_add(bytes_max).clamp(least, self.size);
+        let most = from.saturating_add(bytes_max).clamp(least, self.size);
+        // Mostly there is little new.
+        let mut limit = most.min(least.saturating_add(FIRST_BYTES));
         loop {
             let mut bytes = vec![0; (limit - from) as usize];
             self.file.read_at(&mut bytes, u64::from(from))?;
             let (mut end, stop) = self.records(from, &bytes);
             let is_all = match stop {
+                ScanStop::Beyond(_) if limit < most => {
+                    limit = most;
+                    continue;
+                }
                 ScanStop::Beyond(to) if end == from => {
                     limit = to;
                     continue;
@@ -121,6 +135,14 @@ impl SegmentPrefix {
                     true
                 }
                 ScanStop::None if is_past => {
+                    // A file that was removed may have become the file of a later segment.
+                    if header_of(&*self.file, self.size)? != Some(self.header) {
+                        return Ok(None);
+                    }
+                    if limit < most {
+                        limit = most;
+                        continue;
+                    }
                     end = limit;
                     self.is_at_end = end == self.size;
                     self.is_at_end
@@ -150,7 +172,7 @@ impl SegmentPrefix {
             let Some(record) = rest.get(..(end - at) as usize) else {
                 return (at, ScanStop::Beyond(end));
             };
-            match record::parse(record::start(self.seed, at), record) {
+            match record::parse(record::start(self.header.seed(), at), record) {
                 None => return (at, ScanStop::None),
                 Some(ParsedRecord::Mark(LogMark::Seal { .. })) => return (end, ScanStop::Seal),
                 Some(_) => at = end,

@@ -89,12 +89,12 @@ pub(super) fn is_missing(storage: &dyn Storage) -> bool {
 }
 
 /// Why bytes are not an inventory.
-enum InventoryFault {
+pub(super) enum InventoryFault {
     Damaged,
     Version(u32),
 }
 
-fn decode(bytes: &[u8]) -> Result<BTreeSet<u32>, InventoryFault> {
+pub(super) fn decode(bytes: &[u8]) -> Result<BTreeSet<u32>, InventoryFault> {
     let (covered, crc) = bytes.split_last_chunk::<4>().ok_or(InventoryFault::Damaged)?;
     let sound = covered.len() >= FRAME_BYTES - 4
         && covered.starts_with(MAGIC)

@@ -63,7 +63,7 @@ pub use handle::{BrokerLog, WriteCallback, open};
 pub use index::{Facts, Indexed, LedgerRun};
 pub use options::LogOptions;
 pub use prefix::{
-    index_name, read_inventory, segment_name, segment_numbers, sound_prefix, write_inventory,
+    index_name, listed_segments, segment_name, segment_numbers, sound_prefix, write_inventory,
 };
 pub use reader::{PinnedRecord, RecordReader};
 pub use record::{LogPosition, RecordHead, RecordKind, RecordLocation};

@@ -41,12 +41,10 @@ pub fn write_inventory(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()>
     inventory::write(storage, numbers)
 }
 
-/// The segments that must exist, if that is listed.
-///
-/// # Errors
-/// The list is of a later version, or the operating system refuses.
-pub fn read_inventory(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenError> {
-    inventory::read(storage)
+/// The segments that an inventory lists; `None` if these bytes are not an inventory.
+#[must_use]
+pub fn listed_segments(inventory: &[u8]) -> Option<BTreeSet<u32>> {
+    inventory::decode(inventory).ok()
 }
 
 /// The bytes of a segment from its header up to its last complete record, including any damage

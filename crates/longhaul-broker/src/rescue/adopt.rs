@@ -1,58 +1,71 @@
 //! Makes a data directory of files that were stored elsewhere.
 
 use super::salvage::{self, Failed};
-use super::{RescueError, RescueReport, check, open, reading, refused, unread};
-use crate::log::{self, FileStorage, ReadOnlyStorage, Storage};
+use super::{RescueError, RescueReport, UNFINISHED, check_restored, open_any, reading, refused};
+use crate::clock;
+use crate::log::{self, FileStorage, Storage};
 use crate::state::change::Numbers;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Numbers of ledgers and topics that are left out: the broker that wrote the files may have given
-/// them to clients after the files were stored. Each topic takes a ledger at each start, and the
-/// broker has at most 250,000 topics.
+/// Numbers of ledgers that are left out, and for each second since 2026: the broker that wrote the
+/// files may have given them to clients after the files were stored, and so may a broker on another
+/// directory that was restored from the same files. Each topic takes a ledger at each start, and
+/// the broker has at most 250,000 topics.
 const LEDGERS_LEFT_OUT: u64 = 1 << 32;
+const LEDGERS_LEFT_OUT_PER_S: u64 = 1000;
+const YEAR_2026_S: u64 = 1_767_225_600;
+/// Numbers of topics that are left out. Clients never see them.
 const TOPICS_LEFT_OUT: u32 = 1 << 20;
 
-/// Checks a directory whose files were stored while a broker wrote them, and sees to it that no
-/// message gets an id that this broker may have given since. If the report names damage, nothing
-/// was changed.
-///
-/// # Errors
-/// See [`RescueError`]. Damage is not an error.
-pub fn adopt(directory: &Path) -> Result<RescueReport, RescueError> {
-    let report = check(directory)?;
-    if !report.is_sound() {
-        return Ok(report);
-    }
-    let (topic, ledger) = {
-        let (storage, _lock) = open(directory)?;
-        let read = reading::read(&storage).map_err(|source| refused(directory, source))?;
-        read.state.next_numbers()
-    };
-    let storage: Arc<dyn Storage> = Arc::new(folders(directory)?);
-    let numbers = Numbers {
-        topic: topic.saturating_add(TOPICS_LEFT_OUT),
-        ledger: ledger.saturating_add(LEDGERS_LEFT_OUT),
-    };
-    salvage::append(&storage, numbers.into()).map_err(|failed| match failed {
-        Failed::Open(source) => refused(directory, source),
-        Failed::Write(source) => RescueError::Write { path: directory.to_owned(), source },
-    })?;
-    Ok(report)
-}
-
-/// Makes the folders of a data directory in `new`, which must be empty or not exist.
+/// Makes an empty directory, or accepts one, that nobody may use before [`adopt`] has ended.
 ///
 /// # Errors
 /// The operating system refuses, or the directory is not empty.
-pub fn make_directory(new: &Path) -> Result<(), RescueError> {
+pub fn begin_restore(new: &Path) -> Result<(), RescueError> {
     let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
     log::new_folder(new).map_err(io)?;
     if std::fs::read_dir(new).map_err(io)?.next().is_some() {
         return Err(RescueError::Exists { path: new.to_owned() });
     }
-    folders(new).map(drop)
+    log::new_file(&new.join(UNFINISHED)).and_then(|file| file.sync_all()).map_err(io)?;
+    folders(new)?.sync_dir("").map_err(io)
+}
+
+/// Sees to it that no message gets an id that the broker may have given since the files of this
+/// directory were stored, and checks it. If the report names damage, the directory is still one
+/// that nobody may use.
+///
+/// # Errors
+/// See [`RescueError`]. Damage is not an error.
+pub fn adopt(directory: &Path) -> Result<RescueReport, RescueError> {
+    let io = |source| RescueError::Io { what: format!("write {}", directory.display()), source };
+    let report = check_restored(directory, open_any(directory)?)?;
+    if !report.is_sound() {
+        return Ok(report);
+    }
+    let (topic, ledger) = {
+        let (storage, _lock) = open_any(directory)?;
+        let read = reading::read(&storage).map_err(|source| refused(directory, source))?;
+        read.state.next_numbers()
+    };
+    let seconds = (clock::wall_ms() / 1000).saturating_sub(YEAR_2026_S);
+    let left_out = LEDGERS_LEFT_OUT + seconds * LEDGERS_LEFT_OUT_PER_S;
+    let numbers = Numbers {
+        topic: topic.saturating_add(TOPICS_LEFT_OUT),
+        ledger: ledger.saturating_add(left_out),
+    };
+    let storage: Arc<dyn Storage> = Arc::new(folders(directory)?);
+    salvage::append(&storage, numbers.into()).map_err(|failed| match failed {
+        Failed::Open(source) => refused(directory, source),
+        Failed::Write(source) => RescueError::Write { path: directory.to_owned(), source },
+    })?;
+    for folder in ["log", "compact", ""] {
+        storage.sync_dir(folder).map_err(io)?;
+    }
+    storage.remove(UNFINISHED).and_then(|()| storage.sync_dir("")).map_err(io)?;
+    Ok(report)
 }
 
 fn folders(directory: &Path) -> Result<FileStorage, RescueError> {
@@ -60,13 +73,10 @@ fn folders(directory: &Path) -> Result<FileStorage, RescueError> {
     FileStorage::new(directory).map_err(io)
 }
 
-/// The segments that a directory's inventory lists; `None` without an inventory.
-///
-/// # Errors
-/// The inventory cannot be read.
-pub fn listed_segments(directory: &Path) -> Result<Option<BTreeSet<u32>>, RescueError> {
-    let storage = ReadOnlyStorage::new(directory).map_err(|source| unread(directory, source))?;
-    log::read_inventory(&storage).map_err(|source| refused(directory, source))
+/// The segments that an inventory lists; `None` if these bytes are not an inventory.
+#[must_use]
+pub fn listed_segments(inventory: &[u8]) -> Option<BTreeSet<u32>> {
+    log::listed_segments(inventory)
 }
 
 /// Writes the inventory of a directory. A start refuses the directory as long as one of these
@@ -84,7 +94,7 @@ pub fn list_segments(directory: &Path, numbers: &[u32]) -> Result<(), RescueErro
 /// # Errors
 /// See [`RescueError`].
 pub fn named_views(directory: &Path) -> Result<Vec<String>, RescueError> {
-    let (storage, _lock) = open(directory)?;
+    let (storage, _lock) = open_any(directory)?;
     let read = reading::read(&storage).map_err(|source| refused(directory, source))?;
     let views = read.state.topics().filter_map(|(_, topic)| topic.compacted.as_ref());
     Ok(views.map(|view| view.file.clone()).collect())

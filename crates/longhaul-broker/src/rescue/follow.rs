@@ -24,13 +24,15 @@ pub struct SegmentPiece {
 pub struct SegmentFollower(SegmentPrefix);
 
 impl SegmentFollower {
-    /// Opens a segment; `None` if it does not exist any more.
+    /// Opens a segment; `None` if it does not exist any more. If the broker does not write it any
+    /// more, it `is_past`, and unreadable blocks of its file are read as zeros.
     ///
     /// # Errors
     /// The file cannot be read, or does not begin with the header of the segment.
-    pub fn open(directory: &Path, number: u32) -> Result<Option<Self>, RescueError> {
+    pub fn open(directory: &Path, number: u32, is_past: bool) -> Result<Option<Self>, RescueError> {
         let storage =
             ReadOnlyStorage::new(directory).map_err(|source| unread(directory, source))?;
+        let storage = if is_past { storage } else { storage.strict() };
         let opened = SegmentPrefix::open(&storage, number);
         let opened =
             opened.map_err(|source| RescueError::Read { path: directory.to_owned(), source })?;

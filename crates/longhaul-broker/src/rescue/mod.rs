@@ -12,14 +12,15 @@ mod snapshot;
 mod views;
 
 use crate::log::{
-    LockError, OpenError, ReadOnlyStorage, Storage, StorageLock, WriteError, segment_numbers,
+    LockError, OpenError, ReadOnlyStorage, Storage, StorageLock, WriteError, new_folder,
+    segment_numbers,
 };
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::log::{SegmentLink, checkpoint_segment, segment_link, segment_name};
-pub use adopt::{adopt, list_segments, listed_segments, make_directory, named_views};
+pub use adopt::{adopt, begin_restore, list_segments, listed_segments, named_views};
 pub use follow::{SegmentFollower, SegmentPiece, segments};
 pub use report::RescueReport;
 pub use salvage::salvage;
@@ -40,6 +41,12 @@ pub enum RescueError {
     /// The directory has no log.
     #[error("{} is no data directory of a broker: it has no log and no checkpoint", path.display())]
     NoLog {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A restore into the directory has not ended.
+    #[error("a restore into {} has not ended: delete it, and restore again", path.display())]
+    Unfinished {
         /// The directory.
         path: PathBuf,
     },
@@ -100,7 +107,13 @@ fn holder(pid: Option<u32>) -> String {
 /// # Errors
 /// See [`RescueError`]. Damage is not an error.
 pub fn check(directory: &Path) -> Result<RescueReport, RescueError> {
-    let (storage, _lock) = open(directory)?;
+    check_restored(directory, open(directory)?)
+}
+
+fn check_restored(
+    directory: &Path,
+    (storage, _lock): LockedDirectory,
+) -> Result<RescueReport, RescueError> {
     let read = reading::read(&storage).map_err(|source| refused(directory, source))?;
     let views = views::check(&read.state, &*storage);
     let mut report = RescueReport::new(directory, &read, &views);
@@ -126,11 +139,18 @@ fn make_empty(directory: &Path, new: &Path) -> Result<(), RescueError> {
     if existing.next().is_some_and(|part| part.starts_with(&path)) {
         return Err(RescueError::Within { path: directory.to_owned(), new: new.to_owned() });
     }
-    make_directory(new)
+    new_folder(new).map_err(io)?;
+    if std::fs::read_dir(new).map_err(io)?.next().is_some() {
+        return Err(RescueError::Exists { path: new.to_owned() });
+    }
+    Ok(())
 }
 
 /// A data directory that is read, and the lock that keeps brokers away meanwhile.
 type LockedDirectory = (Arc<dyn Storage>, Box<dyn StorageLock>);
+
+/// A file that a directory has while it is restored: nobody may use the directory meanwhile.
+pub(crate) const UNFINISHED: &str = "restoring";
 
 /// Files besides the folders of a log.
 const FILES: [&str; 3] = ["confirmed", "checkpoint", "segments"];
@@ -151,6 +171,15 @@ fn unread(directory: &Path, source: io::Error) -> RescueError {
 
 /// Opens a directory for reading, and keeps brokers away meanwhile.
 fn open(directory: &Path) -> Result<LockedDirectory, RescueError> {
+    let opened = open_any(directory)?;
+    if opened.0.open(UNFINISHED).is_ok() {
+        return Err(RescueError::Unfinished { path: directory.to_owned() });
+    }
+    Ok(opened)
+}
+
+/// As [`open`], also while the directory is restored.
+fn open_any(directory: &Path) -> Result<LockedDirectory, RescueError> {
     let io = |source| unread(directory, source);
     let storage = ReadOnlyStorage::new(directory).map_err(io)?;
     require_log(directory, &storage)?;

@@ -8,6 +8,7 @@ use crate::log::{
     self, BrokerLog, CompactedFile, CompactedSlot, Composer, LogOptions, RecordLocation,
     ReplayedItem, Storage,
 };
+use crate::rescue::UNFINISHED;
 use crate::state::BrokerState;
 use crate::state::entry::EntryHead;
 use crate::state::replay::{SetAside, replay};
@@ -41,6 +42,10 @@ pub(super) fn open(
     let (path, temporary) = directory(config)?;
     let failed = |source| StartError::Directory { path: path.clone(), source };
     let storage = storage(&path).map_err(failed)?;
+    if storage.open(UNFINISHED).is_ok() {
+        let what = "a restore into it has not ended. Delete it, and restore again";
+        return Err(failed(io::Error::other(what)));
+    }
     let mut state = BrokerState::default();
     // A record holds a whole message with its metadata.
     let body = config.message_bytes_max.saturating_add(64 * 1024);

@@ -186,6 +186,7 @@ async fn restore(it: &BrokerRestoreArgs, context: &CommandContext) -> anyhow::Re
     let as_of = restored.as_of.and_then(|at| i64::try_from(at).ok());
     let as_of = as_of.and_then(|at| Timestamp::from_millisecond(at).ok());
     context.output.lines(restored.report.to_string().trim_end())?;
+    context.output.lines(&format!("It was made of {}.", restored.folder))?;
     let text = as_of.map_or_else(
         || "The backup had never stored everything: nothing says what is missing.".to_owned(),
         |at| format!("It has everything that was confirmed before {at}."),

@@ -15,6 +15,8 @@ const BLOCK_BYTES: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct ReadOnlyStorage {
     root: PathBuf,
+    /// Whether unreadable blocks are errors.
+    is_strict: bool,
 }
 
 impl ReadOnlyStorage {
@@ -25,10 +27,18 @@ impl ReadOnlyStorage {
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
         if fs::metadata(&root)?.is_dir() {
-            Ok(Self { root })
+            Ok(Self { root, is_strict: false })
         } else {
             Err(io::ErrorKind::NotADirectory.into())
         }
+    }
+}
+
+impl ReadOnlyStorage {
+    /// Has unreadable blocks fail.
+    #[must_use]
+    pub fn strict(self) -> Self {
+        Self { is_strict: true, ..self }
     }
 }
 
@@ -70,7 +80,8 @@ impl Storage for ReadOnlyStorage {
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         let path = self.root.join(name);
         let file = File::open(&path)?;
-        Ok(Arc::new(Patched(DirectoryFile::new(file, path, &Arc::default()))))
+        let file = DirectoryFile::new(file, path, &Arc::default());
+        if self.is_strict { Ok(Arc::new(file)) } else { Ok(Arc::new(Patched(file))) }
     }
 
     fn create(&self, _name: &str) -> io::Result<Arc<dyn StorageFile>> {
