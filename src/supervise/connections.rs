@@ -3,7 +3,7 @@
 
 use crate::clock::Clock;
 use crate::telemetry;
-use crate::transport::TransportError;
+use crate::transport::{TransportError, TransportErrorKind};
 use longhaul_core::protocol::moment::Moment;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -145,7 +145,10 @@ impl Connections {
                 if told.is_none() {
                     state.since = now;
                 }
-                if cause.kind.is_permanent() {
+                if cause.kind == TransportErrorKind::Terminated {
+                    state.refusals += 1;
+                    tracing::error!(of, %cause, "the topic was terminated and accepts no more messages: was it migrated to a scalable topic? Stop the workers, and make another queue; still trying");
+                } else if cause.kind.is_permanent() {
                     state.refusals += 1;
                     tracing::error!(of, %cause, "refused until a permission or a setting is changed; still trying");
                 } else {
@@ -233,7 +236,6 @@ impl Drop for Monitor {
 mod tests {
     use super::*;
     use crate::clock::SimulatedClock;
-    use crate::transport::TransportErrorKind;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]

@@ -39,6 +39,11 @@ pub enum TopicNameError {
     /// `non-persistent://…`, or a scheme that Pulsar does not know.
     #[error("`{0}` is not a persistent topic: tasks would be lost with the broker's memory")]
     NotPersistent(String),
+    /// `topic://…` or `segment://…`, a scalable topic of Pulsar 5.
+    #[error(
+        "`{0}` is a scalable topic of Pulsar 5, and tasks have persistent topics only: name a topic that was not migrated"
+    )]
+    Scalable(String),
     /// Neither `topic`, `tenant/namespace/topic` nor `persistent://tenant/namespace/topic`.
     #[error(
         "`{0}` is not a topic name: expected `topic`, `tenant/namespace/topic` or `persistent://tenant/namespace/topic`"
@@ -127,6 +132,7 @@ impl<'a> TopicParts<'a> {
         let (path, scheme) = match name.split_once("://") {
             None => (name, false),
             Some(("persistent", path)) => (path, true),
+            Some(("topic" | "segment", _)) => return Err(TopicNameError::Scalable(shown())),
             Some(_) => return Err(TopicNameError::NotPersistent(shown())),
         };
         let parts: Vec<&str> = path.split('/').collect();
@@ -466,6 +472,8 @@ mod tests {
             ("", "must not be empty"),
             ("non-persistent://public/default/t", "not a persistent topic"),
             ("http://public/default/t", "not a persistent topic"),
+            ("topic://public/default/t", "a scalable topic of Pulsar 5"),
+            ("segment://public/default/t/0000-7fff-1", "a scalable topic of Pulsar 5"),
             ("persistent://t", "expected `topic`"),
             ("default/t", "expected `topic`"),
             ("tenant/cluster/namespace/t", "expected `topic`"),
