@@ -48,13 +48,14 @@ impl Backup {
     /// The place is none, or the directory cannot be written.
     pub fn start(settings: BackupSettings) -> Result<Self, BackupError> {
         let what = |source| BackupError::Io { what: "start the backup's thread".into(), source };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(what)?;
         let stop = CancellationToken::new();
         let BackupSettings { directory, place, keep } = settings;
         let folder = BackupFolder::open(&place, true)?;
         apart(&place, &directory)?;
         let folder = folder.within(&name_of(&directory)?);
+        // Last: it cannot be dropped within another one.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(what)?;
         let (token, ends) = (stop.clone(), stop.clone());
         let pass = move || {
             let (directory, folder) = (directory.clone(), folder.clone());

@@ -104,12 +104,31 @@ fn what_cannot_be_read_is_refused_in_words() {
         (["--broker-disk-bytes-max", "1X"], "expected a number of bytes, or one with K, M, G or T"),
         (["--broker-disk-bytes-max", "1M"], "at least 256 MiB"),
         (["--broker-connections-max", "many"], "expected a number"),
+        (["--broker-backup", "store"], "needs a data directory"),
         (["--broker", "7300"], "expected HOST:PORT"),
     ] {
         let refused = run(&[&["broker", "run"], &arguments[..]].concat());
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
         let said = text(&refused.stderr);
         assert!(said.contains(words), "{arguments:?}: {said}");
+    }
+}
+
+/// Regression: the program panicked when it refused a place.
+#[test]
+fn a_backup_has_a_place_that_is_not_in_the_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let (data, within) = (data.to_str().unwrap(), data.join("store"));
+    for (place, words) in [
+        ("ftp://host/folder", "ftp is no known kind. Give a directory, or s3://bucket/folder"),
+        (within.to_str().unwrap(), "it lies in the data directory"),
+    ] {
+        let arguments = ["--data", data, "--broker-backup", place];
+        let refused = run(&[&RUN[..], &arguments].concat());
+        assert_eq!(refused.status.code(), Some(2), "{place}");
+        let said = text(&refused.stderr);
+        assert!(said.contains(words) && !said.contains("panicked"), "{said}");
     }
 }
 
