@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use longhaul_broker::rescue::RescueError;
 use std::io;
+use std::path::PathBuf;
 
 /// Why a backup or a restore is not possible.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +33,11 @@ pub enum BackupError {
         /// The cause.
         source: io::Error,
     },
+    /// The broker removes segments before they are stored.
+    #[error(
+        "the broker removes segments of the log before they are stored: the store takes less than what is written"
+    )]
+    Behind,
     /// The store has no backup, or none of that time.
     #[error("{place} has no backup{}", when(*.at))]
     Nothing {
@@ -56,10 +62,12 @@ pub enum BackupError {
     Rescue(#[from] RescueError),
     /// The restored directory is damaged.
     #[error(
-        "{report}The restored directory is damaged. Delete it, and restore an earlier time: --at {}",
-        before(*.as_of)
+        "{report}The restored directory is damaged, and no broker accepts it. Delete it, and restore an earlier time: --at {}. Or make a new directory of what can be read of it: longhaul broker salvage {} NEW",
+        before(*.as_of), path.display()
     )]
     Damaged {
+        /// The directory.
+        path: PathBuf,
         /// The time before which it has everything that was confirmed, in ms since the epoch.
         as_of: Option<u64>,
         /// What `longhaul broker check` says.

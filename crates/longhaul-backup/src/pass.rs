@@ -23,6 +23,10 @@ use tokio_util::sync::CancellationToken;
 /// fetches each of them. A finished segment has no more to come, so a few are enough.
 const PIECES_MAX: usize = 1000;
 const PIECES_MAX_WHOLE: usize = 64;
+/// Passes with a gap, one after another, of which nothing is said: half a minute.
+const GAPS_MAX: u32 = 60;
+/// How far the names of a backup may be ahead of the clock, in s.
+const AHEAD_S: u64 = 60;
 /// Objects that are removed after a pass.
 const REMOVED_MAX: usize = 20;
 /// Pieces that are stored at the same time: a store that answers after a tenth of a second is to
@@ -56,10 +60,14 @@ pub(crate) struct BackupPass {
     done: BTreeMap<u32, u64>,
     /// The newest segment at the first pass, which the broker may have gone on writing behind an end
     /// that was stored: it is stored anew, and so are later ones.
-    newest_at_start: Option<u32>,
+    newest_at_start: u32,
     /// Whether a segment was removed before it was stored. Then the state that goes with it is not
     /// stored.
     has_gap: bool,
+    /// Passes one after another that had a gap.
+    gaps: u32,
+    /// Segments that are stored and have been damaged since, and views that cannot be read.
+    rotten: (BTreeSet<u32>, BTreeSet<String>),
     gone: BTreeMap<GoneFile, u64>,
     /// Objects that are to be removed.
     expired: VecDeque<ObjectName>,
@@ -79,10 +87,18 @@ impl BackupPass {
         directory: PathBuf,
         folder: BackupFolder,
         keep: Duration,
+        newest_at_start: u32,
         stop: CancellationToken,
     ) -> Result<Self, BackupError> {
         let catalog = folder.catalog().await?;
         let last = catalog.last();
+        let ahead = last.saturating_sub(clock::wall_ms()) / 1000;
+        if ahead > AHEAD_S {
+            tracing::warn!(
+                seconds = ahead,
+                "the backup has names of a later time than the clock says: `--at` finds nothing newer before that time has come"
+            );
+        }
         let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
         Ok(Self {
             directory,
@@ -91,8 +107,10 @@ impl BackupPass {
             keep_ms,
             followed: BTreeMap::new(),
             done: BTreeMap::new(),
-            newest_at_start: None,
+            newest_at_start,
             has_gap: false,
+            gaps: 0,
+            rotten: (BTreeSet::new(), BTreeSet::new()),
             gone: BTreeMap::new(),
             expired: VecDeque::new(),
             checkpoint: None,
@@ -109,7 +127,6 @@ impl BackupPass {
         if done.is_err() {
             // What was read and not stored is read again, for new editions.
             self.followed.clear();
-            self.done.clear();
         }
         done
     }
@@ -130,7 +147,6 @@ impl BackupPass {
             self.store_state(&checkpoint, &inventory, at).await?;
         }
         let numbers = segments(&self.directory)?;
-        self.newest_at_start = self.newest_at_start.or_else(|| numbers.last().copied());
         self.followed.retain(|number, _| numbers.binary_search(number).is_ok());
         self.done.retain(|number, _| numbers.binary_search(number).is_ok());
         self.has_gap = false;
@@ -148,9 +164,12 @@ impl BackupPass {
         if self.has_gap || !listed.iter().all(is_there) {
             // The broker has removed a segment meanwhile. Its next state needs it no more.
             (self.checkpoint, self.inventory) = (None, None);
-        } else {
-            self.store_state(&checkpoint, &inventory, at).await?;
+            self.gaps = self.gaps.saturating_add(1);
+            return if self.gaps < GAPS_MAX { Ok(()) } else { Err(BackupError::Behind) };
         }
+        self.gaps = 0;
+        self.store_state(&checkpoint, &inventory, at).await?;
+        // After a gap the state that is stored may need what is gone.
         self.note_gone(&numbers, &views, at);
         Ok(())
     }
@@ -204,10 +223,16 @@ impl BackupPass {
             let what = || format!("read segment {number} of {}", self.directory.display());
             let piece = follower.next(PART_BYTES, is_past);
             let piece = piece.map_err(|source| BackupError::Io { what: what(), source })?;
-            let Some(SegmentPiece { from, bytes, is_all, is_last }) = piece else {
-                self.has_gap |= is_past;
+            let Some(SegmentPiece { from, bytes, is_all, is_sound, is_last }) = piece else {
+                self.has_gap |= is_past || follower.is_gone();
                 return Ok(());
             };
+            if !is_sound && self.catalog.whole(number).is_some() {
+                // What is stored is better than what the disk has now.
+                self.followed.remove(&number);
+                self.rotten.0.insert(number);
+                return Ok(());
+            }
             if is_last {
                 // Files are not kept open: the broker's limit on them counts these, too.
                 self.followed.remove(&number);
@@ -235,8 +260,11 @@ impl BackupPass {
     /// Whether the store has the whole segment in few pieces.
     fn is_stored(&self, number: u32) -> bool {
         let Some(edition) = self.catalog.whole(number) else { return false };
-        let is_before = self.newest_at_start.is_some_and(|newest| number < newest);
-        let is_known = is_before || self.done.get(&number).is_some_and(|&done| done <= edition);
+        if self.rotten.0.contains(&number) {
+            return true;
+        }
+        let is_read = self.done.get(&number).is_some_and(|&done| done <= edition);
+        let is_known = number < self.newest_at_start || is_read;
         is_known && self.catalog.count(number) <= PIECES_MAX_WHOLE
     }
 
@@ -255,10 +283,17 @@ impl BackupPass {
         let folder = self.directory.join("compact");
         let views = views(&folder)?;
         for name in &views {
-            if !self.catalog.has_view(name)
-                && let Some((file, _)) = open(&folder.join(name))?
-            {
-                self.put_file(ObjectName::View(name.clone()), &file).await?;
+            if self.catalog.has_view(name) || self.rotten.1.contains(name) {
+                continue;
+            }
+            let Some((file, _)) = open(&folder.join(name))? else { continue };
+            match self.put_file(ObjectName::View(name.clone()), &file).await {
+                Err(error @ BackupError::Io { .. }) => {
+                    let error = causes(&error);
+                    tracing::warn!(name, error, "a compacted view cannot be stored");
+                    self.rotten.1.insert(name.clone());
+                }
+                stored => stored?,
             }
         }
         Ok(views)
@@ -317,7 +352,12 @@ impl Tries {
     ) -> Result<(), BackupError> {
         let mut pause = PAUSE_MIN;
         loop {
-            let Err(error) = put().await else { break };
+            let error = match put().await {
+                Ok(()) => break,
+                // The file cannot be read: no try helps.
+                Err(error @ BackupError::Io { .. }) => return Err(error),
+                Err(error) => error,
+            };
             let (now, said) = (clock::wall_ms(), self.stuck.load(Ordering::Relaxed));
             if now.saturating_sub(said) >= COMPLAIN_MS {
                 let error = causes(&error);

@@ -11,6 +11,7 @@ use longhaul_broker::rescue::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// Segments that are fetched at the same time, and their first bytes.
@@ -59,7 +60,8 @@ pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restore
     }
     let (report, as_of) = (rescue::adopt(new)?, plan.as_of());
     if !report.is_sound() {
-        return Err(BackupError::Damaged { as_of, report: report.to_string() });
+        let (path, report) = (new.to_owned(), report.to_string());
+        return Err(BackupError::Damaged { path, as_of, report });
     }
     Ok(Restored { as_of, report, folder: folder.to_string() })
 }
@@ -107,10 +109,9 @@ async fn choose(
     let mut newest: Option<(BackupFolder, RestorePlan)> = None;
     let names = store.folders().await?;
     // It may be the folder of a directory itself.
-    let is_one = names.iter().any(|name| name == "log");
+    let own = names.iter().any(|name| name == "log").then(|| store.clone());
     let within = names.iter().map(|name| store.within(name));
-    let folders = if is_one { vec![store.clone()] } else { within.collect() };
-    for folder in folders {
+    for folder in own.into_iter().chain(within) {
         let plan = folder.catalog().await?.plan(at.unwrap_or(u64::MAX));
         let is_newer = newest.as_ref().is_none_or(|(_, best)| plan.as_of() > best.as_of());
         if is_newer && !plan.segments.is_empty() {
@@ -157,7 +158,8 @@ async fn fetch(
     path: &Path,
 ) -> Result<(), BackupError> {
     let unfinished = PathBuf::from(format!("{}.tmp", path.display()));
-    let file = OpenOptions::new().create(true).truncate(true).write(true).open(&unfinished);
+    let file =
+        OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&unfinished);
     let file = file.map_err(|source| failed("make", &unfinished, source))?;
     for name in names {
         folder.fetch(name, &file).await?;

@@ -4,6 +4,7 @@ use crate::clock;
 use crate::error::BackupError;
 use crate::pass::{BackupPass, causes};
 use crate::store::BackupFolder;
+use longhaul_broker::rescue::segments;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -53,13 +54,14 @@ impl Backup {
         let folder = BackupFolder::open(&place, true)?;
         apart(&place, &directory)?;
         let folder = folder.within(&name_of(&directory)?);
+        let newest = segments(&directory)?.last().copied().unwrap_or_default();
         // Last: it cannot be dropped within another one.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(what)?;
         let (token, ends) = (stop.clone(), stop.clone());
         let pass = move || {
             let (directory, folder) = (directory.clone(), folder.clone());
-            BackupPass::new(directory, folder, keep, token.clone())
+            BackupPass::new(directory, folder, keep, newest, token.clone())
         };
         let body = move || {
             let last = async {

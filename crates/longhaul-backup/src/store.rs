@@ -9,6 +9,7 @@ use object_store::buffered::BufWriter;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
 use object_store::{GetResultPayload, ObjectStore, ObjectStoreExt as _};
+use std::error::Error;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -123,15 +124,19 @@ impl BackupFolder {
         let path = self.path(name);
         let capacity = PART_BYTES as usize;
         let mut writer = BufWriter::with_capacity(Arc::clone(&self.store), path.clone(), capacity);
+        let read_failed = |source| BackupError::Io { what: format!("read {name}"), source };
+        let failed = |source: object_store::Error| self.failed("store", &path, &source);
         let copied = async {
-            io::Seek::rewind(&mut file)?;
+            io::Seek::rewind(&mut file).map_err(read_failed)?;
             loop {
                 let mut part = Vec::with_capacity(capacity);
-                io::Read::take(&mut file, u64::from(PART_BYTES)).read_to_end(&mut part)?;
+                let mut rest = io::Read::take(&mut file, u64::from(PART_BYTES));
+                rest.read_to_end(&mut part).map_err(read_failed)?;
                 if part.is_empty() {
-                    return writer.shutdown().await;
+                    let shut = writer.shutdown().await;
+                    return shut.map_err(|error| self.failed("store", &path, &error));
                 }
-                writer.put(part.into()).await?;
+                writer.put(part.into()).await.map_err(failed)?;
             }
         };
         let copied = copied.await;
@@ -139,7 +144,7 @@ impl BackupFolder {
             // The store may keep the parts; that costs room and nothing else.
             writer.abort().await.ok();
         }
-        copied.map_err(|source| BackupError::Io { what: format!("store {path}"), source })
+        copied
     }
 
     /// Appends an object to a file.
@@ -180,7 +185,7 @@ impl BackupFolder {
         name.split('/').fold(self.folder.clone(), |folder, part| folder.join(part))
     }
 
-    fn failed(&self, what: &str, path: &ObjectPath, source: &object_store::Error) -> BackupError {
+    fn failed(&self, what: &str, path: &ObjectPath, source: &dyn Error) -> BackupError {
         // The text has the texts of its causes.
         let reason = source.to_string().replace('\n', " ");
         BackupError::Store { what: format!("{what} {path} in {}", self.place), reason }

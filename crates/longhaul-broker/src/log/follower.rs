@@ -35,6 +35,16 @@ pub fn checkpoint_segment(bytes: &[u8]) -> Option<u32> {
     checkpoint::segment_of(bytes)
 }
 
+/// A part of a segment.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PrefixPiece {
+    pub(crate) bytes: Vec<u8>,
+    /// Whether there were no more records.
+    pub(crate) is_all: bool,
+    /// Whether all bytes are records.
+    pub(crate) is_sound: bool,
+}
+
 /// A segment that is read from its beginning while it may be written.
 #[derive(Debug)]
 pub struct SegmentPrefix {
@@ -45,6 +55,7 @@ pub struct SegmentPrefix {
     /// The bytes before this offset have been read.
     read_to: u32,
     is_at_end: bool,
+    is_gone: bool,
 }
 
 /// Why no further record was found.
@@ -87,7 +98,7 @@ impl SegmentPrefix {
             offset: 0,
             what: "this is no header of the segment".to_owned(),
         })?;
-        Ok(Some(Self { file, header, size, read_to: 0, is_at_end: false }))
+        Ok(Some(Self { file, header, size, read_to: 0, is_at_end: false, is_gone: false }))
     }
 
     /// The bytes before this offset have been read.
@@ -100,14 +111,19 @@ impl SegmentPrefix {
         self.is_at_end
     }
 
-    /// The complete records behind what has been read, and whether there were no more of them.
-    /// They are about `bytes_max` bytes, or one record that is larger. With `is_past`, bytes that
-    /// are no records count too, up to the end of the file.
+    /// Whether the file was removed and has become that of a later segment.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// The complete records behind what has been read. They are about `bytes_max` bytes, or one
+    /// record that is larger. With `is_past`, bytes that are no records count too, up to the end of
+    /// the file.
     pub(crate) fn next(
         &mut self,
         bytes_max: u32,
         is_past: bool,
-    ) -> io::Result<Option<(Vec<u8>, bool)>> {
+    ) -> io::Result<Option<PrefixPiece>> {
         if self.is_at_end {
             return Ok(None);
         }
@@ -120,7 +136,8 @@ impl SegmentPrefix {
             let mut bytes = vec![0; (limit - from) as usize];
             self.file.read_at(&mut bytes, u64::from(from))?;
             let (mut end, stop) = self.records(from, &bytes);
-            let is_all = match stop {
+            let (mut is_all, mut is_sound) = (true, true);
+            match stop {
                 ScanStop::Beyond(_) if limit < most => {
                     limit = most;
                     continue;
@@ -129,29 +146,25 @@ impl SegmentPrefix {
                     limit = to;
                     continue;
                 }
-                ScanStop::Beyond(_) => false,
-                ScanStop::Seal => {
-                    self.is_at_end = true;
-                    true
-                }
-                ScanStop::None if is_past => {
-                    // A file that was removed may have become the file of a later segment.
-                    if header_of(&*self.file, self.size)? != Some(self.header) {
-                        return Ok(None);
+                ScanStop::Beyond(_) => is_all = false,
+                ScanStop::Seal => self.is_at_end = true,
+                ScanStop::None => {
+                    self.is_gone = header_of(&*self.file, self.size)? != Some(self.header);
+                    if is_past && !self.is_gone {
+                        if limit < most {
+                            limit = most;
+                            continue;
+                        }
+                        end = limit;
+                        is_sound = false;
+                        self.is_at_end = end == self.size;
+                        is_all = self.is_at_end;
                     }
-                    if limit < most {
-                        limit = most;
-                        continue;
-                    }
-                    end = limit;
-                    self.is_at_end = end == self.size;
-                    self.is_at_end
                 }
-                ScanStop::None => true,
-            };
+            }
             self.read_to = end;
             bytes.truncate((end - from) as usize);
-            return Ok((end > from).then_some((bytes, is_all)));
+            return Ok((end > from).then_some(PrefixPiece { bytes, is_all, is_sound }));
         }
     }
 
@@ -210,10 +223,10 @@ mod tests {
                 log.write(&group).unwrap();
                 log.prepare();
                 let is_in_first = segment_numbers(&*storage).unwrap().len() == 1;
-                while let Some((bytes, is_all)) = followed.next(bytes_max, false).unwrap() {
-                    assert_eq!(followed.read_to() as usize, read.len() + bytes.len());
-                    read.extend_from_slice(&bytes);
-                    assert!(bytes_max < 1 << 20 || is_all);
+                while let Some(piece) = followed.next(bytes_max, false).unwrap() {
+                    assert_eq!(followed.read_to() as usize, read.len() + piece.bytes.len());
+                    read.extend_from_slice(&piece.bytes);
+                    assert!(piece.is_sound && (bytes_max < 1 << 20 || piece.is_all));
                 }
                 assert_eq!(is_in_first, !followed.is_at_end(), "entry {entry}");
             }
@@ -236,10 +249,27 @@ mod tests {
         let log = Stepped::open(Arc::clone(&storage), options, &mut |_| Ok(())).unwrap();
         drop(log);
         let mut followed = SegmentPrefix::open(&*storage, 1).unwrap().unwrap();
-        assert_eq!(followed.next(1 << 20, false).unwrap().unwrap().0.len(), HEADER_BYTES as usize);
+        let header = followed.next(1 << 20, false).unwrap().unwrap();
+        assert_eq!(header.bytes.len(), HEADER_BYTES as usize);
         assert_eq!(followed.next(1 << 20, false).unwrap(), None);
-        let (bytes, is_all) = followed.next(1 << 20, true).unwrap().unwrap();
-        assert_eq!(bytes.len(), (64 * 1024 - HEADER_BYTES) as usize);
-        assert!(is_all && followed.is_at_end());
+        let rest = followed.next(1 << 20, true).unwrap().unwrap();
+        assert_eq!(rest.bytes.len(), (64 * 1024 - HEADER_BYTES) as usize);
+        assert!(!rest.is_sound && rest.is_all && followed.is_at_end());
+    }
+
+    /// Regression: the file of a removed segment may become that of a later one while it is read.
+    /// Its bytes were taken for damaged ones of the removed segment.
+    #[test]
+    fn the_file_of_another_segment_is_not_read() {
+        let storage: Arc<dyn Storage> = Arc::new(SimulatedStorage::new(7));
+        let options = LogOptions { segment_bytes_first: 64 * 1024, ..LogOptions::default() };
+        let log = Stepped::open(Arc::clone(&storage), options, &mut |_| Ok(())).unwrap();
+        drop(log);
+        let mut followed = SegmentPrefix::open(&*storage, 1).unwrap().unwrap();
+        followed.next(1 << 20, false).unwrap().unwrap();
+        let other = SegmentHeader { number: 5, ..followed.header };
+        storage.open(&segment::name(1)).unwrap().write_at(&other.encode(), 0).unwrap();
+        assert_eq!(followed.next(1 << 20, true).unwrap(), None);
+        assert!(followed.is_gone() && !followed.is_at_end());
     }
 }

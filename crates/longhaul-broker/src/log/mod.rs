@@ -58,6 +58,7 @@ pub use compacted::{CompactedFile, CompactedSlot, CompactedWriter};
 pub use compacted_scan::scan_compacted;
 pub use composer::{Composer, RecordGroup};
 pub use error::{AppendError, CompactedError, LogReadError, OpenError, WriteError};
+pub(crate) use follower::PrefixPiece;
 pub use follower::{SegmentLink, SegmentPrefix, checkpoint_segment, segment_link};
 pub use handle::{BrokerLog, WriteCallback, open};
 pub use index::{Facts, Indexed, LedgerRun};

@@ -4,6 +4,7 @@ use super::salvage::{self, Failed};
 use super::{RescueError, RescueReport, UNFINISHED, check_restored, open_any, reading, refused};
 use crate::clock;
 use crate::log::{self, FileStorage, Storage};
+use crate::state::BrokerState;
 use crate::state::change::Numbers;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,6 +19,17 @@ const LEDGERS_LEFT_OUT_PER_S: u64 = 1000;
 const YEAR_2026_S: u64 = 1_767_225_600;
 /// Numbers of topics that are left out. Clients never see them.
 const TOPICS_LEFT_OUT: u32 = 1 << 20;
+
+/// The numbers that the broker on a restored directory goes on with.
+pub(super) fn numbers_after(state: &BrokerState) -> Numbers {
+    let (topic, ledger) = state.next_numbers();
+    let seconds = (clock::wall_ms() / 1000).saturating_sub(YEAR_2026_S);
+    let left_out = LEDGERS_LEFT_OUT + seconds * LEDGERS_LEFT_OUT_PER_S;
+    Numbers {
+        topic: topic.saturating_add(TOPICS_LEFT_OUT),
+        ledger: ledger.saturating_add(left_out),
+    }
+}
 
 /// Makes an empty directory, or accepts one, that nobody may use before [`adopt`] has ended.
 ///
@@ -45,16 +57,10 @@ pub fn adopt(directory: &Path) -> Result<RescueReport, RescueError> {
     if !report.is_sound() {
         return Ok(report);
     }
-    let (topic, ledger) = {
+    let numbers = {
         let (storage, _lock) = open_any(directory)?;
         let read = reading::read(&storage).map_err(|source| refused(directory, source))?;
-        read.state.next_numbers()
-    };
-    let seconds = (clock::wall_ms() / 1000).saturating_sub(YEAR_2026_S);
-    let left_out = LEDGERS_LEFT_OUT + seconds * LEDGERS_LEFT_OUT_PER_S;
-    let numbers = Numbers {
-        topic: topic.saturating_add(TOPICS_LEFT_OUT),
-        ledger: ledger.saturating_add(left_out),
+        numbers_after(&read.state)
     };
     let storage: Arc<dyn Storage> = Arc::new(folders(directory)?);
     salvage::append(&storage, numbers.into()).map_err(|failed| match failed {

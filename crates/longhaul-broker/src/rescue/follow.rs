@@ -1,7 +1,7 @@
 //! Reads a segment while a broker writes it, piece by piece.
 
 use super::{RescueError, unread};
-use crate::log::{ReadOnlyStorage, SegmentPrefix, segment_numbers};
+use crate::log::{PrefixPiece, ReadOnlyStorage, SegmentPrefix, segment_numbers};
 use std::io;
 use std::path::Path;
 
@@ -14,6 +14,8 @@ pub struct SegmentPiece {
     pub bytes: Vec<u8>,
     /// Whether the file had no further complete record at the time.
     pub is_all: bool,
+    /// Whether all bytes are records.
+    pub is_sound: bool,
     /// Whether nothing of the segment follows.
     pub is_last: bool,
 }
@@ -47,8 +49,15 @@ impl SegmentFollower {
     /// The operating system refuses.
     pub fn next(&mut self, bytes_max: u32, is_past: bool) -> io::Result<Option<SegmentPiece>> {
         let from = self.0.read_to();
-        let Some((bytes, is_all)) = self.0.next(bytes_max, is_past)? else { return Ok(None) };
-        Ok(Some(SegmentPiece { from, bytes, is_all, is_last: self.0.is_at_end() }))
+        let Some(piece) = self.0.next(bytes_max, is_past)? else { return Ok(None) };
+        let PrefixPiece { bytes, is_all, is_sound } = piece;
+        Ok(Some(SegmentPiece { from, bytes, is_all, is_sound, is_last: self.0.is_at_end() }))
+    }
+
+    /// Whether the segment was removed, and its file has become that of a later one.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.0.is_gone()
     }
 }
 

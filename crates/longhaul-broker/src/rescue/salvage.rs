@@ -1,8 +1,9 @@
 //! Creates a new data directory from the readable data of a damaged one.
 
+use super::adopt::numbers_after;
 use super::reading::{self, SalvageReading};
 use super::report::RescueReport;
-use super::{RescueError, open, refused, views};
+use super::{RescueError, UNFINISHED, open_any, refused, views};
 use crate::compaction::rebuild;
 use crate::compaction::run::next_chunk;
 use crate::log::{
@@ -24,14 +25,18 @@ const GROUP_BYTES: usize = 4 * 1024 * 1024;
 const BODY_BYTES_MAX: u32 = 1 << 30;
 
 /// Creates a new data directory from everything that is readable in a damaged one, which is not
-/// changed. Messages keep their ids, and no new message gets the id of a lost one.
+/// changed. Messages keep their ids, and no new message gets the id of a lost one. It may be one of
+/// a restore that has not ended.
 ///
 /// # Errors
 /// See [`RescueError`].
 pub fn salvage(directory: &Path, new: &Path) -> Result<RescueReport, RescueError> {
-    let (storage, _lock) = open(directory)?;
+    let (storage, _lock) = open_any(directory)?;
     super::make_empty(directory, new)?;
-    let read = reading::read(&storage).map_err(|source| refused(directory, source))?;
+    let mut read = reading::read(&storage).map_err(|source| refused(directory, source))?;
+    if storage.open(UNFINISHED).is_ok() {
+        read.apply(numbers_after(&read.state));
+    }
     let damaged = views::check(&read.state, &*storage);
     let mut report = RescueReport::new(directory, &read, &damaged);
     let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };

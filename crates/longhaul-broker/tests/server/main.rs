@@ -17,6 +17,7 @@ mod doors;
 mod full;
 mod metrics;
 mod rescue;
+mod restoring;
 mod snapshot;
 mod unreadable;
 mod views;
