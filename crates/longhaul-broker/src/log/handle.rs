@@ -1,20 +1,20 @@
 //! The log with its two threads, around steps that need no thread.
 
-use super::aging::Aging;
-use super::background;
-use super::composer::RecordGroup;
-use super::confirmed::LogIdleDetector;
 use super::error::{OpenError, WriteError};
 use super::options::LogOptions;
-use super::reader::RecordReader;
-use super::record::LogPosition;
-use super::recovery::{self, RecoveredLog, ReplayedItem};
 use super::report::LogStatus;
-use super::reserve;
 use super::shared::{SharedLogState, lock};
-use super::storage::{Storage, StorageLock};
-use super::writer::LogWriter;
 use crate::clock;
+use crate::log::disk::background;
+use crate::log::disk::reserve;
+use crate::log::disk::storage::{Storage, StorageLock};
+use crate::log::indices::aging::Aging;
+use crate::log::recover::confirmed::LogIdleDetector;
+use crate::log::recover::recovery::{self, RecoveredLog, ReplayedItem};
+use crate::log::segments::composer::RecordGroup;
+use crate::log::segments::reader::RecordReader;
+use crate::log::segments::record::LogPosition;
+use crate::log::segments::writer::LogWriter;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::fmt;

@@ -12,76 +12,53 @@
 //! - Recovery drops only records that no callback has confirmed. It refuses any other damage, with
 //!   file and offset.
 
-mod aging;
-mod background;
-mod blocks;
-mod checkpoint;
 mod compacted;
-mod compacted_scan;
-mod composer;
-mod confirmed;
+mod disk;
 mod error;
-mod follower;
 mod handle;
-mod index;
 mod indices;
-mod inventory;
 mod options;
-mod prefix;
-mod reader;
-mod record;
-mod recovery;
+mod recover;
 mod report;
-mod reserve;
-mod room;
-#[cfg(test)]
-mod scan;
-mod scanner;
-mod segment;
+mod segments;
 mod shared;
 #[cfg(test)]
 pub(crate) mod spoiled;
 #[cfg(any(test, feature = "testing"))]
 mod stepped;
-mod storage;
-mod survey;
-mod tail;
 mod times;
-mod usage;
-mod walk;
-mod writer;
 
 #[cfg(test)]
 mod tests;
 
+pub use compacted::scan::scan_compacted;
 pub use compacted::{CompactedFile, CompactedSlot, CompactedWriter};
-pub use compacted_scan::scan_compacted;
-pub use composer::{Composer, RecordGroup};
-pub use error::{AppendError, CompactedError, LogReadError, OpenError, WriteError};
-pub(crate) use follower::PrefixPiece;
-pub use follower::{SegmentLink, SegmentPrefix, checkpoint_segment, segment_link};
-pub use handle::{BrokerLog, WriteCallback, open};
-pub use index::{Facts, Indexed, LedgerRun};
-pub use options::LogOptions;
-pub use prefix::{
-    index_name, listed_segments, segment_name, segment_numbers, sound_prefix, write_inventory,
-};
-pub use reader::{PinnedRecord, RecordReader};
-pub use record::{LogPosition, RecordHead, RecordKind, RecordLocation};
-pub use recovery::{ReplayedItem, verify};
-pub use report::LogStatus;
-#[cfg(any(test, feature = "testing"))]
-pub use stepped::Stepped;
-pub use storage::{
+pub use disk::storage::{
     FileStorage, LockError, ReadOnlyStorage, Storage, StorageLock, new_file, new_folder,
 };
 #[cfg(any(test, feature = "testing"))]
-pub use storage::{SimulatedStorage, StorageFile, Surprise};
-pub use survey::{Cost, LogFinding, LogSurvey, survey};
+pub use disk::storage::{SimulatedStorage, StorageFile, Surprise};
+pub use disk::usage::Usage;
+pub use error::{AppendError, CompactedError, LogReadError, OpenError, WriteError};
+pub use handle::{BrokerLog, WriteCallback, open};
+pub use indices::index::{Facts, Indexed, LedgerRun};
+pub use options::LogOptions;
+pub(crate) use recover::follower::PrefixPiece;
+pub use recover::follower::{SegmentLink, SegmentPrefix, checkpoint_segment, segment_link};
+pub use recover::prefix::{
+    index_name, listed_segments, segment_name, segment_numbers, sound_prefix, write_inventory,
+};
+pub use recover::recovery::{ReplayedItem, verify};
+pub use recover::survey::{Cost, LogFinding, LogSurvey, survey};
+pub use report::LogStatus;
+pub use segments::composer::{Composer, RecordGroup};
+pub use segments::reader::{PinnedRecord, RecordReader};
+pub use segments::record::{LogPosition, RecordHead, RecordKind, RecordLocation};
+#[cfg(any(test, feature = "testing"))]
+pub use stepped::Stepped;
 pub use times::{DurationHistogram, TIME_BOUNDS};
-pub use usage::Usage;
 #[cfg(feature = "testing")]
 pub use {
-    record::RECORD_OVERHEAD,
-    recovery::{Apply, RecoveredLog, Truncated},
+    recover::recovery::{Apply, RecoveredLog, Truncated},
+    segments::record::RECORD_OVERHEAD,
 };

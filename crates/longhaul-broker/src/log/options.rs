@@ -1,7 +1,7 @@
 //! Options of a log.
 
-use super::index::FactsOf;
-use super::segment::HEADER_BYTES;
+use crate::log::indices::index::FactsOf;
+use crate::log::segments::segment::HEADER_BYTES;
 use std::hash::{BuildHasher, RandomState};
 
 /// Options of a log. The defaults suit a broker; tests use smaller values.

@@ -1,7 +1,7 @@
 //! Status of the log.
 
-use super::record::LogPosition;
 use super::times::DurationHistogram;
+use crate::log::segments::record::LogPosition;
 
 /// Status of the log at a point in time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

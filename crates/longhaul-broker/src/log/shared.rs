@@ -1,15 +1,15 @@
 //! State that the writer, the background and the readers of one log share.
 
-use super::confirmed::Confirmed;
 use super::error::is_passing;
 use super::options::LogOptions;
-use super::record::LogPosition;
 use super::report::LogStatus;
-use super::reserve;
-use super::room::{LogSpace, kept_bytes};
-use super::segment::{self, HEADER_BYTES, SegmentHeader};
-use super::storage::{Storage, StorageFile};
 use super::times::DurationHistogram;
+use crate::log::disk::reserve;
+use crate::log::disk::room::{LogSpace, kept_bytes};
+use crate::log::disk::storage::{Storage, StorageFile};
+use crate::log::recover::confirmed::Confirmed;
+use crate::log::segments::record::LogPosition;
+use crate::log::segments::segment::{self, HEADER_BYTES, SegmentHeader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::RangeInclusive;

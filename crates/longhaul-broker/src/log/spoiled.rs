@@ -2,12 +2,12 @@
 //! index of a segment, or with the index of another segment. It must refuse a log whose confirmed
 //! end is gone.
 
-use super::checkpoint::Checkpoint;
-use super::confirmed::Confirmed;
-use super::index;
-use super::record::LogPosition;
-use super::segment::{self, HEADER_BYTES};
-use super::storage::{SimulatedStorage, Storage};
+use crate::log::disk::storage::{SimulatedStorage, Storage};
+use crate::log::indices::index;
+use crate::log::recover::checkpoint::Checkpoint;
+use crate::log::recover::confirmed::Confirmed;
+use crate::log::segments::record::LogPosition;
+use crate::log::segments::segment::{self, HEADER_BYTES};
 use std::collections::BTreeMap;
 
 /// Earlier indices, by the numbers of their segments.

@@ -1,16 +1,16 @@
 //! The log without threads, for simulations: the caller runs each step.
 
-use super::background;
-use super::composer::{Composer, RecordGroup};
 use super::error::{OpenError, WriteError};
 use super::options::LogOptions;
-use super::reader::RecordReader;
-use super::record::LogPosition;
-use super::recovery::{self, Apply};
 use super::report::LogStatus;
-use super::reserve;
-use super::storage::{Storage, StorageLock};
-use super::writer::LogWriter;
+use crate::log::disk::background;
+use crate::log::disk::reserve;
+use crate::log::disk::storage::{Storage, StorageLock};
+use crate::log::recover::recovery::{self, Apply};
+use crate::log::segments::composer::{Composer, RecordGroup};
+use crate::log::segments::reader::RecordReader;
+use crate::log::segments::record::LogPosition;
+use crate::log::segments::writer::LogWriter;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

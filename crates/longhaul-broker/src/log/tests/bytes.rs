@@ -2,7 +2,7 @@
 //! that other drivers can call them.
 
 use super::*;
-use crate::log::segment::{self, HEADER_BYTES, SegmentHeader};
+use crate::log::segments::segment::{self, HEADER_BYTES, SegmentHeader};
 use fastrand::Rng;
 
 /// Recovers a log whose only segment has an intact header followed by these bytes.

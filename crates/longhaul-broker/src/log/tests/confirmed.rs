@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::clock;
-use crate::log::confirmed::{Confirmed, LogIdleDetector, NAME, REST};
-use crate::log::record::LogPosition;
-use crate::log::segment::{self, HEADER_BYTES};
-use crate::log::storage::{FileStorage, Surprise};
-use crate::log::{Cost, Storage, recovery, survey};
+use crate::log::disk::storage::{FileStorage, Surprise};
+use crate::log::recover::confirmed::{Confirmed, LogIdleDetector, NAME, REST};
+use crate::log::recover::recovery;
+use crate::log::segments::record::LogPosition;
+use crate::log::segments::segment::{self, HEADER_BYTES};
+use crate::log::{Cost, Storage, survey};
 use std::time::Duration;
 
 /// A log of one segment that was idle after its second group, and has a third one.

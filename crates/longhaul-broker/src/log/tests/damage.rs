@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::log::Storage;
-use crate::log::record::LogPosition;
-use crate::log::record::{self, LogMark};
-use crate::log::segment::{self, HEADER_BYTES, SegmentHeader};
+use crate::log::segments::record::LogPosition;
+use crate::log::segments::record::{self, LogMark};
+use crate::log::segments::segment::{self, HEADER_BYTES, SegmentHeader};
 
 /// Equal segments, each with room for a few groups.
 fn options() -> LogOptions {

@@ -1,9 +1,9 @@
 //! A full disk, and failures at every single step.
 
 use super::*;
-use crate::log::reserve;
+use crate::log::disk::reserve;
+use crate::log::disk::storage::Surprise;
 use crate::log::shared::{SYNC_BYTES, lock};
-use crate::log::storage::Surprise;
 use crate::log::{Storage, WriteError};
 use std::sync::atomic::Ordering;
 

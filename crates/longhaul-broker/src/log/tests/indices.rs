@@ -1,12 +1,13 @@
 //! Indices of segments: a start with them gives the same result as one without.
 
 use super::*;
-use crate::log::index::{Builder, Index, LedgerRun};
-use crate::log::segment::{self, SegmentHeader};
+use crate::log::disk::storage::{Storage, Surprise};
+use crate::log::indices::index::{Builder, Index, LedgerRun};
+use crate::log::recover::survey::survey;
+use crate::log::segments::record::{LogMark, encode_mark, start};
+use crate::log::segments::segment::{self, SegmentHeader};
 use crate::log::shared::Segment;
-use crate::log::storage::{Storage, Surprise};
-use crate::log::survey::survey;
-use crate::log::{Cost, Indexed, record::LogMark, record::encode_mark, record::start};
+use crate::log::{Cost, Indexed};
 
 /// A log of five segments with indices and a checkpoint at its end.
 fn sample() -> (SimulatedStorage, Vec<RecordLocation>) {

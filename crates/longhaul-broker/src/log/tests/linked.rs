@@ -1,8 +1,11 @@
 //! A segment that was copied by a hard link is never written again.
 
 use super::*;
-use crate::log::storage::FileStorage;
-use crate::log::{Storage, background, recovery, segment};
+use crate::log::Storage;
+use crate::log::disk::background;
+use crate::log::disk::storage::FileStorage;
+use crate::log::recover::recovery;
+use crate::log::segments::segment;
 
 #[test]
 fn a_segment_with_another_name_becomes_no_spare() {

@@ -9,10 +9,13 @@ mod linked;
 mod simulation;
 mod threads;
 
-use super::record::{RecordHead, RecordKind, RecordLocation};
-use super::recovery::{self, Parts, ReplayedItem};
-use super::storage::SimulatedStorage;
-use super::{Facts, LogOptions, OpenError, background, checkpoint, index};
+use super::disk::background;
+use super::indices::index;
+use super::recover::checkpoint;
+use super::{Facts, LogOptions, OpenError};
+use crate::log::disk::storage::SimulatedStorage;
+use crate::log::recover::recovery::{self, Parts, ReplayedItem};
+use crate::log::segments::record::{RecordHead, RecordKind, RecordLocation};
 use proptest::prelude::*;
 use std::sync::Arc;
 

@@ -2,12 +2,13 @@
 
 use super::*;
 use crate::log::WriteError;
-use crate::log::composer::RecordGroup;
+use crate::log::disk::storage::{Storage, Surprise};
 use crate::log::error::AppendError;
-use crate::log::record::LogPosition;
+use crate::log::recover::inventory;
+use crate::log::segments::composer::RecordGroup;
+use crate::log::segments::record::LogPosition;
+use crate::log::segments::segment;
 use crate::log::spoiled::{self, Former};
-use crate::log::storage::{Storage, Surprise};
-use crate::log::{inventory, segment};
 use fastrand::Rng;
 use std::collections::BTreeSet;
 

@@ -1,9 +1,9 @@
 //! The log with its threads, over a directory.
 
 use super::*;
-use crate::log::confirmed::Confirmed;
-use crate::log::recovery::RecoveredLog;
-use crate::log::storage::Surprise;
+use crate::log::disk::storage::Surprise;
+use crate::log::recover::confirmed::Confirmed;
+use crate::log::recover::recovery::RecoveredLog;
 use crate::log::{BrokerLog, FileStorage, WriteError, open};
 use std::fs;
 use std::sync::mpsc::{Receiver, sync_channel};

@@ -10,7 +10,7 @@ use bytes::{BufMut, BytesMut};
 /// Bytes of a record before its body.
 pub const RECORD_OVERHEAD: u32 = 29;
 /// [`RECORD_OVERHEAD`], as an index.
-pub(super) const HEAD_BYTES: usize = 29;
+pub(in crate::log) const HEAD_BYTES: usize = 29;
 /// Bytes before those that the checksum covers.
 const PREFIX_BYTES: usize = 8;
 /// Topic of a mark. A search for marks looks for a mark's kind followed by this.
@@ -57,7 +57,7 @@ impl RecordLocation {
     }
 
     /// Offset of the first byte after the record.
-    pub(super) fn end(&self) -> u32 {
+    pub(in crate::log) fn end(&self) -> u32 {
         self.offset.saturating_add(self.size)
     }
 }
@@ -73,7 +73,7 @@ pub struct LogPosition {
 
 /// A record that the log writes for itself between the callers' records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LogMark {
+pub(in crate::log) enum LogMark {
     /// Begins a group, or the part of a group in a further segment.
     Group {
         /// Number of the group: one more than that of the previous group.
@@ -92,7 +92,7 @@ pub(super) enum LogMark {
 
 impl LogMark {
     /// Number of the group.
-    pub(super) fn group(self) -> u64 {
+    pub(in crate::log) fn group(self) -> u64 {
         match self {
             Self::Group { group, .. } | Self::Seal { group, .. } => group,
         }
@@ -101,7 +101,7 @@ impl LogMark {
 
 /// A decoded record.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ParsedRecord<'a> {
+pub(in crate::log) enum ParsedRecord<'a> {
     /// A caller's record, and its body.
     Record(RecordHead, &'a [u8]),
     /// A mark of the log.
@@ -114,12 +114,18 @@ const KIND_GROUP: u8 = 3;
 const KIND_SEAL: u8 = 4;
 
 /// Start value of the checksum of a record at this offset.
-pub(super) fn start(seed: u32, offset: u32) -> u32 {
+pub(in crate::log) fn start(seed: u32, offset: u32) -> u32 {
     seed ^ offset
 }
 
 /// Appends a record.
-pub(super) fn encode(start: u32, head: RecordHead, body: &[&[u8]], size: u32, out: &mut BytesMut) {
+pub(in crate::log) fn encode(
+    start: u32,
+    head: RecordHead,
+    body: &[&[u8]],
+    size: u32,
+    out: &mut BytesMut,
+) {
     let kind = match head.kind {
         RecordKind::Entry => KIND_ENTRY,
         RecordKind::Change => KIND_CHANGE,
@@ -139,7 +145,7 @@ pub(super) fn encode(start: u32, head: RecordHead, body: &[&[u8]], size: u32, ou
 }
 
 /// Encodes a mark.
-pub(super) fn encode_mark(start: u32, mark: LogMark) -> [u8; HEAD_BYTES] {
+pub(in crate::log) fn encode_mark(start: u32, mark: LogMark) -> [u8; HEAD_BYTES] {
     let fixed = match mark {
         LogMark::Group { group, bytes } => fixed(KIND_GROUP, MARK_TOPIC, group, u64::from(bytes)),
         LogMark::Seal { group, bytes } => fixed(KIND_SEAL, MARK_TOPIC, group, u64::from(bytes)),
@@ -163,13 +169,13 @@ fn fixed(kind: u8, topic: [u8; 4], ledger: u64, entry: u64) -> [u8; HEAD_BYTES -
 }
 
 /// Size of the record that begins with these bytes, if it may be one. Nothing is verified yet.
-pub(super) fn size_of(bytes: &[u8]) -> Option<u32> {
+pub(in crate::log) fn size_of(bytes: &[u8]) -> Option<u32> {
     let len = u32::from_be_bytes(*bytes.first_chunk()?);
     (len >= RECORD_OVERHEAD - 8).then_some(len)?.checked_add(8)
 }
 
 /// Decodes the record that fills these bytes; `None` if they are not a record of this segment.
-pub(super) fn parse(start: u32, bytes: &[u8]) -> Option<ParsedRecord<'_>> {
+pub(in crate::log) fn parse(start: u32, bytes: &[u8]) -> Option<ParsedRecord<'_>> {
     let size = size_of(bytes)?;
     if size as usize != bytes.len() {
         return None;
@@ -201,7 +207,7 @@ pub(super) fn parse(start: u32, bytes: &[u8]) -> Option<ParsedRecord<'_>> {
 }
 
 /// The head of a damaged record, if plausible. Nothing is verified.
-pub(super) fn unverified_head(bytes: &[u8]) -> Option<RecordHead> {
+pub(in crate::log) fn unverified_head(bytes: &[u8]) -> Option<RecordHead> {
     let (kind, rest) = bytes.get(PREFIX_BYTES..)?.split_first()?;
     let (topic, rest) = rest.split_first_chunk::<4>()?;
     let (ledger, rest) = rest.split_first_chunk()?;
@@ -217,7 +223,7 @@ pub(super) fn unverified_head(bytes: &[u8]) -> Option<RecordHead> {
 
 /// The marks in these bytes of a segment, which begin at `from`, with their offsets. They are
 /// verified, so that no body can imitate a mark.
-pub(super) fn marks(
+pub(in crate::log) fn marks(
     seed: u32,
     from: u32,
     bytes: &[u8],

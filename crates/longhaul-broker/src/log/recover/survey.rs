@@ -5,23 +5,23 @@
 //! byte by byte: the checksum covers the seed of the segment and the offset, so no other bytes
 //! match it.
 
-use super::checkpoint::Checkpoint;
-use super::confirmed::{self, Confirmed};
-use super::error::OpenError;
-use super::index::{self, Builder, FactsOf, Index, Unusable};
-use super::inventory;
-use super::options::LogOptions;
-use super::prefix::segment_numbers;
-use super::reader::RecordReader;
-use super::record::{
+use crate::log::disk::storage::{Storage, StorageFile};
+use crate::log::error::OpenError;
+use crate::log::indices::index::{self, Builder, FactsOf, Index, Unusable};
+use crate::log::options::LogOptions;
+use crate::log::recover::checkpoint::Checkpoint;
+use crate::log::recover::confirmed::{self, Confirmed};
+use crate::log::recover::inventory;
+use crate::log::recover::prefix::segment_numbers;
+use crate::log::recover::recovery::ReplayedItem;
+use crate::log::segments::reader::RecordReader;
+use crate::log::segments::record::{
     self, LogMark, LogPosition, ParsedRecord, RECORD_OVERHEAD, RecordHead, RecordKind,
     RecordLocation,
 };
-use super::recovery::ReplayedItem;
-use super::segment::{self, FOLDER, HEADER_BYTES, HeaderFault, SegmentHeader};
-use super::shared::{Segment, SharedLogState};
-use super::storage::{Storage, StorageFile};
-use super::tail::SegmentTail;
+use crate::log::segments::segment::{self, FOLDER, HEADER_BYTES, HeaderFault, SegmentHeader};
+use crate::log::segments::tail::SegmentTail;
+use crate::log::shared::{Segment, SharedLogState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -127,14 +127,14 @@ struct Surveyor<'a> {
 }
 
 /// A segment in memory.
-pub(super) struct SegmentImage {
-    pub(super) seed: u32,
-    pub(super) bytes: Vec<u8>,
+pub(in crate::log) struct SegmentImage {
+    pub(in crate::log) seed: u32,
+    pub(in crate::log) bytes: Vec<u8>,
 }
 
 impl SegmentImage {
     /// The record at this offset, and its size.
-    pub(super) fn at(&self, offset: u32) -> Option<(u32, ParsedRecord<'_>)> {
+    pub(in crate::log) fn at(&self, offset: u32) -> Option<(u32, ParsedRecord<'_>)> {
         let rest = self.bytes.get(offset as usize..)?;
         let size = record::size_of(rest)?;
         let whole = rest.get(..size as usize)?;
@@ -142,7 +142,7 @@ impl SegmentImage {
     }
 
     /// Offset of the next record after invalid bytes.
-    pub(super) fn next_after(&self, offset: u32) -> Option<u32> {
+    pub(in crate::log) fn next_after(&self, offset: u32) -> Option<u32> {
         let end = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         // The stored size is usually intact.
         let stated = self.bytes.get(offset as usize..).and_then(record::size_of);
@@ -171,7 +171,7 @@ impl Surveyor<'_> {
             Ok(checkpoint) => checkpoint,
             Err(error @ OpenError::Version { .. }) => return Err(error),
             Err(error) => {
-                let name = super::checkpoint::NAME;
+                let name = crate::log::recover::checkpoint::NAME;
                 self.find(name, 0, without_advice(&error), Cost::State);
                 return Ok(());
             }
@@ -189,7 +189,7 @@ impl Surveyor<'_> {
                 .push((offset, "a part of the checkpoint does not match its checksum".to_owned())),
         });
         for (offset, what) in bad {
-            self.find(super::checkpoint::NAME, offset, what, Cost::State);
+            self.find(crate::log::recover::checkpoint::NAME, offset, what, Cost::State);
         }
         self.checkpoint = Some(checkpoint);
         Ok(())

@@ -9,10 +9,12 @@
 //! `u64 offset of the index | u64 entries | u32 crc32c of the index | 8 magic | u32 crc32c`. Big
 //! endian.
 
+pub(in crate::log) mod scan;
+
 use super::error::{CompactedError, LogReadError};
-use super::reader::RecordReader;
 use super::shared::{SYNC_BYTES, SharedLogState};
-use super::storage::{Storage, StorageFile};
+use crate::log::disk::storage::{Storage, StorageFile};
+use crate::log::segments::reader::RecordReader;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::io;
 use std::sync::Arc;
@@ -368,8 +370,8 @@ fn temporary(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::storage::SimulatedStorage;
     use super::*;
+    use crate::log::disk::storage::SimulatedStorage;
     use proptest::prelude::*;
 
     const NAME: &str = "compact/1-2.seg";

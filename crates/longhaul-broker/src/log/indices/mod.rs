@@ -1,12 +1,15 @@
 //! Uses the indices of segments at a start, and determines which ones must be built.
 
+pub(in crate::log) mod aging;
+pub(in crate::log) mod index;
+
 use super::error::OpenError;
-use super::index::{self, Index, Unusable};
-use super::recovery::{Apply, ReplayedItem};
-use super::segment::SegmentHeader;
 use super::shared::Segment;
-use super::storage::Storage;
-use super::tail::SegmentTail;
+use crate::log::disk::storage::Storage;
+use crate::log::recover::recovery::{Apply, ReplayedItem};
+use crate::log::segments::segment::SegmentHeader;
+use crate::log::segments::tail::SegmentTail;
+use index::{Index, Unusable};
 use std::collections::BTreeSet;
 
 /// The indices of a log that is being opened.

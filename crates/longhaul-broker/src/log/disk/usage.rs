@@ -1,10 +1,10 @@
 //! Size of the files of a data directory, by purpose.
 
-use super::checkpoint;
-use super::index;
-use super::reserve;
-use super::segment::{self, FOLDER, SPARE, SPARE_NEW};
-use super::storage::Storage;
+use crate::log::disk::reserve;
+use crate::log::disk::storage::Storage;
+use crate::log::indices::index;
+use crate::log::recover::checkpoint;
+use crate::log::segments::segment::{self, FOLDER, SPARE, SPARE_NEW};
 use std::io;
 
 /// The folder of the compacted views.

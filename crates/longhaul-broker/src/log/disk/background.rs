@@ -1,18 +1,18 @@
 //! Work that no append waits for: the next segment, the removal of old ones, checkpoints. One step
 //! per job, without a thread.
 
-use super::checkpoint;
-use super::confirmed;
-use super::error::{WriteError, is_full, is_passing};
-use super::index::{self, Builder, FactsOf};
-use super::inventory;
-use super::record::{LogPosition, RecordKind};
-use super::reserve;
-use super::room::size_within;
-use super::segment::{self, FOLDER, SPARE, SPARE_NEW};
-use super::shared::{Segment, SharedLogState, Spare, lock, make_file};
-use super::tail::SegmentTail;
-use super::walk::{Stopped, walk};
+use crate::log::disk::reserve;
+use crate::log::disk::room::size_within;
+use crate::log::error::{WriteError, is_full, is_passing};
+use crate::log::indices::index::{self, Builder, FactsOf};
+use crate::log::recover::checkpoint;
+use crate::log::recover::confirmed;
+use crate::log::recover::inventory;
+use crate::log::segments::record::{LogPosition, RecordKind};
+use crate::log::segments::segment::{self, FOLDER, SPARE, SPARE_NEW};
+use crate::log::segments::tail::SegmentTail;
+use crate::log::segments::walk::{Stopped, walk};
+use crate::log::shared::{Segment, SharedLogState, Spare, lock, make_file};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::io;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Records that a segment has begun, and creates the next spare if there is none.
-pub(super) fn prepare(shared: &SharedLogState) {
+pub(in crate::log) fn prepare(shared: &SharedLogState) {
     // Before `spare` is locked, because the writer waits for that lock.
     if shared.newest().is_some_and(|newest| shared.is_unlisted(newest.header.number))
         && let Err(error) = write_inventory(shared, &BTreeSet::new())
@@ -78,7 +78,7 @@ fn make_spare(shared: &SharedLogState, left: u64) -> io::Result<Spare> {
 }
 
 /// Builds the index of one sealed segment. Returns false if there is none left to build.
-pub(super) fn index(shared: &SharedLogState) -> bool {
+pub(in crate::log) fn index(shared: &SharedLogState) -> bool {
     let (Some(without), Some(facts)) = (shared.without_index(), shared.options.facts) else {
         return false;
     };
@@ -144,7 +144,7 @@ fn make_index(shared: &SharedLogState, segment: &Segment, facts: FactsOf) -> Opt
 }
 
 /// Removes segments. One of the right size becomes the spare, if nobody reads it.
-pub(super) fn remove(shared: &SharedLogState, numbers: &[u32]) {
+pub(in crate::log) fn remove(shared: &SharedLogState, numbers: &[u32]) {
     // Without a checkpoint every record is needed; after the checkpoint, every change.
     let Some(checkpoint) = shared.checkpoint() else { return };
     let is_old = |number| number < checkpoint.segment && numbers.contains(&number);
@@ -230,7 +230,7 @@ fn remove_one(shared: &SharedLogState, segment: Arc<Segment>) -> io::Result<()> 
 }
 
 /// Replaces the checkpoint.
-pub(super) fn checkpoint(
+pub(in crate::log) fn checkpoint(
     shared: &SharedLogState,
     at: LogPosition,
     image: &[Bytes],
@@ -258,7 +258,7 @@ fn write_checkpoint(shared: &SharedLogState, at: LogPosition, image: &[Bytes]) -
 }
 
 /// Notes how far the log is confirmed. The log is idle, so nothing waits for this.
-pub(super) fn record_confirmed(shared: &SharedLogState) {
+pub(in crate::log) fn record_confirmed(shared: &SharedLogState) {
     let at = shared.durable();
     // If it cannot be noted, it is tried again when there is more to note.
     shared.set_noted(at);
@@ -269,6 +269,6 @@ pub(super) fn record_confirmed(shared: &SharedLogState) {
     }
 }
 
-pub(super) fn complain(shared: &SharedLogState, what: &str, name: &str, error: &io::Error) {
+pub(in crate::log) fn complain(shared: &SharedLogState, what: &str, name: &str, error: &io::Error) {
     tracing::warn!(file = shared.storage.describe(name), %error, "{what}");
 }

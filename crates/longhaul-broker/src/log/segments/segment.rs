@@ -7,41 +7,41 @@
 use bytes::BufMut;
 
 /// Offset of the first record of a segment.
-pub(super) const HEADER_BYTES: u32 = 4096;
+pub(in crate::log) const HEADER_BYTES: u32 = 4096;
 /// The folder of the segments.
-pub(super) const FOLDER: &str = "log";
+pub(in crate::log) const FOLDER: &str = "log";
 /// A segment that is ready for use and has no number yet.
-pub(super) const SPARE: &str = "log/spare";
+pub(in crate::log) const SPARE: &str = "log/spare";
 /// The spare segment while it is being filled with zeros.
-pub(super) const SPARE_NEW: &str = "log/spare.tmp";
+pub(in crate::log) const SPARE_NEW: &str = "log/spare.tmp";
 /// A segment that the writer creates because there is no spare.
-pub(super) const SEGMENT_NEW: &str = "log/segment.tmp";
+pub(in crate::log) const SEGMENT_NEW: &str = "log/segment.tmp";
 
 const MAGIC: &[u8; 8] = b"LHLOGSEG";
 const VERSION: u32 = 1;
 /// Size of a header in bytes.
-pub(super) const HEADER_USED: usize = 48;
+pub(in crate::log) const HEADER_USED: usize = 48;
 
 /// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SegmentHeader {
+pub(in crate::log) struct SegmentHeader {
     /// Number of the segment, as in its name.
-    pub(super) number: u32,
+    pub(in crate::log) number: u32,
     /// Size of the file in bytes.
-    pub(super) size: u32,
+    pub(in crate::log) size: u32,
     /// Number of the previous segment; 0 for the first.
-    pub(super) previous: u32,
+    pub(in crate::log) previous: u32,
     /// End of the previous segment, including its seal.
-    pub(super) previous_end: u32,
+    pub(in crate::log) previous_end: u32,
     /// The group that begins or continues in this segment.
-    pub(super) group: u64,
+    pub(in crate::log) group: u64,
     /// Makes the seed differ between logs.
-    pub(super) salt: u64,
+    pub(in crate::log) salt: u64,
 }
 
 /// Why bytes are not the header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HeaderFault {
+pub(in crate::log) enum HeaderFault {
     /// They are damaged, or something else.
     Damaged,
     /// A later version of the broker wrote it.
@@ -50,7 +50,7 @@ pub(super) enum HeaderFault {
 
 impl SegmentHeader {
     /// The bytes at the start of the file.
-    pub(super) fn encode(&self) -> [u8; HEADER_USED] {
+    pub(in crate::log) fn encode(&self) -> [u8; HEADER_USED] {
         let mut out = [0; HEADER_USED];
         let mut rest = &mut out[..];
         rest.put_slice(MAGIC);
@@ -67,7 +67,7 @@ impl SegmentHeader {
     }
 
     /// Decodes a header from the start of `bytes`.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
+    pub(in crate::log) fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
         let bytes: &[u8; HEADER_USED] = bytes.first_chunk().ok_or(HeaderFault::Damaged)?;
         let (covered, crc) = bytes.split_at(HEADER_USED - 4);
         let mut rest = covered;
@@ -93,18 +93,18 @@ impl SegmentHeader {
     }
 
     /// Start value of the checksums of the segment's records.
-    pub(super) fn seed(&self) -> u32 {
+    pub(in crate::log) fn seed(&self) -> u32 {
         crc32c::crc32c_append(self.number, &self.salt.to_be_bytes())
     }
 }
 
 /// The path of a segment within the data directory.
-pub(super) fn name(number: u32) -> String {
+pub(in crate::log) fn name(number: u32) -> String {
     format!("{FOLDER}/{number:010}.seg")
 }
 
 /// The number of the segment with this file name, without the folder.
-pub(super) fn number_of(file: &str) -> Option<u32> {
+pub(in crate::log) fn number_of(file: &str) -> Option<u32> {
     let digits = file.strip_suffix(".seg")?;
     let number = digits.parse().ok().filter(|_| digits.len() == 10)?;
     (number > 0).then_some(number)

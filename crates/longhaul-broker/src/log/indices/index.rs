@@ -11,17 +11,19 @@
 //! `flags and messages | [entries that were left out] | bytes since the entry before | bytes | ms since the entry before | [deliver at] | [8 chunk of] | [2 hash of the key]`,
 //! all but the last two as varints.
 
-use super::record::{self, LogMark, ParsedRecord, RECORD_OVERHEAD, RecordHead, RecordLocation};
-use super::segment::{FOLDER, HEADER_BYTES, HEADER_USED, SegmentHeader};
-use super::shared::Segment;
-use super::storage::Storage;
+use crate::log::disk::storage::Storage;
+use crate::log::segments::record::{
+    self, LogMark, ParsedRecord, RECORD_OVERHEAD, RecordHead, RecordLocation,
+};
+use crate::log::segments::segment::{FOLDER, HEADER_BYTES, HEADER_USED, SegmentHeader};
+use crate::log::shared::Segment;
 use bytes::{Buf, BufMut};
 use prost::encoding::{decode_varint, encode_varint};
 use std::collections::BTreeMap;
 use std::io;
 
 /// Name of an index while it is written.
-pub(super) const NAME_NEW: &str = "log/index.tmp";
+pub(in crate::log) const NAME_NEW: &str = "log/index.tmp";
 
 const MAGIC: &[u8; 8] = b"LHLOGIDX";
 const VERSION: u32 = 2;
@@ -80,7 +82,7 @@ pub struct LedgerRun<'a> {
 
 /// Why an index cannot be used.
 #[derive(Debug)]
-pub(super) enum Unusable {
+pub(in crate::log) enum Unusable {
     /// The file does not exist.
     Missing,
     /// The index was not built from this segment.
@@ -88,12 +90,12 @@ pub(super) enum Unusable {
 }
 
 /// The path of an index within the data directory.
-pub(super) fn name(number: u32) -> String {
+pub(in crate::log) fn name(number: u32) -> String {
     format!("{FOLDER}/{number:010}.idx")
 }
 
 /// The number of the segment whose index has this file name, without the folder.
-pub(super) fn number_of(file: &str) -> Option<u32> {
+pub(in crate::log) fn number_of(file: &str) -> Option<u32> {
     let digits = file.strip_suffix(".idx")?;
     digits.parse().ok().filter(|_| digits.len() == 10)
 }
@@ -120,12 +122,12 @@ impl Last {
 
 /// Builds an index from entries in the order of their segment.
 #[derive(Debug, Default)]
-pub(super) struct Builder {
+pub(in crate::log) struct Builder {
     streams: BTreeMap<(u32, u64), LedgerStream>,
 }
 
 impl Builder {
-    pub(super) fn add(&mut self, head: RecordHead, place: RecordLocation, facts: Facts) {
+    pub(in crate::log) fn add(&mut self, head: RecordHead, place: RecordLocation, facts: Facts) {
         let none = || LedgerStream { bytes: Vec::new(), last: Last::NONE };
         let stream = self.streams.entry((head.topic, head.ledger)).or_insert_with(none);
         let (out, last) = (&mut stream.bytes, stream.last);
@@ -160,7 +162,7 @@ impl Builder {
     }
 
     /// The bytes of the file. The seal of the segment begins at `end` and belongs to `group`.
-    pub(super) fn finish(&self, header: &SegmentHeader, end: u32, group: u64) -> Vec<u8> {
+    pub(in crate::log) fn finish(&self, header: &SegmentHeader, end: u32, group: u64) -> Vec<u8> {
         let streams: usize = self.streams.values().map(|stream| stream.bytes.len() + 30).sum();
         let mut out = Vec::with_capacity(HEAD_BYTES + streams + 4);
         out.put_slice(MAGIC);
@@ -182,19 +184,19 @@ impl Builder {
 
 /// An index that matches its segment.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(in crate::log) struct Index {
     bytes: Vec<u8>,
     segment: u32,
     /// Offset of the segment's seal.
-    pub(super) end: u32,
+    pub(in crate::log) end: u32,
     /// Group of the seal.
-    pub(super) group: u64,
+    pub(in crate::log) group: u64,
 }
 
 impl Index {
     /// Reads the index of a segment. The header of the next segment and the seal also state where
     /// the segment ends; an index that matches both was built from the sealed segment.
-    pub(super) fn read(
+    pub(in crate::log) fn read(
         storage: &dyn Storage,
         segment: &Segment,
         next: Option<&SegmentHeader>,
@@ -245,13 +247,13 @@ impl Index {
     }
 
     /// Whether the index has these bytes.
-    pub(super) fn is(&self, bytes: &[u8]) -> bool {
+    pub(in crate::log) fn is(&self, bytes: &[u8]) -> bool {
         bytes.starts_with(&self.bytes) && bytes.len() == self.bytes.len() + 4
     }
 
     /// Passes on the entries, those of a ledger in the order of the segment. Returns their number;
     /// `None` if the streams are malformed.
-    pub(super) fn runs<E>(
+    pub(in crate::log) fn runs<E>(
         &self,
         mut each: impl FnMut(LedgerRun<'_>) -> Result<(), E>,
     ) -> Result<Option<u64>, E> {
@@ -342,7 +344,7 @@ fn ends_with_seal(segment: &Segment, end: u32, group: u64) -> bool {
 
 /// Writes the index of a segment. The file name becomes durable with the next sync of the folder;
 /// after a crash before that, the index is built again.
-pub(super) fn write(storage: &dyn Storage, number: u32, bytes: &[u8]) -> io::Result<()> {
+pub(in crate::log) fn write(storage: &dyn Storage, number: u32, bytes: &[u8]) -> io::Result<()> {
     let written = storage.create(NAME_NEW).and_then(|file| {
         file.write_at(bytes, 0)?;
         file.sync_data()?;

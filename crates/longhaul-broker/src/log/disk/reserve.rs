@@ -3,25 +3,25 @@
 //!
 //! The file grows in small steps that nobody waits for; work for the writer runs between them.
 
-use super::background::complain;
-use super::error::{OpenError, is_passing};
-use super::shared::{SYNC_BYTES, SharedLogState, fill, lock};
+use crate::log::disk::background::complain;
+use crate::log::error::{OpenError, is_passing};
+use crate::log::shared::{SYNC_BYTES, SharedLogState, fill, lock};
 use std::io;
 use std::sync::atomic::Ordering;
 
 /// Name of the file. Its content is meaningless.
-pub(super) const NAME: &str = "reserve";
+pub(in crate::log) const NAME: &str = "reserve";
 
 /// Bytes that the file still needs, given the free bytes `left`; 0 if they do not suffice for the
 /// file and a segment.
-pub(super) fn lacks(shared: &SharedLogState, left: u64) -> u64 {
+pub(in crate::log) fn lacks(shared: &SharedLogState, left: u64) -> u64 {
     let lacks = missing(shared);
     let first = u64::from(shared.options.segment_bytes_first);
     if left < lacks.saturating_add(first) { 0 } else { lacks }
 }
 
 /// Bytes that the file still needs.
-pub(super) fn missing(shared: &SharedLogState) -> u64 {
+pub(in crate::log) fn missing(shared: &SharedLogState) -> u64 {
     let first = u64::from(shared.options.segment_bytes_first);
     // The previous checkpoint is kept until the next one is complete, and the next one may be
     // larger.
@@ -32,7 +32,7 @@ pub(super) fn missing(shared: &SharedLogState) -> u64 {
 
 /// Lets it grow by a few MiB at most, if it is to. What fails is tried again when the next segment
 /// is prepared, or a second later.
-pub(super) fn grow(shared: &SharedLogState) {
+pub(in crate::log) fn grow(shared: &SharedLogState) {
     let left = shared.measure(&lock(&shared.spare));
     let lacks = lacks(shared, left);
     let there = shared.reserved.load(Ordering::Relaxed);
@@ -62,13 +62,13 @@ fn extend(shared: &SharedLogState, from: u64, to: u64) -> io::Result<()> {
 }
 
 /// Frees the space of the file. Returns whether there was any.
-pub(super) fn give_up(shared: &SharedLogState) -> bool {
+pub(in crate::log) fn give_up(shared: &SharedLogState) -> bool {
     let was_there = shared.reserved.swap(0, Ordering::Relaxed) > 0;
     shared.storage.remove(NAME).is_ok() && was_there
 }
 
 /// Takes over the file of the previous process.
-pub(super) fn adopt(shared: &SharedLogState) -> Result<(), OpenError> {
+pub(in crate::log) fn adopt(shared: &SharedLogState) -> Result<(), OpenError> {
     let io =
         |source| OpenError::Io { what: format!("open {}", shared.storage.describe(NAME)), source };
     let file = match shared.storage.open(NAME) {

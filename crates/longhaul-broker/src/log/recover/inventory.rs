@@ -10,23 +10,23 @@
 //! Big endian: `8 magic | u32 version | u32 count | u32 number, as often | u32 crc32c` of
 //! everything before.
 
-use super::error::OpenError;
-use super::storage::Storage;
+use crate::log::disk::storage::Storage;
+use crate::log::error::OpenError;
 use bytes::{Buf, BufMut, BytesMut};
 use std::collections::BTreeSet;
 use std::io;
 
 /// Name of the file.
-pub(super) const NAME: &str = "segments";
+pub(in crate::log) const NAME: &str = "segments";
 /// Name of the file while it is written.
-pub(super) const NAME_NEW: &str = "segments.tmp";
+pub(in crate::log) const NAME_NEW: &str = "segments.tmp";
 
 const MAGIC: &[u8; 8] = b"LHLOGINV";
 const VERSION: u32 = 1;
 const FRAME_BYTES: usize = 8 + 4 + 4 + 4;
 
 /// Replaces the inventory; after a crash, either the old or the new one exists.
-pub(super) fn write(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()> {
+pub(in crate::log) fn write(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()> {
     let count = u32::try_from(numbers.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut bytes = BytesMut::with_capacity(FRAME_BYTES + 4 * numbers.len());
     bytes.put_slice(MAGIC);
@@ -48,7 +48,7 @@ pub(super) fn write(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()> {
 
 /// Removes the inventory durably: from then on nothing is known about segments before the
 /// checkpoint.
-pub(super) fn remove(storage: &dyn Storage) -> io::Result<()> {
+pub(in crate::log) fn remove(storage: &dyn Storage) -> io::Result<()> {
     match storage.remove(NAME) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => storage.sync_dir(""),
@@ -57,7 +57,7 @@ pub(super) fn remove(storage: &dyn Storage) -> io::Result<()> {
 
 /// The segments that must exist; `None` if the inventory is missing or damaged. The segments have
 /// the same information, so the log can work without it.
-pub(super) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenError> {
+pub(in crate::log) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenError> {
     let path = storage.describe(NAME);
     let io = |source| OpenError::Io { what: format!("read {path}"), source };
     let file = match storage.open(NAME) {
@@ -84,17 +84,17 @@ pub(super) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenE
 
 /// Whether the inventory is missing. It exists next to a checkpoint, unless a full disk left no
 /// room for it, or somebody removed it.
-pub(super) fn is_missing(storage: &dyn Storage) -> bool {
+pub(in crate::log) fn is_missing(storage: &dyn Storage) -> bool {
     storage.open(NAME).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Why bytes are not an inventory.
-pub(super) enum InventoryFault {
+pub(in crate::log) enum InventoryFault {
     Damaged,
     Version(u32),
 }
 
-pub(super) fn decode(bytes: &[u8]) -> Result<BTreeSet<u32>, InventoryFault> {
+pub(in crate::log) fn decode(bytes: &[u8]) -> Result<BTreeSet<u32>, InventoryFault> {
     let (covered, crc) = bytes.split_last_chunk::<4>().ok_or(InventoryFault::Damaged)?;
     let sound = covered.len() >= FRAME_BYTES - 4
         && covered.starts_with(MAGIC)

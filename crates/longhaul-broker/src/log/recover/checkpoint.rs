@@ -10,18 +10,18 @@
 //! header's checksum and the image's index, so that an image of another checkpoint or index is not
 //! accepted.
 
-use super::error::OpenError;
-use super::record::LogPosition;
-use super::shared::SYNC_BYTES;
-use super::storage::{Storage, StorageFile};
+use crate::log::disk::storage::{Storage, StorageFile};
+use crate::log::error::OpenError;
+use crate::log::segments::record::LogPosition;
+use crate::log::shared::SYNC_BYTES;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::io;
 use std::sync::Arc;
 
 /// Name of the file.
-pub(super) const NAME: &str = "checkpoint";
+pub(in crate::log) const NAME: &str = "checkpoint";
 /// Name of the file while it is written.
-pub(super) const NAME_NEW: &str = "checkpoint.tmp";
+pub(in crate::log) const NAME_NEW: &str = "checkpoint.tmp";
 
 const MAGIC: &[u8; 8] = b"LHLOGCKP";
 /// The version that is written.
@@ -32,12 +32,16 @@ const HEADER_BYTES: usize = 36;
 const IMAGE_HEAD_BYTES: usize = 8;
 
 /// Replaces the checkpoint; after a crash, either the old or the new one exists.
-pub(super) fn write(storage: &dyn Storage, at: LogPosition, image: &[Bytes]) -> io::Result<()> {
+pub(in crate::log) fn write(
+    storage: &dyn Storage,
+    at: LogPosition,
+    image: &[Bytes],
+) -> io::Result<()> {
     write_version(storage, VERSION, at, image)
 }
 
 /// Writes a checkpoint of a given version, as other versions of the broker do.
-pub(super) fn write_version(
+pub(in crate::log) fn write_version(
     storage: &dyn Storage,
     version: u32,
     at: LogPosition,
@@ -87,7 +91,7 @@ fn write_file(
 }
 
 /// The segment of the position in the header of a checkpoint's bytes, if that is intact.
-pub(super) fn segment_of(bytes: &[u8]) -> Option<u32> {
+pub(in crate::log) fn segment_of(bytes: &[u8]) -> Option<u32> {
     let header = bytes.first_chunk::<HEADER_BYTES>()?;
     let (covered, crc) = header.split_at(HEADER_BYTES - 4);
     if !covered.starts_with(MAGIC) || crc32c::crc32c(covered).to_be_bytes() != crc {
@@ -99,11 +103,11 @@ pub(super) fn segment_of(bytes: &[u8]) -> Option<u32> {
 
 /// A checkpoint with an intact header.
 #[derive(Debug)]
-pub(super) struct Checkpoint {
+pub(in crate::log) struct Checkpoint {
     /// The checkpoint covers every record before this position.
-    pub(super) at: LogPosition,
+    pub(in crate::log) at: LogPosition,
     /// Whether an earlier version of the broker has written it.
-    pub(super) is_earlier: bool,
+    pub(in crate::log) is_earlier: bool,
     /// Path of the file, for messages.
     path: String,
     file: Arc<dyn StorageFile>,
@@ -114,12 +118,12 @@ pub(super) struct Checkpoint {
 
 impl Checkpoint {
     /// Opens the checkpoint, if there is one.
-    pub(super) fn open(storage: &dyn Storage) -> Result<Option<Self>, OpenError> {
+    pub(in crate::log) fn open(storage: &dyn Storage) -> Result<Option<Self>, OpenError> {
         Self::open_any(storage, false)
     }
 
     /// Opens the checkpoint, even if the file was cut off.
-    pub(super) fn open_lenient(storage: &dyn Storage) -> Result<Option<Self>, OpenError> {
+    pub(in crate::log) fn open_lenient(storage: &dyn Storage) -> Result<Option<Self>, OpenError> {
         Self::open_any(storage, true)
     }
 
@@ -162,7 +166,7 @@ impl Checkpoint {
     }
 
     /// Passes on the images in order, each after its checksum was verified.
-    pub(super) fn images(
+    pub(in crate::log) fn images(
         &self,
         mut each: impl FnMut(u64, &[u8]) -> Result<(), OpenError>,
     ) -> Result<(), OpenError> {
@@ -192,7 +196,7 @@ impl Checkpoint {
     }
 
     /// Passes on the intact images, and `None` for damaged ones.
-    pub(super) fn images_lenient(&self, mut each: impl FnMut(u64, Option<&[u8]>)) {
+    pub(in crate::log) fn images_lenient(&self, mut each: impl FnMut(u64, Option<&[u8]>)) {
         let mut offset = HEADER_BYTES as u64;
         for index in 0..self.images {
             let mut head = [0; IMAGE_HEAD_BYTES];
@@ -213,7 +217,7 @@ impl Checkpoint {
     }
 
     /// Path of the file, for messages.
-    pub(super) fn path(&self) -> &str {
+    pub(in crate::log) fn path(&self) -> &str {
         &self.path
     }
 

@@ -1,12 +1,12 @@
 //! Reads the intact beginning of a segment that may be written at the same time.
 
-use super::error::OpenError;
-use super::index;
-use super::inventory;
-use super::record::{LogMark, ParsedRecord};
-use super::segment::{self, FOLDER, HEADER_BYTES, SegmentHeader};
-use super::storage::Storage;
-use super::survey::SegmentImage;
+use crate::log::disk::storage::Storage;
+use crate::log::error::OpenError;
+use crate::log::indices::index;
+use crate::log::recover::inventory;
+use crate::log::recover::survey::SegmentImage;
+use crate::log::segments::record::{LogMark, ParsedRecord};
+use crate::log::segments::segment::{self, FOLDER, HEADER_BYTES, SegmentHeader};
 use std::collections::BTreeSet;
 use std::io;
 

@@ -1,10 +1,10 @@
 //! Reads the records of a segment as they are written, from another process or thread.
 
-use super::checkpoint;
-use super::error::OpenError;
-use super::record::{self, HEAD_BYTES, LogMark, ParsedRecord};
-use super::segment::{self, HEADER_BYTES, SegmentHeader};
-use super::storage::{Storage, StorageFile};
+use crate::log::disk::storage::{Storage, StorageFile};
+use crate::log::error::OpenError;
+use crate::log::recover::checkpoint;
+use crate::log::segments::record::{self, HEAD_BYTES, LogMark, ParsedRecord};
+use crate::log::segments::segment::{self, HEADER_BYTES, SegmentHeader};
 use std::io;
 use std::sync::Arc;
 

@@ -10,20 +10,20 @@
 //! a slot torn by a power cut leaves the other one intact. Big endian:
 //! `8 magic | u32 version | u32 segment | u32 offset | u32 crc32c` of everything before.
 
-use super::error::OpenError;
-use super::record::LogPosition;
-use super::storage::{Storage, StorageFile};
+use crate::log::disk::storage::{Storage, StorageFile};
+use crate::log::error::OpenError;
+use crate::log::segments::record::LogPosition;
 use bytes::{Buf, BufMut};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Name of the file.
-pub(super) const NAME: &str = "confirmed";
+pub(in crate::log) const NAME: &str = "confirmed";
 /// Name of the file while it is created.
-pub(super) const NAME_NEW: &str = "confirmed.tmp";
+pub(in crate::log) const NAME_NEW: &str = "confirmed.tmp";
 /// The log is idle when nothing was confirmed for this time.
-pub(super) const REST: Duration = Duration::from_millis(100);
+pub(in crate::log) const REST: Duration = Duration::from_millis(100);
 
 const MAGIC: &[u8; 8] = b"LHLOGCFM";
 const VERSION: u32 = 1;
@@ -34,7 +34,7 @@ const USED_BYTES: usize = 24;
 
 /// The file and its content.
 #[derive(Debug, Default)]
-pub(super) struct Confirmed {
+pub(in crate::log) struct Confirmed {
     /// `None` if there is no file that may be written.
     file: Option<Arc<dyn StorageFile>>,
     /// Content of each slot, if intact.
@@ -43,7 +43,7 @@ pub(super) struct Confirmed {
 
 impl Confirmed {
     /// Reads the file. A missing or damaged file has no position.
-    pub(super) fn read(storage: &dyn Storage) -> Result<Self, OpenError> {
+    pub(in crate::log) fn read(storage: &dyn Storage) -> Result<Self, OpenError> {
         let path = storage.describe(NAME);
         let io = |source| OpenError::Io { what: format!("read {path}"), source };
         let file = match storage.open(NAME) {
@@ -64,12 +64,16 @@ impl Confirmed {
     }
 
     /// The newest noted position.
-    pub(super) fn at(&self) -> Option<LogPosition> {
+    pub(in crate::log) fn at(&self) -> Option<LogPosition> {
         self.slots.into_iter().flatten().max()
     }
 
     /// Notes a position durably. If that fails, the previous one remains.
-    pub(super) fn note(&mut self, storage: &dyn Storage, at: LogPosition) -> io::Result<()> {
+    pub(in crate::log) fn note(
+        &mut self,
+        storage: &dyn Storage,
+        at: LogPosition,
+    ) -> io::Result<()> {
         // A file with another name is a copy, whose log may end before this position.
         let file = match self.file.take() {
             Some(file) if !file.has_other_names()? => file,
@@ -140,14 +144,14 @@ fn decode(slot: &[u8]) -> Result<Option<LogPosition>, u32> {
 
 /// Detects that the log is idle. Pure.
 #[derive(Debug, Default)]
-pub(super) struct LogIdleDetector {
+pub(in crate::log) struct LogIdleDetector {
     /// The newest confirmed position that was seen, and when it was first seen.
     seen: Option<(LogPosition, Instant)>,
 }
 
 impl LogIdleDetector {
     /// Time until the confirmed position should be noted; `None` if it is already noted.
-    pub(super) fn wait(
+    pub(in crate::log) fn wait(
         &mut self,
         durable: LogPosition,
         noted: LogPosition,

@@ -1,9 +1,9 @@
 //! Rebuilds the index of a compacted file from its entries, each of which has its own ids.
 
-use super::compacted::{
+use crate::log::compacted::{
     CompactedFile, CompactedSlot, ENTRY_HEAD_BYTES, HEADER_BYTES, UNIT_BYTES, read_trailer,
 };
-use super::storage::{Storage, StorageFile};
+use crate::log::disk::storage::{Storage, StorageFile};
 use bytes::Buf;
 use std::io;
 

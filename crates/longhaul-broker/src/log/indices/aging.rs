@@ -13,7 +13,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Determines when a sealed segment is old enough for its index.
 #[derive(Debug, Default)]
-pub(super) struct Aging {
+pub(in crate::log) struct Aging {
     /// Segments up to this number are old enough.
     old: u32,
     /// The newest segment at the last check, and the time of the next check.
@@ -23,7 +23,7 @@ pub(super) struct Aging {
 impl Aging {
     /// Time until the first of the segments without an index is old enough; `without` has the first
     /// and the last of them.
-    pub(super) fn wait(
+    pub(in crate::log) fn wait(
         &mut self,
         without: Option<RangeInclusive<u32>>,
         now: Instant,

@@ -4,34 +4,34 @@
 //! but only if no later group follows: a later group was begun only after the disk had confirmed
 //! everything before it.
 
-use super::error::OpenError;
-use super::record::{self, HEAD_BYTES, LogMark, RECORD_OVERHEAD};
-use super::segment::{HEADER_BYTES, SegmentHeader};
-use super::shared::{Segment, WINDOW_BYTES, write_zeros};
+use crate::log::error::OpenError;
+use crate::log::segments::record::{self, HEAD_BYTES, LogMark, RECORD_OVERHEAD};
+use crate::log::segments::segment::{HEADER_BYTES, SegmentHeader};
+use crate::log::shared::{Segment, WINDOW_BYTES, write_zeros};
 use std::io;
 
 /// How far a segment was read, and what came last.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SegmentTail {
+pub(in crate::log) struct SegmentTail {
     /// Offset after the last record, before a seal.
-    pub(super) end: u32,
+    pub(in crate::log) end: u32,
     /// The last group with data in the segment; otherwise the one before the segment's first.
-    pub(super) group: u64,
+    pub(in crate::log) group: u64,
     /// Offset and expected size of the last chunk.
-    pub(super) chunk: Option<(u32, u32)>,
+    pub(in crate::log) chunk: Option<(u32, u32)>,
     /// Group of the seal, if there is one.
-    pub(super) seal: Option<u64>,
+    pub(in crate::log) seal: Option<u64>,
 }
 
 impl SegmentTail {
     /// The start of a segment.
-    pub(super) fn new(header: &SegmentHeader) -> Self {
+    pub(in crate::log) fn new(header: &SegmentHeader) -> Self {
         let group = header.group.saturating_sub(1);
         Self { end: HEADER_BYTES, group, chunk: None, seal: None }
     }
 
     /// Notes a chunk. Returns whether it is the expected one.
-    pub(super) fn begin(&mut self, group: u64, offset: u32, bytes: u32) -> bool {
+    pub(in crate::log) fn begin(&mut self, group: u64, offset: u32, bytes: u32) -> bool {
         if self.group.checked_add(1) != Some(group) {
             return false;
         }
@@ -40,19 +40,19 @@ impl SegmentTail {
     }
 
     /// Whether a seal of this group may come here: it ends a chunk, or is one.
-    pub(super) fn may_seal(&self, group: u64) -> bool {
+    pub(in crate::log) fn may_seal(&self, group: u64) -> bool {
         group == self.group || Some(group) == self.group.checked_add(1)
     }
 
     /// Size of the record with this body at the current end, if it fits the chunk.
-    pub(super) fn record_size(&self, body: &[u8]) -> Option<u32> {
+    pub(in crate::log) fn record_size(&self, body: &[u8]) -> Option<u32> {
         let (from, bytes) = self.chunk?;
         let size = u32::try_from(body.len()).ok()?.checked_add(RECORD_OVERHEAD)?;
         (self.end.checked_add(size)? <= from.checked_add(bytes)?).then_some(size)
     }
 
     /// Refuses a segment that has lost confirmed data. `file` names it in the message.
-    pub(super) fn check(&self, segment: &Segment, file: &str) -> Result<(), OpenError> {
+    pub(in crate::log) fn check(&self, segment: &Segment, file: &str) -> Result<(), OpenError> {
         let io = |source| OpenError::Io { what: format!("read {file}"), source };
         let mut from = self.end;
         let length = segment.file.len().map_err(io)?;
@@ -90,7 +90,7 @@ impl SegmentTail {
     /// Bytes after the end become zeros; otherwise they could reappear after records that are
     /// written later. The last chunk is written once more: after a failed sync, the operating
     /// system may show bytes that the disk does not have.
-    pub(super) fn repair(&self, segment: &Segment) -> io::Result<u64> {
+    pub(in crate::log) fn repair(&self, segment: &Segment) -> io::Result<u64> {
         let (file, end) = (&segment.file, u64::from(self.end));
         let chunk_end =
             self.chunk.map_or(end, |(from, bytes)| u64::from(from.saturating_add(bytes)));

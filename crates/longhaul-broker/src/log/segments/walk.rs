@@ -1,15 +1,15 @@
 //! Iterates over the records of one segment, as far as they are intact.
 
-use super::record::{LogMark, ParsedRecord, RecordHead, RecordLocation};
-use super::scanner::Scanner;
-use super::shared::Segment;
-use super::tail::SegmentTail;
+use crate::log::segments::record::{LogMark, ParsedRecord, RecordHead, RecordLocation};
+use crate::log::segments::scanner::Scanner;
+use crate::log::segments::tail::SegmentTail;
+use crate::log::shared::Segment;
 use std::io;
 use std::sync::Arc;
 
 /// Why a walk has ended early.
 #[derive(Debug)]
-pub(super) enum Stopped<E> {
+pub(in crate::log) enum Stopped<E> {
     /// The operating system refused.
     Io(io::Error),
     /// The callback stopped the walk.
@@ -18,7 +18,7 @@ pub(super) enum Stopped<E> {
 
 /// Passes on the records of a segment up to its seal, or up to the first invalid record. Returns
 /// the end of the segment.
-pub(super) fn walk<E>(
+pub(in crate::log) fn walk<E>(
     segment: &Segment,
     mut each: impl FnMut(RecordHead, RecordLocation, &[u8]) -> Result<(), E>,
 ) -> Result<SegmentTail, Stopped<E>> {

@@ -1,7 +1,7 @@
 //! Writes whole blocks, so that the file system need not read the data around a chunk.
 
-use super::segment::HEADER_BYTES;
-use super::shared::Segment;
+use crate::log::segments::segment::HEADER_BYTES;
+use crate::log::shared::Segment;
 use std::io;
 
 /// Block size of file systems, in bytes. A file consists of whole blocks.
@@ -14,7 +14,7 @@ const COPY_BYTES_MAX: usize = 1024 * 1024;
 /// Data before a chunk in its first block is written again unchanged. Data after it in its last
 /// block becomes zeros: nothing valid is there.
 #[derive(Debug, Default)]
-pub(super) struct Blocks {
+pub(in crate::log) struct Blocks {
     /// Number of the segment, and the offset after its last chunk; `None` if unknown.
     end: Option<(u32, u32)>,
     /// Data of the last block before that offset.
@@ -23,7 +23,12 @@ pub(super) struct Blocks {
 
 impl Blocks {
     /// Writes a chunk. It is not yet durable.
-    pub(super) fn write(&mut self, segment: &Segment, offset: u32, bytes: &[u8]) -> io::Result<()> {
+    pub(in crate::log) fn write(
+        &mut self,
+        segment: &Segment,
+        offset: u32,
+        bytes: &[u8],
+    ) -> io::Result<()> {
         if bytes.len() > COPY_BYTES_MAX {
             self.end = None;
             segment.file.write_at(bytes, u64::from(offset))
@@ -60,8 +65,8 @@ impl Blocks {
 mod tests {
     use super::*;
     use crate::log::Storage;
-    use crate::log::segment::SegmentHeader;
-    use crate::log::storage::StorageFile;
+    use crate::log::disk::storage::StorageFile;
+    use crate::log::segments::segment::SegmentHeader;
     use std::sync::{Arc, Mutex};
 
     const SEGMENT_BYTES: u32 = 16 * HEADER_BYTES;

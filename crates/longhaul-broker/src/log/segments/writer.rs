@@ -1,18 +1,18 @@
 //! Writes groups: one step per group, without a thread, so that a simulation can drive it.
 
-use super::blocks::Blocks;
-use super::composer::RecordGroup;
-use super::error::WriteError;
-use super::segment;
-use super::shared::{BeginError, Segment, SharedLogState};
 use crate::clock;
+use crate::log::error::WriteError;
+use crate::log::segments::blocks::Blocks;
+use crate::log::segments::composer::RecordGroup;
+use crate::log::segments::segment;
+use crate::log::shared::{BeginError, Segment, SharedLogState};
 use std::sync::Arc;
 
 /// Writes the groups of one log, one after the other.
 #[derive(Debug)]
-pub(super) struct LogWriter {
+pub(in crate::log) struct LogWriter {
     /// The log.
-    pub(super) shared: Arc<SharedLogState>,
+    pub(in crate::log) shared: Arc<SharedLogState>,
     /// The segment that was last written.
     current: Arc<Segment>,
     /// Number of the next group.
@@ -24,13 +24,17 @@ pub(super) struct LogWriter {
 }
 
 impl LogWriter {
-    pub(super) fn new(shared: Arc<SharedLogState>, current: Arc<Segment>, next: u64) -> Self {
+    pub(in crate::log) fn new(
+        shared: Arc<SharedLogState>,
+        current: Arc<Segment>,
+        next: u64,
+    ) -> Self {
         Self { shared, current, next, chunks_done: 0, blocks: Blocks::default() }
     }
 
     /// Writes a group and waits until the disk confirms it. Each chunk is durable before the next
     /// segment gets its header, so a segment with a successor is always complete.
-    pub(super) fn write(&mut self, group: &RecordGroup) -> Result<(), WriteError> {
+    pub(in crate::log) fn write(&mut self, group: &RecordGroup) -> Result<(), WriteError> {
         if let Some(reason) = self.shared.poison() {
             return Err(WriteError::Poisoned { reason: reason.to_owned() });
         }
@@ -73,7 +77,7 @@ impl LogWriter {
     }
 
     /// Whether the next segment should be prepared, or the current one listed in the inventory.
-    pub(super) fn wants_prepare(&self) -> bool {
+    pub(in crate::log) fn wants_prepare(&self) -> bool {
         // While the disk is full, another attempt only makes sense after space was freed or the
         // owner asked for it.
         !self.shared.room.is_full()

@@ -5,14 +5,14 @@
 //! chunks, each of which begins with a mark and belongs to one segment. Room for a seal is always
 //! kept, so every segment records its own end.
 
-use super::error::AppendError;
-use super::options::LogOptions;
-use super::record::{
+use crate::log::disk::room::{self, LogSpace};
+use crate::log::error::AppendError;
+use crate::log::options::LogOptions;
+use crate::log::segments::record::{
     self, HEAD_BYTES, LogMark, LogPosition, RECORD_OVERHEAD as MARK_BYTES, RECORD_OVERHEAD,
     RecordHead, RecordLocation,
 };
-use super::room::{self, LogSpace};
-use super::segment::{HEADER_BYTES, SegmentHeader};
+use crate::log::segments::segment::{HEADER_BYTES, SegmentHeader};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 
@@ -47,17 +47,17 @@ pub struct Composer {
 
 /// The contiguous part of a group in one segment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct GroupChunk {
+pub(in crate::log) struct GroupChunk {
     /// The header, if the segment begins with this chunk.
-    pub(super) begins: Option<SegmentHeader>,
+    pub(in crate::log) begins: Option<SegmentHeader>,
     /// Number of the segment.
-    pub(super) segment: u32,
+    pub(in crate::log) segment: u32,
     /// Offset of the chunk in the segment.
-    pub(super) offset: u32,
+    pub(in crate::log) offset: u32,
     /// Offset of the chunk in the group's bytes.
     from: usize,
     /// Size of the chunk in bytes.
-    pub(super) size: u32,
+    pub(in crate::log) size: u32,
 }
 
 /// Records that are written and synced together. Clones share the bytes.
@@ -71,7 +71,7 @@ pub struct RecordGroup {
 
 impl Composer {
     /// Creates a composer that continues after the last record of the log.
-    pub(super) fn new(
+    pub(in crate::log) fn new(
         options: LogOptions,
         room: Arc<LogSpace>,
         header: SegmentHeader,
@@ -321,7 +321,7 @@ impl RecordGroup {
     }
 
     /// The chunks of the group in the order of writing, with their bytes.
-    pub(super) fn chunks(&self) -> impl ExactSizeIterator<Item = (&GroupChunk, &[u8])> {
+    pub(in crate::log) fn chunks(&self) -> impl ExactSizeIterator<Item = (&GroupChunk, &[u8])> {
         let bytes = |chunk: &GroupChunk| {
             self.bytes.get(chunk.from..chunk.from + chunk.size as usize).unwrap_or_default()
         };

@@ -1,10 +1,10 @@
 //! Iterates over the records of a segment, for tests that check all of them.
 
-use super::error::LogReadError;
-use super::reader::{RecordReader, damaged, failed};
-use super::record::{LogMark, ParsedRecord, RecordHead, RecordLocation};
-use super::scanner::Scanner;
-use super::shared::{Segment, SharedLogState};
+use crate::log::error::LogReadError;
+use crate::log::segments::reader::{RecordReader, damaged, failed};
+use crate::log::segments::record::{LogMark, ParsedRecord, RecordHead, RecordLocation};
+use crate::log::segments::scanner::Scanner;
+use crate::log::shared::{Segment, SharedLogState};
 use std::sync::Arc;
 
 impl RecordReader {

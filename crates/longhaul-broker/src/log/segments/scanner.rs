@@ -1,15 +1,15 @@
 //! Reads the records of one segment in order.
 
-use super::record::{self, HEAD_BYTES, ParsedRecord};
-use super::segment::HEADER_BYTES;
-use super::shared::WINDOW_BYTES;
-use super::storage::StorageFile;
+use crate::log::disk::storage::StorageFile;
+use crate::log::segments::record::{self, HEAD_BYTES, ParsedRecord};
+use crate::log::segments::segment::HEADER_BYTES;
+use crate::log::shared::WINDOW_BYTES;
 use std::io;
 use std::sync::Arc;
 
 /// Reads the records of one segment in order, a window at a time.
 #[derive(Debug)]
-pub(super) struct Scanner {
+pub(in crate::log) struct Scanner {
     file: Arc<dyn StorageFile>,
     seed: u32,
     /// End of the readable part.
@@ -24,24 +24,24 @@ pub(super) struct Scanner {
 
 impl Scanner {
     /// Starts at the first record. Reads nothing beyond the limit.
-    pub(super) fn new(file: Arc<dyn StorageFile>, seed: u32, limit: u32) -> Self {
+    pub(in crate::log) fn new(file: Arc<dyn StorageFile>, seed: u32, limit: u32) -> Self {
         let (offset, window) = (HEADER_BYTES, Vec::new());
         Self { file, seed, limit, offset, window, window_from: offset }
     }
 
     /// Offset of the next record, if there is one.
-    pub(super) fn offset(&self) -> u32 {
+    pub(in crate::log) fn offset(&self) -> u32 {
         self.offset
     }
 
     /// End of the readable part.
     #[cfg(test)]
-    pub(super) fn limit(&self) -> u32 {
+    pub(in crate::log) fn limit(&self) -> u32 {
         self.limit
     }
 
     /// The next record and its offset; `None` if no record of this segment begins here.
-    pub(super) fn next(&mut self) -> io::Result<Option<(u32, ParsedRecord<'_>)>> {
+    pub(in crate::log) fn next(&mut self) -> io::Result<Option<(u32, ParsedRecord<'_>)>> {
         if !self.fill(HEAD_BYTES)? {
             return Ok(None);
         }

@@ -6,8 +6,8 @@
 //! be removed, and some room is left for records that free space: acknowledgements, and a
 //! checkpoint.
 
-use super::options::LogOptions;
-use super::segment::HEADER_BYTES;
+use crate::log::options::LogOptions;
+use crate::log::segments::segment::HEADER_BYTES;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// A segment takes 1/4 of the room that is left, if that is more than the smallest size.
@@ -15,7 +15,7 @@ const SHARE: u64 = 4;
 
 /// The background's knowledge of the disk, for the composer.
 #[derive(Debug)]
-pub(super) struct LogSpace {
+pub(in crate::log) struct LogSpace {
     /// Size of the spare segment if no records were assigned to it yet; 0 if there is none.
     spare: AtomicU32,
     /// Free bytes at the last measurement. Changing it requires the lock of the spare, so that no
@@ -31,7 +31,7 @@ pub(super) struct LogSpace {
 
 impl LogSpace {
     /// The room of a disk with this many free bytes.
-    pub(super) const fn new(free: u64) -> Self {
+    pub(in crate::log) const fn new(free: u64) -> Self {
         Self {
             spare: AtomicU32::new(0),
             free: AtomicU64::new(free),
@@ -41,23 +41,23 @@ impl LogSpace {
         }
     }
 
-    pub(super) fn set_free(&self, bytes: u64) {
+    pub(in crate::log) fn set_free(&self, bytes: u64) {
         self.free.store(bytes, Ordering::Relaxed);
     }
 
     /// Free bytes that are not assigned.
-    pub(super) fn left(&self) -> u64 {
+    pub(in crate::log) fn left(&self) -> u64 {
         self.free.load(Ordering::Relaxed).saturating_sub(self.claimed.load(Ordering::Relaxed))
     }
 
     /// Notes a spare of this size.
-    pub(super) fn set_spare(&self, size: u32) {
+    pub(in crate::log) fn set_spare(&self, size: u32) {
         self.spare.store(size, Ordering::Relaxed);
     }
 
     /// Notes that the spare of this size was removed. If records were assigned to it, they need
     /// another file.
-    pub(super) fn lose_spare(&self, size: u32) {
+    pub(in crate::log) fn lose_spare(&self, size: u32) {
         if self.spare.swap(0, Ordering::Relaxed) == 0 {
             self.claim_file(size);
         }
@@ -65,42 +65,42 @@ impl LogSpace {
 
     /// Notes that the spare of this size became a segment. If no records were assigned to the
     /// spare, they were assigned to a new file of this size, which is now not needed.
-    pub(super) fn use_spare(&self, size: u32) {
+    pub(in crate::log) fn use_spare(&self, size: u32) {
         if self.spare.swap(0, Ordering::Relaxed) > 0 {
             lower(&self.claimed, size);
         }
     }
 
     /// Notes that records were assigned to a new file of this size.
-    pub(super) fn claim_file(&self, size: u32) {
+    pub(in crate::log) fn claim_file(&self, size: u32) {
         self.claimed.fetch_add(u64::from(size), Ordering::Relaxed);
     }
 
     /// Notes that such a file was created.
-    pub(super) fn made(&self, size: u32) {
+    pub(in crate::log) fn made(&self, size: u32) {
         lower(&self.free, size);
         lower(&self.claimed, size);
     }
 
-    pub(super) fn set_full(&self, is_full: bool) {
+    pub(in crate::log) fn set_full(&self, is_full: bool) {
         self.full.store(is_full, Ordering::Relaxed);
     }
 
-    pub(super) fn set_stuck(&self, is_stuck: bool) {
+    pub(in crate::log) fn set_stuck(&self, is_stuck: bool) {
         self.stuck.store(is_stuck, Ordering::Relaxed);
     }
 
-    pub(super) fn is_stuck(&self) -> bool {
+    pub(in crate::log) fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    pub(in crate::log) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 
     /// Size of the segment after one of this size, which must hold at least `needed` bytes. Takes
     /// the spare, or some of the room.
-    pub(super) fn claim(&self, options: &LogOptions, size: u32, needed: u32) -> u32 {
+    pub(in crate::log) fn claim(&self, options: &LogOptions, size: u32, needed: u32) -> u32 {
         let spare = self.spare.load(Ordering::Relaxed);
         let take =
             || self.spare.compare_exchange(spare, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
@@ -116,7 +116,7 @@ impl LogSpace {
 
     /// Whether there is room for an entry of this many bytes, plus the reserve for records that
     /// free space. `left` bytes are free in the current segment.
-    pub(super) fn has_room(
+    pub(in crate::log) fn has_room(
         &self,
         options: &LogOptions,
         left: u32,
@@ -142,7 +142,12 @@ impl LogSpace {
 
     /// Whether copies of this many bytes fit that free more than they take; they may use some of
     /// the reserve for acknowledgements. `left` bytes are free in the current segment.
-    pub(super) fn has_room_to_copy(&self, options: &LogOptions, left: u32, bytes: u64) -> bool {
+    pub(in crate::log) fn has_room_to_copy(
+        &self,
+        options: &LogOptions,
+        left: u32,
+        bytes: u64,
+    ) -> bool {
         let first = u64::from(options.segment_bytes_first);
         let needed = bytes + first / 8;
         let spare = u64::from(self.spare.load(Ordering::Relaxed));
@@ -153,7 +158,7 @@ impl LogSpace {
 }
 
 /// Bytes that entries leave for acknowledgements and other records that free space.
-pub(super) const fn kept_bytes(options: &LogOptions) -> u32 {
+pub(in crate::log) const fn kept_bytes(options: &LogOptions) -> u32 {
     options.segment_bytes_first / 2
 }
 
@@ -164,7 +169,7 @@ fn lower(bytes: &AtomicU64, by: u32) {
 
 /// The size that a segment of the wanted size has on a disk with so many free bytes; `None` where
 /// there is no room even for a small one.
-pub(super) fn size_within(options: &LogOptions, wanted: u32, free: u64) -> Option<u32> {
+pub(in crate::log) fn size_within(options: &LogOptions, wanted: u32, free: u64) -> Option<u32> {
     let first = options.segment_bytes_first;
     let most = (free / SHARE).max(u64::from(first));
     let mut size = wanted;

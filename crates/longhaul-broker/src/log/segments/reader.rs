@@ -1,9 +1,11 @@
 //! Reads records from any thread.
 
-use super::error::LogReadError;
-use super::record::{self, HEAD_BYTES, ParsedRecord, RECORD_OVERHEAD, RecordLocation};
-use super::segment;
-use super::shared::{Segment, SharedLogState};
+use crate::log::error::LogReadError;
+use crate::log::segments::record::{
+    self, HEAD_BYTES, ParsedRecord, RECORD_OVERHEAD, RecordLocation,
+};
+use crate::log::segments::segment;
+use crate::log::shared::{Segment, SharedLogState};
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
@@ -38,11 +40,11 @@ impl PinnedRecord {
 /// Reads records. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct RecordReader {
-    pub(super) shared: Arc<SharedLogState>,
+    pub(in crate::log) shared: Arc<SharedLogState>,
 }
 
 impl RecordReader {
-    pub(super) fn new(shared: Arc<SharedLogState>) -> Self {
+    pub(in crate::log) fn new(shared: Arc<SharedLogState>) -> Self {
         Self { shared }
     }
 
@@ -195,12 +197,12 @@ fn near(one: RecordLocation, two: RecordLocation) -> bool {
         && two.size >= RECORD_OVERHEAD
 }
 
-pub(super) fn damaged(shared: &SharedLogState, segment: u32, offset: u32) -> LogReadError {
+pub(in crate::log) fn damaged(shared: &SharedLogState, segment: u32, offset: u32) -> LogReadError {
     let file = shared.storage.describe(&segment::name(segment));
     LogReadError::Damaged { file, offset: u64::from(offset) }
 }
 
-pub(super) fn failed(
+pub(in crate::log) fn failed(
     shared: &SharedLogState,
     segment: u32,
     offset: u32,

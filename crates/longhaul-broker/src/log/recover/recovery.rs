@@ -3,24 +3,26 @@
 //!
 //! Nothing is changed on disk before everything was read and found intact.
 
-use super::checkpoint::{self, Checkpoint};
-use super::composer::Composer;
-use super::confirmed::{self, Confirmed};
-use super::error::OpenError;
-use super::handle::BrokerLog;
-use super::index::{self, LedgerRun};
-use super::indices::Indices;
-use super::inventory;
-use super::options::LogOptions;
-use super::reader::RecordReader;
-use super::record::{LogPosition, RECORD_OVERHEAD, RecordHead, RecordLocation};
-use super::reserve;
-use super::segment::{self, FOLDER, HEADER_BYTES, HeaderFault, SPARE, SegmentHeader};
-use super::shared::{BeginError, Segment, SharedLogState, Spare, lock};
-use super::storage::{LockError, Storage, StorageLock};
-use super::tail::SegmentTail;
-use super::walk::{Stopped, walk};
-use super::writer::LogWriter;
+use crate::log::disk::reserve;
+use crate::log::disk::storage::{LockError, Storage, StorageLock};
+use crate::log::error::OpenError;
+use crate::log::handle::BrokerLog;
+use crate::log::indices::Indices;
+use crate::log::indices::index::{self, LedgerRun};
+use crate::log::options::LogOptions;
+use crate::log::recover::checkpoint::{self, Checkpoint};
+use crate::log::recover::confirmed::{self, Confirmed};
+use crate::log::recover::inventory;
+use crate::log::segments::composer::Composer;
+use crate::log::segments::reader::RecordReader;
+use crate::log::segments::record::{LogPosition, RECORD_OVERHEAD, RecordHead, RecordLocation};
+use crate::log::segments::segment::{
+    self, FOLDER, HEADER_BYTES, HeaderFault, SPARE, SegmentHeader,
+};
+use crate::log::segments::tail::SegmentTail;
+use crate::log::segments::walk::{Stopped, walk};
+use crate::log::segments::writer::LogWriter;
+use crate::log::shared::{BeginError, Segment, SharedLogState, Spare, lock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -80,17 +82,17 @@ pub type Apply<'a> = &'a mut dyn FnMut(ReplayedItem<'_>) -> Result<(), String>;
 
 /// An open log without its threads.
 #[derive(Debug)]
-pub(super) struct Parts {
-    pub(super) composer: Composer,
-    pub(super) writer: LogWriter,
-    pub(super) reader: RecordReader,
-    pub(super) lock: Box<dyn StorageLock>,
-    pub(super) truncated: Option<Truncated>,
-    pub(super) records: u64,
+pub(in crate::log) struct Parts {
+    pub(in crate::log) composer: Composer,
+    pub(in crate::log) writer: LogWriter,
+    pub(in crate::log) reader: RecordReader,
+    pub(in crate::log) lock: Box<dyn StorageLock>,
+    pub(in crate::log) truncated: Option<Truncated>,
+    pub(in crate::log) records: u64,
 }
 
 /// Opens a log, without starting its threads.
-pub(super) fn recover(
+pub(in crate::log) fn recover(
     storage: Arc<dyn Storage>,
     options: LogOptions,
     apply: Apply<'_>,
