@@ -7,7 +7,7 @@ use crate::tree::{Tree, assert_none, is_in, repository, tree};
 /// and a replay is worth nothing if they can look at the world.
 const PURE: &[&str] = &[
     "crates/longhaul-broker/src/compaction/plan",
-    "crates/longhaul-broker/src/log/composer",
+    "crates/longhaul-broker/src/log/segments/composer",
     "crates/longhaul-broker/src/machine",
     "crates/longhaul-broker/src/state",
     "crates/longhaul-core/src/agenda",

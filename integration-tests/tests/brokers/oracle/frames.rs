@@ -9,7 +9,7 @@ use crate::oracle::challenge;
 use crate::oracle::clients::{self, ours, pulsar};
 use crate::oracle::proxy::{Proxy, Treatment};
 use crate::oracle::recording::{Recording, Side};
-use crate::oracle::{PULSAR, compare, play, recorded, tell};
+use crate::oracle::{PULSAR, compare, play, recorded, selected, tell};
 use anyhow::{Context, Result, bail, ensure};
 use integration_tests::clients::{ClientProgram, Language};
 use integration_tests::sandbox::{BrokerKind, Sandbox};
@@ -60,7 +60,7 @@ async fn traffic_is_recorded() -> Result<()> {
     }
     let broker = pulsar(kind).await?;
     let proxy = Proxy::start(broker.service_url(), Treatment::Keep).await?;
-    play(proxy.url(), broker.admin().url()).await;
+    play(proxy.url(), broker.admin().url(), selected).await;
     // The frames of the scripts are written by the crate under test, or are garbage.
     let mut recording = proxy.finish()?;
     drop(broker);

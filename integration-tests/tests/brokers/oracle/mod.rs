@@ -49,10 +49,14 @@ type Traces = BTreeMap<String, Vec<String>>;
 
 /// The environment variable that selects scripts, for work on one of them.
 const ONLY: &str = "LONGHAUL_ORACLE_ONLY";
+/// The environment variable by which the record is written anew.
+const RECORD: &str = "LONGHAUL_ORACLE_RECORD";
 /// Two Pulsars at once are too slow: the scripts would take their delays for silence.
 static PULSAR: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// Record of the scripts of raw commands.
 const RAW: &str = "pulsar-4.0.7";
+/// How often scripts are played again that Pulsar answers otherwise than recorded.
+const REPLAYS: usize = 2;
 /// The number of scripts that play at the same time. They mostly wait to see that nothing comes.
 const AT_ONCE: usize = 16;
 
@@ -66,7 +70,17 @@ async fn pulsar_answers_as_recorded() -> Result<()> {
     }
     let _alone = PULSAR.lock().await;
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
-    let traces = play(sandbox.service_url(), sandbox.admin().url()).await;
+    let (url, admin) = (sandbox.service_url(), sandbox.admin().url());
+    let mut traces = play(url, admin, selected).await;
+    let replays = if std::env::var(RECORD).is_ok() { 0 } else { REPLAYS };
+    for _ in 0..replays {
+        // A busy Pulsar sends some frames after the next answer. What it does differently, it does
+        // each time.
+        let record = recorded(RAW)?;
+        let differs = |name: &str| selected(name) && traces.get(name) != record.get(name);
+        let again = play(url, admin, differs).await;
+        traces.extend(again);
+    }
     record_or_compare(RAW, &traces)
 }
 
@@ -75,18 +89,18 @@ async fn ours_answers_as_pulsar_does() -> Result<()> {
     let url = std::env::var("LONGHAUL_ORACLE_BROKER");
     let admin = std::env::var("LONGHAUL_ORACLE_ADMIN");
     if let (Ok(url), Ok(admin)) = (url, admin) {
-        return compare(&recorded(RAW)?, &play(&url, &admin).await, WANTED);
+        return compare(&recorded(RAW)?, &play(&url, &admin, selected).await, WANTED);
     }
     let broker = Broker::start(BrokerConfig::default())?;
     let admin = broker.admin_url().context("no admin interface")?;
-    let traces = play(broker.service_url(), &admin).await;
+    let traces = play(broker.service_url(), &admin, selected).await;
     broker.shutdown()?;
     compare(&recorded(RAW)?, &traces, WANTED)
 }
 
 /// Compares Pulsar's traces with the recorded ones, or records them.
 fn record_or_compare(name: &str, traces: &Traces) -> Result<()> {
-    if std::env::var("LONGHAUL_ORACLE_RECORD").is_err() {
+    if std::env::var(RECORD).is_err() {
         return compare(&recorded(name)?, traces, &[]);
     }
     ensure!(std::env::var(ONLY).is_err(), "a record has all scripts");
@@ -112,10 +126,10 @@ fn a_difference_is_found_unless_it_is_wanted() {
     assert_eq!(read(&write(&theirs)), theirs);
 }
 
-async fn play(url: &str, admin: &str) -> Traces {
+async fn play(url: &str, admin: &str, is_played: impl Fn(&str) -> bool) -> Traces {
     let run = format!("{:016x}", RandomState::new().hash_one("oracle"));
     let watched = Watched { url: url.to_owned(), admin: admin.to_owned(), run };
-    let scripts = scenarios::all().into_iter().filter(|(name, _)| selected(name));
+    let scripts = scenarios::all().into_iter().filter(|(name, _)| is_played(name));
     let played = scripts.map(|(name, script)| {
         let watched = watched.clone();
         async move {
