@@ -145,11 +145,10 @@ impl Connections {
                 if told.is_none() {
                     state.since = now;
                 }
+                state.refusals += u64::from(cause.kind.is_permanent());
                 if cause.kind == TransportErrorKind::Terminated {
-                    state.refusals += 1;
                     tracing::error!(of, %cause, "the topic was terminated and accepts no more messages: was it migrated to a scalable topic? Stop the workers, and make another queue; still trying");
                 } else if cause.kind.is_permanent() {
-                    state.refusals += 1;
                     tracing::error!(of, %cause, "refused until a permission or a setting is changed; still trying");
                 } else {
                     tracing::warn!(of, %cause, "connection lost: reconnecting");

@@ -214,14 +214,14 @@ impl Catalog {
 
     /// Objects that no restore to `oldest` or later needs. `gone` has what the data directory has
     /// no longer, with the time since when.
-    pub(crate) fn expired(&self, oldest: u64, gone: &BTreeMap<GoneFile, u64>) -> Vec<ObjectName> {
-        let is_gone = |file: &GoneFile| gone.get(file).is_some_and(|&since| since <= oldest);
+    pub(crate) fn expired(&self, oldest: u64, gone: &BTreeMap<DataFile, u64>) -> Vec<ObjectName> {
+        let is_gone = |file: &DataFile| gone.get(file).is_some_and(|&since| since <= oldest);
         let mut expired = Vec::new();
         for (&segment, editions) in &self.segments {
             let counts = editions.iter().rev();
             let mut counts = counts.filter(|(_, pieces)| is_caught_up(&gapless(pieces, oldest)));
             let first = counts.next().map_or(0, |(&edition, _)| edition);
-            let is_gone = is_gone(&GoneFile::Segment(segment));
+            let is_gone = is_gone(&DataFile::Segment(segment));
             let old = editions.iter().filter(|&(&edition, _)| is_gone || edition < first);
             expired.extend(old.flat_map(|(_, pieces)| pieces).copied().map(ObjectName::Piece));
         }
@@ -231,24 +231,24 @@ impl Catalog {
         };
         expired.extend(old(&self.checkpoints).into_iter().map(ObjectName::Checkpoint));
         expired.extend(old(&self.inventories).into_iter().map(ObjectName::Inventory));
-        let views = self.views.iter().filter(|file| is_gone(&GoneFile::View((*file).clone())));
+        let views = self.views.iter().filter(|file| is_gone(&DataFile::View((*file).clone())));
         expired.extend(views.cloned().map(ObjectName::View));
         expired
     }
 
     /// The segments and views that the data directory has no longer. It has these, in order.
-    pub(crate) fn gone(&self, segments: &[u32], views: &BTreeSet<String>) -> Vec<GoneFile> {
+    pub(crate) fn gone(&self, segments: &[u32], views: &BTreeSet<String>) -> Vec<DataFile> {
         let is_gone = |number: &&u32| segments.binary_search(number).is_err();
         let segments = self.segments.keys().filter(is_gone);
         let views = self.views.difference(views);
-        let segments = segments.map(|&number| GoneFile::Segment(number));
-        segments.chain(views.cloned().map(GoneFile::View)).collect()
+        let segments = segments.map(|&number| DataFile::Segment(number));
+        segments.chain(views.cloned().map(DataFile::View)).collect()
     }
 }
 
-/// A file that a data directory has no longer.
+/// A file of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum GoneFile {
+pub(crate) enum DataFile {
     Segment(u32),
     View(String),
 }

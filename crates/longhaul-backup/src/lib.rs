@@ -14,6 +14,7 @@
 
 mod catalog;
 mod clock;
+mod complaint;
 mod error;
 mod pass;
 mod restore;

@@ -1,21 +1,20 @@
 //! One look at a data directory: stores what is new, and removes what is too old.
 
-use crate::catalog::{Catalog, GoneFile, ObjectName, PieceName};
+use crate::catalog::{Catalog, DataFile, ObjectName, PieceName};
 use crate::clock;
+use crate::complaint::{Complaint, causes};
 use crate::error::BackupError;
 use crate::store::{BackupFolder, PART_BYTES};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
-use longhaul_broker::rescue::{SegmentFollower, SegmentPiece, listed_segments, segments};
+use longhaul_broker::rescue::{SegmentFollower, SegmentPiece, follow, listed_segments, segments};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -35,8 +34,6 @@ const PUTS_MAX: usize = 4;
 /// Pause before an object is stored once more, at first and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(15);
-/// Pause between lines of the log while nothing can be stored, in ms.
-const COMPLAIN_MS: u64 = 60_000;
 
 /// A file, as it was when it was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,17 +55,17 @@ pub(crate) struct BackupPass {
     followed: BTreeMap<u32, (u64, SegmentFollower)>,
     /// Segments that were read to their end, with their editions.
     done: BTreeMap<u32, u64>,
-    /// The newest segment at the first pass, which the broker may have gone on writing behind an end
+    /// The newest segment at the start, which the broker may have gone on writing behind an end
     /// that was stored: it is stored anew, and so are later ones.
     newest_at_start: u32,
     /// Whether a segment was removed before it was stored. Then the state that goes with it is not
     /// stored.
     has_gap: bool,
-    /// Passes one after another that had a gap.
+    /// How many passes one after another had a gap.
     gaps: u32,
     /// Segments that are stored and have been damaged since, and views that cannot be read.
-    rotten: (BTreeSet<u32>, BTreeSet<String>),
-    gone: BTreeMap<GoneFile, u64>,
+    rotten: BTreeSet<DataFile>,
+    gone: BTreeMap<DataFile, u64>,
     /// Objects that are to be removed.
     expired: VecDeque<ObjectName>,
     checkpoint: Option<FileVersion>,
@@ -110,13 +107,13 @@ impl BackupPass {
             newest_at_start,
             has_gap: false,
             gaps: 0,
-            rotten: (BTreeSet::new(), BTreeSet::new()),
+            rotten: BTreeSet::new(),
             gone: BTreeMap::new(),
             expired: VecDeque::new(),
             checkpoint: None,
             inventory: None,
             last,
-            tries: Tries { stuck: Arc::default(), stop },
+            tries: Tries { complaint: Complaint::default(), stop },
         })
     }
 
@@ -210,7 +207,7 @@ impl BackupPass {
             if self.is_stored(number) {
                 return Ok(());
             }
-            let follower = SegmentFollower::open(&self.directory, number, is_past)?;
+            let follower = follow(&self.directory, number, is_past)?;
             let Some(follower) = follower else {
                 self.has_gap = true;
                 return Ok(());
@@ -230,7 +227,7 @@ impl BackupPass {
             if !is_sound && self.catalog.whole(number).is_some() {
                 // What is stored is better than what the disk has now.
                 self.followed.remove(&number);
-                self.rotten.0.insert(number);
+                self.rotten.insert(DataFile::Segment(number));
                 return Ok(());
             }
             if is_last {
@@ -260,7 +257,7 @@ impl BackupPass {
     /// Whether the store has the whole segment in few pieces.
     fn is_stored(&self, number: u32) -> bool {
         let Some(edition) = self.catalog.whole(number) else { return false };
-        if self.rotten.0.contains(&number) {
+        if self.rotten.contains(&DataFile::Segment(number)) {
             return true;
         }
         let is_read = self.done.get(&number).is_some_and(|&done| done <= edition);
@@ -283,15 +280,16 @@ impl BackupPass {
         let folder = self.directory.join("compact");
         let views = views(&folder)?;
         for name in &views {
-            if self.catalog.has_view(name) || self.rotten.1.contains(name) {
+            let file = DataFile::View(name.clone());
+            if self.catalog.has_view(name) || self.rotten.contains(&file) {
                 continue;
             }
-            let Some((file, _)) = open(&folder.join(name))? else { continue };
-            match self.put_file(ObjectName::View(name.clone()), &file).await {
+            let Some((content, _)) = open(&folder.join(name))? else { continue };
+            match self.put_file(ObjectName::View(name.clone()), &content).await {
                 Err(error @ BackupError::Io { .. }) => {
                     let error = causes(&error);
                     tracing::warn!(name, error, "a compacted view cannot be stored");
-                    self.rotten.1.insert(name.clone());
+                    self.rotten.insert(file);
                 }
                 stored => stored?,
             }
@@ -340,8 +338,7 @@ impl BackupPass {
 /// Tries for as long as it takes, or until the stop.
 #[derive(Clone, Debug)]
 struct Tries {
-    /// When it was last said that nothing can be stored; 0 while it can.
-    stuck: Arc<AtomicU64>,
+    complaint: Complaint,
     stop: CancellationToken,
 }
 
@@ -358,29 +355,16 @@ impl Tries {
                 Err(error @ BackupError::Io { .. }) => return Err(error),
                 Err(error) => error,
             };
-            let (now, said) = (clock::wall_ms(), self.stuck.load(Ordering::Relaxed));
-            if now.saturating_sub(said) >= COMPLAIN_MS {
-                let error = causes(&error);
-                tracing::warn!(error, "the backup cannot store anything, and tries again");
-                self.stuck.store(now, Ordering::Relaxed);
-            }
+            self.complaint.fails(&error);
             tokio::select! {
                 () = self.stop.cancelled() => return Err(error),
                 () = tokio::time::sleep(pause) => {}
             }
             pause = pause.saturating_mul(2).min(PAUSE_MAX);
         }
-        if self.stuck.swap(0, Ordering::Relaxed) > 0 {
-            tracing::info!("the backup goes on");
-        }
+        self.complaint.succeeds();
         Ok(())
     }
-}
-
-/// An error with its causes.
-pub(crate) fn causes(error: &dyn std::error::Error) -> String {
-    let all = std::iter::successors(Some(error), |error| error.source());
-    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> BackupError + '_ {

@@ -1,15 +1,16 @@
 //! A thread that keeps a copy of a data directory.
 
 use crate::clock;
+use crate::complaint::Complaint;
 use crate::error::BackupError;
-use crate::pass::{BackupPass, causes};
+use crate::pass::BackupPass;
 use crate::store::BackupFolder;
 use longhaul_broker::rescue::segments;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// The pause between passes. With the time that a pass takes, a backup is a second behind.
@@ -18,8 +19,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 const EXPIRE_EVERY: u32 = 120;
 /// How long the end of the process waits for the store.
 const LAST_PASS: Duration = Duration::from_secs(10);
-/// Pause between lines of the log while passes fail.
-const COMPLAIN: Duration = Duration::from_secs(60);
 /// The file with the name of a directory's folder in the store.
 const NAME_FILE: &str = "backup";
 
@@ -107,7 +106,7 @@ async fn run<Opening>(open: impl Fn() -> Opening, stop: &CancellationToken)
 where
     Opening: Future<Output = Result<BackupPass, BackupError>>,
 {
-    let mut complaint = Complaint::default();
+    let complaint = Complaint::default();
     let mut opened = None;
     let mut passes: u32 = 0;
     loop {
@@ -124,37 +123,16 @@ where
             passes = passes.wrapping_add(1);
             if is_last { Ok(()) } else { pass.tidy().await }
         };
-        complaint.hear(made.await);
+        match made.await {
+            Ok(()) => complaint.succeeds(),
+            Err(error) => complaint.fails(&error),
+        }
         if is_last {
             return;
         }
         tokio::select! {
             () = stop.cancelled() => {}
             () = tokio::time::sleep(PAUSE) => {}
-        }
-    }
-}
-
-/// Says what does not work, now and then, and that it works again.
-#[derive(Debug, Default)]
-struct Complaint {
-    made: Option<Instant>,
-}
-
-impl Complaint {
-    fn hear(&mut self, result: Result<(), BackupError>) {
-        let now = clock::monotonic();
-        match result {
-            Err(error) if self.made.is_none_or(|made| now.duration_since(made) >= COMPLAIN) => {
-                tracing::warn!(error = causes(&error), "the backup is behind, and tries again");
-                self.made = Some(now);
-            }
-            Err(_) => {}
-            Ok(()) if self.made.is_some() => {
-                tracing::info!("the backup is up to date again");
-                self.made = None;
-            }
-            Ok(()) => {}
         }
     }
 }

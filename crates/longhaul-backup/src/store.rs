@@ -14,7 +14,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::AsyncWriteExt as _;
 use url::Url;
@@ -35,37 +35,29 @@ pub(crate) struct BackupFolder {
 }
 
 impl BackupFolder {
-    /// Opens a directory, which is made if it `is_new`, or a folder of a bucket. S3 is told of the region, the keys and the
-    /// endpoint by the usual variables of the environment.
+    /// Opens a directory, which is made if it `is_new`, or a folder of a bucket. S3 is told of the
+    /// region, the keys and the endpoint by the usual variables of the environment.
     pub(crate) fn open(place: &str, is_new: bool) -> Result<Self, BackupError> {
         let refused = |reason: String| BackupError::Place { url: place.to_owned(), reason };
-        let url = Url::parse(place).ok().filter(|url| url.scheme().len() > 1);
         // Ignored if the process has one already.
         rustls::crypto::ring::default_provider().install_default().ok();
-        let (store, folder): (Arc<dyn ObjectStore>, _) = match url {
+        let url = Url::parse(place).ok().filter(|url| url.scheme().len() > 1);
+        let path = match url {
             Some(url) if matches!(url.scheme(), "s3" | "s3a") => {
                 let folder = ObjectPath::from_url_path(url.path());
                 let folder = folder.map_err(|error| refused(error.to_string()))?;
                 let bucket = AmazonS3Builder::from_env().with_url(url.as_str()).build();
-                (Arc::new(bucket.map_err(|error| refused(error.to_string()))?), folder)
+                let store = Arc::new(bucket.map_err(|error| refused(error.to_string()))?);
+                return Ok(Self { store, folder, place: place.to_owned() });
             }
             Some(url) if url.scheme() == "file" => {
-                let path = url.to_file_path().map_err(|()| refused("it names no path".into()))?;
-                (
-                    local(&path, is_new).map_err(|error| refused(error.to_string()))?,
-                    ObjectPath::default(),
-                )
+                url.to_file_path().map_err(|()| refused("it names no path".to_owned()))?
             }
             Some(url) => return Err(refused(format!("{} is no known kind", url.scheme()))),
-            None => {
-                let path = Path::new(place);
-                (
-                    local(path, is_new).map_err(|error| refused(error.to_string()))?,
-                    ObjectPath::default(),
-                )
-            }
+            None => PathBuf::from(place),
         };
-        Ok(Self { store, folder, place: place.to_owned() })
+        let store = local(&path, is_new).map_err(|error| refused(error.to_string()))?;
+        Ok(Self { store, folder: ObjectPath::default(), place: place.to_owned() })
     }
 
     /// A folder within it.
@@ -125,7 +117,7 @@ impl BackupFolder {
         let capacity = PART_BYTES as usize;
         let mut writer = BufWriter::with_capacity(Arc::clone(&self.store), path.clone(), capacity);
         let read_failed = |source| BackupError::Io { what: format!("read {name}"), source };
-        let failed = |source: object_store::Error| self.failed("store", &path, &source);
+        let failed = |source: &dyn Error| self.failed("store", &path, source);
         let copied = async {
             io::Seek::rewind(&mut file).map_err(read_failed)?;
             loop {
@@ -134,9 +126,9 @@ impl BackupFolder {
                 rest.read_to_end(&mut part).map_err(read_failed)?;
                 if part.is_empty() {
                     let shut = writer.shutdown().await;
-                    return shut.map_err(|error| self.failed("store", &path, &error));
+                    return shut.map_err(|source| failed(&source));
                 }
-                writer.put(part.into()).await.map_err(failed)?;
+                writer.put(part.into()).await.map_err(|source| failed(&source))?;
             }
         };
         let copied = copied.await;

@@ -46,14 +46,14 @@ proptest! {
         let full = lives.catalog();
         let mut tidy = full.clone();
         full.expired(oldest, &lives.gone).iter().for_each(|name| tidy.remove(name));
-        let gone = |file: &GoneFile| lives.gone.get(file).is_some_and(|&since| since <= oldest);
+        let gone = |file: &DataFile| lives.gone.get(file).is_some_and(|&since| since <= oldest);
         for at in oldest..300 {
             let mut wanted = full.plan(at);
-            wanted.segments.retain(|&number, _| !gone(&GoneFile::Segment(number)));
-            wanted.views.retain(|view| !gone(&GoneFile::View(view.clone())));
+            wanted.segments.retain(|&number, _| !gone(&DataFile::Segment(number)));
+            wanted.views.retain(|view| !gone(&DataFile::View(view.clone())));
             let mut found = tidy.plan(at);
-            found.segments.retain(|&number, _| !gone(&GoneFile::Segment(number)));
-            found.views.retain(|view| !gone(&GoneFile::View(view.clone())));
+            found.segments.retain(|&number, _| !gone(&DataFile::Segment(number)));
+            found.views.retain(|view| !gone(&DataFile::View(view.clone())));
             prop_assert_eq!(found, wanted, "at {}", at);
         }
         prop_assert!(tidy.expired(oldest, &lives.gone).is_empty(), "once is enough");
@@ -64,7 +64,7 @@ proptest! {
 #[derive(Clone, Debug)]
 struct Lives {
     names: Vec<ObjectName>,
-    gone: BTreeMap<GoneFile, u64>,
+    gone: BTreeMap<DataFile, u64>,
 }
 
 impl Lives {
@@ -107,8 +107,8 @@ fn lives() -> impl Strategy<Value = Lives> {
                 names.push(ObjectName::View(format!("{number}.seg")));
             }
             if is_gone && has_state {
-                gone.insert(GoneFile::Segment(segment), at + 5);
-                gone.insert(GoneFile::View(format!("{}.seg", number / 2)), at + 5);
+                gone.insert(DataFile::Segment(segment), at + 5);
+                gone.insert(DataFile::View(format!("{}.seg", number / 2)), at + 5);
             }
         }
         Lives { names, gone }

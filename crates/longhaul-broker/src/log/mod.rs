@@ -43,8 +43,9 @@ pub use error::{AppendError, CompactedError, LogReadError, OpenError, WriteError
 pub use handle::{BrokerLog, WriteCallback, open};
 pub use indices::index::{Facts, Indexed, LedgerRun};
 pub use options::LogOptions;
-pub(crate) use recover::follower::PrefixPiece;
-pub use recover::follower::{SegmentLink, SegmentPrefix, checkpoint_segment, segment_link};
+pub use recover::follower::{
+    SegmentFollower, SegmentLink, SegmentPiece, checkpoint_segment, segment_link,
+};
 pub use recover::prefix::{
     index_name, listed_segments, segment_name, segment_numbers, sound_prefix, write_inventory,
 };

@@ -1,12 +1,13 @@
 //! Makes a data directory of files that were stored elsewhere.
 
 use super::salvage::{self, Failed};
-use super::{RescueError, RescueReport, UNFINISHED, check_restored, open_any, reading, refused};
+use super::{
+    RescueError, RescueReport, UNFINISHED, check_opened, make_folder, open_any, reading, refused,
+};
 use crate::clock;
 use crate::log::{self, FileStorage, Storage};
 use crate::state::BrokerState;
 use crate::state::change::Numbers;
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -37,10 +38,7 @@ pub(super) fn numbers_after(state: &BrokerState) -> Numbers {
 /// The operating system refuses, or the directory is not empty.
 pub fn begin_restore(new: &Path) -> Result<(), RescueError> {
     let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
-    log::new_folder(new).map_err(io)?;
-    if std::fs::read_dir(new).map_err(io)?.next().is_some() {
-        return Err(RescueError::Exists { path: new.to_owned() });
-    }
+    make_folder(new)?;
     log::new_file(&new.join(UNFINISHED)).and_then(|file| file.sync_all()).map_err(io)?;
     folders(new)?.sync_dir("").map_err(io)
 }
@@ -53,15 +51,10 @@ pub fn begin_restore(new: &Path) -> Result<(), RescueError> {
 /// See [`RescueError`]. Damage is not an error.
 pub fn adopt(directory: &Path) -> Result<RescueReport, RescueError> {
     let io = |source| RescueError::Io { what: format!("write {}", directory.display()), source };
-    let report = check_restored(directory, open_any(directory)?)?;
+    let (report, numbers) = check_opened(directory, open_any(directory)?, numbers_after)?;
     if !report.is_sound() {
         return Ok(report);
     }
-    let numbers = {
-        let (storage, _lock) = open_any(directory)?;
-        let read = reading::read(&storage).map_err(|source| refused(directory, source))?;
-        numbers_after(&read.state)
-    };
     let storage: Arc<dyn Storage> = Arc::new(folders(directory)?);
     salvage::append(&storage, numbers.into()).map_err(|failed| match failed {
         Failed::Open(source) => refused(directory, source),
@@ -77,12 +70,6 @@ pub fn adopt(directory: &Path) -> Result<RescueReport, RescueError> {
 fn folders(directory: &Path) -> Result<FileStorage, RescueError> {
     let io = |source| RescueError::Io { what: format!("write {}", directory.display()), source };
     FileStorage::new(directory).map_err(io)
-}
-
-/// The segments that an inventory lists; `None` if these bytes are not an inventory.
-#[must_use]
-pub fn listed_segments(inventory: &[u8]) -> Option<BTreeSet<u32>> {
-    log::listed_segments(inventory)
 }
 
 /// Writes the inventory of a directory. A start refuses the directory as long as one of these

@@ -15,13 +15,17 @@ use crate::log::{
     LockError, OpenError, ReadOnlyStorage, Storage, StorageLock, WriteError, new_folder,
     segment_numbers,
 };
+use crate::state::BrokerState;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use crate::log::{SegmentLink, checkpoint_segment, segment_link, segment_name};
-pub use adopt::{adopt, begin_restore, list_segments, listed_segments, named_views};
-pub use follow::{SegmentFollower, SegmentPiece, segments};
+pub use crate::log::{
+    SegmentFollower, SegmentLink, SegmentPiece, checkpoint_segment, listed_segments, segment_link,
+    segment_name,
+};
+pub use adopt::{adopt, begin_restore, list_segments, named_views};
+pub use follow::{follow, segments};
 pub use report::RescueReport;
 pub use salvage::salvage;
 pub use snapshot::snapshot;
@@ -107,22 +111,25 @@ fn holder(pid: Option<u32>) -> String {
 /// # Errors
 /// See [`RescueError`]. Damage is not an error.
 pub fn check(directory: &Path) -> Result<RescueReport, RescueError> {
-    check_restored(directory, open(directory)?)
+    check_opened(directory, open(directory)?, |_| ()).map(|(report, ())| report)
 }
 
-fn check_restored(
+/// Reads an opened directory, and reports its damage and something of its state.
+fn check_opened<T>(
     directory: &Path,
     (storage, _lock): LockedDirectory,
-) -> Result<RescueReport, RescueError> {
+    about: impl FnOnce(&BrokerState) -> T,
+) -> Result<(RescueReport, T), RescueError> {
     let read = reading::read(&storage).map_err(|source| refused(directory, source))?;
     let views = views::check(&read.state, &*storage);
     let mut report = RescueReport::new(directory, &read, &views);
+    let about = about(&read.state);
     if report.is_sound() {
         drop(read);
         // The check of a start decides.
         report.refusal = reading::refusal(&*storage);
     }
-    Ok(report)
+    Ok((report, about))
 }
 
 fn refused(directory: &Path, source: OpenError) -> RescueError {
@@ -139,6 +146,12 @@ fn make_empty(directory: &Path, new: &Path) -> Result<(), RescueError> {
     if existing.next().is_some_and(|part| part.starts_with(&path)) {
         return Err(RescueError::Within { path: directory.to_owned(), new: new.to_owned() });
     }
+    make_folder(new)
+}
+
+/// Creates a directory, or accepts an empty one.
+fn make_folder(new: &Path) -> Result<(), RescueError> {
+    let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
     new_folder(new).map_err(io)?;
     if std::fs::read_dir(new).map_err(io)?.next().is_some() {
         return Err(RescueError::Exists { path: new.to_owned() });

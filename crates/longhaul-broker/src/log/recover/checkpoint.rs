@@ -92,13 +92,17 @@ fn write_file(
 
 /// The segment of the position in the header of a checkpoint's bytes, if that is intact.
 pub(in crate::log) fn segment_of(bytes: &[u8]) -> Option<u32> {
-    let header = bytes.first_chunk::<HEADER_BYTES>()?;
-    let (covered, crc) = header.split_at(HEADER_BYTES - 4);
-    if !covered.starts_with(MAGIC) || crc32c::crc32c(covered).to_be_bytes() != crc {
-        return None;
-    }
-    let mut rest = covered.get(MAGIC.len() + 4..)?;
+    let (mut rest, _) = fields(bytes.first_chunk()?)?;
+    // The version is before it.
+    rest.advance(4);
     Some(rest.get_u32())
+}
+
+/// The fields of an intact header behind the magic, and its checksum.
+fn fields(header: &[u8; HEADER_BYTES]) -> Option<(&[u8], u32)> {
+    let (covered, crc) = header.split_last_chunk::<4>()?;
+    let (fields, crc) = (covered.strip_prefix(MAGIC)?, u32::from_be_bytes(*crc));
+    (crc32c::crc32c(covered) == crc).then_some((fields, crc))
 }
 
 /// A checkpoint with an intact header.
@@ -145,13 +149,9 @@ impl Checkpoint {
             return damaged(length, "it ends within the header of the checkpoint");
         }
         file.read_at(&mut header, 0).map_err(io)?;
-        let (covered, crc) = header.split_at(HEADER_BYTES - 4);
-        let crc = u32::from_be_bytes(crc.try_into().unwrap_or_default());
-        let mut rest = covered;
-        if !covered.starts_with(MAGIC) || crc32c::crc32c(covered) != crc {
+        let Some((mut rest, crc)) = fields(&header) else {
             return damaged(0, "this is no header of a checkpoint");
-        }
-        rest.advance(MAGIC.len());
+        };
         let version = rest.get_u32();
         if !matches!(version, VERSION | VERSION_EARLIER) {
             return Err(OpenError::Version { file: path, version });

@@ -35,19 +35,25 @@ pub fn checkpoint_segment(bytes: &[u8]) -> Option<u32> {
     checkpoint::segment_of(bytes)
 }
 
-/// A part of a segment.
+/// A part of a segment's file that ends with a complete record.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct PrefixPiece {
-    pub(crate) bytes: Vec<u8>,
-    /// Whether there were no more records.
-    pub(crate) is_all: bool,
+pub struct SegmentPiece {
+    /// Offset of its first byte in the file.
+    pub from: u32,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Whether the file had no further complete record at the time.
+    pub is_all: bool,
     /// Whether all bytes are records.
-    pub(crate) is_sound: bool,
+    pub is_sound: bool,
+    /// Whether nothing of the segment follows.
+    pub is_last: bool,
 }
 
-/// A segment that is read from its beginning while it may be written.
+/// Reads a segment while a broker writes it. Each piece begins where the last one ended; the first
+/// begins with the file.
 #[derive(Debug)]
-pub struct SegmentPrefix {
+pub struct SegmentFollower {
     file: Arc<dyn StorageFile>,
     header: SegmentHeader,
     /// Bytes of the file.
@@ -76,7 +82,7 @@ fn header_of(file: &dyn StorageFile, size: u32) -> io::Result<Option<SegmentHead
     Ok(SegmentHeader::decode(&bytes).ok())
 }
 
-impl SegmentPrefix {
+impl SegmentFollower {
     /// Opens a segment; `None` if it does not exist.
     ///
     /// # Errors
@@ -101,29 +107,19 @@ impl SegmentPrefix {
         Ok(Some(Self { file, header, size, read_to: 0, is_at_end: false, is_gone: false }))
     }
 
-    /// The bytes before this offset have been read.
-    pub(crate) fn read_to(&self) -> u32 {
-        self.read_to
-    }
-
-    /// Whether nothing follows what has been read.
-    pub(crate) fn is_at_end(&self) -> bool {
-        self.is_at_end
-    }
-
-    /// Whether the file was removed and has become that of a later segment.
-    pub(crate) fn is_gone(&self) -> bool {
+    /// Whether the segment was removed, and its file has become that of a later one.
+    #[must_use]
+    pub const fn is_gone(&self) -> bool {
         self.is_gone
     }
 
-    /// The complete records behind what has been read. They are about `bytes_max` bytes, or one
-    /// record that is larger. With `is_past`, bytes that are no records count too, up to the end of
-    /// the file.
-    pub(crate) fn next(
-        &mut self,
-        bytes_max: u32,
-        is_past: bool,
-    ) -> io::Result<Option<PrefixPiece>> {
+    /// The records that are complete and not read yet, about `bytes_max` of them, or one if that is
+    /// larger; `None` if there are none. With `is_past` the broker does not write the segment any
+    /// more, and what cannot be read as records is passed on too, up to the end of the file.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub fn next(&mut self, bytes_max: u32, is_past: bool) -> io::Result<Option<SegmentPiece>> {
         if self.is_at_end {
             return Ok(None);
         }
@@ -164,7 +160,9 @@ impl SegmentPrefix {
             }
             self.read_to = end;
             bytes.truncate((end - from) as usize);
-            return Ok((end > from).then_some(PrefixPiece { bytes, is_all, is_sound }));
+            let is_last = self.is_at_end;
+            let piece = SegmentPiece { from, bytes, is_all, is_sound, is_last };
+            return Ok((end > from).then_some(piece));
         }
     }
 
@@ -214,7 +212,7 @@ mod tests {
                 ..LogOptions::default()
             };
             let mut log = Stepped::open(Arc::clone(&storage), options, &mut |_| Ok(())).unwrap();
-            let mut followed = SegmentPrefix::open(&*storage, 1).unwrap().unwrap();
+            let mut followed = SegmentFollower::open(&*storage, 1).unwrap().unwrap();
             let mut read = Vec::new();
             for entry in 0..40 {
                 let head = RecordHead { kind: RecordKind::Entry, topic: 0, ledger: 0, entry };
@@ -224,11 +222,11 @@ mod tests {
                 log.prepare();
                 let is_in_first = segment_numbers(&*storage).unwrap().len() == 1;
                 while let Some(piece) = followed.next(bytes_max, false).unwrap() {
-                    assert_eq!(followed.read_to() as usize, read.len() + piece.bytes.len());
+                    assert_eq!(piece.from as usize, read.len());
                     read.extend_from_slice(&piece.bytes);
                     assert!(piece.is_sound && (bytes_max < 1 << 20 || piece.is_all));
                 }
-                assert_eq!(is_in_first, !followed.is_at_end(), "entry {entry}");
+                assert_eq!(is_in_first, !followed.is_at_end, "entry {entry}");
             }
             let mut file = vec![0; read.len()];
             storage.open(&segment::name(1)).unwrap().read_at(&mut file, 0).unwrap();
@@ -237,7 +235,7 @@ mod tests {
             storage.open(&segment::name(2)).unwrap().read_at(&mut next, 0).unwrap();
             let end = u32::try_from(read.len()).unwrap();
             assert_eq!(segment_link(&next), Some(SegmentLink { previous: 1, previous_end: end }));
-            assert!(SegmentPrefix::open(&*storage, 99).unwrap().is_none());
+            assert!(SegmentFollower::open(&*storage, 99).unwrap().is_none());
         }
     }
 
@@ -248,13 +246,13 @@ mod tests {
         let options = LogOptions { segment_bytes_first: 64 * 1024, ..LogOptions::default() };
         let log = Stepped::open(Arc::clone(&storage), options, &mut |_| Ok(())).unwrap();
         drop(log);
-        let mut followed = SegmentPrefix::open(&*storage, 1).unwrap().unwrap();
+        let mut followed = SegmentFollower::open(&*storage, 1).unwrap().unwrap();
         let header = followed.next(1 << 20, false).unwrap().unwrap();
         assert_eq!(header.bytes.len(), HEADER_BYTES as usize);
         assert_eq!(followed.next(1 << 20, false).unwrap(), None);
         let rest = followed.next(1 << 20, true).unwrap().unwrap();
         assert_eq!(rest.bytes.len(), (64 * 1024 - HEADER_BYTES) as usize);
-        assert!(!rest.is_sound && rest.is_all && followed.is_at_end());
+        assert!(!rest.is_sound && rest.is_all && followed.is_at_end);
     }
 
     /// Regression: the file of a removed segment may become that of a later one while it is read.
@@ -265,11 +263,11 @@ mod tests {
         let options = LogOptions { segment_bytes_first: 64 * 1024, ..LogOptions::default() };
         let log = Stepped::open(Arc::clone(&storage), options, &mut |_| Ok(())).unwrap();
         drop(log);
-        let mut followed = SegmentPrefix::open(&*storage, 1).unwrap().unwrap();
+        let mut followed = SegmentFollower::open(&*storage, 1).unwrap().unwrap();
         followed.next(1 << 20, false).unwrap().unwrap();
         let other = SegmentHeader { number: 5, ..followed.header };
         storage.open(&segment::name(1)).unwrap().write_at(&other.encode(), 0).unwrap();
         assert_eq!(followed.next(1 << 20, true).unwrap(), None);
-        assert!(followed.is_gone() && !followed.is_at_end());
+        assert!(followed.is_gone() && !followed.is_at_end);
     }
 }
