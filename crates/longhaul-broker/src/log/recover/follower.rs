@@ -87,7 +87,7 @@ impl SegmentFollower {
     ///
     /// # Errors
     /// The header is damaged, or the operating system refuses.
-    pub fn open(storage: &dyn Storage, number: u32) -> Result<Option<Self>, OpenError> {
+    pub(crate) fn open(storage: &dyn Storage, number: u32) -> Result<Option<Self>, OpenError> {
         let name = segment::name(number);
         let io =
             |source| OpenError::Io { what: format!("read {}", storage.describe(&name)), source };
