@@ -18,7 +18,7 @@ use crate::machine::effect::{ClientRequest, MachineEffect};
 use crate::machine::{BrokerMachine, MachineSettings};
 use crate::server::requests::{requests, verified};
 use crate::state::BrokerState;
-use crate::state::replay::replay_own;
+use crate::state::replay::replay;
 use answers::{answer_to, request_id_of};
 use bytes::BytesMut;
 use fastrand::Rng;
@@ -88,7 +88,7 @@ impl HostileRig {
         let mut after = BrokerState::default();
         drop(self.log);
         let opened = Stepped::open(Arc::new(self.storage.clone()), options(), &mut |replayed| {
-            replay_own(&mut after, replayed)
+            replay(&mut after, replayed)
         });
         opened.unwrap_or_else(|error| panic!("what was refused is in the log: {error}"));
         let known = |state: &BrokerState| -> BTreeSet<String> {

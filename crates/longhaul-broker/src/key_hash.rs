@@ -2,8 +2,6 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use longhaul_wire::payload::Payload;
 use longhaul_wire::summary::Summary;
 
 /// Hash of a message's key, in the range of 65,536 that Pulsar's clients divide among sticky
@@ -26,12 +24,6 @@ pub(crate) fn of(message: &Summary) -> u16 {
 /// Hash for a message without a key, from its number: each such message is distributed separately.
 pub(crate) fn of_none(number: u64) -> u16 {
     of_bytes(&number.to_le_bytes())
-}
-
-/// Hash of a stored message's key; 0 if the message cannot be read.
-pub(crate) fn of_stored(message: &[u8]) -> u16 {
-    let payload = Payload::parse(Bytes::copy_from_slice(message)).ok();
-    payload.and_then(|payload| payload.summary().ok()).map_or(0, |summary| of(&summary))
 }
 
 /// The hash of a key.
@@ -87,7 +79,7 @@ mod tests {
         assert_eq!(hash(MessageMetadata { partition_key: key("k"), ..plain() }), of_bytes(b"k"));
         let both = MessageMetadata {
             partition_key: key("k"),
-            ordering_key: Some(Bytes::from_static(b"o")),
+            ordering_key: Some(b"o".as_slice().into()),
             ..plain()
         };
         assert_eq!(hash(both), of_bytes(b"o"));

@@ -18,7 +18,7 @@ use crate::name::TopicName;
 use crate::server::requests::requests;
 use crate::state::BrokerState;
 use crate::state::entry::EntryHead;
-use crate::state::replay::replay_own;
+use crate::state::replay::replay;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;
 use longhaul_wire::messages::{Command, CommandMessage, CommandPing};
@@ -113,7 +113,7 @@ impl SteppedBroker {
         let unreadable = |source| StartError::Log { path: "simulated".into(), source };
         let mut state = BrokerState::default();
         let log = Stepped::open(Arc::new(storage.clone()), options(), &mut |record| {
-            replay_own(&mut state, record)
+            replay(&mut state, record)
         });
         let mut log = log.map_err(unreadable)?;
         let spare = spare_composer().map_err(unreadable)?;

@@ -41,20 +41,19 @@ pub use disk::storage::{SimulatedStorage, StorageFile, Surprise};
 pub use disk::usage::Usage;
 pub use error::{AppendError, CompactedError, LogReadError, OpenError, WriteError};
 pub use handle::{BrokerLog, WriteCallback, open};
-pub use indices::index::{Facts, Indexed, LedgerRun};
+pub use indices::index::{Facts, Indexed, LedgerRun, name as index_name};
 pub use options::LogOptions;
-pub use recover::follower::{
-    SegmentFollower, SegmentLink, SegmentPiece, checkpoint_segment, segment_link,
-};
-pub use recover::prefix::{
-    index_name, listed_segments, segment_name, segment_numbers, sound_prefix, write_inventory,
-};
+pub use recover::checkpoint::segment_of as checkpoint_segment;
+pub use recover::follower::{SegmentFollower, SegmentLink, SegmentPiece, segment_link};
+pub use recover::inventory::{listed as listed_segments, write as write_inventory};
+pub use recover::prefix::{segment_numbers, sound_prefix};
 pub use recover::recovery::{ReplayedItem, verify};
 pub use recover::survey::{Cost, LogFinding, LogSurvey, survey};
 pub use report::LogStatus;
 pub use segments::composer::{Composer, RecordGroup};
 pub use segments::reader::{PinnedRecord, RecordReader};
 pub use segments::record::{LogPosition, RecordHead, RecordKind, RecordLocation};
+pub use segments::segment::name as segment_name;
 #[cfg(any(test, feature = "testing"))]
 pub use stepped::Stepped;
 pub use times::{DurationHistogram, TIME_BOUNDS};

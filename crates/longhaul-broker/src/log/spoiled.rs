@@ -64,7 +64,7 @@ pub(crate) fn zero_end(
 ) -> Option<(String, LogPosition)> {
     let at = Confirmed::read(storage).ok()?.at()?;
     let checkpoint =
-        Checkpoint::open(storage).ok()?.map(|checkpoint| checkpoint.at).unwrap_or_default();
+        Checkpoint::open(storage, false).ok()?.map(|checkpoint| checkpoint.at).unwrap_or_default();
     let from = if checkpoint.segment == at.segment { checkpoint.offset } else { HEADER_BYTES };
     let is_newest = storage.file(&segment::name(at.segment + 1)).is_none();
     if from >= at.offset || checkpoint >= at || !is_newest {

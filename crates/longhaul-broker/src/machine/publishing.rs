@@ -118,7 +118,6 @@ impl BrokerMachine {
         }
         self.check_room(topic, message.payload.bytes().len())?;
         let &IncomingMessage { publish_time, batch, deliver_at, chunk_of, key_hash, .. } = message;
-        let key_hash = Some(key_hash);
         // A publisher's clock may be ahead. An entry from the future would stop expiry and retention.
         let publish_time = publish_time.min(self.now);
         let head = EntryHead { publish_time, batch, deliver_at, sequence, chunk_of, key_hash };

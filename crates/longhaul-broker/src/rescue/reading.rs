@@ -81,7 +81,7 @@ pub(super) fn read(storage: &Arc<dyn Storage>) -> Result<SalvageReading, OpenErr
 /// Why a start would refuse the log, if it would.
 pub(super) fn refusal(storage: &dyn Storage) -> Option<String> {
     let mut state = BrokerState::default();
-    let verified = log::verify(storage, &mut |replayed| replay(&mut state, replayed).map(drop));
+    let verified = log::verify(storage, &mut |replayed| replay(&mut state, replayed));
     verified.err().map(|error| error.to_string())
 }
 
@@ -91,51 +91,44 @@ impl SalvageReplay {
             ReplayedItem::Checkpoint(mut image) => {
                 while !image.is_empty() {
                     let record = ChangeRecord::decode_length_delimited(&mut image);
-                    self.change(record.map_err(|cause| cause.to_string())?, false)?;
+                    self.change(record.map_err(|cause| cause.to_string())?)?;
                 }
                 self.topics_then = self.state.next_numbers().0;
             }
             // A survey reads the segments directly.
             ReplayedItem::Entries(run) => self.state.restore_run(&run),
-            ReplayedItem::Record { head, place, mut body, before_checkpoint, may_be_unchecked } => {
-                match head.kind {
-                    RecordKind::Entry => {
-                        let entry =
-                            EntryHead::decode(&mut body).ok_or("an entry without a head")?;
-                        let position = EntryPosition { ledger: head.ledger, entry: head.entry };
-                        let topic = self.state.topic(head.topic);
-                        if topic.is_some_and(|topic| topic.entries.ordinal_of(position).is_some()) {
-                            self.state.restore(head.topic, position, place, &entry);
-                        } else {
-                            let of_ledger = self.strays.entry((head.topic, head.ledger));
-                            of_ledger.or_default().push((head.entry, place));
-                        }
-                    }
-                    RecordKind::Change if before_checkpoint => {}
-                    RecordKind::Change => {
-                        let record =
-                            ChangeRecord::decode(body).map_err(|cause| cause.to_string())?;
-                        self.change(record, may_be_unchecked)?;
+            ReplayedItem::Record { head, place, mut body, before_checkpoint } => match head.kind {
+                RecordKind::Entry => {
+                    let entry = EntryHead::decode(&mut body).ok_or("an entry without a head")?;
+                    let position = EntryPosition { ledger: head.ledger, entry: head.entry };
+                    let topic = self.state.topic(head.topic);
+                    if topic.is_some_and(|topic| topic.entries.ordinal_of(position).is_some()) {
+                        self.state.restore(head.topic, position, place, &entry);
+                    } else {
+                        let of_ledger = self.strays.entry((head.topic, head.ledger));
+                        of_ledger.or_default().push((head.entry, place));
                     }
                 }
-            }
+                RecordKind::Change if before_checkpoint => {}
+                RecordKind::Change => {
+                    let record = ChangeRecord::decode(body).map_err(|cause| cause.to_string())?;
+                    self.change(record)?;
+                }
+            },
         }
         Ok(())
     }
 
-    fn change(&mut self, record: ChangeRecord, may_be_unchecked: bool) -> Result<(), String> {
+    fn change(&mut self, record: ChangeRecord) -> Result<(), String> {
         let change = record.change.ok_or("a change of a kind that this version does not know")?;
         if let StateChange::DeleteTopic(delete) = &change {
             self.deleted.insert(delete.topic);
         }
-        match self.state.apply(&change) {
-            Err(cause) if !may_be_unchecked => {
-                self.unapplied.0 += 1;
-                if self.unapplied.0 == 1 {
-                    self.unapplied.1 = cause.to_string();
-                }
+        if let Err(cause) = self.state.apply(&change) {
+            self.unapplied.0 += 1;
+            if self.unapplied.0 == 1 {
+                self.unapplied.1 = cause.to_string();
             }
-            Ok(()) | Err(_) => {}
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::log::{self, FileStorage, LogOptions, Storage};
 use crate::machine::BrokerMachine;
 use crate::machine::effect::ClientRequest;
 use crate::state::BrokerState;
-use crate::state::replay::replay_own;
+use crate::state::replay::replay;
 use longhaul_wire::messages::{
     Command, CommandConnect, CommandProducer, CommandSend, MessageMetadata,
 };
@@ -57,7 +57,7 @@ async fn a_contradiction_ends_the_broker_and_leaves_a_sound_log() {
     }
     let mut state = BrokerState::default();
     let again =
-        log::open(storage, LogOptions::default(), &mut |replayed| replay_own(&mut state, replayed));
+        log::open(storage, LogOptions::default(), &mut |replayed| replay(&mut state, replayed));
     assert_eq!(again.unwrap().log.checkpointed(), None);
     assert_eq!(
         state.topic(0).unwrap().entries.count(),

@@ -4,21 +4,15 @@ use crate::clock;
 use crate::compaction;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
-use crate::log::{
-    self, BrokerLog, CompactedFile, CompactedSlot, Composer, LogOptions, RecordLocation,
-    ReplayedItem, Storage,
-};
+use crate::log::{self, BrokerLog, CompactedFile, CompactedSlot, Composer, LogOptions, Storage};
 use crate::rescue::UNFINISHED;
 use crate::state::BrokerState;
 use crate::state::entry::EntryHead;
-use crate::state::replay::{SetAside, replay};
+use crate::state::replay::replay;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Number of changes set aside at a start that are logged individually.
-const SET_ASIDE_SHOWN_MAX: u64 = 20;
 
 /// Content of a data directory.
 pub(super) struct RecoveredData {
@@ -54,23 +48,9 @@ pub(super) fn open(
         facts: Some(EntryHead::facts),
         ..LogOptions::default()
     };
-    let mut set_aside = 0_u64;
-    let opened = log::open(Arc::clone(&storage), options, &mut |replayed| {
-        let place =
-            if let ReplayedItem::Record { place, .. } = replayed { Some(place) } else { None };
-        if let (Some(cause), Some(place)) = (replay(&mut state, replayed)?, place) {
-            set_aside += 1;
-            warn_of(set_aside, place, &cause);
-        }
-        Ok(())
-    });
+    let opened =
+        log::open(Arc::clone(&storage), options, &mut |replayed| replay(&mut state, replayed));
     let opened = opened.map_err(|source| StartError::Log { path: path.clone(), source })?;
-    if set_aside > 0 {
-        tracing::warn!(
-            changes = set_aside,
-            "changes in the log were set aside: they do not apply, and whoever asked for them was refused; the next checkpoint is without them"
-        );
-    }
     if let Some(cut) = &opened.truncated {
         tracing::info!(
             file = cut.file,
@@ -89,14 +69,6 @@ pub(super) fn open(
     tracing::info!(path = %path.display(), records = opened.records, ?took, "the log is open");
     let (composer, log) = (opened.composer, opened.log);
     Ok(RecoveredData { state, composer, log, storage, files, compacted, temporary })
-}
-
-/// Warns of a change that was set aside; only the first ones are logged.
-fn warn_of(number: u64, place: RecordLocation, cause: &SetAside) {
-    if number <= SET_ASIDE_SHOWN_MAX {
-        let (segment, offset) = (place.segment, place.offset);
-        tracing::warn!(segment, offset, %cause, "set a change of the log aside");
-    }
 }
 
 fn directory(config: &BrokerConfig) -> Result<(PathBuf, Option<tempfile::TempDir>), StartError> {

@@ -12,7 +12,7 @@ use crate::machine::effect::{CompactionJob, MessageSource};
 use crate::machine::{BrokerMachine, MachineSettings};
 use crate::state::BrokerState;
 use crate::state::entry::EntryHead;
-use crate::state::replay::replay_own;
+use crate::state::replay::replay;
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ pub(super) fn read(
         if let ReplayedItem::Record { place, .. } = replayed {
             end = LogPosition { segment: place.segment, offset: place.offset + place.size };
         }
-        replay_own(&mut state, replayed)
+        replay(&mut state, replayed)
     })?;
     // Records before the checkpoint may only be known from indices.
     let end = log.checkpointed().map_or(end, |at| end.max(at));

@@ -234,8 +234,7 @@ pub struct Sequence {
     pub producer: String,
     #[prost(uint64, tag = "3")]
     pub highest: u64,
-    /// Number of the producer's last publish: a later one is higher. Earlier versions wrote the
-    /// producer's time of it, in ms since the epoch.
+    /// Number of the producer's last publish: a later one is higher.
     #[prost(uint64, tag = "4")]
     pub last_use: u64,
 }

@@ -10,10 +10,8 @@
 //! ```
 //!
 //! The head repeats values of the message's metadata, so that a restart need not decode the
-//! messages of a million entries. Earlier versions did not write the hash of the key; for their
-//! entries it is computed when they are read.
+//! messages of a million entries.
 
-use crate::key_hash;
 use crate::log::Facts;
 use bytes::{Buf, BufMut};
 use std::sync::Arc;
@@ -38,7 +36,7 @@ pub struct EntryHead {
     /// For a chunk: hash of the id that all chunks of its message share.
     pub chunk_of: Option<u64>,
     /// Hash of the key; 0 without a key.
-    pub key_hash: Option<u16>,
+    pub key_hash: u16,
 }
 
 impl EntryHead {
@@ -50,7 +48,7 @@ impl EntryHead {
                 | flag(self.deliver_at.is_some(), DELAYED)
                 | flag(self.sequence.is_some(), SEQUENCED)
                 | flag(self.chunk_of.is_some(), CHUNK)
-                | flag(self.key_hash.is_some(), KEYED),
+                | flag(self.key_hash > 0, KEYED),
         );
         out.put_u64(self.publish_time);
         out.put_u32(self.batch.unwrap_or(1));
@@ -68,14 +66,9 @@ impl EntryHead {
         if let Some(hash) = self.chunk_of {
             out.put_u64(hash);
         }
-        if let Some(hash) = self.key_hash {
-            out.put_u16(hash);
+        if self.key_hash > 0 {
+            out.put_u16(self.key_hash);
         }
-    }
-
-    /// Hash of the key of this message. Earlier versions did not write it.
-    pub fn key_hash_of(&self, message: &[u8]) -> u16 {
-        self.key_hash.unwrap_or_else(|| key_hash::of_stored(message))
     }
 
     /// The facts about an entry that a start needs. The sequence id is not needed: the checkpoint
@@ -83,8 +76,7 @@ impl EntryHead {
     #[must_use]
     pub fn facts(mut body: &[u8]) -> Option<Facts> {
         let head = Self::decode(&mut body)?;
-        let key_hash = head.key_hash_of(body);
-        let Self { publish_time, batch, deliver_at, chunk_of, .. } = head;
+        let Self { publish_time, batch, deliver_at, chunk_of, key_hash, .. } = head;
         Some(Facts { publish_time, batch, deliver_at, chunk_of, key_hash })
     }
 
@@ -126,7 +118,7 @@ impl EntryHead {
         let deliver_at = if flags & DELAYED == 0 { None } else { Some(body.try_get_u64().ok()?) };
         let sequence = if flags & SEQUENCED == 0 { None } else { Some(sequence(body)?) };
         let chunk_of = if flags & CHUNK == 0 { None } else { Some(body.try_get_u64().ok()?) };
-        let key_hash = if flags & KEYED == 0 { None } else { Some(body.try_get_u16().ok()?) };
+        let key_hash = if flags & KEYED == 0 { 0 } else { body.try_get_u16().ok()? };
         Some(Self { publish_time, batch, deliver_at, sequence, chunk_of, key_hash })
     }
 }
@@ -150,7 +142,7 @@ mod tests {
             deliver_at: Option<u64>,
             sequence in proptest::option::of(("[a-zü-]{0,60}", any::<u64>())),
             chunk_of: Option<u64>,
-            key_hash: Option<u16>,
+            key_hash: u16,
         ) {
             let sequence = sequence.map(|(name, highest)| (name.into(), highest));
             let head = EntryHead { publish_time, batch, deliver_at, sequence, chunk_of, key_hash };

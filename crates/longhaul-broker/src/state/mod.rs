@@ -232,7 +232,7 @@ impl BrokerState {
         topic.bytes += u64::from(place.size);
         *self.live.entry(place.segment).or_default() += u64::from(place.size);
         if let Some((producer, highest)) = &head.sequence {
-            topic.record_sequence(producer, *highest, topic.last_use + 1);
+            topic.record_sequence(producer, *highest, topic.last_use.saturating_add(1));
         }
         Ok(ordinal)
     }
@@ -258,7 +258,11 @@ impl BrokerState {
         if let Some((producer, highest)) = &head.sequence {
             // A copy of an entry, or an entry before the checkpoint, is no new use.
             let is_new = topic.entries.end() > end;
-            topic.record_sequence(producer, *highest, if is_new { topic.last_use + 1 } else { 0 });
+            topic.record_sequence(
+                producer,
+                *highest,
+                if is_new { topic.last_use.saturating_add(1) } else { 0 },
+            );
         }
         if let Some(former) = former {
             topic.bytes = topic.bytes.saturating_sub(u64::from(former.size));
@@ -414,9 +418,7 @@ impl BrokerState {
                     (!file.is_empty()).then_some(CompactedView { horizon: details.horizon, file });
             }
             StateChange::Sequence(details) => {
-                // Earlier versions wrote the producer's clock, which may be anything.
-                let last_use = details.last_use.min(u64::MAX / 2);
-                topic.record_sequence(&details.producer, details.highest, last_use)
+                topic.record_sequence(&details.producer, details.highest, details.last_use)
             }
             StateChange::TopicEpoch(details) => topic.epoch = Some(details.epoch),
             StateChange::Terminate(_) => topic.is_terminated = true,

@@ -19,7 +19,7 @@ pub struct EntrySlot {
 impl EntrySlot {
     /// The slot of an entry with this head.
     pub(super) fn of(place: RecordLocation, head: &EntryHead) -> Self {
-        Self::new(place, head.batch, head.publish_time).with_key(head.key_hash.unwrap_or_default())
+        Self::new(place, head.batch, head.publish_time).with_key(head.key_hash)
     }
 
     const BATCH: u32 = 1 << 31;

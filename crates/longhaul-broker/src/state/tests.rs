@@ -6,11 +6,9 @@ use super::change::{
     Numbers, OpenLedger, ResetCursor, Sequence, SetPartitions, SetPolicies, TopicEnd, TopicEpoch,
     Trim,
 };
-use super::replay::replay_own;
+use super::replay::replay;
 use super::*;
 use crate::log::{RecordHead, RecordKind, ReplayedItem};
-use longhaul_wire::messages::MessageMetadata;
-use longhaul_wire::payload::Payload;
 use prost::Message as _;
 
 const NAME: &str = "persistent://public/default/t";
@@ -329,28 +327,6 @@ fn a_part_of_a_batch_stays_a_part_after_its_entry_is_trimmed() {
     assert_eq!(cursor(&self::state(earlier)).open_in_batch(1), Some(&[0b110][..]));
 }
 
-/// Earlier versions did not record the hashes of keys.
-#[test]
-fn a_restart_finds_out_the_hashes_that_were_not_recorded() {
-    let mut state = BrokerState::default();
-    state.apply(&CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5 }.into()).unwrap();
-    state.apply(&OpenLedger { topic: 3, ledger: 7, first: 0 }.into()).unwrap();
-    let metadata = MessageMetadata { partition_key: Some("k".into()), ..Default::default() };
-    let message = Payload::new(&metadata, b"x");
-    for (entry, key_hash) in [(0, None), (1, Some(9))] {
-        let mut body = Vec::new();
-        EntryHead { key_hash, ..EntryHead::default() }.encode(&mut body);
-        body.extend_from_slice(message.bytes());
-        let head = RecordHead { kind: RecordKind::Entry, topic: 3, ledger: 7, entry };
-        let (place, before_checkpoint, may_be_unchecked) = (place(1, 0), true, false);
-        let record =
-            ReplayedItem::Record { head, place, body: &body, before_checkpoint, may_be_unchecked };
-        replay_own(&mut state, record).unwrap();
-    }
-    let hash = |ordinal| topic(&state).entries.get(ordinal).unwrap().key_hash;
-    assert_eq!((hash(0), hash(1)), (crate::key_hash::of_bytes(b"k"), 9));
-}
-
 #[test]
 fn a_restart_reads_what_was_recorded() {
     let encoded = |change: StateChange| ChangeRecord { change: Some(change) };
@@ -359,14 +335,12 @@ fn a_restart_reads_what_was_recorded() {
     let mut image = encoded(create.into()).encode_length_delimited_to_vec();
     image.extend(encoded(open.into()).encode_length_delimited_to_vec());
     let mut state = BrokerState::default();
-    replay_own(&mut state, ReplayedItem::Checkpoint(&image)).unwrap();
+    replay(&mut state, ReplayedItem::Checkpoint(&image)).unwrap();
     assert_eq!(topic(&state).entries.next_position(), Some(at(7, 0)));
     let mut record = |kind, body: &[u8], before_checkpoint| {
         let head = RecordHead { kind, topic: 3, ledger: 7, entry: 0 };
-        let (place, may_be_unchecked) = (place(1, 0), false);
-        let record =
-            ReplayedItem::Record { head, place, body, before_checkpoint, may_be_unchecked };
-        replay_own(&mut state, record)
+        let place = place(1, 0);
+        replay(&mut state, ReplayedItem::Record { head, place, body, before_checkpoint })
     };
     let batch = EntryHead { batch: Some(6), ..EntryHead::default() };
     let mut head = Vec::new();
@@ -381,7 +355,7 @@ fn a_restart_reads_what_was_recorded() {
     assert!(record(RecordKind::Change, &[0xff], false).is_err());
     assert_eq!(topic(&state).entries.get(0).unwrap().messages(), 6);
     assert_eq!(topic(&state).epoch, Some(1), "the checkpoint stands for what lies before it");
-    assert!(replay_own(&mut state, ReplayedItem::Checkpoint(&[0xff])).is_err());
+    assert!(replay(&mut state, ReplayedItem::Checkpoint(&[0xff])).is_err());
 }
 
 /// The longest unused producers are dropped first, a tenth at a time.
@@ -457,11 +431,9 @@ fn the_lowest_mark_is_that_of_an_entry_that_is_here() {
     assert_eq!(topic(&state).lowest_mark(), None);
 }
 
-/// Earlier versions recorded a change before they checked whether it applies, and the next start
-/// read no further. After a checkpoint of this version there is no such change, so a change that
-/// does not apply reveals a loss.
+/// The machine records only changes that apply, so a change that does not reveals a loss.
 #[test]
-fn a_change_that_does_not_apply_is_set_aside_where_an_earlier_version_may_have_recorded_it() {
+fn a_change_that_does_not_apply_is_refused_and_leaves_nothing_behind() {
     let deep = "[".repeat(200) + &"]".repeat(200);
     let refused: [StateChange; 3] = [
         CreateTopic { topic: 3, name: format!("{NAME}{}", "x".repeat(250)), created_at: 5 }.into(),
@@ -474,16 +446,12 @@ fn a_change_that_does_not_apply_is_set_aside_where_an_earlier_version_may_have_r
         let record = ChangeRecord { change: Some(change) };
         let body = record.encode_to_vec();
         let head = RecordHead { kind: RecordKind::Change, topic: 0, ledger: 0, entry: 0 };
-        let at = place(1, 0);
-        let read = |may_be_unchecked| {
-            let (body, before_checkpoint) = (&body[..], false);
-            ReplayedItem::Record { head, place: at, body, before_checkpoint, may_be_unchecked }
-        };
-        assert!(matches!(replay::replay(&mut state, read(true)), Ok(Some(_))));
-        let refused = replay::replay(&mut state, read(false)).unwrap_err();
+        let (place, body, before_checkpoint) = (place(1, 0), &body[..], false);
+        let read = ReplayedItem::Record { head, place, body, before_checkpoint };
+        let refused = replay(&mut state, read).unwrap_err();
         assert!(refused.contains("contradicts what was recorded before it"), "{refused}");
         assert_eq!(format!("{:?}", state.snapshot()), before, "it leaves nothing behind");
         let image = record.encode_length_delimited_to_vec();
-        assert!(replay::replay(&mut state, ReplayedItem::Checkpoint(&image)).is_err());
+        assert!(replay(&mut state, ReplayedItem::Checkpoint(&image)).is_err());
     }
 }

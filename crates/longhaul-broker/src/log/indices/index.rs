@@ -11,7 +11,7 @@
 //! `flags and messages | [entries that were left out] | bytes since the entry before | bytes | ms since the entry before | [deliver at] | [8 chunk of] | [2 hash of the key]`,
 //! all but the last two as varints.
 
-use crate::log::disk::storage::Storage;
+use crate::log::disk::storage::{Storage, replace};
 use crate::log::segments::record::{
     self, LogMark, ParsedRecord, RECORD_OVERHEAD, RecordHead, RecordLocation,
 };
@@ -90,7 +90,8 @@ pub(in crate::log) enum Unusable {
 }
 
 /// The path of an index within the data directory.
-pub(in crate::log) fn name(number: u32) -> String {
+#[must_use]
+pub fn name(number: u32) -> String {
     format!("{FOLDER}/{number:010}.idx")
 }
 
@@ -345,15 +346,7 @@ fn ends_with_seal(segment: &Segment, end: u32, group: u64) -> bool {
 /// Writes the index of a segment. The file name becomes durable with the next sync of the folder;
 /// after a crash before that, the index is built again.
 pub(in crate::log) fn write(storage: &dyn Storage, number: u32, bytes: &[u8]) -> io::Result<()> {
-    let written = storage.create(NAME_NEW).and_then(|file| {
-        file.write_at(bytes, 0)?;
-        file.sync_data()?;
-        storage.rename(NAME_NEW, &name(number))
-    });
-    if written.is_err() {
-        drop(storage.remove(NAME_NEW));
-    }
-    written
+    replace(storage, [NAME_NEW, &name(number)], |file| file.write_at(bytes, 0)).map(drop)
 }
 
 /// Maps a signed difference to a small number if it is small.

@@ -1,16 +1,12 @@
 //! The checkpoint: a file with the state after all records before a position.
 //!
-//! Version 2 has the same layout as version 1. It tells that the broker that wrote it keeps the
-//! inventory and records only changes that apply. Brokers that do not do so refuse version 2, so
-//! both properties hold from then on.
-//!
 //! Header, big endian:
 //! `8 magic | u32 version | u32 segment | u32 offset | u32 images | u64 bytes behind the header | u32 crc32c`;
 //! then each image as `u32 len | u32 crc32c | bytes`. The checksum of an image starts from the
 //! header's checksum and the image's index, so that an image of another checkpoint or index is not
 //! accepted.
 
-use crate::log::disk::storage::{Storage, StorageFile};
+use crate::log::disk::storage::{Storage, StorageFile, replace};
 use crate::log::error::OpenError;
 use crate::log::segments::record::LogPosition;
 use crate::log::shared::SYNC_BYTES;
@@ -24,10 +20,8 @@ pub(in crate::log) const NAME: &str = "checkpoint";
 pub(in crate::log) const NAME_NEW: &str = "checkpoint.tmp";
 
 const MAGIC: &[u8; 8] = b"LHLOGCKP";
-/// The version that is written.
+/// Version 1 was that of brokers that kept no inventory.
 const VERSION: u32 = 2;
-/// The version that earlier brokers wrote.
-const VERSION_EARLIER: u32 = 1;
 const HEADER_BYTES: usize = 36;
 const IMAGE_HEAD_BYTES: usize = 8;
 
@@ -40,29 +34,19 @@ pub(in crate::log) fn write(
     write_version(storage, VERSION, at, image)
 }
 
-/// Writes a checkpoint of a given version, as other versions of the broker do.
+/// Tests write other versions.
 pub(in crate::log) fn write_version(
     storage: &dyn Storage,
     version: u32,
     at: LogPosition,
     image: &[Bytes],
 ) -> io::Result<()> {
-    let result = write_file(storage, version, at, image);
-    let result = result.and_then(|()| storage.rename(NAME_NEW, NAME));
-    if result.is_err() {
-        drop(storage.remove(NAME_NEW));
-    }
-    result.and_then(|()| storage.sync_dir(""))
+    replace(storage, [NAME_NEW, NAME], |file| fill(file, version, at, image))?;
+    storage.sync_dir("")
 }
 
-fn write_file(
-    storage: &dyn Storage,
-    version: u32,
-    at: LogPosition,
-    image: &[Bytes],
-) -> io::Result<()> {
+fn fill(file: &dyn StorageFile, version: u32, at: LogPosition, image: &[Bytes]) -> io::Result<()> {
     let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
-    let file = storage.create(NAME_NEW)?;
     let mut header = BytesMut::with_capacity(HEADER_BYTES);
     header.put_slice(MAGIC);
     header.put_u32(version);
@@ -87,11 +71,13 @@ fn write_file(
             synced = offset;
         }
     }
-    file.sync_data()
+    Ok(())
 }
 
-/// The segment of the position in the header of a checkpoint's bytes, if that is intact.
-pub(in crate::log) fn segment_of(bytes: &[u8]) -> Option<u32> {
+/// Number of the segment from which on records are replayed behind this checkpoint; `None` if the
+/// bytes do not begin as a checkpoint does.
+#[must_use]
+pub fn segment_of(bytes: &[u8]) -> Option<u32> {
     let (mut rest, _) = fields(bytes.first_chunk()?)?;
     // The version is before it.
     rest.advance(4);
@@ -110,8 +96,6 @@ fn fields(header: &[u8; HEADER_BYTES]) -> Option<(&[u8], u32)> {
 pub(in crate::log) struct Checkpoint {
     /// The checkpoint covers every record before this position.
     pub(in crate::log) at: LogPosition,
-    /// Whether an earlier version of the broker has written it.
-    pub(in crate::log) is_earlier: bool,
     /// Path of the file, for messages.
     path: String,
     file: Arc<dyn StorageFile>,
@@ -121,17 +105,11 @@ pub(in crate::log) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens the checkpoint, if there is one.
-    pub(in crate::log) fn open(storage: &dyn Storage) -> Result<Option<Self>, OpenError> {
-        Self::open_any(storage, false)
-    }
-
-    /// Opens the checkpoint, even if the file was cut off.
-    pub(in crate::log) fn open_lenient(storage: &dyn Storage) -> Result<Option<Self>, OpenError> {
-        Self::open_any(storage, true)
-    }
-
-    fn open_any(storage: &dyn Storage, may_be_cut: bool) -> Result<Option<Self>, OpenError> {
+    /// Opens the checkpoint, if there is one; a file that was cut off only if it may be.
+    pub(in crate::log) fn open(
+        storage: &dyn Storage,
+        may_be_cut: bool,
+    ) -> Result<Option<Self>, OpenError> {
         let path = storage.describe(NAME);
         let io = |source| OpenError::Io { what: format!("read {path}"), source };
         let file = match storage.open(NAME) {
@@ -153,7 +131,7 @@ impl Checkpoint {
             return damaged(0, "this is no header of a checkpoint");
         };
         let version = rest.get_u32();
-        if !matches!(version, VERSION | VERSION_EARLIER) {
+        if version != VERSION {
             return Err(OpenError::Version { file: path, version });
         }
         let at = LogPosition { segment: rest.get_u32(), offset: rest.get_u32() };
@@ -161,59 +139,46 @@ impl Checkpoint {
         if length - HEADER_BYTES as u64 != bytes && !may_be_cut {
             return damaged(length, "the file has another size than its header says");
         }
-        let is_earlier = version == VERSION_EARLIER;
-        Ok(Some(Self { at, is_earlier, path, file, images, bytes, crc }))
+        Ok(Some(Self { at, path, file, images, bytes, crc }))
     }
 
-    /// Passes on the images in order, each after its checksum was verified.
+    /// Passes on the images in order, each with its offset and after its checksum was verified. For
+    /// a damaged one the caller gets the error, and decides whether the rest is read. Nothing is
+    /// known of what lies behind an image whose size cannot be read.
     pub(in crate::log) fn images(
         &self,
-        mut each: impl FnMut(u64, &[u8]) -> Result<(), OpenError>,
+        mut each: impl FnMut(u64, Result<&[u8], OpenError>) -> Result<(), OpenError>,
     ) -> Result<(), OpenError> {
         let end = HEADER_BYTES as u64 + self.bytes;
         let mut offset = HEADER_BYTES as u64;
         for index in 0..self.images {
-            if end - offset < IMAGE_HEAD_BYTES as u64 {
-                return self.damaged(offset);
-            }
-            let mut head = [0; IMAGE_HEAD_BYTES];
-            self.read(&mut head, offset)?;
-            let mut rest = &head[..];
-            let (size, crc) = (rest.get_u32(), rest.get_u32());
-            let from = offset + IMAGE_HEAD_BYTES as u64;
-            if end - from < u64::from(size) {
-                return self.damaged(offset);
-            }
-            let mut bytes = vec![0; size as usize];
-            self.read(&mut bytes, from)?;
-            if crc32c::crc32c_append(self.crc.wrapping_add(index), &bytes) != crc {
-                return self.damaged(offset);
-            }
-            each(offset, &bytes)?;
-            offset = from + u64::from(size);
+            let (bytes, crc) = match self.image(offset, end) {
+                Ok(image) => image,
+                Err(error) => return each(offset, Err(error)),
+            };
+            let is_sound = crc32c::crc32c_append(self.crc.wrapping_add(index), &bytes) == crc;
+            each(offset, if is_sound { Ok(&bytes) } else { Err(self.damaged(offset)) })?;
+            offset += (IMAGE_HEAD_BYTES + bytes.len()) as u64;
         }
-        if offset == end { Ok(()) } else { self.damaged(offset) }
+        if offset == end { Ok(()) } else { each(offset, Err(self.damaged(offset))) }
     }
 
-    /// Passes on the intact images, and `None` for damaged ones.
-    pub(in crate::log) fn images_lenient(&self, mut each: impl FnMut(u64, Option<&[u8]>)) {
-        let mut offset = HEADER_BYTES as u64;
-        for index in 0..self.images {
-            let mut head = [0; IMAGE_HEAD_BYTES];
-            let from = offset + IMAGE_HEAD_BYTES as u64;
-            let is_read = self.read(&mut head, offset).is_ok();
-            let mut rest = &head[..];
-            let (size, crc) = (rest.get_u32(), rest.get_u32());
-            let is_within = from + u64::from(size) <= HEADER_BYTES as u64 + self.bytes;
-            let mut bytes = vec![0; if is_within { size as usize } else { 0 }];
-            if !is_read || !is_within || self.read(&mut bytes, from).is_err() {
-                // The offset of the next image is unknown.
-                return each(offset, None);
-            }
-            let is_sound = crc32c::crc32c_append(self.crc.wrapping_add(index), &bytes) == crc;
-            each(offset, is_sound.then_some(&bytes[..]));
-            offset = from + u64::from(size);
+    /// The bytes of the image at an offset, and their recorded checksum.
+    fn image(&self, offset: u64, end: u64) -> Result<(Vec<u8>, u32), OpenError> {
+        let from = offset + IMAGE_HEAD_BYTES as u64;
+        if end < from {
+            return Err(self.damaged(offset));
         }
+        let mut head = [0; IMAGE_HEAD_BYTES];
+        self.read(&mut head, offset)?;
+        let mut rest = &head[..];
+        let (size, crc) = (rest.get_u32(), rest.get_u32());
+        if end - from < u64::from(size) {
+            return Err(self.damaged(offset));
+        }
+        let mut bytes = vec![0; size as usize];
+        self.read(&mut bytes, from)?;
+        Ok((bytes, crc))
     }
 
     /// Path of the file, for messages.
@@ -228,8 +193,8 @@ impl Checkpoint {
         })
     }
 
-    fn damaged(&self, offset: u64) -> Result<(), OpenError> {
+    fn damaged(&self, offset: u64) -> OpenError {
         let what = "an image of the checkpoint does not match its checksum".to_owned();
-        Err(OpenError::Damaged { file: self.path.clone(), offset, what })
+        OpenError::Damaged { file: self.path.clone(), offset, what }
     }
 }

@@ -10,7 +10,7 @@
 //! a slot torn by a power cut leaves the other one intact. Big endian:
 //! `8 magic | u32 version | u32 segment | u32 offset | u32 crc32c` of everything before.
 
-use crate::log::disk::storage::{Storage, StorageFile};
+use crate::log::disk::storage::{Storage, StorageFile, replace};
 use crate::log::error::OpenError;
 use crate::log::segments::record::LogPosition;
 use bytes::{Buf, BufMut};
@@ -97,18 +97,10 @@ impl Confirmed {
 
 /// Creates the file; replaces an existing one.
 fn make(storage: &dyn Storage, at: LogPosition) -> io::Result<Arc<dyn StorageFile>> {
-    let made = storage.create(NAME_NEW).and_then(|file| {
-        let mut bytes = [0; 2 * SLOT_BYTES];
-        bytes.iter_mut().zip(encode(at)).for_each(|(to, byte)| *to = byte);
-        file.write_at(&bytes, 0)?;
-        file.sync_data()?;
-        storage.rename(NAME_NEW, NAME)?;
-        Ok(file)
-    });
-    if made.is_err() {
-        drop(storage.remove(NAME_NEW));
-    }
-    made.and_then(|file| storage.sync_dir("").map(|()| file))
+    let mut bytes = [0; 2 * SLOT_BYTES];
+    bytes.iter_mut().zip(encode(at)).for_each(|(to, byte)| *to = byte);
+    let file = replace(storage, [NAME_NEW, NAME], |file| file.write_at(&bytes, 0))?;
+    storage.sync_dir("").map(|()| file)
 }
 
 fn encode(at: LogPosition) -> [u8; USED_BYTES] {

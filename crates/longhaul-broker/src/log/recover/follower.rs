@@ -2,7 +2,6 @@
 
 use crate::log::disk::storage::{Storage, StorageFile};
 use crate::log::error::OpenError;
-use crate::log::recover::checkpoint;
 use crate::log::segments::record::{self, HEAD_BYTES, LogMark, ParsedRecord};
 use crate::log::segments::segment::{self, HEADER_BYTES, SegmentHeader};
 use std::io;
@@ -26,13 +25,6 @@ pub struct SegmentLink {
 pub fn segment_link(bytes: &[u8]) -> Option<SegmentLink> {
     let header = SegmentHeader::decode(bytes).ok()?;
     Some(SegmentLink { previous: header.previous, previous_end: header.previous_end })
-}
-
-/// Number of the segment from which on records are replayed behind this checkpoint; `None` if the
-/// bytes do not begin as a checkpoint does.
-#[must_use]
-pub fn checkpoint_segment(bytes: &[u8]) -> Option<u32> {
-    checkpoint::segment_of(bytes)
 }
 
 /// A part of a segment's file that ends with a complete record.

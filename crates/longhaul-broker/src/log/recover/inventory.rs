@@ -3,14 +3,12 @@
 //! Segments are removed in any order, so a gap in their numbers does not prove a loss. The
 //! inventory is rewritten before a checkpoint and before segments are removed; a segment in it that
 //! does not exist has been lost. Without an inventory nothing is known about segments before the
-//! checkpoint: a full disk may have no room for it, and earlier versions wrote none. Earlier
-//! versions also remove segments without updating the inventory, so it is ignored next to a
-//! checkpoint of such a version.
+//! checkpoint: a full disk may have no room for it.
 //!
 //! Big endian: `8 magic | u32 version | u32 count | u32 number, as often | u32 crc32c` of
 //! everything before.
 
-use crate::log::disk::storage::Storage;
+use crate::log::disk::storage::{Storage, replace};
 use crate::log::error::OpenError;
 use bytes::{Buf, BufMut, BytesMut};
 use std::collections::BTreeSet;
@@ -26,7 +24,10 @@ const VERSION: u32 = 1;
 const FRAME_BYTES: usize = 8 + 4 + 4 + 4;
 
 /// Replaces the inventory; after a crash, either the old or the new one exists.
-pub(in crate::log) fn write(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()> {
+///
+/// # Errors
+/// I/O errors.
+pub fn write(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()> {
     let count = u32::try_from(numbers.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut bytes = BytesMut::with_capacity(FRAME_BYTES + 4 * numbers.len());
     bytes.put_slice(MAGIC);
@@ -35,15 +36,8 @@ pub(in crate::log) fn write(storage: &dyn Storage, numbers: &[u32]) -> io::Resul
     numbers.iter().for_each(|&number| bytes.put_u32(number));
     let crc = crc32c::crc32c(&bytes);
     bytes.put_u32(crc);
-    let written = storage.create(NAME_NEW).and_then(|file| {
-        file.write_at(&bytes, 0)?;
-        file.sync_data()?;
-        storage.rename(NAME_NEW, NAME)
-    });
-    if written.is_err() {
-        drop(storage.remove(NAME_NEW));
-    }
-    written.and_then(|()| storage.sync_dir(""))
+    replace(storage, [NAME_NEW, NAME], |file| file.write_at(&bytes, 0))?;
+    storage.sync_dir("")
 }
 
 /// Removes the inventory durably: from then on nothing is known about segments before the
@@ -94,7 +88,13 @@ pub(in crate::log) enum InventoryFault {
     Version(u32),
 }
 
-pub(in crate::log) fn decode(bytes: &[u8]) -> Result<BTreeSet<u32>, InventoryFault> {
+/// The segments that an inventory lists; `None` if these bytes are not an inventory.
+#[must_use]
+pub fn listed(inventory: &[u8]) -> Option<BTreeSet<u32>> {
+    decode(inventory).ok()
+}
+
+fn decode(bytes: &[u8]) -> Result<BTreeSet<u32>, InventoryFault> {
     let (covered, crc) = bytes.split_last_chunk::<4>().ok_or(InventoryFault::Damaged)?;
     let sound = covered.len() >= FRAME_BYTES - 4
         && covered.starts_with(MAGIC)

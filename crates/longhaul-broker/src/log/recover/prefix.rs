@@ -2,12 +2,9 @@
 
 use crate::log::disk::storage::Storage;
 use crate::log::error::OpenError;
-use crate::log::indices::index;
-use crate::log::recover::inventory;
 use crate::log::recover::survey::SegmentImage;
 use crate::log::segments::record::{LogMark, ParsedRecord};
 use crate::log::segments::segment::{self, FOLDER, HEADER_BYTES, SegmentHeader};
-use std::collections::BTreeSet;
 use std::io;
 
 /// The numbers of the existing segments, in order.
@@ -19,32 +16,6 @@ pub fn segment_numbers(storage: &dyn Storage) -> io::Result<Vec<u32>> {
     let mut numbers: Vec<u32> = files.iter().filter_map(|name| segment::number_of(name)).collect();
     numbers.sort_unstable();
     Ok(numbers)
-}
-
-/// The path of a segment within the data directory.
-#[must_use]
-pub fn segment_name(number: u32) -> String {
-    segment::name(number)
-}
-
-/// The path of a segment's index within the data directory.
-#[must_use]
-pub fn index_name(number: u32) -> String {
-    index::name(number)
-}
-
-/// Writes the list of the segments that must exist.
-///
-/// # Errors
-/// I/O errors.
-pub fn write_inventory(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()> {
-    inventory::write(storage, numbers)
-}
-
-/// The segments that an inventory lists; `None` if these bytes are not an inventory.
-#[must_use]
-pub fn listed_segments(inventory: &[u8]) -> Option<BTreeSet<u32>> {
-    inventory::decode(inventory).ok()
 }
 
 /// The bytes of a segment from its header up to its last complete record, including any damage

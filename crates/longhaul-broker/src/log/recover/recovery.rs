@@ -43,10 +43,6 @@ pub enum ReplayedItem<'a> {
         body: &'a [u8],
         /// Whether the checkpoint covers the record: only entries are needed then.
         before_checkpoint: bool,
-        /// Whether an earlier version may have written the record; such versions recorded a change
-        /// before they checked whether it applies. There is no checkpoint, or one of such a
-        /// version.
-        may_be_unchecked: bool,
     },
     /// Entries that the checkpoint covers, from the index of their segment. Entries of one ledger
     /// come in the order of the log.
@@ -152,18 +148,15 @@ struct Sound {
 /// Reads everything, without changes.
 fn read(storage: &dyn Storage, apply: Apply<'_>) -> Result<Sound, OpenError> {
     let files = storage.list(FOLDER).map_err(|source| failed(storage, "list", FOLDER, source))?;
-    let checkpoint = Checkpoint::open(storage)?;
+    let checkpoint = Checkpoint::open(storage, false)?;
     let segments = open_segments(storage, &files)?;
     check_complete(storage, &segments, checkpoint.as_ref())?;
-    // An earlier version removes segments and leaves the inventory as it is.
-    if !checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_earlier) {
-        check_inventory(storage, &segments)?;
-        if checkpoint.is_some() && inventory::is_missing(storage) {
-            tracing::warn!(
-                file = storage.describe(inventory::NAME),
-                "there is no inventory of the segments: a missing segment before the checkpoint does not show at this start. A full disk may have left no room for it; if it was removed, look whether other files were"
-            );
-        }
+    check_inventory(storage, &segments)?;
+    if checkpoint.is_some() && inventory::is_missing(storage) {
+        tracing::warn!(
+            file = storage.describe(inventory::NAME),
+            "there is no inventory of the segments: a missing segment before the checkpoint does not show at this start. A full disk may have left no room for it; if it was removed, look whether other files were"
+        );
     }
     let indices = Indices::new(storage);
     let mut replay = Replay { storage, checkpoint, apply, records: 0, indices };
@@ -304,7 +297,7 @@ impl Replay<'_> {
     fn images(&mut self) -> Result<(), OpenError> {
         let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
         checkpoint.images(|offset, image| {
-            (self.apply)(ReplayedItem::Checkpoint(image)).map_err(|reason| {
+            (self.apply)(ReplayedItem::Checkpoint(image?)).map_err(|reason| {
                 let file = checkpoint.path().to_owned();
                 OpenError::Apply { file, offset, reason }
             })
@@ -378,13 +371,10 @@ impl Replay<'_> {
     fn segment(&mut self, segment: &Segment) -> Result<SegmentTail, OpenError> {
         let name = segment::name(segment.header.number);
         let at = self.checkpoint.as_ref().map(|checkpoint| checkpoint.at);
-        let may_be_unchecked =
-            self.checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.is_earlier);
         let Self { storage, apply, records, .. } = self;
         let walked = walk(segment, |head, place, body| {
             let before_checkpoint = at.is_some_and(|at| place.start() < at);
-            let record =
-                ReplayedItem::Record { head, place, body, before_checkpoint, may_be_unchecked };
+            let record = ReplayedItem::Record { head, place, body, before_checkpoint };
             *records += 1;
             apply(record).map_err(|reason| {
                 let file = storage.describe(&name);

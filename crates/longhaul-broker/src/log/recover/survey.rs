@@ -110,8 +110,7 @@ pub fn survey(
         surveyor.segment(segment, Some(*number) == newest, next)?;
     }
     let Surveyor { findings, checkpoint, .. } = surveyor;
-    let has_written_one = checkpoint.is_some_and(|checkpoint| !checkpoint.is_earlier);
-    let lacks_inventory = has_written_one && inventory::is_missing(&**storage);
+    let lacks_inventory = checkpoint.is_some() && inventory::is_missing(&**storage);
     let shared = SharedLogState::new(Arc::clone(storage), LogOptions::default(), segments, None);
     Ok(LogSurvey { findings, lacks_inventory, reader: RecordReader::new(Arc::new(shared)) })
 }
@@ -167,7 +166,7 @@ impl Surveyor<'_> {
     }
 
     fn checkpoint(&mut self) -> Result<(), OpenError> {
-        let checkpoint = match Checkpoint::open_lenient(self.storage) {
+        let checkpoint = match Checkpoint::open(self.storage, true) {
             Ok(checkpoint) => checkpoint,
             Err(error @ OpenError::Version { .. }) => return Err(error),
             Err(error) => {
@@ -179,15 +178,14 @@ impl Surveyor<'_> {
         let Some(checkpoint) = checkpoint else { return Ok(()) };
         let mut bad = Vec::new();
         let take = &mut *self.take;
-        checkpoint.images_lenient(|offset, image| match image {
-            Some(image) => {
-                if let Err(reason) = take(ReplayedItem::Checkpoint(image)) {
-                    bad.push((offset, reason));
-                }
-            }
-            None => bad
-                .push((offset, "a part of the checkpoint does not match its checksum".to_owned())),
-        });
+        checkpoint.images(|offset, image| {
+            let taken = match image {
+                Ok(image) => take(ReplayedItem::Checkpoint(image)),
+                Err(_) => Err("a part of the checkpoint does not match its checksum".to_owned()),
+            };
+            bad.extend(taken.err().map(|reason| (offset, reason)));
+            Ok(())
+        })?;
         for (offset, what) in bad {
             self.find(crate::log::recover::checkpoint::NAME, offset, what, Cost::State);
         }
@@ -283,15 +281,14 @@ impl Surveyor<'_> {
         let least = if self.checkpoint.is_some() { from } else { 0 };
         let least = least.max(self.confirmed.map_or(0, |at| at.segment));
         let needed: BTreeSet<u32> = (from..=newest.max(least)).collect();
-        let is_earlier = self.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_earlier);
         let listed = match inventory::read(self.storage) {
-            Ok(Some(listed)) if !is_earlier => listed,
+            Ok(Some(listed)) => listed,
             Ok(None) if self.storage.open(inventory::NAME).is_ok() => {
                 let what = "the inventory of the segments is damaged";
                 self.find(inventory::NAME, 0, what, Cost::Nothing);
                 BTreeSet::new()
             }
-            Ok(_) => BTreeSet::new(),
+            Ok(None) => BTreeSet::new(),
             Err(error @ OpenError::Version { .. }) => return Err(error),
             Err(error) => {
                 self.find(inventory::NAME, 0, without_advice(&error), Cost::Nothing);
@@ -413,10 +410,7 @@ impl Surveyor<'_> {
             builder.add(head, place, (self.facts)(body).unwrap_or_default());
         }
         let before_checkpoint = self.at().is_some_and(|at| place.start() < at);
-        let may_be_unchecked =
-            self.checkpoint.as_ref().is_none_or(|checkpoint| checkpoint.is_earlier);
-        let record =
-            ReplayedItem::Record { head, place, body, before_checkpoint, may_be_unchecked };
+        let record = ReplayedItem::Record { head, place, body, before_checkpoint };
         if let Err(reason) = (self.take)(record) {
             let cost = match head.kind {
                 RecordKind::Entry => Cost::Entry(head),

@@ -99,7 +99,8 @@ impl SegmentHeader {
 }
 
 /// The path of a segment within the data directory.
-pub(in crate::log) fn name(number: u32) -> String {
+#[must_use]
+pub fn name(number: u32) -> String {
     format!("{FOLDER}/{number:010}.seg")
 }
 

@@ -94,7 +94,7 @@ fn an_index_that_is_not_sound_is_made_again() {
     }
 }
 
-/// A directory of an earlier version has no indices.
+/// An index is not needed to start, so nobody syncs it: a power failure may take it.
 #[test]
 fn an_index_that_is_missing_is_made() {
     let (storage, places) = sample();

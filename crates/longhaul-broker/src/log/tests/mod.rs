@@ -33,7 +33,6 @@ struct Record {
     place: RecordLocation,
     body: Vec<u8>,
     before_checkpoint: bool,
-    may_be_unchecked: bool,
     /// Whether it comes from an index, and its body from the segment.
     is_indexed: bool,
 }
@@ -70,12 +69,9 @@ fn recover_with(
     let parts = recovery::recover(Arc::new(storage.clone()), options, &mut |replayed| {
         match replayed {
             ReplayedItem::Checkpoint(image) => seen.images.push(image.to_vec()),
-            ReplayedItem::Record { head, place, body, before_checkpoint, may_be_unchecked } => {
-                let body = body.to_vec();
-                let is_indexed = false;
-                let record =
-                    Record { head, place, body, before_checkpoint, may_be_unchecked, is_indexed };
-                seen.records.push(record);
+            ReplayedItem::Record { head, place, body, before_checkpoint } => {
+                let (body, is_indexed) = (body.to_vec(), false);
+                seen.records.push(Record { head, place, body, before_checkpoint, is_indexed });
             }
             ReplayedItem::Entries(run) => {
                 indexed.extend((run.first..).zip(run.entries).map(|(entry, found)| {
@@ -89,8 +85,8 @@ fn recover_with(
     let from_index = indexed.into_iter().map(|(head, found)| {
         let (place, body) = (found.place, parts.reader.read(found.place).unwrap().to_vec());
         assert_eq!(Some(found.facts), facts(&body), "{place:?}");
-        let (before_checkpoint, may_be_unchecked, is_indexed) = (true, false, true);
-        Record { head, place, body, before_checkpoint, may_be_unchecked, is_indexed }
+        let (before_checkpoint, is_indexed) = (true, true);
+        Record { head, place, body, before_checkpoint, is_indexed }
     });
     seen.records.splice(0..0, from_index);
     seen.records.sort_by_key(|record| record.place);
@@ -189,26 +185,6 @@ fn a_checkpoint_comes_first_and_marks_what_it_stands_for() {
     assert_eq!(seen.images, images);
     let flags: Vec<bool> = seen.records.iter().map(|record| record.before_checkpoint).collect();
     assert_eq!(flags, [true, false]);
-}
-
-/// Records of earlier versions are never after a checkpoint of this version.
-#[test]
-fn a_record_may_be_unchecked_unless_a_checkpoint_of_this_version_stands_before_it() {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
-    write_group(&mut parts, &[b"before".to_vec()]);
-    let at = parts.composer.end();
-    write_group(&mut parts, &[b"after".to_vec()]);
-    drop(parts);
-    let flags = || {
-        let (_, seen) = recover(&storage).unwrap();
-        seen.records.iter().map(|record| record.may_be_unchecked).collect::<Vec<_>>()
-    };
-    assert_eq!(flags(), [true, true], "without a checkpoint");
-    checkpoint::write_version(&storage, 1, at, &[]).unwrap();
-    assert_eq!(flags(), [true, true], "with one of an earlier version");
-    checkpoint::write(&storage, at, &[]).unwrap();
-    assert_eq!(flags(), [false, false]);
 }
 
 #[test]

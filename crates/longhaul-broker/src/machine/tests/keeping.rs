@@ -5,7 +5,7 @@ use super::*;
 use crate::admin::values::CompactionRunState;
 use crate::log::ReplayedItem;
 use crate::state::change::Sequence;
-use crate::state::replay::replay_own;
+use crate::state::replay::replay;
 use longhaul_wire::messages::AckType::Cumulative;
 
 const MIB: u64 = 1024 * 1024;
@@ -365,7 +365,7 @@ fn a_checkpoint_leads_to_the_same_state() {
     assert_eq!(image.len(), 2, "in pieces of which each is read at once");
     let mut restored = BrokerState::default();
     for piece in &image {
-        replay_own(&mut restored, ReplayedItem::Checkpoint(piece)).unwrap();
+        replay(&mut restored, ReplayedItem::Checkpoint(piece)).unwrap();
     }
     let sorted = |state: &BrokerState| {
         let mut changes: Vec<String> =

@@ -149,3 +149,22 @@ pub enum LockError {
     /// The operating system refused.
     Io(io::Error),
 }
+
+/// Replaces a file: `fill` writes it under the name `new`, then it is synced and renamed. After a
+/// crash the old or the new one exists, and after an error the old one. The name is not yet durable.
+pub(in crate::log) fn replace(
+    storage: &dyn Storage,
+    [new, name]: [&str; 2],
+    fill: impl FnOnce(&dyn StorageFile) -> io::Result<()>,
+) -> io::Result<Arc<dyn StorageFile>> {
+    let written = storage.create(new).and_then(|file| {
+        fill(&*file)?;
+        file.sync_data()?;
+        storage.rename(new, name)?;
+        Ok(file)
+    });
+    if written.is_err() {
+        drop(storage.remove(new));
+    }
+    written
+}
