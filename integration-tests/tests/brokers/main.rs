@@ -8,6 +8,7 @@ mod any_language;
 mod cancel;
 mod chaos;
 mod client;
+mod compactions;
 mod crowd;
 mod dashboard;
 mod examples;

@@ -1,4 +1,5 @@
 use super::hosts::HOSTS_MAX;
+use super::hosts::parse;
 use super::*;
 use longhaul_session::keys::Authority;
 use std::sync::{Arc, Mutex};

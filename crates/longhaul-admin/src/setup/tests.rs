@@ -16,6 +16,7 @@ fn nothing() -> Observed {
         register: None,
         dead_letters: None,
         bookies: None,
+        version: None,
     }
 }
 
