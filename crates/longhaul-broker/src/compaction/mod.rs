@@ -2,8 +2,10 @@
 //!
 //! [`plan`] decides which messages survive and uses no files; [`run`] reads, asks the plan, and
 //! writes. Both pass over the entries twice, in order: first to find the last message of each key,
-//! then to copy. While it runs, a compaction uses about 100 bytes of memory per live key.
+//! then to copy. While it runs, a compaction uses about 100 bytes of memory per live key. `chunks`
+//! keeps the chunks of a message together.
 
+mod chunks;
 pub(crate) mod plan;
 pub(crate) mod rebuild;
 pub(crate) mod run;

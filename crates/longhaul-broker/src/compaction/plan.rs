@@ -5,7 +5,11 @@
 //! message outside a batch whose uncompressed size is given as 0, or a message of a batch with an
 //! empty payload. The null flag, by which readers recognize a tombstone, is ignored. Encrypted
 //! batches are kept, because they cannot be read.
+//!
+//! A chunked message counts when its last chunk has come, and survives with all its chunks: see
+//! [`chunks`](super::chunks).
 
+use super::chunks::{Chunk, OpenChunkedMessages};
 use bytes::Bytes;
 use longhaul_wire::batch::{BatchBuilder, Single, Singles};
 use longhaul_wire::compression::{self, kind, unpack};
@@ -25,23 +29,38 @@ type MessageIndex = (u64, u32);
 #[derive(Debug, Default)]
 pub(crate) struct CompactionSurvey {
     last: HashMap<Box<str>, MessageIndex>,
+    /// All chunks of the chunked messages in `last`, by the ordinals of their last chunks.
+    chunks: HashMap<u64, Vec<u64>>,
+    open: OpenChunkedMessages,
     /// Entries that cannot be read.
     opaque: Vec<MessageIndex>,
 }
 
 /// Content of an entry.
 enum Content {
-    One { key: Option<String>, is_tombstone: bool },
+    One { key: Option<String>, is_tombstone: bool, chunk: Option<Chunk> },
     Batch(Vec<Single>),
     Opaque,
 }
 
 impl CompactionSurvey {
-    /// Records the keys of the next entry.
-    pub(crate) fn visit(&mut self, ordinal: u64, payload: &Payload) {
+    /// Records the keys of the next entry, with its publish time in ms since the epoch.
+    pub(crate) fn visit(&mut self, ordinal: u64, published: u64, payload: &Payload) {
+        self.open.note_time(published);
         match content(payload) {
             Content::Opaque => self.opaque.push((ordinal, 0)),
-            Content::One { key, is_tombstone } => self.note(key, (ordinal, 0), is_tombstone),
+            Content::One { key, is_tombstone, chunk: None } => {
+                self.note(key, (ordinal, 0), is_tombstone);
+            }
+            // Messages without a key are removed.
+            Content::One { key: None, chunk: Some(_), .. } => {}
+            Content::One { key, is_tombstone, chunk: Some(chunk) } => {
+                let Some(all) = self.open.add(&chunk, ordinal, published) else { return };
+                self.note(key, (ordinal, 0), is_tombstone);
+                if !is_tombstone {
+                    self.chunks.insert(ordinal, all);
+                }
+            }
             Content::Batch(singles) => {
                 for (index, single) in (0..).zip(singles) {
                     if !is_out(&single) {
@@ -55,16 +74,22 @@ impl CompactionSurvey {
 
     fn note(&mut self, key: Option<String>, place: MessageIndex, is_tombstone: bool) {
         let Some(key) = key else { return };
-        if is_tombstone {
-            self.last.remove(key.as_str());
+        let former = if is_tombstone {
+            self.last.remove(key.as_str())
         } else {
-            self.last.insert(key.into(), place);
+            self.last.insert(key.into(), place)
+        };
+        if let Some((ordinal, _)) = former {
+            self.chunks.remove(&ordinal);
         }
     }
 
-    /// The surviving messages.
-    pub(crate) fn finish(self) -> Survivors {
-        let mut places: Vec<MessageIndex> = self.last.into_values().chain(self.opaque).collect();
+    /// The surviving messages. `viewed` is the last ordinal of the previous view.
+    pub(crate) fn finish(self, viewed: Option<u64>) -> Survivors {
+        let chunks = self.chunks.into_values().flatten().chain(self.open.into_ordinals(viewed));
+        let whole = self.last.into_values().chain(self.opaque);
+        let mut places: Vec<MessageIndex> =
+            whole.chain(chunks.map(|ordinal| (ordinal, 0))).collect();
         places.sort_unstable();
         Survivors { places, at: 0 }
     }
@@ -144,7 +169,8 @@ fn content(payload: &Payload) -> Content {
     let Ok(metadata) = payload.metadata() else { return Content::Opaque };
     let Some(count) = metadata.num_messages_in_batch else {
         let is_tombstone = metadata.uncompressed_size == Some(0);
-        return Content::One { key: metadata.partition_key, is_tombstone };
+        let chunk = Chunk::of(&metadata);
+        return Content::One { key: metadata.partition_key, is_tombstone, chunk };
     };
     if !metadata.encryption_keys.is_empty() {
         return Content::Opaque;
@@ -201,9 +227,9 @@ mod tests {
     fn fates(entries: &[Payload]) -> Vec<CompactionFate> {
         let mut survey = CompactionSurvey::default();
         for (ordinal, entry) in (0..).zip(entries) {
-            survey.visit(ordinal, entry);
+            survey.visit(ordinal, 0, entry);
         }
-        let mut survivors = survey.finish();
+        let mut survivors = survey.finish(None);
         (0..).zip(entries).map(|(ordinal, entry)| survivors.fate(ordinal, entry)).collect()
     }
 
@@ -320,6 +346,36 @@ mod tests {
                 "{again:?}"
             );
         }
+    }
+
+    /// A compaction kept the last chunk of a chunked message alone: no reader of the view could put
+    /// the message together, and the key had no value.
+    #[test]
+    fn a_chunked_message_stays_whole() {
+        let chunk = |uuid: &str, index, count| {
+            one(Some("a"), b"part", |metadata| {
+                metadata.uuid = Some(uuid.to_owned());
+                metadata.chunk_id = Some(index);
+                metadata.num_chunks_from_msg = Some(count);
+                metadata.uncompressed_size = Some(8);
+            })
+        };
+        let kept = |entries: &[Payload]| {
+            let fates = fates(entries).into_iter().zip(0..);
+            let kept = fates.filter(|(fate, _)| *fate == CompactionFate::Keep);
+            kept.map(|(_, at)| at).collect::<Vec<u64>>()
+        };
+        let (first, second) = (|uuid| chunk(uuid, 0, 2), |uuid| chunk(uuid, 1, 2));
+        assert_eq!(kept(&[plain("a", "1"), first("x"), second("x")]), [1, 2]);
+        let replaced = [first("x"), second("x"), plain("b", "1"), first("y"), second("y")];
+        assert_eq!(kept(&replaced), [2, 3, 4], "a message replaces all chunks of the one before");
+        let tombstone = one(Some("a"), b"", |metadata| metadata.uncompressed_size = Some(0));
+        assert_eq!(kept(&[first("x"), second("x"), tombstone]), [0; 0]);
+        let open = [plain("a", "1"), first("x"), plain("b", "1")];
+        assert_eq!(kept(&open), [0, 1, 2], "it may still come, and until then the value is 1");
+        let later = [first("x"), plain("a", "1"), second("x")];
+        assert_eq!(kept(&later), [0, 2], "the last chunk decides which message is the newest");
+        assert_eq!(kept(&[plain("a", "1"), second("x")]), [0], "it can never be put together");
     }
 
     #[test]

@@ -51,11 +51,12 @@ pub(crate) fn run(
         given_up,
         |_| true,
         |entry| {
-            survey.visit(entry.ordinal, &entry.payload);
+            survey.visit(entry.ordinal, entry.head.publish_time, &entry.payload);
             Ok(())
         },
     )?;
-    let mut survivors = survey.finish();
+    let viewed = previous.and_then(|view| view.slots().last()).map(|slot| slot.ordinal);
+    let mut survivors = survey.finish(viewed);
     let mut wanted = survivors.clone();
     let mut writer = CompactedWriter::create(storage, &job.file).map_err(text)?;
     if given_up.is_some() {

@@ -53,20 +53,22 @@ impl BrokerMachine {
         let found = self.invariants.need(found, Invariant::SubscriptionKept, None);
         let Some((kept, record)) = found else { return false };
         let compacted = kept.compacted.as_ref().filter(|_| dispatcher.reads_compacted());
-        let compacted = compacted
-            .and_then(|view| Some((self.compacted.get(&view.file)?.as_ref(), view.horizon)));
+        let (cursor, first) = (&record.cursor, kept.entries.first());
+        let compacted = compacted.and_then(|view| {
+            let horizon = dispatcher.horizon(view.horizon, first, cursor);
+            Some((self.compacted.get(&view.file)?.as_ref(), horizon))
+        });
         let withheld = &live.withheld;
         // In ordered modes, entries after one that is tried again wait for it.
         let horizon = compacted.map_or(0, |view| view.1);
         let waiting = (!dispatcher.kind.is_shared())
-            .then(|| withheld.first_waiting(dispatcher.next(), horizon, &record.cursor));
+            .then(|| withheld.first_waiting(dispatcher.next(), horizon, cursor));
         let end = waiting.flatten().map_or(live.readable, |waiting| waiting.min(live.readable));
         let view = ReadableView { entries: &kept.entries, end, compacted, withheld };
         let limits = UnackedLimits {
             per_consumer: live.policies.unacked_per_consumer.unwrap_or_default(),
             per_subscription: live.policies.unacked_per_subscription.unwrap_or_default(),
         };
-        let cursor = &record.cursor;
         let sessions = &self.sessions;
         let room = |conn| {
             let under_way = sessions.get(&conn).map_or(window, |session| session.under_way);

@@ -7,14 +7,14 @@
 //! that the order is kept.
 //!
 //! *Key_Shared* is like Shared, but each consumer has some of the keys: see [`keys`] for the keys,
-//! and `keyed` for the order.
-//!
+//! and `keyed` for the order. [`horizon`] is about readers of the compacted view.
 //!
 //! Invariant: an entry is in at most one of these states: pending, to be replayed, parked, delayed,
 //! queued by its key, not yet read.
 
 mod consumer;
 mod dealing;
+mod horizon;
 mod keyed;
 mod keys;
 mod owners;
@@ -31,6 +31,8 @@ use super::view::ReadableView;
 use keys::KeySharedQueues;
 
 pub use consumer::{ConsumerKey, DispatchMode, DispatcherConsumer, KeyPolicy, UnackedLimits};
+#[cfg(test)]
+pub(super) use horizon::READER_HOLD_MS;
 pub use owners::HashRange;
 
 /// Chunked messages whose consumers are remembered. The chunks of older ones may go to any
@@ -108,6 +110,10 @@ pub struct Dispatcher {
     pub redelivered: u64,
     /// Whether one of the consumers reads the compacted view.
     reads_compacted: bool,
+    /// Horizon of the compacted view when the first entry was read: see `horizon`.
+    pinned: Option<u64>,
+    /// A horizon that was not reached yet, and since when the entries before it are kept.
+    behind: Option<(u64, u64)>,
     /// Number of checks whether a consumer is ready.
     #[cfg(test)]
     visits: u64,
@@ -150,6 +156,8 @@ impl Dispatcher {
             unacked: 0,
             redelivered: 0,
             reads_compacted: false,
+            pinned: None,
+            behind: None,
             #[cfg(test)]
             visits: 0,
             #[cfg(test)]

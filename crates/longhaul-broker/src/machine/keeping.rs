@@ -174,6 +174,7 @@ impl BrokerMachine {
 
     /// Removes entries that every subscription has acknowledged and no policy keeps.
     pub(super) fn trim(&mut self, topic: u32, policies: &Policies) -> Result<(), RequestRefusal> {
+        let held = self.held_by_readers(topic);
         let both = self.state.topic(topic).zip(self.live.get(&topic));
         let both = self.invariants.need(both, Invariant::TopicServed, None);
         let Some((kept, live)) = both else { return Ok(()) };
@@ -191,7 +192,7 @@ impl BrokerMachine {
         }
         let limit =
             if kept.is_open { readable.min(self.first_of_current_segment(kept)) } else { readable };
-        let limit = limit.min(former.saturating_add(TRIMMED_MAX));
+        let limit = limit.min(former.saturating_add(TRIMMED_MAX)).min(held);
         let first = trim_point(kept, policies, limit, self.now);
         if first > former {
             self.change(Trim { topic, first })?;
@@ -200,6 +201,23 @@ impl BrokerMachine {
             self.keeper.next_round = self.up + HURRY_MS;
         }
         Ok(())
+    }
+
+    /// The first entry that a reader of the compacted view has yet to read from the log. On a full
+    /// disk nothing is kept for readers.
+    fn held_by_readers(&mut self, topic: u32) -> u64 {
+        let none = u64::MAX;
+        let horizon =
+            self.state.topic(topic).and_then(|kept| Some(kept.compacted.as_ref()?.horizon));
+        let Some(horizon) = horizon.filter(|_| !self.is_disk_full()) else { return none };
+        let up = self.up;
+        // Without consumers there is no dispatcher, and so no reader.
+        let dispatchers =
+            self.live.get_mut(&topic).into_iter().flat_map(|live| live.dispatchers.values_mut());
+        dispatchers
+            .filter_map(|dispatcher| dispatcher.held_in_log(horizon, up))
+            .min()
+            .unwrap_or(none)
     }
 
     /// Entries in the segment that is being written do not occupy reclaimable space, and a consumer

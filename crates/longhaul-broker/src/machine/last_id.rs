@@ -20,24 +20,24 @@ impl BrokerMachine {
             RequestRefusal::new(ServerError::MetadataError, text)
         };
         let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
-        let reads_compacted =
-            self.live.get(&topic).and_then(|live| live.dispatchers.get(&subscription)).is_some_and(
-                |dispatcher| {
-                    dispatcher
-                        .consumers()
-                        .iter()
-                        .any(|consumer| consumer.key == key && consumer.reads_compacted)
-                },
-            );
-        let view = self.view(topic, reads_compacted).ok_or_else(missing)?;
+        let live = self.live.get(&topic);
+        let dispatcher = live.and_then(|live| live.dispatchers.get(&subscription));
+        let reader = dispatcher.filter(|dispatcher| {
+            let mut consumers = dispatcher.consumers().iter();
+            consumers.any(|consumer| consumer.key == key && consumer.reads_compacted)
+        });
+        let kept = self.state.topic(topic).ok_or_else(missing)?;
+        let record = kept.subscriptions.get(&subscription);
+        let mut view = self.view(topic, reader.is_some()).ok_or_else(missing)?;
+        if let (Some((_, horizon)), Some((reader, record))) =
+            (&mut view.compacted, reader.zip(record))
+        {
+            *horizon = reader.horizon(*horizon, kept.entries.first(), &record.cursor);
+        }
         // The last entry that the reader will see: a reader of the compacted view would wait for
         // ever for an entry that compaction has removed.
         let (position, batch) = view.last().unwrap_or((EntryPosition::NONE, None));
-        let kept = self.state.topic(topic).ok_or_else(missing)?;
-        let mark = kept
-            .subscriptions
-            .get(&subscription)
-            .map_or(0, |subscription| subscription.cursor.mark());
+        let mark = record.map_or(0, |record| record.cursor.mark());
         let mark = kept.position_before_or_none(mark);
         let partition = self.live.get(&topic).map(|live| live.partition);
         let id = |position: EntryPosition, batch_index: Option<i32>| MessageIdData {

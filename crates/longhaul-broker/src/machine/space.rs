@@ -221,7 +221,7 @@ impl BrokerMachine {
     }
 
     /// Whether publishes are refused for lack of room on the disk.
-    pub(super) fn is_disk_full(&self) -> bool {
+    pub(crate) fn is_disk_full(&self) -> bool {
         self.check_disk(self.space.wanted_bytes(self.up)).is_err()
     }
 

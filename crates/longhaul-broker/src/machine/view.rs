@@ -40,7 +40,7 @@ pub struct ReadableView<'a> {
     pub entries: &'a TopicEntries,
     /// The first ordinal that is not yet readable.
     pub end: u64,
-    /// The compacted view and its horizon, if the reader asked for it.
+    /// The compacted view and the reader's horizon, if the reader asked for it.
     pub compacted: Option<(&'a [CompactedSlot], u64)>,
     /// Unreadable entries.
     pub withheld: &'a Withheld,
@@ -53,6 +53,12 @@ impl ReadableView<'_> {
         self.compacted_at_or_after(ordinal).or_else(|| self.plain_at_or_after(ordinal))
     }
 
+    /// The first ordinal that is read from the log instead of the compacted view.
+    #[must_use]
+    pub fn horizon(&self) -> u64 {
+        self.compacted.map_or(0, |(_, horizon)| horizon)
+    }
+
     fn compacted_at_or_after(&self, ordinal: u64) -> Option<Item> {
         let (slots, horizon) = self.compacted?;
         if ordinal >= horizon {
@@ -62,8 +68,9 @@ impl ReadableView<'_> {
         let mut rest = slots.iter().enumerate().skip(at);
         let (at, slot) =
             rest.find(|(_, slot)| !self.withheld.contains(CopyLocation::View, slot.ordinal))?;
-        // Entries after one that is not yet readable are not returned.
-        if slot.ordinal >= self.end {
+        // Entries after one that is not yet readable are not returned, and the log has those after
+        // the horizon.
+        if slot.ordinal >= self.end.min(horizon) {
             return None;
         }
         Some(Item {
@@ -79,8 +86,7 @@ impl ReadableView<'_> {
     }
 
     fn plain_at_or_after(&self, ordinal: u64) -> Option<Item> {
-        let horizon = self.compacted.map_or(0, |(_, horizon)| horizon);
-        let from = ordinal.max(horizon).max(self.entries.first());
+        let from = ordinal.max(self.horizon()).max(self.entries.first());
         let mut range = self.entries.range(from, self.end);
         let (ordinal, slot) =
             range.find(|&(at, _)| !self.withheld.contains(CopyLocation::Log, at))?;
@@ -117,8 +123,7 @@ impl ReadableView<'_> {
     /// The last entry that is not set aside, and its number of messages if it is a batch.
     #[must_use]
     pub fn last(&self) -> Option<(EntryPosition, Option<u32>)> {
-        let horizon = self.compacted.map_or(0, |(_, horizon)| horizon);
-        let from = self.entries.first().max(horizon);
+        let from = self.entries.first().max(self.horizon());
         let mut end = self.end;
         while let Some((ordinal, slot)) =
             self.entries.last_before(end).filter(|last| last.0 >= from)
@@ -130,9 +135,11 @@ impl ReadableView<'_> {
             let batch = slot.is_batch().then(|| slot.messages());
             return Some((self.entries.position_of(ordinal)?, batch));
         }
-        let sound =
-            |slot: &&CompactedSlot| !self.withheld.is_set_aside(CopyLocation::View, slot.ordinal);
-        let slot = self.compacted?.0.iter().rev().find(sound)?;
+        let (slots, horizon) = self.compacted?;
+        let sound = |slot: &&CompactedSlot| {
+            slot.ordinal < horizon && !self.withheld.is_set_aside(CopyLocation::View, slot.ordinal)
+        };
+        let slot = slots.iter().rev().find(sound)?;
         let position = EntryPosition { ledger: slot.ledger, entry: slot.entry };
         Some((position, (slot.messages > 1).then_some(slot.messages)))
     }

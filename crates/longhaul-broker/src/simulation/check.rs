@@ -3,8 +3,8 @@
 use super::model::{Model, ModelCursor, ModelTopic};
 use super::node::{RecoveredState, SimulatedBroker, without_checkpoint};
 use super::world::{
-    ConsumerId, ExpectedOutcome, Outstanding, SimulatedSubscription, SimulatedWorld, TOPICS,
-    TURN_BACK_MS, What,
+    ConsumerId, ExpectedOutcome, Outstanding, SimulatedConsumer, SimulatedSubscription,
+    SimulatedWorld, TOPICS, TURN_BACK_MS, What,
 };
 use crate::log::{LogPosition, OpenError, Surprise};
 use crate::machine::dispatcher::{DispatchMode, KeyPolicy};
@@ -258,12 +258,31 @@ impl SimulatedWorld {
         }
         let busy: BTreeSet<u16> =
             run.pending.keys().map(|&ordinal| topic.entry(ordinal).key_hash).collect();
-        let left = topic.visible(false, self.readable(id)).into_iter().find(|&ordinal| {
+        let left = topic.visible(None, self.readable(id)).into_iter().find(|&ordinal| {
             let entry = topic.entry(ordinal);
             let is_due = entry.deliver_at.is_none_or(|at| at <= self.now);
             is_due && !cursor.is_acked(ordinal) && !busy.contains(&entry.key_hash)
         });
         assert_eq!(left, None, "{what}: waits for nothing");
+    }
+
+    /// Checks that a reader of the compacted view that has caught up knows the last message of each
+    /// key that it has seen, even if compaction has removed it.
+    fn check_nothing_missed(
+        &self,
+        run: &SimulatedSubscription,
+        reader: &SimulatedConsumer,
+        cursor: &ModelCursor,
+        what: &str,
+    ) {
+        if !reader.reads_compacted || run.has_lost {
+            return;
+        }
+        let newest = self.model.topics[&reader.topic].newest(self.readable(reader.topic));
+        for (key, seen) in &reader.seen {
+            let later = newest.get(key).filter(|&later| later > seen && !cursor.is_acked(*later));
+            assert_eq!(later, None, "{what}: of key {key} it knows {seen} alone");
+        }
     }
 
     fn check_nobody_waits(&self) {
@@ -275,7 +294,7 @@ impl SimulatedWorld {
             self.check_no_key_waits(key.0, run, cursor, &what);
             for &(conn, id) in &run.consumers {
                 let consumer = &self.conns[&conn].consumers[&id];
-                let open = topic.visible(consumer.reads_compacted, self.readable(key.0));
+                let open = topic.visible(self.horizon(consumer), self.readable(key.0));
                 let mut open = open.into_iter().filter(|&ordinal| !cursor.is_acked(ordinal));
                 if consumer.permits <= 0 {
                     continue;
@@ -297,6 +316,7 @@ impl SimulatedWorld {
                     let left =
                         open.find(|&ordinal| consumer.last.is_none_or(|last| ordinal > last));
                     assert_eq!(left, None, "{what}: waits for nothing");
+                    self.check_nothing_missed(run, consumer, cursor, &what);
                 }
             }
         }
@@ -338,12 +358,12 @@ impl SimulatedWorld {
                     DispatchMode::KeyShared(KeyPolicy::default()),
                 ];
                 let kind = *self.random.choice(kinds.iter()).unwrap();
-                let open = topic.visible(false, topic.end());
+                let open = topic.visible(None, topic.end());
                 let open: Vec<u64> =
                     open.into_iter().filter(|&ordinal| !cursor.is_acked(ordinal)).collect();
                 self.drain_one(conn, id, &topic.name, subscription, (kind, true, false), &open);
             }
-            let all = topic.visible(false, topic.end());
+            let all = topic.visible(None, topic.end());
             self.drain_one(
                 conn,
                 id,
@@ -352,7 +372,7 @@ impl SimulatedWorld {
                 (DispatchMode::Exclusive, false, false),
                 &all,
             );
-            let view = topic.visible(true, topic.end());
+            let view = topic.visible(Some(topic.horizon()), topic.end());
             self.drain_one(
                 conn,
                 id,
@@ -435,6 +455,7 @@ fn between(state: &BrokerState, lower: &Model, upper: &Model) -> Model {
         let horizon = kept.compacted.as_ref().map(|view| view.horizon);
         let view = known.iter().find(|topic| topic.view.as_ref().map(|view| view.0) == horizon);
         topic.view = view.unwrap().view.clone();
+        topic.lost.extend(longest.first.max(topic.horizon())..topic.first);
         topic.cursors.clear();
         for subscription in kept.durable() {
             let cursors = known.iter().filter_map(|topic| topic.cursors.get(&subscription.name));

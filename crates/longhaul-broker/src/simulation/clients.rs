@@ -173,6 +173,7 @@ impl SimulatedWorld {
                 permits: 0,
                 last: None,
                 held: Vec::new(),
+                seen: BTreeMap::new(),
                 is_detached: false,
             };
             if !is_refused {
@@ -222,6 +223,8 @@ impl SimulatedWorld {
             pending: BTreeMap::new(),
             redeliveries: BTreeMap::new(),
             cursor: orphan,
+            pinned: None,
+            has_lost: false,
         });
         assert_eq!(run.kind, kind, "seed {}: two types of consumers", self.seed);
         run.consumers.push(id);
@@ -252,7 +255,7 @@ impl SimulatedWorld {
         self.finish(effects);
     }
 
-    fn ack(&mut self, conn: u64) {
+    pub(super) fn ack(&mut self, conn: u64) {
         let Some(consumer_id) = self.some_consumer(conn) else { return };
         let consumer = &self.conns[&conn].consumers[&consumer_id];
         let key = (consumer.topic, consumer.subscription.clone());
@@ -338,7 +341,7 @@ impl SimulatedWorld {
         }
     }
 
-    fn nack(&mut self, conn: u64) {
+    pub(super) fn nack(&mut self, conn: u64) {
         let Some(consumer_id) = self.some_consumer(conn) else { return };
         let consumer = &self.conns[&conn].consumers[&consumer_id];
         let key = (consumer.topic, consumer.subscription.clone());
@@ -441,14 +444,14 @@ impl SimulatedWorld {
         self.owe(conn, request_id, What::Success, effects);
     }
 
-    fn last_id(&mut self, conn: u64) {
+    pub(super) fn last_id(&mut self, conn: u64) {
         let Some(consumer_id) = self.some_consumer(conn) else { return };
         let consumer = &self.conns[&conn].consumers[&consumer_id];
-        let (topic, reads_compacted) = (consumer.topic, consumer.reads_compacted);
+        let (topic, horizon) = (consumer.topic, self.horizon(consumer));
         let readable = self.readable(topic);
         // A reader that waited for a removed entry would wait for ever.
         let last = self.model.topics.get(&topic).and_then(|known| {
-            let ordinal = *known.visible(reads_compacted, readable).last()?;
+            let ordinal = *known.visible(horizon, readable).last()?;
             Some(known.entry(ordinal).id)
         });
         let request_id = self.number();

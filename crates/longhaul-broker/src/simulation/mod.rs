@@ -28,6 +28,7 @@ mod operators;
 mod planted;
 mod publishers;
 mod rotten;
+mod slow;
 mod vanish;
 mod volume;
 mod world;
@@ -168,7 +169,7 @@ impl SimulatedWorld {
             let entries = job.entries.iter().map(|(ordinal, ..)| ordinal).collect();
             self.model.topic(job.topic).compact(job.horizon, from, &entries);
             let topic = &self.model.topics[&job.topic];
-            let expected = topic.visible(true, job.horizon);
+            let expected = topic.visible(Some(job.horizon), job.horizon);
             let found: Vec<u64> = slots.iter().map(|slot| slot.ordinal).collect();
             assert_eq!(found, expected, "seed {seed}: the compacted view of {}", topic.name);
         }

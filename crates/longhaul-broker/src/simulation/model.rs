@@ -106,6 +106,8 @@ pub(super) struct ModelTopic {
     pub(super) sequences: BTreeMap<String, u64>,
     /// Entries that were removed although older ones still exist.
     pub(super) gone: BTreeSet<u64>,
+    /// Entries that were removed before compaction had processed them.
+    pub(super) lost: BTreeSet<u64>,
     pub(super) unacked_limit: u64,
     /// Whether a compaction threshold is set.
     pub(super) compacts: bool,
@@ -149,15 +151,31 @@ impl ModelTopic {
         found.unwrap_or(readable)
     }
 
-    /// The entries that a consumer may receive, in order.
-    pub(super) fn visible(&self, reads_compacted: bool, readable: u64) -> Vec<u64> {
-        let view = self.view.as_ref().filter(|_| reads_compacted);
-        let horizon = view.map_or(0, |(horizon, _)| *horizon);
-        let compacted: BTreeSet<u64> =
-            view.iter().flat_map(|(_, last)| last.values().map(|place| place.0)).collect();
+    /// The entries that a consumer may receive, in order: of the compacted view up to this horizon,
+    /// if it reads that, and of the log.
+    pub(super) fn visible(&self, horizon: Option<u64>, readable: u64) -> Vec<u64> {
+        let view = self.view.as_ref().filter(|_| horizon.is_some());
+        let horizon = horizon.unwrap_or_default();
+        let last = view.iter().flat_map(|(_, last)| last.values().map(|place| place.0));
+        let compacted: BTreeSet<u64> = last.filter(|&ordinal| ordinal < horizon).collect();
         let plain =
             (self.first.max(horizon)..readable).filter(|ordinal| !self.gone.contains(ordinal));
         compacted.into_iter().chain(plain).collect()
+    }
+
+    /// Horizon of the compacted view; 0 without one.
+    pub(super) fn horizon(&self) -> u64 {
+        self.view.as_ref().map_or(0, |(horizon, _)| *horizon)
+    }
+
+    /// The last entry of each key, which compaction may have removed.
+    pub(super) fn newest(&self, readable: u64) -> BTreeMap<u8, u64> {
+        let is_here = |ordinal: &u64| !self.lost.contains(ordinal) && !self.gone.contains(ordinal);
+        let entries = (0..readable).filter(is_here).map(|ordinal| (ordinal, self.entry(ordinal)));
+        let keys = entries.flat_map(|(ordinal, entry)| {
+            entry.parts.iter().filter_map(move |part| Some((part.key?, ordinal)))
+        });
+        keys.collect()
     }
 
     /// The bodies of a delivery: superseded messages of a compacted batch are empty.
@@ -191,6 +209,7 @@ impl ModelTopic {
                 }
             }
         }
+        self.lost.extend((from..horizon).filter(|ordinal| !entries.contains(ordinal)));
         self.view = Some((horizon, last));
     }
 }

@@ -243,19 +243,23 @@ impl SimulatedWorld {
         self.check_turn(key, ordinal, command.redelivery_count.unwrap_or_default(), &what);
         let is_compacted = matches!(source, MessageSource::Compacted(..));
         let expected = expected(topic, ordinal, is_compacted);
+        let bodies = topic.bodies(ordinal, is_compacted);
+        let pinned = self.horizon(consumer).unwrap_or_default();
         let messages = i64::from(entry.messages());
-        let pinned = self.node.pin(source);
+        let source = self.node.pin(source);
         self.delivered += 1;
         let run = self.runs.get_mut(&(topic_id, subscription)).expect("consumers");
         if run.kind.is_shared() {
             run.pending.insert(ordinal, key);
         }
+        run.pinned.get_or_insert(pinned);
         let conn = self.conns.get_mut(&conn).expect("a connection");
         let consumer = conn.consumers.get_mut(&command.consumer_id).expect("a consumer");
         consumer.permits -= messages;
         consumer.last = Some(ordinal);
         consumer.held.push(ordinal);
-        conn.outbox.push_back(ExpectedDelivery { pinned, bytes, expected });
+        consumer.seen.extend(bodies.iter().filter_map(|(key, _)| Some(((*key)?, ordinal))));
+        conn.outbox.push_back(ExpectedDelivery { pinned: source, bytes, expected });
     }
 
     /// Checks that this consumer may get this entry now.
@@ -280,7 +284,7 @@ impl SimulatedWorld {
         }
         assert_eq!(self.active(run), Some(key), "{what}: not active");
         let cursor = self.cursor(consumer.topic, &consumer.subscription).expect("a cursor");
-        let visible = topic.visible(consumer.reads_compacted, self.readable(consumer.topic));
+        let visible = topic.visible(self.horizon(consumer), self.readable(consumer.topic));
         let next = visible.into_iter().find(|&candidate| {
             consumer.last.is_none_or(|last| candidate > last) && !cursor.is_acked(candidate)
         });
@@ -300,7 +304,7 @@ impl SimulatedWorld {
         let consumer = &self.conns[&key.0].consumers[&key.1];
         let cursor = self.cursor(consumer.topic, &consumer.subscription).expect("a cursor");
         let hash = |ordinal: u64| topic.entry(ordinal).key_hash;
-        let visible = topic.visible(false, self.readable(consumer.topic));
+        let visible = topic.visible(None, self.readable(consumer.topic));
         let first = visible.into_iter().find(|&candidate| {
             let is_due = topic.entry(candidate).deliver_at.is_none_or(|at| at <= self.now);
             let is_free = !cursor.is_acked(candidate) && !run.pending.contains_key(&candidate);

@@ -24,7 +24,7 @@ impl SimulatedWorld {
     }
 
     /// Makes a call about a topic, which may be refused.
-    fn topic_call<T>(
+    pub(super) fn topic_call<T>(
         &mut self,
         topic: &str,
         work: impl FnOnce(&mut BrokerMachine, &TopicName) -> Result<T, AdminCallError>,

@@ -1,7 +1,7 @@
 //! Defects planted in the broker's own state, which the simulation must detect.
 
 use super::world::SimulatedWorld;
-use super::{crowd, nested, rotten, volume};
+use super::{crowd, nested, rotten, slow, volume};
 use crate::machine::BrokerMachine;
 use std::panic::catch_unwind;
 
@@ -63,7 +63,7 @@ const FAILURES_MIN: usize = 3;
 
 /// Histories that find a defect that the broker once had. Each entry has the patch in `planted/`
 /// that restores the defect, and the number of histories in which some must fail.
-const ONCE: [(&str, SeededHistory, u64); 13] = [
+const ONCE: [(&str, SeededHistory, u64); 14] = [
     ("clock", world, 600),
     ("checked", world, 600),
     ("inventory", world, 600),
@@ -71,6 +71,7 @@ const ONCE: [(&str, SeededHistory, u64); 13] = [
     ("descriptors", world, 600),
     ("backoff", world, 600),
     ("unreadable", rotten::goes_on_behind_what_rots, 200),
+    ("slow-readers", slow::learns_what_is_removed, 200),
     ("small-segments", volume::takes_publishes_again, 200),
     ("reserve", volume::has_room_for_a_checkpoint, 200),
     ("checkpoint", volume::gives_back_after_a_start, 200),

@@ -15,11 +15,16 @@ use std::sync::Arc;
 
 impl SimulatedWorld {
     pub(super) fn produce(&mut self, conn: u64) {
-        let (id, request_id, topic) = (self.number(), self.number(), self.topic_name());
+        let topic = self.topic_name();
+        self.produce_to(conn, &topic);
+    }
+
+    pub(super) fn produce_to(&mut self, conn: u64, topic: &str) {
+        let (id, request_id) = (self.number(), self.number());
         let name = format!("p{}", self.random.u8(0..3));
         let mode = if self.random.u8(0..8) == 0 { self.random.i32(0..4) } else { 0 };
         let producer = CommandProducer {
-            topic: topic.clone(),
+            topic: topic.to_owned(),
             producer_id: id,
             request_id,
             producer_name: Some(name.clone()),
@@ -27,7 +32,7 @@ impl SimulatedWorld {
             ..CommandProducer::default()
         };
         let (effects, is_refused) = self.ask(conn, request_id, producer);
-        if let Some(topic) = self.node.machine.state().topic_id(&topic).filter(|_| !is_refused) {
+        if let Some(topic) = self.node.machine.state().topic_id(topic).filter(|_| !is_refused) {
             let producer = SimulatedProducer {
                 topic,
                 name,

@@ -166,6 +166,8 @@ pub(super) struct SimulatedConsumer {
     pub(super) last: Option<u64>,
     /// Ordinals that were sent to it.
     pub(super) held: Vec<u64>,
+    /// The last entry that it was sent of each key.
+    pub(super) seen: BTreeMap<u8, u64>,
     /// Whether the broker has detached it; the client may not know yet.
     pub(super) is_detached: bool,
 }
@@ -179,6 +181,10 @@ pub(super) struct SimulatedSubscription {
     pub(super) redeliveries: BTreeMap<u64, u32>,
     /// Cursor of a reader.
     pub(super) cursor: Option<ModelCursor>,
+    /// Horizon of the compacted view when the first entry was delivered.
+    pub(super) pinned: Option<u64>,
+    /// Whether entries that it had yet to read were removed: by an operator, or on a full disk.
+    pub(super) has_lost: bool,
 }
 
 impl SimulatedWorld {
@@ -400,7 +406,34 @@ impl SimulatedWorld {
                     topic.name
                 );
             }
-            self.model.topic(id).first = first;
+            self.follow_losses(id, first, is_truncated);
+            let topic = self.model.topic(id);
+            topic.lost.extend(topic.first.max(topic.horizon())..first);
+            topic.first = first;
+        }
+    }
+
+    /// Checks that a trim removes nothing that a reader of the compacted view has yet to read,
+    /// unless the disk is full or an operator truncates the topic.
+    fn follow_losses(&mut self, id: u32, first: u64, is_truncated: bool) {
+        let is_allowed = is_truncated || self.node.machine.is_disk_full();
+        let horizon = self.model.topics[&id].horizon();
+        let seed = self.seed;
+        let keys: Vec<_> = self.runs.keys().filter(|key| key.0 == id).cloned().collect();
+        for key in keys {
+            let (run, cursor) = (&self.runs[&key], self.cursor(id, &key.1).unwrap());
+            let readers =
+                run.consumers.iter().map(|reader| &self.conns[&reader.0].consumers[&reader.1]);
+            let next = readers.filter(|reader| reader.reads_compacted);
+            let next = next.map(|reader| reader.last.map_or(0, |last| last + 1)).max();
+            let Some(from) = next.zip(run.pinned).map(|(next, pinned)| next.max(pinned)) else {
+                continue;
+            };
+            let trimmed = from.max(self.model.topics[&id].first)..first.min(horizon);
+            if trimmed.into_iter().any(|ordinal| !cursor.is_acked(ordinal)) {
+                assert!(is_allowed, "seed {seed}: {} has yet to read what was trimmed", key.1);
+                self.runs.get_mut(&key).unwrap().has_lost = true;
+            }
         }
     }
 
@@ -423,6 +456,16 @@ impl SimulatedWorld {
             return Some(cursor);
         }
         self.model.topics.get(&topic)?.cursors.get(subscription)
+    }
+
+    /// The horizon up to which a consumer reads the compacted view; `None` if it reads the log.
+    pub(super) fn horizon(&self, consumer: &SimulatedConsumer) -> Option<u64> {
+        let topic = self.model.topics.get(&consumer.topic).filter(|_| consumer.reads_compacted)?;
+        let run = self.runs.get(&(consumer.topic, consumer.subscription.clone()));
+        let cursor = self.cursor(consumer.topic, &consumer.subscription);
+        let is_behind = cursor.is_some_and(|cursor| cursor.floor < topic.horizon());
+        let pinned = run.and_then(|run| run.pinned).filter(|_| is_behind);
+        Some(pinned.map_or(u64::MAX, |pinned| pinned.max(topic.first)).min(topic.horizon()))
     }
 
     /// The active consumer of an exclusive or failover subscription.

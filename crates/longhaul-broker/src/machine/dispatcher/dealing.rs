@@ -257,6 +257,7 @@ impl Dispatcher {
             if look.cursor.is_acked(item.ordinal) {
                 continue;
             }
+            self.pinned.get_or_insert_with(|| look.view.horizon());
             match item.deliver_at.filter(|&at| self.kind.is_shared() && at > look.now) {
                 Some(at) => self.delayed.insert((at, item.ordinal)),
                 None => return Some(item),

@@ -4,10 +4,14 @@
 use super::*;
 use crate::key_hash::of_none;
 use crate::log::{CompactedSlot, CompactedWriter, RecordLocation};
+use crate::machine::dispatcher::READER_HOLD_MS;
 use crate::machine::view::{Item, ReadableView};
 use crate::machine::withheld::NOTHING;
 use crate::state::entries::{EntryPosition, EntrySlot, Extras, TopicEntries};
-use longhaul_wire::messages::{AckType, CommandGetLastMessageId, CommandGetLastMessageIdResponse};
+use longhaul_wire::messages::{
+    AckType, CommandGetLastMessageId, CommandGetLastMessageIdResponse,
+    CommandRedeliverUnacknowledgedMessages,
+};
 
 /// A compacted view of these entries: ordinals, numbers of messages and bytes, all in ledger 0.
 pub(super) fn slots(entries: &[(u64, u32, usize)]) -> Arc<[CompactedSlot]> {
@@ -218,4 +222,74 @@ fn what_is_compacted_for_the_first_time_stays_until_there_is_a_view() {
     rig.settle();
     rig.pass(6_000);
     assert_eq!(rig.first(), 2);
+}
+
+/// A topic of ten entries, and a reader of its compacted view that has got the first five when a
+/// compaction leaves the third and the eighth.
+fn overtaken() -> Rig {
+    let mut rig = keeping::rig(10);
+    assert_eq!(follow(&mut rig, 6, 5), [0, 1, 2, 3, 4]);
+    let job = support::job(&rig.call(BrokerMachine::start_compaction)).unwrap();
+    rig.machine.compacted(&job, Ok(slots(&[(2, 1, 9), (7, 1, 9)])));
+    rig.settle();
+    rig
+}
+
+/// A reader of the compacted view with these permits. Returns the deliveries.
+fn follow(rig: &mut Rig, consumer_id: u64, message_permits: u32) -> Vec<u64> {
+    let reader = CommandSubscribe {
+        topic: TOPIC.to_owned(),
+        subscription: format!("reader-{consumer_id}"),
+        consumer_id,
+        durable: Some(false),
+        read_compacted: Some(true),
+        start_message_id: Some(EARLIEST),
+        ..CommandSubscribe::default()
+    };
+    rig.ask(2, reader);
+    more(rig, consumer_id, message_permits)
+}
+
+fn more(rig: &mut Rig, consumer_id: u64, message_permits: u32) -> Vec<u64> {
+    delivered(&rig.ask(2, CommandFlow { consumer_id, message_permits }))
+}
+
+/// A compaction removed a value and its tombstone while a reader had read the value and not yet the
+/// tombstone. The reader was to go on in the new view, and kept the value for ever.
+#[test]
+fn a_reader_that_is_behind_gets_what_compaction_has_removed() {
+    let mut rig = overtaken();
+    assert_eq!(last_id(&mut rig, 6).last_message_id.entry_id, 9, "it has yet to come");
+    assert_eq!(more(&mut rig, 6, 3), [5, 6, 7]);
+    assert_eq!(follow(&mut rig, 7, 10), [2, 7], "a newcomer reads the view alone");
+    assert_eq!(last_id(&mut rig, 7).last_message_id.entry_id, 7);
+    assert_eq!(more(&mut rig, 6, 10), [8, 9]);
+    let again = CommandRedeliverUnacknowledgedMessages { consumer_id: 6, ..Default::default() };
+    let mut again = delivered(&rig.ask(2, again));
+    again.extend(more(&mut rig, 6, 10));
+    assert_eq!(again, (0..10).collect::<Vec<_>>(), "what it has not acknowledged");
+    let (consumer_id, ack_type) = (6, AckType::Cumulative.into());
+    let message_id = vec![support::id(9)];
+    rig.ask(2, CommandAck { consumer_id, ack_type, message_id, ..CommandAck::default() });
+    assert_eq!(last_id(&mut rig, 6).last_message_id.entry_id, 7, "it needs the log no more");
+}
+
+/// Trimming removed the tombstones that a reader of the compacted view had yet to read. It waits
+/// for the reader, but not for one that has stopped, and not on a full disk.
+#[test]
+fn the_log_waits_for_a_reader_that_is_behind() {
+    let trimmed = |change: fn(&mut Rig), ms| {
+        let mut rig = overtaken();
+        rig.ack(5, AckType::Cumulative, vec![support::id(9)]);
+        rig.pass(0);
+        change(&mut rig);
+        rig.pass(ms);
+        (rig.first(), more(&mut rig, 6, 10))
+    };
+    let all = vec![5, 6, 7, 8, 9];
+    assert_eq!(trimmed(|_| {}, READER_HOLD_MS - 1), (5, all));
+    assert_eq!(trimmed(|_| {}, READER_HOLD_MS), (9, vec![7, 9]), "it reads the view after that");
+    assert_eq!(trimmed(|rig| rig.machine.log.is_stuck = true, 1_000), (9, vec![7, 9]));
+    assert_eq!(trimmed(|rig| drop(more(rig, 6, 5)), 1_000), (9, vec![]), "it has everything");
+    assert_eq!(trimmed(|rig| rig.machine.closed(2), 1_000).0, 9, "it is gone");
 }
