@@ -30,12 +30,15 @@ const PAGES_MAX: usize = 64;
 const PAGES_SHARE: usize = PAGES_MAX / 4;
 /// Entries of a page.
 const PAGE_ENTRIES: usize = 1024;
-/// Interval of the runs. It is shorter if at least half of the entries on the pages of the last run
-/// could be forgotten and pages were left: so up to 650,000 entries per second are forgotten behind
-/// unacknowledged ones, even if all are of one topic.
+/// Interval of the runs. It is shorter if there are more topics than a run looks at, or if at least
+/// half of the entries on the pages of the last run could be forgotten and pages were left: so up
+/// to 650,000 entries per second are forgotten behind unacknowledged ones, even if all are of one
+/// topic.
 const GO_MS: u64 = 1000;
 /// Interval of the runs while more worthwhile work is left.
 pub(super) const HURRY_MS: u64 = 100;
+/// Topics that one tick looks at, because clients wait meanwhile.
+pub(super) const VISITED_MAX: usize = 2000;
 /// How long a segment with unreadable entries is left alone, at first and at most.
 const UNREADABLE_PAUSE_MS: (u64, u64) = (10_000, 600_000);
 /// Bytes that a subscription may keep on disk without a warning.
@@ -48,8 +51,11 @@ const WARN_PAUSE_MS: u64 = 600_000;
 pub(super) struct Cleaner {
     /// Whether entries are being read for copies.
     is_busy: bool,
-    /// The topic that the next run begins with.
-    first_topic: u32,
+    /// Name of the topic that the next run begins with.
+    from: String,
+    /// The topics that the last run looked at.
+    #[cfg(test)]
+    pub(super) looked_at: Vec<u32>,
     /// Time of the next run, by the monotonic clock.
     pub(super) next_go: u64,
     /// Number of copies that are not yet on disk.
@@ -65,9 +71,11 @@ impl BrokerMachine {
     /// ones, and that no policy keeps. As for trimming, entries in the segment that is being
     /// written are kept: they do not occupy reclaimable space.
     pub(super) fn forget_acked_entries(&mut self) {
-        let first = self.cleaner.first_topic;
-        let mut topics: Vec<u32> = self.live.keys().copied().collect();
-        topics.sort_unstable_by_key(|&topic| (topic < first, topic));
+        let (topics, behind) = self.state.topics_around(&self.cleaner.from, VISITED_MAX);
+        #[cfg(test)]
+        {
+            self.cleaner.looked_at.clone_from(&topics);
+        }
         let mut forgotten = 0;
         let (looked_at, next) = deal(topics, PAGES_MAX, |topic, pages_max| {
             let found = self.forget_acked(topic, pages_max);
@@ -75,8 +83,12 @@ impl BrokerMachine {
             (found.pages, found.next.is_some())
         });
         let pays = next.is_some() && forgotten >= looked_at * PAGE_ENTRIES / 2;
-        self.cleaner.first_topic = next.unwrap_or(first);
-        self.cleaner.next_go = self.up + if pays { HURRY_MS } else { GO_MS };
+        let hurries = pays || behind.is_some();
+        self.cleaner.next_go = self.up + if hurries { HURRY_MS } else { GO_MS };
+        let next = next.and_then(|topic| Some(self.state.topic(topic)?.name.as_str().to_owned()));
+        if let Some(name) = next.or(behind) {
+            self.cleaner.from = name;
+        }
     }
 
     fn forget_acked(&mut self, topic: u32, pages_max: usize) -> Forgotten {

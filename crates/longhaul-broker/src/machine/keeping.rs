@@ -1,10 +1,10 @@
 //! Periodic work: trimming, expiry, compaction, checkpoints, removal of segments.
 
+use super::BrokerMachine;
 use super::cleaning::HURRY_MS;
 use super::effect::{CompactionJob, MachineEffect, PendingCommit, RequestRefusal};
 use super::figures::is_compacted;
 use super::invariants::Invariant;
-use super::{BrokerMachine, Live};
 use crate::admin::policies::{BacklogAction, Policies};
 use crate::admin::values::CompactionRunState;
 use crate::log::{CompactedSlot, LogStatus};
@@ -12,13 +12,9 @@ use crate::state::BrokerTopic;
 use crate::state::change::{Compacted, Trim};
 use crate::state::entries::EntryPosition;
 use crate::state::snapshot::image;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Interval of the checks of retention, expiry and thresholds.
-const ROUND_MS: u64 = 1000;
-/// Minimum number of rounds on a full disk while acknowledgements use up their reserve.
-const ROUNDS_OF_KEPT: u32 = 8;
 /// Pause after a failed compaction, at first and at most: each attempt reads everything that is to
 /// be compacted.
 const COMPACTION_PAUSE_MS: (u64, u64) = (2000, 600_000);
@@ -74,9 +70,16 @@ impl TopicCompaction {
 #[derive(Debug, Default)]
 pub(super) struct MaintenanceState {
     /// Time of the next round, by the monotonic clock.
-    next_round: u64,
+    pub(super) next_round: u64,
+    /// When the round in progress continues, and the name of the next topic.
+    pub(super) rest: Option<(u64, String)>,
+    /// Topics that are visited again with the next ones, because they have more to trim.
+    pub(super) hurried: BTreeSet<u32>,
+    /// The visited topics.
+    #[cfg(test)]
+    pub(super) visited: Vec<u32>,
     /// Bytes logged at the last round.
-    logged_at_round: u64,
+    pub(super) logged_at_round: u64,
     /// Bytes logged at the last checkpoint.
     logged_then: u64,
     /// Bytes logged at the checkpoint in progress.
@@ -86,76 +89,9 @@ pub(super) struct MaintenanceState {
 }
 
 impl BrokerMachine {
-    /// Time in ms until the machine must be called, for a delayed entry or the next round.
-    #[must_use]
-    pub fn next_in(&self) -> u64 {
-        let round = self.keeper.next_round.min(self.cleaner.next_go);
-        let next = self.next_probe().into_iter().fold(round, u64::min);
-        let due = self.dues.next().map(|due| due.saturating_sub(self.now));
-        due.into_iter().fold(next.saturating_sub(self.up), u64::min)
-    }
-
-    /// The same as a time of the wall clock.
-    #[cfg(any(test, feature = "testing"))]
-    #[must_use]
-    pub fn next_deadline(&self) -> u64 {
-        self.now + self.next_in()
-    }
-
-    /// Performs the work that is due.
-    pub fn tick(&mut self) {
-        self.dirty.extend(self.dues.due(self.now));
-        self.end_silent_holders();
-        self.follow_broken_invariants();
-        if self.up >= self.cleaner.next_go {
-            self.forget_acked_entries();
-        }
-        if self.up >= self.keeper.next_round || self.is_room_going() {
-            self.keeper.next_round = self.up + ROUND_MS;
-            self.keeper.logged_at_round = self.logged();
-            self.round();
-            self.check_logins();
-        }
-        self.retry_freed();
-    }
-
-    /// Whether much of a full disk's reserve for acknowledgements was used since the last round.
-    /// Their space must be freed before the reserve is used up. Otherwise a group waits for a
-    /// segment that cannot be created, and everything that frees space waits behind that group.
-    fn is_room_going(&self) -> bool {
-        let taken = self.logged().saturating_sub(self.keeper.logged_at_round);
-        taken >= u64::from(self.composer.kept_bytes() / ROUNDS_OF_KEPT) && !self.composer.has_room()
-    }
-
     /// Bytes that were logged or composed.
-    fn logged(&self) -> u64 {
+    pub(super) fn logged(&self) -> u64 {
         self.totals.bytes_logged + self.composer.pending_bytes() as u64
-    }
-
-    fn round(&mut self) {
-        let policies_of = |(&topic, live): (&u32, &Live)| (topic, Arc::clone(&live.policies));
-        let topics: BTreeMap<u32, Arc<Policies>> = self.live.iter().map(policies_of).collect();
-        for (&topic, policies) in &topics {
-            if let Some(seconds) = policies.message_ttl_s.filter(|&seconds| seconds > 0) {
-                // It only fails on a full disk, and the next round tries again.
-                drop(self.expire(topic, None, seconds));
-            }
-            drop(self.evict(topic));
-            drop(self.trim(topic, policies));
-            self.retry_unreadable(topic);
-            if self.is_compaction_due(topic, policies) {
-                drop(self.compact(topic));
-            }
-            let up = self.up;
-            if let Some(live) = self.live.get_mut(&topic) {
-                live.figures.sample(up);
-            }
-        }
-        topics.into_keys().for_each(|topic| self.tell_ends(topic));
-        self.clean();
-        self.warn_of_backlogs();
-        self.recheck_space();
-        self.checkpoint_if_useful();
     }
 
     /// Acknowledges older messages, for one subscription or for all durable ones.
@@ -199,6 +135,7 @@ impl BrokerMachine {
         }
         if first == former.saturating_add(TRIMMED_MAX) {
             self.keeper.next_round = self.up + HURRY_MS;
+            self.keeper.hurried.insert(topic);
         }
         Ok(())
     }
@@ -244,7 +181,7 @@ impl BrokerMachine {
     /// Whether the topic has enough uncompacted entries for an automatic compaction: as many bytes
     /// as its threshold and half of its view. A compaction writes the whole view again, so a large
     /// view would be written for each small threshold.
-    fn is_compaction_due(&mut self, topic: u32, policies: &Policies) -> bool {
+    pub(super) fn is_compaction_due(&mut self, topic: u32, policies: &Policies) -> bool {
         let threshold = policies.compaction_threshold_bytes.unwrap_or_default();
         let both = self.state.topic(topic).zip(self.live.get(&topic));
         let Some((kept, live)) = both else { return false };
@@ -364,7 +301,7 @@ impl BrokerMachine {
     }
 
     /// Writes a checkpoint if it lets the log remove much, or shortens a restart.
-    fn checkpoint_if_useful(&mut self) {
+    pub(super) fn checkpoint_if_useful(&mut self) {
         let (keeper, live) = (&self.keeper, self.state.live());
         if keeper.writing.is_some() || self.up < keeper.next_checkpoint {
             return;
@@ -406,7 +343,7 @@ impl BrokerMachine {
     /// Removes the excess over the quota from the backlog, if the policy says so: the slowest
     /// subscriptions lose their oldest messages. As in Pulsar, 9/10 of the quota are kept; with a
     /// quota by age, the younger messages are kept.
-    fn evict(&mut self, topic: u32) -> Result<(), RequestRefusal> {
+    pub(super) fn evict(&mut self, topic: u32) -> Result<(), RequestRefusal> {
         if let Some((BacklogAction::ConsumerBacklogEviction, limit_s)) = self.age_quota(topic) {
             self.expire(topic, None, limit_s)?;
         }

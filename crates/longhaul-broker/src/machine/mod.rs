@@ -24,7 +24,7 @@
 //!   [`unreadable`]: unreadable entries.
 //! - [`commands`]: client commands and their dispatch.
 //! - [`cleaning`]: old segments of the log. [`keeping`]: periodic work: trimming, expiry,
-//!   compaction, checkpoints.
+//!   compaction, checkpoints. [`rounds`]: when it is done.
 //! - [`removing`]: deletion of topics. [`admin`]: calls of the HTTP interface.
 //!
 //! Invariants:
@@ -61,6 +61,7 @@ mod publishing;
 mod recent;
 mod removing;
 mod room;
+mod rounds;
 mod session;
 mod sharing;
 mod space;

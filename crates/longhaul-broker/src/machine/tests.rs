@@ -34,6 +34,7 @@ mod policies;
 mod probing;
 mod producing;
 mod reading;
+mod rounds;
 mod sessions;
 mod space;
 mod starting;

@@ -3,6 +3,15 @@
 use super::{BrokerState, BrokerTopic};
 use std::ops::Bound;
 
+/// Some topics, and the name of the next one if there are more.
+pub type TopicSlice = (Vec<u32>, Option<String>);
+
+/// Takes at most this many topics of those.
+fn slice<'a>(mut names: impl Iterator<Item = (&'a String, &'a u32)>, most: usize) -> TopicSlice {
+    let topics = names.by_ref().take(most).map(|(_, &id)| id).collect();
+    (topics, names.next().map(|(name, _)| name.clone()))
+}
+
 impl BrokerState {
     /// The topics whose full name begins with this text, with their ids, by name.
     pub fn topics_named<'a>(
@@ -24,5 +33,20 @@ impl BrokerState {
             .range::<str, _>((from, Bound::Unbounded))
             .take_while(move |named| named.0.starts_with(start));
         names.filter_map(|(_, id)| Some((*id, self.topics.get(id)?)))
+    }
+
+    /// At most this many topics from this name on, by name.
+    #[must_use]
+    pub fn topics_from(&self, from: &str, most: usize) -> TopicSlice {
+        slice(self.names.range::<str, _>((Bound::Included(from), Bound::Unbounded)), most)
+    }
+
+    /// The same; after the last topic comes the first one, up to this name.
+    #[must_use]
+    pub fn topics_around(&self, from: &str, most: usize) -> TopicSlice {
+        let behind = self.names.range::<str, _>((Bound::Included(from), Bound::Unbounded));
+        let before = self.names.range::<str, _>((Bound::Unbounded, Bound::Excluded(from)));
+        let all = behind.chain(before);
+        slice(all, most)
     }
 }

@@ -53,26 +53,49 @@ impl KeyHashOwners {
         })
     }
 
-    pub(super) fn add(&mut self, consumer: &DispatcherConsumer) {
+    /// Adds a consumer. Returns the hashes that it gets.
+    pub(super) fn add(&mut self, consumer: &DispatcherConsumer) -> Vec<HashRange> {
         let key = consumer.key;
         if self.is_sticky {
             self.ranges.extend(consumer.ranges.iter().map(|&(start, end)| (start, (end, key))));
-            return;
+            return consumer.ranges.clone();
         }
+        let mut new = BTreeSet::new();
         let indices = self.indices.entry(consumer.name.clone()).or_default();
         let index = (0..).find(|index| !indices.contains_key(index)).unwrap_or_default();
         indices.insert(index, key);
         for point in points(&consumer.name, index) {
             let there = self.points.entry(point).or_default();
+            if there.is_empty() {
+                new.insert(point);
+            }
             if !there.contains(&key) {
                 there.push(key);
             }
         }
+        new.into_iter().flat_map(|point| self.hashes_of(point)).collect()
     }
 
-    /// Removes consumers.
-    pub(super) fn remove(&mut self, gone: &[DispatcherConsumer]) {
+    /// The hashes of a point. The first point also has those after the last one.
+    fn hashes_of(&self, point: u16) -> Vec<HashRange> {
+        match self.points.range(..point).next_back() {
+            Some((&before, _)) => vec![(before + 1, point)],
+            None => {
+                let last = self.points.last_key_value().map_or(point, |last| *last.0);
+                let behind = (last < u16::MAX).then(|| (last + 1, u16::MAX));
+                [(0, point)].into_iter().chain(behind).collect()
+            }
+        }
+    }
+
+    /// Removes consumers. Returns the hashes that they had.
+    pub(super) fn remove(&mut self, gone: &[DispatcherConsumer]) -> Vec<HashRange> {
         let keys: BTreeSet<ConsumerKey> = gone.iter().map(|consumer| consumer.key).collect();
+        let is_lost = |owners: &[ConsumerKey]| owners.first().is_some_and(|key| keys.contains(key));
+        let owned = self.points.iter().filter(|point| is_lost(point.1));
+        let ranges = self.ranges.iter().filter(|range| keys.contains(&range.1.1));
+        let lost = owned.flat_map(|point| self.hashes_of(*point.0));
+        let lost = lost.chain(ranges.map(|(&start, &(end, _))| (start, end))).collect();
         self.ranges.retain(|_, range| !keys.contains(&range.1));
         let names: BTreeSet<&str> = gone.iter().map(|consumer| consumer.name.as_str()).collect();
         for name in names {
@@ -94,6 +117,7 @@ impl KeyHashOwners {
                 self.indices.remove(name);
             }
         }
+        lost
     }
 
     /// All assigned hashes, in order.
@@ -144,8 +168,12 @@ mod tests {
         let mut before = all(&owners);
         for id in 0..8 {
             // Two consumers of each name.
-            owners.add(&named(id, &format!("c{}", id / 2)));
+            let moved = owners.add(&named(id, &format!("c{}", id / 2)));
             let after = all(&owners);
+            let has_moved =
+                |hash: u16| moved.iter().any(|range| (range.0..=range.1).contains(&hash));
+            let hashes = (0..=u16::MAX).zip(before.iter().zip(&after));
+            hashes.for_each(|(hash, (was, is))| assert_eq!(was != is, has_moved(hash), "{hash}"));
             assert!(before.iter().zip(&after).all(|(was, is)| was == is || *is == Some(key(id))));
             before = after;
         }
@@ -153,8 +181,11 @@ mod tests {
             let share = before.iter().filter(|owner| **owner == Some(key(id))).count();
             assert!((4096..16_384).contains(&share), "{share} of 65,536 for one of eight");
         }
-        owners.remove(&[named(5, "c2")]);
+        let moved = owners.remove(&[named(5, "c2")]);
         let after = all(&owners);
+        let has_moved = |hash: u16| moved.iter().any(|range| (range.0..=range.1).contains(&hash));
+        let hashes = (0..=u16::MAX).zip(before.iter().zip(&after));
+        hashes.for_each(|(hash, (was, is))| assert_eq!(was != is, has_moved(hash), "{hash}"));
         assert!(before.iter().zip(&after).all(|(was, is)| was == is || *was == Some(key(5))));
         owners.add(&named(9, "c2"));
         let moved: BTreeSet<_> =

@@ -90,6 +90,6 @@ fn each_part_knows_only_those_above_it() {
     // In reverse order, violations must be found.
     parts.reverse();
     let found = wrong(&parts);
-    assert!(found.contains(&"keeping -> cleaning::clean".to_owned()), "{found:?}");
+    assert!(found.contains(&"rounds -> cleaning::clean".to_owned()), "{found:?}");
     assert!(found.contains(&"view -> withheld::withheld".to_owned()), "{found:?}");
 }

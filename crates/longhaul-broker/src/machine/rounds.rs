@@ -1,0 +1,112 @@
+//! When periodic work is done: once a second, over all topics.
+//!
+//! A broker may have 250,000 topics, and clients wait while the machine visits them. So a tick
+//! visits at most [`VISITED_MAX`] topics, and the rest follows in steps of [`HURRY_MS`]. With more
+//! topics than that, each is visited at least once per second and 0.1 s for each 2,000 topics.
+
+use super::BrokerMachine;
+use super::cleaning::{HURRY_MS, VISITED_MAX};
+use std::sync::Arc;
+
+/// Interval of the checks of retention, expiry and thresholds.
+const ROUND_MS: u64 = 1000;
+/// Minimum number of rounds on a full disk while acknowledgements use up their reserve.
+const ROUNDS_OF_KEPT: u32 = 8;
+
+impl BrokerMachine {
+    /// Time in ms until the machine must be called, for a delayed entry or the next round.
+    #[must_use]
+    pub fn next_in(&self) -> u64 {
+        let round = self.keeper.next_round.min(self.cleaner.next_go);
+        let rest = self.keeper.rest.as_ref().map(|rest| rest.0);
+        let next = self.next_probe().into_iter().chain(rest).fold(round, u64::min);
+        let due = self.dues.next().map(|due| due.saturating_sub(self.now));
+        due.into_iter().fold(next.saturating_sub(self.up), u64::min)
+    }
+
+    /// The same as a time of the wall clock.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn next_deadline(&self) -> u64 {
+        self.now + self.next_in()
+    }
+
+    /// Performs the work that is due.
+    pub fn tick(&mut self) {
+        self.dirty.extend(self.dues.due(self.now));
+        self.end_silent_holders();
+        self.follow_broken_invariants();
+        if self.up >= self.cleaner.next_go {
+            self.forget_acked_entries();
+        }
+        if self.up >= self.keeper.next_round || self.is_room_going() {
+            self.keeper.next_round = self.up + ROUND_MS;
+            self.keeper.logged_at_round = self.logged();
+            self.visit_topics();
+            self.round();
+            self.check_logins();
+        } else if self.keeper.rest.as_ref().is_some_and(|rest| self.up >= rest.0) {
+            self.visit_topics();
+        }
+        self.retry_freed();
+    }
+
+    /// Whether much of a full disk's reserve for acknowledgements was used since the last round.
+    /// Their space must be freed before the reserve is used up. Otherwise a group waits for a
+    /// segment that cannot be created, and everything that frees space waits behind that group.
+    fn is_room_going(&self) -> bool {
+        let taken = self.logged().saturating_sub(self.keeper.logged_at_round);
+        taken >= u64::from(self.composer.kept_bytes() / ROUNDS_OF_KEPT) && !self.composer.has_room()
+    }
+
+    /// Visits the next topics of the round in progress, or the first ones of a new round.
+    fn visit_topics(&mut self) {
+        // On a full disk, topics must free what they can before the reserve is used up.
+        let has_room = self.composer.has_room();
+        let most = if has_room { VISITED_MAX } else { usize::MAX };
+        let rest = self.keeper.rest.take().filter(|_| has_room);
+        let from = rest.map(|rest| rest.1).unwrap_or_default();
+        let (topics, next) = self.state.topics_from(&from, most);
+        self.keeper.rest = next.map(|name| (self.up + HURRY_MS, name));
+        let mut hurried = std::mem::take(&mut self.keeper.hurried);
+        for topic in topics {
+            hurried.remove(&topic);
+            self.visit(topic);
+        }
+        hurried.into_iter().for_each(|topic| self.visit(topic));
+    }
+
+    /// Performs the work that is due in a topic.
+    fn visit(&mut self, topic: u32) {
+        // A hurried topic may have been deleted.
+        let Some(live) = self.live.get(&topic) else { return };
+        #[cfg(test)]
+        {
+            self.keeper.visited.push(topic);
+        }
+        let policies = Arc::clone(&live.policies);
+        if let Some(seconds) = policies.message_ttl_s.filter(|&seconds| seconds > 0) {
+            // It only fails on a full disk, and the next round tries again.
+            drop(self.expire(topic, None, seconds));
+        }
+        drop(self.evict(topic));
+        drop(self.trim(topic, &policies));
+        self.retry_unreadable(topic);
+        if self.is_compaction_due(topic, &policies) {
+            drop(self.compact(topic));
+        }
+        let up = self.up;
+        if let Some(live) = self.live.get_mut(&topic) {
+            live.figures.sample(up);
+        }
+        self.tell_ends(topic);
+    }
+
+    /// The work of a round that is not about single topics.
+    fn round(&mut self) {
+        self.clean();
+        self.warn_of_backlogs();
+        self.recheck_space();
+        self.checkpoint_if_useful();
+    }
+}
