@@ -9,7 +9,7 @@ mod der;
 mod refused;
 mod sign;
 
-use crate::admin::policies::{AuthAction, Grants};
+use crate::policies::{AuthAction, Grants};
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 pub(crate) use refused::{AuthRefusalReason, AuthRefusals};

@@ -1,7 +1,7 @@
 //! Defaults of topics where no policy applies. They depend on the name only, because the broker
 //! knows nothing else about a topic's purpose. Pure.
 
-use crate::admin::policies::{
+use crate::policies::{
     BacklogAction, BacklogQuota, InactiveMode, InactiveTopics, Policies, Retention,
 };
 use std::time::Duration;

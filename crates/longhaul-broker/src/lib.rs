@@ -31,6 +31,7 @@ mod auth;
 mod clock;
 mod compaction;
 mod config;
+mod crowd;
 mod defaults;
 mod error;
 #[cfg(test)]
@@ -44,6 +45,7 @@ mod machine;
 mod metrics;
 mod name;
 mod pattern;
+mod policies;
 pub mod rescue;
 mod server;
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! The HTTP admin interface: the part of Pulsar's interface that a broker on one machine needs.
 //!
 //! - [`values`]: arguments and results of the machine's methods for this interface.
-//! - [`policies`]: the policies of namespaces and topics, and how those of the levels combine;
-//!   `policy_table`: their names, their JSON, and which of them are obeyed.
+//! - `policy_table`: names of the [policies](crate::policies), their JSON, and which are obeyed.
 //! - [`stats`]: statistics of topics, in the JSON that Pulsar's tools read.
 //! - `route`: one place per endpoint: from method, path, query and body to the machine's work and
 //!   the format of the result. Pure.
@@ -24,7 +23,6 @@ mod guard;
 mod internal;
 mod message;
 mod names;
-pub(crate) mod policies;
 mod policy_table;
 #[cfg(test)]
 mod rig;
@@ -40,9 +38,6 @@ pub(crate) mod values;
 
 #[cfg(test)]
 mod tests;
-
-/// Name of the only cluster, as in Pulsar's standalone mode.
-const CLUSTER: &str = "standalone";
 
 pub(crate) use answer::Advertised;
 pub(crate) use seats::Seats;

@@ -7,12 +7,11 @@
 
 mod namespace;
 
-use super::CLUSTER;
-use super::policies::{AutoTopicCreation, Policies, PolicyChange, Retention, TopicType};
 use super::unobeyed::{
     excludes, is_elsewhere, is_false, is_limit, is_natural, is_rate, is_set, is_strict, is_true,
 };
 use super::values::AdminCallError;
+use crate::policies::{AutoTopicCreation, CLUSTER, Policies, PolicyChange, Retention, TopicType};
 use namespace::quotas;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@
 //! or for the next request. A connection whose request is being answered keeps its place.
 
 use super::serve::Enter;
-use crate::server::crowd::ConnectionWarnings;
+use crate::crowd::ConnectionWarnings;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

@@ -1,11 +1,11 @@
 //! Tests the interface over a socket.
 
 use super::answer::Advertised;
-use super::policies::{AuthAction, Grants};
 use super::rig::{AdminRig, START, SharedAdminRig, StuckCore};
 use super::seats::Seats;
 use super::serve::{AdminServerContext, AdminServerLimits, CONNECTIONS_MAX, Enter, serve};
 use crate::auth::{AuthConfig, Authenticator, TokenKey};
+use crate::policies::{AuthAction, Grants};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use longhaul_http::{HostGuard, TlsConfig};

@@ -62,6 +62,7 @@ pub(super) fn is_natural(value: &Value) -> bool {
 
 /// Whether a list of clusters names another cluster than this one.
 pub(super) fn is_elsewhere(value: &Value) -> bool {
-    let others = |clusters: &Vec<Value>| clusters.iter().any(|cluster| *cluster != super::CLUSTER);
+    let others =
+        |clusters: &Vec<Value>| clusters.iter().any(|cluster| *cluster != crate::policies::CLUSTER);
     value.as_array().map_or_else(|| !value.is_null(), others)
 }

@@ -5,32 +5,11 @@
 //! (`…-partition-N`), or, where a method says so, a whole partitioned topic.
 
 use crate::log::RecordLocation;
+use crate::policies::ResourceProperties;
 use longhaul_wire::payload::Payload;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
-
-/// Properties of a topic or a subscription.
-pub(crate) type ResourceProperties = BTreeMap<String, String>;
-
-/// Administrators and allowed clusters of a tenant, in Pulsar's JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Tenant {
-    /// Roles that may do everything in the tenant's namespaces.
-    pub(crate) admin_roles: BTreeSet<String>,
-    /// There is only one cluster.
-    pub(crate) allowed_clusters: BTreeSet<String>,
-}
-
-impl Default for Tenant {
-    fn default() -> Self {
-        Self {
-            admin_roles: BTreeSet::new(),
-            allowed_clusters: BTreeSet::from([super::CLUSTER.to_owned()]),
-        }
-    }
-}
 
 /// Number of partitions of a topic, in Pulsar's JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -10,3 +10,22 @@ pub(crate) mod plan;
 pub(crate) mod rebuild;
 pub(crate) mod run;
 pub(crate) mod views;
+
+use crate::state::entries::EntryCopy;
+
+/// Input of a compaction.
+#[derive(Clone, Debug)]
+pub struct CompactionJob {
+    /// The topic.
+    pub topic: u32,
+    /// Its name.
+    pub name: String,
+    /// Name of the file to be written.
+    pub file: String,
+    /// The previous compacted view, if there is one.
+    pub previous: Option<String>,
+    /// The first entry that is not compacted.
+    pub horizon: u64,
+    /// The entries since the previous compaction.
+    pub entries: EntryCopy,
+}

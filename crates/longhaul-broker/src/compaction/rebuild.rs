@@ -1,11 +1,11 @@
 //! Rebuilds a compacted view whose file is lost or damaged, from the rest of the file and from the
 //! segments.
 
+use super::CompactionJob;
 use crate::compaction::run::run;
 use crate::log::{
     CompactedError, CompactedFile, CompactedWriter, RecordReader, Storage, scan_compacted,
 };
-use crate::machine::effect::CompactionJob;
 use crate::state::entries::EntryPosition;
 use crate::state::entry::EntryHead;
 use crate::state::{BrokerState, BrokerTopic, CompactedView};

@@ -1,10 +1,10 @@
 //! Runs a compaction, on a thread of its own.
 
+use super::CompactionJob;
 use super::plan::{CompactionFate, CompactionSurvey};
 use crate::log::{
     CompactedFile, CompactedSlot, CompactedWriter, RecordLocation, RecordReader, Storage,
 };
-use crate::machine::effect::CompactionJob;
 use crate::state::entry::EntryHead;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::payload::Payload;

@@ -7,8 +7,8 @@ use super::effect::{PendingCommit, RequestRefusal};
 use super::invariants::Invariant;
 use super::session::{ConsumerHandle, metadata_of};
 use super::sharing::{kind_of, range_conflict, ranges_of};
-use crate::admin::policies::AuthAction;
 use crate::name::check_name;
+use crate::policies::AuthAction;
 use crate::state::change::{CreateSubscription, DeleteSubscription, ResetCursor};
 use crate::state::entries::EntryPosition;
 use longhaul_wire::messages::{

@@ -1,9 +1,9 @@
 //! Inputs and outputs of the machine.
 
+use crate::compaction::CompactionJob;
 use crate::log::CompactedSlot;
 use crate::log::{LogPosition, RecordLocation};
 use crate::state::entries;
-use crate::state::entries::EntryCopy;
 use bytes::Bytes;
 use longhaul_wire::messages::{Command, CommandMessage, CommandSend, ServerError};
 use longhaul_wire::payload::Payload;
@@ -114,23 +114,6 @@ pub enum MachineEffect {
     Warn(String),
     /// Removes segments of the log.
     RemoveSegments(Vec<u32>),
-}
-
-/// Input of a compaction.
-#[derive(Clone, Debug)]
-pub struct CompactionJob {
-    /// The topic.
-    pub topic: u32,
-    /// Its name.
-    pub name: String,
-    /// Name of the file to be written.
-    pub file: String,
-    /// The previous compacted view, if there is one.
-    pub previous: Option<String>,
-    /// The first entry that is not compacted.
-    pub horizon: u64,
-    /// The entries since the previous compaction.
-    pub entries: EntryCopy,
 }
 
 /// Work that waits until its records are on disk.

@@ -1,7 +1,7 @@
 //! Counters of the machine.
 
-use crate::admin::policies::Policies;
 use crate::log::DurationHistogram;
+use crate::policies::Policies;
 use crate::state::BrokerTopic;
 use crate::state::cursor::Cursor;
 use crate::state::entries::EntrySlot;

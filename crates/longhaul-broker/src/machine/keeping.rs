@@ -2,12 +2,13 @@
 
 use super::BrokerMachine;
 use super::cleaning::HURRY_MS;
-use super::effect::{CompactionJob, MachineEffect, PendingCommit, RequestRefusal};
+use super::effect::{MachineEffect, PendingCommit, RequestRefusal};
 use super::figures::is_compacted;
 use super::invariants::Invariant;
-use crate::admin::policies::{BacklogAction, Policies};
 use crate::admin::values::CompactionRunState;
+use crate::compaction::CompactionJob;
 use crate::log::{CompactedSlot, LogStatus};
+use crate::policies::{BacklogAction, Policies};
 use crate::state::BrokerTopic;
 use crate::state::change::{Compacted, Trim};
 use crate::state::entries::EntryPosition;

@@ -2,8 +2,8 @@
 
 use super::BrokerMachine;
 use super::effect::RequestRefusal;
-use crate::admin::policies::Policies;
 use crate::name::TopicName;
+use crate::policies::Policies;
 use crate::state::BrokerTopic;
 use longhaul_wire::messages::ServerError;
 

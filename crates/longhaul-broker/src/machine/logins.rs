@@ -6,8 +6,8 @@ use super::dispatcher::ConsumerKey;
 use super::effect::{MachineEffect, RequestRefusal};
 use super::invariants::Invariant;
 use super::session::ClientSession;
-use crate::admin::policies::AuthAction;
 use crate::auth::AuthError;
+use crate::policies::AuthAction;
 use longhaul_wire::messages::{
     AuthData, CommandAuthChallenge, CommandAuthResponse, CommandCloseConsumer,
     CommandCloseProducer, ServerError,

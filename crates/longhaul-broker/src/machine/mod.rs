@@ -139,7 +139,7 @@ struct Live {
     /// Unreadable entries.
     withheld: withheld::Withheld,
     /// The effective policies of topic, namespace and broker; updated when one of them changes.
-    policies: Arc<crate::admin::policies::Policies>,
+    policies: Arc<crate::policies::Policies>,
     /// Partition index in message ids; -1 for none.
     partition: i32,
     /// Whether the broker drops duplicates of its producers.

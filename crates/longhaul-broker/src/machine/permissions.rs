@@ -1,9 +1,9 @@
 //! Permissions of roles: checked when something is opened, and again while it is open.
 
 use super::BrokerMachine;
-use crate::admin::policies::{AuthAction, Grants};
 use crate::auth::AuthRole;
 use crate::name::TopicName;
+use crate::policies::{AuthAction, Grants};
 use std::collections::BTreeSet;
 
 impl BrokerMachine {

@@ -4,8 +4,8 @@ use super::BrokerMachine;
 use super::effect::RequestRefusal;
 use super::invariants::Invariant;
 use super::session::{ProducerHandle, metadata_of};
-use crate::admin::policies::AuthAction;
 use crate::name::{TopicName, check_name};
+use crate::policies::AuthAction;
 use crate::state::change::TopicEpoch;
 use bytes::Bytes;
 use longhaul_wire::messages::{

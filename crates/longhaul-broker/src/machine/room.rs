@@ -3,7 +3,7 @@
 use super::BrokerMachine;
 use super::effect::RequestRefusal;
 use super::figures::bytes_from;
-use crate::admin::policies::{BacklogAction, BacklogQuota, Retention};
+use crate::policies::{BacklogAction, BacklogQuota, Retention};
 use crate::state::BrokerTopic;
 use longhaul_wire::messages::ServerError;
 

@@ -3,9 +3,9 @@
 use super::BrokerMachine;
 use super::dues::SubscriptionKey;
 use super::effect::{MachineEffect, PendingCommit, RequestRefusal};
-use crate::admin::policies::AuthAction;
 use crate::auth::{AuthRefusalReason, AuthRole};
 use crate::name::TopicName;
+use crate::policies::AuthAction;
 use longhaul_wire::messages::{Command, CommandError, CommandSuccess, KeyValue, ServerError};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

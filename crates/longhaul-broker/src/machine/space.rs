@@ -2,8 +2,8 @@
 
 use super::BrokerMachine;
 use super::effect::{MachineEffect, RequestRefusal};
-use crate::admin::policies::{BacklogAction, BacklogQuota};
 use crate::log::{CompactedSlot, LogStatus};
+use crate::policies::{BacklogAction, BacklogQuota};
 use longhaul_wire::messages::ServerError;
 
 /// Publishes stop this many bytes before the disk limit: room for the next segment, for the spare,

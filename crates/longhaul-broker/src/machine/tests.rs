@@ -5,11 +5,11 @@
 
 use super::effect::ClientRequest;
 use super::*;
-use crate::admin::policies::{BacklogAction, BacklogQuota, Policies, PolicyChange, Retention};
 use crate::admin::values::AdminCallError;
 use crate::kit::{self, START};
 use crate::log::{LogOptions, SimulatedStorage, Stepped};
 use crate::name::TopicName;
+use crate::policies::{BacklogAction, BacklogQuota, Policies, PolicyChange, Retention};
 use crate::server::requests::verified;
 use crate::state::change::Ack;
 use longhaul_wire::messages::{

@@ -3,9 +3,9 @@
 use super::effect::RequestRefusal;
 use super::invariants::Invariant;
 use super::{BrokerMachine, Live};
-use crate::admin::policies::{Policies, PolicyLevels, TopicType};
 use crate::defaults::{self, TopicDefaults};
 use crate::name::{NameError, TopicName};
+use crate::policies::{Policies, PolicyLevels, TopicType};
 use crate::state::ResourceSettings;
 use crate::state::change::{
     AddSchema, CreateSubscription, CreateTopic, DeleteSchemas, OpenLedger, SetPartitions,
@@ -431,7 +431,7 @@ impl BrokerMachine {
 
     pub(super) fn get_or_create_schema(&mut self, conn: u64, command: &CommandGetOrCreateSchema) {
         let stored = self.topic_name(&command.topic).and_then(|name| {
-            self.authorize(conn, &name, crate::admin::policies::AuthAction::Produce)?;
+            self.authorize(conn, &name, crate::policies::AuthAction::Produce)?;
             if self.state.topic_id(name.as_str()).is_none()
                 && self.state.partitions(name.as_str()).is_none()
             {

@@ -2,9 +2,9 @@
 //! compaction begins: if the thread panics, or does not start, the dropped sender is the report.
 
 use super::messages::Messages;
+use crate::compaction::CompactionJob;
 use crate::compaction::run::{in_background, run};
 use crate::log::{CompactedFile, Storage};
-use crate::machine::effect::CompactionJob;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

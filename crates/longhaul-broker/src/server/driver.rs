@@ -11,6 +11,7 @@ use super::outcome::OutcomeSlot;
 use super::unreadable;
 use crate::admin::call::{MachineCall, Tell};
 use crate::clock::{self, Uptime};
+use crate::compaction::CompactionJob;
 use crate::error::BrokerError;
 use crate::ids::IdMap;
 use crate::log::{
@@ -19,7 +20,7 @@ use crate::log::{
 };
 use crate::machine::BrokerMachine;
 use crate::machine::effect::Survivor;
-use crate::machine::effect::{ClientRequest, CompactionJob, MachineEffect, MessageSource};
+use crate::machine::effect::{ClientRequest, MachineEffect, MessageSource};
 use crate::machine::unreadable::Unreadable;
 use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;

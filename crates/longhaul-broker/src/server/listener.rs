@@ -1,12 +1,12 @@
 //! Accepts connections, up to the limit.
 
 use super::connection::{self, Rules};
-use super::crowd::ConnectionWarnings;
 use super::descriptors::{ConnectionClass, Crowded, DescriptorBudget};
 use super::driver::{BrokerEvent, BrokerEventSender};
 use super::messages::Messages;
 use super::outbox::Outbox;
 use crate::clock;
+use crate::crowd::ConnectionWarnings;
 use bytes::BytesMut;
 use longhaul_wire::frame;
 use longhaul_wire::messages::{CommandError, ServerError};

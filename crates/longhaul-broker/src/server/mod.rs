@@ -7,7 +7,6 @@ mod broken;
 mod broken_disk;
 mod compactions;
 mod connection;
-pub(crate) mod crowd;
 pub(crate) mod descriptors;
 mod doors;
 mod driver;

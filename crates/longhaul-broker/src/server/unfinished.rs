@@ -11,8 +11,8 @@
 //! no connection can block the others. If messages may be larger than that, only one such message
 //! is received at a time, and its size above a quarter is not counted.
 
-use super::crowd::ConnectionWarnings;
 use crate::clock;
+use crate::crowd::ConnectionWarnings;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,14 +1,15 @@
 //! The broker without sockets and threads: the machine, the stepped log, and the driver's work
 //! between them.
 
+use crate::compaction::CompactionJob;
 use crate::compaction::{self, run};
 use crate::defaults::{TopicDefaults, TopicPattern};
 use crate::log::{
     CompactedFile, CompactedSlot, LogOptions, LogPosition, LogReadError, OpenError, RecordGroup,
     ReplayedItem, SimulatedStorage, Stepped, Storage, WriteError,
 };
+use crate::machine::effect::MessageSource;
 use crate::machine::effect::Survivor;
-use crate::machine::effect::{CompactionJob, MessageSource};
 use crate::machine::{BrokerMachine, MachineSettings};
 use crate::state::BrokerState;
 use crate::state::entry::EntryHead;

@@ -2,11 +2,11 @@
 
 use super::model::ModelCursor;
 use super::world::{SimulatedWorld, TOPICS};
-use crate::admin::policies::Policies;
 use crate::admin::values::{AdminCallError, SubscriptionStart};
 use crate::hostile::calls::{self, AnyCall};
 use crate::machine::BrokerMachine;
 use crate::name::TopicName;
+use crate::policies::Policies;
 use std::collections::{BTreeMap, BTreeSet};
 
 const PARTS: &str = "persistent://public/default/parts";

@@ -20,11 +20,10 @@ pub(crate) mod snapshot;
 mod tests;
 mod topic;
 
-use crate::admin::policies::{Grants, Policies};
-use crate::admin::values::Tenant;
 use crate::ids::IdMap;
 use crate::log::{LedgerRun, RecordLocation};
 use crate::name::TopicName;
+use crate::policies::{Grants, Policies, Tenant};
 use bytes::Bytes;
 use change::StateChange;
 use entries::{EntryPosition, EntrySlot, Extras};

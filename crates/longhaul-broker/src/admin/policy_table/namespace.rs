@@ -2,9 +2,11 @@
 
 use super::super::broker_stats;
 use super::super::names;
-use super::super::policies::{AuthAction, BacklogQuota, Grants, Policies, PolicyChange};
-use super::super::values::{AdminCallError, ResourceProperties};
+use super::super::values::AdminCallError;
 use super::{BACKLOG_AGE, BACKLOG_QUOTA, POLICIES, parse, unreadable};
+use crate::policies::{
+    AuthAction, BacklogQuota, Grants, Policies, PolicyChange, ResourceProperties,
+};
 use crate::state::ResourceSettings;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

@@ -153,8 +153,7 @@ fn what_is_not_set_is_shown_as_pulsar_shows_it() {
 fn the_nearest_level_wins() {
     let set = |bytes| Policies { compaction_threshold_bytes: Some(bytes), ..Policies::default() };
     let ttl = Policies { message_ttl_s: Some(9), ..Policies::default() };
-    let levels =
-        crate::admin::policies::PolicyLevels { topic: set(1), namespace: set(2), broker: ttl };
+    let levels = crate::policies::PolicyLevels { topic: set(1), namespace: set(2), broker: ttl };
     let applied = levels.applied();
     assert_eq!((applied.compaction_threshold_bytes, applied.message_ttl_s), (Some(1), Some(9)));
 }

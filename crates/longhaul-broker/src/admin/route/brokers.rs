@@ -2,9 +2,10 @@
 
 use super::super::answer::{AdminResponse, Advertised, host_of};
 use super::super::broker_stats;
+use super::super::broker_stats::TopicStatsMap;
 use super::super::values::AdminCallError;
-use super::super::{CLUSTER, broker_stats::TopicStatsMap};
 use super::{AdminAccess, AdminRequest, AdminRoute, Routed, ask, superuser, tell, unknown};
+use crate::policies::CLUSTER;
 use serde::Serialize;
 use serde_json::json;
 

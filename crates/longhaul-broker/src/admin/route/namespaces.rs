@@ -1,15 +1,15 @@
 //! Routes of tenants and namespaces.
 
 use super::super::answer::AdminResponse;
-use super::super::policies::AuthAction;
 use super::super::policy_table::{PolicyScope, of_namespace, read_namespace};
-use super::super::values::{AdminCallError, ResourceProperties, Tenant};
-use super::super::{CLUSTER, broker_stats, names};
+use super::super::values::AdminCallError;
+use super::super::{broker_stats, names};
 use super::brokers::BUNDLE;
 use super::{
     AdminRequest, Routed, Work, administrator, ask, done, json, json_body, parse, policy_row,
     superuser, tell, unknown,
 };
+use crate::policies::{AuthAction, CLUSTER, ResourceProperties, Tenant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -3,16 +3,16 @@
 use super::super::answer::{AdminResponse, Advertised, host_of};
 use super::super::internal;
 use super::super::names;
-use super::super::policies::AuthAction;
 use super::super::policy_table::PolicyScope;
 use super::super::stats::TopicStats;
 use super::super::summary::PartitionedStats;
-use super::super::values::{AdminCallError, AdminPosition, ResourceProperties, SubscriptionStart};
+use super::super::values::{AdminCallError, AdminPosition, SubscriptionStart};
 use super::{
     AdminRequest, Routed, Work, administrator, ask, done, json, json_body, number, parse,
     policy_row, read, unknown, user, viewer,
 };
 use crate::name::TopicName;
+use crate::policies::{AuthAction, ResourceProperties};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 

@@ -3,9 +3,9 @@
 
 use super::super::BrokerMachine;
 use super::AdminResult;
-use crate::admin::policies::{Grants, Policies, PolicyChange};
-use crate::admin::values::{AdminCallError, ResourceProperties, Tenant};
+use crate::admin::values::AdminCallError;
 use crate::name::TopicName;
+use crate::policies::{Grants, Policies, PolicyChange, ResourceProperties, Tenant};
 use crate::state::ResourceSettings;
 use crate::state::change::{CreateNamespace, DeleteNamespace};
 

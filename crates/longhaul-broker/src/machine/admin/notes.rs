@@ -2,9 +2,9 @@
 
 use super::super::BrokerMachine;
 use super::AdminResult;
-use crate::admin::policies::{Grants, Policies, PolicyLevels};
-use crate::admin::values::{AdminCallError, ResourceProperties};
+use crate::admin::values::AdminCallError;
 use crate::name::TopicName;
+use crate::policies::{Grants, Policies, PolicyLevels, ResourceProperties};
 
 /// Maximum size of a topic's properties, names and values together. All of them are written as one
 /// record with each change.

@@ -8,8 +8,9 @@ use super::super::session::check_metadata;
 use super::super::stats::{COMPACTION_CURSOR, shown};
 use super::AdminResult;
 use crate::admin::stats::BacklogAnalysis;
-use crate::admin::values::{AdminCallError, AdminPosition, ResourceProperties, SubscriptionStart};
+use crate::admin::values::{AdminCallError, AdminPosition, SubscriptionStart};
 use crate::name::TopicName;
+use crate::policies::ResourceProperties;
 use crate::state::change::{CreateSubscription, NoteSubscription};
 use crate::state::entries;
 

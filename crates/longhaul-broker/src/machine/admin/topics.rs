@@ -10,10 +10,10 @@ use super::notes::check_properties;
 use super::{AdminResult, missing};
 use crate::admin::stats::{InternalStats, TopicStats};
 use crate::admin::values::{
-    AdminCallError, AdminPosition, CompactionRunStatus, PartitionedTopicMetadata,
-    ResourceProperties, SubscriptionStart,
+    AdminCallError, AdminPosition, CompactionRunStatus, PartitionedTopicMetadata, SubscriptionStart,
 };
 use crate::name::TopicName;
+use crate::policies::ResourceProperties;
 use crate::state::BrokerSubscription;
 use crate::state::change::{Ack, SetPartitions, SetPolicies, Trim};
 use std::collections::{BTreeMap, BTreeSet};

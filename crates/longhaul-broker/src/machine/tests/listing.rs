@@ -2,8 +2,8 @@
 
 use super::support::{refusal, sent, with_roles};
 use super::*;
-use crate::admin::policies::{AuthAction, Grants};
 use crate::pattern::hash_of;
+use crate::policies::{AuthAction, Grants};
 use longhaul_wire::messages::{
     CommandGetTopicsOfNamespace, CommandGetTopicsOfNamespaceResponse, CommandWatchTopicList,
     CommandWatchTopicListClose, CommandWatchTopicListSuccess, CommandWatchTopicUpdate, TopicsMode,

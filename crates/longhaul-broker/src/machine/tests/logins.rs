@@ -2,9 +2,8 @@
 
 use super::support::{grants, named, refusal, sent, shared, with_roles};
 use super::*;
-use crate::admin::policies::{AuthAction, Grants};
-use crate::admin::values::Tenant;
 use crate::auth::tests::{token, with_open_namespaces, with_secret};
+use crate::policies::{AuthAction, Grants, Tenant};
 use bytes::Bytes;
 use longhaul_wire::messages::{AuthData, CommandAuthResponse, FeatureFlags};
 

@@ -1,10 +1,11 @@
 //! Helpers for the tests of single parts.
 
 use super::*;
-use crate::admin::policies::{AuthAction, Grants};
 use crate::auth::tests::{token, with_secret};
-use crate::machine::effect::{CompactionJob, IncomingMessage};
+use crate::compaction::CompactionJob;
+use crate::machine::effect::IncomingMessage;
 use crate::machine::figures::SubscriptionFigures;
+use crate::policies::{AuthAction, Grants};
 use crate::state::BrokerTopic;
 use crate::state::cursor::Cursor;
 use longhaul_wire::messages::AckType;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::admin::values::{CompactionRunState, CompactionRunStatus};
-use crate::machine::effect::CompactionJob;
+use crate::compaction::CompactionJob;
 
 /// The compaction that was started.
 pub(super) fn job(effects: Vec<MachineEffect>) -> Option<CompactionJob> {

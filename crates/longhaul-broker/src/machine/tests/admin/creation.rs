@@ -1,7 +1,7 @@
 //! Topics that are created on use.
 
 use super::*;
-use crate::admin::policies::{AutoTopicCreation, TopicType};
+use crate::policies::{AutoTopicCreation, TopicType};
 use crate::state::BrokerTopic;
 
 /// The answer to a producer: an error, or success.

@@ -1,8 +1,8 @@
 //! Tenants and namespaces.
 
 use super::*;
-use crate::admin::policies::{AuthAction, Grants, Policies};
 use crate::admin::values::NewSchema;
+use crate::policies::{AuthAction, Grants, Policies};
 
 fn create(name: &str) -> Ask<()> {
     namespace(name, move |machine, name| machine.create_namespace(name, Vec::new()))

@@ -1,8 +1,8 @@
 //! Partitioned topics.
 
 use super::*;
-use crate::admin::policies::{AutoTopicCreation, TopicType};
 use crate::admin::values::{NewSchema, PartitionedTopicMetadata};
+use crate::policies::{AutoTopicCreation, TopicType};
 
 fn grow(partitions: u32) -> Ask<()> {
     grow_of("parts", partitions)

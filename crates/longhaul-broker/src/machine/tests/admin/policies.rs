@@ -1,8 +1,8 @@
 //! Policies of topics.
 
 use super::*;
-use crate::admin::policies::{Policies, PolicyLevels};
 use crate::defaults;
+use crate::policies::{Policies, PolicyLevels};
 
 fn set(name: &str, seconds: u64) -> Ask<()> {
     topic(name, move |machine, name| {

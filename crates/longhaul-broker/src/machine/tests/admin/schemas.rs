@@ -221,8 +221,8 @@ fn a_producer_without_a_schema_stores_none() {
 /// it cannot set one.
 #[test]
 fn schemas_need_a_permission() {
-    use crate::admin::policies::AuthAction;
     use crate::auth::tests::{token, with_secret};
+    use crate::policies::AuthAction;
     let tokens = ["reader", "nobody"].map(|name| Some(token(&format!(r#"{{"sub":"{name}"}}"#))));
     let mut rig = Rig::guarded(Some(Arc::new(with_secret())), tokens);
     rig.create("t");

@@ -5,7 +5,32 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Name of the only cluster, as in Pulsar's standalone mode.
+pub(crate) const CLUSTER: &str = "standalone";
+
+/// Properties of a topic or a subscription.
+pub(crate) type ResourceProperties = BTreeMap<String, String>;
+
+/// Administrators and allowed clusters of a tenant, in Pulsar's JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Tenant {
+    /// Roles that may do everything in the tenant's namespaces.
+    pub(crate) admin_roles: BTreeSet<String>,
+    /// There is only one cluster.
+    pub(crate) allowed_clusters: BTreeSet<String>,
+}
+
+impl Default for Tenant {
+    fn default() -> Self {
+        Self {
+            admin_roles: BTreeSet::new(),
+            allowed_clusters: BTreeSet::from([CLUSTER.to_owned()]),
+        }
+    }
+}
 
 /// How long messages are kept that every subscription has acknowledged. They may be removed as soon
 /// as one of the limits is exceeded.
