@@ -51,7 +51,7 @@ pub(crate) fn machine(
     let (mut log, unused) = (open(storage), open(&SimulatedStorage::new(2)));
     // The machine takes the composer; the log gets an unused one.
     let composer = std::mem::replace(&mut log.composer, unused.composer);
-    let known = (composer, log.report());
+    let known = (composer, log.status());
     let machine =
         BrokerMachine::new(settings, auth, BrokerState::default(), known, HashMap::new(), START);
     (machine, log)

@@ -119,7 +119,7 @@ impl SteppedBroker {
         let spare = spare_composer().map_err(unreadable)?;
         let composer = std::mem::replace(&mut log.composer, spare);
         let (files, compacted) = views::open(&state, storage).map_err(StartError::Compacted)?;
-        let known = (composer, log.report());
+        let known = (composer, log.status());
         let machine = BrokerMachine::new(settings(), None, state, known, compacted, now);
         Ok(Self {
             machine,
@@ -190,14 +190,14 @@ impl SteppedBroker {
     /// Performs due work of the machine, and dispatches to consumers.
     pub fn advance(&mut self, now: u64) {
         self.machine.set_time(now, now);
-        self.machine.set_log(self.log.report());
+        self.machine.set_log(self.log.status());
         self.machine.tick();
         while self.machine.dispatch() {}
         if let Some((at, image)) = self.checkpoint.take() {
             match self.log.checkpoint(at, &image) {
                 Err(WriteError::Busy) => self.checkpoint = Some((at, image)),
                 result => {
-                    self.machine.set_log(self.log.report());
+                    self.machine.set_log(self.log.status());
                     self.machine.checkpointed(result.is_ok());
                 }
             }

@@ -27,7 +27,7 @@ type MessageIndex = (u64, u32);
 
 /// Finds the last message of every key.
 #[derive(Debug, Default)]
-pub(crate) struct CompactionSurvey {
+pub(crate) struct LastMessages {
     last: HashMap<Box<str>, MessageIndex>,
     /// All chunks of the chunked messages in `last`, by the ordinals of their last chunks.
     chunks: HashMap<u64, Vec<u64>>,
@@ -43,7 +43,7 @@ enum Content {
     Opaque,
 }
 
-impl CompactionSurvey {
+impl LastMessages {
     /// Records the keys of the next entry, with its publish time in ms since the epoch.
     pub(crate) fn visit(&mut self, ordinal: u64, published: u64, payload: &Payload) {
         self.open.note_time(published);
@@ -225,11 +225,11 @@ mod tests {
     }
 
     fn fates(entries: &[Payload]) -> Vec<CompactionFate> {
-        let mut survey = CompactionSurvey::default();
+        let mut last = LastMessages::default();
         for (ordinal, entry) in (0..).zip(entries) {
-            survey.visit(ordinal, 0, entry);
+            last.visit(ordinal, 0, entry);
         }
-        let mut survivors = survey.finish(None);
+        let mut survivors = last.finish(None);
         (0..).zip(entries).map(|(ordinal, entry)| survivors.fate(ordinal, entry)).collect()
     }
 

@@ -1,9 +1,9 @@
 //! Runs a compaction, on a thread of its own.
 
 use super::CompactionJob;
-use super::plan::{CompactionFate, CompactionSurvey};
+use super::plan::{CompactionFate, LastMessages};
 use crate::log::{
-    CompactedFile, CompactedSlot, CompactedWriter, RecordLocation, RecordReader, Storage,
+    CompactedEntry, CompactedFile, CompactedWriter, RecordLocation, RecordReader, Storage,
 };
 use crate::state::entry::EntryHead;
 use bytes::{Bytes, BytesMut};
@@ -43,7 +43,7 @@ pub(crate) fn run(
     storage: Arc<dyn Storage>,
     given_up: Option<&AtomicBool>,
 ) -> Result<CompactedFile, String> {
-    let mut survey = CompactionSurvey::default();
+    let mut last = LastMessages::default();
     each(
         job,
         previous,
@@ -51,12 +51,12 @@ pub(crate) fn run(
         given_up,
         |_| true,
         |entry| {
-            survey.visit(entry.ordinal, entry.head.publish_time, &entry.payload);
+            last.visit(entry.ordinal, entry.head.publish_time, &entry.payload);
             Ok(())
         },
     )?;
     let viewed = previous.and_then(|view| view.slots().last()).map(|slot| slot.ordinal);
-    let mut survivors = survey.finish(viewed);
+    let mut survivors = last.finish(viewed);
     let mut wanted = survivors.clone();
     let mut writer = CompactedWriter::create(storage, &job.file).map_err(text)?;
     if given_up.is_some() {
@@ -96,7 +96,7 @@ pub(crate) fn run_into(
     job: &CompactionJob,
     reader: &RecordReader,
     storage: Arc<dyn Storage>,
-) -> Result<Arc<[CompactedSlot]>, String> {
+) -> Result<Arc<[CompactedEntry]>, String> {
     let previous = job.previous.as_deref().and_then(|name| files.get(name)).cloned();
     let file = run(job, previous.as_ref(), reader, storage, Some(&AtomicBool::new(false)))?;
     let slots = Arc::clone(file.slots());
@@ -137,7 +137,7 @@ fn each(
         for slot in file.slots().iter() {
             check()?;
             if is_wanted(slot.ordinal) {
-                let CompactedSlot { ordinal, ledger, entry, .. } = *slot;
+                let CompactedEntry { ordinal, ledger, entry, .. } = *slot;
                 let body = file.read(slot).map_err(|error| unread(ledger, entry, error))?;
                 visit(parse(ordinal, ledger, entry, body)?)?;
             }

@@ -1,6 +1,6 @@
 //! The compacted views that a data directory holds.
 
-use crate::log::{CompactedError, CompactedFile, CompactedSlot, Storage};
+use crate::log::{CompactedEntry, CompactedError, CompactedFile, Storage};
 use crate::state::BrokerState;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ const COMPACTED: &str = "compact";
 
 /// Files by name, and the index of each file for the machine.
 pub(crate) type CompactedViews =
-    (HashMap<String, CompactedFile>, HashMap<String, Arc<[CompactedSlot]>>);
+    (HashMap<String, CompactedFile>, HashMap<String, Arc<[CompactedEntry]>>);
 
 /// Opens the compacted views in use, and removes the others.
 ///

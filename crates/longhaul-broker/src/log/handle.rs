@@ -2,8 +2,8 @@
 
 use super::error::{OpenError, WriteError};
 use super::options::LogOptions;
-use super::report::LogStatus;
 use super::shared::{SharedLogState, lock};
+use super::status::LogStatus;
 use crate::clock;
 use crate::log::disk::background;
 use crate::log::disk::reserve;
@@ -146,8 +146,8 @@ impl BrokerLog {
 
     /// Status of the log.
     #[must_use]
-    pub fn report(&self) -> LogStatus {
-        self.shared.report()
+    pub fn status(&self) -> LogStatus {
+        self.shared.status()
     }
 
     /// Tries in the background to prepare the next segment. Call it now and then while the disk is

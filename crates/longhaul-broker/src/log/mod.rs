@@ -19,11 +19,11 @@ mod handle;
 mod indices;
 mod options;
 mod recover;
-mod report;
 mod segments;
 mod shared;
 #[cfg(test)]
 pub(crate) mod spoiled;
+mod status;
 #[cfg(any(test, feature = "testing"))]
 mod stepped;
 mod times;
@@ -32,7 +32,7 @@ mod times;
 mod tests;
 
 pub use compacted::scan::scan_compacted;
-pub use compacted::{CompactedFile, CompactedSlot, CompactedWriter};
+pub use compacted::{CompactedEntry, CompactedFile, CompactedWriter};
 pub use disk::storage::{
     FileStorage, LockError, ReadOnlyStorage, Storage, StorageLock, new_file, new_folder,
 };
@@ -49,11 +49,11 @@ pub use recover::inventory::{listed as listed_segments, write as write_inventory
 pub use recover::prefix::{segment_numbers, sound_prefix};
 pub use recover::recovery::{ReplayedItem, verify};
 pub use recover::survey::{Cost, LogFinding, LogSurvey, survey};
-pub use report::LogStatus;
 pub use segments::composer::{Composer, RecordGroup};
 pub use segments::reader::{PinnedRecord, RecordReader};
 pub use segments::record::{LogPosition, RecordHead, RecordKind, RecordLocation};
 pub use segments::segment::name as segment_name;
+pub use status::LogStatus;
 #[cfg(any(test, feature = "testing"))]
 pub use stepped::Stepped;
 pub use times::{DurationHistogram, TIME_BOUNDS};

@@ -2,7 +2,7 @@
 
 use super::error::is_passing;
 use super::options::LogOptions;
-use super::report::LogStatus;
+use super::status::LogStatus;
 use super::times::DurationHistogram;
 use crate::log::disk::reserve;
 use crate::log::disk::room::{LogSpace, kept_bytes};
@@ -289,7 +289,7 @@ impl SharedLogState {
     }
 
     /// Status of the log.
-    pub(super) fn report(&self) -> LogStatus {
+    pub(super) fn status(&self) -> LogStatus {
         LogStatus {
             segments: self.list(),
             checkpoint: self.checkpoint(),

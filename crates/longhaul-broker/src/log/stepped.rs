@@ -2,7 +2,7 @@
 
 use super::error::{OpenError, WriteError};
 use super::options::LogOptions;
-use super::report::LogStatus;
+use super::status::LogStatus;
 use crate::log::disk::background;
 use crate::log::disk::reserve;
 use crate::log::disk::storage::{Storage, StorageLock};
@@ -93,8 +93,8 @@ impl Stepped {
 
     /// Status of the log.
     #[must_use]
-    pub fn report(&self) -> LogStatus {
-        self.writer.shared.report()
+    pub fn status(&self) -> LogStatus {
+        self.writer.shared.status()
     }
 
     /// Position of the durable checkpoint, if there is one.

@@ -6,7 +6,7 @@ use super::effect::{MachineEffect, MessageSource};
 use super::invariants::Invariant;
 use super::recent::Recent;
 use super::view::ReadableView;
-use super::{BrokerMachine, CompactedSlot, DISPATCH_BUDGET};
+use super::{BrokerMachine, CompactedEntry, DISPATCH_BUDGET};
 use crate::state::BrokerTopic;
 use longhaul_wire::messages::{CommandMessage, MessageIdData};
 use std::collections::HashMap;
@@ -110,7 +110,7 @@ impl BrokerMachine {
 
 /// The location of an assigned message.
 fn source(
-    views: &HashMap<String, Arc<[CompactedSlot]>>,
+    views: &HashMap<String, Arc<[CompactedEntry]>>,
     recent: &Recent,
     kept: &BrokerTopic,
     topic: u32,

@@ -61,7 +61,7 @@ struct UnackedEntry {
 }
 
 /// Bytes that a connection accepts before some must have been sent; `None` keeps the known value.
-pub type ConnectionRoom<'a> = &'a dyn Fn(u64) -> Option<u64>;
+pub type WindowLeft<'a> = &'a dyn Fn(u64) -> Option<u64>;
 
 /// Assigns the entries of one subscription.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Inputs and outputs of the machine.
 
 use crate::compaction::CompactionJob;
-use crate::log::CompactedSlot;
+use crate::log::CompactedEntry;
 use crate::log::{LogPosition, RecordLocation};
 use crate::state::entries;
 use bytes::Bytes;
@@ -73,7 +73,7 @@ pub enum MessageSource {
     /// In the log.
     Log(RecordLocation),
     /// In a compacted view.
-    Compacted(Arc<str>, CompactedSlot),
+    Compacted(Arc<str>, CompactedEntry),
 }
 
 /// An action of the driver for the machine.

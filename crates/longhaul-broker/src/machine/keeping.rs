@@ -7,7 +7,7 @@ use super::figures::is_compacted;
 use super::invariants::Invariant;
 use crate::admin::values::CompactionRunState;
 use crate::compaction::CompactionJob;
-use crate::log::{CompactedSlot, LogStatus};
+use crate::log::{CompactedEntry, LogStatus};
 use crate::policies::{BacklogAction, Policies};
 use crate::state::BrokerTopic;
 use crate::state::change::{Compacted, Trim};
@@ -190,7 +190,7 @@ impl BrokerMachine {
             return false;
         }
         let view = kept.compacted.as_ref().and_then(|view| self.compacted.get(&view.file));
-        let view_bytes = view.map_or(0, |slots| CompactedSlot::file_bytes(slots));
+        let view_bytes = view.map_or(0, |slots| CompactedEntry::file_bytes(slots));
         self.uncompacted_bytes(topic) >= threshold.max(view_bytes / VIEW_SHARE)
     }
 
@@ -253,7 +253,11 @@ impl BrokerMachine {
     }
 
     /// A compaction has ended: with the index of its file, or with the reason of its failure.
-    pub fn compacted(&mut self, job: &CompactionJob, result: Result<Arc<[CompactedSlot]>, String>) {
+    pub fn compacted(
+        &mut self,
+        job: &CompactionJob,
+        result: Result<Arc<[CompactedEntry]>, String>,
+    ) {
         let (now, up) = (self.now, self.up);
         let Some(live) = self.live.get_mut(&job.topic) else {
             // The topic was deleted meanwhile.

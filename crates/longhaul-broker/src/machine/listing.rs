@@ -46,7 +46,7 @@ struct Telling {
 }
 
 /// Watchers with the same namespace, pattern and role, which get the same content.
-type WatcherGroup<'a> = (&'a str, &'a str, Option<(&'a str, bool)>);
+type WatcherKind<'a> = (&'a str, &'a str, Option<(&'a str, bool)>);
 
 /// Created topics, deleted topics, and the hash of the existing ones.
 type TopicListChange = (Vec<String>, Vec<String>, String);
@@ -199,14 +199,14 @@ impl BrokerMachine {
             None => (std::mem::take(&mut self.watchers.changed), Bound::Unbounded),
         };
         let (mut told, mut known) =
-            (Vec::new(), BTreeMap::<WatcherGroup<'_>, Option<TopicListChange>>::new());
+            (Vec::new(), BTreeMap::<WatcherKind<'_>, Option<TopicListChange>>::new());
         let (mut names, mut last) = (0, None);
         for (&key, watcher) in self.watchers.all.range((start, Bound::Unbounded)) {
             if names >= NAMES_IN_A_TURN {
                 break;
             }
             last = Some(key);
-            let news = match known.entry(self.group_of(key.0, watcher)) {
+            let news = match known.entry(self.kind_of(key.0, watcher)) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(place) => {
                     place.insert(self.news(key.0, watcher, &changed, &mut names))
@@ -229,7 +229,7 @@ impl BrokerMachine {
         }
     }
 
-    fn group_of<'a>(&'a self, conn: u64, watcher: &'a TopicListWatcher) -> WatcherGroup<'a> {
+    fn kind_of<'a>(&'a self, conn: u64, watcher: &'a TopicListWatcher) -> WatcherKind<'a> {
         let role = self.sessions.get(&conn).and_then(|session| session.role.as_ref());
         let role = role.map(|role| (role.name.as_str(), role.superuser));
         (&watcher.namespace, watcher.pattern.text(), role)

@@ -79,7 +79,7 @@ pub(crate) use topics::PARTITIONS_MAX;
 use crate::auth::{AuthRefusals, Authenticator};
 use crate::ids::IdMap;
 use crate::log::{
-    AppendError, CompactedSlot, Composer, LogStatus, RecordGroup, RecordHead, RecordKind,
+    AppendError, CompactedEntry, Composer, LogStatus, RecordGroup, RecordHead, RecordKind,
 };
 use crate::state::BrokerState;
 use crate::state::change::StateChange;
@@ -185,7 +185,7 @@ pub struct BrokerMachine {
     assigned: Vec<dispatcher::Assignment>,
     recent: Recent,
     /// The compacted views in use, by file name.
-    compacted: HashMap<String, Arc<[CompactedSlot]>>,
+    compacted: HashMap<String, Arc<[CompactedEntry]>>,
     keeper: keeping::MaintenanceState,
     /// The last status of the log.
     log: LogStatus,
@@ -215,7 +215,7 @@ impl BrokerMachine {
         auth: Option<Arc<Authenticator>>,
         mut state: BrokerState,
         (composer, log): (Composer, LogStatus),
-        compacted: HashMap<String, Arc<[CompactedSlot]>>,
+        compacted: HashMap<String, Arc<[CompactedEntry]>>,
         now: u64,
     ) -> Self {
         state.close_ledgers();

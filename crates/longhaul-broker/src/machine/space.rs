@@ -2,7 +2,7 @@
 
 use super::BrokerMachine;
 use super::effect::{MachineEffect, RequestRefusal};
-use crate::log::{CompactedSlot, LogStatus};
+use crate::log::{CompactedEntry, LogStatus};
 use crate::policies::{BacklogAction, BacklogQuota};
 use longhaul_wire::messages::ServerError;
 
@@ -138,7 +138,7 @@ impl BrokerMachine {
     pub(super) fn recheck_space(&mut self) {
         self.tell_of_refusals();
         self.space.views =
-            self.compacted.values().map(|slots| CompactedSlot::file_bytes(slots)).sum();
+            self.compacted.values().map(|slots| CompactedEntry::file_bytes(slots)).sum();
         let used = self.used_bytes();
         let allowed =
             self.settings.disk_bytes_max.map(|limit| limit.saturating_sub(used + RESERVE_BYTES));

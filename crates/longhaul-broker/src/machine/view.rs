@@ -3,7 +3,7 @@
 
 use super::withheld::{CopyLocation, Withheld};
 use crate::key_hash;
-use crate::log::CompactedSlot;
+use crate::log::CompactedEntry;
 use crate::state::entries::{EntryPosition, EntrySlot, TopicEntries};
 
 /// One entry of a view.
@@ -41,7 +41,7 @@ pub struct ReadableView<'a> {
     /// The first ordinal that is not yet readable.
     pub end: u64,
     /// The compacted view and the reader's horizon, if the reader asked for it.
-    pub compacted: Option<(&'a [CompactedSlot], u64)>,
+    pub compacted: Option<(&'a [CompactedEntry], u64)>,
     /// Unreadable entries.
     pub withheld: &'a Withheld,
 }
@@ -136,7 +136,7 @@ impl ReadableView<'_> {
             return Some((self.entries.position_of(ordinal)?, batch));
         }
         let (slots, horizon) = self.compacted?;
-        let sound = |slot: &&CompactedSlot| {
+        let sound = |slot: &&CompactedEntry| {
             slot.ordinal < horizon && !self.withheld.is_set_aside(CopyLocation::View, slot.ordinal)
         };
         let slot = slots.iter().rev().find(sound)?;

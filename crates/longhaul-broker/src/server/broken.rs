@@ -29,7 +29,7 @@ async fn a_contradiction_ends_the_broker_and_leaves_a_sound_log() {
         crate::kit::settings(),
         None,
         BrokerState::default(),
-        (opened.composer, opened.log.report()),
+        (opened.composer, opened.log.status()),
         HashMap::new(),
         1,
     );

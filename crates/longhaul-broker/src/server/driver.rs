@@ -7,7 +7,7 @@ use super::compactions::Compactions;
 use super::connection::RequestPermit;
 use super::messages::{COPY_BYTES_MAX, Messages, message_of};
 use super::outbox::{Outbox, OutboxChunk};
-use super::outcome::OutcomeSlot;
+use super::outcome::PendingOutcome;
 use super::unreadable;
 use crate::admin::call::{MachineCall, Tell};
 use crate::clock::{self, Uptime};
@@ -15,7 +15,7 @@ use crate::compaction::CompactionJob;
 use crate::error::BrokerError;
 use crate::ids::IdMap;
 use crate::log::{
-    BrokerLog, CompactedFile, CompactedSlot, LogPosition, LogReadError, RecordGroup, Storage,
+    BrokerLog, CompactedEntry, CompactedFile, LogPosition, LogReadError, RecordGroup, Storage,
     WriteError,
 };
 use crate::machine::BrokerMachine;
@@ -47,8 +47,8 @@ const WAITING_MAX: usize = 1_000_000;
 const LOOK_MS: u64 = 1000;
 /// Pause before a group is retried that found no room on disk.
 const FULL_PAUSE_MS: u64 = 1000;
-/// Capacity of the queue of reports from reads. Senders wait for room.
-const REPORTS: usize = 64;
+/// Capacity of the queue of outcomes of copies. Senders wait for room.
+const COPIES_MAX: usize = 64;
 
 /// Maximum bytes that are reserved for a connection's next output.
 const CAPACITY_MAX: usize = 256 * 1024;
@@ -71,7 +71,7 @@ pub(super) enum BrokerEvent {
 pub(super) type BrokerEventSender = mpsc::Sender<BrokerEvent>;
 
 /// Entries that are to be copied, and those that could not be read.
-type CopyReport = (Vec<(Survivor, Bytes)>, Vec<(Survivor, LogReadError)>);
+type CopyOutcome = (Vec<(Survivor, Bytes)>, Vec<(Survivor, LogReadError)>);
 
 /// The driver's side of a connection.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ pub(super) struct BrokerDriver {
     events: mpsc::Receiver<BrokerEvent>,
     /// Calls that only read. They are taken even if there is no room for events.
     reads: mpsc::Receiver<MachineCall>,
-    reports: (mpsc::Sender<CopyReport>, mpsc::Receiver<CopyReport>),
+    copies: (mpsc::Sender<CopyOutcome>, mpsc::Receiver<CopyOutcome>),
     links: IdMap<u64, ConnectionLink>,
     /// Empty; kept for its memory.
     effects: Vec<MachineEffect>,
@@ -124,9 +124,9 @@ pub(super) struct BrokerDriver {
     next_ticket: u64,
     /// The group that is being written, and its outcome.
     in_flight: Option<RecordGroup>,
-    written: OutcomeSlot,
+    written: PendingOutcome,
     /// Outcome of the checkpoint in progress.
-    checkpointed: OutcomeSlot,
+    checkpointed: PendingOutcome,
     compactions: Compactions,
     /// Time of the next try after the disk was full, in ms since the start, like all times here.
     retry_at: Option<u64>,
@@ -151,7 +151,7 @@ impl BrokerDriver {
             messages,
             events,
             reads,
-            reports: mpsc::channel(REPORTS),
+            copies: mpsc::channel(COPIES_MAX),
             links: IdMap::default(),
             effects: Vec::new(),
             touched: Vec::new(),
@@ -159,8 +159,8 @@ impl BrokerDriver {
             calls: PendingCalls::default(),
             next_ticket: 0,
             in_flight: None,
-            written: OutcomeSlot::default(),
-            checkpointed: OutcomeSlot::default(),
+            written: PendingOutcome::default(),
+            checkpointed: PendingOutcome::default(),
             compactions: Compactions::default(),
             retry_at: None,
             tasks: TaskTracker::new(),
@@ -204,7 +204,7 @@ impl BrokerDriver {
                     }
                 }
                 result = self.checkpointed.comes() => self.checkpoint_written(&result),
-                Some((read, failed)) = self.reports.1.recv() => {
+                Some((read, failed)) = self.copies.1.recv() => {
                     self.machine.copy(read);
                     self.machine.not_copied(&failed);
                 }
@@ -233,7 +233,7 @@ impl BrokerDriver {
             self.next_look = up + LOOK_MS;
             // Other programs use the disk too.
             self.log.prepare();
-            self.machine.set_log(self.log.report());
+            self.machine.set_log(self.log.status());
         }
         if self.retry_at.is_some_and(|at| up >= at)
             && let Some(group) = self.in_flight.clone()
@@ -308,7 +308,7 @@ impl BrokerDriver {
             Ok(()) => {
                 if self.machine.is_stuck() {
                     tracing::info!("the log is written again");
-                    self.machine.set_log(self.log.report());
+                    self.machine.set_log(self.log.status());
                 }
                 if let Some(group) = self.in_flight.take() {
                     self.set_moment(clock::monotonic());
@@ -320,7 +320,7 @@ impl BrokerDriver {
                 if !self.machine.is_stuck() {
                     tracing::warn!(%error, "nothing is written until then");
                 }
-                self.machine.set_log(self.log.report());
+                self.machine.set_log(self.log.status());
                 self.retry_at = Some(self.uptime.ms() + FULL_PAUSE_MS);
             }
             Err(error) => return Err(BrokerError::Log(Arc::new(error))),
@@ -332,13 +332,13 @@ impl BrokerDriver {
         if let Err(error) = result {
             tracing::warn!(%error, "no checkpoint");
         }
-        self.machine.set_log(self.log.report());
+        self.machine.set_log(self.log.status());
         self.machine.checkpointed(result.is_ok());
     }
 
     fn compacted(&mut self, job: &CompactionJob, result: Result<CompactedFile, String>) {
         let result = result.map(|file| {
-            let slots: Arc<[CompactedSlot]> = Arc::clone(file.slots());
+            let slots: Arc<[CompactedEntry]> = Arc::clone(file.slots());
             self.messages.add(&job.file, file);
             slots
         });
@@ -394,10 +394,10 @@ impl BrokerDriver {
 
     /// Reads entries that are to be copied.
     fn read(&self, survivors: Vec<Survivor>) {
-        let (reader, reports) = (self.messages.reader().clone(), self.reports.0.clone());
+        let (reader, copies) = (self.messages.reader().clone(), self.copies.0.clone());
         self.tasks.spawn(async move {
-            let report = unreadable::read_survivors(reader, survivors).await;
-            reports.send(report).await.ok();
+            let outcome = unreadable::read_survivors(reader, survivors).await;
+            copies.send(outcome).await.ok();
         });
     }
 

@@ -3,7 +3,7 @@
 use super::unreadable;
 use crate::admin::values::AdminCallError;
 use crate::log::{
-    CompactedFile, CompactedSlot, LogReadError, PinnedRecord, RecordLocation, RecordReader,
+    CompactedEntry, CompactedFile, LogReadError, PinnedRecord, RecordLocation, RecordReader,
 };
 use crate::machine::effect::MessageSource;
 use crate::machine::unreadable::Unreadable;
@@ -28,7 +28,7 @@ const CACHED_BYTES_MAX: u32 = 64 * 1024;
 pub(super) enum Stored {
     Memory(Bytes),
     Log(PinnedRecord),
-    Compacted(CompactedFile, CompactedSlot),
+    Compacted(CompactedFile, CompactedEntry),
 }
 
 /// Result of reading messages.

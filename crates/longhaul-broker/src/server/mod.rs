@@ -303,7 +303,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
         settings(&config, &advertised),
         authenticator.clone(),
         opened.state,
-        (opened.composer, opened.log.report()),
+        (opened.composer, opened.log.status()),
         opened.compacted,
         clock::wall_ms(),
     );

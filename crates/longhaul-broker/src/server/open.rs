@@ -4,7 +4,7 @@ use crate::clock;
 use crate::compaction;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
-use crate::log::{self, BrokerLog, CompactedFile, CompactedSlot, Composer, LogOptions, Storage};
+use crate::log::{self, BrokerLog, CompactedEntry, CompactedFile, Composer, LogOptions, Storage};
 use crate::rescue::UNFINISHED;
 use crate::state::BrokerState;
 use crate::state::entry::EntryHead;
@@ -21,7 +21,7 @@ pub(super) struct RecoveredData {
     pub(super) log: BrokerLog,
     pub(super) storage: Arc<dyn Storage>,
     pub(super) files: HashMap<String, CompactedFile>,
-    pub(super) compacted: HashMap<String, Arc<[CompactedSlot]>>,
+    pub(super) compacted: HashMap<String, Arc<[CompactedEntry]>>,
     pub(super) temporary: Option<tempfile::TempDir>,
 }
 

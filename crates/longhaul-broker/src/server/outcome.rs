@@ -6,11 +6,11 @@ use tokio::sync::oneshot;
 
 /// The place for an outcome.
 #[derive(Debug, Default)]
-pub(super) struct OutcomeSlot {
+pub(super) struct PendingOutcome {
     waiting: Option<oneshot::Receiver<Result<(), WriteError>>>,
 }
 
-impl OutcomeSlot {
+impl PendingOutcome {
     /// The callback for the log.
     pub(super) fn expect(&mut self) -> WriteCallback {
         let (sender, receiver) = oneshot::channel();
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     /// The outcome, if the log has already reported it.
-    async fn reported(outcome: &mut OutcomeSlot) -> Option<Result<(), WriteError>> {
+    async fn reported(outcome: &mut PendingOutcome) -> Option<Result<(), WriteError>> {
         tokio::select! {
             biased;
             result = outcome.comes() => Some(result),
@@ -51,7 +51,7 @@ mod tests {
     /// outcome was dropped, and the broker waited for ever.
     #[tokio::test]
     async fn an_outcome_comes_once() {
-        let mut outcome = OutcomeSlot::default();
+        let mut outcome = PendingOutcome::default();
         assert_eq!(reported(&mut outcome).await, None);
         for result in [Ok(()), Err(WriteError::Busy)] {
             let done = outcome.expect();
@@ -67,7 +67,7 @@ mod tests {
     /// After a panic of the writer, the broker waited for ever.
     #[tokio::test]
     async fn a_log_that_ends_without_a_word_has_closed() {
-        let mut outcome = OutcomeSlot::default();
+        let mut outcome = PendingOutcome::default();
         drop(outcome.expect());
         assert_eq!(reported(&mut outcome).await, Some(Err(WriteError::Closed)));
     }

@@ -5,7 +5,7 @@ use crate::compaction::CompactionJob;
 use crate::compaction::{self, run};
 use crate::defaults::{TopicDefaults, TopicPattern};
 use crate::log::{
-    CompactedFile, CompactedSlot, LogOptions, LogPosition, LogReadError, OpenError, RecordGroup,
+    CompactedEntry, CompactedFile, LogOptions, LogPosition, LogReadError, OpenError, RecordGroup,
     ReplayedItem, SimulatedStorage, Stepped, Storage, WriteError,
 };
 use crate::machine::effect::MessageSource;
@@ -122,7 +122,7 @@ impl SimulatedBroker {
         found.state.close_ledgers();
         let (mut log, state) = (log, found.state.clone());
         let composer = std::mem::replace(&mut log.composer, spare_composer());
-        let known = (composer, log.report());
+        let known = (composer, log.status());
         let machine = BrokerMachine::new(settings(), None, state, known, compacted, now);
         // The log may continue in another segment than that of the last record.
         let durable = machine.recorded();
@@ -156,12 +156,12 @@ impl SimulatedBroker {
             Ok(()) => {
                 self.durable = group.end();
                 self.machine.committed(group);
-                self.machine.set_log(self.log.report());
+                self.machine.set_log(self.log.status());
                 self.in_flight = None;
                 return true;
             }
             Err(WriteError::Full { .. }) => {
-                self.machine.set_log(self.log.report());
+                self.machine.set_log(self.log.status());
             }
             Err(_) => self.is_dead = true,
         }
@@ -171,7 +171,7 @@ impl SimulatedBroker {
     /// Checks the disk, as the driver does once a second.
     pub(super) fn look(&mut self) {
         self.log.prepare();
-        self.machine.set_log(self.log.report());
+        self.machine.set_log(self.log.status());
     }
 
     pub(super) fn set_checkpoint(&mut self, at: LogPosition, image: Vec<Bytes>) {
@@ -185,14 +185,14 @@ impl SimulatedBroker {
         match self.log.checkpoint(at, &image) {
             Err(WriteError::Busy) => self.checkpoint = Some((at, image)),
             result => {
-                self.machine.set_log(self.log.report());
+                self.machine.set_log(self.log.status());
                 self.machine.checkpointed(result.is_ok());
             }
         }
     }
 
     /// Runs the oldest pending compaction. Returns its job, and the result.
-    pub(super) fn compact(&mut self) -> Option<(CompactionJob, Option<Arc<[CompactedSlot]>>)> {
+    pub(super) fn compact(&mut self) -> Option<(CompactionJob, Option<Arc<[CompactedEntry]>>)> {
         let job = self.compactions.pop_front()?;
         let storage = Arc::new(self.storage.clone());
         let result = run::run_into(&mut self.files, &job, &self.log.reader(), storage);
@@ -249,7 +249,7 @@ impl SimulatedBroker {
 pub(super) enum Pinned {
     Memory(Bytes),
     Log(crate::log::RecordLocation),
-    Compacted(CompactedFile, CompactedSlot),
+    Compacted(CompactedFile, CompactedEntry),
 }
 
 /// A replacement for the log's own composer, which the machine takes; it is never used.

@@ -12,7 +12,7 @@ const WORDS: usize = 16;
 
 /// The slots of up to 1,024 consecutive ordinals, without gaps.
 #[derive(Clone, Debug, Default)]
-struct SlotPage {
+struct EntryPage {
     /// One bit per ordinal: whether it has a slot.
     here: [u64; WORDS],
     slots: Rows,
@@ -39,7 +39,7 @@ impl Iterator for Bits {
     }
 }
 
-impl SlotPage {
+impl EntryPage {
     fn word(&self, at: u64) -> u64 {
         self.here.get((at / 64) as usize).copied().unwrap_or_default()
     }
@@ -148,7 +148,7 @@ pub(super) struct Pages {
     /// Number of the first page.
     base: u64,
     /// `None` if no ordinal of the page has a slot.
-    pages: VecDeque<Option<Arc<SlotPage>>>,
+    pages: VecDeque<Option<Arc<EntryPage>>>,
 }
 
 impl Pages {
@@ -190,7 +190,7 @@ impl Pages {
     }
 
     /// The page of this number, which is created if needed.
-    fn page(&mut self, page: u64) -> Option<&mut Arc<SlotPage>> {
+    fn page(&mut self, page: u64) -> Option<&mut Arc<EntryPage>> {
         if self.pages.is_empty() {
             self.base = page;
         }
@@ -212,7 +212,7 @@ impl Pages {
     }
 
     /// The pages with slots, from the page of this ordinal on, each with its first ordinal.
-    fn from(&self, ordinal: u64) -> impl Iterator<Item = (u64, &SlotPage)> {
+    fn from(&self, ordinal: u64) -> impl Iterator<Item = (u64, &EntryPage)> {
         let first = (ordinal / PAGE).max(self.base);
         let index = self.index(first).unwrap_or_default().min(self.pages.len());
         let pages = (first..).zip(self.pages.range(index..));
@@ -244,7 +244,7 @@ impl Pages {
 
     /// Size of the entries from the ordinal on, in bytes. Whole pages know their sum.
     pub(super) fn bytes_from(&self, ordinal: u64) -> u64 {
-        let of = |(first, page): (u64, &SlotPage)| match ordinal.saturating_sub(first) {
+        let of = |(first, page): (u64, &EntryPage)| match ordinal.saturating_sub(first) {
             0 => page.bytes,
             part => page.from(part).map(|(_, slot)| u64::from(slot.place.size)).sum(),
         };

@@ -33,7 +33,7 @@ const WRITE_BYTES: usize = 1024 * 1024;
 
 /// Location and ids of an entry. In memory, the file costs 40 bytes per entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CompactedSlot {
+pub struct CompactedEntry {
     /// Ordinal of the entry in its topic.
     pub ordinal: u64,
     /// Its ledger.
@@ -61,7 +61,7 @@ pub struct CompactedWriter {
     written: u64,
     /// Durable bytes.
     synced: u64,
-    slots: Vec<CompactedSlot>,
+    slots: Vec<CompactedEntry>,
     /// Whether there is no temporary file left to remove.
     finished: bool,
     /// The log that needs room on the same disk.
@@ -122,7 +122,7 @@ impl CompactedWriter {
         let padding = self.buffer.len().next_multiple_of(16) - self.buffer.len();
         self.buffer.put_bytes(0, padding);
         let size = len - 24;
-        self.slots.push(CompactedSlot { ordinal, ledger, entry, messages, offset, size });
+        self.slots.push(CompactedEntry { ordinal, ledger, entry, messages, offset, size });
         if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
     }
 
@@ -133,7 +133,7 @@ impl CompactedWriter {
     /// durable.
     pub fn finish(mut self) -> Result<CompactedFile, CompactedError> {
         let index = self.written + self.buffer.len() as u64;
-        let slots: Arc<[CompactedSlot]> = std::mem::take(&mut self.slots).into();
+        let slots: Arc<[CompactedEntry]> = std::mem::take(&mut self.slots).into();
         let mut crc = 0;
         for slot in slots.iter() {
             let bytes = slot.encode();
@@ -206,7 +206,7 @@ pub struct CompactedFile {
 struct CompactedFileInner {
     file: Arc<dyn StorageFile>,
     path: String,
-    slots: Arc<[CompactedSlot]>,
+    slots: Arc<[CompactedEntry]>,
 }
 
 impl CompactedFile {
@@ -249,8 +249,8 @@ impl CompactedFile {
         if crc32c::crc32c(&bytes) != crc {
             return damaged(index, "the index does not match its checksum");
         }
-        let slots: Arc<[CompactedSlot]> =
-            bytes.chunks_exact(SLOT_BYTES).map(CompactedSlot::decode).collect();
+        let slots: Arc<[CompactedEntry]> =
+            bytes.chunks_exact(SLOT_BYTES).map(CompactedEntry::decode).collect();
         if slots.iter().any(|slot| slot.position() + slot.bytes() as u64 > index) {
             return damaged(index, "the index points behind the entries");
         }
@@ -261,14 +261,14 @@ impl CompactedFile {
     pub(super) fn with_index(
         file: Arc<dyn StorageFile>,
         path: String,
-        slots: Vec<CompactedSlot>,
+        slots: Vec<CompactedEntry>,
     ) -> Self {
         Self { inner: Arc::new(CompactedFileInner { file, path, slots: slots.into() }) }
     }
 
     /// The entries, in the order in which they were appended.
     #[must_use]
-    pub fn slots(&self) -> &Arc<[CompactedSlot]> {
+    pub fn slots(&self) -> &Arc<[CompactedEntry]> {
         &self.inner.slots
     }
 
@@ -276,7 +276,7 @@ impl CompactedFile {
     ///
     /// # Errors
     /// See [`LogReadError`].
-    pub fn read(&self, slot: &CompactedSlot) -> Result<Bytes, LogReadError> {
+    pub fn read(&self, slot: &CompactedEntry) -> Result<Bytes, LogReadError> {
         let (file, offset) = (&self.inner.file, slot.position());
         let path = || self.inner.path.clone();
         let mut bytes = vec![0; slot.bytes()];
@@ -297,7 +297,7 @@ impl CompactedFile {
     }
 }
 
-impl CompactedSlot {
+impl CompactedEntry {
     pub(super) const fn new(
         ordinal: u64,
         ledger: u64,
@@ -337,7 +337,7 @@ impl CompactedSlot {
         out
     }
 
-    /// Decodes the bytes of [`CompactedSlot::encode`].
+    /// Decodes the bytes of [`CompactedEntry::encode`].
     fn decode(mut bytes: &[u8]) -> Self {
         let (ordinal, ledger, entry) = (bytes.get_u64(), bytes.get_u64(), bytes.get_u64());
         let (messages, offset, size) = (bytes.get_u32(), bytes.get_u32(), bytes.get_u32());
@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn a_slot_costs_40_bytes() {
-        assert_eq!(size_of::<CompactedSlot>(), 40);
+        assert_eq!(size_of::<CompactedEntry>(), 40);
     }
 
     #[test]

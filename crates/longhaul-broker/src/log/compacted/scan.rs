@@ -1,7 +1,7 @@
 //! Rebuilds the index of a compacted file from its entries, each of which has its own ids.
 
 use crate::log::compacted::{
-    CompactedFile, CompactedSlot, ENTRY_HEAD_BYTES, HEADER_BYTES, UNIT_BYTES, read_trailer,
+    CompactedEntry, CompactedFile, ENTRY_HEAD_BYTES, HEADER_BYTES, UNIT_BYTES, read_trailer,
 };
 use crate::log::disk::storage::{Storage, StorageFile};
 use bytes::Buf;
@@ -42,7 +42,7 @@ fn entry_at(
     offset: u64,
     end: u64,
     messages: &impl Fn(&[u8]) -> u32,
-) -> Option<CompactedSlot> {
+) -> Option<CompactedEntry> {
     let mut head = [0; ENTRY_HEAD_BYTES];
     file.read_at(&mut head, offset).ok()?;
     let mut rest = &head[..];
@@ -60,5 +60,5 @@ fn entry_at(
         return None;
     }
     let unit = u32::try_from(offset / UNIT_BYTES).ok()?;
-    Some(CompactedSlot::new(ordinal, ledger, entry, messages(&body), unit, size))
+    Some(CompactedEntry::new(ordinal, ledger, entry, messages(&body), unit, size))
 }

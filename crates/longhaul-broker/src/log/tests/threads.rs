@@ -67,7 +67,7 @@ fn a_directory_keeps_what_was_confirmed() {
     assert!(records.is_empty());
     let written = write_some(&mut opened, 200);
     assert!(opened.log.segments().len() > 2);
-    let syncs = opened.log.report().syncs;
+    let syncs = opened.log.status().syncs;
     assert!(!syncs.total.is_zero());
     assert!(syncs.counts.iter().sum::<u64>() >= 200, "{syncs:?}");
     opened.log.close();

@@ -55,8 +55,8 @@ pub struct DispatcherConsumer {
     /// Unacknowledged messages.
     pub unacked: u64,
     /// Bytes that its connection accepts before some must have been sent.
-    pub room: u64,
-    /// The turn of dispatching in which `room` was determined.
+    pub window: u64,
+    /// The turn of dispatching in which `window` was determined.
     pub(super) room_of: u64,
     /// The hashes that a sticky consumer has chosen.
     pub ranges: Vec<HashRange>,
@@ -86,7 +86,7 @@ impl DispatcherConsumer {
             priority,
             permits: 0,
             unacked: 0,
-            room: u64::MAX,
+            window: u64::MAX,
             room_of: 0,
             ranges: Vec::new(),
             reads_compacted: false,

@@ -2,8 +2,8 @@
 //! left.
 
 use super::{
-    Assignment, CHUNKED_MAX, ConnectionRoom, ConsumerKey, DispatchMode, Dispatcher, PARKED_MAX,
-    UnackedEntry, UnackedLimits,
+    Assignment, CHUNKED_MAX, ConsumerKey, DispatchMode, Dispatcher, PARKED_MAX, UnackedEntry,
+    UnackedLimits, WindowLeft,
 };
 use crate::machine::view::{Item, ReadableView};
 use crate::state::cursor::Cursor;
@@ -13,7 +13,7 @@ pub(super) struct DispatchTurn<'a> {
     pub(super) now: u64,
     pub(super) cursor: &'a Cursor,
     pub(super) view: &'a ReadableView<'a>,
-    pub(super) room: ConnectionRoom<'a>,
+    pub(super) window: WindowLeft<'a>,
     pub(super) budget: usize,
 }
 
@@ -30,7 +30,7 @@ impl DispatchTurn<'_> {
 
 impl Dispatcher {
     /// Assigns entries to consumers until no consumer wants more or no entry is left, but looks at
-    /// `budget` entries at most. Returns whether the budget ended the turn. `room` gives the bytes
+    /// `budget` entries at most. Returns whether the budget ended the turn. `window` gives the bytes
     /// that a connection accepts before some must have been sent.
     #[expect(clippy::too_many_arguments, reason = "what an assignment depends on")]
     pub fn dispatch(
@@ -40,7 +40,7 @@ impl Dispatcher {
         view: &ReadableView<'_>,
         limits: UnackedLimits,
         budget: usize,
-        room: ConnectionRoom<'_>,
+        window: WindowLeft<'_>,
         out: &mut Vec<Assignment>,
     ) -> bool {
         if self.limits != limits {
@@ -48,7 +48,7 @@ impl Dispatcher {
             self.all_may_be_ready();
         }
         self.dispatches += 1;
-        self.deal(DispatchTurn { now, cursor, view, room, budget }, out)
+        self.deal(DispatchTurn { now, cursor, view, window, budget }, out)
     }
 
     /// Runs a turn.
@@ -83,9 +83,9 @@ impl Dispatcher {
                     return None;
                 }
             }
-            let at = self.choose(look.room)?;
+            let at = self.choose(look.window)?;
             let Some(item) = self.take(look) else { return self.next_parked(look) };
-            match self.owner_of_chunk(&item, at, look.room) {
+            match self.owner_of_chunk(&item, at, look.window) {
                 Ok(at) => {
                     self.turn = at + 1;
                     return Some((at, item));
@@ -107,7 +107,7 @@ impl Dispatcher {
         while let Some(&(owner, ordinal)) = self.parked.range(from..).next() {
             let at = *self.places.get(&owner)?;
             let candidate = (self.consumers.get(at)?.priority, at);
-            if self.candidates.contains(&candidate) && self.is_ready(at, look.room) {
+            if self.candidates.contains(&candidate) && self.is_ready(at, look.window) {
                 if self.replay.first().is_some_and(|&first| first < ordinal) {
                     return None;
                 }
@@ -136,7 +136,7 @@ impl Dispatcher {
         consumer.entries_out += 1;
         consumer.messages_out += u64::from(item.messages);
         consumer.bytes_out += u64::from(item.bytes);
-        consumer.room = consumer.room.saturating_sub(u64::from(item.bytes));
+        consumer.window = consumer.window.saturating_sub(u64::from(item.bytes));
         self.redelivered += u64::from(redeliveries > 0);
         let key = consumer.key;
         if self.kind.is_shared() {
@@ -169,13 +169,13 @@ impl Dispatcher {
     }
 
     /// The next consumer that may be sent an entry.
-    pub(super) fn choose(&mut self, room: ConnectionRoom<'_>) -> Option<usize> {
+    pub(super) fn choose(&mut self, window: WindowLeft<'_>) -> Option<usize> {
         if self.holds_enough() {
             return None;
         }
         if let Some(active) = self.active() {
             let at = *self.places.get(&active)?;
-            return self.is_ready(at, room).then_some(at);
+            return self.is_ready(at, window).then_some(at);
         }
         loop {
             let &(priority, first) = self.candidates.first()?;
@@ -183,7 +183,7 @@ impl Dispatcher {
             let at = behind
                 .filter(|candidate| candidate.0 == priority)
                 .map_or(first, |candidate| candidate.1);
-            if self.is_ready(at, room) {
+            if self.is_ready(at, window) {
                 return Some(at);
             }
             // It is not checked again until something changes.
@@ -198,7 +198,7 @@ impl Dispatcher {
     }
 
     /// Whether the consumer may be sent an entry.
-    pub(super) fn is_ready(&mut self, at: usize, room: ConnectionRoom<'_>) -> bool {
+    pub(super) fn is_ready(&mut self, at: usize, window: WindowLeft<'_>) -> bool {
         #[cfg(test)]
         {
             self.visits += 1;
@@ -207,11 +207,11 @@ impl Dispatcher {
         let Some(consumer) = self.consumers.get_mut(at) else { return false };
         if consumer.room_of != self.dispatches {
             consumer.room_of = self.dispatches;
-            consumer.room = room(consumer.key.conn).unwrap_or(consumer.room);
+            consumer.window = window(consumer.key.conn).unwrap_or(consumer.window);
         }
         let limit = self.limits.per_consumer;
         let within = limit == 0 || consumer.unacked < limit;
-        consumer.permits > 0 && consumer.room > 0 && within
+        consumer.permits > 0 && consumer.window > 0 && within
     }
 
     /// The consumer of a chunk: the one that got the earlier chunks, while it exists; an error while
@@ -220,7 +220,7 @@ impl Dispatcher {
         &mut self,
         item: &Item,
         chosen: usize,
-        room: ConnectionRoom<'_>,
+        window: WindowLeft<'_>,
     ) -> Result<usize, ConsumerKey> {
         let Some(hash) = item.chunk_of.filter(|_| self.kind == DispatchMode::Shared) else {
             return Ok(chosen);
@@ -228,7 +228,7 @@ impl Dispatcher {
         if let Some(&owner) = self.chunks.get(&hash)
             && let Some(&at) = self.places.get(&owner)
         {
-            return if self.is_ready(at, room) { Ok(at) } else { Err(owner) };
+            return if self.is_ready(at, window) { Ok(at) } else { Err(owner) };
         }
         if self.chunks.len() >= CHUNKED_MAX {
             self.chunks.clear();

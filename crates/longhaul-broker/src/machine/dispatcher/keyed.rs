@@ -44,7 +44,7 @@ impl Dispatcher {
     fn next_queued(&mut self, look: &mut DispatchTurn<'_>) -> Option<(usize, Item)> {
         while let Some(&consumer) = self.round.last() {
             let at = self.places.get(&consumer).copied();
-            let at = at.filter(|&at| self.is_ready(at, look.room));
+            let at = at.filter(|&at| self.is_ready(at, look.window));
             let first = at.zip(self.keys.as_ref().and_then(|keys| keys.first_of(consumer)));
             let Some((at, ordinal)) = first else {
                 self.round.pop();
@@ -62,7 +62,7 @@ impl Dispatcher {
     }
 
     fn next_new(&mut self, look: &mut DispatchTurn<'_>) -> Option<(usize, Item)> {
-        while self.choose(look.room).is_some() {
+        while self.choose(look.window).is_some() {
             let count = self.consumers.len();
             if self.keys.as_ref().is_none_or(|keys| keys.is_full(count)) {
                 return None;
@@ -70,7 +70,7 @@ impl Dispatcher {
             let item = self.read(look)?;
             let receiver = self.keys.as_ref().and_then(|keys| keys.receiver(item.key_hash));
             let at = receiver.and_then(|receiver| self.places.get(&receiver).copied());
-            if let Some(at) = at.filter(|&at| self.is_ready(at, look.room)) {
+            if let Some(at) = at.filter(|&at| self.is_ready(at, look.window)) {
                 return Some((at, item));
             }
             if let Some(keys) = &mut self.keys {

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::key_hash::of_none;
-use crate::log::{CompactedSlot, CompactedWriter, RecordLocation};
+use crate::log::{CompactedEntry, CompactedWriter, RecordLocation};
 use crate::machine::dispatcher::READER_HOLD_MS;
 use crate::machine::view::{Item, ReadableView};
 use crate::machine::withheld::NOTHING;
@@ -14,7 +14,7 @@ use longhaul_wire::messages::{
 };
 
 /// A compacted view of these entries: ordinals, numbers of messages and bytes, all in ledger 0.
-pub(super) fn slots(entries: &[(u64, u32, usize)]) -> Arc<[CompactedSlot]> {
+pub(super) fn slots(entries: &[(u64, u32, usize)]) -> Arc<[CompactedEntry]> {
     let storage = Arc::new(SimulatedStorage::new(1));
     let mut writer = CompactedWriter::create(storage, "compact/test.seg").unwrap();
     for &(ordinal, messages, bytes) in entries {
@@ -97,7 +97,7 @@ fn a_compacted_view_replaces_what_lies_before_its_horizon() {
     assert_eq!(view.at_or_after(1), Some(second));
     assert_eq!(view.at_or_after(3), Some(second));
     assert_eq!(view.at_or_after(4), Some(Item { deliver_at: Some(88), ..item(4, 1, 14) }));
-    let empty: &[CompactedSlot] = &[];
+    let empty: &[CompactedEntry] = &[];
     let nothing_left = ReadableView { compacted: Some((empty, 4)), ..view };
     assert_eq!(nothing_left.at_or_after(0).map(|item| item.ordinal), Some(4));
     let beyond = ReadableView { compacted: Some((&slots[..1], 4)), ..view };
@@ -110,7 +110,7 @@ fn a_compacted_view_replaces_what_lies_before_its_horizon() {
 #[test]
 fn the_last_of_a_compacted_view_is_the_last_that_is_left() {
     let entries = entries();
-    let last = |slots: &[CompactedSlot], horizon, end| {
+    let last = |slots: &[CompactedEntry], horizon, end| {
         let compacted = Some((slots, horizon));
         ReadableView { entries: &entries, end, compacted, withheld: &NOTHING }.last()
     };

@@ -24,7 +24,7 @@ fn restarted(rig: &Rig) -> Rig {
     }
     let Rig { machine, log, now } = Rig::new();
     let BrokerMachine { composer, settings, .. } = machine;
-    let known = (composer, log.report());
+    let known = (composer, log.status());
     let machine = BrokerMachine::new(settings, None, state, known, HashMap::new(), now);
     let mut rig = Rig { machine, log, now };
     rig.machine.opened(1, String::new());

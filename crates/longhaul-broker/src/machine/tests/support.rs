@@ -78,7 +78,7 @@ pub(super) fn job(effects: &[MachineEffect]) -> Option<CompactionJob> {
 impl Rig {
     /// Updates the machine's list of segments.
     pub(super) fn look(&mut self) {
-        self.look_at(self.log.report().segments);
+        self.look_at(self.log.status().segments);
     }
 
     /// Updates the machine's list of segments to this one, with their sizes.

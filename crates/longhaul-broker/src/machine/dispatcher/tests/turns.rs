@@ -32,11 +32,11 @@ fn a_turn_stays_with_its_consumer_when_another_goes() {
 fn a_consumer_is_sent_no_more_than_its_connection_has_room_for() {
     let entries = plain(4);
     let mut dispatcher = shared(&[9]);
-    dispatcher.consumers_mut(|all| all[0].room = 15);
+    dispatcher.consumers_mut(|all| all[0].window = 15);
     assert_eq!(deal(&mut dispatcher, &entries, 4), [(0, 0), (0, 1)]);
-    assert_eq!(dispatcher.consumers()[0].room, 0);
+    assert_eq!(dispatcher.consumers()[0].window, 0);
     assert_eq!(deal(&mut dispatcher, &entries, 4), []);
-    dispatcher.consumers_mut(|all| all[0].room = 1);
+    dispatcher.consumers_mut(|all| all[0].window = 1);
     assert_eq!(deal(&mut dispatcher, &entries, 4), [(0, 2)]);
 }
 
