@@ -5,6 +5,7 @@
 //! driver's work between them. A journal records the entries on disk, and survives the broker.
 
 use crate::admin::values::{AdminCallError, SubscriptionStart};
+use crate::compaction::CompactionJob;
 use crate::compaction::{run, views};
 use crate::error::StartError;
 use crate::log::{
@@ -12,7 +13,7 @@ use crate::log::{
     Stepped, Storage, WriteError,
 };
 use crate::machine::effect::Survivor;
-use crate::machine::effect::{CompactionJob, MachineEffect, MessageSource};
+use crate::machine::effect::{MachineEffect, MessageSource};
 use crate::machine::{BrokerMachine, MachineSettings};
 use crate::name::TopicName;
 use crate::server::requests::requests;

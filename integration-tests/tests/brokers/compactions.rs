@@ -194,7 +194,12 @@ async fn race(retained: bool) -> Result<()> {
         );
     }
     // Now the view is the only copy: all ledgers but the last are gone.
-    until("a compaction", async || Ok(admin.compact(&topic.topic).await.is_ok())).await?;
+    let mut cause = None;
+    let ended = until("a compaction", async || {
+        cause = admin.compact(&topic.topic).await.err();
+        Ok(cause.is_none())
+    });
+    ended.await.with_context(|| format!("{cause:?}"))?;
     broker.unload(&topic).await?;
     let (missing, extra) = promised.compare(&view(&transport, &topic).await?);
     ensure!(
