@@ -262,11 +262,6 @@ impl AdminCalls {
         u32::try_from(bookies.bookies.len()).ok()
     }
 
-    /// The version of the broker; `None` if the token or the broker does not allow the question.
-    pub(super) async fn version(&self) -> Option<String> {
-        self.http.text(&call(Method::GET, &["brokers", "version"])).await.ok()
-    }
-
     /// A list of names in a namespace.
     pub(super) async fn list(
         &self,

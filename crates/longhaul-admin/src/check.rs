@@ -9,7 +9,7 @@ use super::policy::{Policy, PolicySource};
 use super::rules::{COMPACTION_THRESHOLD_BYTES, Unmet, unmet};
 use super::settings::TopicSettings;
 use super::setup::plan;
-use super::traits::{Unfit, unfit_version};
+use super::traits::Unfit;
 use listed::{indexes, listed};
 use longhaul_core::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNames, TopicParts};
 use std::fmt;
@@ -56,8 +56,6 @@ pub enum FindingKind {
     CompactionThreshold,
     /// Nothing keeps uncompacted entries from being deleted.
     CompactionCursor,
-    /// The broker's version may lose messages when it compacts a topic.
-    CompactionLoses,
     /// The broker acknowledges messages when they reach an age.
     MessageTtl,
     /// The broker stops deliveries at this number of unacknowledged messages.
@@ -185,7 +183,6 @@ pub(super) fn findings(
                 findings.extend(judge.policies(state, settings, observed.bookies));
                 findings.extend(judge.compaction_cursor(state));
                 findings.extend(judge.ensemble(state, observed.bookies));
-                findings.extend(judge.version(observed.version.as_deref()));
                 findings.extend(judge.traits(state));
             }
         }
@@ -259,8 +256,13 @@ impl Judge<'_> {
         let missing = indexes(&state.partitions, |partition| !partition.exists);
         let what = format!("{} of the topic's {} missing", listed(&missing)?, state.shape);
         let risk = "tasks of these partitions stand still, or what is known of them is gone";
-        let kind = FindingKind::PartitionsMissing;
-        Some(self.finding(kind, Severity::Error, what, risk, self.setup()))
+        Some(self.finding(
+            FindingKind::PartitionsMissing,
+            Severity::Error,
+            what,
+            risk,
+            self.setup(),
+        ))
     }
 
     fn partitions_differ(
@@ -411,19 +413,14 @@ impl Judge<'_> {
         Some(self.finding(FindingKind::Ensemble, Severity::Warning, what, risk, remedy))
     }
 
-    fn version(&self, version: Option<&str>) -> Option<TopicFinding> {
-        unfit_version(self.role, version?).map(|unfit| self.unfit(unfit))
-    }
-
     fn traits(&self, state: &TopicState) -> Vec<TopicFinding> {
         let Ok(topic) = TopicParts::parse(self.topic) else { return Vec::new() };
         let unfit = state.traits.unfit(self.role, topic).into_iter();
-        unfit.map(|unfit| self.unfit(unfit)).collect()
-    }
-
-    fn unfit(&self, unfit: Unfit) -> TopicFinding {
-        let Unfit { kind, severity, what, risk, remedy } = unfit;
-        self.finding(kind, severity, what, risk, remedy)
+        unfit
+            .map(|Unfit { kind, severity, what, risk, remedy }| {
+                self.finding(kind, severity, what, risk, remedy)
+            })
+            .collect()
     }
 
     fn set(&self, policy: &Policy) -> String {

@@ -7,14 +7,13 @@
 
 mod hosts;
 mod reasons;
-mod redirect;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hosts::{Hosts, url_of, without_secrets};
+use hosts::{Hosts, is_http, parse, url_of, without_secrets};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION, USER_AGENT};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -29,7 +28,6 @@ use longhaul_types::classified;
 use longhaul_types::error::{Class, ErrorKind};
 use longhaul_types::moment::Moment;
 use reasons::{broker_reason, excerpt, kind_of};
-use redirect::{is_redirect, next_hop};
 use rustls::ClientConfig;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -220,12 +218,6 @@ impl Http {
             let reason = format!("not the JSON expected: {}", excerpt(&answer));
             failure(AdminErrorKind::Other, &call.method, url, &reason, Some(e.into()))
         })
-    }
-
-    /// Sends a call whose answer is text.
-    pub(super) async fn text(&self, call: &AdminHttpCall) -> Result<String, AdminError> {
-        let (_, answer) = self.send(call).await?;
-        Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
     /// Sends a call whose answer has no content.
@@ -424,6 +416,10 @@ fn request(
     request.body(Full::from(call.body.clone().unwrap_or_default()))
 }
 
+fn is_redirect(status: StatusCode) -> bool {
+    matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT)
+}
+
 fn is_https(url: &Uri) -> bool {
     url.scheme_str() == Some("https")
 }
@@ -466,6 +462,24 @@ fn tls_config(options: &TlsOptions, required: bool) -> Result<ClientConfig, TlsO
         Err(TlsOptionsError::NobodyTrusted) if !required => without_trust(),
         config => config,
     }
+}
+
+/// The target of a redirect: an absolute URL, or a path at the same host.
+fn next_hop(from: &Uri, location: Option<&HeaderValue>) -> Result<Uri, String> {
+    let location = location.and_then(|value| value.to_str().ok()).ok_or("redirected to nowhere")?;
+    let no_url = || "redirected to what is no URL".to_owned();
+    if location.starts_with('/') && !location.starts_with("//") {
+        let mut parts = from.clone().into_parts();
+        parts.path_and_query = Some(location.parse().map_err(|_| no_url())?);
+        return Uri::from_parts(parts).map_err(|_| no_url());
+    }
+    let (scheme, rest) = location.split_once("://").ok_or_else(no_url)?;
+    let host = rest.split(['/', '?']).next().unwrap_or_default();
+    let downgraded = is_https(from) && !scheme.eq_ignore_ascii_case("https");
+    if downgraded || !is_http(scheme) || host.contains('@') {
+        return Err(format!("redirected to `{scheme}://…`, which is less safe"));
+    }
+    parse(&format!("{}://{rest}", scheme.to_ascii_lowercase())).map_err(|_| no_url())
 }
 
 fn failure(

@@ -110,8 +110,6 @@ pub(super) struct Observed {
     pub(super) dead_letters: Option<TopicState>,
     /// `None` if unknown.
     pub(super) bookies: Option<u32>,
-    /// `None` if unknown.
-    pub(super) version: Option<String>,
 }
 
 impl Observed {
@@ -161,7 +159,6 @@ async fn read_all(
         register: topic(TopicRole::Register).await?,
         dead_letters: topic(TopicRole::DeadLetters).await?,
         bookies: admin.bookies().await,
-        version: admin.version().await,
     })
 }
 

@@ -173,23 +173,3 @@ impl Traits {
         })
     }
 }
-/// Why this version of Pulsar does not fit a topic. Source: on 4.0.7 compactions lost messages, on
-/// 4.2.4 they did not; the last correction (apache/pulsar 25998) is of June 2026. The embedded
-/// broker's versions are below Pulsar's.
-pub(super) fn unfit_version(role: TopicRole, version: &str) -> Option<Unfit> {
-    let numbers = version.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    let loses = match numbers.collect::<Vec<_>>()[..] {
-        [4, 0, patch, ..] => patch < 13,
-        [major, minor, patch, ..] => major >= 2 && (major, minor, patch) < (4, 2, 4),
-        _ => false,
-    };
-    // Of the compacted topics, only the ledger decides which task runs.
-    (loses && role == TopicRole::Ledger).then(|| Unfit {
-        kind: FindingKind::CompactionLoses,
-        severity: Severity::Warning,
-        what: format!("the broker is Pulsar {version}"),
-        risk: "a compaction during which the topic is unloaded may lose entries for good, and tasks whose entries are \
-               lost may run again",
-        remedy: "upgrade Pulsar to 4.0.13, 4.2.4 or newer".to_owned(),
-    })
-}

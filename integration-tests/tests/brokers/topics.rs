@@ -37,12 +37,6 @@ struct Bench {
     settings: TopicSettings,
 }
 
-/// The findings, but not that this Pulsar is a version that loses what it compacts.
-fn without_version(mut findings: Vec<TopicFinding>) -> Vec<TopicFinding> {
-    findings.retain(|finding| finding.kind != FindingKind::CompactionLoses);
-    findings
-}
-
 impl Bench {
     /// `None` when the environment names no broker.
     async fn new(test: &str) -> Result<Option<Self>> {
@@ -65,12 +59,12 @@ impl Bench {
 
     async fn setup(&self) -> Result<Vec<SetupStep>> {
         let report = setup(&self.admin, &self.names, &self.settings).await?;
-        assert_eq!(without_version(report.findings), []);
+        assert_eq!(report.findings, []);
         Ok(report.steps)
     }
 
     async fn check(&self) -> Result<Vec<TopicFinding>> {
-        Ok(without_version(check(&self.admin, &self.names, &self.settings).await?))
+        Ok(check(&self.admin, &self.names, &self.settings).await?)
     }
 
     /// Waits until the check finds exactly this, then lets set-up fix it.
@@ -292,9 +286,8 @@ async fn a_longer_retention_is_a_warning_that_setup_leaves_alone() -> Result<()>
     bench.found(&bench.names.task, FindingKind::RetentionTooLong).await?;
     let report = setup(&bench.admin, &bench.names, &bench.settings).await?;
     assert_eq!(report.steps, []);
-    let findings = without_version(report.findings);
-    assert_eq!(findings.len(), 1);
-    assert_eq!(findings[0].severity, Severity::Warning);
+    assert_eq!(report.findings.len(), 1);
+    assert_eq!(report.findings[0].severity, Severity::Warning);
     bench.cleanup().await;
     Ok(())
 }

@@ -50,7 +50,6 @@ fn healthy(shape: TopicPartitioning) -> Observed {
         register: Some(topic(TopicPartitioning::Unpartitioned, 1440)),
         dead_letters: Some(topic(TopicPartitioning::Unpartitioned, 1440)),
         bookies: Some(4),
-        version: Some("4.2.4".to_owned()),
     }
 }
 
@@ -255,21 +254,6 @@ fn an_ensemble_of_all_bookies_is_a_warning() {
     for bookies in [Some(1), None] {
         observed.bookies = bookies;
         assert_eq!(findings(&observed, &names(), &TopicSettings::default()), []);
-    }
-}
-
-/// On Pulsar 4.0.7, compactions of which some were interrupted by unloads left a ledger without most
-/// of its entries, and nothing said so.
-#[test]
-fn a_pulsar_that_loses_what_it_compacts_is_told() {
-    let expected = ("tasks-ledger", FindingKind::CompactionLoses, Severity::Warning);
-    for version in ["2.8.0", "3.3.9", "4.0.7", "4.0.12", "4.1.3", "4.2.2", "4.2.3-SNAPSHOT"] {
-        check(expected, version, |o| o.version = Some(version.to_owned()));
-    }
-    let mut observed = healthy(TopicPartitioning::Unpartitioned);
-    for version in ["4.0.13", "4.2.4", "4.3.0", "5.0.0-M1", "latest", "", "0.1.0"] {
-        observed.version = Some(version.to_owned());
-        assert_eq!(findings(&observed, &names(), &TopicSettings::default()), [], "{version}");
     }
 }
 

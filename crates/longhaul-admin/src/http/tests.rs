@@ -1,5 +1,4 @@
 use super::hosts::HOSTS_MAX;
-use super::hosts::parse;
 use super::*;
 use longhaul_session::keys::Authority;
 use std::sync::{Arc, Mutex};

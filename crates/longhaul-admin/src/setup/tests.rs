@@ -16,7 +16,6 @@ fn nothing() -> Observed {
         register: None,
         dead_letters: None,
         bookies: None,
-        version: None,
     }
 }
 
