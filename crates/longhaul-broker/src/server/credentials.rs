@@ -1,4 +1,4 @@
-//! Certificates, which are read again when their files change.
+//! Certificates and the key for tokens, which are read again when their files change.
 //!
 //! A background task checks the files every second. It compares their stamps, so a check without
 //! a change reads nothing.
@@ -28,7 +28,7 @@ pub(super) struct BrokerCredentials {
     pub(super) authenticator: Option<Arc<Authenticator>>,
     /// The present TLS configuration.
     pub(super) tls: Option<watch::Receiver<TlsAcceptor>>,
-    /// The files of TLS, for [`watch`].
+    /// The files of both, for [`watch`].
     pub(super) watched: Vec<WatchedFiles>,
 }
 
@@ -37,6 +37,11 @@ impl BrokerCredentials {
     pub(super) fn open(config: &BrokerConfig) -> Result<Self, StartError> {
         let mut watched = Vec::new();
         let authenticator = config.auth.as_ref().map(Authenticator::new).transpose()?.map(Arc::new);
+        let key_file = config.auth.as_ref().and_then(|auth| auth.key_file.clone());
+        if let Some((known, file)) = authenticator.clone().zip(key_file) {
+            let files = vec![file.clone()];
+            watched.push(WatchedFiles::new(files, move || Ok(known.read_key(&file)?)));
+        }
         let mut tls = None;
         if let Some(config) = config.tls.clone() {
             let (present, shown) = watch::channel(acceptor(&config)?);
@@ -126,7 +131,7 @@ pub(super) async fn watch(mut watched: Vec<WatchedFiles>, stop: CancellationToke
             match checked.await {
                 Ok(checked) => watched = checked,
                 Err(error) => {
-                    tracing::error!(%error, "changed certificates are no longer noticed");
+                    tracing::error!(%error, "changed certificates and keys are no longer noticed");
                     return;
                 }
             }
@@ -138,7 +143,12 @@ pub(super) async fn watch(mut watched: Vec<WatchedFiles>, stop: CancellationToke
 #[cfg(test)]
 mod tests {
     use super::super::Broker;
+    use super::super::broken_disk::client::Client;
     use super::*;
+    use crate::auth::{AuthConfig, TokenKey};
+    use longhaul_wire::messages::{
+        AuthData, Command, CommandAuthResponse, CommandConnect, CommandPing,
+    };
     use rustls::crypto::ring::default_provider;
     use rustls::pki_types::{CertificateDer, ServerName};
     use rustls::{ClientConfig, RootCertStore};
@@ -255,5 +265,77 @@ mod tests {
         assert!(watched.look().is_err() && !was_replaced());
         std::fs::write(&tls.key, renewed).unwrap();
         assert!(watched.look().unwrap() && was_replaced());
+    }
+
+    async fn log_in(broker: &Broker, token: &str) -> Result<Client, String> {
+        let mut client = Client::dial(broker.address()).await.unwrap();
+        let connect = CommandConnect {
+            protocol_version: Some(21),
+            auth_method_name: Some("token".to_owned()),
+            auth_data: Some(token.to_owned().into()),
+            ..CommandConnect::default()
+        };
+        client.send(connect).await.unwrap();
+        let answer = client.answer().await.unwrap().command;
+        if let Command::Connected(_) = answer { Ok(client) } else { Err(format!("{answer:?}")) }
+    }
+
+    /// The status of a call of the admin interface.
+    async fn call(broker: &Broker, token: &str) -> String {
+        let url = broker.admin_url().unwrap();
+        let mut stream = TcpStream::connect(url.trim_start_matches("http://")).await.unwrap();
+        let head = "GET /admin/v2/tenants HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
+        let request = format!("{head}Authorization: Bearer {token}\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer.split(' ').nth(1).unwrap_or_default().to_owned()
+    }
+
+    /// Tokens could be revoked by a restart only.
+    #[tokio::test]
+    async fn a_new_key_ends_the_tokens_of_the_former_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("secret");
+        let key = || TokenKey::Secret(TokenKey::new_secret().unwrap());
+        let write = |key: &TokenKey| {
+            let TokenKey::Secret(secret) = key else { return };
+            std::fs::write(&file, secret).unwrap();
+        };
+        let token = |key: &TokenKey| key.create_token("admin", None).unwrap();
+        let (former, renewed, own) = (key(), key(), key());
+        write(&former);
+        let auth = AuthConfig {
+            key_file: Some(file.clone()),
+            own_key: Some(own.clone()),
+            ..AuthConfig::new(former.clone(), ["admin".to_owned()].into())
+        };
+        let config = BrokerConfig { auth: Some(auth), ..BrokerConfig::default() };
+        let broker = Broker::start(config).unwrap();
+        let mut open = log_in(&broker, &token(&former)).await.unwrap();
+        assert_eq!(call(&broker, &token(&former)).await, "200");
+        assert_eq!(call(&broker, &token(&renewed)).await, "401");
+        std::fs::write(&file, "too short").unwrap();
+        sleep(LOOK_EVERY * 2).await;
+        assert_eq!(call(&broker, &token(&former)).await, "200", "the former key stays in use");
+        write(&renewed);
+        let is_read = async || log_in(&broker, &token(&renewed)).await.is_ok();
+        assert!(is_soon(is_read).await, "the new key is not read");
+        let refused = log_in(&broker, &token(&former)).await.err().unwrap_or_default();
+        assert!(refused.contains("the token's signature is wrong"), "{refused}");
+        assert_eq!(call(&broker, &token(&former)).await, "401");
+        assert_eq!(call(&broker, &token(&own)).await, "200", "this process keeps its token");
+        // A connection keeps its login until the token expires, and renews it by the new key only.
+        open.send(CommandPing {}).await.unwrap();
+        assert!(matches!(open.read().await.unwrap().command, Command::Pong(_)));
+        let response = AuthData {
+            auth_method_name: Some("token".to_owned()),
+            auth_data: Some(token(&former).into()),
+        };
+        let renewal =
+            CommandAuthResponse { response: Some(response), ..CommandAuthResponse::default() };
+        open.send(renewal).await.unwrap();
+        let refused = format!("{:?}", open.read().await.unwrap().command);
+        assert!(refused.contains("the token's signature is wrong"), "{refused}");
     }
 }
