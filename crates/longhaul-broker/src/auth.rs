@@ -20,6 +20,7 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 
 /// Longest token in bytes: longer than any server's headers allow.
 const TOKEN_BYTES_MAX: usize = 16 * 1024;
@@ -30,6 +31,8 @@ const RSA_BITS_MIN: usize = 2048;
 const RSA_BITS_MAX: usize = 8192;
 /// Largest file that a key is read from, in bytes.
 const KEY_BYTES_MAX: u64 = 64 * 1024;
+/// Prefix of a location that is the key itself.
+const KEY_TEXT: &str = "data:;base64,";
 
 /// Authentication and authorization settings of a broker.
 ///
@@ -47,6 +50,11 @@ const KEY_BYTES_MAX: u64 = 64 * 1024;
 pub struct AuthConfig {
     /// Key that verifies tokens.
     pub key: TokenKey,
+    /// File of this key. The broker reads it again within 2 s of a change, and refuses tokens of
+    /// the former key then. `None`: the key does not change.
+    pub key_file: Option<PathBuf>,
+    /// A second key, which does not change, for tokens of clients in this process.
+    pub own_key: Option<TokenKey>,
     /// Roles that may do everything, administration included. Other roles may do in a namespace
     /// what they were granted there.
     pub superusers: BTreeSet<String>,
@@ -61,7 +69,14 @@ impl AuthConfig {
     /// Settings with these superusers and without monitors. Other roles need grants.
     #[must_use]
     pub const fn new(key: TokenKey, superusers: BTreeSet<String>) -> Self {
-        Self { key, superusers, monitors: BTreeSet::new(), open_namespaces: false }
+        Self {
+            key,
+            key_file: None,
+            own_key: None,
+            superusers,
+            monitors: BTreeSet::new(),
+            open_namespaces: false,
+        }
     }
 }
 
@@ -91,6 +106,14 @@ impl TokenKey {
     /// As for [`TokenKey::secret`].
     pub fn public(location: &str) -> Result<Self, AuthConfigError> {
         read(location).map(Self::Public)
+    }
+
+    /// The file that [`TokenKey::secret`] and [`TokenKey::public`] read, for
+    /// [`AuthConfig::key_file`]. `None` if the text itself is the key.
+    #[must_use]
+    pub fn file(location: &str) -> Option<PathBuf> {
+        let is_key = location.starts_with(KEY_TEXT);
+        (!is_key).then(|| location.strip_prefix("file://").unwrap_or(location).into())
     }
 }
 
@@ -197,7 +220,9 @@ impl AuthRole {
 
 /// Verifies tokens.
 pub struct Authenticator {
-    key: VerificationKey,
+    /// The machine and the admin interface share this, so that both refuse a former key at once.
+    key: RwLock<VerificationKey>,
+    own_key: Option<VerificationKey>,
     superusers: BTreeSet<String>,
     monitors: BTreeSet<String>,
     open_namespaces: bool,
@@ -236,16 +261,23 @@ impl Authenticator {
     /// # Errors
     /// The key cannot be used.
     pub fn new(config: &AuthConfig) -> Result<Self, AuthConfigError> {
-        let key = match &config.key {
-            TokenKey::Secret(secret) if secret.len() < SECRET_BYTES_MIN => {
-                return Err(AuthConfigError::Short(secret.len()));
-            }
-            TokenKey::Secret(secret) => VerificationKey::Secret(secret.clone()),
-            TokenKey::Public(key) => public_key(key)?,
-        };
+        let key = RwLock::new(VerificationKey::new(&config.key)?);
+        let own_key = config.own_key.as_ref().map(VerificationKey::new).transpose()?;
         let superusers = config.superusers.clone();
         let (monitors, open_namespaces) = (config.monitors.clone(), config.open_namespaces);
-        Ok(Self { key, superusers, monitors, open_namespaces })
+        Ok(Self { key, own_key, superusers, monitors, open_namespaces })
+    }
+
+    /// Replaces the key by one of the same kind from this file. Tokens of the former key are
+    /// refused from then on.
+    pub(crate) fn read_key(&self, file: &Path) -> Result<(), AuthConfigError> {
+        let bytes = read_file(file)?;
+        let mut key = self.key.write().unwrap_or_else(PoisonError::into_inner);
+        *key = VerificationKey::new(&match *key {
+            VerificationKey::Secret(_) => TokenKey::Secret(bytes),
+            VerificationKey::Rsa(_) | VerificationKey::P256(_) => TokenKey::Public(bytes),
+        })?;
+        Ok(())
     }
 
     /// Determines the role from the method and the data of CONNECT.
@@ -313,12 +345,27 @@ impl Authenticator {
         let header: TokenHeader =
             serde_json::from_slice(&decode(header)?).map_err(|_| malformed)?;
         let claims = decode(claims)?;
-        self.key.verify(&header.alg, signed.as_bytes(), &signature)?;
+        let verify = |key: &VerificationKey| key.verify(&header.alg, signed.as_bytes(), &signature);
+        let verified = verify(&self.key.read().unwrap_or_else(PoisonError::into_inner));
+        verified.or_else(|error| {
+            let own = self.own_key.as_ref().ok_or(error)?;
+            verify(own).map_err(|_| error)
+        })?;
         serde_json::from_slice(&claims).map_err(|_| malformed)
     }
 }
 
 impl VerificationKey {
+    fn new(key: &TokenKey) -> Result<Self, AuthConfigError> {
+        match key {
+            TokenKey::Secret(secret) if secret.len() < SECRET_BYTES_MIN => {
+                Err(AuthConfigError::Short(secret.len()))
+            }
+            TokenKey::Secret(secret) => Ok(Self::Secret(secret.clone())),
+            TokenKey::Public(key) => public_key(key),
+        }
+    }
+
     fn verify(&self, algorithm: &str, signed: &[u8], given: &[u8]) -> Result<(), AuthError> {
         let verified = match (self, algorithm) {
             // The comparison of ring takes constant time.
@@ -389,10 +436,16 @@ fn public_key(bytes: &[u8]) -> Result<VerificationKey, AuthConfigError> {
 }
 
 fn read(location: &str) -> Result<Vec<u8>, AuthConfigError> {
-    if let Some(text) = location.strip_prefix("data:;base64,") {
-        return BASE64_STANDARD.decode(text.trim()).map_err(|_| AuthConfigError::Base64);
+    match TokenKey::file(location) {
+        Some(path) => read_file(&path),
+        None => {
+            let text = location.strip_prefix(KEY_TEXT).unwrap_or_default();
+            BASE64_STANDARD.decode(text.trim()).map_err(|_| AuthConfigError::Base64)
+        }
     }
-    let path = Path::new(location.strip_prefix("file://").unwrap_or(location));
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, AuthConfigError> {
     let fail = |source| AuthConfigError::File { path: path.to_owned(), source };
     let size = std::fs::metadata(path).map_err(fail)?.len();
     if size > KEY_BYTES_MAX {

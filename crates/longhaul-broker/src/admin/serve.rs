@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -105,8 +105,8 @@ pub(crate) struct AdminServerContext {
     pub(crate) guard: HostGuard,
     /// Verifies tokens, if they are required.
     pub(crate) authenticator: Option<Arc<Authenticator>>,
-    /// TLS, if connections are encrypted.
-    pub(crate) tls: Option<TlsAcceptor>,
+    /// The present TLS configuration, if connections are encrypted.
+    pub(crate) tls: Option<watch::Receiver<TlsAcceptor>>,
     /// The time, for the expiry of tokens.
     pub(crate) clock: UnixClock,
     /// Limits.
@@ -176,6 +176,7 @@ async fn connect(
     stream.set_nodelay(true).ok();
     let Ok(peer) = stream.peer_addr() else { return };
     let Some(tls) = &admin.tls else { return converse(stream, peer, admin, seat, stop).await };
+    let tls = tls.borrow().clone();
     match timeout(admin.limits.head_timeout, tls.accept(stream)).await {
         Ok(Ok(stream)) => converse(stream, peer, admin, seat, stop).await,
         Ok(Err(error)) => tracing::debug!(%error, "no TLS on the admin interface"),

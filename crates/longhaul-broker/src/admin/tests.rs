@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::sync::CancellationToken;
@@ -255,8 +255,8 @@ async fn it_is_served_over_tls() {
     std::fs::write(&certificates, certificate.pem()).unwrap();
     std::fs::write(&key_file, key.serialize_pem()).unwrap();
     let config = TlsConfig { certificates, key: key_file, client_authorities: None };
-    let acceptor = TlsAcceptor::from(Arc::new(config.load().unwrap()));
-    let server = Server::with(|admin| admin.tls = Some(acceptor)).await;
+    let (_shown, tls) = watch::channel(TlsAcceptor::from(Arc::new(config.load().unwrap())));
+    let server = Server::with(|admin| admin.tls = Some(tls)).await;
 
     let mut roots = RootCertStore::empty();
     roots.add(certificate.der().clone()).unwrap();

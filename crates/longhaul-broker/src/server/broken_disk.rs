@@ -3,7 +3,7 @@
 
 #[path = "../../tests/client/mod.rs"]
 #[expect(clippy::wildcard_enum_match_arm, reason = "whatever else it is, it is wrong")]
-mod client;
+pub(super) mod client;
 
 use super::Broker;
 use crate::config::BrokerConfig;

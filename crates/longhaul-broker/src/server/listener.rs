@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -64,7 +65,8 @@ impl House {
 /// A port.
 pub(super) struct BrokerListener {
     pub(super) listener: TcpListener,
-    pub(super) tls: Option<TlsAcceptor>,
+    /// The present TLS configuration, if connections are encrypted.
+    pub(super) tls: Option<watch::Receiver<TlsAcceptor>>,
 }
 
 impl BrokerListener {
@@ -102,7 +104,8 @@ impl BrokerListener {
                     continue;
                 }
             };
-            let (house, tls) = (Arc::clone(&house), self.tls.clone());
+            let tls = self.tls.as_ref().map(|tls| tls.borrow().clone());
+            let house = Arc::clone(&house);
             tasks.spawn(async move {
                 connect(stream, tls, &house).await;
                 drop(permit);

@@ -7,6 +7,7 @@ mod broken;
 mod broken_disk;
 mod compactions;
 mod connection;
+mod credentials;
 pub(crate) mod descriptors;
 mod doors;
 mod driver;
@@ -23,17 +24,17 @@ use crate::admin::call::MachineCall;
 use crate::admin::serve::{self as admin, AdminServerContext, Core, Enter};
 use crate::admin::values::AdminCallError;
 use crate::admin::{Advertised, Seats};
-use crate::auth::Authenticator;
 use crate::clock;
 use crate::config::BrokerConfig;
 use crate::error::{BrokerError, StartError};
 use crate::log::{FileStorage, RecordLocation, Storage, Usage};
 use crate::machine::{BrokerMachine, MachineSettings};
 use connection::Rules;
+use credentials::{BrokerCredentials, WatchedFiles};
 use descriptors::{ConnectionClass, DescriptorBudget};
 use driver::{BrokerDriver, BrokerEvent, BrokerEventSender, QUEUE, READS};
 use listener::BrokerListener;
-use longhaul_http::{HostGuard, TlsConfig, host};
+use longhaul_http::{HostGuard, host};
 use longhaul_wire::payload::Payload;
 use messages::Messages;
 use open::MakeStorage;
@@ -45,7 +46,6 @@ use std::thread::JoinHandle;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -214,6 +214,7 @@ struct PreparedBroker {
     events: BrokerEventSender,
     listeners: Vec<BrokerListener>,
     admin: Vec<(TcpListener, AdminServerContext)>,
+    watched: Vec<WatchedFiles>,
     addresses: BrokerAddresses,
     advertised: (String, Option<String>),
     room: Arc<DescriptorBudget>,
@@ -286,9 +287,7 @@ fn room(config: &BrokerConfig, storage: &Arc<dyn Storage>) -> Arc<DescriptorBudg
 }
 
 async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedBroker, StartError> {
-    let authenticator = config.auth.as_ref().map(Authenticator::new).transpose()?.map(Arc::new);
-    let tls = config.tls.as_ref().map(TlsConfig::load).transpose()?;
-    let acceptor = tls.map(|tls| TlsAcceptor::from(Arc::new(tls)));
+    let BrokerCredentials { authenticator, tls, watched } = BrokerCredentials::open(&config)?;
     doors::warn_of_clear_text(&config);
     // Ports first: if a port is taken, usually the data directory is too, and the port's error is
     // clearer.
@@ -334,15 +333,15 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
     let admin = ports.admin.zip(ports.addresses.admin);
     let admin = admin.map(|(listener, address)| (listener, admin_at(address, None)));
     let admin_tls = ports.admin_tls.zip(ports.addresses.admin_tls);
-    let admin_tls =
-        admin_tls.map(|(listener, address)| (listener, admin_at(address, acceptor.clone())));
+    let admin_tls = admin_tls.map(|(listener, address)| (listener, admin_at(address, tls.clone())));
     let plain = BrokerListener { listener: ports.service, tls: None };
-    let encrypted = ports.tls.map(|listener| BrokerListener { listener, tls: acceptor });
+    let encrypted = ports.tls.map(|listener| BrokerListener { listener, tls });
     Ok(PreparedBroker {
         driver,
         events,
         listeners: [Some(plain), encrypted].into_iter().flatten().collect(),
         admin: [admin, admin_tls].into_iter().flatten().collect(),
+        watched,
         addresses: ports.addresses,
         advertised: urls,
         room,
@@ -377,6 +376,7 @@ impl PreparedBroker {
         for (listener, admin) in self.admin {
             tasks.spawn(admin::serve(listener, admin, ending.clone()));
         }
+        tasks.spawn(credentials::watch(self.watched, ending.clone()));
         drop(house);
         let outcome = tasks.spawn(self.driver.run(stop)).await;
         ending.cancel();

@@ -6,7 +6,7 @@ use crate::sizes;
 use longhaul::{Client, ClientBuilder};
 use longhaul_backup::{Backup, BackupSettings};
 use longhaul_broker::{
-    AuthConfig, Broker, BrokerConfig, BrokerError, StartError, TlsConfig, TokenKey,
+    AuthConfig, AuthConfigError, Broker, BrokerConfig, BrokerError, StartError, TlsConfig, TokenKey,
 };
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -61,9 +61,9 @@ impl PreparedEmbeddedBroker {
         }
         let key = settings.text("broker-token-secret").map(TokenKey::secret).transpose();
         let key = key.map_err(|error| unusable("broker-token-secret", &error))?;
-        let token = key.as_ref().map(|key| key.create_token(OWN_ROLE, None)).transpose();
+        let mut config = config(settings, key, Some(OWN_ROLE))?;
+        let token = config.auth.as_mut().map(own_token).transpose();
         let token = token.map_err(|error| unusable("broker-token-secret", &error))?;
-        let config = config(settings, key, Some(OWN_ROLE))?;
         let backup = backup(settings)?;
         let operator = settings.text("operator").map(str::to_owned);
         let subscription = settings.text("subscription").map(str::to_owned);
@@ -178,6 +178,15 @@ pub(in crate::commands) async fn launch(
 /// Settings about roles, which are useless without tokens.
 const BARRED: &[&str] = &["broker-superusers", "broker-monitors", "broker-open-namespaces"];
 
+/// Creates a token for the clients in this process, by a key that only this process has: the key
+/// of the settings may be replaced while the broker runs.
+fn own_token(auth: &mut AuthConfig) -> Result<String, AuthConfigError> {
+    let key = TokenKey::Secret(TokenKey::new_secret()?);
+    let token = key.create_token(OWN_ROLE, None)?;
+    auth.own_key = Some(key);
+    Ok(token)
+}
+
 fn auth(
     settings: &CliSettings,
     key: TokenKey,
@@ -189,7 +198,9 @@ fn auth(
         .collect();
     let monitors = list(settings, "broker-monitors").into_iter().collect();
     let open_namespaces = settings.is("broker-open-namespaces")?;
-    Ok(AuthConfig { monitors, open_namespaces, ..AuthConfig::new(key, superusers) })
+    let mut keys = ["broker-token-secret", "broker-token-public-key"].into_iter();
+    let key_file = keys.find_map(|name| settings.text(name)).and_then(TokenKey::file);
+    Ok(AuthConfig { key_file, monitors, open_namespaces, ..AuthConfig::new(key, superusers) })
 }
 
 /// The error for an invalid setting of the broker, with the options that fix it.
