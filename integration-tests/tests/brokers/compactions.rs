@@ -35,7 +35,7 @@ const LOOKS: u32 = 10;
 /// What a reader of the compacted view must find.
 #[derive(Debug, Default)]
 struct Promised {
-    /// Messages with a receipt, and where they lie.
+    /// Messages with a receipt, and their positions.
     standing: BTreeMap<String, Position>,
     /// Keys whose message or tombstone has no receipt: both outcomes are right.
     unknown: BTreeSet<String>,
@@ -114,7 +114,7 @@ async fn publish(
     Ok(())
 }
 
-/// The compacted view, as somebody sees it who comes now.
+/// The keys of the compacted view, as a new reader gets them, with their positions.
 async fn view(
     transport: &PulsarTransport,
     topic: &TopicPartition,
@@ -236,7 +236,7 @@ async fn race(retained: bool) -> Result<()> {
     );
     support::note(&format!(
         "{compactions} compactions raced unloads: {done} ended, {interrupted} were interrupted; \
-         {returned} removed keys came back; {} keys stand, {} without a receipt",
+         {returned} removed keys came back; {} messages remain, {} have no receipt",
         promised.standing.len(),
         promised.unknown.len()
     ));

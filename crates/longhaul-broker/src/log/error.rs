@@ -129,9 +129,9 @@ pub enum OpenError {
         /// The inventory.
         inventory: String,
     },
-    /// A later version wrote the file.
+    /// Another version wrote the file.
     #[error(
-        "{file} has format version {version}, which this broker does not know: use a later broker"
+        "{file} has format version {version}, which this broker does not read: use the version that wrote it, or a later one"
     )]
     Version {
         /// The file.
@@ -183,9 +183,9 @@ pub enum CompactedError {
         /// The damage.
         what: &'static str,
     },
-    /// A later version wrote the file.
+    /// Another version wrote the file.
     #[error(
-        "{file} has format version {version}, which this broker does not know: use a later broker"
+        "{file} has format version {version}, which this broker does not read: use the version that wrote it, or a later one"
     )]
     Version {
         /// The file.

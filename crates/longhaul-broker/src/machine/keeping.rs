@@ -148,14 +148,14 @@ impl BrokerMachine {
         let horizon =
             self.state.topic(topic).and_then(|kept| Some(kept.compacted.as_ref()?.horizon));
         let Some(horizon) = horizon.filter(|_| !self.is_disk_full()) else { return none };
-        let up = self.up;
         // Without consumers there is no dispatcher, and so no reader.
-        let dispatchers =
-            self.live.get_mut(&topic).into_iter().flat_map(|live| live.dispatchers.values_mut());
-        dispatchers
-            .filter_map(|dispatcher| dispatcher.held_in_log(horizon, up))
-            .min()
-            .unwrap_or(none)
+        let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
+        let Some((kept, live)) = both else { return none };
+        let held = live.dispatchers.iter_mut().filter_map(|(subscription, dispatcher)| {
+            let mark = kept.subscriptions.get(subscription)?.cursor.mark();
+            dispatcher.held_in_log(horizon, mark, self.up)
+        });
+        held.min().unwrap_or(none)
     }
 
     /// Entries in the segment that is being written do not occupy reclaimable space, and a consumer

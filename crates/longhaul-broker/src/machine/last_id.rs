@@ -20,12 +20,10 @@ impl BrokerMachine {
             RequestRefusal::new(ServerError::MetadataError, text)
         };
         let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
+        self.pin_horizon(topic, subscription, key);
         let live = self.live.get(&topic);
         let dispatcher = live.and_then(|live| live.dispatchers.get(&subscription));
-        let reader = dispatcher.filter(|dispatcher| {
-            let mut consumers = dispatcher.consumers().iter();
-            consumers.any(|consumer| consumer.key == key && consumer.reads_compacted)
-        });
+        let reader = dispatcher.filter(|it| it.is_reader(key));
         let kept = self.state.topic(topic).ok_or_else(missing)?;
         let record = kept.subscriptions.get(&subscription);
         let mut view = self.view(topic, reader.is_some()).ok_or_else(missing)?;
@@ -58,5 +56,16 @@ impl BrokerMachine {
             },
         );
         Ok(())
+    }
+
+    /// A reader that was told of a last message will wait for it, also if it has read nothing yet.
+    fn pin_horizon(&mut self, topic: u32, subscription: u32, key: ConsumerKey) {
+        let newest = self.state.topic(topic).and_then(|kept| kept.compacted.as_ref());
+        let newest = newest.map_or(0, |view| view.horizon);
+        let live = self.live.get_mut(&topic);
+        let dispatcher = live.and_then(|live| live.dispatchers.get_mut(&subscription));
+        if let Some(dispatcher) = dispatcher.filter(|it| it.is_reader(key)) {
+            dispatcher.pin(newest);
+        }
     }
 }

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 /// Interval of the checks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Everything that accepts or refuses clients before they may ask for anything.
+/// The authenticator and the TLS configuration.
 pub(super) struct BrokerCredentials {
     pub(super) authenticator: Option<Arc<Authenticator>>,
     /// The present TLS configuration.

@@ -448,6 +448,10 @@ impl SimulatedWorld {
         let Some(consumer_id) = self.some_consumer(conn) else { return };
         let consumer = &self.conns[&conn].consumers[&consumer_id];
         let (topic, horizon) = (consumer.topic, self.horizon(consumer));
+        let run = (topic, consumer.subscription.clone());
+        if let Some((run, horizon)) = self.runs.get_mut(&run).zip(horizon) {
+            run.pinned.get_or_insert(horizon);
+        }
         let readable = self.readable(topic);
         // A reader that waited for a removed entry would wait for ever.
         let last = self.model.topics.get(&topic).and_then(|known| {

@@ -110,16 +110,12 @@ impl Cursor {
     }
 
     /// Acknowledges the messages of a batch whose bits are cleared. Returns whether they were the
-    /// last ones: the entry is then acknowledged as a whole. If the number of messages is 0, as in
-    /// checkpoints of earlier versions, exactly the messages whose bits are set are open.
+    /// last ones: the entry is then acknowledged as a whole.
     pub fn ack_in_batch(&mut self, ordinal: u64, still_open: &[u64], messages: u32) -> bool {
         if self.is_acked(ordinal) {
             return false;
         }
-        let bits = self.partial.entry(ordinal).or_insert_with(|| match messages {
-            0 => still_open.to_vec(),
-            _ => all_open(messages),
-        });
+        let bits = self.partial.entry(ordinal).or_insert_with(|| all_open(messages));
         for (at, word) in bits.iter_mut().enumerate() {
             *word &= still_open.get(at).copied().unwrap_or_default();
         }

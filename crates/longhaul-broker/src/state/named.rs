@@ -6,7 +6,7 @@ use std::ops::Bound;
 /// Some topics, and the name of the next one if there are more.
 pub type TopicSlice = (Vec<u32>, Option<String>);
 
-/// Takes at most this many topics of those.
+/// Takes at most `most` of these topics.
 fn slice<'a>(mut names: impl Iterator<Item = (&'a String, &'a u32)>, most: usize) -> TopicSlice {
     let topics = names.by_ref().take(most).map(|(_, &id)| id).collect();
     (topics, names.next().map(|(name, _)| name.clone()))
@@ -41,7 +41,7 @@ impl BrokerState {
         slice(self.names.range::<str, _>((Bound::Included(from), Bound::Unbounded)), most)
     }
 
-    /// The same; after the last topic comes the first one, up to this name.
+    /// Like [`topics_from`](Self::topics_from), and goes on with the first topic after the last one.
     #[must_use]
     pub fn topics_around(&self, from: &str, most: usize) -> TopicSlice {
         let behind = self.names.range::<str, _>((Bound::Included(from), Bound::Unbounded));

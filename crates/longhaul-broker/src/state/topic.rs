@@ -179,7 +179,6 @@ impl BrokerTopic {
 
     /// Removes a tenth at a time, so that not every new producer needs a scan.
     fn forget_old_sequences(&mut self) {
-        // Sorted by name too, because numbers from earlier versions may be equal.
         let mut uses: Vec<(u64, String)> = self
             .sequences
             .iter()

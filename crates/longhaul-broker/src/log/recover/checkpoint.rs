@@ -34,7 +34,7 @@ pub(in crate::log) fn write(
     write_version(storage, VERSION, at, image)
 }
 
-/// Tests write other versions.
+/// Like [`write`], with any version: tests need others.
 pub(in crate::log) fn write_version(
     storage: &dyn Storage,
     version: u32,
@@ -105,7 +105,7 @@ pub(in crate::log) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens the checkpoint, if there is one; a file that was cut off only if it may be.
+    /// Opens the checkpoint, if there is one. `may_be_cut`: whether the file may be too short.
     pub(in crate::log) fn open(
         storage: &dyn Storage,
         may_be_cut: bool,
@@ -143,8 +143,8 @@ impl Checkpoint {
     }
 
     /// Passes on the images in order, each with its offset and after its checksum was verified. For
-    /// a damaged one the caller gets the error, and decides whether the rest is read. Nothing is
-    /// known of what lies behind an image whose size cannot be read.
+    /// a damaged one the caller gets the error, and decides whether the rest is read. If the size of
+    /// an image cannot be read, the images after it cannot be found.
     pub(in crate::log) fn images(
         &self,
         mut each: impl FnMut(u64, Result<&[u8], OpenError>) -> Result<(), OpenError>,

@@ -91,31 +91,37 @@ impl KeyHashOwners {
     /// Removes consumers. Returns the hashes that they had.
     pub(super) fn remove(&mut self, gone: &[DispatcherConsumer]) -> Vec<HashRange> {
         let keys: BTreeSet<ConsumerKey> = gone.iter().map(|consumer| consumer.key).collect();
-        let is_lost = |owners: &[ConsumerKey]| owners.first().is_some_and(|key| keys.contains(key));
-        let owned = self.points.iter().filter(|point| is_lost(point.1));
         let ranges = self.ranges.iter().filter(|range| keys.contains(&range.1.1));
-        let lost = owned.flat_map(|point| self.hashes_of(*point.0));
-        let lost = lost.chain(ranges.map(|(&start, &(end, _))| (start, end))).collect();
+        let mut lost: Vec<HashRange> = ranges.map(|(&start, &(end, _))| (start, end)).collect();
         self.ranges.retain(|_, range| !keys.contains(&range.1));
         let names: BTreeSet<&str> = gone.iter().map(|consumer| consumer.name.as_str()).collect();
         for name in names {
             // Sticky consumers have no points.
             debug_assert!(self.is_sticky || self.indices.contains_key(name), "{name}");
             let Some(indices) = self.indices.get_mut(name) else { continue };
-            let left = indices.iter().filter(|(_, owner)| keys.contains(owner));
-            let left = left.flat_map(|(&index, &key)| points(name, index).map(move |at| (at, key)));
-            for (point, key) in left {
-                if let Some(there) = self.points.get_mut(&point) {
-                    there.retain(|owner| *owner != key);
-                    if there.is_empty() {
-                        self.points.remove(&point);
-                    }
-                }
-            }
+            let left: Vec<(u32, ConsumerKey)> =
+                indices.iter().map(|(&index, &key)| (index, key)).collect();
+            let left = left.into_iter().filter(|(_, key)| keys.contains(key));
             indices.retain(|_, owner| !keys.contains(owner));
             if indices.is_empty() {
                 self.indices.remove(name);
             }
+            for (index, key) in left {
+                points(name, index).for_each(|point| lost.extend(self.leave(point, key)));
+            }
+        }
+        lost
+    }
+
+    /// Removes a consumer from a point. Returns the hashes that it had there.
+    fn leave(&mut self, point: u16, key: ConsumerKey) -> Vec<HashRange> {
+        let Some(there) = self.points.get_mut(&point) else { return Vec::new() };
+        let was_owner = there.first() == Some(&key);
+        there.retain(|owner| *owner != key);
+        let is_empty = there.is_empty();
+        let lost = if was_owner { self.hashes_of(point) } else { Vec::new() };
+        if is_empty {
+            self.points.remove(&point);
         }
         lost
     }

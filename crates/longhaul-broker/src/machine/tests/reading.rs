@@ -274,6 +274,19 @@ fn a_reader_that_is_behind_gets_what_compaction_has_removed() {
     assert_eq!(last_id(&mut rig, 6).last_message_id.entry_id, 7, "it needs the log no more");
 }
 
+/// A reader that had read nothing yet was told of a last message. A compaction removed the message,
+/// and the reader waited for it for ever.
+#[test]
+fn a_reader_gets_the_message_that_it_was_told_of() {
+    let mut rig = keeping::rig(10);
+    assert_eq!(follow(&mut rig, 6, 0), [0; 0]);
+    assert_eq!(last_id(&mut rig, 6).last_message_id.entry_id, 9);
+    let job = support::job(&rig.call(BrokerMachine::start_compaction)).unwrap();
+    rig.machine.compacted(&job, Ok(slots(&[(2, 1, 9)])));
+    rig.settle();
+    assert_eq!(more(&mut rig, 6, 20), (0..10).collect::<Vec<_>>());
+}
+
 /// Trimming removed the tombstones that a reader of the compacted view had yet to read. It waits
 /// for the reader, but not for one that has stopped, and not on a full disk.
 #[test]
