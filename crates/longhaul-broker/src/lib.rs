@@ -31,7 +31,6 @@ mod auth;
 mod clock;
 mod compaction;
 mod config;
-mod crowd;
 mod defaults;
 mod error;
 #[cfg(test)]
@@ -53,6 +52,7 @@ mod simulation;
 mod state;
 #[cfg(feature = "testing")]
 mod stepped;
+mod throttle;
 
 pub use auth::{AuthConfig, AuthConfigError, TokenKey};
 pub use config::BrokerConfig;

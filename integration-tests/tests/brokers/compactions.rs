@@ -7,13 +7,13 @@
 //!
 //! `LONGHAUL_TEST_COMPACTIONS` sets the number of compactions.
 
-use crate::support::{self, Broker, outgoing, until, within};
+use crate::support::{self, outgoing, unique_topic, until, within};
 use crate::transport::COMPACTED;
 use anyhow::{Context, Result, bail, ensure};
 use integration_tests::sandbox::Sandbox;
 use integration_tests::skip;
 use longhaul::Position;
-use longhaul_session::PulsarTransport;
+use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{
     Batching, Message, Outgoing, Publisher, Receipt, TopicPartition, TopicSchema, Transport,
     TransportError,
@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Enough for a run of all tests. On a real Pulsar one takes about 0.1 s.
+/// Enough for a run of all tests. On a real Pulsar one takes about a second.
 const COMPACTIONS: usize = 20;
 /// Messages that are published beside one compaction.
 const PUBLISHED: usize = 40;
@@ -43,7 +43,7 @@ struct Promised {
 }
 
 impl Promised {
-    /// The next messages: new keys, and tombstones for a third of the older ones.
+    /// The next messages: new keys, and tombstones for some of the older ones.
     fn next(&mut self) -> Vec<Outgoing> {
         let removed: Vec<String> =
             self.standing.keys().step_by(7).take(PUBLISHED / 3).cloned().collect();
@@ -176,13 +176,11 @@ fn compactions(is_pulsar: bool) -> Result<Option<usize>> {
 }
 
 async fn race(retained: bool) -> Result<()> {
-    let Some(broker) = Broker::from_env().await? else { return Ok(()) };
-    let sandbox = Sandbox::from_env().await?.context("it was there")?;
-    let admin = sandbox.admin();
+    let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
     let is_pulsar = Sandbox::pulsar_kind()?.is_some();
-    let transport = broker.connect().await?;
     let Some(compactions) = compactions(is_pulsar)? else { return Ok(()) };
-    let topic = broker.topic("compactions");
+    let (admin, topic) = (sandbox.admin(), unique_topic("compactions"));
+    let transport = PulsarTransport::connect(ConnectOptions::new(sandbox.service_url())).await?;
     admin.create_topic(&topic.topic).await?;
     if retained {
         let day = json!({ "retentionTimeInMinutes": 1440, "retentionSizeInMB": -1 });
@@ -195,7 +193,7 @@ async fn race(retained: bool) -> Result<()> {
         let unload = async {
             sleep(delay).await;
             // A topic that is being unloaded, or has no owner, refuses: then it moves anyway.
-            drop(broker.unload(&topic).await);
+            drop(admin.unload(&topic.topic).await);
         };
         let compact = async {
             match admin.compact(&topic.topic).await {
@@ -228,7 +226,7 @@ async fn race(retained: bool) -> Result<()> {
         Ok(cause.is_none())
     });
     ended.await.with_context(|| format!("{cause:?}"))?;
-    broker.unload(&topic).await?;
+    admin.unload(&topic.topic).await?;
     let (missing, extra) = promised.compare(&view(&transport, &topic).await?);
     ensure!(
         missing.is_empty() && (extra.is_empty() || is_pulsar),

@@ -5,7 +5,7 @@
 //! or for the next request. A connection whose request is being answered keeps its place.
 
 use super::serve::Enter;
-use crate::crowd::ConnectionWarnings;
+use crate::throttle::WarningThrottle;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -22,7 +22,7 @@ pub(crate) struct Seats {
 struct SeatTable {
     last: u64,
     by: HashMap<u64, Guest>,
-    closed: ConnectionWarnings,
+    closed: WarningThrottle,
 }
 
 #[derive(Debug)]

@@ -13,10 +13,10 @@ use super::target::RequestTarget;
 use super::values::{AdminCallError, StoredEntryLocation, StoredMessage};
 use crate::auth::{AuthError, AuthRefusalReason, AuthRefusals, AuthRole, Authenticator};
 use crate::clock;
-use crate::crowd::ConnectionWarnings;
 use crate::log::{RecordLocation, Usage};
 use crate::machine::BrokerMachine;
 use crate::metrics::MetricsPart;
+use crate::throttle::WarningThrottle;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -133,7 +133,7 @@ pub(crate) async fn serve(
 ) {
     let admin = Arc::new(admin);
     let tasks = TaskTracker::new();
-    let mut failures = ConnectionWarnings::default();
+    let mut failures = WarningThrottle::default();
     loop {
         let accepted = tokio::select! {
             biased;

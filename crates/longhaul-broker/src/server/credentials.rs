@@ -6,8 +6,8 @@
 use crate::auth::Authenticator;
 use crate::clock;
 use crate::config::BrokerConfig;
-use crate::crowd::ConnectionWarnings;
 use crate::error::StartError;
+use crate::throttle::WarningThrottle;
 use longhaul_http::TlsConfig;
 use std::error::Error;
 use std::os::unix::fs::MetadataExt;
@@ -69,7 +69,7 @@ pub(super) struct WatchedFiles {
     /// before the first check, which reads the files: they may have changed since the start.
     read_at: Vec<Option<(u64, u64, i64, i64)>>,
     read: Box<dyn Fn() -> Result<(), StartError> + Send>,
-    failures: ConnectionWarnings,
+    failures: WarningThrottle,
 }
 
 impl WatchedFiles {
@@ -77,7 +77,7 @@ impl WatchedFiles {
         files: Vec<PathBuf>,
         read: impl Fn() -> Result<(), StartError> + Send + 'static,
     ) -> Self {
-        let failures = ConnectionWarnings::default();
+        let failures = WarningThrottle::default();
         Self { files, read_at: Vec::new(), read: Box::new(read), failures }
     }
 

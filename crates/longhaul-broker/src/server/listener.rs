@@ -6,7 +6,7 @@ use super::driver::{BrokerEvent, BrokerEventSender};
 use super::messages::Messages;
 use super::outbox::Outbox;
 use crate::clock;
-use crate::crowd::ConnectionWarnings;
+use crate::throttle::WarningThrottle;
 use bytes::BytesMut;
 use longhaul_wire::frame;
 use longhaul_wire::messages::{CommandError, ServerError};
@@ -73,8 +73,7 @@ impl BrokerListener {
     /// Accepts connections until the stop.
     pub(super) async fn run(self, house: Arc<House>, stop: CancellationToken) {
         let tasks = TaskTracker::new();
-        let (mut crowd, mut failures) =
-            (ConnectionWarnings::default(), ConnectionWarnings::default());
+        let (mut crowd, mut failures) = (WarningThrottle::default(), WarningThrottle::default());
         loop {
             let accepted = tokio::select! {
                 biased;

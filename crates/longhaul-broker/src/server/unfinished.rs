@@ -12,7 +12,7 @@
 //! is received at a time, and its size above a quarter is not counted.
 
 use crate::clock;
-use crate::crowd::ConnectionWarnings;
+use crate::throttle::WarningThrottle;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ pub(super) struct PartialMessageBudget {
     /// Permit for a message above the share of a connection: one at a time.
     large: Arc<Semaphore>,
     /// Logged closures of connections that made room.
-    closed: Mutex<ConnectionWarnings>,
+    closed: Mutex<WarningThrottle>,
 }
 
 impl PartialMessageBudget {
