@@ -30,7 +30,7 @@ mod view;
 mod waits;
 
 pub use report::{Heartbeats, Report, Totals};
-pub use setting::{Course, Order, Setting};
+pub use setting::{Course, Forgetting, Order, Setting};
 
 use checks::Evidence;
 use fleet::{Fleet, Stop};
@@ -175,6 +175,9 @@ impl Simulation {
             // A worker that misses an entry has time to notice before the next action.
             self.fleet.miss_nothing();
         }
+        if self.setting.forgetting != Forgetting::Never && self.rng.u8(..4) == 0 {
+            return self.forget().await;
+        }
         match (self.rng.u8(..10), self.setting.course) {
             (0 | 1, Course::Crashes) if index > 0 => self.harm(index).await,
             (0 | 1, Course::Cuts) if self.now() > self.passed => self.cut_off(index),
@@ -216,6 +219,26 @@ impl Simulation {
         for partition in self.partitions() {
             let at = TopicPartition { topic: self.names.metadata.clone(), partition };
             self.broker.silence_followers(&at, time);
+        }
+    }
+
+    /// Has a compaction of a ledger forget a part of the view, and workers start on what is left.
+    async fn forget(&mut self) {
+        let unseen = self.setting.forgetting == Forgetting::Unseen;
+        for index in 0..self.fleet.len() {
+            if index > 0 || unseen {
+                self.fleet.kill(index);
+            }
+        }
+        for partition in self.partitions() {
+            let ledger = TopicPartition { topic: self.names.ledger.clone(), partition };
+            let view = self.broker.view(&ledger, true).len();
+            self.broker.compact_forgetting(&ledger, self.rng.usize(..=view));
+        }
+        for index in 0..self.fleet.len() {
+            if self.fleet.is_empty_at(index) {
+                self.fleet.start(index, &mut self.rng).await;
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! A follower that is reopened after errors.
 
-use super::{Landmark, SessionSupervisor};
+use super::{Landmark, SessionSupervisor, no_answer};
 use crate::clock::runtime_now;
 use crate::transport::{
     Follow, Follower, Message, Position, Start, TransportError, TransportErrorKind,
@@ -34,13 +34,33 @@ pub(crate) struct KeptFollower {
     patience: Duration,
     /// Whether the last check found a message behind the last one read.
     is_missing: bool,
+    view: ViewPart,
+}
+
+/// How much of the compacted view is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ViewPart {
+    /// All of it.
+    Whole,
+    /// As much as the log does not have any more; where the log begins is not known yet.
+    Rest,
+    /// Up to here, where the log begins.
+    Before(Option<Position>),
 }
 
 impl KeptFollower {
     pub(crate) fn new(service: SessionSupervisor, follow: Follow) -> Self {
         let (landmark, follower) = (None, None);
         let (look_at, patience) = (runtime_now() + PATIENCE_MIN, PATIENCE_MIN);
-        Self { service, follow, landmark, follower, look_at, patience, is_missing: false }
+        let view = ViewPart::Whole;
+        Self { service, follow, landmark, follower, look_at, patience, is_missing: false, view }
+    }
+
+    /// Makes it read of the compacted view only what the log does not have any more, and then the
+    /// log: for a view that has lost messages.
+    pub(crate) fn distrusting_view(mut self) -> Self {
+        self.view = ViewPart::Rest;
+        self
     }
 
     /// Makes it ignore a topic that has replaced the one with this landmark.
@@ -120,6 +140,9 @@ impl KeptFollower {
     /// The next message. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<Message, TransportError> {
         loop {
+            if self.view == ViewPart::Rest {
+                self.view = ViewPart::Before(self.log_begins().await?);
+            }
             let look_at = self.look_at;
             let follower = self.open().await?;
             let next = tokio::select! {
@@ -129,11 +152,39 @@ impl KeptFollower {
             };
             if let Some(next) = next {
                 let message = self.take_note(next)?;
-                self.came(&message);
-                return Ok(message);
+                if !self.goes_over_to_log(&message) {
+                    self.came(&message);
+                    return Ok(message);
+                }
+                continue;
             }
             self.look_after_silence().await?;
         }
+    }
+
+    /// The position of the first message of the log; `None` if there is none.
+    async fn log_begins(&mut self) -> Result<Option<Position>, TransportError> {
+        let (transport, topic) = (Arc::clone(&self.service.transport), self.service.topic.clone());
+        let whole = Follow { start: Start::Earliest, compacted: false };
+        let mut log = self.service.open(transport.follower(&topic, whole)).await?;
+        let first = async {
+            match log.last_position().await? {
+                Some(_) => Ok(Some(log.next().await?.position)),
+                None => Ok(None),
+            }
+        };
+        let first = timeout(LOOK_AGAIN_AFTER, first).await;
+        self.take_note(first.unwrap_or_else(|_| Err(no_answer(&topic.to_string()))))
+    }
+
+    /// Whether the message is in the log as well. Then the log is followed from it on.
+    fn goes_over_to_log(&mut self, message: &Message) -> bool {
+        let ViewPart::Before(Some(begin)) = self.view else { return false };
+        let goes_over = message.position >= begin;
+        if goes_over {
+            (self.view, self.follow.compacted, self.follower) = (ViewPart::Whole, false, None);
+        }
+        goes_over
     }
 
     /// Checks why nothing has come for long.
@@ -186,6 +237,9 @@ impl KeptFollower {
     /// Another message, if it is already here.
     pub(crate) fn more(&mut self) -> Option<Message> {
         let message = self.follower.as_mut()?.more()?;
+        if self.goes_over_to_log(&message) {
+            return None;
+        }
         self.came(&message);
         Some(message)
     }

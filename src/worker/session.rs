@@ -13,8 +13,7 @@ use super::mailbox::Mailbox;
 use crate::clock::Clock;
 use crate::supervise::{KeptFollower, Landmark, Monitor, SessionSupervisor};
 use crate::transport::{
-    Acked, Backlog, Consumer, Follow, Message, OnAck, SubscriptionType, TransportError,
-    TransportErrorKind,
+    Acked, Backlog, Consumer, Message, OnAck, SubscriptionType, TransportError, TransportErrorKind,
 };
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::{EntryId, Position};
@@ -79,14 +78,13 @@ pub(super) enum FollowerEvent {
 /// shows that the topic is the same: a replacement is another topic. On request it looks up the end
 /// of the topic; a request is lost with its session.
 pub(super) async fn follow(
-    service: SessionSupervisor,
-    follow: Follow,
+    follower: KeptFollower,
     landmark: Option<Landmark>,
     asked: Mailbox<Moment>,
     sink: Sink<FollowerEvent>,
 ) {
     let has_landmark = landmark.is_some();
-    let mut follower = KeptFollower::new(service, follow).only_where(landmark);
+    let mut follower = follower.only_where(landmark);
     loop {
         let followed = tokio::select! {
             biased;

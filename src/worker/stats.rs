@@ -28,6 +28,7 @@ pub(super) struct WorkerCounters {
     replicated: AtomicU64,
     repaired: AtomicU64,
     ledgers_lost: AtomicU64,
+    views_lost: AtomicU64,
     registers_lost: AtomicU64,
     violations: AtomicU64,
     refusals: AtomicU64,
@@ -120,6 +121,9 @@ pub struct WorkerStats {
     /// Times that the ledger of a partition was deleted under the worker, which then read it, or
     /// its replacement, from its start.
     pub ledgers_lost: u64,
+    /// Number of times that the compacted view of the ledger lacked entries that another worker
+    /// had read: the log was read in its place.
+    pub views_lost: u64,
     /// Times that the register was deleted under the worker, which then read its replacement from
     /// its start: bound keys are forgotten.
     pub registers_lost: u64,
@@ -219,6 +223,9 @@ impl WorkerCounters {
     pub(super) fn repaired(&self) {
         count(&self.repaired);
     }
+    pub(super) fn view_lost(&self) {
+        count(&self.views_lost);
+    }
     pub(super) fn ledger_lost(&self) {
         count(&self.ledgers_lost);
     }
@@ -313,6 +320,7 @@ impl WorkerCounters {
             stalls: 0,
             refusals: read(&self.refusals),
             ledgers_lost: read(&self.ledgers_lost),
+            views_lost: read(&self.views_lost),
             registers_lost: read(&self.registers_lost),
             violations: read(&self.violations),
             ignored: ignored.iter().map(|(reason, n)| (format!("{reason:?}"), *n)).collect(),

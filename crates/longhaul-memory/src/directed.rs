@@ -198,6 +198,19 @@ impl MemoryBroker {
         });
     }
 
+    /// Compacts all of the partition, as real Pulsar does when an unload races a compaction: of the
+    /// view that stood so far only the first messages are kept. The log still has all of them,
+    /// unless it was trimmed. (Seen with 4.0.7 and 4.2.4: `docs/platform.md`.)
+    pub fn compact_forgetting(&self, at: &TopicPartition, keep: usize) {
+        self.on(at, |state, id| {
+            state.compact(id, Some(usize::MAX));
+            if let Some(partition) = state.partitions.get_mut(&id) {
+                partition.log.forget_view(keep);
+            }
+            state.note(format!("the compaction has kept {keep} messages of the view"));
+        });
+    }
+
     /// Drops the entries that all subscriptions have acknowledged.
     pub fn trim(&self, at: &TopicPartition) {
         self.on(at, MemoryBrokerState::trim);

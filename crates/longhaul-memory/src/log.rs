@@ -188,6 +188,12 @@ impl PartitionLog {
         self.horizon = upto;
     }
 
+    /// Forgets all but the first messages of the compacted view. Without an entry in the log a
+    /// message is lost for good; the next compaction starts from what is left.
+    pub(super) fn forget_view(&mut self, keep: usize) {
+        self.survivors.truncate(keep);
+    }
+
     /// The survivors and the rest that a reader sees from an index on.
     fn view(&self, from: usize, compacted: bool) -> (&[usize], &[Message]) {
         let tail = if compacted { from.max(self.horizon) } else { from };

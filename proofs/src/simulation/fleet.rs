@@ -234,6 +234,7 @@ fn add(totals: &mut Totals, worker: &Worker) {
     let stats = worker.handle.stats();
     let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     totals.self_fences += count(stats.self_fenced);
+    totals.views_lost += count(stats.views_lost);
     totals.repairs += count(stats.repaired);
     totals.refused += count(stats.violations);
     totals.sessions_lost += count(stats.sessions_lost);

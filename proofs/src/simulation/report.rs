@@ -114,6 +114,8 @@ totals! {
     missed,
     /// Machines that stood still for longer than workers may ignore.
     standstills,
+    /// Views of the ledger that had lost entries, so that a worker has read the log instead.
+    views_lost,
     /// Outages of a single topic.
     topic_outages,
     /// Partitions added to topics.

@@ -38,6 +38,18 @@ pub enum Order {
     DealtToAny,
 }
 
+/// Whether compactions of the ledger forget a part of the view, as those of real Pulsar do when an
+/// unload races them. The log keeps everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgetting {
+    /// None does.
+    Never,
+    /// Some do, at any time. The first worker runs all the time.
+    Anytime,
+    /// A planted fault: some do while no worker runs, so that nobody is left who knows more.
+    Unseen,
+}
+
 /// The settings of one run, all drawn from its seed.
 #[derive(Clone, Debug)]
 pub struct Setting {
@@ -81,6 +93,8 @@ pub struct Setting {
     pub skewed: bool,
     /// Whether the broker drops duplicates of a client on the ledger, as the protocol needs.
     pub deduplication: bool,
+    /// Whether compactions of the ledger forget a part of it.
+    pub forgetting: Forgetting,
 }
 
 impl Setting {
@@ -136,6 +150,7 @@ impl Setting {
             retention,
             skewed: rng.bool(),
             deduplication: true,
+            forgetting: Forgetting::Never,
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! `LONGHAUL_SIM_SEED=N LONGHAUL_SIM_RUNS=K cargo sim` runs K seeds from N on.
 
-use longhaul_core::protocol::invariants::{ORDER, RESEND};
-use proofs::simulation::{Course, Order, Report, Setting, Totals, run};
+use longhaul_core::protocol::invariants::{ORDER, RESEND, START, TERMINAL};
+use proofs::simulation::{Course, Forgetting, Order, Report, Setting, Totals, run};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Seeds of a long test run, as in CI; a short one has a quarter.
@@ -159,6 +159,31 @@ fn an_order_that_is_not_kept_is_found() {
         let found = ordered.iter().take(seeds).filter(finds).count();
         assert!(found >= 10, "{order:?}: found by {found} of {seeds} seeds");
     }
+}
+
+/// Compactions that forget a part of the ledger, as those of real Pulsar do, have nothing run
+/// twice as long as one worker runs that knows more. That the check can fail: they have where no
+/// worker ran meanwhile.
+#[test]
+fn what_compactions_have_forgotten_is_not_run_again() {
+    let with = |seed, forgetting| {
+        let course = Course::Crashes;
+        let setting = Setting { forgetting, workers: 3, ..Setting::of(5 * seed + 1) };
+        assert_eq!(setting.course, course);
+        run(&setting)
+    };
+    let mut reread = 0;
+    for seed in 0..proofs::shorter(60) {
+        let Report { violations, totals, .. } = with(seed, Forgetting::Anytime);
+        assert_eq!(violations, Vec::<String>::new(), "seed {seed}");
+        reread += totals.views_lost;
+    }
+    let found = (0..6).filter(|seed| {
+        let started = |what: &String| what.starts_with(START) || what.starts_with(TERMINAL);
+        with(*seed, Forgetting::Unseen).violations.iter().any(started)
+    });
+    assert!(reread > 50, "{reread} reads of the log: too few views were wrong");
+    assert!(found.count() > 3, "nobody noticed what nobody knew");
 }
 
 /// The number of attempts in a calm seed is known: none is lost, and there is none too many.

@@ -91,7 +91,7 @@ fn a_worker_whose_clock_stood_still_notices() {
 
 #[test]
 fn a_late_claim_that_is_run_is_found() {
-    finds(TimeFault::LateClaimRun, "timed-freeze:troubled=1,attempts=1", "C-05", 150_000);
+    finds(TimeFault::LateClaimRun, "timed-freeze:troubled=1,attempts=1", "C-05", 400_000);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn half_the_patience_is_found() {
 
 #[test]
 fn a_heartbeat_that_was_not_read_back_is_found() {
-    finds(TimeFault::ProofWithoutReading, "timed:lag=5,laggard=1,troubled=6", "C-17", 200_000);
+    finds(TimeFault::ProofWithoutReading, "timed:lag=5,laggard=1,troubled=6", "C-17", 500_000);
 }
 
 #[test]
@@ -131,5 +131,5 @@ fn a_gap_that_is_not_looked_at_is_found() {
 
 #[test]
 fn an_uptime_that_is_not_looked_at_is_found() {
-    finds(TimeFault::UptimeIgnored, "timed-stand", "C-07", 300_000);
+    finds(TimeFault::UptimeIgnored, "timed-stand", "C-07", 800_000);
 }

@@ -32,11 +32,19 @@ impl WorkerDriver {
                 self.tell_queue_of_ready(id);
             }
             PartitionEffect::Fenced => {
-                tracing::warn!(
-                    topic = %lane.topics.task,
-                    "cut off from the ledger for too long: starting afresh, running tasks go on"
-                );
-                self.stats.self_fenced();
+                if lane.core.reads_log() {
+                    tracing::warn!(
+                        topic = %lane.topics.ledger,
+                        "the compacted view of the ledger lacks entries that another worker has read: reading the log itself, as far back as it is retained"
+                    );
+                    self.stats.view_lost();
+                } else {
+                    tracing::warn!(
+                        topic = %lane.topics.task,
+                        "cut off from the ledger for too long: starting afresh, running tasks go on"
+                    );
+                    self.stats.self_fenced();
+                }
                 self.stats.not_ready(id);
                 lane.stop_consuming();
                 lane.ledger.clear();
@@ -45,6 +53,10 @@ impl WorkerDriver {
                 lane.core.set_spare_owner(spare);
                 lane.read_from_start(&mut self.env);
             }
+            PartitionEffect::Incomplete(tasks) => tracing::error!(
+                topic = %lane.topics.ledger, tasks,
+                "the ledger has lost entries that other workers know, in the log, too: this worker takes no tasks until those are over, or until all others have stopped. So many tasks are not known here at all; of others the state may differ"
+            ),
             PartitionEffect::Refused(error) => {
                 tracing::error!(topic = %lane.topics.ledger, "the settings of the ledger keep this worker out");
                 self.refused = Some(error);

@@ -12,7 +12,7 @@ use super::{Environment, PublishResult, WorkerEvent};
 use crate::chance::system_random;
 use crate::clock::Clock;
 use crate::config::WorkerConfig;
-use crate::supervise::Landmark;
+use crate::supervise::{KeptFollower, Landmark};
 use crate::telemetry::spans;
 use crate::topics::TopicNames;
 use crate::transport::{
@@ -41,6 +41,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
+
+/// A topic whole, through its compacted view.
+const FROM_START: Follow = Follow { start: Start::Earliest, compacted: true };
 
 /// Payloads up to this size are copied out of their receive buffer. A task may hold its payload for
 /// hours, and would keep the whole buffer alive.
@@ -325,7 +328,9 @@ impl PartitionDriver {
         });
         let landmark = Some(self.landmark.clone());
         let topic = &self.topics.ledger;
-        let service = Self::follow(env, topic, landmark, Mailbox::new(), sink);
+        let follower = KeptFollower::new(env.service(topic), FROM_START);
+        let follower = if self.core.reads_log() { follower.distrusting_view() } else { follower };
+        let service = env.spawn(follow(follower, landmark, Mailbox::new(), sink));
         if let Some(before) = self.follower.replace(service) {
             before.abort();
         }
@@ -335,13 +340,11 @@ impl PartitionDriver {
     pub(super) fn follow(
         env: &mut Environment,
         topic: &TopicPartition,
-        landmark: Option<Landmark>,
         asked: Mailbox<Moment>,
         sink: Sink<FollowerEvent>,
     ) -> AbortHandle {
-        let from_start = Follow { start: Start::Earliest, compacted: true };
-        let following = follow(env.service(topic), from_start, landmark, asked, sink);
-        env.spawn(following)
+        let follower = KeptFollower::new(env.service(topic), FROM_START);
+        env.spawn(follow(follower, None, asked, sink))
     }
 
     /// After a self-fence, keeps only the data of attempts that go on: their outcomes may be

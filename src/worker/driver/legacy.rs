@@ -21,7 +21,7 @@ impl PartitionDriver {
         let sink =
             Sink::new(env.events.clone(), move |followed| WorkerEvent::Legacy { lane, followed });
         let asked: Mailbox<Moment> = self.legacy_asked.clone();
-        drop(Self::follow(env, &self.topics.metadata, None, asked, sink));
+        drop(Self::follow(env, &self.topics.metadata, asked, sink));
     }
 }
 

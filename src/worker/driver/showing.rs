@@ -426,7 +426,7 @@ impl PartitionDriver {
                 });
                 self.metadata_asked = Mailbox::new();
                 let (topic, asked) = (&self.topics.metadata, self.metadata_asked.clone());
-                let following = Self::follow(env, topic, None, asked, sink);
+                let following = Self::follow(env, topic, asked, sink);
                 self.metadata_follower = Some(following);
                 self.keep_letters(env);
                 true

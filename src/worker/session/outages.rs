@@ -3,7 +3,7 @@
 use super::publishing::publish_until_lost;
 use super::*;
 use crate::supervise::{BACKOFF_MAX, Backoff, ConnectionState, Connections, KeptPublisher};
-use crate::transport::{Batching, OnReceipt, Outgoing, Start, TopicPartition, TopicSchema};
+use crate::transport::{Batching, Follow, OnReceipt, Outgoing, Start, TopicPartition, TopicSchema};
 use crate::worker::driver::LaneId;
 use longhaul_memory::{Faults, Happening, Loss, MemoryBroker, MemoryTransport, Sessions};
 use tokio::task::JoinSet;
@@ -28,13 +28,20 @@ fn service(
     broker: &MemoryBroker,
     transport: &MemoryTransport,
 ) -> (SessionSupervisor, Arc<Connections>) {
+    service_on(broker, transport, at())
+}
+
+fn service_on(
+    broker: &MemoryBroker,
+    transport: &MemoryTransport,
+    at: TopicPartition,
+) -> (SessionSupervisor, Arc<Connections>) {
     let clock = broker.clock();
     let connections = Arc::new(Connections::new(clock));
     let rng = fastrand::Rng::with_seed(1);
     let backoff = Backoff::of_worker(rng, Duration::from_secs(10));
     let monitor = Monitor::new(&connections);
-    let service =
-        SessionSupervisor::new(Arc::new(transport.clone()), at(), monitor, backoff, clock);
+    let service = SessionSupervisor::new(Arc::new(transport.clone()), at, monitor, backoff, clock);
     (service, connections)
 }
 
@@ -89,7 +96,8 @@ fn following(
     let from_start = Follow { start: Start::Earliest, compacted: false };
     let asked = Mailbox::new();
     let landmark = Some(Landmark::default());
-    services.spawn(follow(service, from_start, landmark, asked.clone(), sink));
+    let follower = KeptFollower::new(service, from_start);
+    services.spawn(follow(follower, landmark, asked.clone(), sink));
     (events, asked, connections)
 }
 
@@ -360,6 +368,56 @@ async fn a_follower_that_falls_silent_is_opened_anew() {
         assert_eq!((connections.stalled(), connections.lost()), (round, 0));
         assert!(matches!(connections.state(), ConnectionState::Connected), "it is no outage");
     }
+}
+
+/// A view that has lost messages is read only as far back as the log does not go.
+#[tokio::test(start_paused = true)]
+async fn a_view_that_is_not_trusted_is_followed_by_the_log_from_where_that_begins() {
+    let (broker, transport) = broker();
+    broker.create_topic("view", None, true);
+    let at = TopicPartition { topic: "view".to_owned(), partition: -1 };
+    let publish = |key: &str| {
+        let (key, payload) = (Some(key.to_owned()), "x".into());
+        broker.publish(&at, Outgoing { key, payload, ..Outgoing::default() });
+    };
+    let follow = || {
+        let (service, _) = service_on(&broker, &transport, at.clone());
+        let from_start = Follow { start: Start::Earliest, compacted: true };
+        KeptFollower::new(service, from_start).distrusting_view()
+    };
+    ["old", "kept"].into_iter().for_each(publish);
+    broker.compact(&at);
+    broker.trim(&at);
+    // The log has nothing: all of the view is needed.
+    let mut follower = follow();
+    assert_eq!(keys(&mut follower, 2).await, ["old", "kept"]);
+    ["lost", "gone"].into_iter().for_each(publish);
+    broker.compact_forgetting(&at, 2);
+    publish("new");
+    assert_eq!(broker.view(&at, true).len(), 3, "two are lost");
+    assert_eq!(keys(&mut follow(), 5).await, ["old", "kept", "lost", "gone", "new"]);
+    // One that is opened again goes on in the log.
+    let mut follower = follow();
+    assert_eq!(keys(&mut follower, 3).await, ["old", "kept", "lost"]);
+    transport.lose(Sessions::All, Loss::Error);
+    assert_eq!(keys(&mut follower, 2).await, ["gone", "new"]);
+}
+
+/// The keys of the next messages.
+async fn keys(follower: &mut KeptFollower, count: usize) -> Vec<String> {
+    let mut keys = Vec::new();
+    while keys.len() < count {
+        let next = tokio::time::timeout(MINUTE, follower.next()).await.expect("more messages");
+        // After an error it goes on with the next session.
+        let Ok(next) = next else { continue };
+        keys.extend(next.key);
+        if keys.len() < count
+            && let Some(more) = follower.more()
+        {
+            keys.extend(more.key);
+        }
+    }
+    keys
 }
 
 /// A follower that has read nothing of a topic that does not exist yet waits for it.

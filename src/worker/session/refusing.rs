@@ -3,8 +3,8 @@
 use super::*;
 use crate::supervise::{Backoff, Connections};
 use crate::transport::{
-    Batching, Consumer, Follower, OnReceipt, Outgoing, Publisher, Receipt, SubscriptionType,
-    TopicPartition, TopicSchema, Transport,
+    Batching, Consumer, Follow, Follower, OnReceipt, Outgoing, Publisher, Receipt,
+    SubscriptionType, TopicPartition, TopicSchema, Transport,
 };
 use async_trait::async_trait;
 use futures::FutureExt;

@@ -8,6 +8,7 @@
 //! same, and the claim carries the state to which those keys had led.
 
 use super::{Action, Machine, Stage, Stop, Task, TerminalStep, Trail};
+use crate::protocol::digest::FoldDigest;
 use crate::protocol::entry::Entry;
 use crate::protocol::entry_set::{BatchOutcome, EntrySet};
 use crate::protocol::fold::Phase;
@@ -55,6 +56,15 @@ impl Machine {
     #[must_use]
     pub const fn seals(&self) -> &Seals {
         &self.sealing.seals
+    }
+
+    /// The digest of what was read so far, for a comparison with another worker. Takes time for
+    /// each known task.
+    #[must_use]
+    pub fn digest(&self) -> FoldDigest {
+        // A delivery alone is no part of the ledger.
+        let with_keys = self.tasks.iter().filter(|(_, task)| !task.trail.is_empty());
+        FoldDigest::of(with_keys.map(|(id, task)| (id, task.fold)), self.seals().entries())
     }
 
     /// Whether a seal covers the task.

@@ -4,12 +4,14 @@ use super::looking::OpenTaskTimes;
 use super::{Mode, Partition, PartitionEffect};
 use crate::machine::Action;
 use crate::protocol::config::LedgerConfig;
-use crate::protocol::entry::{Entry, Heartbeat, NextAttempt};
+use crate::protocol::digest::Comparison;
+use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt};
+use crate::protocol::key::Key;
 use crate::protocol::moment::Moment;
 use std::time::Duration;
 
 impl Partition {
-    pub(super) fn handle_heartbeat(&mut self, heartbeat: &Heartbeat, now: Moment, wall_ms: u64) {
+    pub(super) fn handle_heartbeat(&mut self, heartbeat: &Heartbeat, now: Moment) {
         if !self.machine.is_own(heartbeat.owner) {
             return self.hear(heartbeat, now);
         }
@@ -30,13 +32,9 @@ impl Partition {
             self.silence.view_at().is_some_and(|at| now.since(at) <= self.fence_after() / 2);
         if self.mode != Mode::Bootstrap {
             self.publish_config_if_missing();
-        } else if recent {
-            let said_so = self.silence.has_sent_more_than_one();
-            self.end_bootstrap(now, wall_ms);
-            if said_so {
-                // Tells the others at once that this worker takes turns from now on.
-                self.send_heartbeats(now);
-            }
+        }
+        if self.mode != Mode::Bootstrap || recent {
+            self.compare(heartbeat.number, now);
         }
         self.recheck_rank(now);
         for id in std::mem::take(&mut self.awaiting_heartbeat) {
@@ -54,7 +52,7 @@ impl Partition {
             // The heartbeat may be hours old.
             self.silence.heard(heartbeat.owner, now);
             self.record_turns(heartbeat);
-            return;
+            return self.hear_comparison(heartbeat, now);
         }
         let uptime = Duration::from_millis(heartbeat.uptime_ms);
         let ahead = self.silence.heard_heartbeat(heartbeat.owner, uptime, now);
@@ -64,7 +62,45 @@ impl Partition {
             self.recheck_rank(now);
         }
         if ahead > self.settings.ledger.self_fence || self.gaps.heard(heartbeat) > 0 {
-            self.fence();
+            return self.fence();
+        }
+        self.hear_comparison(heartbeat, now);
+    }
+
+    /// Notes that the owner of an entry is alive, or has left.
+    pub(super) fn record_owner(&mut self, entry: &Entry, now: Moment) {
+        let owner = match entry {
+            // The owner id of a lease has no heartbeat and takes no turn.
+            Entry::Claim(claim) if claim.lease_ms.is_some() => return,
+            Entry::Claim(Claim { key, kind, .. }) if *kind != ClaimKind::Run => {
+                return self.silence.heard_if_known(key.owner, now);
+            }
+            // An owner without heartbeats speaks for a lease.
+            Entry::Done(Done { key, .. }) | Entry::Checkpoint(key) => {
+                return self.silence.heard_if_known(key.owner, now);
+            }
+            // An operator that releases a task claims it, and is no worker.
+            Entry::Claim(Claim { key, .. }) if self.machine.is_own(key.owner) => return,
+            Entry::Claim(Claim { key, .. }) => return self.silence.heard_running(key.owner, now),
+            Entry::Seal(seal) => seal.key.owner,
+            // Superseded checkpoints of running tasks are tombstoned every second by the owner.
+            Entry::Tombstone(Key::Once(key)) if !self.machine.is_sealed(key.task) => return,
+            Entry::Tombstone(Key::Once(_) | Key::Seal(_)) => return self.record_swept(now),
+            Entry::Tombstone(Key::Heartbeat(owner)) => {
+                self.silence.left(*owner);
+                self.gaps.left(*owner);
+                self.comparing.left(*owner);
+                self.finisher_left(*owner);
+                return;
+            }
+            Entry::Renewal(_)
+            | Entry::Cancel(_)
+            | Entry::Heartbeat(_)
+            | Entry::Config(_)
+            | Entry::Tombstone(_) => return,
+        };
+        if !self.machine.is_own(owner) {
+            self.silence.heard(owner, now);
         }
     }
 
@@ -74,7 +110,8 @@ impl Partition {
         if heartbeat.number == 0 {
             self.silence.record_former(heartbeat.owner);
         }
-        self.silence.record_reading(heartbeat.owner, heartbeat.reading);
+        let asking = heartbeat.comparison == Some(Comparison::Question);
+        self.silence.record_reading(heartbeat.owner, heartbeat.reading, asking);
     }
 
     pub(super) fn handle_config(&mut self, config: &LedgerConfig, now: Moment) {
@@ -101,7 +138,8 @@ impl Partition {
         }
     }
 
-    fn end_bootstrap(&mut self, now: Moment, wall_ms: u64) {
+    pub(super) fn end_bootstrap(&mut self, now: Moment) {
+        let wall_ms = self.wall.at(now);
         self.mode = if self.draining { Mode::Draining } else { Mode::Live };
         self.publish_config_if_missing();
         self.machine.bootstrap_ended();
@@ -119,6 +157,10 @@ impl Partition {
         self.begin_to_seal(now, wall_ms);
         self.effects.push_back(PartitionEffect::Ready);
         self.settle();
+        if self.silence.has_sent_more_than_one() {
+            // Tells the others at once that this worker takes turns from now on.
+            self.send_heartbeats(now);
+        }
     }
 
     /// Publishes the settings if the ledger has none: it is new, or they were not stored.
@@ -182,6 +224,7 @@ impl Partition {
                 }
                 PartitionEffect::Do(_)
                 | PartitionEffect::Ready
+                | PartitionEffect::Incomplete(_)
                 | PartitionEffect::Fenced
                 | PartitionEffect::Refused(_)
                 | PartitionEffect::AskForTicket(_)

@@ -6,6 +6,7 @@ use super::judging::Judged;
 use super::{Mode, Partition, PartitionEffect, Slots};
 use crate::machine::Action;
 use crate::protocol::claim::{Decision, NextClaim};
+use crate::protocol::digest::Comparison;
 use crate::protocol::entry::{AttemptCause, ClaimKind, Entry, Heartbeat};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OwnerId};
@@ -141,6 +142,7 @@ impl Partition {
         if now >= self.silence.heartbeat_at() {
             self.send_heartbeats(now);
         }
+        self.recheck_comparison(now);
         self.recheck_held_starts(now);
         self.line_up_kept(now);
         self.serve(now, slots);
@@ -174,7 +176,8 @@ impl Partition {
         let mut next = self.silence.heartbeat_at();
         let (kept, legacy) = (self.next_kept, self.legacy_timeout());
         let (offer, slow) = (self.unwanted.offer_at, self.reads.slow_at());
-        for at in [self.agenda.next(), kept, offer, slow, legacy].into_iter().flatten() {
+        let compare = self.comparing.next();
+        for at in [self.agenda.next(), kept, offer, slow, legacy, compare].into_iter().flatten() {
             next = next.min(at);
         }
         if let Some(at) = self.silence.view_at()
@@ -197,32 +200,43 @@ impl Partition {
         for owner in alive {
             let number = if owner == self.machine.owner() { number } else { 0 };
             let heartbeat = self.heartbeat(owner, number, now);
-            self.effects.push_back(PartitionEffect::Do(Action::Publish(heartbeat)));
+            self.publish_heartbeat(heartbeat);
         }
+    }
+
+    pub(super) fn publish_heartbeat(&mut self, heartbeat: Heartbeat) {
+        let publish = Action::Publish(Entry::Heartbeat(heartbeat));
+        self.effects.push_back(PartitionEffect::Do(publish));
     }
 
     /// The last heartbeat of a leaving worker: it reports once more up to where it has shown its
     /// ends, because other workers cannot ask it later.
     pub fn last_heartbeat(&mut self, now: Moment) -> Entry {
         let number = self.silence.send(now);
-        self.heartbeat(self.machine.owner(), number, now)
+        Entry::Heartbeat(self.heartbeat(self.machine.owner(), number, now))
     }
 
-    fn heartbeat(&self, owner: OwnerId, number: u64, now: Moment) -> Entry {
-        let uptime = now.since(self.started).as_millis();
+    pub(super) fn heartbeat(&self, owner: OwnerId, number: u64, now: Moment) -> Heartbeat {
         let (sent, leased) = (self.sent.of(owner), self.sent.of_leases(owner));
-        Entry::Heartbeat(Heartbeat {
+        let asks = self.asks() && owner == self.machine.owner();
+        Heartbeat {
             owner,
             subscription: self.settings.ledger.subscription.clone(),
             number,
             receipted: sent.receipted,
             underway: Some(sent.underway),
             leased: self.machine.leases().then_some((leased.receipted, leased.underway)),
-            uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
+            uptime_ms: self.uptime_ms(now),
             max_attempts: Some(self.settings.max_attempts),
             shown_to: self.finishers.own_shown_to().filter(|_| owner == self.machine.owner()),
             reading: self.reads_for_long(number),
-        })
+            comparison: asks.then_some(Comparison::Question),
+        }
+    }
+
+    /// How long the worker has been up.
+    pub(super) fn uptime_ms(&self, now: Moment) -> u64 {
+        u64::try_from(now.since(self.started).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Whether the ledger is still being read when this heartbeat is sent. The first heartbeat does

@@ -9,6 +9,7 @@
 mod admitting;
 mod blocked;
 mod bootstrap;
+mod comparing;
 mod delivering;
 mod ended;
 mod ends;
@@ -34,17 +35,18 @@ use crate::agenda::Agenda;
 use crate::legacy::{Legacy, LegacyEnd};
 use crate::machine::{Action, Machine, ReadEntry};
 use crate::protocol::config::{LedgerConfig, LedgerConfigError};
-use crate::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
+use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
 use crate::protocol::fold::{Phase, Verdict};
 use crate::protocol::gap::Gaps;
 use crate::protocol::hash::NameHash;
 use crate::protocol::invariants::Violation;
-use crate::protocol::key::{Epoch, Key, OnceKey, OwnerId};
+use crate::protocol::key::{Epoch, OnceKey, OwnerId};
 use crate::protocol::moment::Moment;
 use crate::protocol::silence::{Lag, Silence};
 use crate::protocol::waits::DependencyState;
 use crate::task::{EntryId, Position, TaskId};
 use admitting::Undecided;
+use comparing::Comparing;
 use ends::UndeliveredEnds;
 use finishers::Finishers;
 use looking::OpenTaskTimes;
@@ -79,6 +81,9 @@ pub enum PartitionEffect {
     Do(Action),
     /// The ledger was read to its end: start consuming.
     Ready,
+    /// Other workers know something of the ledger that is in neither its view nor its log any more:
+    /// this one does not become ready. The number is that of the tasks that it does not know at all.
+    Incomplete(u64),
     /// The worker fenced itself: close the consumer, drop queued publishes, read the ledger again,
     /// draw a new [`Partition::set_spare_owner`]. Processors go on.
     Fenced,
@@ -157,6 +162,7 @@ pub struct Partition {
     handed_back: VecDeque<EntryId>,
     sent: Sent,
     gaps: Gaps,
+    comparing: Comparing,
     config: Option<LedgerConfig>,
     /// When other settings were last published here so that tasks may be parked.
     raised: Option<Moment>,
@@ -214,6 +220,7 @@ impl Partition {
             handed_back: VecDeque::new(),
             sent: Sent::default(),
             gaps: Gaps::default(),
+            comparing: Comparing::default(),
             config: None,
             raised: None,
             finished: Finished::default(),
@@ -271,7 +278,7 @@ impl Partition {
         self.wall.set(now, wall_ms);
         self.record_owner(&inbound.entry, now);
         match &inbound.entry {
-            Entry::Heartbeat(heartbeat) => self.handle_heartbeat(heartbeat, now, wall_ms),
+            Entry::Heartbeat(heartbeat) => self.handle_heartbeat(heartbeat, now),
             Entry::Config(config) => self.handle_config(config, now),
             Entry::Seal(seal) => self.handle_seal(inbound.position, seal, now),
             Entry::Claim(_)
@@ -282,41 +289,6 @@ impl Partition {
             | Entry::Tombstone(_) => return self.handle_task_entry(inbound, now),
         }
         None
-    }
-
-    fn record_owner(&mut self, entry: &Entry, now: Moment) {
-        let owner = match entry {
-            // The owner id of a lease has no heartbeat and takes no turn.
-            Entry::Claim(claim) if claim.lease_ms.is_some() => return,
-            Entry::Claim(Claim { key, kind, .. }) if *kind != ClaimKind::Run => {
-                return self.silence.heard_if_known(key.owner, now);
-            }
-            // An owner without heartbeats speaks for a lease.
-            Entry::Done(Done { key, .. }) | Entry::Checkpoint(key) => {
-                return self.silence.heard_if_known(key.owner, now);
-            }
-            // An operator that releases a task claims it, and is no worker.
-            Entry::Claim(Claim { key, .. }) if self.machine.is_own(key.owner) => return,
-            Entry::Claim(Claim { key, .. }) => return self.silence.heard_running(key.owner, now),
-            Entry::Seal(seal) => seal.key.owner,
-            // Superseded checkpoints of running tasks are tombstoned every second by the owner.
-            Entry::Tombstone(Key::Once(key)) if !self.machine.is_sealed(key.task) => return,
-            Entry::Tombstone(Key::Once(_) | Key::Seal(_)) => return self.record_swept(now),
-            Entry::Tombstone(Key::Heartbeat(owner)) => {
-                self.silence.left(*owner);
-                self.gaps.left(*owner);
-                self.finisher_left(*owner);
-                return;
-            }
-            Entry::Renewal(_)
-            | Entry::Cancel(_)
-            | Entry::Heartbeat(_)
-            | Entry::Config(_)
-            | Entry::Tombstone(_) => return,
-        };
-        if !self.machine.is_own(owner) {
-            self.silence.heard(owner, now);
-        }
     }
 
     fn handle_task_entry(&mut self, inbound: &Inbound, now: Moment) -> Option<Verdict> {

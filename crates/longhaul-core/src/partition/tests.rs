@@ -2,6 +2,7 @@
 
 mod beginning;
 mod claiming;
+mod comparing;
 mod dropping;
 mod ends;
 mod fencing;
@@ -21,7 +22,7 @@ use super::*;
 use crate::facts::TaskFacts;
 use crate::machine::{Stage, Stop};
 use crate::protocol::invariants::TAKEOVER;
-use crate::protocol::key::OwnerId;
+use crate::protocol::key::{Key, OwnerId};
 
 const H: Duration = Duration::from_secs(10);
 const WALL_MS: u64 = 1_000_000;
@@ -49,6 +50,9 @@ struct Worker {
     mute: bool,
     /// Its entries on the metadata topic get no receipt.
     blind: bool,
+    /// Entries that its compacted view of the ledger has lost, and those that the log has lost too.
+    lost: Vec<usize>,
+    lost_for_good: Vec<usize>,
     /// Its log: `start 1`, `stop`, `ack`, `fenced`, …
     did: Vec<(Moment, String)>,
     spare: u128,
@@ -86,6 +90,8 @@ impl Pair {
                 offline: false,
                 mute: false,
                 blind: false,
+                lost: Vec::new(),
+                lost_for_good: Vec::new(),
                 did: Vec::new(),
                 spare: 100 * id,
             });
@@ -107,6 +113,12 @@ impl Pair {
                     Position { ledger: 1, entry: worker.cursor as u64, batch_index: None };
                 let entry = self.log[worker.cursor].clone();
                 worker.cursor += 1;
+                let index = worker.cursor - 1;
+                let is_lost = worker.lost_for_good.contains(&index)
+                    || worker.lost.contains(&index) && !worker.core.reads_log();
+                if is_lost {
+                    continue;
+                }
                 worker.core.handle_entry(
                     &Inbound { position, publish_time_ms: WALL_MS, entry },
                     now,
@@ -222,9 +234,10 @@ fn perform(worker: &mut Worker, effect: PartitionEffect, now: Moment, log: &mut 
             }
             format!("tombstone {}", keys.len())
         }
-        PartitionEffect::Do(Action::DropPayload(_)) => return,
+        PartitionEffect::Do(Action::DropPayload(_)) | PartitionEffect::ClaimSettled(_) => return,
         PartitionEffect::Do(other) => format!("{other:?}"),
         PartitionEffect::Ready => "ready".to_owned(),
+        PartitionEffect::Incomplete(lacks) => format!("incomplete {lacks}"),
         PartitionEffect::Fenced => {
             worker.spare += 1;
             worker.core.set_spare_owner(OwnerId(worker.spare));
@@ -233,7 +246,6 @@ fn perform(worker: &mut Worker, effect: PartitionEffect, now: Moment, log: &mut 
         }
         PartitionEffect::Refused(error) => format!("refused: {error}"),
         PartitionEffect::LeaseOver(_, epoch) => format!("lease over {epoch}"),
-        PartitionEffect::ClaimSettled(_) => return,
         PartitionEffect::AskForTicket(_)
         | PartitionEffect::ReturnTicket(_)
         | PartitionEffect::AskForLegacy

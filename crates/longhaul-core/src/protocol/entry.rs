@@ -23,21 +23,24 @@
 //! | `lc`, `lw` | on a gateway's heartbeat: the same for its claims and outcomes for leases |
 //! | `m` | on a heartbeat, optional: the sender's maximum of attempts |
 //! | `p` | on a heartbeat: ledger position up to which the metadata topic shows the owner's ends |
+//! | `d` | on a heartbeat: `?` asks for the digest of the fold; or an answer to that |
 //! | `n` | on a seal: number of tasks that ended COMPLETED, FINAL, CANCELLED, EXPIRED |
 //! | `h`, `r`, `g` | on a cfg, in ms: heartbeat interval, ledger retention, self-fence limit |
 //! | `v` | on a cfg: minimum protocol version |
 
 mod read;
+mod write;
 
 use super::body;
 use super::config::LedgerConfig;
+use super::digest::Comparison;
 use super::hash::NameHash;
 use super::key::{Key, OnceKey, OwnerId};
 use super::limits::Limits;
 pub use super::next_attempt::{AttemptCause, NextAttempt};
 pub use super::offer::Offer;
-use super::seal::{self, EndedCounts, Seal};
-use crate::task::{Position, Properties, PropertyWriter, TaskId};
+use super::seal::{self, Seal};
+use crate::task::{Position, Properties, TaskId};
 use bytes::Bytes;
 use read::EntryReader;
 use std::num::NonZeroU32;
@@ -233,6 +236,8 @@ pub struct Heartbeat {
     /// Whether the sender has been reading the ledger for a while and has not finished: it takes no
     /// turns.
     pub reading: bool,
+    /// A question about the fold's digest, or the answer to another worker's.
+    pub comparison: Option<Comparison>,
 }
 
 /// The message is not an entry of this protocol version; the fold ignores and counts it.
@@ -288,81 +293,6 @@ impl Entry {
     #[must_use]
     pub const fn task(&self) -> Option<TaskId> {
         self.key().task()
-    }
-
-    /// The properties of the entry's message. A tombstone has none.
-    #[must_use]
-    pub fn properties(&self) -> Properties {
-        if matches!(self, Self::Tombstone(_)) {
-            return Properties::new();
-        }
-        let mut out = PropertyWriter::new();
-        match self {
-            Self::Claim(claim) => write_claim(&mut out, claim),
-            Self::Done(done) => {
-                write_once(&mut out, "done", &done.key);
-                out.put("a", done.attempt);
-                out.put_word("s", done.outcome.status());
-                if let Outcome::Failed(next) | Outcome::Released(next) = done.outcome {
-                    write_next(&mut out, &next);
-                }
-                if let Some(writer) = done.writer {
-                    out.put("writer", writer);
-                }
-            }
-            Self::Checkpoint(key) => write_once(&mut out, "ckpt", key),
-            Self::Renewal(renewal) => {
-                write_once(&mut out, "keep", &renewal.key);
-                out.put("ttl", renewal.lease_ms);
-                out.put("by", renewal.by);
-            }
-            Self::Cancel(task) => {
-                out.put_word("k", "cancel");
-                out.put("t", task);
-            }
-            Self::Heartbeat(heartbeat) => {
-                out.put_word("k", "hb");
-                out.put("o", heartbeat.owner);
-                out.put("sub", &heartbeat.subscription);
-                out.put("q", heartbeat.number);
-                out.put("c", heartbeat.receipted);
-                if let Some(underway) = heartbeat.underway {
-                    out.put("w", underway);
-                }
-                if let Some((receipted, underway)) = heartbeat.leased {
-                    out.put("lc", receipted);
-                    out.put("lw", underway);
-                }
-                out.put("u", heartbeat.uptime_ms);
-                if let Some(max_attempts) = heartbeat.max_attempts {
-                    out.put("m", max_attempts);
-                }
-                match heartbeat.shown_to {
-                    Some(Position { ledger, entry, batch_index: None }) => {
-                        out.put("p", format_args!("{ledger}:{entry}"));
-                    }
-                    Some(Position { ledger, entry, batch_index: Some(index) }) => {
-                        out.put("p", format_args!("{ledger}:{entry}:{index}"));
-                    }
-                    None => {}
-                }
-                if heartbeat.reading {
-                    out.put_word("l", "1");
-                }
-            }
-            Self::Seal(seal) => {
-                let EndedCounts { completed, failed, cancelled, expired } = seal.counts;
-                out.put_word("k", "seal");
-                out.put("o", seal.key.owner);
-                out.put("n", format_args!("{completed},{failed},{cancelled},{expired}"));
-            }
-            Self::Config(config) => {
-                out.put_word("k", "cfg");
-                config.write(&mut |name, value| out.put(name, value));
-            }
-            Self::Tombstone(_) => {}
-        }
-        out.finish()
     }
 
     /// The body of the entry's message. `content` is the data that the entry itself does not
@@ -427,73 +357,13 @@ impl ClaimKind {
     pub(crate) const fn begins(self) -> bool {
         matches!(self, Self::Run | Self::Offer(_))
     }
-
-    const fn status(self) -> &'static str {
-        match self {
-            Self::Run => "RUN",
-            Self::Final => "FINAL",
-            Self::Cancelled => "CANCELLED",
-            Self::Expired => "EXPIRED",
-            Self::Park | Self::Offer(_) => "PARKED",
-        }
-    }
 }
 
 impl Outcome {
-    const fn status(&self) -> &'static str {
-        match self {
-            Self::Completed => "COMPLETED",
-            Self::Failed(_) => "FAILED",
-            Self::Final => "FINAL",
-            Self::Cancelled => "CANCELLED",
-            Self::Released(_) => "RELEASED",
-        }
-    }
-
     /// Whether this outcome ends the task.
     #[must_use]
     pub const fn is_terminal(&self) -> bool {
         matches!(self, Self::Completed | Self::Final | Self::Cancelled)
-    }
-}
-
-fn write_once(out: &mut PropertyWriter, kind: &'static str, key: &OnceKey) {
-    out.put_word("k", kind);
-    out.put("t", key.task);
-    out.put("e", key.epoch);
-    out.put("o", key.owner);
-}
-
-fn write_claim(out: &mut PropertyWriter, claim: &Claim) {
-    write_once(out, "claim", &claim.key);
-    out.put("a", claim.attempt);
-    out.put_word("s", claim.kind.status());
-    if let Some(size) = claim.batch_size {
-        out.put("b", size);
-    }
-    if let Some(base) = claim.base {
-        out.put("f", base.created_ms);
-    }
-    if let ClaimKind::Offer(offer) = claim.kind {
-        offer.write(&mut |name, value| out.put(name, value));
-    }
-    claim.limits.write(&mut |name, value| out.put(name, value));
-    if let Some(gives) = claim.gives {
-        out.put("m", gives);
-    }
-    if let Some(lease_ms) = claim.lease_ms {
-        out.put("ttl", lease_ms);
-    }
-    if let Some(order) = claim.order {
-        out.put("line", order);
-    }
-}
-
-fn write_next(out: &mut PropertyWriter, next: &NextAttempt) {
-    out.put("na", next.at_ms);
-    out.put("nd", next.delay_ms);
-    if let Some(mark) = next.after.mark() {
-        out.put_word("w", mark);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Names as numbers, for comparing the types or the order keys of tasks without a table of names.
+//! Hashes that are the same in every build: names as numbers, for comparing the types or the order
+//! keys of tasks without a table of names, and [`mix`].
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -28,4 +29,12 @@ impl fmt::Display for NameHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
+}
+
+/// The finalizer of SplitMix64: every bit of the input affects every bit of the output.
+pub(super) const fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
 }

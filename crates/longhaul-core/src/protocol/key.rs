@@ -39,6 +39,11 @@ impl OwnerId {
     pub const fn is_lease_of(self, worker: Self) -> bool {
         self.0 & WORKER_BITS == worker.0 & WORKER_BITS && self.0 != worker.0
     }
+
+    /// Its lower and its upper half.
+    pub(super) fn halves(self) -> [u64; 2] {
+        [self.0 & WORKER_BITS, self.0 >> 64].map(|half| u64::try_from(half).unwrap_or_default())
+    }
 }
 
 /// The serial of the renewals of a lease, which share a key: the newest is enough, and none of

@@ -9,6 +9,7 @@ pub mod body;
 pub mod claim;
 pub mod config;
 pub mod dead_letters;
+pub mod digest;
 pub mod entry;
 pub mod entry_set;
 pub mod fold;

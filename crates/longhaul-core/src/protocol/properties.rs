@@ -2,6 +2,7 @@
 
 use super::body;
 use super::config::LedgerConfig;
+use super::digest::Comparison;
 use super::entry::{Base, Claim, ClaimKind, Done, Entry, Heartbeat, LeaseMs, Renewal};
 use super::entry_set::{BatchOutcome, EntrySet, Range};
 use super::fold::{TaskFold, Verdict};
@@ -127,6 +128,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
                 max_attempts,
                 shown_to,
                 reading,
+                comparison: reading.then_some(Comparison::Question),
             })
         }),
         any_seal().prop_map(Entry::Seal),

@@ -4,6 +4,7 @@
 //! before it. They need not agree on the live owners: a wrong rank costs only one lost claim, an
 //! extra entry. The hash also spreads the tasks of a dead owner over the others.
 
+use super::hash::mix;
 use super::key::OwnerId;
 use crate::task::TaskId;
 use std::time::Duration;
@@ -41,24 +42,16 @@ struct Weight(u64, OwnerId);
 
 fn weight(task: TaskId, owner: OwnerId) -> Weight {
     let TaskId { ledger, entry, partition, batch_index } = task;
-    let [low, high] = [owner.0 & u128::from(u64::MAX), owner.0 >> 64];
+    let [low, high] = owner.halves();
     let parts = [
         ledger,
         entry,
         u64::from(partition.unsigned_abs()),
         batch_index.map_or(u64::MAX, u64::from),
-        u64::try_from(low).unwrap_or_default(),
-        u64::try_from(high).unwrap_or_default(),
+        low,
+        high,
     ];
     Weight(parts.into_iter().fold(0, |hash, part| mix(hash ^ part)), owner)
-}
-
-/// The finalizer of SplitMix64: every bit of the input affects every bit of the output.
-const fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 #[cfg(test)]

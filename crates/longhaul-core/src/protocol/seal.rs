@@ -199,6 +199,11 @@ impl Seals {
         self.all.get(entry)
     }
 
+    /// All sealed entries.
+    pub(crate) const fn entries(&self) -> &EntrySet {
+        &self.all
+    }
+
     /// Whether all of these entries are sealed.
     #[must_use]
     pub fn hold_all(&self, entries: &EntrySet) -> bool {

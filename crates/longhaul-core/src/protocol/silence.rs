@@ -48,6 +48,15 @@ struct OwnerActivity {
     former: bool,
     /// Whether its worker still reads the ledger.
     reading: bool,
+    /// Whether its worker has asked for a digest in its last heartbeat: it is not ready.
+    asking: bool,
+}
+
+impl OwnerActivity {
+    /// Whether it is the current id of a worker that has read the ledger, or will have in a moment.
+    const fn takes_turns(&self) -> bool {
+        self.worker && !self.former && !self.reading
+    }
 }
 
 /// The lead of an owner's uptime over the own clock, in ms. A heartbeat that was in flight for
@@ -192,8 +201,14 @@ impl Silence {
     }
 
     fn seen(&mut self, owner: OwnerId, now: Moment) -> &mut OwnerActivity {
-        let first =
-            OwnerActivity { at: now, worker: false, lead: None, former: false, reading: false };
+        let first = OwnerActivity {
+            at: now,
+            worker: false,
+            lead: None,
+            former: false,
+            reading: false,
+            asking: false,
+        };
         let seen = self.owners.entry(owner).or_insert(first);
         seen.at = now;
         seen
@@ -214,10 +229,11 @@ impl Silence {
         }
     }
 
-    /// Notes whether the owner's worker still reads the ledger: then it is alive and takes no turn.
-    pub fn record_reading(&mut self, owner: OwnerId, reading: bool) {
+    /// Notes whether the owner's worker still reads the ledger: then it is alive and takes no turn;
+    /// and whether it asks for a digest: then it cannot tell its own.
+    pub fn record_reading(&mut self, owner: OwnerId, reading: bool, asking: bool) {
         if let Some(seen) = self.owners.get_mut(&owner) {
-            seen.reading = reading;
+            (seen.reading, seen.asking) = (reading, asking);
         }
     }
 
@@ -337,10 +353,22 @@ impl Silence {
     /// has read the ledger.
     pub fn live_owners(&self, now: Moment) -> impl Iterator<Item = OwnerId> {
         let recent = now - 2 * self.heartbeat;
-        let takes_turns = move |seen: &OwnerActivity| {
-            seen.at >= recent && seen.worker && !seen.former && !seen.reading
+        self.owners
+            .iter()
+            .filter(move |(_, seen)| seen.takes_turns() && seen.at >= recent)
+            .map(|(owner, _)| *owner)
+    }
+
+    /// Owners of other workers that can tell the digest of their fold, as far as is known: those
+    /// that have read the ledger and are not known to be silent.
+    pub fn ready_owners(&self) -> impl Iterator<Item = OwnerId> {
+        let is_ready = |owner: &OwnerId, seen: &OwnerActivity| {
+            seen.takes_turns() && !seen.asking && !self.is_stale(*owner)
         };
-        self.owners.iter().filter(move |(_, seen)| takes_turns(seen)).map(|(owner, _)| *owner)
+        self.owners
+            .iter()
+            .filter(move |(owner, seen)| is_ready(owner, seen))
+            .map(|(owner, _)| *owner)
     }
 
     /// Owners that have been silent for longer than `limit`: their heartbeat keys are no longer
@@ -442,7 +470,7 @@ mod tests {
         beat(&mut silence, [100]);
         for (second, reading, turns) in [(100, true, 0), (110, true, 0), (120, false, 1)] {
             silence.heard(OTHER, at(second));
-            silence.record_reading(OTHER, reading);
+            silence.record_reading(OTHER, reading, false);
             assert_eq!(silence.live_owners(at(second)).count(), turns);
             beat(&mut silence, [second]);
             assert!(!silence.is_stale(OTHER));

@@ -45,8 +45,10 @@ impl Steps<'_> {
         match effect {
             PartitionEffect::Ready => worker.consumes = true,
             PartitionEffect::Fenced => self.fenced(number, worker),
-            // No worker of the model works beside the Java reference, or grants leases.
+            // No worker of the model works beside the Java reference, or grants leases, and its log
+            // loses nothing.
             PartitionEffect::Refused(_)
+            | PartitionEffect::Incomplete(_)
             | PartitionEffect::LeaseOver(..)
             | PartitionEffect::ClaimSettled(_)
             | PartitionEffect::AskForLegacy

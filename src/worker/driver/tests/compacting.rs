@@ -1,6 +1,7 @@
 //! A compaction of the ledger must not remove anything that a worker or its successor needs.
 
 use super::*;
+use crate::captured::CapturedLog;
 use bytes::Bytes;
 use longhaul_memory::Loss;
 use std::collections::BTreeMap;
@@ -154,4 +155,48 @@ async fn the_heir_of_a_worker_goes_on_from_a_compacted_ledger() {
     assert_eq!(count("Long found None"), RUNNING, "{lines:?}");
     assert_eq!(lines.len(), 2 * (RUNNING + OF_EACH), "{lines:?}");
     assert_eq!(pair.backlog(), OF_EACH, "only what waits for its next attempt is left");
+}
+
+/// Earlier, a worker that began on a compacted view that had lost entries, as those of real Pulsar
+/// do when unloads race compactions, ran tasks again that had ended or ran elsewhere.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_begins_on_a_view_that_has_lost_entries_starts_nothing_again() {
+    let mut pair = compacted().await;
+    let started = pair.diary.lines();
+    let ledger = pair.first.ledger();
+    let whole = pair.first.broker.view(&ledger, true).len();
+    pair.first.broker.compact_forgetting(&ledger, whole / 3);
+    assert!(pair.first.broker.view(&ledger, true).len() < whole, "nothing was lost");
+    let mut second = pair.second();
+    tokio::join!(pair.first.run_for(10 * SECOND), second.run_for(10 * SECOND));
+    assert!(second.driver.stats.is_ready(1), "the log has what the view has lost");
+    pair.first.broker.restart(SECOND, true, Loss::Error);
+    assert_eq!(pair.backlog(), RUNNING + 4 * OF_EACH);
+    tokio::join!(pair.first.run_for(60 * SECOND), second.run_for(60 * SECOND));
+    assert_eq!(pair.diary.lines(), started, "something was started again");
+    assert_eq!(pair.backlog(), RUNNING + 2 * OF_EACH, "what has ended is acknowledged");
+}
+
+/// What the log does not have any more either cannot be known: the worker takes no tasks while
+/// another one knows more.
+#[tokio::test(start_paused = true)]
+async fn a_worker_takes_no_tasks_while_another_one_knows_more_than_the_ledger() {
+    let (log, _guard) = CapturedLog::capture();
+    let mut pair = compacted().await;
+    let started = pair.diary.lines();
+    let ledger = pair.first.ledger();
+    pair.first.broker.trim(&ledger);
+    pair.first.broker.compact_forgetting(&ledger, 3);
+    let mut second = pair.second();
+    tokio::join!(pair.first.run_for(60 * SECOND), second.run_for(60 * SECOND));
+    let told = log.with(&["ERROR", "the ledger has lost entries"]);
+    assert_eq!(told.len(), 1, "once a minute: {told:#?}");
+    pair.first.broker.restart(SECOND, true, Loss::Error);
+    tokio::join!(pair.first.run_for(60 * SECOND), second.run_for(60 * SECOND));
+    assert!(!second.driver.stats.is_ready(1), "it does not know what runs");
+    assert_eq!(pair.diary.lines(), started, "something was started again");
+    // Nobody is left who knows.
+    pair.first.transport.kill();
+    second.run_for(60 * SECOND).await;
+    assert!(second.driver.stats.is_ready(1));
 }

@@ -76,9 +76,9 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
             ..Heartbeat::default()
         })
     };
-    // A heartbeat of a worker that was gone before this one started.
+    // A heartbeat of a worker that was gone before this one started, which waits for its answer.
     bench.write(&beat(6, Some(9)));
-    bench.run_for(SECOND).await;
+    bench.run_for(3 * SECOND).await;
     for _ in 0..2 {
         for (owner, max_attempts) in [(7, Some(3)), (7, None), (0xab, Some(5)), (9, Some(5))] {
             bench.write(&beat(owner, max_attempts));

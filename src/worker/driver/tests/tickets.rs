@@ -323,7 +323,8 @@ async fn who_does_not_hear_of_a_worker_gives_none_of_its_tickets_back() {
     deaf.broker.stall_followers(&deaf.ledger());
     let broker = deaf.broker.clone();
     let mut young = counting(Some(broker), "young", patient(), None, (&gauge, 8 * SECOND));
-    tokio::join!(deaf.run_for(SECOND), young.run_for(SECOND));
+    // It asks the deaf one what it knows, and waits for two seconds.
+    tokio::join!(deaf.run_for(3 * SECOND), young.run_for(3 * SECOND));
     for _ in 0..6 {
         deaf.submit_to(-1, "");
     }

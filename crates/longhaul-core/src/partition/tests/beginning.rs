@@ -320,7 +320,7 @@ fn old_heartbeats_of_a_first_read_are_no_reason_to_begin_anew() {
     }
     let own = solo.beats.pop().unwrap();
     solo.read(Entry::Heartbeat(own));
-    let did = solo.run();
+    let did: Vec<_> = solo.wait(secs(2)).into_iter().map(|(_, effect)| effect).collect();
     assert!(
         did.contains(&PartitionEffect::Ready) && !did.contains(&PartitionEffect::Fenced),
         "{did:?}"

@@ -2,7 +2,7 @@
 
 use super::solo::{MILLISECOND, OTHER, Solo, claims, once, reading, task};
 use super::*;
-use crate::protocol::entry::{NextAttempt, Offer};
+use crate::protocol::entry::{Done, NextAttempt, Offer};
 use crate::protocol::limits::Limits;
 use crate::wanted::{TaskType, WantedLeases};
 

@@ -143,6 +143,7 @@ impl<'a> EntryReader<'a> {
             max_attempts: self.number("m").ok(),
             shown_to: self.properties.get("p").and_then(position),
             reading: self.properties.contains_key("l"),
+            comparison: self.properties.get("d").and_then(|text| text.parse().ok()),
         })
     }
 }

@@ -4,9 +4,9 @@
 use super::*;
 use crate::protocol::entry_set::{BatchOutcome, EntrySet};
 use crate::protocol::fold::{Phase, TaskFold, Verdict};
-use crate::protocol::key::Epoch;
-use crate::protocol::key::SealKey;
+use crate::protocol::key::{Epoch, SealKey};
 use crate::protocol::offer::TaskType;
+use crate::protocol::seal::EndedCounts;
 use crate::protocol::waits::WaitsFor;
 use crate::task::EntryId;
 use std::time::Duration;
@@ -36,6 +36,7 @@ fn heartbeat(underway: Option<u64>, shown_to: Option<Position>, reading: bool) -
         max_attempts: underway.map(|_| 14),
         shown_to,
         reading,
+        comparison: reading.then_some(Comparison::Question),
     })
 }
 
@@ -126,7 +127,7 @@ fn written() -> Vec<(Entry, String, &'static str)> {
         (
             heartbeat(None, None, true),
             format!("hb/{OWNER}"),
-            "k=hb o=OWNER sub=workers q=11 c=12 u=13 l=1",
+            "k=hb o=OWNER sub=workers q=11 c=12 u=13 l=1 d=?",
         ),
         (seal(), format!("seal/{OWNER}/9"), "k=seal o=OWNER n=1,2,3,4"),
         (config(), "cfg/2".to_owned(), "k=cfg sub=workers h=5000 r=60000 g=7500 v=3"),
@@ -212,7 +213,7 @@ fn an_offer_is_a_claim_that_parks_to_whoever_does_not_know_it() {
 }
 
 /// Optional properties: older workers did not write them, or they do not always apply.
-const OPTIONAL: [&str; 11] = ["lc", "lw", "f", "ma", "tb", "x", "w", "m", "p", "l", "line"];
+const OPTIONAL: [&str; 12] = ["lc", "lw", "f", "ma", "tb", "x", "w", "m", "p", "l", "d", "line"];
 
 /// The number of attempts in a claim decides nothing about the claim: a reader that refused the
 /// claim would fold a different history.
