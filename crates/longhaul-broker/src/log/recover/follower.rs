@@ -1,14 +1,26 @@
-//! Reads the records of a segment as they are written, from another process or thread.
+//! Finds the segments of a log, and reads the records of one as they are written, from another
+//! process or thread.
 
 use crate::log::disk::storage::{Storage, StorageFile};
 use crate::log::error::OpenError;
 use crate::log::segments::record::{self, HEAD_BYTES, LogMark, ParsedRecord};
-use crate::log::segments::segment::{self, HEADER_BYTES, SegmentHeader};
+use crate::log::segments::segment::{self, FOLDER, HEADER_BYTES, SegmentHeader};
 use std::io;
 use std::sync::Arc;
 
 /// Bytes that are read at first.
 const FIRST_BYTES: u32 = 64 * 1024;
+
+/// The numbers of the existing segments, in order.
+///
+/// # Errors
+/// I/O errors.
+pub fn segment_numbers(storage: &dyn Storage) -> io::Result<Vec<u32>> {
+    let files = storage.list(FOLDER)?;
+    let mut numbers: Vec<u32> = files.iter().filter_map(|name| segment::number_of(name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
 
 /// What a segment says of the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use crate::log::indices::index::{self, Builder, FactsOf, Index, Unusable};
 use crate::log::options::LogOptions;
 use crate::log::recover::checkpoint::Checkpoint;
 use crate::log::recover::confirmed::{self, Confirmed};
+use crate::log::recover::follower::segment_numbers;
 use crate::log::recover::inventory;
-use crate::log::recover::prefix::segment_numbers;
 use crate::log::recover::recovery::ReplayedItem;
 use crate::log::segments::reader::RecordReader;
 use crate::log::segments::record::{
@@ -126,14 +126,14 @@ struct Surveyor<'a> {
 }
 
 /// A segment in memory.
-pub(in crate::log) struct SegmentImage {
-    pub(in crate::log) seed: u32,
-    pub(in crate::log) bytes: Vec<u8>,
+struct SegmentImage {
+    seed: u32,
+    bytes: Vec<u8>,
 }
 
 impl SegmentImage {
     /// The record at this offset, and its size.
-    pub(in crate::log) fn at(&self, offset: u32) -> Option<(u32, ParsedRecord<'_>)> {
+    fn at(&self, offset: u32) -> Option<(u32, ParsedRecord<'_>)> {
         let rest = self.bytes.get(offset as usize..)?;
         let size = record::size_of(rest)?;
         let whole = rest.get(..size as usize)?;
@@ -141,7 +141,7 @@ impl SegmentImage {
     }
 
     /// Offset of the next record after invalid bytes.
-    pub(in crate::log) fn next_after(&self, offset: u32) -> Option<u32> {
+    fn next_after(&self, offset: u32) -> Option<u32> {
         let end = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         // The stored size is usually intact.
         let stated = self.bytes.get(offset as usize..).and_then(record::size_of);
