@@ -28,7 +28,8 @@ pub(super) struct PolicyRow {
     /// Key in the policies of a namespace; empty if there is none.
     key: &'static str,
     form: PolicyFormat,
-    here: Here,
+    /// Values that the broker would have to obey and refuses, and why. It stores and shows the others.
+    refused: Option<RefusedValues>,
     /// The value that Pulsar shows for a namespace without the policy, if it shows one.
     unset: Option<fn() -> Value>,
 }
@@ -78,16 +79,8 @@ impl JsonShape {
     }
 }
 
-/// The broker's behaviour for the policy.
-#[derive(Clone, Copy, Debug)]
-enum Here {
-    /// Obeys it.
-    Obeyed,
-    /// Stores and shows it.
-    Kept,
-    /// Refuses values that it would have to obey, and stores and shows the others.
-    Refused { if_so: fn(&Value) -> bool, why: &'static str },
-}
+/// A check for refused values, and why they are refused.
+type RefusedValues = (fn(&Value) -> bool, &'static str);
 
 /// The level of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +105,7 @@ macro_rules! obeyed {
                 },
                 show: |policies| policies.$field.map(|value| json!(value)),
             },
-            here: Here::Obeyed,
+            refused: None,
             unset: None,
         }
     };
@@ -126,7 +119,7 @@ const fn kept(
     shape: JsonShape,
 ) -> PolicyRow {
     let form = PolicyFormat::AsGiven(shape);
-    PolicyRow { topic, namespace, key, form, here: Here::Kept, unset: None }
+    PolicyRow { topic, namespace, key, form, refused: None, unset: None }
 }
 
 /// Like `kept`, for a policy with the same name on both levels.
@@ -135,18 +128,13 @@ const fn both(name: &'static str, key: &'static str, shape: JsonShape) -> Policy
 }
 
 impl PolicyRow {
-    /// Sets what the broker does with the policy.
-    const fn but(self, here: Here) -> Self {
-        Self { here, ..self }
-    }
-
     /// Sets the value that is shown for a namespace without the policy.
     const fn unset(self, unset: fn() -> Value) -> Self {
         Self { unset: Some(unset), ..self }
     }
 
     const fn refused_if(self, if_so: fn(&Value) -> bool, why: &'static str) -> Self {
-        self.but(Here::Refused { if_so, why })
+        Self { refused: Some((if_so, why)), ..self }
     }
 }
 
@@ -202,7 +190,6 @@ const POLICIES: &[PolicyRow] = &[
     obeyed!("", "autoTopicCreation", "autoTopicCreationOverride", auto_topic_creation, creation),
     // If true, producers without a schema are refused.
     both("schemaValidationEnforced", "schema_validation_enforced", JsonShape::Flag)
-        .but(Here::Obeyed)
         .unset(|| json!(false)),
     both("persistence", "persistence", JsonShape::Object),
     both(
@@ -238,10 +225,8 @@ const POLICIES: &[PolicyRow] = &[
         .refused_if(is_limit, NUMBERS),
     kept("maxProducers", "maxProducersPerTopic", "max_producers_per_topic", JsonShape::Number)
         .refused_if(is_limit, NUMBERS),
-    both("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", JsonShape::Number)
-        .but(Here::Obeyed),
+    both("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", JsonShape::Number),
     kept("", "maxTopicsPerNamespace", "max_topics_per_namespace", JsonShape::Number)
-        .but(Here::Obeyed)
         .unset(|| json!(0)),
     kept("maxMessageSize", "", "", JsonShape::Number).refused_if(
         is_limit,
@@ -311,7 +296,7 @@ const BACKLOG_QUOTA: PolicyRow = PolicyRow {
         },
         show: |policies| Some(quotas(policies)),
     },
-    here: Here::Obeyed,
+    refused: None,
     unset: None,
 };
 
@@ -364,9 +349,7 @@ impl PolicyRow {
     /// Reads a value; `null` unsets the policy.
     pub(super) fn read(&self, value: Value) -> Result<PolicyChange, AdminCallError> {
         let name = self.name();
-        if let Here::Refused { if_so, why } = self.here
-            && if_so(&value)
-        {
+        if let Some((_, why)) = self.refused.filter(|(if_so, _)| if_so(&value)) {
             let text = format!("the policy {name} is not supported with this value: {why}");
             return Err(AdminCallError::PreconditionFailed(text));
         }
