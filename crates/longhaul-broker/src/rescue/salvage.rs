@@ -1,7 +1,6 @@
 //! Creates a new data directory from the readable data of a damaged one.
 
-use super::adopt::numbers_after;
-use super::reading::{self, SalvageReading};
+use super::reading::{self, SalvageReading, numbers_after};
 use super::report::RescueReport;
 use super::{RescueError, UNFINISHED, open_any, refused, views};
 use crate::compaction::rebuild;
