@@ -74,13 +74,14 @@ pub mod unreadable;
 pub mod view;
 pub mod withheld;
 
-pub(crate) use topics::PARTITIONS_MAX;
+pub(crate) use topics::{PARTITIONS_MAX, kind_by_name};
 
 use crate::auth::{AuthRefusals, Authenticator};
 use crate::ids::IdMap;
 use crate::log::{
     AppendError, CompactedEntry, Composer, LogStatus, RecordGroup, RecordHead, RecordKind,
 };
+use crate::metrics::Totals;
 use crate::state::BrokerState;
 use crate::state::change::StateChange;
 use dispatcher::{ConsumerKey, Dispatcher};
@@ -193,7 +194,7 @@ pub struct BrokerMachine {
     /// Logged warnings about unreadable entries.
     said: unreadable::UnreadableWarnings,
     invariants: invariants::Invariants,
-    totals: figures::Totals,
+    totals: Totals,
     next_name: u64,
     /// Wall clock at the current event, in ms since the epoch: for the times in messages, delays
     /// and policies.
@@ -254,7 +255,7 @@ impl BrokerMachine {
             cleaner: cleaning::Cleaner::default(),
             said: unreadable::UnreadableWarnings::default(),
             invariants: invariants::Invariants::default(),
-            totals: figures::Totals::default(),
+            totals: Totals::default(),
             // Names of producers differ from those of earlier runs.
             next_name: now.wrapping_mul(1000),
             now,
