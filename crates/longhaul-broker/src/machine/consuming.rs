@@ -52,13 +52,10 @@ impl BrokerMachine {
             return Err(RequestRefusal::new(ServerError::TooManyRequests, text));
         }
         if command.subscription.is_empty() {
-            return Err(RequestRefusal::new(
-                ServerError::NotAllowedError,
-                "a subscription needs a name",
-            ));
+            return Err(RequestRefusal::not_allowed("a subscription needs a name"));
         }
         check_name("consumer", command.consumer_name.as_deref().unwrap_or_default())
-            .map_err(|text| RequestRefusal::new(ServerError::NotAllowedError, text))?;
+            .map_err(RequestRefusal::not_allowed)?;
         let metadata = metadata_of(&command.metadata)?;
         self.register_schema(topic, command.schema.as_ref())?;
         let subscription = self.ensure_subscription(topic, command)?;
@@ -102,10 +99,9 @@ impl BrokerMachine {
                 command.subscription,
                 if known { "" } else { "not " }
             );
-            return Err(RequestRefusal::new(ServerError::NotAllowedError, text));
+            return Err(RequestRefusal::not_allowed(text));
         }
-        check_name("subscription", &command.subscription)
-            .map_err(|text| RequestRefusal::new(ServerError::NotAllowedError, text))?;
+        check_name("subscription", &command.subscription).map_err(RequestRefusal::not_allowed)?;
         self.check_subscriptions(topic, kept, is_durable)?;
         let mark = self.start_of(topic, command).ok_or_else(gone)?;
         let properties = metadata_of(&command.subscription_properties)?;
@@ -374,12 +370,7 @@ impl BrokerMachine {
         command: CommandUnsubscribe,
     ) -> Result<(), RequestRefusal> {
         let key = ConsumerKey { conn, id: command.consumer_id };
-        let missing = || {
-            RequestRefusal::new(
-                ServerError::MetadataError,
-                "there is no such consumer on this connection",
-            )
-        };
+        let missing = || RequestRefusal::no_consumer(ServerError::MetadataError);
         let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
         let others = self
             .dispatcher(topic, subscription)
@@ -421,12 +412,7 @@ impl BrokerMachine {
 
     pub(super) fn seek(&mut self, conn: u64, command: &CommandSeek) -> Result<(), RequestRefusal> {
         let key = ConsumerKey { conn, id: command.consumer_id };
-        let missing = || {
-            RequestRefusal::new(
-                ServerError::MetadataError,
-                "there is no such consumer on this connection",
-            )
-        };
+        let missing = || RequestRefusal::no_consumer(ServerError::MetadataError);
         let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
         let reads_compacted = self
             .dispatcher(topic, subscription)

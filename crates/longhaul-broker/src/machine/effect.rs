@@ -57,6 +57,18 @@ impl RequestRefusal {
         Self { code, text: text.into(), holder: None }
     }
 
+    /// An error about something that this broker does not allow.
+    #[must_use]
+    pub fn not_allowed(text: impl Into<String>) -> Self {
+        Self::new(ServerError::NotAllowedError, text)
+    }
+
+    /// The error for a consumer that does not exist.
+    #[must_use]
+    pub fn no_consumer(code: ServerError) -> Self {
+        Self::new(code, "there is no such consumer on this connection")
+    }
+
     /// Sets the connection in the way.
     #[must_use]
     pub const fn because_of(mut self, holder: u64) -> Self {

@@ -25,7 +25,7 @@ pub(crate) const PARTITIONS_MAX: u32 = 10_000;
 /// The error for an invalid name. After `InvalidTopicName`, clients retry for half a minute and
 /// then fail without the reason.
 fn misnamed(cause: &NameError) -> RequestRefusal {
-    RequestRefusal::new(ServerError::NotAllowedError, cause.to_string())
+    RequestRefusal::not_allowed(cause.to_string())
 }
 
 impl BrokerMachine {
@@ -58,7 +58,7 @@ impl BrokerMachine {
             let text = format!(
                 "{name} has {count} partitions: use one of them, {name}-partition-0 and so on"
             );
-            return Err(RequestRefusal::new(ServerError::NotAllowedError, text));
+            return Err(RequestRefusal::not_allowed(text));
         }
         let is_partition = match name.partition() {
             Some((whole, index)) => match self.state.partitions(whole.as_str()) {

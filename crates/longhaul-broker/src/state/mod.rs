@@ -131,6 +131,12 @@ impl BrokerState {
         self.topics.get(&id)
     }
 
+    /// A subscription by the ids of its topic and its own.
+    #[must_use]
+    pub fn subscription(&self, topic: u32, id: u32) -> Option<&BrokerSubscription> {
+        self.topic(topic)?.subscriptions.get(&id)
+    }
+
     /// A topic by id. Only data that is not recorded may be changed in it: subscriptions of
     /// readers.
     pub fn topic_mut(&mut self, id: u32) -> Option<&mut BrokerTopic> {
@@ -391,22 +397,14 @@ impl BrokerState {
                 topic.subscriptions.remove(&details.subscription);
             }
             StateChange::NoteSubscription(details) => {
-                let subscription = topic.subscriptions.get_mut(&details.subscription);
-                let subscription =
-                    subscription.ok_or(StateError::Subscription(id, details.subscription))?;
-                subscription.properties.clone_from(&details.properties);
+                let known = subscription(topic, id, details.subscription)?;
+                known.properties.clone_from(&details.properties);
             }
             StateChange::Ack(details) => {
-                let subscription = topic.subscriptions.get_mut(&details.subscription);
-                let subscription =
-                    subscription.ok_or(StateError::Subscription(id, details.subscription))?;
-                subscription.cursor.apply(details);
+                subscription(topic, id, details.subscription)?.cursor.apply(details);
             }
             StateChange::ResetCursor(details) => {
-                let subscription = topic.subscriptions.get_mut(&details.subscription);
-                let subscription =
-                    subscription.ok_or(StateError::Subscription(id, details.subscription))?;
-                subscription.cursor.reset(details.mark);
+                subscription(topic, id, details.subscription)?.cursor.reset(details.mark);
             }
             StateChange::Trim(details) => {
                 freed = topic.entries.trim(details.first);
@@ -478,6 +476,15 @@ impl BrokerState {
     pub fn close_ledgers(&mut self) {
         self.topics.values_mut().for_each(|topic| topic.is_open = false);
     }
+}
+
+/// A subscription that a change names.
+fn subscription(
+    topic: &mut BrokerTopic,
+    topic_id: u32,
+    id: u32,
+) -> Result<&mut BrokerSubscription, StateError> {
+    topic.subscriptions.get_mut(&id).ok_or(StateError::Subscription(topic_id, id))
 }
 
 const fn extras(head: &EntryHead) -> Extras {
