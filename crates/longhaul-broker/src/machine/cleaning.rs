@@ -7,6 +7,7 @@
 //! end of the log, and the segments are removed.
 
 use super::BrokerMachine;
+use super::backoff::Backoff;
 use super::effect::{MachineEffect, PendingCommit, Survivor};
 use super::figures::is_compacted;
 use super::invariants::Invariant;
@@ -61,9 +62,8 @@ pub(super) struct Cleaner {
     /// Number of copies that are not yet on disk.
     pub(super) copying: usize,
     next_warning: u64,
-    /// Segments with unreadable entries: until when they are left alone, and the length of the
-    /// pause.
-    unreadable: BTreeMap<u32, (u64, u64)>,
+    /// Segments with unreadable entries, which are left alone for a while.
+    unreadable: BTreeMap<u32, Backoff>,
 }
 
 impl BrokerMachine {
@@ -144,7 +144,7 @@ impl BrokerMachine {
             return BTreeSet::new();
         }
         let (failed, live) = (&self.cleaner.unreadable, self.state.live());
-        let is_due = |segment: u32| failed.get(&segment).is_none_or(|&(until, _)| self.up >= until);
+        let is_due = |segment: u32| failed.get(&segment).is_none_or(|pause| pause.is_due(self.up));
         let needed = segments.into_iter().filter_map(|(segment, bytes)| {
             let needed = live.get(&segment).copied()?;
             (needed * NEEDED_SHARE <= bytes && is_due(segment)).then_some((segment, needed))
@@ -211,13 +211,11 @@ impl BrokerMachine {
         let live = self.state.live();
         self.cleaner.unreadable.retain(|segment, _| live.contains_key(segment));
         for (segment, cause) in segments {
-            let (least, most) = UNREADABLE_PAUSE_MS;
-            let (until, pause) = self.cleaner.unreadable.entry(segment).or_default();
-            *pause = (2 * *pause).clamp(least, most);
-            *until = self.up + *pause;
+            let backoff = self.cleaner.unreadable.entry(segment).or_default();
+            backoff.fail(self.up, UNREADABLE_PAUSE_MS);
             let text = format!(
                 "a segment of the log that holds little is kept, and is looked at again after {} s, as it cannot be read: {cause}: check the disk",
-                *pause / 1000
+                backoff.pause_ms / 1000
             );
             self.effects.push(MachineEffect::Warn(text));
         }

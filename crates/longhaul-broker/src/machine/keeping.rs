@@ -1,6 +1,7 @@
 //! Periodic work: trimming, expiry, compaction, checkpoints, removal of segments.
 
 use super::BrokerMachine;
+use super::backoff::Backoff;
 use super::cleaning::HURRY_MS;
 use super::effect::{MachineEffect, PendingCommit, RequestRefusal};
 use super::figures::is_compacted;
@@ -36,24 +37,18 @@ pub(super) struct TopicCompaction {
     pub(super) took_ms: u64,
     pub(super) removed: u64,
     began: u64,
-    /// After a failure, the next compaction waits until `not_before`; the pause doubles each time.
-    pause_ms: u64,
-    not_before: u64,
+    /// After a failure, the next compaction waits, unless somebody asks for it.
+    backoff: Backoff,
     /// Uncompacted bytes, and the bytes that the topic had received when they were counted.
     behind: Option<(u64, u64)>,
 }
 
 impl TopicCompaction {
-    /// Whether one that nobody has asked for may begin.
-    fn is_due(&self, up: u64) -> bool {
-        up >= self.not_before
-    }
-
     fn note(&mut self, outcome: Result<(), String>, up: u64) {
-        let (least, most) = COMPACTION_PAUSE_MS;
-        self.pause_ms =
-            outcome.as_ref().err().map_or(0, |_| (2 * self.pause_ms).clamp(least, most));
-        self.not_before = up + self.pause_ms;
+        match outcome {
+            Ok(()) => self.backoff = Backoff::default(),
+            Err(_) => self.backoff.fail(up, COMPACTION_PAUSE_MS),
+        }
         self.last = Some(outcome);
     }
 
@@ -186,7 +181,7 @@ impl BrokerMachine {
         let threshold = policies.compaction_threshold_bytes.unwrap_or_default();
         let both = self.state.topic(topic).zip(self.live.get(&topic));
         let Some((kept, live)) = both else { return false };
-        if threshold == 0 || !live.compaction.is_due(self.up) {
+        if threshold == 0 || !live.compaction.backoff.is_due(self.up) {
             return false;
         }
         let view = kept.compacted.as_ref().and_then(|view| self.compacted.get(&view.file));

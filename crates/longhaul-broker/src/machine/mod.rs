@@ -8,8 +8,8 @@
 //! The parts, in order: each uses only those above it, which a test checks. This file has their
 //! common parts, and passes work that waited for the disk back to its origin.
 //!
-//! - [`effect`], [`invariants`], [`patience`], [`dues`], [`recent`], [`figures`], [`withheld`],
-//!   [`view`]: values.
+//! - [`effect`], [`invariants`], [`patience`], [`backoff`], [`dues`], [`recent`], [`figures`],
+//!   [`withheld`], [`view`]: values.
 //! - [`dispatcher`]: assigns entries to consumers. [`sharing`]: how consumers share a subscription.
 //!   [`delivering`]: deliveries.
 //! - [`permissions`]: permissions of roles. [`session`]: what is open on a connection, and its
@@ -37,6 +37,7 @@
 
 mod acking;
 mod admin;
+mod backoff;
 mod cleaning;
 mod commands;
 mod consuming;

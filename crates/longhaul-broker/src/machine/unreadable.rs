@@ -96,7 +96,7 @@ impl BrokerMachine {
             ));
         }
         live.withheld.wait(copy, self.up);
-        let pause = live.withheld.pause_ms / 1000;
+        let pause = live.withheld.backoff.pause_ms / 1000;
         if self.up < self.said.refused {
             return None;
         }

@@ -1,5 +1,6 @@
 //! Unreadable entries of a topic, which are withheld from consumers.
 
+use super::backoff::Backoff;
 use crate::state::cursor::Cursor;
 use std::collections::BTreeSet;
 
@@ -26,14 +27,16 @@ pub struct Withheld {
     pub(super) set_aside: BTreeSet<WithheldCopy>,
     /// Withheld until they are tried again.
     pub(super) waiting: BTreeSet<WithheldCopy>,
-    retry_at: u64,
-    pub(super) pause_ms: u64,
+    pub(super) backoff: Backoff,
 }
 
 /// Nothing is withheld.
 #[cfg(test)]
-pub(super) static NOTHING: Withheld =
-    Withheld { set_aside: BTreeSet::new(), waiting: BTreeSet::new(), retry_at: 0, pause_ms: 0 };
+pub(super) static NOTHING: Withheld = Withheld {
+    set_aside: BTreeSet::new(),
+    waiting: BTreeSet::new(),
+    backoff: Backoff { pause_ms: 0, retry_at: 0 },
+};
 
 impl Withheld {
     /// Whether the entry is set aside.
@@ -75,21 +78,17 @@ impl Withheld {
 
     pub(super) fn wait(&mut self, copy: WithheldCopy, up: u64) {
         if self.waiting.is_empty() {
-            let (least, most) = PAUSE_MS;
             // An entry that fails again soon after it was tried waits longer.
-            let is_again = up <= self.retry_at.saturating_add(2 * most);
-            let pause = if is_again { 2 * self.pause_ms } else { 0 };
-            self.pause_ms = pause.clamp(least, most);
-            self.retry_at = up + self.pause_ms;
+            if up > self.backoff.retry_at.saturating_add(2 * PAUSE_MS.1) {
+                self.backoff = Backoff::default();
+            }
+            self.backoff.fail(up, PAUSE_MS);
         }
         self.waiting.insert(copy);
     }
 
     /// The entries to be tried again now.
     pub(super) fn take_due(&mut self, up: u64) -> BTreeSet<WithheldCopy> {
-        if up < self.retry_at {
-            return BTreeSet::new();
-        }
-        std::mem::take(&mut self.waiting)
+        if self.backoff.is_due(up) { std::mem::take(&mut self.waiting) } else { BTreeSet::new() }
     }
 }
