@@ -78,14 +78,6 @@ enum ScanStop {
     None,
 }
 
-fn header_of(file: &dyn StorageFile, size: u32) -> io::Result<Option<SegmentHeader>> {
-    let mut bytes = [0; segment::HEADER_USED];
-    if size > HEADER_BYTES {
-        file.read_at(&mut bytes, 0)?;
-    }
-    Ok(SegmentHeader::decode(&bytes).ok())
-}
-
 impl SegmentFollower {
     /// Opens a segment; `None` if it does not exist.
     ///
@@ -101,7 +93,7 @@ impl SegmentFollower {
             Err(error) => return Err(io(error)),
         };
         let size = u32::try_from(file.len().map_err(io)?).unwrap_or(u32::MAX);
-        let header = header_of(&*file, size).map_err(io)?;
+        let header = SegmentHeader::read(&*file).map_err(io)?.ok();
         let header = header.filter(|header| header.number == number);
         let header = header.ok_or_else(|| OpenError::Damaged {
             file: storage.describe(&name),
@@ -149,7 +141,7 @@ impl SegmentFollower {
                 ScanStop::Beyond(_) => is_all = false,
                 ScanStop::Seal => self.is_at_end = true,
                 ScanStop::None => {
-                    self.is_gone = header_of(&*self.file, self.size)? != Some(self.header);
+                    self.is_gone = SegmentHeader::read(&*self.file)? != Ok(self.header);
                     if is_past && !self.is_gone {
                         if limit < most {
                             limit = most;

@@ -200,12 +200,7 @@ fn open_segments(
         let io = |source| failed(storage, "read", &name, source);
         let damaged = |what| Err(damaged(storage, number, 0, what));
         let file = storage.open(&name).map_err(io)?;
-        if file.len().map_err(io)? < u64::from(HEADER_BYTES) {
-            return damaged("the file ends within the header of the segment");
-        }
-        let mut bytes = vec![0; HEADER_BYTES as usize];
-        file.read_at(&mut bytes, 0).map_err(io)?;
-        let header = match SegmentHeader::decode(&bytes) {
+        let header = match SegmentHeader::read(&*file).map_err(io)? {
             Ok(header) => header,
             Err(HeaderFault::Damaged) => return damaged("this is no header of a segment"),
             Err(HeaderFault::Version(version)) => {

@@ -229,16 +229,14 @@ impl Surveyor<'_> {
                     continue;
                 }
             };
-            let mut bytes = vec![0; HEADER_BYTES as usize];
-            let read = file.read_at(&mut bytes, 0);
-            match SegmentHeader::decode(&bytes) {
-                Ok(header) if read.is_ok() && header.number == number => {
+            match SegmentHeader::read(&*file) {
+                Ok(Ok(header)) if header.number == number => {
                     sound.insert(number, Arc::new(Segment::new(header, file)));
                 }
-                Err(HeaderFault::Version(version)) => {
+                Ok(Err(HeaderFault::Version(version))) => {
                     return Err(OpenError::Version { file: self.storage.describe(&name), version });
                 }
-                Ok(_) | Err(HeaderFault::Damaged) => broken.push((number, file)),
+                Ok(Ok(_) | Err(HeaderFault::Damaged)) | Err(_) => broken.push((number, file)),
             }
         }
         let salts: BTreeSet<u64> = sound.values().map(|segment| segment.header.salt).collect();
