@@ -146,9 +146,7 @@ impl BrokerMachine {
         let is_acked = |&ordinal: &u64| known.is_some_and(|known| known.cursor.is_acked(ordinal));
         let whole = batches.into_iter().filter(is_acked);
         let whole: Vec<u64> = whole.chain(entries).collect();
-        let live = self.live.get_mut(&topic);
-        let live = self.invariants.need(live, Invariant::TopicServed, None);
-        let Some(live) = live else { return Ok(()) };
+        let Some(live) = self.invariants.served(self.live.get_mut(&topic)) else { return Ok(()) };
         live.figures
             .subscription(subscription)
             .acked(whole.len() as u64 + u64::from(before.is_some()), self.now);
@@ -193,7 +191,7 @@ impl BrokerMachine {
     fn leave_out_withheld(&mut self, ack: &mut Ack) {
         let Some(end) = ack.before else { return };
         let live = self.live.get(&ack.topic);
-        let Some(live) = self.invariants.need(live, Invariant::TopicServed, None) else { return };
+        let Some(live) = self.invariants.served(live) else { return };
         let mut left_out = live.withheld.before(end);
         left_out.retain(|&ordinal| !self.is_acked(ack, ordinal));
         let Some(&first) = left_out.first() else { return };
@@ -213,8 +211,7 @@ impl BrokerMachine {
         only: Option<u32>,
         ordinal: u64,
     ) -> Result<(), RequestRefusal> {
-        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
-        let Some(kept) = kept else { return Ok(()) };
+        let Some(kept) = self.invariants.kept(self.state.topic(topic)) else { return Ok(()) };
         let behind = kept.subscriptions.iter().filter(|(id, subscription)| {
             subscription.is_durable
                 && subscription.cursor.mark() < ordinal

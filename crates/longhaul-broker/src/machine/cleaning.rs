@@ -10,7 +10,6 @@ use super::BrokerMachine;
 use super::backoff::Backoff;
 use super::effect::{MachineEffect, PendingCommit, Survivor};
 use super::figures::is_compacted;
-use super::invariants::Invariant;
 use crate::log::{LogReadError, RecordHead, RecordKind, RecordLocation};
 use crate::state::Forgotten;
 use bytes::Bytes;
@@ -94,8 +93,7 @@ impl BrokerMachine {
     fn forget_acked(&mut self, topic: u32, pages_max: usize) -> Forgotten {
         let none = Forgotten::default();
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
-        let both = self.invariants.need(both, Invariant::TopicServed, None);
-        let Some((kept, live)) = both else { return none };
+        let Some((kept, live)) = self.invariants.served(both) else { return none };
         let policies = &live.policies;
         let oldest = policies.retention.unwrap_or_default().oldest_ms(self.now);
         let Some(oldest) = oldest.filter(|_| !is_compacted(kept, policies)) else { return none };

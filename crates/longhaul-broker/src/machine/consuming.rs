@@ -394,9 +394,7 @@ impl BrokerMachine {
         topic: u32,
         subscription: u32,
     ) -> Result<(), RequestRefusal> {
-        let kept = self.state.topic_mut(topic);
-        let kept = self.invariants.need(kept, Invariant::TopicKept, None);
-        let Some(kept) = kept else { return Ok(()) };
+        let Some(kept) = self.invariants.kept(self.state.topic_mut(topic)) else { return Ok(()) };
         match kept.subscriptions.get(&subscription) {
             Some(record) if record.is_durable => {
                 self.change(DeleteSubscription { topic, subscription })?;

@@ -134,6 +134,16 @@ impl Invariants {
         found
     }
 
+    /// Passes on a part of a topic that is served.
+    pub(super) fn served<T>(&mut self, found: Option<T>) -> Option<T> {
+        self.need(found, Invariant::TopicServed, None)
+    }
+
+    /// Passes on a topic that is in use.
+    pub(super) fn kept<T>(&mut self, found: Option<T>) -> Option<T> {
+        self.need(found, Invariant::TopicKept, None)
+    }
+
     /// Notes a fatal contradiction. The first one is kept as the reason.
     pub(super) fn fail(&mut self, invariant: Invariant, found: impl FnOnce() -> String) {
         self.broken.entry(invariant).or_default().count += 1;

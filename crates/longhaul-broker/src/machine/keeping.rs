@@ -5,7 +5,6 @@ use super::backoff::Backoff;
 use super::cleaning::HURRY_MS;
 use super::effect::{MachineEffect, PendingCommit, RequestRefusal};
 use super::figures::is_compacted;
-use super::invariants::Invariant;
 use crate::admin::values::CompactionRunState;
 use crate::compaction::CompactionJob;
 use crate::log::{CompactedEntry, LogStatus};
@@ -99,7 +98,7 @@ impl BrokerMachine {
     ) -> Result<(), RequestRefusal> {
         let before = self.now.saturating_sub(age_s.saturating_mul(1000));
         let ordinal = self.ordinal_at_time(topic, before);
-        let ordinal = self.invariants.need(ordinal, Invariant::TopicServed, None);
+        let ordinal = self.invariants.served(ordinal);
         let Some(ordinal) = ordinal else { return Ok(()) };
         self.acknowledge_before(topic, only, ordinal)
     }
@@ -108,8 +107,7 @@ impl BrokerMachine {
     pub(super) fn trim(&mut self, topic: u32, policies: &Policies) -> Result<(), RequestRefusal> {
         let held = self.held_by_readers(topic);
         let both = self.state.topic(topic).zip(self.live.get(&topic));
-        let both = self.invariants.need(both, Invariant::TopicServed, None);
-        let Some((kept, live)) = both else { return Ok(()) };
+        let Some((kept, live)) = self.invariants.served(both) else { return Ok(()) };
         // Between the trim and the end of the first compaction, a reader would see neither the
         // entries nor the view.
         if live.compaction.is_running {
@@ -192,8 +190,7 @@ impl BrokerMachine {
     /// Bytes that were published since the last compaction.
     fn uncompacted_bytes(&mut self, topic: u32) -> u64 {
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
-        let both = self.invariants.need(both, Invariant::TopicServed, None);
-        let Some((kept, live)) = both else { return 0 };
+        let Some((kept, live)) = self.invariants.served(both) else { return 0 };
         let published = live.figures.bytes_in;
         if let Some((bytes, then)) = live.compaction.behind {
             return bytes + published.saturating_sub(then);
@@ -209,8 +206,7 @@ impl BrokerMachine {
     /// running.
     pub(super) fn compact(&mut self, topic: u32) -> Result<bool, RequestRefusal> {
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
-        let both = self.invariants.need(both, Invariant::TopicServed, None);
-        let Some((kept, live)) = both else { return Ok(true) };
+        let Some((kept, live)) = self.invariants.served(both) else { return Ok(true) };
         if live.compaction.is_running {
             return Ok(false);
         }

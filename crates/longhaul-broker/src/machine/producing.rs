@@ -359,9 +359,7 @@ impl BrokerMachine {
 
     /// Closes all producers of a topic; their clients may reconnect.
     pub(super) fn close_producers(&mut self, topic: u32) {
-        let live = self.live.get_mut(&topic);
-        let live = self.invariants.need(live, Invariant::TopicServed, None);
-        let Some(live) = live else { return };
+        let Some(live) = self.invariants.served(self.live.get_mut(&topic)) else { return };
         let producers = std::mem::take(&mut live.producers);
         for producer in producers.active.into_iter().chain(producers.waiting) {
             if let Some(session) = self.session(producer.conn) {

@@ -1,7 +1,6 @@
 //! Creation of topics, partitions, policies, schemas.
 
 use super::effect::RequestRefusal;
-use super::invariants::Invariant;
 use super::{BrokerMachine, Live};
 use crate::defaults::{self, TopicDefaults};
 use crate::name::{NameError, TopicName};
@@ -121,8 +120,7 @@ impl BrokerMachine {
         topic: u32,
         name: String,
     ) -> Result<(), RequestRefusal> {
-        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
-        let Some(kept) = kept else { return Ok(()) };
+        let Some(kept) = self.invariants.kept(self.state.topic(topic)) else { return Ok(()) };
         if kept.subscription_id(&name).is_some() {
             return Ok(());
         }
@@ -163,8 +161,7 @@ impl BrokerMachine {
 
     /// Begins to serve a topic.
     pub(super) fn enliven(&mut self, topic: u32) {
-        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
-        let Some(kept) = kept else { return };
+        let Some(kept) = self.invariants.kept(self.state.topic(topic)) else { return };
         let name = kept.name.clone();
         let live = Live {
             readable: kept.entries.end(),
@@ -262,13 +259,12 @@ impl BrokerMachine {
 
     /// Reloads the policies of a topic.
     pub(super) fn refresh_policies(&mut self, topic: u32) {
-        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
-        let Some(kept) = kept else { return };
+        let Some(kept) = self.invariants.kept(self.state.topic(topic)) else { return };
         let name = kept.name.clone();
         let policies = self.resolve_policies(&name);
         let deduplicates = policies.deduplication.unwrap_or_default();
         let live = self.live.get_mut(&topic);
-        if let Some(live) = self.invariants.need(live, Invariant::TopicServed, None) {
+        if let Some(live) = self.invariants.served(live) {
             live.deduplicates = deduplicates;
             live.policies = Arc::new(policies);
             self.shown.insert(topic);
@@ -317,8 +313,9 @@ impl BrokerMachine {
         let Some(schema) = schema.filter(|schema| is_definite(schema)) else {
             return Ok(Bytes::new());
         };
-        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
-        let Some(kept) = kept else { return Ok(Bytes::new()) };
+        let Some(kept) = self.invariants.kept(self.state.topic(topic)) else {
+            return Ok(Bytes::new());
+        };
         let name = kept.name.clone();
         self.store_schema(&name, schema).map(version_bytes)
     }
@@ -330,8 +327,7 @@ impl BrokerMachine {
         version: &Bytes,
     ) -> Result<(), RequestRefusal> {
         let both = self.state.topic(topic).zip(self.live.get(&topic));
-        let both = self.invariants.need(both, Invariant::TopicServed, None);
-        let Some((kept, live)) = both else { return Ok(()) };
+        let Some((kept, live)) = self.invariants.served(both) else { return Ok(()) };
         let (name, is_enforced) = (&kept.name, live.policies.enforces_schemas());
         let has_schema = !self.state.schemas(&Self::schema_key(name)).is_empty();
         if !is_enforced || !has_schema || !version.is_empty() {

@@ -135,8 +135,7 @@ impl BrokerMachine {
     /// Assigns entries again that the operating system refused to read some time ago.
     pub(super) fn retry_unreadable(&mut self, topic: u32) {
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
-        let both = self.invariants.need(both, Invariant::TopicServed, None);
-        let Some((kept, live)) = both else { return };
+        let Some((kept, live)) = self.invariants.served(both) else { return };
         let is_here = |ordinal: u64| kept.entries.get(ordinal).is_some();
         live.withheld.set_aside.retain(|copy| copy.0 == CopyLocation::View || is_here(copy.1));
         let due = live.withheld.take_due(self.up);
@@ -145,9 +144,7 @@ impl BrokerMachine {
 
     /// The entry was read and has a new location: it is no longer withheld.
     pub(super) fn is_readable_again(&mut self, topic: u32, ordinal: u64) {
-        let live = self.live.get_mut(&topic);
-        let live = self.invariants.need(live, Invariant::TopicServed, None);
-        let Some(live) = live else { return };
+        let Some(live) = self.invariants.served(self.live.get_mut(&topic)) else { return };
         let copy = (CopyLocation::Log, ordinal);
         if live.withheld.set_aside.remove(&copy) | live.withheld.waiting.remove(&copy) {
             self.offer(topic, ordinal);
@@ -156,8 +153,7 @@ impl BrokerMachine {
 
     fn offer(&mut self, topic: u32, ordinal: u64) {
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
-        let both = self.invariants.need(both, Invariant::TopicServed, None);
-        let Some((kept, live)) = both else { return };
+        let Some((kept, live)) = self.invariants.served(both) else { return };
         for (subscription, dispatcher) in &mut live.dispatchers {
             let record = kept.subscriptions.get(subscription);
             let record = self.invariants.need(record, Invariant::SubscriptionKept, None);
