@@ -48,7 +48,7 @@ pub(crate) trait Core: Send + Sync {
     fn send(&self, call: MachineCall) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Reads an entry. Blocks.
-    fn read(&self, place: RecordLocation) -> Result<Payload, AdminCallError>;
+    fn read(&self, location: RecordLocation) -> Result<Payload, AdminCallError>;
 
     /// Measures the files of the data directory. Blocks.
     fn usage(&self) -> io::Result<Usage>;
@@ -342,7 +342,7 @@ impl AdminServerContext {
     ) -> Result<StoredMessage, AdminCallError> {
         let core = Arc::clone(&self.core);
         let failed = |error: JoinError| AdminCallError::Internal(error.to_string());
-        let payload = spawn_blocking(move || core.read(found.place)).await.map_err(failed)??;
+        let payload = spawn_blocking(move || core.read(found.location)).await.map_err(failed)??;
         Ok(StoredMessage { position: found.position, payload })
     }
 

@@ -123,7 +123,7 @@ pub(crate) struct StoredEntryLocation {
     /// Id of the entry.
     pub(crate) position: AdminPosition,
     /// Location in the log.
-    pub(crate) place: RecordLocation,
+    pub(crate) location: RecordLocation,
 }
 
 /// A stored entry.

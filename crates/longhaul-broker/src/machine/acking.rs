@@ -40,7 +40,7 @@ impl BrokerMachine {
     fn acknowledge(&mut self, conn: u64, command: &CommandAck) -> Result<(), RequestRefusal> {
         let key = ConsumerKey { conn, id: command.consumer_id };
         let missing = || RequestRefusal::no_consumer(ServerError::ConsumerNotFound);
-        let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
+        let (topic, subscription) = self.subscription_of(key).ok_or_else(missing)?;
         if command.txnid_most_bits.is_some() || command.txnid_least_bits.is_some() {
             let text = "transactions are not supported by this broker";
             return Err(RequestRefusal::not_allowed(text));
@@ -173,7 +173,7 @@ impl BrokerMachine {
     ) {
         let key = ConsumerKey { conn, id: command.consumer_id };
         // The client may have sent this before it learned that its consumer was closed.
-        let Some((topic, subscription)) = self.place_of(key) else { return };
+        let Some((topic, subscription)) = self.subscription_of(key) else { return };
         let ordinals: Vec<u64> =
             command.message_ids.iter().filter_map(|id| self.ordinal_of(topic, id)).collect();
         let asked = (!command.message_ids.is_empty()).then_some(ordinals.as_slice());

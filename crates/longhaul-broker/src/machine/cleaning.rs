@@ -125,7 +125,7 @@ impl BrokerMachine {
         for (topic, kept) in self.state.topics() {
             survivors.extend(kept.entries.in_segments(&segments).filter_map(|(ordinal, slot)| {
                 let position = kept.entries.position_of(ordinal)?;
-                Some(Survivor { topic, position, place: slot.place })
+                Some(Survivor { topic, position, location: slot.location })
             }));
         }
         if !survivors.is_empty() {
@@ -164,7 +164,7 @@ impl BrokerMachine {
         // The room may have been used up while they were read.
         if !self
             .composer
-            .has_room_to_copy(read.iter().map(|read| u64::from(read.0.place.size)).sum())
+            .has_room_to_copy(read.iter().map(|read| u64::from(read.0.location.size)).sum())
         {
             return;
         }
@@ -175,7 +175,7 @@ impl BrokerMachine {
                 topic
                     .entries
                     .get(ordinal)
-                    .filter(|slot| slot.place == survivor.place)
+                    .filter(|slot| slot.location == survivor.location)
                     .map(|_| ordinal)
             }) else {
                 continue;
@@ -187,12 +187,12 @@ impl BrokerMachine {
                 entry: survivor.position.entry,
             };
             // An entry above a limit that was lowered since stays in its segment.
-            let Ok(place) = self.composer.append(head, &[&body]) else { continue };
+            let Ok(location) = self.composer.append(head, &[&body]) else { continue };
             self.cleaner.copying += 1;
             self.totals.records += 1;
             // Until the copy is on disk, the entry is read from its old location.
             self.waiting
-                .push_back((self.composing, PendingCommit::Copied { survivor, ordinal, place }));
+                .push_back((self.composing, PendingCommit::Copied { survivor, ordinal, location }));
         }
     }
 
@@ -203,7 +203,7 @@ impl BrokerMachine {
         for (survivor, cause) in failed {
             // Entries of a removed segment are not needed.
             if !matches!(cause, LogReadError::Gone { .. }) {
-                segments.entry(survivor.place.segment).or_insert(cause);
+                segments.entry(survivor.location.segment).or_insert(cause);
             }
         }
         let live = self.state.live();
@@ -220,11 +220,11 @@ impl BrokerMachine {
     }
 
     /// Notes that a copy is on disk.
-    pub(super) fn copied(&mut self, survivor: Survivor, ordinal: u64, place: RecordLocation) {
+    pub(super) fn copied(&mut self, survivor: Survivor, ordinal: u64, location: RecordLocation) {
         self.cleaner.copying = self.cleaner.copying.saturating_sub(1);
         let slot = self.state.topic(survivor.topic).and_then(|topic| topic.entries.get(ordinal));
-        if slot.is_some_and(|slot| slot.place == survivor.place) {
-            self.state.relocate(survivor.topic, ordinal, place);
+        if slot.is_some_and(|slot| slot.location == survivor.location) {
+            self.state.relocate(survivor.topic, ordinal, location);
             self.is_readable_again(survivor.topic, ordinal);
         }
     }

@@ -31,14 +31,14 @@ impl BrokerMachine {
         let was_full = session.under_way >= window;
         session.under_way = session.under_way.saturating_sub(bytes);
         if was_full {
-            let places = session
+            let keys = session
                 .consumers
                 .iter()
                 .map(|(&id, consumer)| (id, (consumer.topic, consumer.subscription)));
-            let places: Vec<_> = places.collect();
-            for (id, place) in places {
-                self.dirty.insert(place);
-                if let Some(dispatcher) = self.dispatcher(place.0, place.1) {
+            let keys: Vec<_> = keys.collect();
+            for (id, key) in keys {
+                self.dirty.insert(key);
+                if let Some(dispatcher) = self.dispatcher(key.0, key.1) {
                     dispatcher.may_be_ready(ConsumerKey { conn, id });
                 }
             }

@@ -260,7 +260,7 @@ impl BrokerMachine {
     pub(super) fn flow(&mut self, conn: u64, command: CommandFlow) {
         let key = ConsumerKey { conn, id: command.consumer_id };
         // The client may have sent this before it learned that its consumer was closed.
-        let Some((topic, subscription)) = self.place_of(key) else { return };
+        let Some((topic, subscription)) = self.subscription_of(key) else { return };
         let dispatchers = self.live.get_mut(&topic).map(|live| &mut live.dispatchers);
         let dispatcher = dispatchers.and_then(|dispatchers| dispatchers.get_mut(&subscription));
         let consumer = dispatcher.and_then(|dispatcher| dispatcher.consumer_mut(key));
@@ -371,7 +371,7 @@ impl BrokerMachine {
     ) -> Result<(), RequestRefusal> {
         let key = ConsumerKey { conn, id: command.consumer_id };
         let missing = || RequestRefusal::no_consumer(ServerError::MetadataError);
-        let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
+        let (topic, subscription) = self.subscription_of(key).ok_or_else(missing)?;
         let others = self
             .dispatcher(topic, subscription)
             .map_or(0, |dispatcher| dispatcher.consumers().len());
@@ -411,7 +411,7 @@ impl BrokerMachine {
     pub(super) fn seek(&mut self, conn: u64, command: &CommandSeek) -> Result<(), RequestRefusal> {
         let key = ConsumerKey { conn, id: command.consumer_id };
         let missing = || RequestRefusal::no_consumer(ServerError::MetadataError);
-        let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
+        let (topic, subscription) = self.subscription_of(key).ok_or_else(missing)?;
         let reads_compacted = self
             .dispatcher(topic, subscription)
             .and_then(|dispatcher| dispatcher.consumer_mut(key))

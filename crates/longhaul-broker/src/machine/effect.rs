@@ -135,7 +135,7 @@ pub(super) enum PendingCommit {
     Published {
         topic: u32,
         ordinal: u64,
-        place: RecordLocation,
+        location: RecordLocation,
         conn: u64,
         receipt: PendingReceipt,
     },
@@ -147,7 +147,7 @@ pub(super) enum PendingCommit {
     /// Sends a receipt to a producer for a message that was published before.
     Receipt { conn: u64, receipt: PendingReceipt },
     /// Reads an entry from its copy from now on.
-    Copied { survivor: Survivor, ordinal: u64, place: RecordLocation },
+    Copied { survivor: Survivor, ordinal: u64, location: RecordLocation },
     /// Replaces the previous compacted view.
     Compacted { former: Option<String> },
 }
@@ -172,5 +172,5 @@ pub struct Survivor {
     /// Its id.
     pub position: entries::EntryPosition,
     /// Its location.
-    pub place: RecordLocation,
+    pub location: RecordLocation,
 }

@@ -383,7 +383,7 @@ fn trim_point(topic: &BrokerTopic, policies: &Policies, end: u64, now: u64) -> u
         if !is_old && excess == 0 {
             return ordinal;
         }
-        excess = excess.saturating_sub(u64::from(slot.place.size));
+        excess = excess.saturating_sub(u64::from(slot.location.size));
     }
     limit.max(first)
 }

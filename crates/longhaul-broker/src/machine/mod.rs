@@ -348,11 +348,11 @@ impl BrokerMachine {
         while self.waiting.front().is_some_and(|(number, _)| *number <= self.committed) {
             let Some((_, waiting)) = self.waiting.pop_front() else { break };
             match waiting {
-                PendingCommit::Published { topic, ordinal, place, conn, receipt } => {
-                    match group.body(place) {
+                PendingCommit::Published { topic, ordinal, location, conn, receipt } => {
+                    match group.body(location) {
                         Some(body) => self.show(topic, ordinal, body),
                         None => self.invariants.fail(Invariant::EntryInGroup, || {
-                            format!("no record of group {} lies at {place:?}", group.number())
+                            format!("no record of group {} lies at {location:?}", group.number())
                         }),
                     }
                     self.send_receipt(conn, receipt);
@@ -377,8 +377,8 @@ impl BrokerMachine {
                 self.subscribed(topic, subscription, newcomer, has_changed);
             }
             PendingCommit::Compacted { former } => self.replaced(former),
-            PendingCommit::Copied { survivor, ordinal, place } => {
-                self.copied(survivor, ordinal, place)
+            PendingCommit::Copied { survivor, ordinal, location } => {
+                self.copied(survivor, ordinal, location)
             }
         }
     }
@@ -435,9 +435,9 @@ impl BrokerMachine {
             let Some(live) = self.live.get(&topic) else { continue };
             dirty.extend(live.dispatchers.keys().map(|&subscription| (topic, subscription)));
         }
-        for place in dirty {
-            if self.dispatch_one(place) {
-                self.dirty.insert(place);
+        for key in dirty {
+            if self.dispatch_one(key) {
+                self.dirty.insert(key);
             }
         }
         self.has_dirty()
@@ -475,7 +475,7 @@ impl BrokerMachine {
     }
 
     /// The topic and the subscription of a consumer.
-    fn place_of(&self, key: ConsumerKey) -> Option<(u32, u32)> {
+    fn subscription_of(&self, key: ConsumerKey) -> Option<(u32, u32)> {
         let consumer = self.sessions.get(&key.conn)?.consumers.get(&key.id)?;
         Some((consumer.topic, consumer.subscription))
     }

@@ -259,7 +259,7 @@ impl BrokerMachine {
             ..CommandConsumerStatsResponse::default()
         };
         let key = ConsumerKey { conn, id: command.consumer_id };
-        let found = self.place_of(key).and_then(|(topic, subscription)| {
+        let found = self.subscription_of(key).and_then(|(topic, subscription)| {
             let stats = self.topic_stats(topic)?;
             let name = &self.state.topic(topic)?.subscriptions.get(&subscription)?.name;
             let consumer = self

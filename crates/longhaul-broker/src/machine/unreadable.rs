@@ -31,7 +31,7 @@ pub struct Unreadable {
     /// Its id.
     pub position: EntryPosition,
     /// Location in the log; `None` in a compacted view.
-    pub place: Option<RecordLocation>,
+    pub location: Option<RecordLocation>,
     /// The error.
     pub cause: LogReadError,
 }
@@ -57,14 +57,14 @@ impl BrokerMachine {
     /// there is something new.
     pub fn withhold(&mut self, unreadable: &Unreadable) -> Option<String> {
         // The consumer may have gone while the entry was read, and the topic with its ids.
-        let (topic, subscription) = self.place_of(unreadable.consumer)?;
+        let (topic, subscription) = self.subscription_of(unreadable.consumer)?;
         let kept = self.state.topic(topic)?;
         let ordinal = kept.entries.ordinal_of(unreadable.position)?;
-        let location =
-            if unreadable.place.is_some() { CopyLocation::Log } else { CopyLocation::View };
-        let is_here = self.is_there(topic, ordinal, unreadable.place);
+        let from =
+            if unreadable.location.is_some() { CopyLocation::Log } else { CopyLocation::View };
+        let is_here = self.is_there(topic, ordinal, unreadable.location);
         let live = self.live.get_mut(&topic)?;
-        let is_new = is_here && !live.withheld.contains(location, ordinal);
+        let is_new = is_here && !live.withheld.contains(from, ordinal);
         let is_damaged = matches!(unreadable.cause, LogReadError::Damaged { .. });
         let held =
             if is_damaged { self.totals.unreadable } else { live.withheld.waiting.len() as u64 };
@@ -80,14 +80,14 @@ impl BrokerMachine {
                 )
             });
         } else if is_damaged {
-            live.withheld.set_aside.insert((location, ordinal));
+            live.withheld.set_aside.insert((from, ordinal));
             live.figures.unreadable += 1;
             self.totals.unreadable += 1;
             Some(format!(
                 "{what} and is set aside: consumers do not get it, nothing acknowledges it, and its file is kept. {cause}"
             ))
         } else {
-            live.withheld.wait((location, ordinal), self.up);
+            live.withheld.wait((from, ordinal), self.up);
             let pause = live.withheld.backoff.pause_ms / 1000;
             may_warn(&mut self.said.refused, self.up).then(|| {
                 format!(
@@ -95,22 +95,30 @@ impl BrokerMachine {
                 )
             })
         };
-        self.take_back(unreadable.consumer, (topic, subscription), ordinal, location);
+        self.take_back(unreadable.consumer, (topic, subscription), ordinal, from);
         text
     }
 
-    /// Whether the entry is still at this place: it may have been trimmed or copied.
-    fn is_there(&self, topic: u32, ordinal: u64, place: Option<RecordLocation>) -> bool {
+    /// Whether the entry is still at this location: it may have been trimmed or copied.
+    fn is_there(&self, topic: u32, ordinal: u64, location: Option<RecordLocation>) -> bool {
         let Some(kept) = self.state.topic(topic) else { return false };
-        match place {
-            Some(place) => kept.entries.get(ordinal).is_some_and(|slot| slot.place == place),
+        match location {
+            Some(location) => {
+                kept.entries.get(ordinal).is_some_and(|slot| slot.location == location)
+            }
             None => self.view(topic, true).is_some_and(|view| view.has_compacted(ordinal)),
         }
     }
 
     /// Returns the entry's permits to the consumer.
-    fn take_back(&mut self, key: ConsumerKey, place: (u32, u32), ordinal: u64, from: CopyLocation) {
-        let (topic, subscription) = place;
+    fn take_back(
+        &mut self,
+        key: ConsumerKey,
+        subscribed: (u32, u32),
+        ordinal: u64,
+        from: CopyLocation,
+    ) {
+        let (topic, subscription) = subscribed;
         let invariants = &mut self.invariants;
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
         let both = invariants.need(both, Invariant::TopicServed, Some(key.conn));
@@ -129,7 +137,7 @@ impl BrokerMachine {
         if was_taken && (is_next || !live.withheld.contains(from, ordinal)) {
             dispatcher.offer(ordinal, &record.cursor);
         }
-        self.dirty.insert(place);
+        self.dirty.insert(subscribed);
     }
 
     /// Assigns entries again that the operating system refused to read some time ago.

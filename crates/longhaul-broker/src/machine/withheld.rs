@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 /// most.
 const PAUSE_MS: (u64, u64) = (1000, 60_000);
 
-/// Place where an entry was read, and its ordinal.
+/// Where an entry was read, and its ordinal.
 pub(super) type WithheldCopy = (CopyLocation, u64);
 
-/// Place where an entry was read. The entry may be in both.
+/// Where an entry was read. The entry may be in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CopyLocation {
     /// In the log.
@@ -41,23 +41,23 @@ pub(super) static NOTHING: Withheld = Withheld {
 impl Withheld {
     /// Whether the entry is set aside.
     #[must_use]
-    pub fn is_set_aside(&self, place: CopyLocation, ordinal: u64) -> bool {
-        self.set_aside.contains(&(place, ordinal))
+    pub fn is_set_aside(&self, location: CopyLocation, ordinal: u64) -> bool {
+        self.set_aside.contains(&(location, ordinal))
     }
 
     /// Whether the entry is withheld.
     #[must_use]
-    pub fn contains(&self, place: CopyLocation, ordinal: u64) -> bool {
-        self.is_set_aside(place, ordinal) || self.waiting.contains(&(place, ordinal))
+    pub fn contains(&self, location: CopyLocation, ordinal: u64) -> bool {
+        self.is_set_aside(location, ordinal) || self.waiting.contains(&(location, ordinal))
     }
 
     /// The first entry at or after an ordinal that will be tried again, for a reader of the log, or
     /// of the view up to this horizon.
     pub(super) fn first_waiting(&self, from: u64, horizon: u64, cursor: &Cursor) -> Option<u64> {
-        let concerned = |&&(place, ordinal): &&WithheldCopy| {
+        let concerned = |&&(location, ordinal): &&WithheldCopy| {
             let is_in_view = ordinal < horizon;
             ordinal >= from
-                && is_in_view == (place == CopyLocation::View)
+                && is_in_view == (location == CopyLocation::View)
                 && !cursor.is_acked(ordinal)
         };
         self.waiting.iter().filter(concerned).map(|copy| copy.1).min()

@@ -110,16 +110,17 @@ impl SalvageReplay {
             }
             // A survey reads the segments directly.
             ReplayedItem::Entries(run) => self.state.restore_run(&run),
-            ReplayedItem::Record { head, place, mut body, before_checkpoint } => match head.kind {
+            ReplayedItem::Record { head, location, mut body, before_checkpoint } => match head.kind
+            {
                 RecordKind::Entry => {
                     let entry = EntryHead::decode(&mut body).ok_or("an entry without a head")?;
                     let position = EntryPosition { ledger: head.ledger, entry: head.entry };
                     let topic = self.state.topic(head.topic);
                     if topic.is_some_and(|topic| topic.entries.ordinal_of(position).is_some()) {
-                        self.state.restore(head.topic, position, place, &entry);
+                        self.state.restore(head.topic, position, location, &entry);
                     } else {
                         let of_ledger = self.strays.entry((head.topic, head.ledger));
-                        of_ledger.or_default().push((head.entry, place));
+                        of_ledger.or_default().push((head.entry, location));
                     }
                 }
                 RecordKind::Change if before_checkpoint => {}
@@ -178,11 +179,11 @@ impl SalvageReading {
             }
         }
         self.apply(OpenLedger { topic, ledger, first });
-        for &(entry, place) in entries {
-            let body = self.reader.read(place);
+        for &(entry, location) in entries {
+            let body = self.reader.read(location);
             let head = body.ok().and_then(|mut body| EntryHead::decode(&mut body));
             if let Some(head) = head {
-                self.state.restore(topic, EntryPosition { ledger, entry }, place, &head);
+                self.state.restore(topic, EntryPosition { ledger, entry }, location, &head);
             }
         }
     }

@@ -406,8 +406,8 @@ impl Core for Behind {
         })
     }
 
-    fn read(&self, place: RecordLocation) -> Result<Payload, AdminCallError> {
-        self.messages.peek(place)
+    fn read(&self, location: RecordLocation) -> Result<Payload, AdminCallError> {
+        self.messages.peek(location)
     }
 
     fn usage(&self) -> io::Result<Usage> {

@@ -347,8 +347,8 @@ impl Surveyor<'_> {
                     tail.end = offset + size;
                 }
                 Some((size, ParsedRecord::Record(head, body))) => {
-                    let place = RecordLocation { segment: number, offset, size };
-                    self.record(&name, head, place, body, &mut builder);
+                    let location = RecordLocation { segment: number, offset, size };
+                    self.record(&name, head, location, body, &mut builder);
                     tail.end = offset + size;
                 }
                 None => {
@@ -400,23 +400,23 @@ impl Surveyor<'_> {
         &mut self,
         name: &str,
         head: RecordHead,
-        place: RecordLocation,
+        location: RecordLocation,
         body: &[u8],
         builder: &mut Builder,
     ) {
         if head.kind == RecordKind::Entry {
-            builder.add(head, place, (self.facts)(body).unwrap_or_default());
+            builder.add(head, location, (self.facts)(body).unwrap_or_default());
         }
-        let before_checkpoint = self.at().is_some_and(|at| place.start() < at);
-        let record = ReplayedItem::Record { head, place, body, before_checkpoint };
+        let before_checkpoint = self.at().is_some_and(|at| location.start() < at);
+        let record = ReplayedItem::Record { head, location, body, before_checkpoint };
         if let Err(reason) = (self.take)(record) {
             let cost = match head.kind {
                 RecordKind::Entry => Cost::Entry(head),
-                RecordKind::Change => Cost::Anything(u64::from(place.size)),
+                RecordKind::Change => Cost::Anything(u64::from(location.size)),
             };
             self.find(
                 name,
-                place.offset.into(),
+                location.offset.into(),
                 format!("a record cannot be applied: {reason}"),
                 cost,
             );

@@ -29,7 +29,7 @@ fn ack(rig: &mut Rig, consumer_id: u64, entry_id: u64) {
 
 /// Sizes of the entries in the log, in order.
 pub(super) fn sizes(rig: &Rig) -> Vec<u64> {
-    rig.kept("t").entries.iter().map(|(_, slot)| u64::from(slot.place.size)).collect()
+    rig.kept("t").entries.iter().map(|(_, slot)| u64::from(slot.location.size)).collect()
 }
 
 pub(super) struct Story {
@@ -265,14 +265,14 @@ fn internal(rig: &mut Rig) -> shown::InternalStats {
     rig.answer(topic("t", |machine, name| machine.stats_of_ledgers(name))).unwrap()
 }
 
-const fn place(ledger: i64, entry: i64) -> crate::admin::values::AdminPosition {
+const fn location(ledger: i64, entry: i64) -> crate::admin::values::AdminPosition {
     crate::admin::values::AdminPosition { ledger, entry }
 }
 
 fn cursor(mark: (i64, i64), read: (i64, i64)) -> shown::CursorStats {
     shown::CursorStats {
-        mark_delete_position: place(mark.0, mark.1),
-        read_position: place(read.0, read.1),
+        mark_delete_position: location(mark.0, mark.1),
+        read_position: location(read.0, read.1),
         waiting_read_op: false,
         pending_read_ops: 0,
         messages_consumed_counter: 0,
@@ -315,7 +315,7 @@ fn ledgers_and_cursors_are_shown() {
         last_ledger_created_timestamp: START,
         waiting_cursors_count: 0,
         pending_add_entries_count: 0,
-        last_confirmed_entry: place(0, 2),
+        last_confirmed_entry: location(0, 2),
         state: "LedgerOpened",
         ledgers: vec![ledger(0, 3, all.cast_signed())],
         cursors: [("s".to_owned(), s), ("idle".to_owned(), cursor((0, -1), (0, 0)))].into(),
@@ -383,7 +383,7 @@ fn ids_are_shown_as_far_as_they_go() {
     use crate::machine::stats::shown;
     use crate::state::entries::EntryPosition;
     let id = |ledger, entry| shown(Some(EntryPosition { ledger, entry }));
-    assert_eq!(id(7, 9), place(7, 9));
-    assert_eq!(id(u64::MAX, 1 << 63), place(i64::MAX, i64::MAX));
-    assert_eq!(shown(None), place(-1, -1));
+    assert_eq!(id(7, 9), location(7, 9));
+    assert_eq!(id(u64::MAX, 1 << 63), location(i64::MAX, i64::MAX));
+    assert_eq!(shown(None), location(-1, -1));
 }
