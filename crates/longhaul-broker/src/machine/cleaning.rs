@@ -7,7 +7,7 @@
 //! end of the log, and the segments are removed.
 
 use super::BrokerMachine;
-use super::backoff::Backoff;
+use super::backoff::RetryBackoff;
 use super::effect::{MachineEffect, PendingCommit, Survivor};
 use super::figures::is_compacted;
 use crate::log::{LogReadError, RecordHead, RecordKind, RecordLocation};
@@ -62,7 +62,7 @@ pub(super) struct Cleaner {
     pub(super) copying: usize,
     next_warning: u64,
     /// Segments with unreadable entries, which are left alone for a while.
-    unreadable: BTreeMap<u32, Backoff>,
+    unreadable: BTreeMap<u32, RetryBackoff>,
 }
 
 impl BrokerMachine {

@@ -1,7 +1,7 @@
 //! Periodic work: trimming, expiry, compaction, checkpoints, removal of segments.
 
 use super::BrokerMachine;
-use super::backoff::Backoff;
+use super::backoff::RetryBackoff;
 use super::cleaning::HURRY_MS;
 use super::effect::{MachineEffect, PendingCommit, RequestRefusal};
 use super::figures::is_compacted;
@@ -37,7 +37,7 @@ pub(super) struct TopicCompaction {
     pub(super) removed: u64,
     began: u64,
     /// After a failure, the next compaction waits, unless somebody asks for it.
-    backoff: Backoff,
+    backoff: RetryBackoff,
     /// Uncompacted bytes, and the bytes that the topic had received when they were counted.
     behind: Option<(u64, u64)>,
 }
@@ -45,7 +45,7 @@ pub(super) struct TopicCompaction {
 impl TopicCompaction {
     fn note(&mut self, outcome: Result<(), String>, up: u64) {
         match outcome {
-            Ok(()) => self.backoff = Backoff::default(),
+            Ok(()) => self.backoff = RetryBackoff::default(),
             Err(_) => self.backoff.fail(up, COMPACTION_PAUSE_MS),
         }
         self.last = Some(outcome);

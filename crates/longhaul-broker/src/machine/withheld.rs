@@ -1,6 +1,6 @@
 //! Unreadable entries of a topic, which are withheld from consumers.
 
-use super::backoff::Backoff;
+use super::backoff::RetryBackoff;
 use crate::state::cursor::Cursor;
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ pub struct Withheld {
     pub(super) set_aside: BTreeSet<WithheldCopy>,
     /// Withheld until they are tried again.
     pub(super) waiting: BTreeSet<WithheldCopy>,
-    pub(super) backoff: Backoff,
+    pub(super) backoff: RetryBackoff,
 }
 
 /// Nothing is withheld.
@@ -35,7 +35,7 @@ pub struct Withheld {
 pub(super) static NOTHING: Withheld = Withheld {
     set_aside: BTreeSet::new(),
     waiting: BTreeSet::new(),
-    backoff: Backoff { pause_ms: 0, retry_at: 0 },
+    backoff: RetryBackoff { pause_ms: 0, retry_at: 0 },
 };
 
 impl Withheld {
@@ -80,7 +80,7 @@ impl Withheld {
         if self.waiting.is_empty() {
             // An entry that fails again soon after it was tried waits longer.
             if up > self.backoff.retry_at.saturating_add(2 * PAUSE_MS.1) {
-                self.backoff = Backoff::default();
+                self.backoff = RetryBackoff::default();
             }
             self.backoff.fail(up, PAUSE_MS);
         }
