@@ -343,4 +343,21 @@ mod tests {
             fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert!(!left.iter().any(|path| path.to_string_lossy().contains(STAGING)), "{left:?}");
     }
+
+    /// The newest segment is copied while the broker writes it.
+    #[test]
+    fn the_rest_of_an_unfinished_group_is_no_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, new) = (folder.path().join("data"), folder.path().join("new"));
+        fill(&data);
+        let numbers = segment_numbers(&ReadOnlyStorage::new(&data).unwrap()).unwrap();
+        let newest = data.join(segment_name(*numbers.last().unwrap()));
+        let mut bytes = fs::read(&newest).unwrap();
+        let end = bytes.iter().rposition(|&byte| byte != 0).unwrap();
+        bytes[end - 100..=end].fill(1);
+        fs::write(&newest, bytes).unwrap();
+        let report = snapshot(&data, &new).unwrap();
+        assert!(report.is_sound(), "{report}");
+        assert_eq!(report.messages(), ENTRIES - 1);
+    }
 }
