@@ -26,7 +26,6 @@ use hyper::{Method, Request, Response, StatusCode};
 use longhaul_http::{ACCEPT_PAUSE, ConnectionLimits, HostGuard};
 use longhaul_wire::payload::Payload;
 use std::convert::Infallible;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -115,14 +114,6 @@ pub(crate) struct AdminServerContext {
     pub(crate) seats: Arc<Seats>,
     /// Logged refusals of tokens.
     pub(crate) refused: Arc<Mutex<AuthRefusals>>,
-}
-
-impl fmt::Debug for AdminServerContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdminServerContext")
-            .field("advertised", &self.advertised)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Serves until the stop; requests in progress are answered, within limits.

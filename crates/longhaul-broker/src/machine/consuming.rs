@@ -86,7 +86,7 @@ impl BrokerMachine {
         command: &CommandSubscribe,
     ) -> Result<u32, RequestRefusal> {
         let is_durable = command.durable.unwrap_or(true);
-        let gone = || RequestRefusal::new(ServerError::TopicNotFound, "the topic was deleted");
+        let gone = || RequestRefusal::not_found("the topic was deleted");
         let kept = self.state.topic(topic).ok_or_else(gone)?;
         if let Some(id) = kept.subscription_id(&command.subscription) {
             let known =
@@ -167,7 +167,7 @@ impl BrokerMachine {
         command: &CommandSubscribe,
     ) -> Result<bool, RequestRefusal> {
         let (topic, subscription) = (handle.topic, handle.subscription);
-        let gone = || RequestRefusal::new(ServerError::TopicNotFound, "the topic was deleted");
+        let gone = || RequestRefusal::not_found("the topic was deleted");
         let kept = self.state.topic(topic).ok_or_else(gone)?;
         let cursor = &kept.subscriptions.get(&subscription).ok_or_else(gone)?.cursor;
         let live = self.live.get_mut(&topic).ok_or_else(gone)?;

@@ -63,6 +63,12 @@ impl RequestRefusal {
         Self::new(ServerError::NotAllowedError, text)
     }
 
+    /// An error about a topic, a namespace or a schema that does not exist.
+    #[must_use]
+    pub fn not_found(text: impl Into<String>) -> Self {
+        Self::new(ServerError::TopicNotFound, text)
+    }
+
     /// The error for a consumer that does not exist.
     #[must_use]
     pub fn no_consumer(code: ServerError) -> Self {

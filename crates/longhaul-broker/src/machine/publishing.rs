@@ -141,7 +141,7 @@ impl BrokerMachine {
         head: &EntryHead,
         payload: &[u8],
     ) -> Result<Recorded, RequestRefusal> {
-        let unknown = || RequestRefusal::new(ServerError::TopicNotFound, "the topic was deleted");
+        let unknown = || RequestRefusal::not_found("the topic was deleted");
         let topic = self.state.topic(id).ok_or_else(unknown)?;
         if !topic.is_open {
             self.open_ledger(id)?;

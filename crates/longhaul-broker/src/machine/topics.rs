@@ -40,7 +40,7 @@ impl BrokerMachine {
         let text = format!(
             "namespace {namespace} does not exist: create it with PUT /admin/v2/namespaces/{namespace}, its tenant first"
         );
-        Err(RequestRefusal::new(ServerError::TopicNotFound, text))
+        Err(RequestRefusal::not_found(text))
     }
 
     /// The id of a topic, which is created if it does not exist and that is allowed.
@@ -64,7 +64,7 @@ impl BrokerMachine {
                 Some(count) if index < count => true,
                 Some(count) => {
                     let text = format!("{whole} has {count} partitions");
-                    return Err(RequestRefusal::new(ServerError::TopicNotFound, text));
+                    return Err(RequestRefusal::not_found(text));
                 }
                 None => false,
             },
@@ -75,7 +75,7 @@ impl BrokerMachine {
             let text = format!(
                 "{name} does not exist, and is not created by use: see PUT /admin/v2/persistent/…"
             );
-            return Err(RequestRefusal::new(ServerError::TopicNotFound, text));
+            return Err(RequestRefusal::not_found(text));
         }
         if !is_partition {
             self.check_topics(name, &self.resolve_policies(name), 1)?;
@@ -190,15 +190,12 @@ impl BrokerMachine {
             && let Some(count) = self.state.partitions(whole.as_str())
         {
             let text = format!("{whole} has {count} partitions");
-            let refusal = RequestRefusal::new(ServerError::TopicNotFound, text);
+            let refusal = RequestRefusal::not_found(text);
             return if index < count { Ok(0) } else { Err(refusal) };
         }
         let policy = self.resolve_policies(name).auto_topic_creation;
         if !may_create || policy.is_some_and(|policy| !policy.allow_auto_topic_creation) {
-            return Err(RequestRefusal::new(
-                ServerError::TopicNotFound,
-                format!("{name} does not exist"),
-            ));
+            return Err(RequestRefusal::not_found(format!("{name} does not exist")));
         }
         match policy.filter(|policy| {
             policy.topic_type == TopicType::Partitioned && name.partition().is_none()
@@ -394,18 +391,13 @@ impl BrokerMachine {
         let asked = command.schema_version.as_ref().filter(|version| !version.is_empty());
         let found = self.topic_name(&command.topic).and_then(|name| {
             self.authorize_any(conn, &name)?;
-            let version = asked.map(version_number);
-            let found = match version {
-                Some(None) => None,
-                Some(Some(version)) => self.schema_of(&name, Some(version)),
+            let found = match asked {
+                Some(bytes) => {
+                    version_number(bytes).and_then(|version| self.schema_of(&name, Some(version)))
+                }
                 None => self.schema_of(&name, None),
             };
-            let missing = || {
-                RequestRefusal::new(
-                    ServerError::TopicNotFound,
-                    format!("{name} has no such schema"),
-                )
-            };
+            let missing = || RequestRefusal::not_found(format!("{name} has no such schema"));
             found.map(|(version, found)| (version, found.schema.clone())).ok_or_else(missing)
         });
         let mut response = CommandGetSchemaResponse {
@@ -431,10 +423,7 @@ impl BrokerMachine {
             if self.state.topic_id(name.as_str()).is_none()
                 && self.state.partitions(name.as_str()).is_none()
             {
-                return Err(RequestRefusal::new(
-                    ServerError::TopicNotFound,
-                    format!("{name} does not exist"),
-                ));
+                return Err(RequestRefusal::not_found(format!("{name} does not exist")));
             }
             self.store_schema(&name, &command.schema)
         });
