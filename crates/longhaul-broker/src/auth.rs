@@ -367,46 +367,25 @@ impl VerificationKey {
     }
 
     fn verify(&self, algorithm: &str, signed: &[u8], given: &[u8]) -> Result<(), AuthError> {
+        // The comparison of ring takes constant time.
+        let hmac = |secret: &[u8], algorithm| {
+            hmac::verify(&hmac::Key::new(algorithm, secret), signed, given)
+        };
+        let public = |key: &[u8], algorithm: &'static dyn signature::VerificationAlgorithm| {
+            signature::UnparsedPublicKey::new(algorithm, key).verify(signed, given)
+        };
         let verified = match (self, algorithm) {
-            // The comparison of ring takes constant time.
-            (Self::Secret(secret), "HS256") => {
-                hmac_verify(hmac::HMAC_SHA256, secret, signed, given)
-            }
-            (Self::Secret(secret), "HS384") => {
-                hmac_verify(hmac::HMAC_SHA384, secret, signed, given)
-            }
-            (Self::Secret(secret), "HS512") => {
-                hmac_verify(hmac::HMAC_SHA512, secret, signed, given)
-            }
-            (Self::Rsa(key), "RS256") => {
-                public_verify(&signature::RSA_PKCS1_2048_8192_SHA256, key, signed, given)
-            }
-            (Self::Rsa(key), "RS384") => {
-                public_verify(&signature::RSA_PKCS1_2048_8192_SHA384, key, signed, given)
-            }
-            (Self::Rsa(key), "RS512") => {
-                public_verify(&signature::RSA_PKCS1_2048_8192_SHA512, key, signed, given)
-            }
-            (Self::P256(key), "ES256") => {
-                public_verify(&signature::ECDSA_P256_SHA256_FIXED, key, signed, given)
-            }
+            (Self::Secret(secret), "HS256") => hmac(secret, hmac::HMAC_SHA256),
+            (Self::Secret(secret), "HS384") => hmac(secret, hmac::HMAC_SHA384),
+            (Self::Secret(secret), "HS512") => hmac(secret, hmac::HMAC_SHA512),
+            (Self::Rsa(key), "RS256") => public(key, &signature::RSA_PKCS1_2048_8192_SHA256),
+            (Self::Rsa(key), "RS384") => public(key, &signature::RSA_PKCS1_2048_8192_SHA384),
+            (Self::Rsa(key), "RS512") => public(key, &signature::RSA_PKCS1_2048_8192_SHA512),
+            (Self::P256(key), "ES256") => public(key, &signature::ECDSA_P256_SHA256_FIXED),
             _ => return Err(AuthError::Algorithm),
         };
-        if verified { Ok(()) } else { Err(AuthError::Signature) }
+        verified.map_err(|_| AuthError::Signature)
     }
-}
-
-fn hmac_verify(algorithm: hmac::Algorithm, secret: &[u8], signed: &[u8], given: &[u8]) -> bool {
-    hmac::verify(&hmac::Key::new(algorithm, secret), signed, given).is_ok()
-}
-
-fn public_verify(
-    algorithm: &'static dyn signature::VerificationAlgorithm,
-    key: &[u8],
-    signed: &[u8],
-    given: &[u8],
-) -> bool {
-    signature::UnparsedPublicKey::new(algorithm, key).verify(signed, given).is_ok()
 }
 
 #[expect(

@@ -9,7 +9,8 @@ mod page;
 mod tests;
 
 use crate::log::{DurationHistogram, Usage};
-use page::{MetricKind, MetricsText, labels};
+use page::MetricKind::{self, Counter, Gauge};
+use page::{MetricsText, labels};
 use std::collections::BTreeMap;
 
 /// Topics that are listed individually. The sums over all topics are always present.
@@ -51,21 +52,31 @@ pub(crate) struct MetricsSnapshot {
     pub(crate) topics_total: u64,
     /// Open connections.
     pub(crate) connections: u64,
-    /// Connections accepted.
+    /// Bytes read from clients.
+    pub(crate) bytes_in: u64,
+    /// The other counters of the broker.
+    pub(crate) totals: Totals,
+    /// Age of the oldest entry that a durable subscription has not acknowledged, in seconds since
+    /// its publish; 0 if there is none.
+    pub(crate) oldest_open_s: u64,
+    /// Number of violations by invariant.
+    pub(crate) broken_invariants: BTreeMap<&'static str, u64>,
+    /// The log.
+    pub(crate) log: LogMetrics,
+}
+
+/// Counters of the whole broker, since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
     pub(crate) connections_accepted: u64,
     /// Connections that were refused or closed because of their input: garbage, no token, or above
     /// a limit.
     pub(crate) connections_refused: u64,
-    /// Bytes read from clients.
-    pub(crate) bytes_in: u64,
-    /// Bytes written to clients.
-    pub(crate) bytes_out: u64,
     /// Entries that got a receipt.
     pub(crate) publishes: u64,
     /// Time from reading a message off its connection until its receipt is handed to the
     /// connection.
     pub(crate) publish_times: DurationHistogram,
-    /// Entries that got an error.
     pub(crate) publish_errors: u64,
     /// Entries that were dropped as duplicates.
     pub(crate) publishes_deduplicated: u64,
@@ -75,32 +86,37 @@ pub(crate) struct MetricsSnapshot {
     pub(crate) redeliveries: u64,
     /// Entries acknowledged.
     pub(crate) acks: u64,
+    pub(crate) compactions: u64,
+    pub(crate) compactions_failed: u64,
+    /// Bytes written to clients.
+    pub(crate) bytes_out: u64,
+    /// Bytes received on deleted topics.
+    pub(crate) bytes_in_gone: u64,
+    /// Groups of records committed.
+    pub(crate) groups: u64,
+    pub(crate) records: u64,
+    pub(crate) bytes_logged: u64,
     /// Unreadable entries that were set aside.
     pub(crate) unreadable: u64,
-    /// Age of the oldest entry that a durable subscription has not acknowledged, in seconds since
-    /// its publish; 0 if there is none.
-    pub(crate) oldest_open_s: u64,
-    /// Successful compactions.
-    pub(crate) compactions: u64,
-    /// Failed compactions.
-    pub(crate) compactions_failed: u64,
-    /// Number of violations by invariant.
-    pub(crate) broken_invariants: BTreeMap<&'static str, u64>,
-    /// The log.
-    pub(crate) log: LogMetrics,
+}
+
+impl Totals {
+    pub(crate) fn committed(&mut self, bytes: usize) {
+        self.groups += 1;
+        self.bytes_logged += bytes as u64;
+    }
+
+    pub(crate) fn delivered(&mut self, redeliveries: u32) {
+        self.deliveries += 1;
+        self.redeliveries += u64::from(redeliveries > 0);
+    }
 }
 
 /// The log.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LogMetrics {
-    /// Groups committed.
-    pub(crate) groups: u64,
-    /// Records written.
-    pub(crate) records: u64,
     /// Duration of disk syncs.
     pub(crate) sync_times: DurationHistogram,
-    /// Bytes written.
-    pub(crate) bytes: u64,
     /// Number of segments.
     pub(crate) segments: u64,
     /// Size of the files in the data directory, if it has been measured.
@@ -159,7 +175,7 @@ pub(crate) fn render(snapshot: &MetricsSnapshot) -> String {
     match &snapshot.part {
         MetricsPart::All => {
             broker(&mut page, snapshot);
-            log::log(&mut page, &snapshot.log);
+            log::log(&mut page, &snapshot.totals, &snapshot.log);
         }
         MetricsPart::OfRole => page.text.push_str(PART),
         MetricsPart::Selected { next } => {
@@ -185,71 +201,68 @@ fn broker(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
         ),
     ];
     for (name, help, value) in gauges {
-        page.single(name, MetricKind::Gauge, help, value);
+        page.single(name, Gauge, help, value);
     }
     counters(page, snapshot);
     page.times(
         "longhaul_broker_publish_seconds",
         "From when a message was read until its receipt was handed to its connection.",
-        &snapshot.publish_times,
+        &snapshot.totals.publish_times,
     );
     let name = "longhaul_broker_broken_invariants_total";
-    page.head(
-        name,
-        MetricKind::Counter,
-        "Contradictions that the broker found in its own state: defects.",
-    );
+    page.head(name, Counter, "Contradictions that the broker found in its own state: defects.");
     for (invariant, count) in &snapshot.broken_invariants {
         page.sample(name, &format!("{{invariant=\"{invariant}\"}}"), count);
     }
 }
 
 fn counters(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
+    let totals = &snapshot.totals;
     let counters = [
         (
             "pulsar_connection_created_total_count",
             "Connections accepted.",
-            snapshot.connections_accepted,
+            totals.connections_accepted,
         ),
         (
             "longhaul_broker_connections_refused_total",
             "Connections closed for what they sent or for a limit.",
-            snapshot.connections_refused,
+            totals.connections_refused,
         ),
         ("longhaul_broker_read_bytes_total", "Bytes read from clients.", snapshot.bytes_in),
-        ("longhaul_broker_written_bytes_total", "Bytes written to clients.", snapshot.bytes_out),
-        ("longhaul_broker_publishes_total", "Entries that got a receipt.", snapshot.publishes),
+        ("longhaul_broker_written_bytes_total", "Bytes written to clients.", totals.bytes_out),
+        ("longhaul_broker_publishes_total", "Entries that got a receipt.", totals.publishes),
         (
             "longhaul_broker_publish_errors_total",
             "Entries that got an error.",
-            snapshot.publish_errors,
+            totals.publish_errors,
         ),
         (
             "longhaul_broker_publishes_deduplicated_total",
             "Entries dropped as sent before.",
-            snapshot.publishes_deduplicated,
+            totals.publishes_deduplicated,
         ),
-        ("longhaul_broker_deliveries_total", "Entries handed to consumers.", snapshot.deliveries),
+        ("longhaul_broker_deliveries_total", "Entries handed to consumers.", totals.deliveries),
         (
             "longhaul_broker_redeliveries_total",
             "Entries handed to consumers again.",
-            snapshot.redeliveries,
+            totals.redeliveries,
         ),
-        ("longhaul_broker_acks_total", "Entries acknowledged.", snapshot.acks),
+        ("longhaul_broker_acks_total", "Entries acknowledged.", totals.acks),
         (
             "longhaul_broker_unreadable_entries_total",
             "Entries that could not be read and were set aside.",
-            snapshot.unreadable,
+            totals.unreadable,
         ),
-        ("longhaul_broker_compactions_total", "Compactions that ended well.", snapshot.compactions),
+        ("longhaul_broker_compactions_total", "Compactions that ended well.", totals.compactions),
         (
             "longhaul_broker_compactions_failed_total",
             "Compactions that failed.",
-            snapshot.compactions_failed,
+            totals.compactions_failed,
         ),
     ];
     for (name, help, value) in counters {
-        page.single(name, MetricKind::Counter, help, value);
+        page.single(name, Counter, help, value);
     }
 }
 
@@ -257,28 +270,23 @@ type TopicFigure = (&'static str, MetricKind, &'static str, fn(&TopicMetrics) ->
 
 fn topics(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
     let figures: [TopicFigure; 7] = [
-        ("pulsar_producers_count", MetricKind::Gauge, "Producers.", |topic| topic.producers),
-        ("pulsar_subscriptions_count", MetricKind::Gauge, "Subscriptions.", |topic| {
-            count(topic.subscriptions.len())
+        ("pulsar_producers_count", Gauge, "Producers.", |one| one.producers),
+        ("pulsar_subscriptions_count", Gauge, "Subscriptions.", |one| {
+            one.subscriptions.len() as u64
         }),
-        ("pulsar_consumers_count", MetricKind::Gauge, "Consumers.", |topic| {
-            topic.subscriptions.values().map(|subscription| subscription.consumers).sum()
+        ("pulsar_consumers_count", Gauge, "Consumers.", |one| {
+            one.subscriptions.values().map(|one| one.consumers).sum()
         }),
-        ("pulsar_in_messages_total", MetricKind::Counter, "Messages published.", |topic| {
-            topic.messages_in
+        ("pulsar_in_messages_total", Counter, "Messages published.", |one| one.messages_in),
+        ("pulsar_in_bytes_total", Counter, "Bytes published.", |one| one.bytes_in),
+        ("pulsar_storage_size", Gauge, "Bytes of the entries that are kept.", |one| {
+            one.storage_bytes
         }),
-        ("pulsar_in_bytes_total", MetricKind::Counter, "Bytes published.", |topic| topic.bytes_in),
-        (
-            "pulsar_storage_size",
-            MetricKind::Gauge,
-            "Bytes of the entries that are kept.",
-            |topic| topic.storage_bytes,
-        ),
         (
             "pulsar_storage_backlog_age_seconds",
-            MetricKind::Gauge,
+            Gauge,
             "How long ago the oldest entry was published that a durable subscription has not acknowledged; 0 if there is none.",
-            |topic| topic.oldest_open_s,
+            |one| one.oldest_open_s,
         ),
     ];
     for (name, kind, help, figure) in figures {
@@ -293,51 +301,29 @@ type SubscriptionFigure = (&'static str, MetricKind, &'static str, fn(&Subscript
 
 fn subscriptions(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
     let figures: [SubscriptionFigure; 8] = [
-        ("pulsar_subscription_consumers_count", MetricKind::Gauge, "Consumers.", |subscription| {
-            subscription.consumers
+        ("pulsar_subscription_consumers_count", Gauge, "Consumers.", |one| one.consumers),
+        ("pulsar_subscription_back_log", Gauge, "Entries that are not acknowledged.", |one| {
+            one.backlog
         }),
-        (
-            "pulsar_subscription_back_log",
-            MetricKind::Gauge,
-            "Entries that are not acknowledged.",
-            |subscription| subscription.backlog,
-        ),
-        (
-            "pulsar_subscription_delayed",
-            MetricKind::Gauge,
-            "Entries that wait for their time.",
-            |subscription| subscription.delayed,
-        ),
-        (
-            "pulsar_subscription_unacked_messages",
-            MetricKind::Gauge,
-            "Messages that consumers hold.",
-            |subscription| subscription.unacked,
-        ),
-        (
-            "pulsar_out_messages_total",
-            MetricKind::Counter,
-            "Messages handed to consumers.",
-            |subscription| subscription.messages_out,
-        ),
-        (
-            "pulsar_out_bytes_total",
-            MetricKind::Counter,
-            "Bytes handed to consumers.",
-            |subscription| subscription.bytes_out,
-        ),
+        ("pulsar_subscription_delayed", Gauge, "Entries that wait for their time.", |one| {
+            one.delayed
+        }),
+        ("pulsar_subscription_unacked_messages", Gauge, "Messages that consumers hold.", |one| {
+            one.unacked
+        }),
+        ("pulsar_out_messages_total", Counter, "Messages handed to consumers.", |one| {
+            one.messages_out
+        }),
+        ("pulsar_out_bytes_total", Counter, "Bytes handed to consumers.", |one| one.bytes_out),
         (
             "longhaul_broker_subscription_redeliveries_total",
-            MetricKind::Counter,
+            Counter,
             "Entries handed to consumers again.",
-            |subscription| subscription.redeliveries,
+            |one| one.redeliveries,
         ),
-        (
-            "longhaul_broker_subscription_acks_total",
-            MetricKind::Counter,
-            "Entries acknowledged.",
-            |subscription| subscription.acks,
-        ),
+        ("longhaul_broker_subscription_acks_total", Counter, "Entries acknowledged.", |one| {
+            one.acks
+        }),
     ];
     for (name, kind, help, figure) in figures {
         page.head(name, kind, help);
@@ -347,8 +333,4 @@ fn subscriptions(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
             }
         }
     }
-}
-
-fn count(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
 }

@@ -207,7 +207,7 @@ impl SteppedBroker {
             let reader = self.log.reader();
             let read = survivors
                 .into_iter()
-                .filter_map(|survivor| Some((survivor, reader.read(survivor.place).ok()?)));
+                .filter_map(|survivor| Some((survivor, reader.read(survivor.location).ok()?)));
             self.machine.copy(read.collect());
         }
         for job in std::mem::take(&mut self.compactions) {
@@ -251,7 +251,7 @@ impl SteppedBroker {
             let last = stored.last().map(|last| (last.ledger, last.entry));
             for (ordinal, slot) in topic.entries.iter() {
                 let Some(id) = topic.entries.position_of(ordinal) else { continue };
-                let Some(mut body) = group.body(slot.place) else { continue };
+                let Some(mut body) = group.body(slot.location) else { continue };
                 if last.is_some_and(|last| (id.ledger, id.entry) <= last)
                     || EntryHead::decode(&mut body).is_none()
                 {
@@ -356,7 +356,7 @@ impl SteppedBroker {
     fn deliver(&mut self, conn: u64, command: CommandMessage, source: MessageSource, bytes: u32) {
         let body = match source {
             MessageSource::Memory(body) => Some(body),
-            MessageSource::Log(place) => self.log.reader().read(place).ok(),
+            MessageSource::Log(location) => self.log.reader().read(location).ok(),
             MessageSource::Compacted(name, slot) => {
                 self.files.get(&*name).and_then(|file| file.read(&slot).ok())
             }

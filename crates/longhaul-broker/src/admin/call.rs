@@ -1,7 +1,6 @@
 //! Calls from the admin interface to the machine's thread, and their results.
 
 use crate::machine::BrokerMachine;
-use std::fmt;
 use tokio::sync::oneshot;
 
 /// Sends the result of a call to the caller. Run it when everything that the result depends on is
@@ -33,11 +32,5 @@ impl MachineCall {
     /// Runs the call.
     pub(crate) fn run(self, machine: &mut BrokerMachine) -> Tell {
         (self.run)(machine)
-    }
-}
-
-impl fmt::Debug for MachineCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MachineCall").finish_non_exhaustive()
     }
 }

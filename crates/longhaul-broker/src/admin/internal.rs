@@ -21,7 +21,7 @@ pub(super) fn info(stats: &InternalStats) -> Value {
         let shown = json!({
             "version": 0,
             "cursorsLedgerId": cursor.cursor_ledger,
-            "markDelete": place(cursor.mark_delete_position),
+            "markDelete": position_json(cursor.mark_delete_position),
         });
         (escape_java(name), shown)
     });
@@ -31,11 +31,11 @@ pub(super) fn info(stats: &InternalStats) -> Value {
         "modificationDate": iso_8601(stats.last_ledger_created_timestamp),
         "ledgers": ledgers.collect::<Vec<_>>(),
         "cursors": cursors.collect::<Map<_, _>>(),
-        "terminatedPosition": (stats.state == "Terminated").then(|| place(stats.last_confirmed_entry)),
+        "terminatedPosition": (stats.state == "Terminated").then(|| position_json(stats.last_confirmed_entry)),
     })
 }
 
-fn place(position: AdminPosition) -> Value {
+fn position_json(position: AdminPosition) -> Value {
     json!({"ledgerId": position.ledger, "entryId": position.entry})
 }
 

@@ -28,7 +28,8 @@ pub(super) struct PolicyRow {
     /// Key in the policies of a namespace; empty if there is none.
     key: &'static str,
     form: PolicyFormat,
-    here: Here,
+    /// Values that the broker would have to obey and refuses, and why. It stores and shows the others.
+    refused: Option<RefusedValues>,
     /// The value that Pulsar shows for a namespace without the policy, if it shows one.
     unset: Option<fn() -> Value>,
 }
@@ -45,49 +46,18 @@ enum PolicyFormat {
     AsGiven(JsonShape),
 }
 
-/// JSON shape of a value.
-#[derive(Clone, Copy, Debug)]
-enum JsonShape {
-    Object,
-    Number,
-    Flag,
-    Word,
-    /// A list, on its own or in an object.
-    List,
-}
+/// JSON shape of a value: a check for it, and its name.
+type JsonShape = (fn(&Value) -> bool, &'static str);
 
-impl JsonShape {
-    fn fits(self, value: &Value) -> bool {
-        match self {
-            Self::Object => value.is_object(),
-            Self::Number => value.is_i64(),
-            Self::Flag => value.is_boolean(),
-            Self::Word => value.is_string(),
-            Self::List => value.is_array() || value.is_object(),
-        }
-    }
+const OBJECT: JsonShape = (Value::is_object, "an object");
+const NUMBER: JsonShape = (Value::is_i64, "a whole number");
+const FLAG: JsonShape = (Value::is_boolean, "true or false");
+const WORD: JsonShape = (Value::is_string, "a text");
+/// A list, on its own or in an object.
+const LIST: JsonShape = (|value| value.is_array() || value.is_object(), "a list");
 
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Object => "an object",
-            Self::Number => "a whole number",
-            Self::Flag => "true or false",
-            Self::Word => "a text",
-            Self::List => "a list",
-        }
-    }
-}
-
-/// The broker's behaviour for the policy.
-#[derive(Clone, Copy, Debug)]
-enum Here {
-    /// Obeys it.
-    Obeyed,
-    /// Stores and shows it.
-    Kept,
-    /// Refuses values that it would have to obey, and stores and shows the others.
-    Refused { if_so: fn(&Value) -> bool, why: &'static str },
-}
+/// A check for refused values, and why they are refused.
+type RefusedValues = (fn(&Value) -> bool, &'static str);
 
 /// The level of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +82,7 @@ macro_rules! obeyed {
                 },
                 show: |policies| policies.$field.map(|value| json!(value)),
             },
-            here: Here::Obeyed,
+            refused: None,
             unset: None,
         }
     };
@@ -126,7 +96,7 @@ const fn kept(
     shape: JsonShape,
 ) -> PolicyRow {
     let form = PolicyFormat::AsGiven(shape);
-    PolicyRow { topic, namespace, key, form, here: Here::Kept, unset: None }
+    PolicyRow { topic, namespace, key, form, refused: None, unset: None }
 }
 
 /// Like `kept`, for a policy with the same name on both levels.
@@ -135,18 +105,13 @@ const fn both(name: &'static str, key: &'static str, shape: JsonShape) -> Policy
 }
 
 impl PolicyRow {
-    /// Sets what the broker does with the policy.
-    const fn but(self, here: Here) -> Self {
-        Self { here, ..self }
-    }
-
     /// Sets the value that is shown for a namespace without the policy.
     const fn unset(self, unset: fn() -> Value) -> Self {
         Self { unset: Some(unset), ..self }
     }
 
     const fn refused_if(self, if_so: fn(&Value) -> bool, why: &'static str) -> Self {
-        self.but(Here::Refused { if_so, why })
+        Self { refused: Some((if_so, why)), ..self }
     }
 }
 
@@ -201,49 +166,46 @@ const POLICIES: &[PolicyRow] = &[
     ),
     obeyed!("", "autoTopicCreation", "autoTopicCreationOverride", auto_topic_creation, creation),
     // If true, producers without a schema are refused.
-    both("schemaValidationEnforced", "schema_validation_enforced", JsonShape::Flag)
-        .but(Here::Obeyed)
+    both("schemaValidationEnforced", "schema_validation_enforced", FLAG)
         .unset(|| json!(false)),
-    both("persistence", "persistence", JsonShape::Object),
+    both("persistence", "persistence", OBJECT),
     both(
         "deduplicationSnapshotInterval",
         "deduplicationSnapshotIntervalSeconds",
-        JsonShape::Number,
+        NUMBER,
     ),
     both(
         "dispatcherPauseOnAckStatePersistent",
         "dispatcherPauseOnAckStatePersistentEnabled",
-        JsonShape::Flag,
+        FLAG,
     )
     .unset(|| json!(false)),
-    kept("", "antiAffinity", "antiAffinityGroup", JsonShape::Word),
-    both("autoSubscriptionCreation", "autoSubscriptionCreationOverride", JsonShape::Object).refused_if(
+    kept("", "antiAffinity", "antiAffinityGroup", WORD),
+    both("autoSubscriptionCreation", "autoSubscriptionCreationOverride", OBJECT).refused_if(
         |value| is_false(value, "allowAutoSubscriptionCreation"),
         "this broker makes subscriptions when a consumer comes: use grants to say who may consume",
     ),
-    both("delayedDelivery", "delayed_delivery_policies", JsonShape::Object).refused_if(
+    both("delayedDelivery", "delayed_delivery_policies", OBJECT).refused_if(
         |value| is_false(value, "active"),
         "this broker delivers a delayed message at its time",
     ),
-    both("dispatchRate", "topicDispatchRate", JsonShape::Object).refused_if(is_rate, RATES),
-    both("publishRate", "publishMaxMessageRate", JsonShape::Object).refused_if(is_rate, RATES),
-    both("replicatorDispatchRate", "replicatorDispatchRate", JsonShape::Object)
+    both("dispatchRate", "topicDispatchRate", OBJECT).refused_if(is_rate, RATES),
+    both("publishRate", "publishMaxMessageRate", OBJECT).refused_if(is_rate, RATES),
+    both("replicatorDispatchRate", "replicatorDispatchRate", OBJECT)
         .refused_if(is_rate, RATES),
-    both("subscribeRate", "clusterSubscribeRate", JsonShape::Object).refused_if(is_rate, RATES),
-    both("subscriptionDispatchRate", "subscriptionDispatchRate", JsonShape::Object)
+    both("subscribeRate", "clusterSubscribeRate", OBJECT).refused_if(is_rate, RATES),
+    both("subscriptionDispatchRate", "subscriptionDispatchRate", OBJECT)
         .refused_if(is_rate, RATES),
-    kept("maxConsumers", "maxConsumersPerTopic", "max_consumers_per_topic", JsonShape::Number)
+    kept("maxConsumers", "maxConsumersPerTopic", "max_consumers_per_topic", NUMBER)
         .refused_if(is_limit, NUMBERS),
-    both("maxConsumersPerSubscription", "max_consumers_per_subscription", JsonShape::Number)
+    both("maxConsumersPerSubscription", "max_consumers_per_subscription", NUMBER)
         .refused_if(is_limit, NUMBERS),
-    kept("maxProducers", "maxProducersPerTopic", "max_producers_per_topic", JsonShape::Number)
+    kept("maxProducers", "maxProducersPerTopic", "max_producers_per_topic", NUMBER)
         .refused_if(is_limit, NUMBERS),
-    both("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", JsonShape::Number)
-        .but(Here::Obeyed),
-    kept("", "maxTopicsPerNamespace", "max_topics_per_namespace", JsonShape::Number)
-        .but(Here::Obeyed)
+    both("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", NUMBER),
+    kept("", "maxTopicsPerNamespace", "max_topics_per_namespace", NUMBER)
         .unset(|| json!(0)),
-    kept("maxMessageSize", "", "", JsonShape::Number).refused_if(
+    kept("maxMessageSize", "", "", NUMBER).refused_if(
         is_limit,
         "this broker has one limit on messages for all topics, --broker-message-bytes-max",
     ),
@@ -251,52 +213,52 @@ const POLICIES: &[PolicyRow] = &[
         "",
         "subscriptionExpirationTime",
         "subscription_expiration_time_minutes",
-        JsonShape::Number,
+        NUMBER,
     )
     .refused_if(is_limit, "this broker deletes no subscriptions by itself"),
-    both("subscriptionTypesEnabled", "subscription_types_enabled", JsonShape::List).refused_if(
+    both("subscriptionTypesEnabled", "subscription_types_enabled", LIST).refused_if(
         excludes,
         "this broker allows all types: Exclusive, Shared, Failover and Key_Shared",
     ),
-    both("schemaCompatibilityStrategy", "schema_compatibility_strategy", JsonShape::Word)
+    both("schemaCompatibilityStrategy", "schema_compatibility_strategy", WORD)
         .refused_if(is_strict, "this broker takes each new version of a schema: ALWAYS_COMPATIBLE")
         .unset(|| json!("UNDEFINED")),
-    kept("", "isAllowAutoUpdateSchema", "is_allow_auto_update_schema", JsonShape::Flag)
+    kept("", "isAllowAutoUpdateSchema", "is_allow_auto_update_schema", FLAG)
         .refused_if(
             |value| *value == false,
             "this broker takes new schemas from producers and consumers",
         )
         .unset(|| json!(true)),
-    kept("", "encryptionRequired", "encryption_required", JsonShape::Flag)
+    kept("", "encryptionRequired", "encryption_required", FLAG)
         .refused_if(is_true, "this broker takes messages that are not encrypted")
         .unset(|| json!(false)),
-    kept("", "subscriptionAuthMode", "subscription_auth_mode", JsonShape::Word)
+    kept("", "subscriptionAuthMode", "subscription_auth_mode", WORD)
         .refused_if(
             |value| *value != "None",
             "this broker lets a role consume with a subscription of any name: use grants for topics",
         )
         .unset(|| json!("None")),
-    both("replication", "replication_clusters", JsonShape::List)
+    both("replication", "replication_clusters", LIST)
         .refused_if(is_elsewhere, CLUSTERS)
         .unset(|| json!([CLUSTER])),
-    kept("", "allowedClusters", "allowed_clusters", JsonShape::List)
+    kept("", "allowedClusters", "allowed_clusters", LIST)
         .refused_if(is_elsewhere, CLUSTERS)
         .unset(|| json!([])),
-    both("offloadPolicies", "offload_policies", JsonShape::Object).refused_if(is_set, OFFLOAD),
-    kept("", "offloadThreshold", "offload_threshold", JsonShape::Number)
+    both("offloadPolicies", "offload_policies", OBJECT).refused_if(is_set, OFFLOAD),
+    kept("", "offloadThreshold", "offload_threshold", NUMBER)
         .refused_if(is_natural, OFFLOAD)
         .unset(|| json!(-1)),
     kept(
         "",
         "offloadThresholdInSeconds",
         "offload_threshold_in_seconds",
-        JsonShape::Number,
+        NUMBER,
     )
     .refused_if(is_natural, OFFLOAD)
     .unset(|| json!(-1)),
-    both("entryFilters", "entryFilters", JsonShape::Object)
+    both("entryFilters", "entryFilters", OBJECT)
         .refused_if(is_set, "this broker has no filters: it delivers every message"),
-    kept("resourceGroup", "resourcegroup", "resource_group_name", JsonShape::Word)
+    kept("resourceGroup", "resourcegroup", "resource_group_name", WORD)
         .refused_if(is_set, "this broker has no groups that share a limit"),
 ];
 
@@ -311,7 +273,7 @@ const BACKLOG_QUOTA: PolicyRow = PolicyRow {
         },
         show: |policies| Some(quotas(policies)),
     },
-    here: Here::Obeyed,
+    refused: None,
     unset: None,
 };
 
@@ -364,9 +326,7 @@ impl PolicyRow {
     /// Reads a value; `null` unsets the policy.
     pub(super) fn read(&self, value: Value) -> Result<PolicyChange, AdminCallError> {
         let name = self.name();
-        if let Here::Refused { if_so, why } = self.here
-            && if_so(&value)
-        {
+        if let Some((_, why)) = self.refused.filter(|(if_so, _)| if_so(&value)) {
             let text = format!("the policy {name} is not supported with this value: {why}");
             return Err(AdminCallError::PreconditionFailed(text));
         }
@@ -375,8 +335,8 @@ impl PolicyRow {
             PolicyFormat::AsGiven(_) if value.is_null() => {
                 Box::new(move |policies| drop(policies.other.remove(name)))
             }
-            PolicyFormat::AsGiven(shape) if !shape.fits(&value) => {
-                return Err(unreadable(&format!("{} is expected", shape.name())));
+            PolicyFormat::AsGiven((fits, name)) if !fits(&value) => {
+                return Err(unreadable(&format!("{name} is expected")));
             }
             PolicyFormat::AsGiven(_) => {
                 Box::new(move |policies| drop(policies.other.insert(name.to_owned(), value)))

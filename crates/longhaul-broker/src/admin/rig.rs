@@ -67,8 +67,8 @@ impl AdminRig {
         Ok(match routed(method, path, body)?.work {
             Work::Ask(work) => self.call(work)?(&advertised()),
             Work::Read(find) => {
-                let StoredEntryLocation { position, place } = self.call(find)?;
-                AdminResponse::message(&StoredMessage { position, payload: self.read(place)? })
+                let StoredEntryLocation { position, location } = self.call(find)?;
+                AdminResponse::message(&StoredMessage { position, payload: self.read(location)? })
             }
             Work::Metrics(Some(selection)) => {
                 AdminResponse::metrics(&self.machine.selected_metrics(None, &selection))
@@ -92,8 +92,8 @@ impl AdminRig {
         result
     }
 
-    fn read(&self, place: RecordLocation) -> Result<Payload, AdminCallError> {
-        let mut body = self.log.reader().read(place).unwrap();
+    fn read(&self, location: RecordLocation) -> Result<Payload, AdminCallError> {
+        let mut body = self.log.reader().read(location).unwrap();
         EntryHead::skip(&mut body);
         Payload::parse(body).map_err(|error| AdminCallError::Internal(error.to_string()))
     }
@@ -194,8 +194,8 @@ impl Core for SharedAdminRig {
         Box::pin(std::future::ready(()))
     }
 
-    fn read(&self, place: RecordLocation) -> Result<Payload, AdminCallError> {
-        self.0.lock().unwrap().read(place)
+    fn read(&self, location: RecordLocation) -> Result<Payload, AdminCallError> {
+        self.0.lock().unwrap().read(location)
     }
 
     fn usage(&self) -> io::Result<Usage> {

@@ -1,8 +1,8 @@
 //! Limits the connections of the admin interface. Pure, except for a lock.
 //!
-//! Monitoring must always be able to connect. If all places are taken, a new connection replaces
+//! Monitoring must always be able to connect. If all seats are taken, a new connection replaces
 //! the one that has waited longest for its client: for a first request, for the rest of a request,
-//! or for the next request. A connection whose request is being answered keeps its place.
+//! or for the next request. A connection whose request is being answered keeps its seat.
 
 use super::serve::Enter;
 use crate::throttle::WarningThrottle;
@@ -12,7 +12,7 @@ use std::time::Instant;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-/// The places of all ports.
+/// The seats of all ports.
 pub(crate) struct Seats {
     enter: Enter,
     taken: Mutex<SeatTable>,
@@ -30,10 +30,10 @@ struct Guest {
     /// Since when it has waited for its client; `None` while its request is answered.
     waits_since: Option<Instant>,
     leave: CancellationToken,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// The place of one connection. Dropping it frees the place.
+/// The seat of one connection. Dropping it frees the seat.
 pub(super) struct Seat {
     seats: Arc<Seats>,
     number: u64,
@@ -41,16 +41,16 @@ pub(super) struct Seat {
 }
 
 impl Seats {
-    /// As many places as `enter` allows.
+    /// As many seats as `enter` allows.
     pub(crate) fn new(enter: Enter) -> Arc<Self> {
         Arc::new(Self { enter, taken: Mutex::default() })
     }
 
-    /// A place for a new connection. `None` if the requests of all others are being answered.
+    /// A seat for a new connection. `None` if the requests of all others are being answered.
     pub(super) fn take(self: &Arc<Self>, now: Instant) -> Option<Seat> {
         let mut taken = self.lock();
-        let mut place = (self.enter)();
-        if place.is_none()
+        let mut permit = (self.enter)();
+        if permit.is_none()
             && let Some(closed) = taken.closed.note(now)
         {
             tracing::warn!(
@@ -58,13 +58,13 @@ impl Seats {
                 "the admin interface has as many connections as are allowed: a new one takes the place of the one that waits for its client longest"
             );
         }
-        while place.is_none() && taken.free() {
-            place = (self.enter)();
+        while permit.is_none() && taken.free() {
+            permit = (self.enter)();
         }
-        let place = place?;
+        let permit = permit?;
         taken.last += 1;
         let (number, leave) = (taken.last, CancellationToken::new());
-        let guest = Guest { waits_since: Some(now), leave: leave.clone(), _place: place };
+        let guest = Guest { waits_since: Some(now), leave: leave.clone(), _permit: permit };
         taken.by.insert(number, guest);
         drop(taken);
         Some(Seat { seats: Arc::clone(self), number, leave })
@@ -103,7 +103,7 @@ impl SeatTable {
 
 impl Seat {
     /// Notes that the connection's request is complete and is being answered. Returns whether the
-    /// connection still has its place.
+    /// connection still has its seat.
     pub(super) fn is_asked(&self) -> bool {
         self.set(None)
     }
@@ -119,7 +119,7 @@ impl Seat {
         guest.map(|guest| guest.waits_since = waits_since).is_some()
     }
 
-    /// Waits until another connection gets this place.
+    /// Waits until another connection gets this seat.
     pub(super) async fn is_lost(&self) {
         self.leave.cancelled().await;
     }

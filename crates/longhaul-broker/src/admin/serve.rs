@@ -26,7 +26,6 @@ use hyper::{Method, Request, Response, StatusCode};
 use longhaul_http::{ACCEPT_PAUSE, ConnectionLimits, HostGuard};
 use longhaul_wire::payload::Payload;
 use std::convert::Infallible;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -48,7 +47,7 @@ pub(crate) trait Core: Send + Sync {
     fn send(&self, call: MachineCall) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Reads an entry. Blocks.
-    fn read(&self, place: RecordLocation) -> Result<Payload, AdminCallError>;
+    fn read(&self, location: RecordLocation) -> Result<Payload, AdminCallError>;
 
     /// Measures the files of the data directory. Blocks.
     fn usage(&self) -> io::Result<Usage>;
@@ -115,14 +114,6 @@ pub(crate) struct AdminServerContext {
     pub(crate) seats: Arc<Seats>,
     /// Logged refusals of tokens.
     pub(crate) refused: Arc<Mutex<AuthRefusals>>,
-}
-
-impl fmt::Debug for AdminServerContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdminServerContext")
-            .field("advertised", &self.advertised)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Serves until the stop; requests in progress are answered, within limits.
@@ -342,7 +333,7 @@ impl AdminServerContext {
     ) -> Result<StoredMessage, AdminCallError> {
         let core = Arc::clone(&self.core);
         let failed = |error: JoinError| AdminCallError::Internal(error.to_string());
-        let payload = spawn_blocking(move || core.read(found.place)).await.map_err(failed)??;
+        let payload = spawn_blocking(move || core.read(found.location)).await.map_err(failed)??;
         Ok(StoredMessage { position: found.position, payload })
     }
 

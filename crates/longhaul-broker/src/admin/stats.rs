@@ -81,7 +81,8 @@ pub(crate) enum DeduplicationStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PublisherStats {
-    pub(crate) access_mode: ProducerAccessMode,
+    /// Pulsar's name of its access mode.
+    pub(crate) access_mode: &'static str,
     pub(crate) msg_rate_in: f64,
     pub(crate) msg_throughput_in: f64,
     pub(crate) average_msg_size: f64,
@@ -93,20 +94,6 @@ pub(crate) struct PublisherStats {
     pub(crate) connected_since: u64,
     pub(crate) client_version: String,
     pub(crate) metadata: BTreeMap<String, String>,
-}
-
-/// Access mode of a producer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) enum ProducerAccessMode {
-    /// Other producers are allowed.
-    #[default]
-    Shared,
-    /// Exclusive, or refused.
-    Exclusive,
-    /// Exclusive, after waiting for the earlier producers to leave.
-    WaitForExclusive,
-    /// Exclusive at once; other producers have to leave.
-    ExclusiveWithFencing,
 }
 
 /// A subscription.
@@ -129,9 +116,9 @@ pub(crate) struct SubscriptionStats {
     pub(crate) msg_delayed: u64,
     /// Unacknowledged messages at consumers.
     pub(crate) unacked_messages: u64,
-    /// Type of its consumers; `None` without consumers.
+    /// Pulsar's name of the type of its consumers; `None` without consumers.
     #[serde(rename = "type")]
-    pub(crate) kind: SubscriptionKind,
+    pub(crate) kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) active_consumer_name: Option<String>,
     pub(crate) msg_rate_expired: f64,
@@ -152,36 +139,6 @@ pub(crate) struct SubscriptionStats {
     pub(crate) allow_out_of_order_delivery: bool,
     pub(crate) non_contiguous_deleted_messages_ranges: u64,
     pub(crate) subscription_properties: BTreeMap<String, String>,
-}
-
-/// How the consumers of a subscription share it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) enum SubscriptionKind {
-    /// There was no consumer yet.
-    #[default]
-    None,
-    /// Only one consumer is allowed.
-    Exclusive,
-    /// All consumers, in turn.
-    Shared,
-    /// One consumer at a time.
-    Failover,
-    /// All consumers; each gets the messages of its keys.
-    #[serde(rename = "Key_Shared")]
-    KeyShared,
-}
-
-impl SubscriptionKind {
-    /// Pulsar's name of the type.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::None => "None",
-            Self::Exclusive => "Exclusive",
-            Self::Shared => "Shared",
-            Self::Failover => "Failover",
-            Self::KeyShared => "Key_Shared",
-        }
-    }
 }
 
 /// A consumer.
@@ -267,7 +224,7 @@ pub(crate) struct InternalStats {
 }
 
 /// A ledger.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LedgerStats {
     pub(crate) ledger_id: i64,
@@ -284,7 +241,7 @@ impl LedgerStats {
 }
 
 /// A cursor.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CursorStats {
     #[serde(serialize_with = "position")]

@@ -31,8 +31,8 @@ const SECRET: [u8; 32] = [3; 32];
 
 /// Room for this many connections.
 pub(super) fn room(connections: usize) -> Enter {
-    let places = Arc::new(Semaphore::new(connections));
-    Arc::new(move || Arc::clone(&places).try_acquire_owned().ok())
+    let seats = Arc::new(Semaphore::new(connections));
+    Arc::new(move || Arc::clone(&seats).try_acquire_owned().ok())
 }
 
 struct Server {

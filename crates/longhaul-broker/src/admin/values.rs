@@ -31,7 +31,7 @@ impl PartitionedTopicMetadata {
 }
 
 /// Id of an entry. [`AdminPosition::NONE`] is before all entries, on a topic that never had one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct AdminPosition {
     /// Ledger.
     pub(crate) ledger: i64,
@@ -123,7 +123,7 @@ pub(crate) struct StoredEntryLocation {
     /// Id of the entry.
     pub(crate) position: AdminPosition,
     /// Location in the log.
-    pub(crate) place: RecordLocation,
+    pub(crate) location: RecordLocation,
 }
 
 /// A stored entry.

@@ -72,12 +72,12 @@ impl LastMessages {
         }
     }
 
-    fn note(&mut self, key: Option<String>, place: MessageIndex, is_tombstone: bool) {
+    fn note(&mut self, key: Option<String>, index: MessageIndex, is_tombstone: bool) {
         let Some(key) = key else { return };
         let former = if is_tombstone {
             self.last.remove(key.as_str())
         } else {
-            self.last.insert(key.into(), place)
+            self.last.insert(key.into(), index)
         };
         if let Some((ordinal, _)) = former {
             self.chunks.remove(&ordinal);
@@ -88,17 +88,17 @@ impl LastMessages {
     pub(crate) fn finish(self, viewed: Option<u64>) -> Survivors {
         let chunks = self.chunks.into_values().flatten().chain(self.open.into_ordinals(viewed));
         let whole = self.last.into_values().chain(self.opaque);
-        let mut places: Vec<MessageIndex> =
+        let mut messages: Vec<MessageIndex> =
             whole.chain(chunks.map(|ordinal| (ordinal, 0))).collect();
-        places.sort_unstable();
-        Survivors { places, at: 0 }
+        messages.sort_unstable();
+        Survivors { messages, at: 0 }
     }
 }
 
 /// The messages that survive, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Survivors {
-    places: Vec<MessageIndex>,
+    messages: Vec<MessageIndex>,
     at: usize,
 }
 
@@ -116,10 +116,10 @@ pub(crate) enum CompactionFate {
 impl Survivors {
     /// Whether any message of an entry survives. Entries must come in order.
     pub(crate) fn has(&mut self, ordinal: u64) -> bool {
-        while self.places.get(self.at).is_some_and(|(next, _)| *next < ordinal) {
+        while self.messages.get(self.at).is_some_and(|(next, _)| *next < ordinal) {
             self.at += 1;
         }
-        self.places.get(self.at).is_some_and(|(next, _)| *next == ordinal)
+        self.messages.get(self.at).is_some_and(|(next, _)| *next == ordinal)
     }
 
     /// Returns the fate of the entry. Entries must come in order.
@@ -128,7 +128,7 @@ impl Survivors {
             return CompactionFate::Drop;
         }
         let Content::Batch(singles) = content(payload) else { return CompactionFate::Keep };
-        let rest = self.places.get(self.at..).unwrap_or_default();
+        let rest = self.messages.get(self.at..).unwrap_or_default();
         let kept: Vec<u32> =
             rest.iter().take_while(|(next, _)| *next == ordinal).map(|(_, index)| *index).collect();
         if kept.len() == singles.len() {

@@ -85,7 +85,7 @@ fn put_together(
         let of_file = of_file.and_then(|(slot, file)| file.read(slot).ok());
         let body = of_file.or_else(|| {
             let slot = topic.entries.get(ordinal)?;
-            reader.read(slot.place).ok()
+            reader.read(slot.location).ok()
         });
         if let Some(body) = body {
             let (ledger, entry, messages) = (position.ledger, position.entry, messages(&body));

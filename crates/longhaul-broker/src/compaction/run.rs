@@ -146,12 +146,13 @@ fn each(
     let mut wanted = job.entries.iter().filter(|(ordinal, ..)| is_wanted(*ordinal)).peekable();
     loop {
         check()?;
-        let chunk = next_chunk(&mut wanted, |(_, _, place)| place.size);
+        let chunk = next_chunk(&mut wanted, |(_, _, location)| location.size);
         if chunk.is_empty() {
             return Ok(());
         }
-        let places: Vec<RecordLocation> = chunk.iter().map(|(_, _, place)| *place).collect();
-        for ((ordinal, id, _), body) in chunk.into_iter().zip(reader.read_many(&places)) {
+        let locations: Vec<RecordLocation> =
+            chunk.iter().map(|(_, _, location)| *location).collect();
+        for ((ordinal, id, _), body) in chunk.into_iter().zip(reader.read_many(&locations)) {
             let body = body.map_err(|error| unread(id.ledger, id.entry, error))?;
             visit(parse(ordinal, id.ledger, id.entry, body)?)?;
         }
@@ -268,8 +269,8 @@ mod tests {
             body.extend_from_slice(Payload::new(&metadata, &[7; 10_000]).bytes());
             let head =
                 RecordHead { kind: RecordKind::Entry, topic: 0, ledger: 0, entry: entry.into() };
-            let place = log.composer.append(head, &[&body]).unwrap();
-            entries.push(EntrySlot::new(place, None, 0), Extras::default());
+            let location = log.composer.append(head, &[&body]).unwrap();
+            entries.push(EntrySlot::new(location, None, 0), Extras::default());
         }
         let group = log.composer.take().unwrap();
         log.write(&group).unwrap();

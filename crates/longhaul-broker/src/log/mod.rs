@@ -44,9 +44,10 @@ pub use handle::{BrokerLog, WriteCallback, open};
 pub use indices::index::{Facts, Indexed, LedgerRun, name as index_name};
 pub use options::LogOptions;
 pub use recover::checkpoint::segment_of as checkpoint_segment;
-pub use recover::follower::{SegmentFollower, SegmentLink, SegmentPiece, segment_link};
+pub use recover::follower::{
+    SegmentFollower, SegmentLink, SegmentPiece, segment_link, segment_numbers,
+};
 pub use recover::inventory::{listed as listed_segments, write as write_inventory};
-pub use recover::prefix::{segment_numbers, sound_prefix};
 pub use recover::recovery::{ReplayedItem, verify};
 pub use recover::survey::{Cost, LogFinding, LogSurvey, survey};
 pub use segments::composer::{Composer, RecordGroup};

@@ -39,16 +39,11 @@ impl BrokerMachine {
 
     fn acknowledge(&mut self, conn: u64, command: &CommandAck) -> Result<(), RequestRefusal> {
         let key = ConsumerKey { conn, id: command.consumer_id };
-        let missing = || {
-            RequestRefusal::new(
-                ServerError::ConsumerNotFound,
-                "there is no such consumer on this connection",
-            )
-        };
-        let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
+        let missing = || RequestRefusal::no_consumer(ServerError::ConsumerNotFound);
+        let (topic, subscription) = self.subscription_of(key).ok_or_else(missing)?;
         if command.txnid_most_bits.is_some() || command.txnid_least_bits.is_some() {
             let text = "transactions are not supported by this broker";
-            return Err(RequestRefusal::new(ServerError::NotAllowedError, text));
+            return Err(RequestRefusal::not_allowed(text));
         }
         let is_shared = self
             .dispatcher(topic, subscription)
@@ -57,7 +52,7 @@ impl BrokerMachine {
         if command.ack_type == i32::from(AckType::Cumulative) {
             if is_shared {
                 let text = "a shared subscription cannot acknowledge cumulatively";
-                return Err(RequestRefusal::new(ServerError::NotAllowedError, text));
+                return Err(RequestRefusal::not_allowed(text));
             }
             for id in &command.message_id {
                 self.collect_cumulative(id, &mut ack);
@@ -97,11 +92,8 @@ impl BrokerMachine {
     /// the entry will be redelivered.
     fn collect_in_batch(&self, id: &MessageIdData, ordinal: u64, ack: &mut Ack) {
         let Some(messages) = self.messages_of_batch(ack.topic, ordinal) else { return };
-        let partial = self
-            .state
-            .topic(ack.topic)
-            .and_then(|topic| topic.subscriptions.get(&ack.subscription))
-            .map_or(0, |subscription| subscription.cursor.partly_acked());
+        let subscription = self.state.subscription(ack.topic, ack.subscription);
+        let partial = subscription.map_or(0, |known| known.cursor.partly_acked());
         if partial + ack.batches.len() >= PARTIAL_MAX {
             return;
         }
@@ -130,28 +122,18 @@ impl BrokerMachine {
     }
 
     pub(super) fn is_acked(&self, ack: &Ack, ordinal: u64) -> bool {
-        let subscription = self
-            .state
-            .topic(ack.topic)
-            .and_then(|topic| topic.subscriptions.get(&ack.subscription));
+        let subscription = self.state.subscription(ack.topic, ack.subscription);
         subscription.is_none_or(|subscription| subscription.cursor.is_acked(ordinal))
     }
 
     /// Records the new part of an ack, and tells the dispatcher.
     pub(super) fn record_ack(&mut self, ack: Ack) -> Result<(), RequestRefusal> {
-        if ack.before.is_none()
-            && ack.entries.is_empty()
-            && ack.ranges.is_empty()
-            && ack.batches.is_empty()
-        {
+        let (topic, subscription) = (ack.topic, ack.subscription);
+        if ack == (Ack { topic, subscription, ..Ack::default() }) {
             return Ok(());
         }
-        let (topic, subscription) = (ack.topic, ack.subscription);
-        let is_durable = self
-            .state
-            .topic(topic)
-            .and_then(|topic| topic.subscriptions.get(&subscription))
-            .is_some_and(|subscription| subscription.is_durable);
+        let known = self.state.subscription(topic, subscription);
+        let is_durable = known.is_some_and(|known| known.is_durable);
         let batches: Vec<u64> = ack.batches.iter().map(|batch| batch.ordinal).collect();
         let (before, entries, ranges) = (ack.before, ack.entries.clone(), ack.ranges.clone());
         let change = StateChange::from(ack);
@@ -160,18 +142,11 @@ impl BrokerMachine {
         } else {
             self.apply(&change)?;
         }
-        let cursor = self
-            .state
-            .topic(topic)
-            .and_then(|topic| topic.subscriptions.get(&subscription))
-            .map(|subscription| &subscription.cursor);
-        let whole = batches
-            .into_iter()
-            .filter(|&ordinal| cursor.is_some_and(|cursor| cursor.is_acked(ordinal)));
+        let known = self.state.subscription(topic, subscription);
+        let is_acked = |&ordinal: &u64| known.is_some_and(|known| known.cursor.is_acked(ordinal));
+        let whole = batches.into_iter().filter(is_acked);
         let whole: Vec<u64> = whole.chain(entries).collect();
-        let live = self.live.get_mut(&topic);
-        let live = self.invariants.need(live, Invariant::TopicServed, None);
-        let Some(live) = live else { return Ok(()) };
+        let Some(live) = self.invariants.served(self.live.get_mut(&topic)) else { return Ok(()) };
         live.figures
             .subscription(subscription)
             .acked(whole.len() as u64 + u64::from(before.is_some()), self.now);
@@ -198,12 +173,11 @@ impl BrokerMachine {
     ) {
         let key = ConsumerKey { conn, id: command.consumer_id };
         // The client may have sent this before it learned that its consumer was closed.
-        let Some((topic, subscription)) = self.place_of(key) else { return };
+        let Some((topic, subscription)) = self.subscription_of(key) else { return };
         let ordinals: Vec<u64> =
             command.message_ids.iter().filter_map(|id| self.ordinal_of(topic, id)).collect();
         let asked = (!command.message_ids.is_empty()).then_some(ordinals.as_slice());
-        let kept = self.state.topic(topic);
-        let record = kept.and_then(|kept| kept.subscriptions.get(&subscription));
+        let record = self.state.subscription(topic, subscription);
         let dispatchers = self.live.get_mut(&topic).map(|live| &mut live.dispatchers);
         let dispatcher = dispatchers.and_then(|dispatchers| dispatchers.get_mut(&subscription));
         let both = dispatcher.zip(record);
@@ -217,7 +191,7 @@ impl BrokerMachine {
     fn leave_out_withheld(&mut self, ack: &mut Ack) {
         let Some(end) = ack.before else { return };
         let live = self.live.get(&ack.topic);
-        let Some(live) = self.invariants.need(live, Invariant::TopicServed, None) else { return };
+        let Some(live) = self.invariants.served(live) else { return };
         let mut left_out = live.withheld.before(end);
         left_out.retain(|&ordinal| !self.is_acked(ack, ordinal));
         let Some(&first) = left_out.first() else { return };
@@ -237,8 +211,7 @@ impl BrokerMachine {
         only: Option<u32>,
         ordinal: u64,
     ) -> Result<(), RequestRefusal> {
-        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
-        let Some(kept) = kept else { return Ok(()) };
+        let Some(kept) = self.invariants.kept(self.state.topic(topic)) else { return Ok(()) };
         let behind = kept.subscriptions.iter().filter(|(id, subscription)| {
             subscription.is_durable
                 && subscription.cursor.mark() < ordinal

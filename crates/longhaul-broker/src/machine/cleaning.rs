@@ -7,9 +7,9 @@
 //! end of the log, and the segments are removed.
 
 use super::BrokerMachine;
+use super::backoff::RetryBackoff;
 use super::effect::{MachineEffect, PendingCommit, Survivor};
 use super::figures::is_compacted;
-use super::invariants::Invariant;
 use crate::log::{LogReadError, RecordHead, RecordKind, RecordLocation};
 use crate::state::Forgotten;
 use bytes::Bytes;
@@ -61,9 +61,8 @@ pub(super) struct Cleaner {
     /// Number of copies that are not yet on disk.
     pub(super) copying: usize,
     next_warning: u64,
-    /// Segments with unreadable entries: until when they are left alone, and the length of the
-    /// pause.
-    unreadable: BTreeMap<u32, (u64, u64)>,
+    /// Segments with unreadable entries, which are left alone for a while.
+    unreadable: BTreeMap<u32, RetryBackoff>,
 }
 
 impl BrokerMachine {
@@ -94,8 +93,7 @@ impl BrokerMachine {
     fn forget_acked(&mut self, topic: u32, pages_max: usize) -> Forgotten {
         let none = Forgotten::default();
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
-        let both = self.invariants.need(both, Invariant::TopicServed, None);
-        let Some((kept, live)) = both else { return none };
+        let Some((kept, live)) = self.invariants.served(both) else { return none };
         let policies = &live.policies;
         let oldest = policies.retention.unwrap_or_default().oldest_ms(self.now);
         let Some(oldest) = oldest.filter(|_| !is_compacted(kept, policies)) else { return none };
@@ -127,7 +125,7 @@ impl BrokerMachine {
         for (topic, kept) in self.state.topics() {
             survivors.extend(kept.entries.in_segments(&segments).filter_map(|(ordinal, slot)| {
                 let position = kept.entries.position_of(ordinal)?;
-                Some(Survivor { topic, position, place: slot.place })
+                Some(Survivor { topic, position, location: slot.location })
             }));
         }
         if !survivors.is_empty() {
@@ -144,7 +142,7 @@ impl BrokerMachine {
             return BTreeSet::new();
         }
         let (failed, live) = (&self.cleaner.unreadable, self.state.live());
-        let is_due = |segment: u32| failed.get(&segment).is_none_or(|&(until, _)| self.up >= until);
+        let is_due = |segment: u32| failed.get(&segment).is_none_or(|pause| pause.is_due(self.up));
         let needed = segments.into_iter().filter_map(|(segment, bytes)| {
             let needed = live.get(&segment).copied()?;
             (needed * NEEDED_SHARE <= bytes && is_due(segment)).then_some((segment, needed))
@@ -166,7 +164,7 @@ impl BrokerMachine {
         // The room may have been used up while they were read.
         if !self
             .composer
-            .has_room_to_copy(read.iter().map(|read| u64::from(read.0.place.size)).sum())
+            .has_room_to_copy(read.iter().map(|read| u64::from(read.0.location.size)).sum())
         {
             return;
         }
@@ -177,7 +175,7 @@ impl BrokerMachine {
                 topic
                     .entries
                     .get(ordinal)
-                    .filter(|slot| slot.place == survivor.place)
+                    .filter(|slot| slot.location == survivor.location)
                     .map(|_| ordinal)
             }) else {
                 continue;
@@ -189,12 +187,12 @@ impl BrokerMachine {
                 entry: survivor.position.entry,
             };
             // An entry above a limit that was lowered since stays in its segment.
-            let Ok(place) = self.composer.append(head, &[&body]) else { continue };
+            let Ok(location) = self.composer.append(head, &[&body]) else { continue };
             self.cleaner.copying += 1;
             self.totals.records += 1;
             // Until the copy is on disk, the entry is read from its old location.
             self.waiting
-                .push_back((self.composing, PendingCommit::Copied { survivor, ordinal, place }));
+                .push_back((self.composing, PendingCommit::Copied { survivor, ordinal, location }));
         }
     }
 
@@ -205,30 +203,28 @@ impl BrokerMachine {
         for (survivor, cause) in failed {
             // Entries of a removed segment are not needed.
             if !matches!(cause, LogReadError::Gone { .. }) {
-                segments.entry(survivor.place.segment).or_insert(cause);
+                segments.entry(survivor.location.segment).or_insert(cause);
             }
         }
         let live = self.state.live();
         self.cleaner.unreadable.retain(|segment, _| live.contains_key(segment));
         for (segment, cause) in segments {
-            let (least, most) = UNREADABLE_PAUSE_MS;
-            let (until, pause) = self.cleaner.unreadable.entry(segment).or_default();
-            *pause = (2 * *pause).clamp(least, most);
-            *until = self.up + *pause;
+            let backoff = self.cleaner.unreadable.entry(segment).or_default();
+            backoff.fail(self.up, UNREADABLE_PAUSE_MS);
             let text = format!(
                 "a segment of the log that holds little is kept, and is looked at again after {} s, as it cannot be read: {cause}: check the disk",
-                *pause / 1000
+                backoff.pause_ms / 1000
             );
             self.effects.push(MachineEffect::Warn(text));
         }
     }
 
     /// Notes that a copy is on disk.
-    pub(super) fn copied(&mut self, survivor: Survivor, ordinal: u64, place: RecordLocation) {
+    pub(super) fn copied(&mut self, survivor: Survivor, ordinal: u64, location: RecordLocation) {
         self.cleaner.copying = self.cleaner.copying.saturating_sub(1);
         let slot = self.state.topic(survivor.topic).and_then(|topic| topic.entries.get(ordinal));
-        if slot.is_some_and(|slot| slot.place == survivor.place) {
-            self.state.relocate(survivor.topic, ordinal, place);
+        if slot.is_some_and(|slot| slot.location == survivor.location) {
+            self.state.relocate(survivor.topic, ordinal, location);
             self.is_readable_again(survivor.topic, ordinal);
         }
     }

@@ -9,9 +9,8 @@ use crate::auth::AuthRole;
 use longhaul_wire::messages::{
     Command, CommandConnect, CommandConnected, CommandLookupTopic, CommandLookupTopicResponse,
     CommandPartitionedTopicMetadata, CommandPartitionedTopicMetadataResponse, CommandPong,
-    FeatureFlags, LookupType, MetadataType, ServerError,
+    FeatureFlags, LookupType, MetadataType,
 };
-use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// The newest protocol that the broker speaks: that of Pulsar 4.0.
 const PROTOCOL_VERSION: i32 = 21;
@@ -20,19 +19,7 @@ impl BrokerMachine {
     /// A client has connected.
     pub fn opened(&mut self, conn: u64, peer: String) {
         self.totals.connections_accepted += 1;
-        let session = ClientSession {
-            peer,
-            client: String::new(),
-            role: None,
-            renews: false,
-            asked: None,
-            producers: HashMap::new(),
-            closed: HashSet::new(),
-            consumers: HashMap::new(),
-            orphans: BTreeSet::new(),
-            under_way: 0,
-        };
-        self.sessions.insert(conn, session);
+        self.sessions.insert(conn, ClientSession { peer, ..ClientSession::default() });
     }
 
     /// Notes that deliveries of this many bytes were sent on the connection.
@@ -44,14 +31,14 @@ impl BrokerMachine {
         let was_full = session.under_way >= window;
         session.under_way = session.under_way.saturating_sub(bytes);
         if was_full {
-            let places = session
+            let keys = session
                 .consumers
                 .iter()
                 .map(|(&id, consumer)| (id, (consumer.topic, consumer.subscription)));
-            let places: Vec<_> = places.collect();
-            for (id, place) in places {
-                self.dirty.insert(place);
-                if let Some(dispatcher) = self.dispatcher(place.0, place.1) {
+            let keys: Vec<_> = keys.collect();
+            for (id, key) in keys {
+                self.dirty.insert(key);
+                if let Some(dispatcher) = self.dispatcher(key.0, key.1) {
                     dispatcher.may_be_ready(ConsumerKey { conn, id });
                 }
             }
@@ -89,10 +76,7 @@ impl BrokerMachine {
             }
             _ if !is_connected => {
                 let text = "the first command must be CONNECT";
-                self.refuse_connection(
-                    conn,
-                    &RequestRefusal::new(ServerError::NotAllowedError, text),
-                );
+                self.refuse_connection(conn, &RequestRefusal::not_allowed(text));
             }
             ClientRequest::Publish(send, message) => self.publish(conn, send, message),
             ClientRequest::Garbage(refusal) => self.refuse_connection(conn, &refusal),
@@ -155,13 +139,9 @@ impl BrokerMachine {
             Command::Lookup(request) => self.lookup(conn, &request),
             Command::GetTopicsOfNamespace(request) => self.topics_of_namespace(conn, &request),
             Command::Producer(request) => {
+                let id = request.request_id;
                 if let Err(refusal) = self.create_producer(conn, &request) {
-                    self.refuse_or_probe(
-                        conn,
-                        request.request_id,
-                        Command::Producer(request),
-                        refusal,
-                    );
+                    self.refuse_or_probe(conn, id, Command::Producer(request), refusal);
                 }
             }
             Command::CloseProducer(closed) => {
@@ -169,13 +149,9 @@ impl BrokerMachine {
                 self.close_producer(conn, &closed);
             }
             Command::Subscribe(request) => {
+                let id = request.request_id;
                 if let Err(refusal) = self.subscribe(conn, &request) {
-                    self.refuse_or_probe(
-                        conn,
-                        request.request_id,
-                        Command::Subscribe(request),
-                        refusal,
-                    );
+                    self.refuse_or_probe(conn, id, Command::Subscribe(request), refusal);
                 }
             }
             Command::Flow(request) => self.flow(conn, request),
@@ -220,12 +196,12 @@ impl BrokerMachine {
     /// client violates the protocol.
     fn unexpected(&mut self, conn: u64, command: &Command) {
         let text = format!("command {} is not one that a client sends here", command.number());
-        self.refuse_connection(conn, &RequestRefusal::new(ServerError::NotAllowedError, text));
+        self.refuse_connection(conn, &RequestRefusal::not_allowed(text));
     }
 
     fn not_supported(&mut self, conn: u64, request_id: u64, what: &str) {
         let text = format!("{what} are not supported by this broker");
-        self.error(conn, request_id, &RequestRefusal::new(ServerError::NotAllowedError, text));
+        self.error(conn, request_id, &RequestRefusal::not_allowed(text));
     }
 
     /// Executes a request. An error is sent as its answer.

@@ -52,13 +52,10 @@ impl BrokerMachine {
             return Err(RequestRefusal::new(ServerError::TooManyRequests, text));
         }
         if command.subscription.is_empty() {
-            return Err(RequestRefusal::new(
-                ServerError::NotAllowedError,
-                "a subscription needs a name",
-            ));
+            return Err(RequestRefusal::not_allowed("a subscription needs a name"));
         }
         check_name("consumer", command.consumer_name.as_deref().unwrap_or_default())
-            .map_err(|text| RequestRefusal::new(ServerError::NotAllowedError, text))?;
+            .map_err(RequestRefusal::not_allowed)?;
         let metadata = metadata_of(&command.metadata)?;
         self.register_schema(topic, command.schema.as_ref())?;
         let subscription = self.ensure_subscription(topic, command)?;
@@ -89,7 +86,7 @@ impl BrokerMachine {
         command: &CommandSubscribe,
     ) -> Result<u32, RequestRefusal> {
         let is_durable = command.durable.unwrap_or(true);
-        let gone = || RequestRefusal::new(ServerError::TopicNotFound, "the topic was deleted");
+        let gone = || RequestRefusal::not_found("the topic was deleted");
         let kept = self.state.topic(topic).ok_or_else(gone)?;
         if let Some(id) = kept.subscription_id(&command.subscription) {
             let known =
@@ -102,10 +99,9 @@ impl BrokerMachine {
                 command.subscription,
                 if known { "" } else { "not " }
             );
-            return Err(RequestRefusal::new(ServerError::NotAllowedError, text));
+            return Err(RequestRefusal::not_allowed(text));
         }
-        check_name("subscription", &command.subscription)
-            .map_err(|text| RequestRefusal::new(ServerError::NotAllowedError, text))?;
+        check_name("subscription", &command.subscription).map_err(RequestRefusal::not_allowed)?;
         self.check_subscriptions(topic, kept, is_durable)?;
         let mark = self.start_of(topic, command).ok_or_else(gone)?;
         let properties = metadata_of(&command.subscription_properties)?;
@@ -171,7 +167,7 @@ impl BrokerMachine {
         command: &CommandSubscribe,
     ) -> Result<bool, RequestRefusal> {
         let (topic, subscription) = (handle.topic, handle.subscription);
-        let gone = || RequestRefusal::new(ServerError::TopicNotFound, "the topic was deleted");
+        let gone = || RequestRefusal::not_found("the topic was deleted");
         let kept = self.state.topic(topic).ok_or_else(gone)?;
         let cursor = &kept.subscriptions.get(&subscription).ok_or_else(gone)?.cursor;
         let live = self.live.get_mut(&topic).ok_or_else(gone)?;
@@ -264,7 +260,7 @@ impl BrokerMachine {
     pub(super) fn flow(&mut self, conn: u64, command: CommandFlow) {
         let key = ConsumerKey { conn, id: command.consumer_id };
         // The client may have sent this before it learned that its consumer was closed.
-        let Some((topic, subscription)) = self.place_of(key) else { return };
+        let Some((topic, subscription)) = self.subscription_of(key) else { return };
         let dispatchers = self.live.get_mut(&topic).map(|live| &mut live.dispatchers);
         let dispatcher = dispatchers.and_then(|dispatchers| dispatchers.get_mut(&subscription));
         let consumer = dispatcher.and_then(|dispatcher| dispatcher.consumer_mut(key));
@@ -374,13 +370,8 @@ impl BrokerMachine {
         command: CommandUnsubscribe,
     ) -> Result<(), RequestRefusal> {
         let key = ConsumerKey { conn, id: command.consumer_id };
-        let missing = || {
-            RequestRefusal::new(
-                ServerError::MetadataError,
-                "there is no such consumer on this connection",
-            )
-        };
-        let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
+        let missing = || RequestRefusal::no_consumer(ServerError::MetadataError);
+        let (topic, subscription) = self.subscription_of(key).ok_or_else(missing)?;
         let others = self
             .dispatcher(topic, subscription)
             .map_or(0, |dispatcher| dispatcher.consumers().len());
@@ -403,9 +394,7 @@ impl BrokerMachine {
         topic: u32,
         subscription: u32,
     ) -> Result<(), RequestRefusal> {
-        let kept = self.state.topic_mut(topic);
-        let kept = self.invariants.need(kept, Invariant::TopicKept, None);
-        let Some(kept) = kept else { return Ok(()) };
+        let Some(kept) = self.invariants.kept(self.state.topic_mut(topic)) else { return Ok(()) };
         match kept.subscriptions.get(&subscription) {
             Some(record) if record.is_durable => {
                 self.change(DeleteSubscription { topic, subscription })?;
@@ -421,13 +410,8 @@ impl BrokerMachine {
 
     pub(super) fn seek(&mut self, conn: u64, command: &CommandSeek) -> Result<(), RequestRefusal> {
         let key = ConsumerKey { conn, id: command.consumer_id };
-        let missing = || {
-            RequestRefusal::new(
-                ServerError::MetadataError,
-                "there is no such consumer on this connection",
-            )
-        };
-        let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
+        let missing = || RequestRefusal::no_consumer(ServerError::MetadataError);
+        let (topic, subscription) = self.subscription_of(key).ok_or_else(missing)?;
         let reads_compacted = self
             .dispatcher(topic, subscription)
             .and_then(|dispatcher| dispatcher.consumer_mut(key))

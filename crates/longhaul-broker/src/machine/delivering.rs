@@ -30,16 +30,16 @@ impl BrokerMachine {
 
     /// Assigns the entries of a topic to the consumers of a subscription. Returns whether there is
     /// more to process.
-    pub(super) fn dispatch_one(&mut self, place: SubscriptionKey) -> bool {
+    pub(super) fn dispatch_one(&mut self, key: SubscriptionKey) -> bool {
         #[cfg(test)]
         {
             self.visits += 1;
         }
-        let (topic, subscription) = place;
+        let (topic, subscription) = key;
         let has_more = self.deal(topic, subscription);
         let dispatcher = self.dispatcher(topic, subscription);
         let next = dispatcher.and_then(|dispatcher| dispatcher.next_due());
-        self.dues.set(place, next);
+        self.dues.set(key, next);
         has_more
     }
 
@@ -124,7 +124,7 @@ fn source(
     if let Some(body) = recent.get(topic, assignment.item.ordinal) {
         return Some(MessageSource::Memory(body.clone()));
     }
-    Some(MessageSource::Log(kept.entries.get(assignment.item.ordinal)?.place))
+    Some(MessageSource::Log(kept.entries.get(assignment.item.ordinal)?.location))
 }
 
 fn delivery(

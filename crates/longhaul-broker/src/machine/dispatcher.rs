@@ -70,7 +70,7 @@ pub struct Dispatcher {
     pub kind: DispatchMode,
     consumers: Vec<DispatcherConsumer>,
     /// Indices of the consumers.
-    places: HashMap<ConsumerKey, usize>,
+    indices: HashMap<ConsumerKey, usize>,
     /// Consumers that may be ready, by priority and index: all that are ready, and some that are
     /// not.
     candidates: BTreeSet<(i32, usize)>,
@@ -132,7 +132,7 @@ impl Dispatcher {
         Self {
             kind,
             consumers: Vec::new(),
-            places: HashMap::new(),
+            indices: HashMap::new(),
             candidates: BTreeSet::new(),
             limits: UnackedLimits::default(),
             ranked: Vec::new(),
@@ -182,7 +182,7 @@ impl Dispatcher {
 
     /// A consumer, which may become ready by a change of it.
     pub fn consumer_mut(&mut self, key: ConsumerKey) -> Option<&mut DispatcherConsumer> {
-        let at = *self.places.get(&key)?;
+        let at = *self.indices.get(&key)?;
         let consumer = self.consumers.get_mut(at)?;
         self.candidates.insert((consumer.priority, at));
         Some(consumer)
@@ -219,7 +219,7 @@ impl Dispatcher {
             self.arranged += 1;
         }
         let at = self.consumers.len();
-        self.places.insert(consumer.key, at);
+        self.indices.insert(consumer.key, at);
         self.candidates.insert((consumer.priority, at));
         self.reads_compacted |= consumer.reads_compacted;
         self.rank(&consumer, at);
@@ -249,7 +249,7 @@ impl Dispatcher {
             self.arranged += self.consumers.len();
         }
         let all = || self.consumers.iter().enumerate();
-        self.places = all().map(|(at, consumer)| (consumer.key, at)).collect();
+        self.indices = all().map(|(at, consumer)| (consumer.key, at)).collect();
         self.reads_compacted = self.consumers.iter().any(|consumer| consumer.reads_compacted);
         let lowest = self.consumers.iter().map(|consumer| consumer.priority).min();
         let mut first: Vec<_> =

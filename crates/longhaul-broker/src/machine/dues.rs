@@ -10,23 +10,23 @@ pub(super) type SubscriptionKey = (u32, u32);
 pub(super) struct Dues {
     /// In ms since the epoch.
     times: BTreeSet<(u64, SubscriptionKey)>,
-    places: BTreeMap<SubscriptionKey, u64>,
+    by_key: BTreeMap<SubscriptionKey, u64>,
 }
 
 impl Dues {
     /// Sets when the next entry of a subscription is due, or that none is.
-    pub(super) fn set(&mut self, place: SubscriptionKey, at: Option<u64>) {
+    pub(super) fn set(&mut self, key: SubscriptionKey, at: Option<u64>) {
         let former = match at {
-            Some(at) => self.places.insert(place, at),
-            None => self.places.remove(&place),
+            Some(at) => self.by_key.insert(key, at),
+            None => self.by_key.remove(&key),
         };
         if former == at {
             return;
         }
         if let Some(former) = former {
-            self.times.remove(&(former, place));
+            self.times.remove(&(former, key));
         }
-        self.times.extend(at.map(|at| (at, place)));
+        self.times.extend(at.map(|at| (at, key)));
     }
 
     /// The next due time.
@@ -41,7 +41,7 @@ impl Dues {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.times.is_empty() && self.places.is_empty()
+        self.times.is_empty() && self.by_key.is_empty()
     }
 }
 

@@ -57,6 +57,24 @@ impl RequestRefusal {
         Self { code, text: text.into(), holder: None }
     }
 
+    /// An error about something that this broker does not allow.
+    #[must_use]
+    pub fn not_allowed(text: impl Into<String>) -> Self {
+        Self::new(ServerError::NotAllowedError, text)
+    }
+
+    /// An error about a topic, a namespace or a schema that does not exist.
+    #[must_use]
+    pub fn not_found(text: impl Into<String>) -> Self {
+        Self::new(ServerError::TopicNotFound, text)
+    }
+
+    /// The error for a consumer that does not exist.
+    #[must_use]
+    pub fn no_consumer(code: ServerError) -> Self {
+        Self::new(code, "there is no such consumer on this connection")
+    }
+
     /// Sets the connection in the way.
     #[must_use]
     pub const fn because_of(mut self, holder: u64) -> Self {
@@ -123,7 +141,7 @@ pub(super) enum PendingCommit {
     Published {
         topic: u32,
         ordinal: u64,
-        place: RecordLocation,
+        location: RecordLocation,
         conn: u64,
         receipt: PendingReceipt,
     },
@@ -135,7 +153,7 @@ pub(super) enum PendingCommit {
     /// Sends a receipt to a producer for a message that was published before.
     Receipt { conn: u64, receipt: PendingReceipt },
     /// Reads an entry from its copy from now on.
-    Copied { survivor: Survivor, ordinal: u64, place: RecordLocation },
+    Copied { survivor: Survivor, ordinal: u64, location: RecordLocation },
     /// Replaces the previous compacted view.
     Compacted { former: Option<String> },
 }
@@ -160,5 +178,5 @@ pub struct Survivor {
     /// Its id.
     pub position: entries::EntryPosition,
     /// Its location.
-    pub place: RecordLocation,
+    pub location: RecordLocation,
 }

@@ -15,13 +15,13 @@ impl BrokerMachine {
         for (id, handle) in session.producers.into_iter().collect::<BTreeMap<_, _>>() {
             self.drop_producer(handle.topic, conn, id);
         }
-        let mut places: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        let mut ended: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for (id, handle) in session.consumers {
-            let place = (handle.topic, handle.subscription);
-            places.entry(place).or_default().insert(ConsumerKey { conn, id });
+            let key = (handle.topic, handle.subscription);
+            ended.entry(key).or_default().insert(ConsumerKey { conn, id });
         }
-        for (place, keys) in places {
-            self.drop_consumers(&keys, place, false);
+        for (key, consumers) in ended {
+            self.drop_consumers(&consumers, key, false);
         }
         self.drop_readers_of(conn, &session.orphans);
         self.watchers.forget(conn);

@@ -1,49 +1,11 @@
 //! Counters of the machine.
 
-use crate::log::DurationHistogram;
 use crate::policies::Policies;
 use crate::state::BrokerTopic;
 use crate::state::cursor::Cursor;
 use crate::state::entries::EntrySlot;
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// Counters of the whole broker, since its start.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Totals {
-    pub(super) connections_accepted: u64,
-    pub(super) connections_refused: u64,
-    pub(super) publishes: u64,
-    /// Time from receiving a message until its receipt is sent.
-    pub(super) publish_times: DurationHistogram,
-    pub(super) publish_errors: u64,
-    pub(super) publishes_deduplicated: u64,
-    pub(super) deliveries: u64,
-    pub(super) redeliveries: u64,
-    pub(super) acks: u64,
-    pub(super) compactions: u64,
-    pub(super) compactions_failed: u64,
-    pub(super) bytes_out: u64,
-    /// Bytes received on deleted topics.
-    pub(super) bytes_in_gone: u64,
-    pub(super) groups: u64,
-    pub(super) records: u64,
-    pub(super) bytes_logged: u64,
-    /// Unreadable entries that were set aside.
-    pub(super) unreadable: u64,
-}
-
-impl Totals {
-    pub(super) fn committed(&mut self, bytes: usize) {
-        self.groups += 1;
-        self.bytes_logged += bytes as u64;
-    }
-
-    pub(super) fn delivered(&mut self, redeliveries: u32) {
-        self.deliveries += 1;
-        self.redeliveries += u64::from(redeliveries > 0);
-    }
-}
 
 /// A time, in µs of a monotonic clock.
 #[derive(Clone, Copy, Debug, Default)]
@@ -250,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_broker_counts_deliveries_and_groups() {
-        let mut totals = Totals::default();
+        let mut totals = crate::metrics::Totals::default();
         totals.delivered(0);
         totals.delivered(3);
         totals.delivered(1);

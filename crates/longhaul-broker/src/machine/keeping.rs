@@ -1,10 +1,10 @@
 //! Periodic work: trimming, expiry, compaction, checkpoints, removal of segments.
 
 use super::BrokerMachine;
+use super::backoff::RetryBackoff;
 use super::cleaning::HURRY_MS;
 use super::effect::{MachineEffect, PendingCommit, RequestRefusal};
 use super::figures::is_compacted;
-use super::invariants::Invariant;
 use crate::admin::values::CompactionRunState;
 use crate::compaction::CompactionJob;
 use crate::log::{CompactedEntry, LogStatus};
@@ -36,24 +36,18 @@ pub(super) struct TopicCompaction {
     pub(super) took_ms: u64,
     pub(super) removed: u64,
     began: u64,
-    /// After a failure, the next compaction waits until `not_before`; the pause doubles each time.
-    pause_ms: u64,
-    not_before: u64,
+    /// After a failure, the next compaction waits, unless somebody asks for it.
+    backoff: RetryBackoff,
     /// Uncompacted bytes, and the bytes that the topic had received when they were counted.
     behind: Option<(u64, u64)>,
 }
 
 impl TopicCompaction {
-    /// Whether one that nobody has asked for may begin.
-    fn is_due(&self, up: u64) -> bool {
-        up >= self.not_before
-    }
-
     fn note(&mut self, outcome: Result<(), String>, up: u64) {
-        let (least, most) = COMPACTION_PAUSE_MS;
-        self.pause_ms =
-            outcome.as_ref().err().map_or(0, |_| (2 * self.pause_ms).clamp(least, most));
-        self.not_before = up + self.pause_ms;
+        match outcome {
+            Ok(()) => self.backoff = RetryBackoff::default(),
+            Err(_) => self.backoff.fail(up, COMPACTION_PAUSE_MS),
+        }
         self.last = Some(outcome);
     }
 
@@ -104,7 +98,7 @@ impl BrokerMachine {
     ) -> Result<(), RequestRefusal> {
         let before = self.now.saturating_sub(age_s.saturating_mul(1000));
         let ordinal = self.ordinal_at_time(topic, before);
-        let ordinal = self.invariants.need(ordinal, Invariant::TopicServed, None);
+        let ordinal = self.invariants.served(ordinal);
         let Some(ordinal) = ordinal else { return Ok(()) };
         self.acknowledge_before(topic, only, ordinal)
     }
@@ -113,8 +107,7 @@ impl BrokerMachine {
     pub(super) fn trim(&mut self, topic: u32, policies: &Policies) -> Result<(), RequestRefusal> {
         let held = self.held_by_readers(topic);
         let both = self.state.topic(topic).zip(self.live.get(&topic));
-        let both = self.invariants.need(both, Invariant::TopicServed, None);
-        let Some((kept, live)) = both else { return Ok(()) };
+        let Some((kept, live)) = self.invariants.served(both) else { return Ok(()) };
         // Between the trim and the end of the first compaction, a reader would see neither the
         // entries nor the view.
         if live.compaction.is_running {
@@ -186,7 +179,7 @@ impl BrokerMachine {
         let threshold = policies.compaction_threshold_bytes.unwrap_or_default();
         let both = self.state.topic(topic).zip(self.live.get(&topic));
         let Some((kept, live)) = both else { return false };
-        if threshold == 0 || !live.compaction.is_due(self.up) {
+        if threshold == 0 || !live.compaction.backoff.is_due(self.up) {
             return false;
         }
         let view = kept.compacted.as_ref().and_then(|view| self.compacted.get(&view.file));
@@ -197,8 +190,7 @@ impl BrokerMachine {
     /// Bytes that were published since the last compaction.
     fn uncompacted_bytes(&mut self, topic: u32) -> u64 {
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
-        let both = self.invariants.need(both, Invariant::TopicServed, None);
-        let Some((kept, live)) = both else { return 0 };
+        let Some((kept, live)) = self.invariants.served(both) else { return 0 };
         let published = live.figures.bytes_in;
         if let Some((bytes, then)) = live.compaction.behind {
             return bytes + published.saturating_sub(then);
@@ -214,8 +206,7 @@ impl BrokerMachine {
     /// running.
     pub(super) fn compact(&mut self, topic: u32) -> Result<bool, RequestRefusal> {
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
-        let both = self.invariants.need(both, Invariant::TopicServed, None);
-        let Some((kept, live)) = both else { return Ok(true) };
+        let Some((kept, live)) = self.invariants.served(both) else { return Ok(true) };
         if live.compaction.is_running {
             return Ok(false);
         }
@@ -392,7 +383,7 @@ fn trim_point(topic: &BrokerTopic, policies: &Policies, end: u64, now: u64) -> u
         if !is_old && excess == 0 {
             return ordinal;
         }
-        excess = excess.saturating_sub(u64::from(slot.place.size));
+        excess = excess.saturating_sub(u64::from(slot.location.size));
     }
     limit.max(first)
 }

@@ -19,7 +19,7 @@ impl BrokerMachine {
             let text = format!("there is no consumer {} on this connection", command.consumer_id);
             RequestRefusal::new(ServerError::MetadataError, text)
         };
-        let (topic, subscription) = self.place_of(key).ok_or_else(missing)?;
+        let (topic, subscription) = self.subscription_of(key).ok_or_else(missing)?;
         self.pin_horizon(topic, subscription, key);
         let live = self.live.get(&topic);
         let dispatcher = live.and_then(|live| live.dispatchers.get(&subscription));

@@ -5,7 +5,6 @@ use super::effect::RequestRefusal;
 use crate::name::TopicName;
 use crate::policies::Policies;
 use crate::state::BrokerTopic;
-use longhaul_wire::messages::ServerError;
 
 /// Topics of the broker, partitions included.
 const TOPICS_MAX: usize = 250_000;
@@ -15,7 +14,7 @@ const SUBSCRIPTIONS_MAX: usize = 10_000;
 const SCHEMAS_MAX: usize = 1000;
 
 fn refuse(text: String) -> Result<(), RequestRefusal> {
-    Err(RequestRefusal::new(ServerError::NotAllowedError, text))
+    Err(RequestRefusal::not_allowed(text))
 }
 
 impl BrokerMachine {

@@ -208,8 +208,8 @@ impl BrokerMachine {
             last = Some(key);
             let news = match known.entry(self.kind_of(key.0, watcher)) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(place) => {
-                    place.insert(self.news(key.0, watcher, &changed, &mut names))
+                Entry::Vacant(entry) => {
+                    entry.insert(self.news(key.0, watcher, &changed, &mut names))
                 }
             };
             let Some((here, gone, topics_hash)) = news.clone() else { continue };

@@ -55,15 +55,15 @@ impl BrokerMachine {
             self.drop_producer(topic, conn, id);
             self.send_after_commit(conn, CommandCloseProducer::new(id, u64::MAX));
         }
-        let mut places: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        let mut ended: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for &(conn, id, topic, subscription) in &consumers {
             if let Some(session) = self.session(conn) {
                 session.consumers.remove(&id);
             }
-            places.entry((topic, subscription)).or_default().insert(ConsumerKey { conn, id });
+            ended.entry((topic, subscription)).or_default().insert(ConsumerKey { conn, id });
         }
-        for (place, keys) in places {
-            self.drop_consumers(&keys, place, false);
+        for (key, gone) in ended {
+            self.drop_consumers(&gone, key, false);
         }
         for (conn, id, ..) in consumers {
             self.send_after_commit(conn, CommandCloseConsumer::new(id, u64::MAX));

@@ -20,28 +20,15 @@ impl BrokerMachine {
             let part = MetricsPart::OfRole;
             return MetricsSnapshot { topics, part, ..MetricsSnapshot::default() };
         }
-        let totals = &self.totals;
         MetricsSnapshot {
             topics,
             part: MetricsPart::All,
             topics_total: self.live.len() as u64,
             connections: self.sessions.len() as u64,
-            connections_accepted: totals.connections_accepted,
-            connections_refused: totals.connections_refused,
             bytes_in: self.live.values().map(|live| live.figures.bytes_in).sum::<u64>()
-                + totals.bytes_in_gone,
-            bytes_out: totals.bytes_out,
-            publishes: totals.publishes,
-            publish_times: totals.publish_times,
-            publish_errors: totals.publish_errors,
-            publishes_deduplicated: totals.publishes_deduplicated,
-            unreadable: totals.unreadable,
-            deliveries: totals.deliveries,
-            redeliveries: totals.redeliveries,
-            acks: totals.acks,
+                + self.totals.bytes_in_gone,
+            totals: self.totals,
             oldest_open_s: self.oldest_open_s(),
-            compactions: totals.compactions,
-            compactions_failed: totals.compactions_failed,
             broken_invariants: self.invariants.counts(),
             log: self.log_metrics(),
         }
@@ -80,12 +67,8 @@ impl BrokerMachine {
     }
 
     fn log_metrics(&self) -> LogMetrics {
-        let totals = &self.totals;
         LogMetrics {
-            groups: totals.groups,
-            records: totals.records,
             sync_times: self.log.syncs,
-            bytes: totals.bytes_logged,
             segments: self.log.segments.len() as u64,
             usage: None,
             disk_limit_bytes: self.settings.disk_bytes_max,

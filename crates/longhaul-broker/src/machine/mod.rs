@@ -8,8 +8,8 @@
 //! The parts, in order: each uses only those above it, which a test checks. This file has their
 //! common parts, and passes work that waited for the disk back to its origin.
 //!
-//! - [`effect`], [`invariants`], [`patience`], [`dues`], [`recent`], [`figures`], [`withheld`],
-//!   [`view`]: values.
+//! - [`effect`], [`invariants`], [`patience`], [`backoff`], [`dues`], [`recent`], [`figures`],
+//!   [`withheld`], [`view`]: values.
 //! - [`dispatcher`]: assigns entries to consumers. [`sharing`]: how consumers share a subscription.
 //!   [`delivering`]: deliveries.
 //! - [`permissions`]: permissions of roles. [`session`]: what is open on a connection, and its
@@ -37,6 +37,7 @@
 
 mod acking;
 mod admin;
+mod backoff;
 mod cleaning;
 mod commands;
 mod consuming;
@@ -74,13 +75,14 @@ pub mod unreadable;
 pub mod view;
 pub mod withheld;
 
-pub(crate) use topics::PARTITIONS_MAX;
+pub(crate) use topics::{PARTITIONS_MAX, kind_by_name};
 
 use crate::auth::{AuthRefusals, Authenticator};
 use crate::ids::IdMap;
 use crate::log::{
     AppendError, CompactedEntry, Composer, LogStatus, RecordGroup, RecordHead, RecordKind,
 };
+use crate::metrics::Totals;
 use crate::state::BrokerState;
 use crate::state::change::StateChange;
 use dispatcher::{ConsumerKey, Dispatcher};
@@ -193,7 +195,7 @@ pub struct BrokerMachine {
     /// Logged warnings about unreadable entries.
     said: unreadable::UnreadableWarnings,
     invariants: invariants::Invariants,
-    totals: figures::Totals,
+    totals: Totals,
     next_name: u64,
     /// Wall clock at the current event, in ms since the epoch: for the times in messages, delays
     /// and policies.
@@ -254,7 +256,7 @@ impl BrokerMachine {
             cleaner: cleaning::Cleaner::default(),
             said: unreadable::UnreadableWarnings::default(),
             invariants: invariants::Invariants::default(),
-            totals: figures::Totals::default(),
+            totals: Totals::default(),
             // Names of producers differ from those of earlier runs.
             next_name: now.wrapping_mul(1000),
             now,
@@ -346,11 +348,11 @@ impl BrokerMachine {
         while self.waiting.front().is_some_and(|(number, _)| *number <= self.committed) {
             let Some((_, waiting)) = self.waiting.pop_front() else { break };
             match waiting {
-                PendingCommit::Published { topic, ordinal, place, conn, receipt } => {
-                    match group.body(place) {
+                PendingCommit::Published { topic, ordinal, location, conn, receipt } => {
+                    match group.body(location) {
                         Some(body) => self.show(topic, ordinal, body),
                         None => self.invariants.fail(Invariant::EntryInGroup, || {
-                            format!("no record of group {} lies at {place:?}", group.number())
+                            format!("no record of group {} lies at {location:?}", group.number())
                         }),
                     }
                     self.send_receipt(conn, receipt);
@@ -375,8 +377,8 @@ impl BrokerMachine {
                 self.subscribed(topic, subscription, newcomer, has_changed);
             }
             PendingCommit::Compacted { former } => self.replaced(former),
-            PendingCommit::Copied { survivor, ordinal, place } => {
-                self.copied(survivor, ordinal, place)
+            PendingCommit::Copied { survivor, ordinal, location } => {
+                self.copied(survivor, ordinal, location)
             }
         }
     }
@@ -433,9 +435,9 @@ impl BrokerMachine {
             let Some(live) = self.live.get(&topic) else { continue };
             dirty.extend(live.dispatchers.keys().map(|&subscription| (topic, subscription)));
         }
-        for place in dirty {
-            if self.dispatch_one(place) {
-                self.dirty.insert(place);
+        for key in dirty {
+            if self.dispatch_one(key) {
+                self.dirty.insert(key);
             }
         }
         self.has_dirty()
@@ -473,7 +475,7 @@ impl BrokerMachine {
     }
 
     /// The topic and the subscription of a consumer.
-    fn place_of(&self, key: ConsumerKey) -> Option<(u32, u32)> {
+    fn subscription_of(&self, key: ConsumerKey) -> Option<(u32, u32)> {
         let consumer = self.sessions.get(&key.conn)?.consumers.get(&key.id)?;
         Some((consumer.topic, consumer.subscription))
     }

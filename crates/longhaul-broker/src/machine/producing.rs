@@ -91,7 +91,7 @@ impl BrokerMachine {
                 return Ok(());
             }
             let text = format!("producer id {} is in use on this connection", command.producer_id);
-            return Err(RequestRefusal::new(ServerError::NotAllowedError, text));
+            return Err(RequestRefusal::not_allowed(text));
         }
         self.check_end(topic)?;
         self.check_room_to_begin(topic)?;
@@ -117,11 +117,9 @@ impl BrokerMachine {
     ) -> Result<TopicProducer, RequestRefusal> {
         let given = command.producer_name.as_deref().filter(|name| !name.is_empty());
         // The name is stored with each entry of a topic with deduplication.
-        check_name("producer", given.unwrap_or_default())
-            .map_err(|text| RequestRefusal::new(ServerError::NotAllowedError, text))?;
-        let mode = AccessMode::try_from(command.producer_access_mode.unwrap_or_default()).map_err(
-            |_| RequestRefusal::new(ServerError::NotAllowedError, "unknown access mode"),
-        )?;
+        check_name("producer", given.unwrap_or_default()).map_err(RequestRefusal::not_allowed)?;
+        let mode = AccessMode::try_from(command.producer_access_mode.unwrap_or_default())
+            .map_err(|_| RequestRefusal::not_allowed("unknown access mode"))?;
         let schema_version = self.register_schema(topic, command.schema.as_ref())?;
         self.check_schema(topic, &schema_version)?;
         let name = given.map_or_else(|| self.generate_name(), str::to_owned);
@@ -156,8 +154,7 @@ impl BrokerMachine {
             return Ok(());
         };
         self.authorize(conn, name, AuthAction::Consume)?;
-        check_name("subscription", &subscription)
-            .map_err(|text| RequestRefusal::new(ServerError::NotAllowedError, text))?;
+        check_name("subscription", &subscription).map_err(RequestRefusal::not_allowed)?;
         self.subscribe_from_start(topic, subscription)
     }
 
@@ -362,9 +359,7 @@ impl BrokerMachine {
 
     /// Closes all producers of a topic; their clients may reconnect.
     pub(super) fn close_producers(&mut self, topic: u32) {
-        let live = self.live.get_mut(&topic);
-        let live = self.invariants.need(live, Invariant::TopicServed, None);
-        let Some(live) = live else { return };
+        let Some(live) = self.invariants.served(self.live.get_mut(&topic)) else { return };
         let producers = std::mem::take(&mut live.producers);
         for producer in producers.active.into_iter().chain(producers.waiting) {
             if let Some(session) = self.session(producer.conn) {

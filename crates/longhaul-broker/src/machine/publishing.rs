@@ -126,11 +126,11 @@ impl BrokerMachine {
         if let Some(live) = self.invariants.need(live, Invariant::TopicServed, Some(conn)) {
             live.figures.published(message.batch.unwrap_or(1), message.payload.bytes().len());
         }
-        let Recorded { ledger, entry, ordinal, place } = id;
+        let Recorded { ledger, entry, ordinal, location } = id;
         let receipt = receipt(send, (ledger, entry), self.moment.received);
         self.waiting.push_back((
             self.composing,
-            PendingCommit::Published { topic, ordinal, place, conn, receipt },
+            PendingCommit::Published { topic, ordinal, location, conn, receipt },
         ));
         Ok(())
     }
@@ -141,7 +141,7 @@ impl BrokerMachine {
         head: &EntryHead,
         payload: &[u8],
     ) -> Result<Recorded, RequestRefusal> {
-        let unknown = || RequestRefusal::new(ServerError::TopicNotFound, "the topic was deleted");
+        let unknown = || RequestRefusal::not_found("the topic was deleted");
         let topic = self.state.topic(id).ok_or_else(unknown)?;
         if !topic.is_open {
             self.open_ledger(id)?;
@@ -156,12 +156,12 @@ impl BrokerMachine {
         };
         self.scratch.clear();
         head.encode(&mut self.scratch);
-        let place = self.composer.append(record, &[&self.scratch, payload]);
-        let place = place.map_err(|cause| {
+        let location = self.composer.append(record, &[&self.scratch, payload]);
+        let location = location.map_err(|cause| {
             RequestRefusal::new(ServerError::PersistenceError, cause.to_string())
         })?;
         self.totals.records += 1;
-        let pushed = self.state.push(id, place, head);
+        let pushed = self.state.push(id, location, head);
         let ordinal = pushed.map_err(|cause| {
             let found = || format!("an entry is recorded and cannot be applied: {cause}");
             self.invariants.fail(Invariant::Recorded, found);
@@ -172,7 +172,7 @@ impl BrokerMachine {
             Some(position),
             "the log and the state name an entry differently"
         );
-        Ok(Recorded { ledger: position.ledger, entry: position.entry, ordinal, place })
+        Ok(Recorded { ledger: position.ledger, entry: position.entry, ordinal, location })
     }
 
     pub(super) fn send_receipt(&mut self, conn: u64, receipt: PendingReceipt) {
@@ -219,7 +219,7 @@ struct Recorded {
     ledger: u64,
     entry: u64,
     ordinal: u64,
-    place: crate::log::RecordLocation,
+    location: crate::log::RecordLocation,
 }
 
 const fn receipt(send: CommandSend, id: (u64, u64), received: u64) -> PendingReceipt {

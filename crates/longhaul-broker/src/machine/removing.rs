@@ -2,7 +2,6 @@
 
 use super::BrokerMachine;
 use super::effect::{MachineEffect, PendingCommit, RequestRefusal};
-use super::invariants::Invariant;
 use crate::state::change::{DeleteTopic, Terminate};
 
 impl BrokerMachine {
@@ -32,8 +31,7 @@ impl BrokerMachine {
     /// Closes all producers and consumers of a topic.
     pub(super) fn close_all(&mut self, topic: u32) {
         self.close_producers(topic);
-        let live = self.invariants.need(self.live.get(&topic), Invariant::TopicServed, None);
-        let Some(live) = live else { return };
+        let Some(live) = self.invariants.served(self.live.get(&topic)) else { return };
         let subscriptions: Vec<u32> = live.dispatchers.keys().copied().collect();
         subscriptions
             .into_iter()
@@ -42,8 +40,7 @@ impl BrokerMachine {
 
     /// Terminates a topic for ever, after everything published so far.
     pub(super) fn terminate(&mut self, topic: u32) -> Result<(), RequestRefusal> {
-        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
-        let Some(kept) = kept else { return Ok(()) };
+        let Some(kept) = self.invariants.kept(self.state.topic(topic)) else { return Ok(()) };
         if kept.is_terminated {
             return Ok(());
         }

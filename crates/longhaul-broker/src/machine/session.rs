@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// A connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ClientSession {
     /// `/host:port`.
     pub(super) peer: String,
@@ -88,7 +88,7 @@ pub(super) fn check_metadata<'a>(
     let text = format!(
         "the properties of a producer, consumer or subscription have at most {METADATA_BYTES_MAX} bytes, these have {bytes}"
     );
-    Err(RequestRefusal::new(ServerError::NotAllowedError, text))
+    Err(RequestRefusal::not_allowed(text))
 }
 
 impl BrokerMachine {

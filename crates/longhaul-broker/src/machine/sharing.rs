@@ -5,7 +5,7 @@ use super::effect::RequestRefusal;
 use longhaul_wire::messages::{CommandSubscribe, KeySharedMode, ServerError, SubType};
 
 pub(super) fn kind_of(command: &CommandSubscribe) -> Result<DispatchMode, RequestRefusal> {
-    let refuse = |text: &str| Err(RequestRefusal::new(ServerError::NotAllowedError, text));
+    let refuse = |text: &str| Err(RequestRefusal::not_allowed(text));
     match SubType::try_from(command.sub_type) {
         Ok(SubType::Exclusive) => Ok(DispatchMode::Exclusive),
         Ok(SubType::Shared) => Ok(DispatchMode::Shared),

@@ -5,15 +5,14 @@ use super::figures::{bytes_from, is_compacted, oldest_open};
 use super::{BrokerMachine, Live};
 use crate::admin::stats::{
     CompactionStats, ConsumerStats, CursorStats, DeduplicationStatus, DrainingHash, InternalStats,
-    LedgerStats, ProducerAccessMode, PublisherStats, SubscriptionKind, SubscriptionStats,
-    TopicStats,
+    LedgerStats, PublisherStats, SubscriptionStats, TopicStats,
 };
 use crate::admin::values::AdminPosition;
 use crate::state::cursor::Cursor;
 use crate::state::entries::EntryPosition;
 use crate::state::{BrokerSubscription, BrokerTopic};
 use longhaul_wire::messages::{
-    self, CommandConsumerStats, CommandConsumerStatsResponse, ServerError,
+    AccessMode, CommandConsumerStats, CommandConsumerStatsResponse, ServerError,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -35,6 +34,9 @@ impl BrokerMachine {
         let subscriptions = subscriptions.map(|(&id, known)| {
             (known.name.clone(), self.subscription_stats(topic, live, id, known))
         });
+        let lowest = topic.lowest_mark();
+        let last = live.compaction.last.as_ref();
+        let when = |is_so: bool| if is_so { live.compaction.last_at } else { 0 };
         let stats = TopicStats {
             msg_rate_in: rate_in,
             msg_throughput_in: bytes_rate_in,
@@ -46,15 +48,8 @@ impl BrokerMachine {
             msg_out_counter,
             storage_size: topic.bytes,
             unreadable_entries: live.figures.unreadable,
-            backlog_size: topic
-                .lowest_mark()
-                .map_or(0, |mark| bytes_from(topic, mark, live.readable)),
-            publishers: live
-                .producers
-                .active
-                .iter()
-                .map(|producer| self.publisher_stats(producer))
-                .collect(),
+            backlog_size: lowest.map_or(0, |mark| bytes_from(topic, mark, live.readable)),
+            publishers: live.producers.active.iter().map(|it| self.publisher_stats(it)).collect(),
             waiting_publishers: live.producers.waiting.len() as u64,
             subscriptions: subscriptions.collect(),
             deduplication_status: if live.deduplicates {
@@ -65,14 +60,8 @@ impl BrokerMachine {
             topic_epoch: topic.epoch,
             compaction: CompactionStats {
                 last_compaction_removed_event_count: live.compaction.removed,
-                last_compaction_succeed_timestamp: when(
-                    live.compaction.last == Some(Ok(())),
-                    live.compaction.last_at,
-                ),
-                last_compaction_failed_timestamp: when(
-                    matches!(live.compaction.last, Some(Err(_))),
-                    live.compaction.last_at,
-                ),
+                last_compaction_succeed_timestamp: when(last.is_some_and(Result::is_ok)),
+                last_compaction_failed_timestamp: when(last.is_some_and(Result::is_err)),
                 last_compaction_duration_time_in_mills: live.compaction.took_ms,
             },
             ..TopicStats::default()
@@ -93,12 +82,10 @@ impl BrokerMachine {
         let session = self.sessions.get(&producer.conn);
         PublisherStats {
             access_mode: match producer.mode {
-                messages::AccessMode::Shared => ProducerAccessMode::Shared,
-                messages::AccessMode::Exclusive => ProducerAccessMode::Exclusive,
-                messages::AccessMode::WaitForExclusive => ProducerAccessMode::WaitForExclusive,
-                messages::AccessMode::ExclusiveWithFencing => {
-                    ProducerAccessMode::ExclusiveWithFencing
-                }
+                AccessMode::Shared => "Shared",
+                AccessMode::Exclusive => "Exclusive",
+                AccessMode::WaitForExclusive => "WaitForExclusive",
+                AccessMode::ExclusiveWithFencing => "ExclusiveWithFencing",
             },
             producer_id: producer.id,
             producer_name: producer.name.clone(),
@@ -131,13 +118,10 @@ impl BrokerMachine {
         });
         let consumers = dispatcher.map(|dispatcher| self.consumers(dispatcher)).unwrap_or_default();
         SubscriptionStats {
-            draining_hashes_count: consumers
-                .iter()
-                .map(|consumer| consumer.draining_hashes_count)
-                .sum(),
+            draining_hashes_count: consumers.iter().map(|it| it.draining_hashes_count).sum(),
             draining_hashes_unacked_messages: consumers
                 .iter()
-                .map(|consumer| consumer.draining_hashes_unacked_messages)
+                .map(|it| it.draining_hashes_unacked_messages)
                 .sum(),
             bytes_out_counter: figures.bytes_out,
             msg_out_counter: figures.messages_out,
@@ -148,11 +132,11 @@ impl BrokerMachine {
             msg_backlog_no_delayed: backlog.saturating_sub(delayed),
             msg_delayed: delayed,
             unacked_messages: dispatcher.map_or(0, Dispatcher::unacked),
-            kind: dispatcher.map_or(SubscriptionKind::None, |dispatcher| match dispatcher.kind {
-                DispatchMode::Exclusive => SubscriptionKind::Exclusive,
-                DispatchMode::Shared => SubscriptionKind::Shared,
-                DispatchMode::Failover => SubscriptionKind::Failover,
-                DispatchMode::KeyShared(_) => SubscriptionKind::KeyShared,
+            kind: dispatcher.map_or("None", |dispatcher| match dispatcher.kind {
+                DispatchMode::Exclusive => "Exclusive",
+                DispatchMode::Shared => "Shared",
+                DispatchMode::Failover => "Failover",
+                DispatchMode::KeyShared(_) => "Key_Shared",
             }),
             active_consumer_name: active.map(|consumer| consumer.name.clone()),
             last_acked_timestamp: figures.last_acked,
@@ -247,13 +231,8 @@ impl BrokerMachine {
             LedgerStats::NONE,
             |slots| {
                 let size = slots.iter().map(|slot| i64::from(slot.size)).sum();
-                LedgerStats {
-                    ledger_id: i64::from(id),
-                    entries: signed(slots.len() as u64),
-                    size,
-                    offloaded: false,
-                    under_replicated: false,
-                }
+                let (ledger_id, entries) = (i64::from(id), signed(slots.len() as u64));
+                LedgerStats { ledger_id, entries, size, ..LedgerStats::default() }
             },
         );
         Some(InternalStats {
@@ -280,7 +259,7 @@ impl BrokerMachine {
             ..CommandConsumerStatsResponse::default()
         };
         let key = ConsumerKey { conn, id: command.consumer_id };
-        let found = self.place_of(key).and_then(|(topic, subscription)| {
+        let found = self.subscription_of(key).and_then(|(topic, subscription)| {
             let stats = self.topic_stats(topic)?;
             let name = &self.state.topic(topic)?.subscriptions.get(&subscription)?.name;
             let consumer = self
@@ -302,7 +281,7 @@ impl BrokerMachine {
                 response.blocked_consumer_on_unacked_msgs = Some(false);
                 response.address = Some(consumer.address);
                 response.connected_since = Some(consumer.connected_since.to_string());
-                response.r#type = Some(subscription.kind.name().to_owned());
+                response.r#type = Some(subscription.kind.to_owned());
                 response.msg_backlog = Some(subscription.msg_backlog);
                 response.msg_rate_out = Some(subscription.msg_rate_out);
                 response.msg_throughput_out = Some(subscription.msg_throughput_out);
@@ -318,10 +297,6 @@ impl BrokerMachine {
         }
         self.send(conn, response);
     }
-}
-
-const fn when(is_so: bool, at: u64) -> u64 {
-    if is_so { at } else { 0 }
 }
 
 pub(super) fn shown(position: Option<EntryPosition>) -> AdminPosition {
@@ -342,8 +317,7 @@ fn ledger_stats(topic: &BrokerTopic, ledger: u64, part: Range<u64>, readable: u6
         ledger_id: signed(ledger),
         entries: signed(part.end.saturating_sub(part.start)),
         size: signed(from(part.start).saturating_sub(from(part.end))),
-        offloaded: false,
-        under_replicated: false,
+        ..LedgerStats::default()
     }
 }
 
@@ -384,20 +358,11 @@ fn plain_cursor(topic: &BrokerTopic, mark: u64) -> CursorStats {
     CursorStats {
         mark_delete_position: before(topic, mark),
         read_position: shown(topic.entries.position_of(mark)),
-        waiting_read_op: false,
-        pending_read_ops: 0,
-        messages_consumed_counter: 0,
         cursor_ledger: -1,
         cursor_ledger_last_entry: -1,
         individually_deleted_messages: "[]".to_owned(),
-        last_ledger_switch_timestamp: 0,
         state: "Open",
-        active: false,
-        number_of_entries_since_first_not_acked_message: 0,
-        total_non_contiguous_deleted_messages_range: 0,
-        subscription_have_pending_read: false,
-        subscription_have_pending_replay_read: false,
-        properties: BTreeMap::new(),
+        ..CursorStats::default()
     }
 }
 

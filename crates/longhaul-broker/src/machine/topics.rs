@@ -1,7 +1,6 @@
 //! Creation of topics, partitions, policies, schemas.
 
 use super::effect::RequestRefusal;
-use super::invariants::Invariant;
 use super::{BrokerMachine, Live};
 use crate::defaults::{self, TopicDefaults};
 use crate::name::{NameError, TopicName};
@@ -25,7 +24,7 @@ pub(crate) const PARTITIONS_MAX: u32 = 10_000;
 /// The error for an invalid name. After `InvalidTopicName`, clients retry for half a minute and
 /// then fail without the reason.
 fn misnamed(cause: &NameError) -> RequestRefusal {
-    RequestRefusal::new(ServerError::NotAllowedError, cause.to_string())
+    RequestRefusal::not_allowed(cause.to_string())
 }
 
 impl BrokerMachine {
@@ -41,7 +40,7 @@ impl BrokerMachine {
         let text = format!(
             "namespace {namespace} does not exist: create it with PUT /admin/v2/namespaces/{namespace}, its tenant first"
         );
-        Err(RequestRefusal::new(ServerError::TopicNotFound, text))
+        Err(RequestRefusal::not_found(text))
     }
 
     /// The id of a topic, which is created if it does not exist and that is allowed.
@@ -58,14 +57,14 @@ impl BrokerMachine {
             let text = format!(
                 "{name} has {count} partitions: use one of them, {name}-partition-0 and so on"
             );
-            return Err(RequestRefusal::new(ServerError::NotAllowedError, text));
+            return Err(RequestRefusal::not_allowed(text));
         }
         let is_partition = match name.partition() {
             Some((whole, index)) => match self.state.partitions(whole.as_str()) {
                 Some(count) if index < count => true,
                 Some(count) => {
                     let text = format!("{whole} has {count} partitions");
-                    return Err(RequestRefusal::new(ServerError::TopicNotFound, text));
+                    return Err(RequestRefusal::not_found(text));
                 }
                 None => false,
             },
@@ -76,7 +75,7 @@ impl BrokerMachine {
             let text = format!(
                 "{name} does not exist, and is not created by use: see PUT /admin/v2/persistent/…"
             );
-            return Err(RequestRefusal::new(ServerError::TopicNotFound, text));
+            return Err(RequestRefusal::not_found(text));
         }
         if !is_partition {
             self.check_topics(name, &self.resolve_policies(name), 1)?;
@@ -121,8 +120,7 @@ impl BrokerMachine {
         topic: u32,
         name: String,
     ) -> Result<(), RequestRefusal> {
-        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
-        let Some(kept) = kept else { return Ok(()) };
+        let Some(kept) = self.invariants.kept(self.state.topic(topic)) else { return Ok(()) };
         if kept.subscription_id(&name).is_some() {
             return Ok(());
         }
@@ -163,8 +161,7 @@ impl BrokerMachine {
 
     /// Begins to serve a topic.
     pub(super) fn enliven(&mut self, topic: u32) {
-        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
-        let Some(kept) = kept else { return };
+        let Some(kept) = self.invariants.kept(self.state.topic(topic)) else { return };
         let name = kept.name.clone();
         let live = Live {
             readable: kept.entries.end(),
@@ -193,15 +190,12 @@ impl BrokerMachine {
             && let Some(count) = self.state.partitions(whole.as_str())
         {
             let text = format!("{whole} has {count} partitions");
-            let refusal = RequestRefusal::new(ServerError::TopicNotFound, text);
+            let refusal = RequestRefusal::not_found(text);
             return if index < count { Ok(0) } else { Err(refusal) };
         }
         let policy = self.resolve_policies(name).auto_topic_creation;
         if !may_create || policy.is_some_and(|policy| !policy.allow_auto_topic_creation) {
-            return Err(RequestRefusal::new(
-                ServerError::TopicNotFound,
-                format!("{name} does not exist"),
-            ));
+            return Err(RequestRefusal::not_found(format!("{name} does not exist")));
         }
         match policy.filter(|policy| {
             policy.topic_type == TopicType::Partitioned && name.partition().is_none()
@@ -262,13 +256,12 @@ impl BrokerMachine {
 
     /// Reloads the policies of a topic.
     pub(super) fn refresh_policies(&mut self, topic: u32) {
-        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
-        let Some(kept) = kept else { return };
+        let Some(kept) = self.invariants.kept(self.state.topic(topic)) else { return };
         let name = kept.name.clone();
         let policies = self.resolve_policies(&name);
         let deduplicates = policies.deduplication.unwrap_or_default();
         let live = self.live.get_mut(&topic);
-        if let Some(live) = self.invariants.need(live, Invariant::TopicServed, None) {
+        if let Some(live) = self.invariants.served(live) {
             live.deduplicates = deduplicates;
             live.policies = Arc::new(policies);
             self.shown.insert(topic);
@@ -317,8 +310,9 @@ impl BrokerMachine {
         let Some(schema) = schema.filter(|schema| is_definite(schema)) else {
             return Ok(Bytes::new());
         };
-        let kept = self.invariants.need(self.state.topic(topic), Invariant::TopicKept, None);
-        let Some(kept) = kept else { return Ok(Bytes::new()) };
+        let Some(kept) = self.invariants.kept(self.state.topic(topic)) else {
+            return Ok(Bytes::new());
+        };
         let name = kept.name.clone();
         self.store_schema(&name, schema).map(version_bytes)
     }
@@ -330,8 +324,7 @@ impl BrokerMachine {
         version: &Bytes,
     ) -> Result<(), RequestRefusal> {
         let both = self.state.topic(topic).zip(self.live.get(&topic));
-        let both = self.invariants.need(both, Invariant::TopicServed, None);
-        let Some((kept, live)) = both else { return Ok(()) };
+        let Some((kept, live)) = self.invariants.served(both) else { return Ok(()) };
         let (name, is_enforced) = (&kept.name, live.policies.enforces_schemas());
         let has_schema = !self.state.schemas(&Self::schema_key(name)).is_empty();
         if !is_enforced || !has_schema || !version.is_empty() {
@@ -398,18 +391,13 @@ impl BrokerMachine {
         let asked = command.schema_version.as_ref().filter(|version| !version.is_empty());
         let found = self.topic_name(&command.topic).and_then(|name| {
             self.authorize_any(conn, &name)?;
-            let version = asked.map(version_number);
-            let found = match version {
-                Some(None) => None,
-                Some(Some(version)) => self.schema_of(&name, Some(version)),
+            let found = match asked {
+                Some(bytes) => {
+                    version_number(bytes).and_then(|version| self.schema_of(&name, Some(version)))
+                }
                 None => self.schema_of(&name, None),
             };
-            let missing = || {
-                RequestRefusal::new(
-                    ServerError::TopicNotFound,
-                    format!("{name} has no such schema"),
-                )
-            };
+            let missing = || RequestRefusal::not_found(format!("{name} has no such schema"));
             found.map(|(version, found)| (version, found.schema.clone())).ok_or_else(missing)
         });
         let mut response = CommandGetSchemaResponse {
@@ -435,10 +423,7 @@ impl BrokerMachine {
             if self.state.topic_id(name.as_str()).is_none()
                 && self.state.partitions(name.as_str()).is_none()
             {
-                return Err(RequestRefusal::new(
-                    ServerError::TopicNotFound,
-                    format!("{name} does not exist"),
-                ));
+                return Err(RequestRefusal::not_found(format!("{name} does not exist")));
             }
             self.store_schema(&name, &command.schema)
         });
@@ -487,7 +472,7 @@ pub(super) fn kind_name(kind: i32) -> String {
     }
 }
 
-/// The type of a schema from its name in Pulsar's JSON.
-pub(super) fn kind_by_name(name: &str) -> Option<i32> {
-    (0..=21).find(|&kind| kind_name(kind) == name)
+/// The type of a schema that can be stored, from its name in Pulsar's JSON.
+pub(crate) fn kind_by_name(name: &str) -> Option<i32> {
+    (0..=20).find(|&kind| kind_name(kind) == name)
 }

@@ -14,12 +14,12 @@
 use super::BrokerMachine;
 use super::dispatcher::ConsumerKey;
 use super::invariants::Invariant;
-use super::withheld::{CopyLocation, WithheldCopy};
+use super::withheld::CopyLocation;
 use crate::log::{LogReadError, RecordLocation};
 use crate::state::entries::EntryPosition;
 
 /// Entries that may be set aside per run, and that may wait per topic: each takes some memory.
-const WITHHELD_MAX: usize = 10_000;
+const WITHHELD_MAX: u64 = 10_000;
 /// Minimum interval of warnings that may concern very many entries.
 const SAY_PAUSE_MS: u64 = 60_000;
 
@@ -31,7 +31,7 @@ pub struct Unreadable {
     /// Its id.
     pub position: EntryPosition,
     /// Location in the log; `None` in a compacted view.
-    pub place: Option<RecordLocation>,
+    pub location: Option<RecordLocation>,
     /// The error.
     pub cause: LogReadError,
 }
@@ -43,85 +43,82 @@ pub(super) struct UnreadableWarnings {
     beyond: u64,
 }
 
+/// Whether a warning may be logged now, at intervals.
+fn may_warn(next: &mut u64, up: u64) -> bool {
+    let is_due = up >= *next;
+    if is_due {
+        *next = up + SAY_PAUSE_MS;
+    }
+    is_due
+}
+
 impl BrokerMachine {
     /// Goes on without an entry that cannot be read. Returns what the operator should know, if
     /// there is something new.
     pub fn withhold(&mut self, unreadable: &Unreadable) -> Option<String> {
         // The consumer may have gone while the entry was read, and the topic with its ids.
-        let (topic, subscription) = self.place_of(unreadable.consumer)?;
-        let ordinal = self.state.topic(topic)?.entries.ordinal_of(unreadable.position)?;
-        let place = if unreadable.place.is_some() { CopyLocation::Log } else { CopyLocation::View };
-        let withheld = &self.live.get(&topic)?.withheld;
-        let is_new =
-            !withheld.contains(place, ordinal) && self.is_there(topic, ordinal, unreadable.place);
-        let (waiting, set_aside) = (withheld.waiting.len(), self.totals.unreadable);
+        let (topic, subscription) = self.subscription_of(unreadable.consumer)?;
+        let kept = self.state.topic(topic)?;
+        let ordinal = kept.entries.ordinal_of(unreadable.position)?;
+        let from =
+            if unreadable.location.is_some() { CopyLocation::Log } else { CopyLocation::View };
+        let is_here = self.is_there(topic, ordinal, unreadable.location);
+        let live = self.live.get_mut(&topic)?;
+        let is_new = is_here && !live.withheld.contains(from, ordinal);
         let is_damaged = matches!(unreadable.cause, LogReadError::Damaged { .. });
-        let has_room =
-            if is_damaged { set_aside < WITHHELD_MAX as u64 } else { waiting < WITHHELD_MAX };
-        if is_new && !has_room {
+        let held =
+            if is_damaged { self.totals.unreadable } else { live.withheld.waiting.len() as u64 };
+        let (EntryPosition { ledger, entry }, cause) = (unreadable.position, &unreadable.cause);
+        let what = format!("message {ledger}:{entry} of {} cannot be read", kept.name);
+        let text = if !is_new {
+            None
+        } else if held >= WITHHELD_MAX {
             // The consumer keeps the entry: assigning it again would never end.
-            return self.say_beyond(topic, unreadable);
-        }
-        let text =
-            is_new.then(|| self.record_unreadable(topic, (place, ordinal), unreadable)).flatten();
-        self.take_back(unreadable.consumer, (topic, subscription), ordinal, place);
+            return may_warn(&mut self.said.beyond, self.up).then(|| {
+                format!(
+                    "{what} ({cause}), and is not set aside, as {WITHHELD_MAX} are already; others may be concerned: see to the disk, and start the broker again"
+                )
+            });
+        } else if is_damaged {
+            live.withheld.set_aside.insert((from, ordinal));
+            live.figures.unreadable += 1;
+            self.totals.unreadable += 1;
+            Some(format!(
+                "{what} and is set aside: consumers do not get it, nothing acknowledges it, and its file is kept. {cause}"
+            ))
+        } else {
+            live.withheld.wait((from, ordinal), self.up);
+            let pause = live.withheld.backoff.pause_ms / 1000;
+            may_warn(&mut self.said.refused, self.up).then(|| {
+                format!(
+                    "{what} now, and is tried again after {pause} s, as others are that this line does not name: {cause}: check the disk"
+                )
+            })
+        };
+        self.take_back(unreadable.consumer, (topic, subscription), ordinal, from);
         text
     }
 
-    /// Whether the entry is still at this place: it may have been trimmed or copied.
-    fn is_there(&self, topic: u32, ordinal: u64, place: Option<RecordLocation>) -> bool {
+    /// Whether the entry is still at this location: it may have been trimmed or copied.
+    fn is_there(&self, topic: u32, ordinal: u64, location: Option<RecordLocation>) -> bool {
         let Some(kept) = self.state.topic(topic) else { return false };
-        match place {
-            Some(place) => kept.entries.get(ordinal).is_some_and(|slot| slot.place == place),
+        match location {
+            Some(location) => {
+                kept.entries.get(ordinal).is_some_and(|slot| slot.location == location)
+            }
             None => self.view(topic, true).is_some_and(|view| view.has_compacted(ordinal)),
         }
     }
 
-    fn record_unreadable(
-        &mut self,
-        topic: u32,
-        copy: WithheldCopy,
-        unreadable: &Unreadable,
-    ) -> Option<String> {
-        let name = self.state.topic(topic)?.name.as_str().to_owned();
-        let (ledger, entry, cause) =
-            (unreadable.position.ledger, unreadable.position.entry, &unreadable.cause);
-        let live = self.live.get_mut(&topic)?;
-        if matches!(unreadable.cause, LogReadError::Damaged { .. }) {
-            live.withheld.set_aside.insert(copy);
-            live.figures.unreadable += 1;
-            self.totals.unreadable += 1;
-            return Some(format!(
-                "message {ledger}:{entry} of {name} cannot be read and is set aside: consumers do not get it, nothing acknowledges it, and its file is kept. {cause}"
-            ));
-        }
-        live.withheld.wait(copy, self.up);
-        let pause = live.withheld.pause_ms / 1000;
-        if self.up < self.said.refused {
-            return None;
-        }
-        self.said.refused = self.up + SAY_PAUSE_MS;
-        Some(format!(
-            "message {ledger}:{entry} of {name} cannot be read now, and is tried again after {pause} s, as others are that this line does not name: {cause}: check the disk"
-        ))
-    }
-
-    fn say_beyond(&mut self, topic: u32, unreadable: &Unreadable) -> Option<String> {
-        if self.up < self.said.beyond {
-            return None;
-        }
-        self.said.beyond = self.up + SAY_PAUSE_MS;
-        let name = self.state.topic(topic)?.name.as_str();
-        let (ledger, entry, cause) =
-            (unreadable.position.ledger, unreadable.position.entry, &unreadable.cause);
-        Some(format!(
-            "message {ledger}:{entry} of {name} cannot be read ({cause}), and is not set aside, as {WITHHELD_MAX} are already; others may be concerned: see to the disk, and start the broker again"
-        ))
-    }
-
     /// Returns the entry's permits to the consumer.
-    fn take_back(&mut self, key: ConsumerKey, place: (u32, u32), ordinal: u64, from: CopyLocation) {
-        let (topic, subscription) = place;
+    fn take_back(
+        &mut self,
+        key: ConsumerKey,
+        subscribed: (u32, u32),
+        ordinal: u64,
+        from: CopyLocation,
+    ) {
+        let (topic, subscription) = subscribed;
         let invariants = &mut self.invariants;
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
         let both = invariants.need(both, Invariant::TopicServed, Some(key.conn));
@@ -140,14 +137,13 @@ impl BrokerMachine {
         if was_taken && (is_next || !live.withheld.contains(from, ordinal)) {
             dispatcher.offer(ordinal, &record.cursor);
         }
-        self.dirty.insert(place);
+        self.dirty.insert(subscribed);
     }
 
     /// Assigns entries again that the operating system refused to read some time ago.
     pub(super) fn retry_unreadable(&mut self, topic: u32) {
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
-        let both = self.invariants.need(both, Invariant::TopicServed, None);
-        let Some((kept, live)) = both else { return };
+        let Some((kept, live)) = self.invariants.served(both) else { return };
         let is_here = |ordinal: u64| kept.entries.get(ordinal).is_some();
         live.withheld.set_aside.retain(|copy| copy.0 == CopyLocation::View || is_here(copy.1));
         let due = live.withheld.take_due(self.up);
@@ -156,9 +152,7 @@ impl BrokerMachine {
 
     /// The entry was read and has a new location: it is no longer withheld.
     pub(super) fn is_readable_again(&mut self, topic: u32, ordinal: u64) {
-        let live = self.live.get_mut(&topic);
-        let live = self.invariants.need(live, Invariant::TopicServed, None);
-        let Some(live) = live else { return };
+        let Some(live) = self.invariants.served(self.live.get_mut(&topic)) else { return };
         let copy = (CopyLocation::Log, ordinal);
         if live.withheld.set_aside.remove(&copy) | live.withheld.waiting.remove(&copy) {
             self.offer(topic, ordinal);
@@ -167,8 +161,7 @@ impl BrokerMachine {
 
     fn offer(&mut self, topic: u32, ordinal: u64) {
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
-        let both = self.invariants.need(both, Invariant::TopicServed, None);
-        let Some((kept, live)) = both else { return };
+        let Some((kept, live)) = self.invariants.served(both) else { return };
         for (subscription, dispatcher) in &mut live.dispatchers {
             let record = kept.subscriptions.get(subscription);
             let record = self.invariants.need(record, Invariant::SubscriptionKept, None);

@@ -99,7 +99,7 @@ impl ReadableView<'_> {
             ordinal,
             position: self.entries.position_of(ordinal)?,
             messages: slot.messages(),
-            bytes: slot.place.size,
+            bytes: slot.location.size,
             deliver_at: self.entries.deliver_at(ordinal),
             chunk_of,
             key_hash: key_of(ordinal, slot, chunk_of),

@@ -1,5 +1,6 @@
 //! Unreadable entries of a topic, which are withheld from consumers.
 
+use super::backoff::RetryBackoff;
 use crate::state::cursor::Cursor;
 use std::collections::BTreeSet;
 
@@ -7,10 +8,10 @@ use std::collections::BTreeSet;
 /// most.
 const PAUSE_MS: (u64, u64) = (1000, 60_000);
 
-/// Place where an entry was read, and its ordinal.
+/// Where an entry was read, and its ordinal.
 pub(super) type WithheldCopy = (CopyLocation, u64);
 
-/// Place where an entry was read. The entry may be in both.
+/// Where an entry was read. The entry may be in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CopyLocation {
     /// In the log.
@@ -26,35 +27,37 @@ pub struct Withheld {
     pub(super) set_aside: BTreeSet<WithheldCopy>,
     /// Withheld until they are tried again.
     pub(super) waiting: BTreeSet<WithheldCopy>,
-    retry_at: u64,
-    pub(super) pause_ms: u64,
+    pub(super) backoff: RetryBackoff,
 }
 
 /// Nothing is withheld.
 #[cfg(test)]
-pub(super) static NOTHING: Withheld =
-    Withheld { set_aside: BTreeSet::new(), waiting: BTreeSet::new(), retry_at: 0, pause_ms: 0 };
+pub(super) static NOTHING: Withheld = Withheld {
+    set_aside: BTreeSet::new(),
+    waiting: BTreeSet::new(),
+    backoff: RetryBackoff { pause_ms: 0, retry_at: 0 },
+};
 
 impl Withheld {
     /// Whether the entry is set aside.
     #[must_use]
-    pub fn is_set_aside(&self, place: CopyLocation, ordinal: u64) -> bool {
-        self.set_aside.contains(&(place, ordinal))
+    pub fn is_set_aside(&self, location: CopyLocation, ordinal: u64) -> bool {
+        self.set_aside.contains(&(location, ordinal))
     }
 
     /// Whether the entry is withheld.
     #[must_use]
-    pub fn contains(&self, place: CopyLocation, ordinal: u64) -> bool {
-        self.is_set_aside(place, ordinal) || self.waiting.contains(&(place, ordinal))
+    pub fn contains(&self, location: CopyLocation, ordinal: u64) -> bool {
+        self.is_set_aside(location, ordinal) || self.waiting.contains(&(location, ordinal))
     }
 
     /// The first entry at or after an ordinal that will be tried again, for a reader of the log, or
     /// of the view up to this horizon.
     pub(super) fn first_waiting(&self, from: u64, horizon: u64, cursor: &Cursor) -> Option<u64> {
-        let concerned = |&&(place, ordinal): &&WithheldCopy| {
+        let concerned = |&&(location, ordinal): &&WithheldCopy| {
             let is_in_view = ordinal < horizon;
             ordinal >= from
-                && is_in_view == (place == CopyLocation::View)
+                && is_in_view == (location == CopyLocation::View)
                 && !cursor.is_acked(ordinal)
         };
         self.waiting.iter().filter(concerned).map(|copy| copy.1).min()
@@ -75,21 +78,17 @@ impl Withheld {
 
     pub(super) fn wait(&mut self, copy: WithheldCopy, up: u64) {
         if self.waiting.is_empty() {
-            let (least, most) = PAUSE_MS;
             // An entry that fails again soon after it was tried waits longer.
-            let is_again = up <= self.retry_at.saturating_add(2 * most);
-            let pause = if is_again { 2 * self.pause_ms } else { 0 };
-            self.pause_ms = pause.clamp(least, most);
-            self.retry_at = up + self.pause_ms;
+            if up > self.backoff.retry_at.saturating_add(2 * PAUSE_MS.1) {
+                self.backoff = RetryBackoff::default();
+            }
+            self.backoff.fail(up, PAUSE_MS);
         }
         self.waiting.insert(copy);
     }
 
     /// The entries to be tried again now.
     pub(super) fn take_due(&mut self, up: u64) -> BTreeSet<WithheldCopy> {
-        if up < self.retry_at {
-            return BTreeSet::new();
-        }
-        std::mem::take(&mut self.waiting)
+        if self.backoff.is_due(up) { std::mem::take(&mut self.waiting) } else { BTreeSet::new() }
     }
 }

@@ -1,26 +1,27 @@
 //! Metrics of the log and its disk.
 
-use super::LogMetrics;
-use super::page::{MetricKind, MetricsText};
+use super::page::MetricKind::{Counter, Gauge};
+use super::page::MetricsText;
+use super::{LogMetrics, Totals};
 
-pub(super) fn log(page: &mut MetricsText, log: &LogMetrics) {
+pub(super) fn log(page: &mut MetricsText, totals: &Totals, log: &LogMetrics) {
     let counters = [
-        ("longhaul_broker_log_groups_total", "Groups of records committed.", log.groups),
-        ("longhaul_broker_log_records_total", "Records written.", log.records),
+        ("longhaul_broker_log_groups_total", "Groups of records committed.", totals.groups),
+        ("longhaul_broker_log_records_total", "Records written.", totals.records),
         (
             "longhaul_broker_log_syncs_total",
             "Times the disk was made to keep what was written.",
             log.sync_times.count(),
         ),
-        ("longhaul_broker_log_written_bytes_total", "Bytes written.", log.bytes),
+        ("longhaul_broker_log_written_bytes_total", "Bytes written.", totals.bytes_logged),
     ];
     for (name, help, value) in counters {
-        page.single(name, MetricKind::Counter, help, value);
+        page.single(name, Counter, help, value);
     }
     let name = "longhaul_broker_log_sync_seconds_total";
     page.single(
         name,
-        MetricKind::Counter,
+        Counter,
         "Time spent making the disk keep what was written.",
         log.sync_times.total.as_secs_f64(),
     );
@@ -59,16 +60,12 @@ pub(super) fn log(page: &mut MetricsText, log: &LogMetrics) {
     ];
     for (name, help, value) in gauges {
         if let Some(value) = value {
-            page.single(name, MetricKind::Gauge, help, value);
+            page.single(name, Gauge, help, value);
         }
     }
     let Some(usage) = log.usage else { return };
     let name = "longhaul_broker_disk_kind_bytes";
-    page.head(
-        name,
-        MetricKind::Gauge,
-        "Bytes of the files of the data directory, by what they are for.",
-    );
+    page.head(name, Gauge, "Bytes of the files of the data directory, by what they are for.");
     for (kind, bytes) in usage.kinds() {
         page.sample(name, &format!("{{kind=\"{kind}\"}}"), bytes);
     }

@@ -96,7 +96,7 @@ fn times_are_a_histogram() {
         for _ in 0..times {
             let took = std::time::Duration::from_millis(ms);
             snapshot.log.sync_times.note(took);
-            snapshot.publish_times.note(took);
+            snapshot.totals.publish_times.note(took);
         }
     }
     let text = render(&snapshot);

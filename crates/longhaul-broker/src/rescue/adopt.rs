@@ -4,33 +4,9 @@ use super::salvage::{self, Failed};
 use super::{
     RescueError, RescueReport, UNFINISHED, check_opened, make_folder, open_any, reading, refused,
 };
-use crate::clock;
 use crate::log::{self, FileStorage, Storage};
-use crate::state::BrokerState;
-use crate::state::change::Numbers;
 use std::path::Path;
 use std::sync::Arc;
-
-/// Numbers of ledgers that are left out, and for each second since 2026: the broker that wrote the
-/// files may have given them to clients after the files were stored, and so may a broker on another
-/// directory that was restored from the same files. Each topic takes a ledger at each start, and
-/// the broker has at most 250,000 topics.
-const LEDGERS_LEFT_OUT: u64 = 1 << 32;
-const LEDGERS_LEFT_OUT_PER_S: u64 = 1000;
-const YEAR_2026_S: u64 = 1_767_225_600;
-/// Numbers of topics that are left out. Clients never see them.
-const TOPICS_LEFT_OUT: u32 = 1 << 20;
-
-/// The numbers that the broker on a restored directory goes on with.
-pub(super) fn numbers_after(state: &BrokerState) -> Numbers {
-    let (topic, ledger) = state.next_numbers();
-    let seconds = (clock::wall_ms() / 1000).saturating_sub(YEAR_2026_S);
-    let left_out = LEDGERS_LEFT_OUT + seconds * LEDGERS_LEFT_OUT_PER_S;
-    Numbers {
-        topic: topic.saturating_add(TOPICS_LEFT_OUT),
-        ledger: ledger.saturating_add(left_out),
-    }
-}
 
 /// Makes an empty directory, or accepts one, that nobody may use before [`adopt`] has ended.
 ///
@@ -51,7 +27,7 @@ pub fn begin_restore(new: &Path) -> Result<(), RescueError> {
 /// See [`RescueError`]. Damage is not an error.
 pub fn adopt(directory: &Path) -> Result<RescueReport, RescueError> {
     let io = |source| RescueError::Io { what: format!("write {}", directory.display()), source };
-    let (report, numbers) = check_opened(directory, open_any(directory)?, numbers_after)?;
+    let (report, numbers) = check_opened(directory, open_any(directory)?, reading::numbers_after)?;
     if !report.is_sound() {
         return Ok(report);
     }

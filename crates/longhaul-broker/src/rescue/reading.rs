@@ -1,5 +1,6 @@
 //! Rebuilds the state from the readable part of a log, and determines what is missing.
 
+use crate::clock;
 use crate::log::{
     self, Cost, LogFinding, OpenError, RecordKind, RecordLocation, RecordReader, ReplayedItem,
     Storage,
@@ -15,10 +16,24 @@ use prost::Message as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Ids that are skipped after the highest known one if changes are lost, so that no lost ledger's
-/// or topic's id is reused.
-const LEDGERS_LEFT_OUT: u64 = 1_000_000;
-const TOPICS_LEFT_OUT: u32 = 1_000;
+/// Numbers of ledgers that are skipped, and for each second since 2026: the broker that wrote the
+/// files may have given them to clients after the files were stored, and so may a broker on another
+/// directory that was restored from the same files. Each topic takes a ledger at each start, and
+/// the broker has at most 250,000 topics.
+const LEDGERS_SKIPPED: u64 = 1 << 32;
+const LEDGERS_SKIPPED_PER_S: u64 = 1000;
+const YEAR_2026_S: u64 = 1_767_225_600;
+/// Numbers of topics that are skipped. Clients never see them.
+const TOPICS_SKIPPED: u32 = 1 << 20;
+
+/// The next numbers of ledgers and topics if changes are lost, or were made after the files were
+/// stored: no number is given twice.
+pub(super) fn numbers_after(state: &BrokerState) -> Numbers {
+    let (topic, ledger) = state.next_numbers();
+    let seconds = (clock::wall_ms() / 1000).saturating_sub(YEAR_2026_S);
+    let skipped = LEDGERS_SKIPPED + seconds * LEDGERS_SKIPPED_PER_S;
+    Numbers { topic: topic.saturating_add(TOPICS_SKIPPED), ledger: ledger.saturating_add(skipped) }
+}
 
 /// Result of reading a damaged log.
 #[derive(Debug)]
@@ -68,9 +83,7 @@ pub(super) fn read(storage: &Arc<dyn Storage>) -> Result<SalvageReading, OpenErr
                 read.take_in(topic, ledger, &entries);
             }
         }
-        let (topic, ledger) = read.state.next_numbers();
-        let (topic, ledger) = (topic + TOPICS_LEFT_OUT, ledger + LEDGERS_LEFT_OUT);
-        read.apply(Numbers { topic, ledger });
+        read.apply(numbers_after(&read.state));
     }
     if !read.findings.is_empty() {
         read.keep_ordinals();
@@ -97,16 +110,17 @@ impl SalvageReplay {
             }
             // A survey reads the segments directly.
             ReplayedItem::Entries(run) => self.state.restore_run(&run),
-            ReplayedItem::Record { head, place, mut body, before_checkpoint } => match head.kind {
+            ReplayedItem::Record { head, location, mut body, before_checkpoint } => match head.kind
+            {
                 RecordKind::Entry => {
                     let entry = EntryHead::decode(&mut body).ok_or("an entry without a head")?;
                     let position = EntryPosition { ledger: head.ledger, entry: head.entry };
                     let topic = self.state.topic(head.topic);
                     if topic.is_some_and(|topic| topic.entries.ordinal_of(position).is_some()) {
-                        self.state.restore(head.topic, position, place, &entry);
+                        self.state.restore(head.topic, position, location, &entry);
                     } else {
                         let of_ledger = self.strays.entry((head.topic, head.ledger));
-                        of_ledger.or_default().push((head.entry, place));
+                        of_ledger.or_default().push((head.entry, location));
                     }
                 }
                 RecordKind::Change if before_checkpoint => {}
@@ -165,11 +179,11 @@ impl SalvageReading {
             }
         }
         self.apply(OpenLedger { topic, ledger, first });
-        for &(entry, place) in entries {
-            let body = self.reader.read(place);
+        for &(entry, location) in entries {
+            let body = self.reader.read(location);
             let head = body.ok().and_then(|mut body| EntryHead::decode(&mut body));
             if let Some(head) = head {
-                self.state.restore(topic, EntryPosition { ledger, entry }, place, &head);
+                self.state.restore(topic, EntryPosition { ledger, entry }, location, &head);
             }
         }
     }

@@ -149,9 +149,9 @@ fn list(f: &mut fmt::Formatter<'_>, head: &str, lines: &[String]) -> fmt::Result
 }
 
 fn line(state: &BrokerState, finding: &LogFinding) -> String {
-    let place =
+    let offset =
         if finding.offset == 0 { String::new() } else { format!(" at offset {}", finding.offset) };
-    format!("{}{place}: {}; {}", finding.file, finding.what, cost(state, finding))
+    format!("{}{offset}: {}; {}", finding.file, finding.what, cost(state, finding))
 }
 
 /// The consequence of a finding, in words.

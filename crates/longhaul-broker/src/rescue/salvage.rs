@@ -1,7 +1,6 @@
 //! Creates a new data directory from the readable data of a damaged one.
 
-use super::adopt::numbers_after;
-use super::reading::{self, SalvageReading};
+use super::reading::{self, SalvageReading, numbers_after};
 use super::report::RescueReport;
 use super::{RescueError, UNFINISHED, open_any, refused, views};
 use crate::compaction::rebuild;
@@ -104,20 +103,20 @@ fn write(
     let mut entries: Vec<(RecordLocation, u32, EntryPosition)> = Vec::new();
     for (id, topic) in read.state.topics() {
         entries.extend(topic.entries.iter().filter_map(|(ordinal, slot)| {
-            Some((slot.place, id, topic.entries.position_of(ordinal)?))
+            Some((slot.location, id, topic.entries.position_of(ordinal)?))
         }));
     }
     // In the order of the log, as they were published.
-    entries.sort_unstable_by_key(|(place, ..)| place.start());
+    entries.sort_unstable_by_key(|(location, ..)| location.start());
     let mut unreadable = Vec::new();
     let mut entries = entries.into_iter().peekable();
     loop {
-        let chunk = next_chunk(&mut entries, |(place, ..)| place.size);
+        let chunk = next_chunk(&mut entries, |(location, ..)| location.size);
         if chunk.is_empty() {
             break;
         }
-        let places: Vec<RecordLocation> = chunk.iter().map(|(place, ..)| *place).collect();
-        for ((_, topic, position), body) in chunk.iter().zip(read.reader.read_many(&places)) {
+        let locations: Vec<RecordLocation> = chunk.iter().map(|(location, ..)| *location).collect();
+        for ((_, topic, position), body) in chunk.iter().zip(read.reader.read_many(&locations)) {
             let EntryPosition { ledger, entry } = *position;
             let head = RecordHead { kind: RecordKind::Entry, topic: *topic, ledger, entry };
             let appended = body.ok().and_then(|body| composer.append(head, &[&body]).ok());

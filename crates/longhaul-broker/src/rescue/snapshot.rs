@@ -1,13 +1,13 @@
 //! Copies a data directory while a broker uses it.
 //!
 //! Full segments and compacted views are never written again, so a hard link suffices: the broker
-//! does not reuse a file that has other names. The two newest segments are copied up to their last
-//! complete record.
+//! does not reuse a file that has other names. The two newest segments are copied whole, and may end
+//! with a part of an unfinished group, as after a crash: a start tolerates that.
 
 use super::{FILES, RescueError, RescueReport, check, make_empty, require_log, unread};
 use crate::log::{
-    FileStorage, ReadOnlyStorage, index_name, new_file, new_folder, segment_name, segment_numbers,
-    sound_prefix, write_inventory,
+    FileStorage, ReadOnlyStorage, Storage as _, index_name, new_file, new_folder, segment_name,
+    segment_numbers, write_inventory,
 };
 use ring::digest::{Context, SHA256};
 use rustix::io::Errno;
@@ -167,26 +167,21 @@ fn take(directory: &Path, new: &Path, by: Means<'_>) -> Result<(), RescueError> 
     let numbers = segment_numbers(&from).map_err(read)?;
     let full = numbers.len().saturating_sub(2);
     let mut taken = Vec::new();
-    for (place, &number) in numbers.iter().enumerate() {
+    for (index, &number) in numbers.iter().enumerate() {
         let name = segment_name(number);
         let path = new.join(&name);
-        if place < full {
-            // A removed segment was no longer needed; the newest segment says so.
-            if unless_gone(by.link_or_copy(&directory.join(&name), &path)).map_err(made)? {
+        if index >= full {
+            if unless_gone(copy_segment(&from, &name, &path)).map_err(made)? {
                 taken.push(number);
-                // The index may not exist yet: a start works without it.
-                let index = index_name(number);
-                let (from, to) = (directory.join(&index), new.join(&index));
-                unless_gone(by.link_or_copy(&from, &to)).map_err(made)?;
             }
-            continue;
+        // A removed segment was no longer needed; the newest segment says so.
+        } else if unless_gone(by.link_or_copy(&directory.join(&name), &path)).map_err(made)? {
+            taken.push(number);
+            // The index may not exist yet: a start works without it.
+            let index = index_name(number);
+            let (from, to) = (directory.join(&index), new.join(&index));
+            unless_gone(by.link_or_copy(&from, &to)).map_err(made)?;
         }
-        let bytes = sound_prefix(&from, number)
-            .map_err(|source| RescueError::Read { path: directory.to_owned(), source })?;
-        new_file(&path)
-            .and_then(|mut file| file.write_all(&bytes).and_then(|()| file.sync_all()))
-            .map_err(made)?;
-        taken.push(number);
     }
     // The newest segment may name a view that was created after the first look.
     link_views(directory, new, by).map_err(made)?;
@@ -195,6 +190,16 @@ fn take(directory: &Path, new: &Path, by: Means<'_>) -> Result<(), RescueError> 
         File::open(new.join(folder)).and_then(|file| file.sync_all()).map_err(made)?;
     }
     Ok(())
+}
+
+/// Copies a segment that the broker may be writing. Unreadable blocks become zeros.
+fn copy_segment(from: &ReadOnlyStorage, name: &str, to: &Path) -> io::Result<()> {
+    let file = from.open(name)?;
+    let mut bytes = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
+    file.read_at(&mut bytes, 0)?;
+    let mut copy = new_file(to)?;
+    copy.write_all(&bytes)?;
+    copy.sync_all()
 }
 
 /// Whether the file existed: files that the broker removes meanwhile are not an error.
@@ -337,5 +342,22 @@ mod tests {
         let left: Vec<_> =
             fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert!(!left.iter().any(|path| path.to_string_lossy().contains(STAGING)), "{left:?}");
+    }
+
+    /// The newest segment is copied while the broker writes it.
+    #[test]
+    fn the_rest_of_an_unfinished_group_is_no_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, new) = (folder.path().join("data"), folder.path().join("new"));
+        fill(&data);
+        let numbers = segment_numbers(&ReadOnlyStorage::new(&data).unwrap()).unwrap();
+        let newest = data.join(segment_name(*numbers.last().unwrap()));
+        let mut bytes = fs::read(&newest).unwrap();
+        let end = bytes.iter().rposition(|&byte| byte != 0).unwrap();
+        bytes[end - 100..=end].fill(1);
+        fs::write(&newest, bytes).unwrap();
+        let report = snapshot(&data, &new).unwrap();
+        assert!(report.is_sound(), "{report}");
+        assert_eq!(report.messages(), ENTRIES - 1);
     }
 }

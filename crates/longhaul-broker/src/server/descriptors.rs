@@ -101,27 +101,20 @@ impl DescriptorBudget {
         clients: usize,
         admin: usize,
     ) -> Self {
-        let places = |count| Arc::new(Semaphore::new(count));
+        let slots = |count| Arc::new(Semaphore::new(count));
         let wanted = (clients, admin);
-        Self {
-            limit,
-            storage,
-            elsewhere: 0,
-            wanted,
-            clients: places(clients),
-            admin: places(admin),
-        }
+        Self { limit, storage, elsewhere: 0, wanted, clients: slots(clients), admin: slots(admin) }
     }
 
     /// Admits a connection for as long as it keeps the permit.
     pub(crate) fn enter(&self, door: ConnectionClass) -> Result<OwnedSemaphorePermit, Crowded> {
         let (clients, admin) = self.allowed();
-        let (places, wanted, allowed) = match door {
+        let (slots, wanted, allowed) = match door {
             ConnectionClass::Clients => (&self.clients, self.wanted.0, clients),
             ConnectionClass::Admin => (&self.admin, self.wanted.1, admin),
         };
-        let permit = Arc::clone(places).try_acquire_owned().map_err(|_| Crowded::Connections)?;
-        let open = wanted.min(Semaphore::MAX_PERMITS) - places.available_permits();
+        let permit = Arc::clone(slots).try_acquire_owned().map_err(|_| Crowded::Connections)?;
+        let open = wanted.min(Semaphore::MAX_PERMITS) - slots.available_permits();
         if open > allowed { Err(Crowded::Descriptors) } else { Ok(permit) }
     }
 
@@ -168,14 +161,14 @@ mod tests {
     fn files_that_come_later_count_and_those_that_go_do_not() {
         let folder = tempfile::tempdir().unwrap();
         let storage: Arc<dyn Storage> = Arc::new(FileStorage::new(folder.path()).unwrap());
-        let places = || Arc::new(Semaphore::new(1000));
+        let slots = || Arc::new(Semaphore::new(1000));
         let room = DescriptorBudget {
             limit: || 400,
             storage: Arc::clone(&storage),
             elsewhere: 40,
             wanted: (1000, 1000),
-            clients: places(),
-            admin: places(),
+            clients: slots(),
+            admin: slots(),
         };
         let folders = storage.open_files();
         let fill = |door| std::iter::from_fn(|| room.enter(door).ok()).collect::<Vec<_>>();

@@ -26,7 +26,6 @@ use bytes::{Bytes, BytesMut};
 use longhaul_wire::frame;
 use longhaul_wire::messages::{Command, CommandMessage};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -54,7 +53,6 @@ const COPIES_MAX: usize = 64;
 const CAPACITY_MAX: usize = 256 * 1024;
 
 /// An event for the driver.
-#[derive(Debug)]
 pub(super) enum BrokerEvent {
     Opened(u64, String, Arc<Outbox>),
     /// Requests of a client, and when they were read.
@@ -92,18 +90,7 @@ impl ConnectionLink {
     }
 }
 
-/// Completed calls of the admin interface whose results are not yet sent, by ticket.
-#[derive(Default)]
-struct PendingCalls(HashMap<u64, Tell>);
-
-impl fmt::Debug for PendingCalls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PendingCalls").field(&self.0.len()).finish()
-    }
-}
-
 /// The broker's main task.
-#[derive(Debug)]
 pub(super) struct BrokerDriver {
     machine: BrokerMachine,
     log: BrokerLog,
@@ -120,7 +107,8 @@ pub(super) struct BrokerDriver {
     touched: Vec<u64>,
     /// Room of requests, which is freed when their answers are queued.
     tickets: Vec<RequestPermit>,
-    calls: PendingCalls,
+    /// Completed calls of the admin interface whose results are not yet sent, by ticket.
+    calls: HashMap<u64, Tell>,
     next_ticket: u64,
     /// The group that is being written, and its outcome.
     in_flight: Option<RecordGroup>,
@@ -156,7 +144,7 @@ impl BrokerDriver {
             effects: Vec::new(),
             touched: Vec::new(),
             tickets: Vec::new(),
-            calls: PendingCalls::default(),
+            calls: HashMap::new(),
             next_ticket: 0,
             in_flight: None,
             written: PendingOutcome::default(),
@@ -300,7 +288,7 @@ impl BrokerDriver {
         let run = |machine: &mut BrokerMachine| call.run(machine);
         let machine = &mut self.machine;
         let tell = if is_read { machine.read(ticket, run) } else { machine.call(ticket, run) };
-        self.calls.0.insert(ticket, tell);
+        self.calls.insert(ticket, tell);
     }
 
     fn group_written(&mut self, result: Result<(), WriteError>) -> Result<(), BrokerError> {
@@ -362,7 +350,7 @@ impl BrokerDriver {
                 }
             }
             MachineEffect::Reply(ticket) => {
-                if let Some(tell) = self.calls.0.remove(&ticket) {
+                if let Some(tell) = self.calls.remove(&ticket) {
                     tell();
                 }
             }

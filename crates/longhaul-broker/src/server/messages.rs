@@ -77,7 +77,7 @@ impl Messages {
     pub(super) fn hold(&self, source: MessageSource) -> Option<Stored> {
         match source {
             MessageSource::Memory(body) => Some(Stored::Memory(body)),
-            MessageSource::Log(place) => self.reader.hold(place).ok().map(Stored::Log),
+            MessageSource::Log(location) => self.reader.hold(location).ok().map(Stored::Log),
             MessageSource::Compacted(name, slot) => {
                 Some(Stored::Compacted(self.file(&name)?, slot))
             }
@@ -85,9 +85,9 @@ impl Messages {
     }
 
     /// Reads a message for the admin interface. Blocks.
-    pub(super) fn peek(&self, place: RecordLocation) -> Result<Payload, AdminCallError> {
+    pub(super) fn peek(&self, location: RecordLocation) -> Result<Payload, AdminCallError> {
         let gone = |error: LogReadError| AdminCallError::NotFound(error.to_string());
-        let body = self.reader.read(place).map_err(gone)?;
+        let body = self.reader.read(location).map_err(gone)?;
         Payload::parse(message_of(body))
             .map_err(|error| AdminCallError::Internal(error.to_string()))
     }

@@ -224,28 +224,31 @@ struct PreparedBroker {
     _data: Option<tempfile::TempDir>,
 }
 
+/// A bound port and its address.
+type BoundPort = (TcpListener, SocketAddr);
+
 /// The bound ports.
 struct BoundPorts {
-    service: TcpListener,
-    tls: Option<TcpListener>,
-    admin: Option<TcpListener>,
-    admin_tls: Option<TcpListener>,
-    addresses: BrokerAddresses,
+    service: BoundPort,
+    tls: Option<BoundPort>,
+    admin: Option<BoundPort>,
+    admin_tls: Option<BoundPort>,
 }
 
 impl BoundPorts {
     async fn listen(config: &BrokerConfig) -> Result<Self, StartError> {
-        let (service, service_address) = listen(config.listen).await?;
-        let (tls, tls_address) = listen_maybe(config.listen_tls).await?;
-        let (admin, admin_address) = listen_maybe(config.admin).await?;
-        let (admin_tls, admin_tls_address) = listen_maybe(config.admin_tls).await?;
-        let addresses = BrokerAddresses {
-            service: service_address,
-            tls: tls_address,
-            admin: admin_address,
-            admin_tls: admin_tls_address,
-        };
-        Ok(Self { service, tls, admin, admin_tls, addresses })
+        Ok(Self {
+            service: listen(config.listen).await?,
+            tls: listen_maybe(config.listen_tls).await?,
+            admin: listen_maybe(config.admin).await?,
+            admin_tls: listen_maybe(config.admin_tls).await?,
+        })
+    }
+
+    fn addresses(&self) -> BrokerAddresses {
+        let address = |port: &Option<BoundPort>| port.as_ref().map(|port| port.1);
+        let [tls, admin, admin_tls] = [&self.tls, &self.admin, &self.admin_tls].map(address);
+        BrokerAddresses { service: self.service.1, tls, admin, admin_tls }
     }
 }
 
@@ -292,7 +295,8 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
     // Ports first: if a port is taken, usually the data directory is too, and the port's error is
     // clearer.
     let ports = BoundPorts::listen(&config).await?;
-    let advertised = advertise(&config, &ports.addresses);
+    let addresses = ports.addresses();
+    let advertised = advertise(&config, &addresses);
     // The log opens each of its segments. The allowed number of connections is computed anew for
     // each connection.
     descriptors::raise();
@@ -330,19 +334,18 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
         seats: Arc::clone(&seats),
         refused: Arc::clone(&refused),
     };
-    let admin = ports.admin.zip(ports.addresses.admin);
-    let admin = admin.map(|(listener, address)| (listener, admin_at(address, None)));
-    let admin_tls = ports.admin_tls.zip(ports.addresses.admin_tls);
-    let admin_tls = admin_tls.map(|(listener, address)| (listener, admin_at(address, tls.clone())));
-    let plain = BrokerListener { listener: ports.service, tls: None };
-    let encrypted = ports.tls.map(|listener| BrokerListener { listener, tls });
+    let admin = ports.admin.map(|(listener, address)| (listener, admin_at(address, None)));
+    let admin_tls =
+        ports.admin_tls.map(|(listener, address)| (listener, admin_at(address, tls.clone())));
+    let plain = BrokerListener { listener: ports.service.0, tls: None };
+    let encrypted = ports.tls.map(|(listener, _)| BrokerListener { listener, tls });
     Ok(PreparedBroker {
         driver,
         events,
         listeners: [Some(plain), encrypted].into_iter().flatten().collect(),
         admin: [admin, admin_tls].into_iter().flatten().collect(),
         watched,
-        addresses: ports.addresses,
+        addresses,
         advertised: urls,
         room,
         rules: Rules {
@@ -406,8 +409,8 @@ impl Core for Behind {
         })
     }
 
-    fn read(&self, place: RecordLocation) -> Result<Payload, AdminCallError> {
-        self.messages.peek(place)
+    fn read(&self, location: RecordLocation) -> Result<Payload, AdminCallError> {
+        self.messages.peek(location)
     }
 
     fn usage(&self) -> io::Result<Usage> {
@@ -425,19 +428,16 @@ fn behind(
     Arc::new(Behind { events, reads, messages, storage: Arc::clone(storage) })
 }
 
-async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+async fn listen(address: SocketAddr) -> Result<BoundPort, StartError> {
     let failed = |source| StartError::Listen { address, source };
     let listener = listener::bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((listener, bound))
 }
 
-async fn listen_maybe(
-    address: Option<SocketAddr>,
-) -> Result<(Option<TcpListener>, Option<SocketAddr>), StartError> {
-    let Some(address) = address else { return Ok((None, None)) };
-    let (listener, bound) = listen(address).await?;
-    Ok((Some(listener), Some(bound)))
+async fn listen_maybe(address: Option<SocketAddr>) -> Result<Option<BoundPort>, StartError> {
+    let Some(address) = address else { return Ok(None) };
+    listen(address).await.map(Some)
 }
 
 /// An address that clients can connect to; the unspecified address is replaced.

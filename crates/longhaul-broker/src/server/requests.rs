@@ -172,13 +172,13 @@ fn check_batch(count: u32, payload: &Payload, unpacked: Option<u32>) -> Result<(
     let size = payload.body().len().max(unpacked);
     if count > BATCH_MAX {
         let text = format!("a batch has at most {BATCH_MAX} messages, this one {count}");
-        return Err(RequestRefusal::new(ServerError::NotAllowedError, text));
+        return Err(RequestRefusal::not_allowed(text));
     }
     if count as usize <= (size / BATCHED_BYTES_MIN).max(1) {
         return Ok(());
     }
     let text = format!("{size} bytes cannot hold a batch of {count} messages");
-    Err(RequestRefusal::new(ServerError::NotAllowedError, text))
+    Err(RequestRefusal::not_allowed(text))
 }
 
 #[cfg(test)]

@@ -24,14 +24,14 @@ pub(super) fn of(
     cause: LogReadError,
 ) -> Unreadable {
     let id = &command.message_id;
-    let place = match stored {
-        Stored::Log(held) => Some(held.place()),
+    let location = match stored {
+        Stored::Log(held) => Some(held.location()),
         Stored::Memory(_) | Stored::Compacted(..) => None,
     };
     Unreadable {
         consumer: ConsumerKey { conn, id: command.consumer_id },
         position: EntryPosition { ledger: id.ledger_id, entry: id.entry_id },
-        place,
+        location,
         cause,
     }
 }
@@ -52,9 +52,9 @@ pub(super) async fn read_survivors(
     survivors: Vec<Survivor>,
 ) -> (Vec<(Survivor, Bytes)>, Vec<(Survivor, LogReadError)>) {
     let read = tokio::task::spawn_blocking(move || {
-        let places: Vec<_> = survivors.iter().map(|survivor| survivor.place).collect();
+        let locations: Vec<_> = survivors.iter().map(|survivor| survivor.location).collect();
         let (mut read, mut failed) = (Vec::with_capacity(survivors.len()), Vec::new());
-        for (survivor, body) in survivors.into_iter().zip(reader.read_many(&places)) {
+        for (survivor, body) in survivors.into_iter().zip(reader.read_many(&locations)) {
             match body {
                 Ok(body) => read.push((survivor, body)),
                 Err(cause) => failed.push((survivor, cause)),

@@ -42,9 +42,9 @@ fn audit(state: &BrokerState, model: &Model, what: &str) {
             assert_eq!(kept.entries.position_of(ordinal), Some(entry.id), "{what}: {ordinal}");
             assert_eq!(slot.messages(), entry.messages(), "{what}: {ordinal}");
             assert_eq!(kept.entries.deliver_at(ordinal), entry.deliver_at, "{what}: {ordinal}");
-            *live.entry(slot.place.segment).or_default() += u64::from(slot.place.size);
+            *live.entry(slot.location.segment).or_default() += u64::from(slot.location.size);
         }
-        let bytes: u64 = kept.entries.iter().map(|(_, slot)| u64::from(slot.place.size)).sum();
+        let bytes: u64 = kept.entries.iter().map(|(_, slot)| u64::from(slot.location.size)).sum();
         assert_eq!(kept.bytes, bytes, "{what}: bytes");
         let names: BTreeSet<&String> =
             kept.durable().map(|subscription| &subscription.name).collect();
@@ -81,9 +81,9 @@ pub(super) fn same(left: &BrokerState, right: &BrokerState, has_cleaned: bool, w
             };
             let counts = |at: u64| !has_cleaned || (is_here(left, at) && is_here(right, at));
             let entries = topic.entries.iter().filter(|(at, _)| counts(*at));
-            let place = |slot: &EntrySlot| (!has_cleaned).then_some(slot.place);
+            let location = |slot: &EntrySlot| (!has_cleaned).then_some(slot.location);
             changes.extend(entries.map(|(at, slot)| {
-                let what = (slot.publish_time, slot.key_hash, place(&slot));
+                let what = (slot.publish_time, slot.key_hash, location(&slot));
                 format!("{id} {at} {what:?} {:?}", delay(at))
             }));
         }
@@ -194,7 +194,7 @@ impl SimulatedWorld {
         let reader = self.node.log.reader();
         for (id, kept) in self.node.machine.state().topics() {
             for (ordinal, slot) in kept.entries.iter() {
-                let mut body = reader.read(slot.place).unwrap();
+                let mut body = reader.read(slot.location).unwrap();
                 crate::state::entry::EntryHead::decode(&mut body).unwrap();
                 let entry = self.model.topics[&id].entry(ordinal);
                 assert_eq!(body, entry.payload, "seed {}: {ordinal}", self.seed);

@@ -156,7 +156,7 @@ impl ModelTopic {
     pub(super) fn visible(&self, horizon: Option<u64>, readable: u64) -> Vec<u64> {
         let view = self.view.as_ref().filter(|_| horizon.is_some());
         let horizon = horizon.unwrap_or_default();
-        let last = view.iter().flat_map(|(_, last)| last.values().map(|place| place.0));
+        let last = view.iter().flat_map(|(_, last)| last.values().map(|location| location.0));
         let compacted: BTreeSet<u64> = last.filter(|&ordinal| ordinal < horizon).collect();
         let plain =
             (self.first.max(horizon)..readable).filter(|ordinal| !self.gone.contains(ordinal));
@@ -183,7 +183,7 @@ impl ModelTopic {
         let entry = self.entry(ordinal);
         let kept = |index: usize| {
             let Some((_, last)) = &self.view else { return false };
-            last.values().any(|&place| place == (ordinal, index))
+            last.values().any(|&location| location == (ordinal, index))
         };
         let parts = (0..).zip(&entry.parts);
         parts

@@ -84,8 +84,9 @@ pub(super) fn read(
     let mut state = BrokerState::default();
     let mut end = LogPosition { segment: 0, offset: 0 };
     let log = Stepped::open(Arc::new(storage.clone()), options, &mut |replayed| {
-        if let ReplayedItem::Record { place, .. } = replayed {
-            end = LogPosition { segment: place.segment, offset: place.offset + place.size };
+        if let ReplayedItem::Record { location, .. } = replayed {
+            end =
+                LogPosition { segment: location.segment, offset: location.offset + location.size };
         }
         replay(&mut state, replayed)
     })?;
@@ -207,7 +208,7 @@ impl SimulatedBroker {
         let reader = self.log.reader();
         let read = survivors
             .into_iter()
-            .filter_map(|survivor| Some((survivor, reader.read(survivor.place).ok()?)));
+            .filter_map(|survivor| Some((survivor, reader.read(survivor.location).ok()?)));
         self.machine.copy(read.collect());
     }
 
@@ -225,7 +226,7 @@ impl SimulatedBroker {
     pub(super) fn pin(&self, source: MessageSource) -> Pinned {
         match source {
             MessageSource::Memory(body) => Pinned::Memory(body),
-            MessageSource::Log(place) => Pinned::Log(place),
+            MessageSource::Log(location) => Pinned::Log(location),
             MessageSource::Compacted(name, slot) => {
                 Pinned::Compacted(self.files[&*name].clone(), slot)
             }
@@ -236,7 +237,7 @@ impl SimulatedBroker {
     pub(super) fn read(&self, pinned: &Pinned) -> Result<Option<Bytes>, LogReadError> {
         match pinned {
             Pinned::Memory(body) => Ok(Some(body.clone())),
-            Pinned::Log(place) => match self.log.reader().read(*place) {
+            Pinned::Log(location) => match self.log.reader().read(*location) {
                 Err(LogReadError::Gone { .. }) => Ok(None),
                 read => read.map(Some),
             },

@@ -80,7 +80,7 @@ impl SimulatedWorld {
         let (_, model, state) = self.history.front().unwrap();
         for (id, kept) in state.topics() {
             for (ordinal, slot) in
-                kept.entries.iter().filter(|(_, slot)| segments.contains(&slot.place.segment))
+                kept.entries.iter().filter(|(_, slot)| segments.contains(&slot.location.segment))
             {
                 let topic = &model.topics[&id];
                 let cursors = &topic.cursors;
@@ -90,7 +90,7 @@ impl SimulatedWorld {
                     .state()
                     .topic(id)
                     .and_then(|current| current.entries.get(ordinal));
-                let is_copied = now.is_some_and(|now| now.place != slot.place);
+                let is_copied = now.is_some_and(|now| now.location != slot.location);
                 let is_dead =
                     !cursors.is_empty() && cursors.values().all(|cursor| cursor.is_acked(ordinal));
                 let what = format!("seed {}: {ordinal} of {}", self.seed, topic.name);

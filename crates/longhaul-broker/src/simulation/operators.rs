@@ -137,7 +137,7 @@ impl SimulatedWorld {
                     return;
                 }
                 world.detach_topic(id);
-                world.orphans.retain(|place, _| place.0 != id);
+                world.orphans.retain(|location, _| location.0 != id);
                 world.model.topics.remove(&id);
                 world.backoffs.remove(&id);
             },
@@ -145,7 +145,7 @@ impl SimulatedWorld {
     }
 
     fn detach_topic(&mut self, id: u32) {
-        let keys: Vec<_> = self.runs.keys().filter(|place| place.0 == id).cloned().collect();
+        let keys: Vec<_> = self.runs.keys().filter(|location| location.0 == id).cloned().collect();
         keys.into_iter().for_each(|(_, subscription)| self.detach_all(id, &subscription));
     }
 

@@ -57,8 +57,8 @@ fn rot(volume: &Volume, random: &mut fastrand::Rng) -> BTreeSet<u64> {
     for _ in 0..random.usize(1..=ROTTEN_MAX) {
         let Some((ordinal, slot)) = random.choice(&open) else { break };
         if rotten.insert(*ordinal) {
-            let name = format!("log/{:010}.seg", slot.place.segment);
-            let at = slot.place.offset + random.u32(0..slot.place.size);
+            let name = format!("log/{:010}.seg", slot.location.segment);
+            let at = slot.location.offset + random.u32(0..slot.location.size);
             volume.storage.rot(&name, at as usize, 1 << random.u8(0..8));
         }
     }

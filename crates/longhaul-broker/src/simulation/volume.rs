@@ -116,11 +116,11 @@ impl Volume {
                         self.held.push(id.clone());
                         continue;
                     };
-                    let MessageSource::Log(place) = source else { panic!("{cause}") };
+                    let MessageSource::Log(location) = source else { panic!("{cause}") };
                     self.told.extend(node.machine.withhold(&Unreadable {
                         consumer: ConsumerKey { conn: CONN, id: command.consumer_id },
                         position: EntryPosition { ledger: id.ledger_id, entry: id.entry_id },
-                        place: Some(*place),
+                        location: Some(*location),
                         cause,
                     }));
                 }

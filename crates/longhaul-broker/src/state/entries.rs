@@ -70,7 +70,7 @@ impl EntryCopy {
     /// Ordinal, id and location of each entry.
     pub fn iter(&self) -> impl Iterator<Item = (u64, EntryPosition, RecordLocation)> + '_ {
         self.pages.range(self.from, self.to).filter_map(|(ordinal, slot)| {
-            Some((ordinal, position_in(&self.spans, ordinal)?, slot.place))
+            Some((ordinal, position_in(&self.spans, ordinal)?, slot.location))
         })
     }
 }
@@ -153,7 +153,7 @@ impl TopicEntries {
         let former = self.pages.put(ordinal, slot);
         self.count += u64::from(former.is_none());
         self.note(ordinal, extras);
-        (true, former.map(|former| former.place))
+        (true, former.map(|former| former.location))
     }
 
     /// Restores consecutive entries, of which the first has this id. Returns the size of the
@@ -177,12 +177,12 @@ impl TopicEntries {
         let Some(run) = run.filter(|run| !run.is_empty()) else { return (added, formers) };
         let start = start.max(self.first);
         let slots = run.iter().map(|entry| {
-            added += u64::from(entry.place.size);
-            let slot = EntrySlot::new(entry.place, entry.facts.batch, entry.facts.publish_time);
+            added += u64::from(entry.location.size);
+            let slot = EntrySlot::new(entry.location, entry.facts.batch, entry.facts.publish_time);
             slot.with_key(entry.facts.key_hash)
         });
         let slots: Vec<EntrySlot> = slots.collect();
-        self.pages.put_run(start, &slots, |former| formers.push(former.place));
+        self.pages.put_run(start, &slots, |former| formers.push(former.location));
         self.count += (run.len() - formers.len()) as u64;
         self.end = self.end.max(start + run.len() as u64);
         for (ordinal, entry) in (start..).zip(run) {
@@ -195,9 +195,9 @@ impl TopicEntries {
     }
 
     /// Changes the location of an existing entry. Returns the previous one.
-    pub fn relocate(&mut self, ordinal: u64, place: RecordLocation) -> Option<RecordLocation> {
+    pub fn relocate(&mut self, ordinal: u64, location: RecordLocation) -> Option<RecordLocation> {
         let slot = self.pages.get(ordinal)?;
-        self.pages.put(ordinal, EntrySlot { place, ..slot }).map(|former| former.place)
+        self.pages.put(ordinal, EntrySlot { location, ..slot }).map(|former| former.location)
     }
 
     /// The entry, unless it was removed or does not exist yet.
@@ -440,7 +440,11 @@ mod tests {
         };
         assert_eq!(restore(id(5, 3), 3), (true, None));
         assert_eq!(restore(id(5, 1), 1), (true, None));
-        assert_eq!(restore(id(5, 3), 7), (true, Some(slot(3, 0).place)), "a copy takes its place");
+        assert_eq!(
+            restore(id(5, 3), 7),
+            (true, Some(slot(3, 0).location)),
+            "a copy takes its place"
+        );
         assert_eq!(restore(id(5, 0), 0), (false, None), "it was trimmed");
         assert_eq!(restore(id(6, 0), 0), (false, None), "no such ledger");
         assert_eq!((entries.first(), entries.gone().collect::<Vec<_>>()), (1, vec![2]));
@@ -451,10 +455,10 @@ mod tests {
     fn what_moves_or_goes_leaves_its_place() {
         let mut entries = sample();
         let moved = RecordLocation { segment: 2, offset: 0, size: 10 };
-        assert_eq!(entries.relocate(1, moved), Some(slot(1, 0).place));
+        assert_eq!(entries.relocate(1, moved), Some(slot(1, 0).location));
         let dead = |ordinal: u64, _: &EntrySlot| ordinal == 2 || ordinal == 4;
-        assert_eq!(entries.forget((0, 4), 1, dead), (vec![slot(2, 0).place], 1, None));
-        assert_eq!(entries.get(1).unwrap().place, moved);
+        assert_eq!(entries.forget((0, 4), 1, dead), (vec![slot(2, 0).location], 1, None));
+        assert_eq!(entries.get(1).unwrap().location, moved);
         assert_eq!((entries.relocate(9, moved), entries.relocate(2, moved)), (None, None));
         assert_eq!((entries.next_here(1), entries.next_here(2), entries.next_here(9)), (1, 3, 5));
         assert_eq!(entries.ordinal_at_time(102, 5), 4, "the third one is gone");
@@ -465,7 +469,7 @@ mod tests {
         assert_eq!(entries.copy(0, 9).iter().map(|entry| entry.0).collect::<Vec<_>>(), [3, 4]);
         assert_eq!(copy.iter().count(), 2, "it stays as it was");
         assert_eq!(entries.range(4, 3).count(), 0);
-        assert_eq!(entries.forget((0, 9), 1, dead), (vec![slot(4, 0).place], 1, None));
+        assert_eq!(entries.forget((0, 9), 1, dead), (vec![slot(4, 0).location], 1, None));
         assert_eq!(entries.count(), entries.iter().count() as u64);
         assert_eq!((entries.deliver_at(4), entries.end()), (None, 5));
     }
@@ -489,8 +493,8 @@ mod tests {
         let mut entries = TopicEntries::default();
         entries.open_ledger(5, 4);
         for segment in [2, 2, 4] {
-            let place = RecordLocation { segment, offset: 0, size: 10 };
-            entries.push(EntrySlot::new(place, None, 0), Extras::default());
+            let location = RecordLocation { segment, offset: 0, size: 10 };
+            entries.push(EntrySlot::new(location, None, 0), Extras::default());
         }
         let found: Vec<u64> = (1..=5).map(|segment| entries.first_in_segment(segment)).collect();
         assert_eq!(found, [4, 4, 6, 6, 7]);

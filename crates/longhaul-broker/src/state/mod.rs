@@ -131,6 +131,12 @@ impl BrokerState {
         self.topics.get(&id)
     }
 
+    /// A subscription by the ids of its topic and its own.
+    #[must_use]
+    pub fn subscription(&self, topic: u32, id: u32) -> Option<&BrokerSubscription> {
+        self.topic(topic)?.subscriptions.get(&id)
+    }
+
     /// A topic by id. Only data that is not recorded may be changed in it: subscriptions of
     /// readers.
     pub fn topic_mut(&mut self, id: u32) -> Option<&mut BrokerTopic> {
@@ -222,14 +228,14 @@ impl BrokerState {
     pub fn push(
         &mut self,
         id: u32,
-        place: RecordLocation,
+        location: RecordLocation,
         head: &EntryHead,
     ) -> Result<u64, StateError> {
         let topic = self.topics.get_mut(&id).ok_or(StateError::Topic(id))?;
-        let slot = EntrySlot::of(place, head);
+        let slot = EntrySlot::of(location, head);
         let ordinal = topic.entries.push(slot, extras(head));
-        topic.bytes += u64::from(place.size);
-        *self.live.entry(place.segment).or_default() += u64::from(place.size);
+        topic.bytes += u64::from(location.size);
+        *self.live.entry(location.segment).or_default() += u64::from(location.size);
         if let Some((producer, highest)) = &head.sequence {
             topic.record_sequence(producer, *highest, topic.last_use.saturating_add(1));
         }
@@ -241,19 +247,19 @@ impl BrokerState {
         &mut self,
         id: u32,
         position: EntryPosition,
-        place: RecordLocation,
+        location: RecordLocation,
         head: &EntryHead,
     ) {
         // The topic was deleted later in the log.
         let Some(topic) = self.topics.get_mut(&id) else { return };
-        let slot = EntrySlot::of(place, head);
+        let slot = EntrySlot::of(location, head);
         let end = topic.entries.end();
         let (is_there, former) = topic.entries.restore(position, slot, extras(head));
         if !is_there {
             return;
         }
-        topic.bytes += u64::from(place.size);
-        *self.live.entry(place.segment).or_default() += u64::from(place.size);
+        topic.bytes += u64::from(location.size);
+        *self.live.entry(location.segment).or_default() += u64::from(location.size);
         if let Some((producer, highest)) = &head.sequence {
             // A copy of an entry, or an entry before the checkpoint, is no new use.
             let is_new = topic.entries.end() > end;
@@ -277,20 +283,21 @@ impl BrokerState {
         let (added, former) = topic.entries.restore_run(position, run.entries);
         if let (Some(first), true) = (run.entries.first(), added > 0) {
             topic.bytes += added;
-            *self.live.entry(first.place.segment).or_default() += added;
+            *self.live.entry(first.location.segment).or_default() += added;
         }
-        let bytes: u64 = former.iter().map(|place| u64::from(place.size)).sum();
+        let bytes: u64 = former.iter().map(|location| u64::from(location.size)).sum();
         topic.bytes = topic.bytes.saturating_sub(bytes);
-        former.into_iter().for_each(|place| self.release(place));
+        former.into_iter().for_each(|location| self.release(location));
     }
 
     /// Changes the location of an existing entry.
-    pub fn relocate(&mut self, id: u32, ordinal: u64, place: RecordLocation) {
+    pub fn relocate(&mut self, id: u32, ordinal: u64, location: RecordLocation) {
         // The topic may have been deleted while the entry was copied.
         let Some(topic) = self.topics.get_mut(&id) else { return };
-        let Some(former) = topic.entries.relocate(ordinal, place) else { return };
-        topic.bytes = (topic.bytes + u64::from(place.size)).saturating_sub(u64::from(former.size));
-        *self.live.entry(place.segment).or_default() += u64::from(place.size);
+        let Some(former) = topic.entries.relocate(ordinal, location) else { return };
+        topic.bytes =
+            (topic.bytes + u64::from(location.size)).saturating_sub(u64::from(former.size));
+        *self.live.entry(location.segment).or_default() += u64::from(location.size);
         self.release(former);
     }
 
@@ -308,19 +315,19 @@ impl BrokerState {
     ) -> Forgotten {
         let Some(topic) = self.topics.get_mut(&id) else { return Forgotten::default() };
         let (freed, pages, next) = topic.forget_acked(from, pages_max, |slot| {
-            slot.place.segment < segment && slot.publish_time < published_before
+            slot.location.segment < segment && slot.publish_time < published_before
         });
         let entries = freed.len();
-        self.forget_places(id, freed);
+        self.forget_locations(id, freed);
         Forgotten { pages, entries, next }
     }
 
-    fn forget_places(&mut self, id: u32, freed: Vec<RecordLocation>) {
-        let bytes: u64 = freed.iter().map(|place| u64::from(place.size)).sum();
+    fn forget_locations(&mut self, id: u32, freed: Vec<RecordLocation>) {
+        let bytes: u64 = freed.iter().map(|location| u64::from(location.size)).sum();
         if let Some(topic) = self.topics.get_mut(&id) {
             topic.bytes = topic.bytes.saturating_sub(bytes);
         }
-        freed.into_iter().for_each(|place| self.release(place));
+        freed.into_iter().for_each(|location| self.release(location));
     }
 
     /// Applies a change.
@@ -391,22 +398,14 @@ impl BrokerState {
                 topic.subscriptions.remove(&details.subscription);
             }
             StateChange::NoteSubscription(details) => {
-                let subscription = topic.subscriptions.get_mut(&details.subscription);
-                let subscription =
-                    subscription.ok_or(StateError::Subscription(id, details.subscription))?;
-                subscription.properties.clone_from(&details.properties);
+                let known = subscription(topic, id, details.subscription)?;
+                known.properties.clone_from(&details.properties);
             }
             StateChange::Ack(details) => {
-                let subscription = topic.subscriptions.get_mut(&details.subscription);
-                let subscription =
-                    subscription.ok_or(StateError::Subscription(id, details.subscription))?;
-                subscription.cursor.apply(details);
+                subscription(topic, id, details.subscription)?.cursor.apply(details);
             }
             StateChange::ResetCursor(details) => {
-                let subscription = topic.subscriptions.get_mut(&details.subscription);
-                let subscription =
-                    subscription.ok_or(StateError::Subscription(id, details.subscription))?;
-                subscription.cursor.reset(details.mark);
+                subscription(topic, id, details.subscription)?.cursor.reset(details.mark);
             }
             StateChange::Trim(details) => {
                 freed = topic.entries.trim(details.first);
@@ -424,7 +423,7 @@ impl BrokerState {
             StateChange::TopicEnd(details) => topic.entries.extend_to(details.end),
             _ => {}
         }
-        self.forget_places(id, freed);
+        self.forget_locations(id, freed);
         Ok(())
     }
 
@@ -442,7 +441,7 @@ impl BrokerState {
         self.names.remove(topic.name.as_str());
         self.settings.remove(topic.name.as_str());
         for (_, slot) in topic.entries.iter() {
-            self.release(slot.place);
+            self.release(slot.location);
         }
         Ok(())
     }
@@ -459,12 +458,12 @@ impl BrokerState {
     }
 
     /// Subtracts an entry's bytes from the count of its segment.
-    fn release(&mut self, place: RecordLocation) {
-        let counted = self.live.get(&place.segment).copied().unwrap_or_default();
-        match counted.checked_sub(u64::from(place.size)) {
-            Some(0) => drop(self.live.remove(&place.segment)),
-            Some(left) => drop(self.live.insert(place.segment, left)),
-            None => self.miscounted = self.miscounted.or(Some(place.segment)),
+    fn release(&mut self, location: RecordLocation) {
+        let counted = self.live.get(&location.segment).copied().unwrap_or_default();
+        match counted.checked_sub(u64::from(location.size)) {
+            Some(0) => drop(self.live.remove(&location.segment)),
+            Some(left) => drop(self.live.insert(location.segment, left)),
+            None => self.miscounted = self.miscounted.or(Some(location.segment)),
         }
     }
 
@@ -478,6 +477,15 @@ impl BrokerState {
     pub fn close_ledgers(&mut self) {
         self.topics.values_mut().for_each(|topic| topic.is_open = false);
     }
+}
+
+/// A subscription that a change names.
+fn subscription(
+    topic: &mut BrokerTopic,
+    topic_id: u32,
+    id: u32,
+) -> Result<&mut BrokerSubscription, StateError> {
+    topic.subscriptions.get_mut(&id).ok_or(StateError::Subscription(topic_id, id))
 }
 
 const fn extras(head: &EntryHead) -> Extras {

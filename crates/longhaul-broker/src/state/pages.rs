@@ -16,7 +16,7 @@ struct EntryPage {
     /// One bit per ordinal: whether it has a slot.
     here: [u64; WORDS],
     slots: Rows,
-    /// No slot is at this place or after it.
+    /// No slot is at this index or after it.
     end: u64,
     /// Every slot is between these two log segments. Slots at the ends may have moved since.
     segments: (u32, u32),
@@ -48,7 +48,7 @@ impl EntryPage {
         self.word(at) >> (at % 64) & 1 == 1
     }
 
-    /// Number of slots before this place.
+    /// Number of slots before this index.
     fn rank(&self, at: u64) -> usize {
         let before: u32 =
             self.here.iter().take((at / 64) as usize).map(|word| word.count_ones()).sum();
@@ -62,7 +62,7 @@ impl EntryPage {
     /// Sets a slot. Returns the previous one.
     fn put(&mut self, at: u64, slot: EntrySlot) -> Option<EntrySlot> {
         self.note(&slot);
-        self.bytes += u64::from(slot.place.size);
+        self.bytes += u64::from(slot.location.size);
         if at >= self.end {
             self.mark(at);
             self.slots.insert(self.slots.len(), &slot);
@@ -72,7 +72,7 @@ impl EntryPage {
         if self.has(at) {
             let former = self.slots.get(rank);
             self.slots.set(rank, &slot);
-            self.bytes -= former.map_or(0, |former| u64::from(former.place.size));
+            self.bytes -= former.map_or(0, |former| u64::from(former.location.size));
             return former;
         }
         self.mark(at);
@@ -80,12 +80,12 @@ impl EntryPage {
         None
     }
 
-    /// Appends slots after all existing ones, consecutively from this place on.
+    /// Appends slots after all existing ones, consecutively from this index on.
     fn extend(&mut self, at: u64, slots: &[EntrySlot]) {
         for (at, slot) in (at..).zip(slots) {
             self.note(slot);
             self.mark(at);
-            self.bytes += u64::from(slot.place.size);
+            self.bytes += u64::from(slot.location.size);
         }
         self.slots.extend(slots);
     }
@@ -99,7 +99,7 @@ impl EntryPage {
 
     /// Updates the page's summary for a new slot.
     fn note(&mut self, slot: &EntrySlot) {
-        let segment = slot.place.segment;
+        let segment = slot.location.segment;
         self.segments = if self.end == 0 {
             (segment, segment)
         } else {
@@ -108,7 +108,7 @@ impl EntryPage {
         self.latest = self.latest.max(slot.publish_time);
     }
 
-    /// The slots from this place on.
+    /// The slots from this index on.
     fn from(&self, at: u64) -> impl Iterator<Item = (u64, EntrySlot)> {
         let words = (0..).zip(&self.here).skip((at / 64) as usize);
         let ats = words.flat_map(move |(word, &bits)| {
@@ -118,10 +118,10 @@ impl EntryPage {
         ats.zip(self.slots.from(self.rank(at)))
     }
 
-    /// The last slot before this place.
+    /// The last slot before this index.
     fn last_before(&self, at: u64) -> Option<(u64, EntrySlot)> {
         let slot = self.slots.get(self.rank(at).checked_sub(1)?)?;
-        let at = (0..at).rev().find(|&place| self.has(place))?;
+        let at = (0..at).rev().find(|&index| self.has(index))?;
         Some((at, slot))
     }
 
@@ -132,7 +132,7 @@ impl EntryPage {
         for (at, slot) in self.from(0) {
             if dead.next_if_eq(&at).is_none() {
                 left.note(&slot);
-                left.bytes += u64::from(slot.place.size);
+                left.bytes += u64::from(slot.location.size);
                 left.mark(at);
                 left.slots.insert(left.slots.len(), &slot);
             }
@@ -246,7 +246,7 @@ impl Pages {
     pub(super) fn bytes_from(&self, ordinal: u64) -> u64 {
         let of = |(first, page): (u64, &EntryPage)| match ordinal.saturating_sub(first) {
             0 => page.bytes,
-            part => page.from(part).map(|(_, slot)| u64::from(slot.place.size)).sum(),
+            part => page.from(part).map(|(_, slot)| u64::from(slot.location.size)).sum(),
         };
         self.from(ordinal).map(of).sum()
     }
@@ -280,7 +280,7 @@ impl Pages {
         let pages = self.from(0).filter(|(_, page)| page.segments.1 >= segment);
         let mut slots =
             pages.flat_map(|(first, page)| page.from(0).map(move |(at, slot)| (first + at, slot)));
-        slots.find(|(_, slot)| slot.place.segment >= segment).map(|found| found.0)
+        slots.find(|(_, slot)| slot.location.segment >= segment).map(|found| found.0)
     }
 
     /// The slots in these segments of the log.
@@ -293,7 +293,7 @@ impl Pages {
             .filter(|(_, page)| segments.range(page.segments.0..=page.segments.1).next().is_some());
         let slots =
             pages.flat_map(|(first, page)| page.from(0).map(move |(at, slot)| (first + at, slot)));
-        slots.filter(|(_, slot)| segments.contains(&slot.place.segment))
+        slots.filter(|(_, slot)| segments.contains(&slot.location.segment))
     }
 
     /// A copy of the pages of `from..to`. Pages are shared until one of the copies changes.
@@ -333,7 +333,7 @@ impl Pages {
             let dead = slots.filter(|(_, ordinal, slot)| is_dead(*ordinal, slot));
             let dead: Vec<u64> = dead
                 .map(|(at, ordinal, slot)| {
-                    freed.push((ordinal, slot.place));
+                    freed.push((ordinal, slot.location));
                     at
                 })
                 .collect();
@@ -409,7 +409,7 @@ mod tests {
                     Step::Forget(from, to, of) => {
                         let dead = |at: &u64| (from..to).contains(at) && at.is_multiple_of(of);
                         let (freed, _, next) = pages.forget(from, to, usize::MAX, |at, _| at.is_multiple_of(of));
-                        let expected: Vec<_> = map.iter().filter(|entry| dead(entry.0)).map(|(at, slot)| (*at, slot.place)).collect();
+                        let expected: Vec<_> = map.iter().filter(|entry| dead(entry.0)).map(|(at, slot)| (*at, slot.location)).collect();
                         prop_assert_eq!((freed, next), (expected, None));
                         map.retain(|at, _| !dead(at));
                     }
@@ -424,7 +424,7 @@ mod tests {
             prop_assert_eq!(pages.get(from), map.get(&from).copied());
             let expected = map.range(from..).map(|entry| *entry.0).nth(nth.into());
             prop_assert_eq!(pages.nth(from, nth.into()), expected);
-            let bytes = map.range(from..).map(|(_, slot)| u64::from(slot.place.size)).sum::<u64>();
+            let bytes = map.range(from..).map(|(_, slot)| u64::from(slot.location.size)).sum::<u64>();
             prop_assert_eq!(pages.bytes_from(from), bytes);
             prop_assert_eq!(
                 pages.last_before(to),
@@ -436,12 +436,12 @@ mod tests {
             );
             prop_assert_eq!(
                 pages.first_in_segment(segment),
-                map.iter().find(|entry| entry.1.place.segment >= segment).map(|entry| *entry.0)
+                map.iter().find(|entry| entry.1.location.segment >= segment).map(|entry| *entry.0)
             );
             let chosen = BTreeSet::from([segment, 3]);
             let inside: Vec<u64> = pages.in_segments(&chosen).map(|entry| entry.0).collect();
             let expected: Vec<u64> =
-                map.iter().filter(|entry| chosen.contains(&entry.1.place.segment)).map(|entry| *entry.0).collect();
+                map.iter().filter(|entry| chosen.contains(&entry.1.location.segment)).map(|entry| *entry.0).collect();
             prop_assert_eq!(inside, expected);
         }
     }

@@ -22,11 +22,11 @@ pub(crate) fn replay(state: &mut BrokerState, replayed: ReplayedItem<'_>) -> Res
             }
         }
         ReplayedItem::Entries(run) => state.restore_run(&run),
-        ReplayedItem::Record { head, place, mut body, before_checkpoint } => match head.kind {
+        ReplayedItem::Record { head, location, mut body, before_checkpoint } => match head.kind {
             RecordKind::Entry => {
                 let entry = EntryHead::decode(&mut body).ok_or("an entry without a head")?;
                 let position = EntryPosition { ledger: head.ledger, entry: head.entry };
-                state.restore(head.topic, position, place, &entry);
+                state.restore(head.topic, position, location, &entry);
             }
             RecordKind::Change if before_checkpoint => {}
             RecordKind::Change => replay_change(state, body)?,

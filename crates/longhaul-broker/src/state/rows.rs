@@ -201,17 +201,17 @@ fn write(columns: &[Column; COLUMNS], values: Values, mut row: &mut [u8]) {
 }
 
 fn values(slot: &EntrySlot) -> Values {
-    let RecordLocation { segment, offset, size } = slot.place;
+    let RecordLocation { segment, offset, size } = slot.location;
     let (code, key_hash) = (slot.code().into(), slot.key_hash.into());
     [segment.into(), offset.into(), size.into(), slot.publish_time, code, key_hash]
 }
 
 fn slot([segment, offset, size, publish_time, code, key_hash]: Values) -> EntrySlot {
     let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
-    let place =
+    let location =
         RecordLocation { segment: small(segment), offset: small(offset), size: small(size) };
     let key_hash = u16::try_from(key_hash).unwrap_or(u16::MAX);
-    EntrySlot::coded(place, small(code), publish_time).with_key(key_hash)
+    EntrySlot::coded(location, small(code), publish_time).with_key(key_hash)
 }
 
 #[cfg(test)]
@@ -284,9 +284,9 @@ mod tests {
     fn many_take_no_more_than_one_after_the_other() {
         let slots: Vec<EntrySlot> = (0..1024_u32)
             .map(|at| {
-                let place =
+                let location =
                     RecordLocation { segment: 7, offset: 4096 + at * 1100, size: 1000 + at % 100 };
-                EntrySlot::new(place, None, 1_700_000_000_000 + u64::from(at / 4))
+                EntrySlot::new(location, None, 1_700_000_000_000 + u64::from(at / 4))
             })
             .collect();
         let (mut one_by_one, mut together) = (Rows::default(), Rows::default());
@@ -315,11 +315,11 @@ mod tests {
     fn neighbours_take_few_bytes() {
         let mut rows = Rows::default();
         for at in 0..1024_u32 {
-            let place =
+            let location =
                 RecordLocation { segment: 7, offset: 4096 + at * 1100, size: 1000 + at % 100 };
             rows.insert(
                 rows.len(),
-                &EntrySlot::new(place, None, 1_700_000_000_000 + u64::from(at / 4)),
+                &EntrySlot::new(location, None, 1_700_000_000_000 + u64::from(at / 4)),
             );
         }
         assert_eq!(rows.stride(), 5, "three bytes of the offset, one of the size, one of the time");
@@ -332,7 +332,7 @@ mod tests {
         let mut rows = Rows::default();
         for at in 0..1024_u32 {
             let size = 100 + at * 31 % 65_000;
-            let place = RecordLocation {
+            let location = RecordLocation {
                 segment: 7 + at / 50,
                 offset: 4096 + at * 99_991 % 67_000_000,
                 size,
@@ -340,7 +340,7 @@ mod tests {
             let time = 1_700_000_000_000 + u64::from(at) * 14_000;
             rows.insert(
                 rows.len(),
-                &EntrySlot::new(place, (at % 3 == 0).then_some(at % 100), time),
+                &EntrySlot::new(location, (at % 3 == 0).then_some(at % 100), time),
             );
         }
         assert_eq!(rows.stride(), 11);

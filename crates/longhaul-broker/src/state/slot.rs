@@ -7,7 +7,7 @@ use crate::log::RecordLocation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntrySlot {
     /// Location of the entry.
-    pub place: RecordLocation,
+    pub location: RecordLocation,
     /// Number of messages; [`EntrySlot::BATCH`] marks a batch, which may have only one message.
     pub(super) messages: u32,
     /// Publish time in ms since the epoch, by the producer's clock.
@@ -18,17 +18,17 @@ pub struct EntrySlot {
 
 impl EntrySlot {
     /// The slot of an entry with this head.
-    pub(super) fn of(place: RecordLocation, head: &EntryHead) -> Self {
-        Self::new(place, head.batch, head.publish_time).with_key(head.key_hash)
+    pub(super) fn of(location: RecordLocation, head: &EntryHead) -> Self {
+        Self::new(location, head.batch, head.publish_time).with_key(head.key_hash)
     }
 
     const BATCH: u32 = 1 << 31;
 
     /// An entry of one message, or a batch.
     #[must_use]
-    pub fn new(place: RecordLocation, batch: Option<u32>, publish_time: u64) -> Self {
+    pub fn new(location: RecordLocation, batch: Option<u32>, publish_time: u64) -> Self {
         let messages = batch.map_or(1, |count| count.min(Self::BATCH - 1) | Self::BATCH);
-        Self { place, messages, publish_time, key_hash: 0 }
+        Self { location, messages, publish_time, key_hash: 0 }
     }
 
     /// Sets the hash of the key.
@@ -43,8 +43,8 @@ impl EntrySlot {
     }
 
     /// Decodes [`EntrySlot::code`].
-    pub(super) const fn coded(place: RecordLocation, code: u32, publish_time: u64) -> Self {
-        Self { place, messages: code.rotate_right(1), publish_time, key_hash: 0 }
+    pub(super) const fn coded(location: RecordLocation, code: u32, publish_time: u64) -> Self {
+        Self { location, messages: code.rotate_right(1), publish_time, key_hash: 0 }
     }
 
     /// Number of messages, at least 1: a batch that claims to be empty uses a permit too.
@@ -82,6 +82,6 @@ mod tests {
             assert_eq!((of(batch).messages(), of(batch).is_batch()), (messages, batch.is_some()));
         }
         let slots = [None, Some(0), Some(9), Some(u32::MAX)].map(of);
-        assert_eq!(slots.map(|slot| EntrySlot::coded(slot.place, slot.code(), 0)), slots);
+        assert_eq!(slots.map(|slot| EntrySlot::coded(slot.location, slot.code(), 0)), slots);
     }
 }

@@ -133,18 +133,18 @@ mod tests {
     fn a_checkpoint_keeps_the_entries_of_earlier_ledgers() {
         let mut state = BrokerState::default();
         let name = "persistent://public/default/tasks".to_owned();
-        let place = |offset| RecordLocation { segment: 1, offset, size: 40 };
+        let location = |offset| RecordLocation { segment: 1, offset, size: 40 };
         let head = EntryHead::default();
         state.apply(&CreateTopic { topic: 0, name, created_at: 1 }.into()).unwrap();
         for (ledger, first) in [(0, 0), (1, 3)] {
             state.apply(&OpenLedger { topic: 0, ledger, first }.into()).unwrap();
-            (0..3).for_each(|at| drop(state.push(0, place(at), &head)));
+            (0..3).for_each(|at| drop(state.push(0, location(at), &head)));
         }
         state.apply(&Trim { topic: 0, first: 1 }.into()).unwrap();
         let mut restored = BrokerState::default();
         state.snapshot().iter().for_each(|change| restored.apply(change).unwrap());
         for (ledger, entry) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
-            restored.restore(0, EntryPosition { ledger, entry }, place(0), &head);
+            restored.restore(0, EntryPosition { ledger, entry }, location(0), &head);
         }
         let here = |state: &BrokerState| -> Vec<_> {
             let entries = &state.topic(0).unwrap().entries;

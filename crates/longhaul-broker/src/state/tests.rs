@@ -13,7 +13,7 @@ use prost::Message as _;
 
 const NAME: &str = "persistent://public/default/t";
 
-fn place(segment: u32, offset: u32) -> RecordLocation {
+fn location(segment: u32, offset: u32) -> RecordLocation {
     RecordLocation { segment, offset, size: 40 }
 }
 
@@ -43,7 +43,7 @@ fn sample() -> BrokerState {
         .into(),
     ]);
     for (offset, segment) in (0..).zip([1, 1, 2, 3]) {
-        let ordinal = state.push(3, place(segment, offset), &EntryHead::default()).unwrap();
+        let ordinal = state.push(3, location(segment, offset), &EntryHead::default()).unwrap();
         assert_eq!(ordinal, u64::from(offset));
     }
     state
@@ -121,7 +121,7 @@ fn what_is_about_nothing_is_refused() {
     assert_eq!(state.apply(&reset.into()), Err(StateError::Subscription(3, 9)));
     assert_eq!(state.apply(&Trim { topic: 9, first: 1 }.into()), Err(StateError::Topic(9)));
     assert_eq!(state.apply(&DeleteTopic { topic: 9 }.into()), Err(StateError::Topic(9)));
-    assert_eq!(state.push(9, place(1, 0), &EntryHead::default()), Err(StateError::Topic(9)));
+    assert_eq!(state.push(9, location(1, 0), &EntryHead::default()), Err(StateError::Topic(9)));
     let content = |result: Result<(), StateError>| matches!(result, Err(StateError::Content(_)));
     let nameless = CreateTopic { topic: 9, name: "a://b/c/d/e".to_owned(), created_at: 0 };
     assert!(content(state.apply(&nameless.into())));
@@ -178,7 +178,7 @@ fn nothing_is_left_of_what_was_deleted() {
 fn bytes_are_counted_where_they_lie() {
     let mut state = sample();
     assert_eq!(bytes(&state), (160, vec![(1, 80), (2, 40), (3, 40)]));
-    state.relocate(3, 1, place(4, 0));
+    state.relocate(3, 1, location(4, 0));
     assert_eq!(bytes(&state), (160, vec![(1, 40), (2, 40), (3, 40), (4, 40)]));
     state
         .apply(&Ack { topic: 3, subscription: 2, entries: vec![2, 3], ..Ack::default() }.into())
@@ -186,9 +186,9 @@ fn bytes_are_counted_where_they_lie() {
     let forgotten = state.forget_acked(3, 0, 9, 3, u64::MAX);
     assert_eq!(forgotten, Forgotten { pages: 1, entries: 1, next: None });
     assert_eq!(bytes(&state), (120, vec![(1, 40), (3, 40), (4, 40)]));
-    state.relocate(3, 99, place(5, 0));
-    state.relocate(9, 0, place(5, 0));
-    state.relocate(3, 2, place(5, 0));
+    state.relocate(3, 99, location(5, 0));
+    state.relocate(9, 0, location(5, 0));
+    state.relocate(3, 2, location(5, 0));
     state.apply(&Trim { topic: 3, first: 3 }.into()).unwrap();
     assert_eq!(bytes(&state), (40, vec![(3, 40)]));
     state.apply(&DeleteTopic { topic: 3 }.into()).unwrap();
@@ -202,16 +202,16 @@ fn entries_come_back_once() {
     let mut state = restored(&sample());
     assert_eq!(bytes(&state), (0, vec![]));
     let sequenced = EntryHead { sequence: Some(("p".into(), 4)), ..EntryHead::default() };
-    state.restore(3, at(7, 1), place(1, 0), &sequenced);
-    state.restore(3, at(7, 2), place(1, 1), &EntryHead::default());
-    state.restore(3, at(7, 1), place(5, 0), &EntryHead::default());
+    state.restore(3, at(7, 1), location(1, 0), &sequenced);
+    state.restore(3, at(7, 2), location(1, 1), &EntryHead::default());
+    state.restore(3, at(7, 1), location(5, 0), &EntryHead::default());
     assert_eq!(bytes(&state), (80, vec![(1, 40), (5, 40)]));
-    assert_eq!(topic(&state).entries.get(1).unwrap().place, place(5, 0));
+    assert_eq!(topic(&state).entries.get(1).unwrap().location, location(5, 0));
     assert_eq!(topic(&state).highest_sequence("p"), Some(4));
     state.apply(&Trim { topic: 3, first: 2 }.into()).unwrap();
     // A trimmed entry, one without a ledger, and one without a topic.
     for (id, position) in [(3, at(7, 1)), (3, at(6, 0)), (9, at(7, 2))] {
-        state.restore(id, position, place(6, 0), &sequenced);
+        state.restore(id, position, location(6, 0), &sequenced);
     }
     assert_eq!(bytes(&state), (40, vec![(1, 40)]));
     let here = topic(&state).entries.iter();
@@ -290,7 +290,7 @@ fn a_checkpoint_keeps_everything() {
 fn what_is_acknowledged_is_kept_in_pieces() {
     let mut state = sample();
     let batch = EntryHead { batch: Some(2), ..EntryHead::default() };
-    (0..30_003).for_each(|_| drop(state.push(3, place(4, 0), &batch)));
+    (0..30_003).for_each(|_| drop(state.push(3, location(4, 0), &batch)));
     let kept = state.topic_mut(3).unwrap().subscriptions.get_mut(&2).unwrap();
     for number in 0..10_001 {
         kept.cursor.ack(4 + 3 * number);
@@ -331,8 +331,8 @@ fn a_restart_reads_what_was_recorded() {
     assert_eq!(topic(&state).entries.next_position(), Some(at(7, 0)));
     let mut record = |kind, body: &[u8], before_checkpoint| {
         let head = RecordHead { kind, topic: 3, ledger: 7, entry: 0 };
-        let place = place(1, 0);
-        replay(&mut state, ReplayedItem::Record { head, place, body, before_checkpoint })
+        let location = location(1, 0);
+        replay(&mut state, ReplayedItem::Record { head, location, body, before_checkpoint })
     };
     let batch = EntryHead { batch: Some(6), ..EntryHead::default() };
     let mut head = Vec::new();
@@ -384,13 +384,13 @@ fn a_producer_with_a_slow_clock_is_not_forgotten_while_it_publishes() {
     let heads: Vec<EntryHead> = heads.chain([head("slow".to_owned(), 5)]).collect();
     let mut after_restart = restored(&state);
     for (entry, head) in (4..).zip(&heads) {
-        state.push(3, place(4, 0), head).unwrap();
-        after_restart.restore(3, at(7, entry), place(4, 0), head);
+        state.push(3, location(4, 0), head).unwrap();
+        after_restart.restore(3, at(7, entry), location(4, 0), head);
     }
     for mut state in [restored(&state), after_restart, state] {
         // A copy of an old entry is no use of its producer.
-        state.restore(3, at(7, 4), place(5, 0), &heads[0]);
-        state.push(3, place(5, 0), &head("new".to_owned(), 2_000_000)).unwrap();
+        state.restore(3, at(7, 4), location(5, 0), &heads[0]);
+        state.push(3, location(5, 0), &head("new".to_owned(), 2_000_000)).unwrap();
         assert_eq!(topic(&state).sequences().count(), 9_001);
         assert_eq!(topic(&state).highest_sequence("slow"), Some(1));
         assert_eq!(topic(&state).highest_sequence("0"), None);
@@ -438,8 +438,8 @@ fn a_change_that_does_not_apply_is_refused_and_leaves_nothing_behind() {
         let record = ChangeRecord { change: Some(change) };
         let body = record.encode_to_vec();
         let head = RecordHead { kind: RecordKind::Change, topic: 0, ledger: 0, entry: 0 };
-        let (place, body, before_checkpoint) = (place(1, 0), &body[..], false);
-        let read = ReplayedItem::Record { head, place, body, before_checkpoint };
+        let (location, body, before_checkpoint) = (location(1, 0), &body[..], false);
+        let read = ReplayedItem::Record { head, location, body, before_checkpoint };
         let refused = replay(&mut state, read).unwrap_err();
         assert!(refused.contains("contradicts what was recorded before it"), "{refused}");
         assert_eq!(format!("{:?}", state.snapshot()), before, "it leaves nothing behind");

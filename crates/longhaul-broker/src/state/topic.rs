@@ -88,10 +88,8 @@ impl BrokerTopic {
     /// The id of a subscription.
     #[must_use]
     pub fn subscription_id(&self, name: &str) -> Option<u32> {
-        self.subscriptions
-            .iter()
-            .find(|(_, subscription)| subscription.name == name)
-            .map(|(&id, _)| id)
+        let mut all = self.subscriptions.iter();
+        all.find(|(_, subscription)| subscription.name == name).map(|(&id, _)| id)
     }
 
     /// The durable subscriptions.
@@ -118,10 +116,8 @@ impl BrokerTopic {
     /// acknowledge removed entries.
     #[must_use]
     pub fn lowest_mark(&self) -> Option<u64> {
-        self.durable()
-            .map(|subscription| subscription.cursor.mark())
-            .min()
-            .map(|mark| self.entries.next_here(mark))
+        let lowest = self.durable().map(|subscription| subscription.cursor.mark()).min();
+        lowest.map(|mark| self.entries.next_here(mark))
     }
 
     /// Removes entries from that one on, except the newest, that every durable subscription has
@@ -133,12 +129,8 @@ impl BrokerTopic {
         pages_max: usize,
         may_go: impl Fn(&EntrySlot) -> bool,
     ) -> (Vec<RecordLocation>, usize, Option<u64>) {
-        let durable: Vec<&Cursor> = self
-            .subscriptions
-            .values()
-            .filter(|subscription| subscription.is_durable)
-            .map(|subscription| &subscription.cursor)
-            .collect();
+        let durable = self.subscriptions.values().filter(|subscription| subscription.is_durable);
+        let durable: Vec<&Cursor> = durable.map(|subscription| &subscription.cursor).collect();
         // For each cursor, the end of the current range and whether the range is acknowledged: each
         // range is looked up once.
         let mut known = vec![(from, false); durable.len()];
@@ -179,11 +171,8 @@ impl BrokerTopic {
 
     /// Removes a tenth at a time, so that not every new producer needs a scan.
     fn forget_old_sequences(&mut self) {
-        let mut uses: Vec<(u64, String)> = self
-            .sequences
-            .iter()
-            .map(|(name, sequence)| (sequence.last_use, name.clone()))
-            .collect();
+        let uses = self.sequences.iter().map(|(name, known)| (known.last_use, name.clone()));
+        let mut uses: Vec<(u64, String)> = uses.collect();
         let tenth = uses.len() / 10;
         uses.select_nth_unstable(tenth);
         for (_, name) in uses.into_iter().take(tenth.max(1)) {
@@ -192,21 +181,18 @@ impl BrokerTopic {
     }
 
     pub(super) fn sequences(&self) -> impl Iterator<Item = (&str, u64, u64)> {
-        self.sequences
-            .iter()
-            .map(|(name, sequence)| (name.as_str(), sequence.highest, sequence.last_use))
+        let all = self.sequences.iter();
+        all.map(|(name, known)| (name.as_str(), known.highest, known.last_use))
     }
 
     /// The id before the ordinal; before the very first entry, entry -1 of its ledger, and without
     /// any ledger -1:-1.
     #[must_use]
     pub fn position_before_or_none(&self, ordinal: u64) -> EntryPosition {
-        let start = || EntryPosition {
-            ledger: self
-                .entries
-                .position_of(ordinal)
-                .map_or(EntryPosition::NONE.ledger, |position| position.ledger),
-            ..EntryPosition::NONE
+        let none = EntryPosition::NONE;
+        let start = || {
+            let ledger = self.entries.position_of(ordinal).unwrap_or(none).ledger;
+            EntryPosition { ledger, ..none }
         };
         self.position_before(ordinal).unwrap_or_else(start)
     }

@@ -277,16 +277,22 @@ fn documented(page: &str) -> Vec<(String, String)> {
     rows(page).map(meaning).collect()
 }
 
+/// Policies that the broker obeys although it stores them as given.
+const OBEYED_AS_GIVEN: [&str; 3] =
+    ["schemaValidationEnforced", "maxSubscriptionsPerTopic", "maxTopicsPerNamespace"];
+
 /// The same from the broker's table.
 fn known() -> Vec<(String, String)> {
     let shown = |name: &str| if name.is_empty() { "–".to_owned() } else { name.to_owned() };
     let row = |policy: &PolicyRow| {
         let key = if policy.topic == "backlogQuota" { "backlog_quota_map" } else { policy.key };
         let names = [policy.topic, policy.namespace, key].map(shown).join(" ");
-        let here = match policy.here {
-            Here::Obeyed => "obeyed",
-            Here::Kept => "kept",
-            Here::Refused { .. } => "refused",
+        let is_obeyed = matches!(policy.form, PolicyFormat::Typed { .. })
+            || OBEYED_AS_GIVEN.contains(&policy.name());
+        let here = match policy.refused {
+            Some(_) => "refused",
+            None if is_obeyed => "obeyed",
+            None => "kept",
         };
         (names, here.to_owned())
     };

@@ -64,7 +64,7 @@ pub(super) fn topics(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -
             subscription(asked, topic, names::subscription(name)?, path)?
         }
         ("PUT", ["backlogSize"]) => {
-            let from = place(asked.body)?.at.unwrap_or(SubscriptionStart::Earliest);
+            let from = subscription_position(asked.body)?.at.unwrap_or(SubscriptionStart::Earliest);
             json(move |machine| machine.backlog_size(&topic, from))
         }
         ("PUT", ["offload"]) => {
@@ -206,7 +206,7 @@ fn subscription(
 ) -> Result<Work, AdminCallError> {
     Ok(match (asked.method, path) {
         ("PUT", []) => {
-            let SubscriptionPosition { at, properties } = place(asked.body)?;
+            let SubscriptionPosition { at, properties } = subscription_position(asked.body)?;
             let at = at.unwrap_or(SubscriptionStart::Latest);
             done(move |machine| machine.make_subscription(&topic, &name, at, &properties))
         }
@@ -229,12 +229,12 @@ fn subscription(
         }
         ("POST", ["resetcursor"]) => {
             let missing = || AdminCallError::BadRequest("the body names no message id".to_owned());
-            let at = place(asked.body)?.at.ok_or_else(missing)?;
+            let at = subscription_position(asked.body)?.at.ok_or_else(missing)?;
             done(move |machine| machine.reset(&topic, &name, at))
         }
         ("POST", ["expireMessages"]) => {
             let missing = || AdminCallError::BadRequest("the body names no message id".to_owned());
-            let last = place(asked.body)?.at.ok_or_else(missing)?;
+            let last = subscription_position(asked.body)?.at.ok_or_else(missing)?;
             done(move |machine| machine.expire_up_to(&topic, &name, last))
         }
         ("POST", ["analyzeBacklog"]) => json(move |machine| machine.analyze_backlog(&topic, &name)),
@@ -316,7 +316,7 @@ struct SubscriptionPosition {
 }
 
 /// A message id as tools send it: an object, or a word.
-fn place(body: &[u8]) -> Result<SubscriptionPosition, AdminCallError> {
+fn subscription_position(body: &[u8]) -> Result<SubscriptionPosition, AdminCallError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct MessageIdJson {

@@ -118,9 +118,9 @@ pub(in crate::log) fn index(shared: &SharedLogState) -> bool {
 /// The index of a segment; `None` if the segment is damaged.
 fn make_index(shared: &SharedLogState, segment: &Segment, facts: FactsOf) -> Option<Vec<u8>> {
     let mut builder = Builder::default();
-    let walked = walk(segment, |head, place, body| {
+    let walked = walk(segment, |head, location, body| {
         if head.kind == RecordKind::Entry {
-            builder.add(head, place, facts(body).ok_or(place.offset)?);
+            builder.add(head, location, facts(body).ok_or(location.offset)?);
         }
         Ok(())
     });

@@ -62,7 +62,7 @@ pub type FactsOf = fn(&[u8]) -> Option<Facts>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Indexed {
     /// Its location.
-    pub place: RecordLocation,
+    pub location: RecordLocation,
     /// Its facts.
     pub facts: Facts,
 }
@@ -128,7 +128,7 @@ pub(in crate::log) struct Builder {
 }
 
 impl Builder {
-    pub(in crate::log) fn add(&mut self, head: RecordHead, place: RecordLocation, facts: Facts) {
+    pub(in crate::log) fn add(&mut self, head: RecordHead, location: RecordLocation, facts: Facts) {
         let none = || LedgerStream { bytes: Vec::new(), last: Last::NONE };
         let stream = self.streams.entry((head.topic, head.ledger)).or_insert_with(none);
         let (out, last) = (&mut stream.bytes, stream.last);
@@ -143,8 +143,8 @@ impl Builder {
         if jumps {
             encode_varint(zigzag(head.entry.wrapping_sub(last.next)), out);
         }
-        encode_varint(u64::from(place.offset.saturating_sub(last.end)), out);
-        encode_varint(u64::from(place.size), out);
+        encode_varint(u64::from(location.offset.saturating_sub(last.end)), out);
+        encode_varint(u64::from(location.size), out);
         encode_varint(zigzag(facts.publish_time.wrapping_sub(last.publish_time)), out);
         if let Some(at) = facts.deliver_at {
             encode_varint(at, out);
@@ -157,7 +157,7 @@ impl Builder {
         }
         stream.last = Last {
             next: head.entry.wrapping_add(1),
-            end: place.end(),
+            end: location.end(),
             publish_time: facts.publish_time,
         };
     }
@@ -302,9 +302,9 @@ impl Index {
         let messages = u32::try_from(code >> FLAG_BITS).ok()?;
         let batch = (code & BATCH != 0).then_some(messages);
         *last = Last { next: number.wrapping_add(1), end, publish_time };
-        let place = RecordLocation { segment: self.segment, offset, size };
+        let location = RecordLocation { segment: self.segment, offset, size };
         let facts = Facts { publish_time, batch, deliver_at, chunk_of, key_hash };
-        Some((Indexed { place, facts }, number))
+        Some((Indexed { location, facts }, number))
     }
 }
 

@@ -1,14 +1,26 @@
-//! Reads the records of a segment as they are written, from another process or thread.
+//! Finds the segments of a log, and reads the records of one as they are written, from another
+//! process or thread.
 
 use crate::log::disk::storage::{Storage, StorageFile};
 use crate::log::error::OpenError;
 use crate::log::segments::record::{self, HEAD_BYTES, LogMark, ParsedRecord};
-use crate::log::segments::segment::{self, HEADER_BYTES, SegmentHeader};
+use crate::log::segments::segment::{self, FOLDER, HEADER_BYTES, SegmentHeader};
 use std::io;
 use std::sync::Arc;
 
 /// Bytes that are read at first.
 const FIRST_BYTES: u32 = 64 * 1024;
+
+/// The numbers of the existing segments, in order.
+///
+/// # Errors
+/// I/O errors.
+pub fn segment_numbers(storage: &dyn Storage) -> io::Result<Vec<u32>> {
+    let files = storage.list(FOLDER)?;
+    let mut numbers: Vec<u32> = files.iter().filter_map(|name| segment::number_of(name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
 
 /// What a segment says of the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,14 +78,6 @@ enum ScanStop {
     None,
 }
 
-fn header_of(file: &dyn StorageFile, size: u32) -> io::Result<Option<SegmentHeader>> {
-    let mut bytes = [0; segment::HEADER_USED];
-    if size > HEADER_BYTES {
-        file.read_at(&mut bytes, 0)?;
-    }
-    Ok(SegmentHeader::decode(&bytes).ok())
-}
-
 impl SegmentFollower {
     /// Opens a segment; `None` if it does not exist.
     ///
@@ -89,7 +93,7 @@ impl SegmentFollower {
             Err(error) => return Err(io(error)),
         };
         let size = u32::try_from(file.len().map_err(io)?).unwrap_or(u32::MAX);
-        let header = header_of(&*file, size).map_err(io)?;
+        let header = SegmentHeader::read(&*file).map_err(io)?.ok();
         let header = header.filter(|header| header.number == number);
         let header = header.ok_or_else(|| OpenError::Damaged {
             file: storage.describe(&name),
@@ -137,7 +141,7 @@ impl SegmentFollower {
                 ScanStop::Beyond(_) => is_all = false,
                 ScanStop::Seal => self.is_at_end = true,
                 ScanStop::None => {
-                    self.is_gone = header_of(&*self.file, self.size)? != Some(self.header);
+                    self.is_gone = SegmentHeader::read(&*self.file)? != Ok(self.header);
                     if is_past && !self.is_gone {
                         if limit < most {
                             limit = most;

@@ -5,6 +5,5 @@ pub(in crate::log) mod checkpoint;
 pub(in crate::log) mod confirmed;
 pub(in crate::log) mod follower;
 pub(in crate::log) mod inventory;
-pub(in crate::log) mod prefix;
 pub(in crate::log) mod recovery;
 pub(in crate::log) mod survey;

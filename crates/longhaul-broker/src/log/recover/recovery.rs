@@ -38,7 +38,7 @@ pub enum ReplayedItem<'a> {
         /// Its head.
         head: RecordHead,
         /// Its location.
-        place: RecordLocation,
+        location: RecordLocation,
         /// Its body.
         body: &'a [u8],
         /// Whether the checkpoint covers the record: only entries are needed then.
@@ -200,12 +200,7 @@ fn open_segments(
         let io = |source| failed(storage, "read", &name, source);
         let damaged = |what| Err(damaged(storage, number, 0, what));
         let file = storage.open(&name).map_err(io)?;
-        if file.len().map_err(io)? < u64::from(HEADER_BYTES) {
-            return damaged("the file ends within the header of the segment");
-        }
-        let mut bytes = vec![0; HEADER_BYTES as usize];
-        file.read_at(&mut bytes, 0).map_err(io)?;
-        let header = match SegmentHeader::decode(&bytes) {
+        let header = match SegmentHeader::read(&*file).map_err(io)? {
             Ok(header) => header,
             Err(HeaderFault::Damaged) => return damaged("this is no header of a segment"),
             Err(HeaderFault::Version(version)) => {
@@ -372,13 +367,13 @@ impl Replay<'_> {
         let name = segment::name(segment.header.number);
         let at = self.checkpoint.as_ref().map(|checkpoint| checkpoint.at);
         let Self { storage, apply, records, .. } = self;
-        let walked = walk(segment, |head, place, body| {
-            let before_checkpoint = at.is_some_and(|at| place.start() < at);
-            let record = ReplayedItem::Record { head, place, body, before_checkpoint };
+        let walked = walk(segment, |head, location, body| {
+            let before_checkpoint = at.is_some_and(|at| location.start() < at);
+            let record = ReplayedItem::Record { head, location, body, before_checkpoint };
             *records += 1;
             apply(record).map_err(|reason| {
                 let file = storage.describe(&name);
-                OpenError::Apply { file, offset: u64::from(place.offset), reason }
+                OpenError::Apply { file, offset: u64::from(location.offset), reason }
             })
         });
         walked.map_err(|stopped| match stopped {

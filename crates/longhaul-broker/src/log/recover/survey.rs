@@ -11,8 +11,8 @@ use crate::log::indices::index::{self, Builder, FactsOf, Index, Unusable};
 use crate::log::options::LogOptions;
 use crate::log::recover::checkpoint::Checkpoint;
 use crate::log::recover::confirmed::{self, Confirmed};
+use crate::log::recover::follower::segment_numbers;
 use crate::log::recover::inventory;
-use crate::log::recover::prefix::segment_numbers;
 use crate::log::recover::recovery::ReplayedItem;
 use crate::log::segments::reader::RecordReader;
 use crate::log::segments::record::{
@@ -126,14 +126,14 @@ struct Surveyor<'a> {
 }
 
 /// A segment in memory.
-pub(in crate::log) struct SegmentImage {
-    pub(in crate::log) seed: u32,
-    pub(in crate::log) bytes: Vec<u8>,
+struct SegmentImage {
+    seed: u32,
+    bytes: Vec<u8>,
 }
 
 impl SegmentImage {
     /// The record at this offset, and its size.
-    pub(in crate::log) fn at(&self, offset: u32) -> Option<(u32, ParsedRecord<'_>)> {
+    fn at(&self, offset: u32) -> Option<(u32, ParsedRecord<'_>)> {
         let rest = self.bytes.get(offset as usize..)?;
         let size = record::size_of(rest)?;
         let whole = rest.get(..size as usize)?;
@@ -141,7 +141,7 @@ impl SegmentImage {
     }
 
     /// Offset of the next record after invalid bytes.
-    pub(in crate::log) fn next_after(&self, offset: u32) -> Option<u32> {
+    fn next_after(&self, offset: u32) -> Option<u32> {
         let end = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         // The stored size is usually intact.
         let stated = self.bytes.get(offset as usize..).and_then(record::size_of);
@@ -229,16 +229,14 @@ impl Surveyor<'_> {
                     continue;
                 }
             };
-            let mut bytes = vec![0; HEADER_BYTES as usize];
-            let read = file.read_at(&mut bytes, 0);
-            match SegmentHeader::decode(&bytes) {
-                Ok(header) if read.is_ok() && header.number == number => {
+            match SegmentHeader::read(&*file) {
+                Ok(Ok(header)) if header.number == number => {
                     sound.insert(number, Arc::new(Segment::new(header, file)));
                 }
-                Err(HeaderFault::Version(version)) => {
+                Ok(Err(HeaderFault::Version(version))) => {
                     return Err(OpenError::Version { file: self.storage.describe(&name), version });
                 }
-                Ok(_) | Err(HeaderFault::Damaged) => broken.push((number, file)),
+                Ok(Ok(_) | Err(HeaderFault::Damaged)) | Err(_) => broken.push((number, file)),
             }
         }
         let salts: BTreeSet<u64> = sound.values().map(|segment| segment.header.salt).collect();
@@ -349,8 +347,8 @@ impl Surveyor<'_> {
                     tail.end = offset + size;
                 }
                 Some((size, ParsedRecord::Record(head, body))) => {
-                    let place = RecordLocation { segment: number, offset, size };
-                    self.record(&name, head, place, body, &mut builder);
+                    let location = RecordLocation { segment: number, offset, size };
+                    self.record(&name, head, location, body, &mut builder);
                     tail.end = offset + size;
                 }
                 None => {
@@ -402,23 +400,23 @@ impl Surveyor<'_> {
         &mut self,
         name: &str,
         head: RecordHead,
-        place: RecordLocation,
+        location: RecordLocation,
         body: &[u8],
         builder: &mut Builder,
     ) {
         if head.kind == RecordKind::Entry {
-            builder.add(head, place, (self.facts)(body).unwrap_or_default());
+            builder.add(head, location, (self.facts)(body).unwrap_or_default());
         }
-        let before_checkpoint = self.at().is_some_and(|at| place.start() < at);
-        let record = ReplayedItem::Record { head, place, body, before_checkpoint };
+        let before_checkpoint = self.at().is_some_and(|at| location.start() < at);
+        let record = ReplayedItem::Record { head, location, body, before_checkpoint };
         if let Err(reason) = (self.take)(record) {
             let cost = match head.kind {
                 RecordKind::Entry => Cost::Entry(head),
-                RecordKind::Change => Cost::Anything(u64::from(place.size)),
+                RecordKind::Change => Cost::Anything(u64::from(location.size)),
             };
             self.find(
                 name,
-                place.offset.into(),
+                location.offset.into(),
                 format!("a record cannot be applied: {reason}"),
                 cost,
             );

@@ -110,11 +110,11 @@ impl Composer {
             self.buffer.reserve(capacity);
         }
         self.make_room(size);
-        let place = RecordLocation { segment: self.header.number, offset: self.offset, size };
+        let location = RecordLocation { segment: self.header.number, offset: self.offset, size };
         let start = record::start(self.seed, self.offset);
         record::encode(start, head, body, size, &mut self.buffer);
         self.offset += size;
-        Ok(place)
+        Ok(location)
     }
 
     /// Size of the record for a body of this many bytes.
@@ -307,16 +307,16 @@ impl RecordGroup {
     /// The body of a record of this group, without a copy: the slice keeps the whole group's bytes
     /// alive.
     #[must_use]
-    pub fn body(&self, place: RecordLocation) -> Option<Bytes> {
+    pub fn body(&self, location: RecordLocation) -> Option<Bytes> {
         let inside = |chunk: &&GroupChunk| {
-            chunk.segment == place.segment
-                && chunk.offset <= place.offset
-                && place.end() <= chunk.offset + chunk.size
+            chunk.segment == location.segment
+                && chunk.offset <= location.offset
+                && location.end() <= chunk.offset + chunk.size
         };
         let chunk = self.chunks.iter().find(inside)?;
-        let start = chunk.from + (place.offset - chunk.offset) as usize;
-        let end = start + place.size as usize;
-        (place.size >= RECORD_OVERHEAD && end <= self.bytes.len())
+        let start = chunk.from + (location.offset - chunk.offset) as usize;
+        let end = start + location.size as usize;
+        (location.size >= RECORD_OVERHEAD && end <= self.bytes.len())
             .then(|| self.bytes.slice(start + HEAD_BYTES..end))
     }
 

@@ -20,20 +20,20 @@ const READ_BYTES_MAX: u32 = 4 * 1024 * 1024;
 #[derive(Clone, Debug)]
 pub struct PinnedRecord {
     segment: Arc<Segment>,
-    place: RecordLocation,
+    location: RecordLocation,
 }
 
 impl PinnedRecord {
     /// Location of the record.
     #[must_use]
-    pub const fn place(&self) -> RecordLocation {
-        self.place
+    pub const fn location(&self) -> RecordLocation {
+        self.location
     }
 
     /// Size of the whole record in bytes.
     #[must_use]
     pub const fn size(&self) -> u32 {
-        self.place.size
+        self.location.size
     }
 }
 
@@ -52,36 +52,36 @@ impl RecordReader {
     ///
     /// # Errors
     /// See [`LogReadError`].
-    pub fn read(&self, place: RecordLocation) -> Result<Bytes, LogReadError> {
-        self.read_one(&self.hold(place)?)
+    pub fn read(&self, location: RecordLocation) -> Result<Bytes, LogReadError> {
+        self.read_one(&self.hold(location)?)
     }
 
     /// Keeps a record readable: its segment may be removed meanwhile, but its file is not reused.
     ///
     /// # Errors
     /// [`LogReadError::Gone`].
-    pub fn hold(&self, place: RecordLocation) -> Result<PinnedRecord, LogReadError> {
-        let segment = self.shared.segment(place.segment);
-        let segment = segment.ok_or(LogReadError::Gone { segment: place.segment })?;
-        Ok(PinnedRecord { segment, place })
+    pub fn hold(&self, location: RecordLocation) -> Result<PinnedRecord, LogReadError> {
+        let segment = self.shared.segment(location.segment);
+        let segment = segment.ok_or(LogReadError::Gone { segment: location.segment })?;
+        Ok(PinnedRecord { segment, location })
     }
 
     fn read_one(&self, held: &PinnedRecord) -> Result<Bytes, LogReadError> {
-        let (segment, place) = (&held.segment, held.place);
-        let bytes = self.read_range(segment, place.offset, place.end())?;
-        self.body(segment, place, place.offset, &bytes)
+        let (segment, location) = (&held.segment, held.location);
+        let bytes = self.read_range(segment, location.offset, location.end())?;
+        self.body(segment, location, location.offset, &bytes)
     }
 
     /// The bodies of several records, in the same order. Adjacent records cost one read and share
     /// its memory.
     #[must_use]
-    pub fn read_many(&self, places: &[RecordLocation]) -> Vec<Result<Bytes, LogReadError>> {
-        let held: Vec<_> = places.iter().map(|&place| self.hold(place)).collect();
+    pub fn read_many(&self, locations: &[RecordLocation]) -> Vec<Result<Bytes, LogReadError>> {
+        let held: Vec<_> = locations.iter().map(|&location| self.hold(location)).collect();
         let mut read =
             self.read_held(held.iter().filter_map(|held| held.as_ref().ok())).into_iter();
-        let gone = |place: &RecordLocation| LogReadError::Gone { segment: place.segment };
-        let outcomes = held.iter().zip(places).map(|(held, place)| match held {
-            Ok(_) => read.next().unwrap_or_else(|| Err(gone(place))),
+        let gone = |location: &RecordLocation| LogReadError::Gone { segment: location.segment };
+        let outcomes = held.iter().zip(locations).map(|(held, location)| match held {
+            Ok(_) => read.next().unwrap_or_else(|| Err(gone(location))),
             Err(error) => Err(error.clone()),
         });
         outcomes.collect()
@@ -111,7 +111,7 @@ impl RecordReader {
         let mut out = Vec::with_capacity(held.len());
         for run in runs(&held) {
             let (first, last) = (run.first()?, run.last()?);
-            let (segment, from, to) = (&first.segment, first.place.offset, last.place.end());
+            let (segment, from, to) = (&first.segment, first.location.offset, last.location.end());
             if from >= to || to > segment.header.size {
                 return None;
             }
@@ -121,7 +121,7 @@ impl RecordReader {
             }
             let bytes = Bytes::from(bytes);
             for entry in run {
-                out.push(self.body(segment, entry.place, from, &bytes).ok()?);
+                out.push(self.body(segment, entry.location, from, &bytes).ok()?);
             }
         }
         Some(out)
@@ -130,10 +130,10 @@ impl RecordReader {
     /// Reads adjacent records together.
     fn read_run(&self, run: &[&PinnedRecord], out: &mut Vec<Result<Bytes, LogReadError>>) {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
-        let (segment, from) = (&first.segment, first.place.offset);
-        match self.read_range(segment, from, last.place.end()) {
+        let (segment, from) = (&first.segment, first.location.offset);
+        match self.read_range(segment, from, last.location.end()) {
             Ok(bytes) => {
-                out.extend(run.iter().map(|entry| self.body(segment, entry.place, from, &bytes)))
+                out.extend(run.iter().map(|entry| self.body(segment, entry.location, from, &bytes)))
             }
             // An error in one record must not affect the others.
             Err(_) if run.len() > 1 => out.extend(run.iter().map(|entry| self.read_one(entry))),
@@ -155,16 +155,18 @@ impl RecordReader {
     fn body(
         &self,
         segment: &Segment,
-        place: RecordLocation,
+        location: RecordLocation,
         from: u32,
         bytes: &Bytes,
     ) -> Result<Bytes, LogReadError> {
-        let start = (place.offset - from) as usize;
-        let end = start + place.size as usize;
+        let start = (location.offset - from) as usize;
+        let end = start + location.size as usize;
         let whole = bytes.get(start..end).unwrap_or_default();
-        match record::parse(record::start(segment.seed, place.offset), whole) {
+        match record::parse(record::start(segment.seed, location.offset), whole) {
             Some(ParsedRecord::Record(..)) => Ok(bytes.slice(start + HEAD_BYTES..end)),
-            Some(ParsedRecord::Mark(_)) | None => Err(self.damaged(place.segment, place.offset)),
+            Some(ParsedRecord::Mark(_)) | None => {
+                Err(self.damaged(location.segment, location.offset))
+            }
         }
     }
 
@@ -180,7 +182,8 @@ fn runs<'a, 'h>(held: &'a [&'h PinnedRecord]) -> impl Iterator<Item = &'a [&'h P
         let first = rest.first()?;
         let fits = |pair: &[&PinnedRecord]| {
             let [one, two] = pair else { return false };
-            near(one.place, two.place) && two.place.end() - first.place.offset <= READ_BYTES_MAX
+            near(one.location, two.location)
+                && two.location.end() - first.location.offset <= READ_BYTES_MAX
         };
         let count = 1 + rest.windows(2).take_while(|pair| fits(pair)).count();
         let (now, later) = rest.split_at_checked(count)?;

@@ -1,10 +1,12 @@
-//! The file of a segment: its name, its header, and the seed of its checksums. Pure.
+//! The file of a segment: its name, its header, and the seed of its checksums.
 //!
 //! Header, big endian: `8 magic | u32 version | u32 number | u32 size | u32 previous number | u32
 //! previous end | u64 first group | u64 salt | u32 crc32c` of everything before. The header has a
 //! block of its own, so that no write of a record touches the block that the records depend on.
 
+use crate::log::disk::storage::StorageFile;
 use bytes::BufMut;
+use std::io;
 
 /// Offset of the first record of a segment.
 pub(in crate::log) const HEADER_BYTES: u32 = 4096;
@@ -64,6 +66,15 @@ impl SegmentHeader {
         let (covered, crc) = out.split_at_mut(HEADER_USED - 4);
         crc.copy_from_slice(&crc32c::crc32c(covered).to_be_bytes());
         out
+    }
+
+    /// Reads the header of a file. A file that is too short has a damaged one.
+    pub(in crate::log) fn read(file: &dyn StorageFile) -> io::Result<Result<Self, HeaderFault>> {
+        let mut bytes = [0; HEADER_USED];
+        if file.len()? >= u64::from(HEADER_BYTES) {
+            file.read_at(&mut bytes, 0)?;
+        }
+        Ok(Self::decode(&bytes))
     }
 
     /// Decodes a header from the start of `bytes`.

@@ -43,8 +43,8 @@ pub(in crate::log) fn walk<E>(
             }
             ParsedRecord::Record(head, body) => {
                 let Some(size) = tail.record_size(body) else { break };
-                let place = RecordLocation { segment: segment.header.number, offset, size };
-                each(head, place, body).map_err(Stopped::By)?;
+                let location = RecordLocation { segment: segment.header.number, offset, size };
+                each(head, location, body).map_err(Stopped::By)?;
             }
         }
         tail.end = scanner.offset();

@@ -27,9 +27,9 @@ fn sample() -> Sample {
     for number in 0..17_u8 {
         let start = parts.composer.end();
         let group = [vec![number; 300], vec![0x5a; 60], vec![0xff; 150]];
-        let places = write_group(&mut parts, &group);
+        let locations = write_group(&mut parts, &group);
         last = (start.offset, parts.composer.end().offset);
-        written.extend(places.into_iter().zip(group));
+        written.extend(locations.into_iter().zip(group));
     }
     assert_eq!(parts.composer.end().segment, 3);
     drop(parts);
@@ -60,8 +60,8 @@ fn check_kept(sample: &Sample, bytes: &[u8], kept: usize, what: &str) {
 
 /// Number of records that end before this byte of the newest segment.
 fn whole_before(sample: &Sample, at: u32) -> usize {
-    let before = |(place, _): &&(RecordLocation, Vec<u8>)| {
-        place.segment < 3 || place.offset + place.size <= at
+    let before = |(location, _): &&(RecordLocation, Vec<u8>)| {
+        location.segment < 3 || location.offset + location.size <= at
     };
     sample.written.iter().filter(before).count()
 }
@@ -176,7 +176,7 @@ fn a_missing_segment_before_the_checkpoint_is_refused_unless_it_was_removed() {
     // Deleting the inventory accepts the loss of the segment's entries.
     lost.remove("segments").unwrap();
     let (parts, seen) = recover_with(&lost, options()).unwrap();
-    assert!(seen.records.iter().all(|record| record.place.segment == 3));
+    assert!(seen.records.iter().all(|record| record.location.segment == 3));
     background::checkpoint(&parts.writer.shared, parts.composer.end(), &[]).unwrap();
     drop(parts);
     assert!(recover_with(&lost, options()).is_ok());
@@ -312,10 +312,10 @@ fn a_body_that_imitates_a_mark_is_only_a_body() {
         write_group(&mut others, &[vec![1; 10]]);
     }
     let image = other.file(&segment::name(1)).unwrap();
-    let place = *write_group(&mut parts, &[image[4096..6000].to_vec()]).first().unwrap();
+    let location = *write_group(&mut parts, &[image[4096..6000].to_vec()]).first().unwrap();
     drop(parts);
     let mut bytes = storage.file(&segment::name(1)).unwrap();
-    bytes[place.offset as usize] ^= 1;
+    bytes[location.offset as usize] ^= 1;
     storage.set_file(&segment::name(1), &bytes);
     let (_, seen) = recover(&storage).unwrap();
     assert_eq!(bodies(&seen), [vec![1; 10]]);
@@ -335,7 +335,7 @@ fn a_seal_in_the_wrong_place_is_refused() {
     let mut bytes = sample.storage.file(&name).unwrap();
     let group =
         SegmentHeader::decode(&sample.storage.file(&segment::name(2)).unwrap()).unwrap().group;
-    let last = sample.written.iter().rfind(|(place, _)| place.segment == 1).unwrap().0;
+    let last = sample.written.iter().rfind(|(location, _)| location.segment == 1).unwrap().0;
     put_mark(&mut bytes, last.offset, LogMark::Seal { group, bytes: 29 });
     sample.storage.set_file(&name, &bytes);
     let refused = recover_with(&sample.storage, options()).unwrap_err();
@@ -386,7 +386,9 @@ fn bytes_of_an_earlier_use_are_no_records() {
     storage.set_file(&name, &bytes);
     let (parts, seen) = recover_with(&storage, options()).unwrap();
     assert!(
-        seen.records.iter().all(|record| record.place.segment < 5 || record.place.offset < 4200)
+        seen.records
+            .iter()
+            .all(|record| record.location.segment < 5 || record.location.offset < 4200)
     );
     assert!(parts.composer.end().offset < u32::try_from(end).unwrap());
     let again = storage.file(&name).unwrap();

@@ -19,7 +19,7 @@ fn a_full_disk_refuses_stays_readable_and_works_again() {
     background::prepare(&shared);
     assert!(storage.file("segments").is_none(), "it is not written again each second");
     let first = write_group(&mut parts, &[b"fits".to_vec()]);
-    let places: Vec<RecordLocation> =
+    let locations: Vec<RecordLocation> =
         (0..3).map(|number| parts.composer.append(entry(number), &[&[1; 3000]]).unwrap()).collect();
     let group = parts.composer.take().unwrap();
     let refused = parts.writer.write(&group).unwrap_err();
@@ -31,7 +31,7 @@ fn a_full_disk_refuses_stays_readable_and_works_again() {
 
     storage.set_bytes_max(None);
     parts.writer.write(&group).unwrap();
-    assert_eq!(&parts.reader.read(places[2]).unwrap()[..], &[1; 3000]);
+    assert_eq!(&parts.reader.read(locations[2]).unwrap()[..], &[1; 3000]);
     background::prepare(&shared);
     assert!(!shared.room.is_full());
     drop((parts, shared));

@@ -13,15 +13,15 @@ use crate::log::{Cost, Indexed};
 fn sample() -> (SimulatedStorage, Vec<RecordLocation>) {
     let storage = SimulatedStorage::new(1);
     let (mut parts, _) = recover(&storage).unwrap();
-    let mut places = Vec::new();
+    let mut locations = Vec::new();
     while parts.composer.end().segment < 5 {
-        let size = 100 + places.len() * 7 % 900;
-        let number = u8::try_from(places.len() % 250).unwrap();
-        places.extend(write_group(&mut parts, &[vec![number; size], vec![number; 10]]));
+        let size = 100 + locations.len() * 7 % 900;
+        let number = u8::try_from(locations.len() % 250).unwrap();
+        locations.extend(write_group(&mut parts, &[vec![number; size], vec![number; 10]]));
     }
     background::checkpoint(&parts.writer.shared, parts.composer.end(), &[]).unwrap();
     while background::index(&parts.writer.shared) {}
-    (storage, places)
+    (storage, locations)
 }
 
 fn indices(storage: &SimulatedStorage) -> Vec<u32> {
@@ -35,18 +35,18 @@ fn indices(storage: &SimulatedStorage) -> Vec<u32> {
 #[track_caller]
 fn check_start(
     storage: &SimulatedStorage,
-    places: &[RecordLocation],
+    locations: &[RecordLocation],
     indexed: &[u32],
     what: &str,
 ) -> Parts {
     let (parts, seen) = recover(storage).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let found: Vec<RecordLocation> = seen.records.iter().map(|record| record.place).collect();
-    assert_eq!(found, places, "{what}");
+    let found: Vec<RecordLocation> = seen.records.iter().map(|record| record.location).collect();
+    assert_eq!(found, locations, "{what}");
     let mut from: Vec<u32> = seen
         .records
         .iter()
         .filter(|record| record.is_indexed)
-        .map(|record| record.place.segment)
+        .map(|record| record.location.segment)
         .collect();
     from.dedup();
     assert_eq!(from, indexed, "{what}");
@@ -55,19 +55,19 @@ fn check_start(
 
 #[test]
 fn a_start_takes_what_lies_before_the_checkpoint_from_indices() {
-    let (storage, places) = sample();
+    let (storage, locations) = sample();
     assert_eq!(indices(&storage), [1, 2, 3, 4]);
-    check_start(&storage, &places, &[1, 2, 3, 4], "all");
+    check_start(&storage, &locations, &[1, 2, 3, 4], "all");
     // Records that the checkpoint does not cover are read, even if there are indices.
     storage.remove("checkpoint").unwrap();
-    check_start(&storage, &places, &[], "without a checkpoint");
+    check_start(&storage, &locations, &[], "without a checkpoint");
 }
 
 /// With any damaged byte, or torn anywhere, the segment is read instead, and the same index is
 /// built again.
 #[test]
 fn an_index_that_is_not_sound_is_made_again() {
-    let (sound, places) = sample();
+    let (sound, locations) = sample();
     let name = index::name(2);
     let bytes = sound.file(&name).unwrap();
     let mut spoiled: Vec<(String, Vec<u8>)> = (0..bytes.len())
@@ -88,7 +88,7 @@ fn an_index_that_is_not_sound_is_made_again() {
         let found = survey(&(Arc::new(storage.clone()) as _), facts, &mut |_| Ok(())).unwrap();
         let named = found.findings.iter().map(|finding| (finding.file.as_str(), finding.cost));
         assert!(named.eq([("simulated/log/0000000002.idx", Cost::Nothing)]), "{what}");
-        let parts = check_start(&storage, &places, &[1, 3, 4], &what);
+        let parts = check_start(&storage, &locations, &[1, 3, 4], &what);
         while background::index(&parts.writer.shared) {}
         assert_eq!(storage.file(&name).unwrap(), bytes, "{what}");
     }
@@ -97,37 +97,37 @@ fn an_index_that_is_not_sound_is_made_again() {
 /// An index is not needed to start, so nobody syncs it: a power failure may take it.
 #[test]
 fn an_index_that_is_missing_is_made() {
-    let (storage, places) = sample();
+    let (storage, locations) = sample();
     let before: Vec<_> =
         (1..=4).map(|number| storage.file(&index::name(number)).unwrap()).collect();
     (1..=4).for_each(|number| storage.remove(&index::name(number)).unwrap());
-    let parts = check_start(&storage, &places, &[], "none");
+    let parts = check_start(&storage, &locations, &[], "none");
     while background::index(&parts.writer.shared) {}
     drop(parts);
     let after: Vec<_> = (1..=4).map(|number| storage.file(&index::name(number)).unwrap()).collect();
     assert_eq!(after, before);
-    check_start(&storage, &places, &[1, 2, 3, 4], "all again");
+    check_start(&storage, &locations, &[1, 2, 3, 4], "all again");
 }
 
 /// One damaged entry that might never be read made the broker refuse to start.
 #[test]
 fn what_rots_in_an_old_segment_shows_when_it_is_read() {
-    let (storage, places) = sample();
-    let rotten = places.iter().position(|place| place.segment == 2).unwrap();
+    let (storage, locations) = sample();
+    let rotten = locations.iter().position(|location| location.segment == 2).unwrap();
     let mut bytes = storage.file(&segment::name(2)).unwrap();
-    bytes[places[rotten].offset as usize + 40] ^= 1;
+    bytes[locations[rotten].offset as usize + 40] ^= 1;
     storage.set_file(&segment::name(2), &bytes);
     let mut found = Vec::new();
     let parts = recovery::recover(Arc::new(storage.clone()), small(), &mut |replayed| {
         if let ReplayedItem::Entries(run) = replayed {
-            found.extend(run.entries.iter().map(|entry| entry.place));
+            found.extend(run.entries.iter().map(|entry| entry.location));
         }
         Ok(())
     });
     let parts = parts.unwrap();
-    assert!(found.contains(&places[rotten]));
-    assert!(parts.reader.read(places[rotten]).is_err());
-    assert!(parts.reader.read(places[rotten + 1]).is_ok());
+    assert!(found.contains(&locations[rotten]));
+    assert!(parts.reader.read(locations[rotten]).is_err());
+    assert!(parts.reader.read(locations[rotten + 1]).is_ok());
     drop(parts);
     // A check reads everything.
     let found = survey(&(Arc::new(storage.clone()) as _), facts, &mut |_| Ok(())).unwrap();
@@ -142,8 +142,8 @@ fn what_rots_in_an_old_segment_shows_when_it_is_read() {
 
 #[test]
 fn a_segment_that_is_cut_off_is_refused_whatever_its_index_says() {
-    let (storage, places) = sample();
-    let last = places.iter().rfind(|place| place.segment == 2).unwrap();
+    let (storage, locations) = sample();
+    let last = locations.iter().rfind(|location| location.segment == 2).unwrap();
     let bytes = storage.file(&segment::name(2)).unwrap();
     storage.set_file(&segment::name(2), &bytes[..last.end() as usize]);
     assert!(matches!(recover(&storage), Err(OpenError::Damaged { .. })));
@@ -152,10 +152,10 @@ fn a_segment_that_is_cut_off_is_refused_whatever_its_index_says() {
 /// Damage that exists when the index would be built is reported then, and no index hides it.
 #[test]
 fn no_index_is_made_of_a_damaged_segment() {
-    let (storage, places) = sample();
+    let (storage, locations) = sample();
     storage.remove(&index::name(2)).unwrap();
-    let parts = check_start(&storage, &places, &[1, 3, 4], "missing");
-    let at = places.iter().find(|place| place.segment == 2).unwrap().offset as usize;
+    let parts = check_start(&storage, &locations, &[1, 3, 4], "missing");
+    let at = locations.iter().find(|location| location.segment == 2).unwrap().offset as usize;
     parts.writer.shared.segment(2).unwrap().file.write_at(b"rot", at as u64 + 50).unwrap();
     while background::index(&parts.writer.shared) {}
     drop(parts);
@@ -165,8 +165,8 @@ fn no_index_is_made_of_a_damaged_segment() {
 
 #[test]
 fn an_index_goes_with_its_segment() {
-    let (storage, places) = sample();
-    let parts = check_start(&storage, &places, &[1, 2, 3, 4], "all");
+    let (storage, locations) = sample();
+    let parts = check_start(&storage, &locations, &[1, 2, 3, 4], "all");
     background::remove(&parts.writer.shared, &[1, 3]);
     assert_eq!(indices(&storage), [2, 4]);
     drop(parts);
@@ -178,7 +178,7 @@ fn an_index_goes_with_its_segment() {
     }
     storage.set_file(index::NAME_NEW, b"half");
     let left: Vec<RecordLocation> =
-        places.iter().filter(|place| ![1, 3].contains(&place.segment)).copied().collect();
+        locations.iter().filter(|location| ![1, 3].contains(&location.segment)).copied().collect();
     check_start(&storage, &left, &[2, 4], "some were removed");
     assert_eq!((indices(&storage), storage.file(index::NAME_NEW)), (vec![2, 4], None));
 }
@@ -187,9 +187,9 @@ fn an_index_goes_with_its_segment() {
 #[test]
 fn a_disk_that_is_full_or_fails_only_does_without() {
     for surprise in [Surprise::Full, Surprise::Broken, Surprise::Exhausted] {
-        let (storage, places) = sample();
+        let (storage, locations) = sample();
         storage.remove(&index::name(2)).unwrap();
-        let parts = check_start(&storage, &places, &[1, 3, 4], "missing");
+        let parts = check_start(&storage, &locations, &[1, 3, 4], "missing");
         let shared = Arc::clone(&parts.writer.shared);
         storage.surprise(storage.operations(), surprise);
         while background::index(&shared) {}
@@ -204,9 +204,9 @@ fn a_disk_that_is_full_or_fails_only_does_without() {
 
 #[test]
 fn an_index_leaves_room_for_what_frees_space() {
-    let (storage, places) = sample();
+    let (storage, locations) = sample();
     storage.remove(&index::name(2)).unwrap();
-    let parts = check_start(&storage, &places, &[1, 3, 4], "missing");
+    let parts = check_start(&storage, &locations, &[1, 3, 4], "missing");
     let used = u64::MAX / 2 - storage.free_bytes().unwrap().min(u64::MAX / 2);
     assert_eq!(used, 0, "it has no limit yet");
     let all: usize = storage
@@ -250,10 +250,10 @@ proptest! {
         let (mut builder, mut offset) = (Builder::default(), segment::HEADER_BYTES);
         let mut expected = Vec::new();
         for (topic, ledger, entry, gap, size, facts) in entries {
-            let place = RecordLocation { segment: 7, offset: offset + gap, size };
-            offset = place.end();
-            builder.add(RecordHead { kind: RecordKind::Entry, topic, ledger, entry }, place, facts);
-            expected.push(((topic, ledger, entry), Indexed { place, facts }));
+            let location = RecordLocation { segment: 7, offset: offset + gap, size };
+            offset = location.end();
+            builder.add(RecordHead { kind: RecordKind::Entry, topic, ledger, entry }, location, facts);
+            expected.push(((topic, ledger, entry), Indexed { location, facts }));
         }
         let file = storage.create(&segment::name(7)).unwrap();
         let segment = Segment::new(header, Arc::clone(&file));

@@ -30,7 +30,7 @@ struct Seen {
 #[derive(Clone, Debug, PartialEq)]
 struct Record {
     head: RecordHead,
-    place: RecordLocation,
+    location: RecordLocation,
     body: Vec<u8>,
     before_checkpoint: bool,
     /// Whether it comes from an index, and its body from the segment.
@@ -69,9 +69,9 @@ fn recover_with(
     let parts = recovery::recover(Arc::new(storage.clone()), options, &mut |replayed| {
         match replayed {
             ReplayedItem::Checkpoint(image) => seen.images.push(image.to_vec()),
-            ReplayedItem::Record { head, place, body, before_checkpoint } => {
+            ReplayedItem::Record { head, location, body, before_checkpoint } => {
                 let (body, is_indexed) = (body.to_vec(), false);
-                seen.records.push(Record { head, place, body, before_checkpoint, is_indexed });
+                seen.records.push(Record { head, location, body, before_checkpoint, is_indexed });
             }
             ReplayedItem::Entries(run) => {
                 indexed.extend((run.first..).zip(run.entries).map(|(entry, found)| {
@@ -83,13 +83,14 @@ fn recover_with(
         Ok(())
     })?;
     let from_index = indexed.into_iter().map(|(head, found)| {
-        let (place, body) = (found.place, parts.reader.read(found.place).unwrap().to_vec());
-        assert_eq!(Some(found.facts), facts(&body), "{place:?}");
+        let (location, body) =
+            (found.location, parts.reader.read(found.location).unwrap().to_vec());
+        assert_eq!(Some(found.facts), facts(&body), "{location:?}");
         let (before_checkpoint, is_indexed) = (true, true);
-        Record { head, place, body, before_checkpoint, is_indexed }
+        Record { head, location, body, before_checkpoint, is_indexed }
     });
     seen.records.splice(0..0, from_index);
-    seen.records.sort_by_key(|record| record.place);
+    seen.records.sort_by_key(|record| record.location);
     assert_eq!(parts.records, seen.records.len() as u64);
     Ok((parts, seen))
 }
@@ -103,10 +104,10 @@ fn entry(number: u64) -> RecordHead {
 fn write_group(parts: &mut Parts, bodies: &[Vec<u8>]) -> Vec<RecordLocation> {
     let append =
         |(number, body): (u64, &Vec<u8>)| parts.composer.append(entry(number), &[body]).unwrap();
-    let places = (0..).zip(bodies).map(append).collect();
+    let locations = (0..).zip(bodies).map(append).collect();
     let group = parts.composer.take().unwrap();
     parts.writer.write(&group).unwrap();
-    places
+    locations
 }
 
 fn bodies(seen: &Seen) -> Vec<Vec<u8>> {
@@ -119,28 +120,28 @@ fn records_come_back_in_order_over_many_segments() {
     let (mut parts, seen) = recover(&storage).unwrap();
     assert_eq!(seen, Seen::default());
     let mut written = Vec::new();
-    let mut places = Vec::new();
+    let mut locations = Vec::new();
     for group in 0..40_u8 {
         let bodies: Vec<Vec<u8>> =
             (0..5_u8).map(|number| vec![group; usize::from(number) * 150]).collect();
-        places.extend(write_group(&mut parts, &bodies));
+        locations.extend(write_group(&mut parts, &bodies));
         written.extend(bodies);
     }
     assert!(parts.reader.scan(1).count() > 10);
-    for (place, body) in places.iter().zip(&written) {
-        assert_eq!(&parts.reader.read(*place).unwrap()[..], &body[..]);
+    for (location, body) in locations.iter().zip(&written) {
+        assert_eq!(&parts.reader.read(*location).unwrap()[..], &body[..]);
     }
     let many: Vec<Vec<u8>> =
-        parts.reader.read_many(&places).into_iter().map(|body| body.unwrap().to_vec()).collect();
+        parts.reader.read_many(&locations).into_iter().map(|body| body.unwrap().to_vec()).collect();
     assert_eq!(many, written);
-    let newest = places.last().unwrap().segment;
+    let newest = locations.last().unwrap().segment;
     let scanned = (1..=newest).flat_map(|segment| parts.reader.scan(segment));
     let scanned: Vec<RecordLocation> = scanned.map(|record| record.unwrap().1).collect();
-    assert_eq!(scanned, places);
+    assert_eq!(scanned, locations);
     drop(parts);
     let (parts, seen) = recover(&storage).unwrap();
     assert_eq!(bodies(&seen), written);
-    assert_eq!(seen.records.iter().map(|record| record.place).collect::<Vec<_>>(), places);
+    assert_eq!(seen.records.iter().map(|record| record.location).collect::<Vec<_>>(), locations);
     assert_eq!(parts.truncated, None);
 }
 
@@ -149,8 +150,8 @@ fn a_record_larger_than_a_segment_gets_one_that_fits() {
     let storage = SimulatedStorage::new(1);
     let (mut parts, _) = recover(&storage).unwrap();
     let written = [vec![1; 10], vec![2; 20_000], vec![3; 10]];
-    let places = write_group(&mut parts, &written);
-    assert_eq!(places[1].segment, 2);
+    let locations = write_group(&mut parts, &written);
+    assert_eq!(locations[1].segment, 2);
     assert!(parts.composer.append(entry(9), &[&[0; 20_001]]).is_err());
     drop(parts);
     let (_, seen) = recover(&storage).unwrap();
@@ -160,12 +161,12 @@ fn a_record_larger_than_a_segment_gets_one_that_fits() {
 #[test]
 fn a_group_lends_its_bodies() {
     let (mut parts, _) = recover(&SimulatedStorage::new(1)).unwrap();
-    let place = parts.composer.append(entry(1), &[b"one", b"two"]).unwrap();
+    let location = parts.composer.append(entry(1), &[b"one", b"two"]).unwrap();
     let beyond = parts.composer.append(entry(2), &[&[9; 9000]]).unwrap();
     let group = parts.composer.take().unwrap();
-    assert_eq!(&group.body(place).unwrap()[..], b"onetwo");
+    assert_eq!(&group.body(location).unwrap()[..], b"onetwo");
     assert_eq!(&group.body(beyond).unwrap()[..], &[9; 9000]);
-    assert_eq!(group.body(RecordLocation { segment: 9, ..place }), None);
+    assert_eq!(group.body(RecordLocation { segment: 9, ..location }), None);
     assert_eq!(group.end(), parts.composer.end());
     assert!(parts.composer.take().is_none());
 }

@@ -206,24 +206,25 @@ impl World {
         let seed = self.seed;
         let there: BTreeSet<u32> =
             parts.writer.shared.list().into_iter().map(|(number, _)| number).collect();
-        let is_there = |place: &RecordLocation| there.contains(&place.segment);
+        let is_there = |location: &RecordLocation| there.contains(&location.segment);
         let lost: Vec<_> = self.history[..self.confirmed]
             .iter()
-            .filter(|(_, place, _)| !is_there(place) && !self.removed.contains(&place.segment))
+            .filter(|(_, location, _)| {
+                !is_there(location) && !self.removed.contains(&location.segment)
+            })
             .collect();
         assert!(lost.is_empty(), "seed {seed}: lost {lost:?}");
-        let hidden = self
-            .history
-            .iter()
-            .filter(|(_, place, _)| !is_there(place) && self.removed.contains(&place.segment));
+        let hidden = self.history.iter().filter(|(_, location, _)| {
+            !is_there(location) && self.removed.contains(&location.segment)
+        });
         let count = seen.records.len() + hidden.count();
         assert!(count >= self.confirmed, "seed {seed}: {count} of {}", self.confirmed);
         assert!(count <= self.history.len(), "seed {seed}: {count} of {}", self.history.len());
         self.history.truncate(count);
-        let expected = self.history.iter().filter(|(_, place, _)| is_there(place));
-        for (record, (head, place, body)) in seen.records.iter().zip(expected) {
-            let found = (&record.head, &record.place, &record.body);
-            assert_eq!(found, (head, place, body), "seed {seed}");
+        let expected = self.history.iter().filter(|(_, location, _)| is_there(location));
+        for (record, (head, location, body)) in seen.records.iter().zip(expected) {
+            let found = (&record.head, &record.location, &record.body);
+            assert_eq!(found, (head, location, body), "seed {seed}");
         }
         // A reader that saw the record may have acted on it.
         self.confirmed = count;
@@ -238,7 +239,7 @@ impl World {
         }
         self.indexed += u64::from(seen.records.iter().any(|record| record.is_indexed));
         for record in &seen.records {
-            let before = at.is_some_and(|at| record.place.start() < at);
+            let before = at.is_some_and(|at| record.location.start() < at);
             assert_eq!(record.before_checkpoint, before, "seed {seed}");
         }
     }
@@ -251,7 +252,7 @@ impl World {
             let head = entry(self.next);
             self.next += 1;
             match parts.composer.append(head, &[&body]) {
-                Ok(place) => self.history.push((head, place, body)),
+                Ok(location) => self.history.push((head, location, body)),
                 Err(AppendError::TooLarge { size, .. }) => assert!(size > 20_000),
             }
         }
@@ -262,7 +263,8 @@ impl World {
         let end = group.end();
         match parts.writer.write(&group) {
             Ok(()) => {
-                self.confirmed = self.history.partition_point(|(_, place, _)| place.start() < end);
+                self.confirmed =
+                    self.history.partition_point(|(_, location, _)| location.start() < end);
             }
             Err(WriteError::Full { .. }) => *waiting = Some(group),
             Err(WriteError::Poisoned { .. }) => {}
@@ -293,12 +295,12 @@ impl World {
         if self.confirmed == 0 {
             return;
         }
-        let (_, place, body) = &self.history[self.random.usize(0..self.confirmed)];
-        match parts.reader.read(*place) {
+        let (_, location, body) = &self.history[self.random.usize(0..self.confirmed)];
+        match parts.reader.read(*location) {
             Ok(read) => assert_eq!(&read[..], &body[..], "seed {}", self.seed),
             Err(error) => {
-                let gone = parts.writer.shared.segment(place.segment).is_none();
-                assert!(gone && self.removed.contains(&place.segment), "{}: {error}", self.seed);
+                let gone = parts.writer.shared.segment(location.segment).is_none();
+                assert!(gone && self.removed.contains(&location.segment), "{}: {error}", self.seed);
             }
         }
     }

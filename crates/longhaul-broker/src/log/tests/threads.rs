@@ -108,7 +108,7 @@ fn a_second_owner_of_a_directory_is_refused_with_path_and_process() {
 fn a_failed_sync_poisons_the_log_for_writes_alone() {
     let storage = SimulatedStorage::new(1);
     let mut opened = open(Arc::new(storage.clone()), small(), &mut |_| Ok(())).unwrap();
-    let place = opened.composer.append(entry(0), &[b"kept"]).unwrap();
+    let location = opened.composer.append(entry(0), &[b"kept"]).unwrap();
     let group = opened.composer.take().unwrap();
     submit(&opened.log, group).recv().unwrap().unwrap();
     opened.composer.append(entry(1), &[b"lost"]).unwrap();
@@ -127,7 +127,7 @@ fn a_failed_sync_poisons_the_log_for_writes_alone() {
     assert_eq!(submit(&opened.log, group).recv().unwrap(), Err(refused));
     let reader = opened.log.reader();
     opened.log.close();
-    assert_eq!(&reader.read(place).unwrap()[..], b"kept");
+    assert_eq!(&reader.read(location).unwrap()[..], b"kept");
 }
 
 #[test]
@@ -144,19 +144,19 @@ fn closing_gives_up_a_checkpoint_that_waits() {
 fn readers_in_other_threads_see_what_was_confirmed() {
     let directory = tempfile::tempdir().unwrap();
     let (mut opened, _) = open_directory(directory.path()).unwrap();
-    let (send, places) = sync_channel::<(RecordLocation, Vec<u8>)>(64);
+    let (send, locations) = sync_channel::<(RecordLocation, Vec<u8>)>(64);
     let reader = opened.log.reader();
     let checker = std::thread::spawn(move || {
-        for (place, body) in places {
-            assert_eq!(&reader.read(place).unwrap()[..], &body[..]);
+        for (location, body) in locations {
+            assert_eq!(&reader.read(location).unwrap()[..], &body[..]);
         }
     });
     for number in 0..300_u64 {
         let body = number.to_be_bytes().repeat(20);
-        let place = opened.composer.append(entry(number), &[&body]).unwrap();
+        let location = opened.composer.append(entry(number), &[&body]).unwrap();
         let group = opened.composer.take().unwrap();
         submit(&opened.log, group).recv().unwrap().unwrap();
-        send.send((place, body)).unwrap();
+        send.send((location, body)).unwrap();
     }
     drop(send);
     checker.join().unwrap();

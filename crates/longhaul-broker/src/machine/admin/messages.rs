@@ -87,8 +87,8 @@ impl BrokerMachine {
         let found = || {
             let ordinal = ordinal(id)?;
             let position = self.view(id, false)?.get(ordinal)?.position;
-            let place = self.state.topic(id)?.entries.get(ordinal)?.place;
-            Some(StoredEntryLocation { position: shown(Some(position)), place })
+            let location = self.state.topic(id)?.entries.get(ordinal)?.location;
+            Some(StoredEntryLocation { position: shown(Some(position)), location })
         };
         found().ok_or_else(|| AdminCallError::NotFound("Message not found".to_owned()))
     }

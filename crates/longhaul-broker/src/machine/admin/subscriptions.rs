@@ -197,7 +197,7 @@ impl BrokerMachine {
         // Fails where there is none that is kept.
         self.subscription_properties(name, subscription)?;
         self.each(name, subscription, |machine, topic, id| {
-            let known = machine.state.topic(topic).and_then(|kept| kept.subscriptions.get(&id));
+            let known = machine.state.subscription(topic, id);
             if known.is_none_or(|known| !known.is_durable || known.properties == *properties) {
                 return Ok(());
             }

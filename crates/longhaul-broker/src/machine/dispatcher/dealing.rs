@@ -105,7 +105,7 @@ impl Dispatcher {
         }
         let mut from = (ConsumerKey { conn: 0, id: 0 }, 0);
         while let Some(&(owner, ordinal)) = self.parked.range(from..).next() {
-            let at = *self.places.get(&owner)?;
+            let at = *self.indices.get(&owner)?;
             let candidate = (self.consumers.get(at)?.priority, at);
             if self.candidates.contains(&candidate) && self.is_ready(at, look.window) {
                 if self.replay.first().is_some_and(|&first| first < ordinal) {
@@ -174,7 +174,7 @@ impl Dispatcher {
             return None;
         }
         if let Some(active) = self.active() {
-            let at = *self.places.get(&active)?;
+            let at = *self.indices.get(&active)?;
             return self.is_ready(at, window).then_some(at);
         }
         loop {
@@ -226,7 +226,7 @@ impl Dispatcher {
             return Ok(chosen);
         };
         if let Some(&owner) = self.chunks.get(&hash)
-            && let Some(&at) = self.places.get(&owner)
+            && let Some(&at) = self.indices.get(&owner)
         {
             return if self.is_ready(at, window) { Ok(at) } else { Err(owner) };
         }

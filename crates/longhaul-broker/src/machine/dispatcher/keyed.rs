@@ -43,7 +43,7 @@ impl Dispatcher {
     /// then not checked again.
     fn next_queued(&mut self, look: &mut DispatchTurn<'_>) -> Option<(usize, Item)> {
         while let Some(&consumer) = self.round.last() {
-            let at = self.places.get(&consumer).copied();
+            let at = self.indices.get(&consumer).copied();
             let at = at.filter(|&at| self.is_ready(at, look.window));
             let first = at.zip(self.keys.as_ref().and_then(|keys| keys.first_of(consumer)));
             let Some((at, ordinal)) = first else {
@@ -69,7 +69,7 @@ impl Dispatcher {
             }
             let item = self.read(look)?;
             let receiver = self.keys.as_ref().and_then(|keys| keys.receiver(item.key_hash));
-            let at = receiver.and_then(|receiver| self.places.get(&receiver).copied());
+            let at = receiver.and_then(|receiver| self.indices.get(&receiver).copied());
             if let Some(at) = at.filter(|&at| self.is_ready(at, look.window)) {
                 return Some((at, item));
             }

@@ -172,8 +172,8 @@ impl KeySharedQueues {
         // The hash has no queued entries.
         let Some(queue) = self.queues.get_mut(&hash) else { return };
         let first = queue.ordinals.first().copied();
-        let place = receiver.zip(first);
-        if queue.listed != place {
+        let listing = receiver.zip(first);
+        if queue.listed != listing {
             if let Some((consumer, ordinal)) = queue.listed
                 && let Some(open) = self.open.get_mut(&consumer)
             {
@@ -182,10 +182,10 @@ impl KeySharedQueues {
                     self.open.remove(&consumer);
                 }
             }
-            if let Some((consumer, ordinal)) = place {
+            if let Some((consumer, ordinal)) = listing {
                 self.open.entry(consumer).or_default().insert((ordinal, hash));
             }
-            queue.listed = place;
+            queue.listed = listing;
         }
         if first.is_none() {
             self.queues.remove(&hash);

@@ -18,15 +18,15 @@ fn rig(acked: impl Iterator<Item = u64>) -> Rig {
     rig.subscribe(1, 5, shared);
     (0..2).for_each(|_| drop(rig.publish(1, 1, b"small")));
     (2..7).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
-    let segments: Vec<u32> = (0..7).map(|ordinal| place(&rig, ordinal).segment).collect();
+    let segments: Vec<u32> = (0..7).map(|ordinal| location(&rig, ordinal).segment).collect();
     assert_eq!(segments, [1, 1, 1, 2, 3, 4, 5], "what the tests go by");
     rig.ack(5, Individual, acked.map(id).collect());
     rig.look();
     rig
 }
 
-fn place(rig: &Rig, ordinal: u64) -> RecordLocation {
-    rig.topic().entries.get(ordinal).unwrap().place
+fn location(rig: &Rig, ordinal: u64) -> RecordLocation {
+    rig.topic().entries.get(ordinal).unwrap().location
 }
 
 /// Removed entries that are not before the trim point.
@@ -45,7 +45,10 @@ fn survivors(effects: &[MachineEffect]) -> Option<Vec<Survivor>> {
 /// Reads them, as the driver does.
 fn read(rig: &Rig, survivors: Vec<Survivor>) -> Vec<(Survivor, bytes::Bytes)> {
     let reader = rig.log.reader();
-    survivors.into_iter().map(|survivor| (survivor, reader.read(survivor.place).unwrap())).collect()
+    survivors
+        .into_iter()
+        .map(|survivor| (survivor, reader.read(survivor.location).unwrap()))
+        .collect()
 }
 
 /// Segments with needed entries.
@@ -56,10 +59,10 @@ fn needed(rig: &Rig) -> Vec<u32> {
 #[test]
 fn an_entry_that_stays_open_is_copied_and_its_segment_goes() {
     let mut rig = rig(1..7);
-    let former = place(&rig, 0);
+    let former = location(&rig, 0);
     let body = rig.log.reader().read(former).unwrap();
     let found = survivors(&rig.pass(1_000)).unwrap();
-    assert_eq!(found.iter().map(|survivor| survivor.place).collect::<Vec<_>>(), [former]);
+    assert_eq!(found.iter().map(|survivor| survivor.location).collect::<Vec<_>>(), [former]);
     assert_eq!(
         (gone(&rig), needed(&rig)),
         (vec![1, 2, 3, 4, 5], vec![1, 5]),
@@ -68,9 +71,9 @@ fn an_entry_that_stays_open_is_copied_and_its_segment_goes() {
     let records = rig.machine.totals.records;
     let read = read(&rig, found);
     rig.machine.copy(read);
-    assert_eq!(place(&rig, 0), former, "the copy is not on disk yet");
+    assert_eq!(location(&rig, 0), former, "the copy is not on disk yet");
     rig.settle();
-    let copy = place(&rig, 0);
+    let copy = location(&rig, 0);
     assert!(copy.segment >= 5 && rig.machine.totals.records == records + 1);
     assert_eq!(rig.log.reader().read(copy).unwrap(), body);
     assert_eq!((needed(&rig), rig.mark()), (vec![5], 0));
@@ -220,8 +223,8 @@ fn no_more_is_copied_at_once_than_fits_into_memory() {
     let copied = |sizes: [u32; 3]| {
         let mut rig = rig([].into_iter());
         for (ordinal, size) in (3..).zip(sizes) {
-            let place = RecordLocation { size, ..place(&rig, ordinal) };
-            rig.machine.state.relocate(0, ordinal, place);
+            let location = RecordLocation { size, ..location(&rig, ordinal) };
+            rig.machine.state.relocate(0, ordinal, location);
         }
         set_sizes(&mut rig, &[(2, 1 << 30), (3, 1 << 30), (4, 1 << 30)]);
         ids(&survivors(&rig.pass(1_000)).unwrap())
@@ -239,7 +242,7 @@ fn what_is_acknowledged_behind_an_open_entry_is_forgotten() {
     assert_eq!(gone(&rig), [2, 4]);
     assert_eq!(
         rig.topic().bytes,
-        rig.topic().entries.iter().map(|(_, slot)| u64::from(slot.place.size)).sum::<u64>()
+        rig.topic().entries.iter().map(|(_, slot)| u64::from(slot.location.size)).sum::<u64>()
     );
     // A later subscription gets the remaining entries.
     let other = |command: &mut CommandSubscribe| {
@@ -260,7 +263,7 @@ fn a_segment_is_cleaned_when_a_quarter_of_it_is_needed() {
     for (bytes_less, is_cleaned) in [(0, true), (1, false)] {
         let mut rig = rig(1..7);
         let mut segments = rig.log.segments();
-        segments[0].1 = u64::from(place(&rig, 0).size) * 4 - bytes_less;
+        segments[0].1 = u64::from(location(&rig, 0).size) * 4 - bytes_less;
         rig.look_at(segments);
         assert_eq!(survivors(&rig.pass(1_000)).is_some(), is_cleaned);
     }
@@ -286,20 +289,20 @@ fn what_is_moved_or_given_up_meanwhile_is_not_brought_back() {
     let second = read(&rig, second);
     rig.settle();
     assert!(gone(&rig).contains(&1), "it stays away");
-    let copy = place(&rig, 0);
+    let copy = location(&rig, 0);
     assert!(copy.segment >= 5);
     // Entries that were read in vain are not written again.
     let end = rig.machine.recorded();
     rig.machine.copy(second);
     rig.machine.copy(first);
-    assert_eq!((rig.machine.recorded(), place(&rig, 0)), (end, copy));
+    assert_eq!((rig.machine.recorded(), location(&rig, 0)), (end, copy));
     rig.ack(5, Individual, vec![id(0)]);
     rig.call(BrokerMachine::unload_topic);
     let end = rig.machine.recorded();
     let topic = rig.machine.state.topic_id(TOPIC).unwrap();
     assert!(rig.first() > 0, "trimmed");
     let position = crate::state::entries::EntryPosition { ledger: 0, entry: 0 };
-    rig.machine.copy(vec![(Survivor { topic, position, place: copy }, bytes::Bytes::new())]);
+    rig.machine.copy(vec![(Survivor { topic, position, location: copy }, bytes::Bytes::new())]);
     assert_eq!(rig.machine.recorded(), end);
 }
 
@@ -343,7 +346,7 @@ fn whoever_keeps_much_is_named() {
 fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer_and_longer_pauses()
 {
     let mut rig = rig(1..7);
-    let former = place(&rig, 0);
+    let former = location(&rig, 0);
     let io = LogReadError::Io { file: "x".to_owned(), offset: 1, reason: "EIO".to_owned() };
     let damaged = LogReadError::Damaged { file: "x".to_owned(), offset: 1 };
     let mut tried = Vec::new();
@@ -357,7 +360,7 @@ fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer
             |effect| matches!(effect, MachineEffect::RemoveSegments(segments) if segments.contains(&1)),
         );
         assert!(!removed, "the segment with the only copy of an open entry");
-        let Some(found) = survivors(&effects).filter(|survivors| survivors[0].place == former)
+        let Some(found) = survivors(&effects).filter(|survivors| survivors[0].location == former)
         else {
             continue;
         };
@@ -372,7 +375,7 @@ fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer
     }
     let pauses: Vec<i32> = tried.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(pauses.is_sorted() && pauses.last() >= Some(&80), "{pauses:?}");
-    assert_eq!((place(&rig, 0), rig.machine.totals.unreadable), (former, 0));
+    assert_eq!((location(&rig, 0), rig.machine.totals.unreadable), (former, 0));
     let again = CommandRedeliverUnacknowledgedMessages { consumer_id: 5, ..Default::default() };
     let effects = rig.ask(1, again);
     assert!(

@@ -433,7 +433,7 @@ fn a_connection_has_only_so_much_under_way() {
     assert_eq!(delivered(&rig.ask(1, CommandFlow { consumer_id: 5, message_permits: 1 })), [0; 0]);
     let flow = CommandFlow { consumer_id: 5, message_permits: 2 };
     assert_eq!(delivered(&rig.ask(2, flow)), [0, 1], "another connection has its own");
-    let bytes = u64::from(rig.topic().entries.get(0).unwrap().place.size);
+    let bytes = u64::from(rig.topic().entries.get(0).unwrap().location.size);
     assert_eq!(rig.machine.sessions[&1].under_way, 2 * bytes);
     rig.machine.written(1, bytes);
     assert_eq!(delivered(&rig.settle()), [2], "there is some room again");

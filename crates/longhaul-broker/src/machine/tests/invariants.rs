@@ -66,7 +66,7 @@ fn an_entry_that_becomes_readable_out_of_turn_ends_the_broker() {
 fn an_entry_that_is_not_in_its_group_ends_the_broker() {
     let mut rig = busy();
     match rig.machine.waiting.back_mut() {
-        Some((_, PendingCommit::Published { place, .. })) => place.segment += 1,
+        Some((_, PendingCommit::Published { location, .. })) => location.segment += 1,
         other => panic!("{other:?}"),
     }
     assert!(rig.settle().is_empty(), "no receipt");

@@ -17,7 +17,7 @@ pub(super) fn rig(entries: u64) -> Rig {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.subscribe(1, 5, |_| {});
     (0..entries).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
-    let segments = rig.topic().entries.iter().map(|(_, slot)| slot.place.segment);
+    let segments = rig.topic().entries.iter().map(|(_, slot)| slot.location.segment);
     assert!(segments.eq(1..=u32::try_from(entries).unwrap()), "what the tests go by");
     rig.look();
     rig
@@ -110,7 +110,7 @@ fn no_time_to_live_is_for_ever_and_no_threshold_never() {
     rig.set(|policies| policies.compaction_threshold_bytes = Some(0));
     assert!(job(&rig.pass(10_000_000)).is_none());
     assert_eq!(rig.mark(), 0);
-    let threshold = u64::from(rig.topic().entries.get(0).unwrap().place.size);
+    let threshold = u64::from(rig.topic().entries.get(0).unwrap().location.size);
     rig.set(|policies| policies.compaction_threshold_bytes = Some(threshold));
     assert!(job(&rig.pass(1_000)).is_some(), "just reached");
 }
@@ -470,8 +470,8 @@ fn a_round_forgets_so_much_and_the_next_one_goes_on() {
     let count = 300_000;
     let mut rig = rig(0);
     for offset in 0..count {
-        let place = crate::log::RecordLocation { segment: 0, offset, size: 1 };
-        rig.machine.state.push(0, place, &crate::state::entry::EntryHead::default()).unwrap();
+        let location = crate::log::RecordLocation { segment: 0, offset, size: 1 };
+        rig.machine.state.push(0, location, &crate::state::entry::EntryHead::default()).unwrap();
     }
     let count = u64::from(count);
     rig.machine.live.get_mut(&0).unwrap().readable = count;

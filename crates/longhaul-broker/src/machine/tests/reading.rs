@@ -28,14 +28,14 @@ pub(super) fn slots(entries: &[(u64, u32, usize)]) -> Arc<[CompactedEntry]> {
 fn entries() -> TopicEntries {
     let mut entries = TopicEntries::default();
     entries.open_ledger(0, 0);
-    let place = |offset| RecordLocation { segment: 1, offset, size: 10 + offset };
+    let location = |offset| RecordLocation { segment: 1, offset, size: 10 + offset };
     let none = Extras::default();
-    entries.push(EntrySlot::new(place(0), Some(2), 0), none);
-    entries.push(EntrySlot::new(place(1), None, 0), none);
-    entries.push(EntrySlot::new(place(2), None, 0), none);
-    entries.push(EntrySlot::new(place(3), None, 0), Extras { chunk_of: Some(77), ..none });
-    entries.push(EntrySlot::new(place(4), None, 0), Extras { deliver_at: Some(88), ..none });
-    entries.push(EntrySlot::new(place(5), None, 0), none);
+    entries.push(EntrySlot::new(location(0), Some(2), 0), none);
+    entries.push(EntrySlot::new(location(1), None, 0), none);
+    entries.push(EntrySlot::new(location(2), None, 0), none);
+    entries.push(EntrySlot::new(location(3), None, 0), Extras { chunk_of: Some(77), ..none });
+    entries.push(EntrySlot::new(location(4), None, 0), Extras { deliver_at: Some(88), ..none });
+    entries.push(EntrySlot::new(location(5), None, 0), none);
     entries.forget((2, 3), 1, |_, _| true);
     entries
 }

@@ -19,7 +19,7 @@ fn publishes_stop_before_the_disk_is_full() {
         rig.machine.settings.disk_bytes_max = Some(limit);
         assert_eq!(refused(&mut rig), is_full);
     }
-    let size = u64::from(rig(1).topic().entries.get(0).unwrap().place.size);
+    let size = u64::from(rig(1).topic().entries.get(0).unwrap().location.size);
     let size = i64::try_from(size).unwrap();
     for (limit_bytes, is_full) in [(size, true), (size + 1, false), (-1, false)] {
         let mut rig = rig(1);
@@ -226,7 +226,7 @@ fn rig_with_left(left: u64, used: u64) -> Rig {
 
 /// A backlog quota for this many entries of the size of the topic's last one.
 fn quota(rig: &mut Rig, entries: u32, policy: BacklogAction) {
-    let limit = entries * rig.topic().entries.iter().last().unwrap().1.place.size;
+    let limit = entries * rig.topic().entries.iter().last().unwrap().1.location.size;
     let quota = BacklogQuota { limit_bytes: limit.into(), limit_s: -1, policy };
     rig.set(|policies| policies.backlog_quota = Some(quota));
 }

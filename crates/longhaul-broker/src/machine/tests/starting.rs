@@ -19,7 +19,7 @@ fn restarted(rig: &Rig) -> Rig {
                 batch: slot.is_batch().then(|| slot.messages()),
                 ..Default::default()
             };
-            state.restore(topic, position, slot.place, &head);
+            state.restore(topic, position, slot.location, &head);
         }
     }
     let Rig { machine, log, now } = Rig::new();

@@ -15,11 +15,11 @@ const FILE: &str = "log/0000000001.seg";
 /// The read error of entry `entry` of the first topic, which consumer 5 of connection 1 should have
 /// received.
 fn unreadable(rig: &Rig, entry: u64, cause: LogReadError) -> Unreadable {
-    let place = rig.topic().entries.get(entry).unwrap().place;
+    let location = rig.topic().entries.get(entry).unwrap().location;
     Unreadable {
         consumer: ConsumerKey { conn: 1, id: 5 },
         position: EntryPosition { ledger: 0, entry },
-        place: Some(place),
+        location: Some(location),
         cause,
     }
 }
@@ -46,12 +46,12 @@ fn exclusive(_: &mut CommandSubscribe) {}
 
 fn permits(rig: &mut Rig) -> i64 {
     let key = ConsumerKey { conn: 1, id: 5 };
-    let (topic, subscription) = rig.machine.place_of(key).unwrap();
+    let (topic, subscription) = rig.machine.subscription_of(key).unwrap();
     rig.machine.dispatcher(topic, subscription).unwrap().consumer_mut(key).unwrap().permits
 }
 
 fn segment(rig: &Rig, entry: u64) -> u32 {
-    rig.topic().entries.get(entry).unwrap().place.segment
+    rig.topic().entries.get(entry).unwrap().location.segment
 }
 
 fn needed(rig: &Rig) -> Vec<u32> {
@@ -88,7 +88,7 @@ fn nothing_acknowledges_it_and_its_segment_is_kept_until_somebody_lets_go_of_it(
     for _ in 0..5 {
         rig.look();
         let effects = rig.pass(10_000);
-        let kept = unreadable.place.unwrap().segment;
+        let kept = unreadable.location.unwrap().segment;
         let removes = |effect: &MachineEffect| matches!(effect, MachineEffect::RemoveSegments(segments) if segments.contains(&kept));
         assert!(!effects.iter().any(removes), "{effects:?}");
         rig.machine.checkpoint();
@@ -97,7 +97,7 @@ fn nothing_acknowledges_it_and_its_segment_is_kept_until_somebody_lets_go_of_it(
     }
     assert_eq!(rig.first(), 0);
     assert_eq!(needed(&rig).first(), Some(&segment(&rig, 0)));
-    assert!(rig.log.reader().read(unreadable.place.unwrap()).is_ok(), "it is still there");
+    assert!(rig.log.reader().read(unreadable.location.unwrap()).is_ok(), "it is still there");
     // An operator gives it up; that is recorded.
     rig.call(|machine, name| machine.skip(name, "s", 1));
     rig.pass(1_000);
@@ -135,7 +135,7 @@ fn an_entry_that_was_copied_meanwhile_is_delivered_from_there() {
     ] {
         let mut rig = rig(change);
         let unreadable = damaged(&rig, 2);
-        let elsewhere = rig.topic().entries.get(3).unwrap().place;
+        let elsewhere = rig.topic().entries.get(3).unwrap().location;
         rig.machine.state.relocate(0, 2, elsewhere);
         assert_eq!(rig.machine.withhold(&unreadable), None);
         assert_eq!(rig.machine.totals.unreadable, 0);

@@ -17,9 +17,9 @@ fn rig() -> Rig {
 
 /// Number of the entry that is read, from its location in the log.
 fn reads(rig: &mut Rig, ask: Ask<StoredEntryLocation>) -> u64 {
-    let StoredEntryLocation { position, place } = rig.answer(ask).unwrap();
+    let StoredEntryLocation { position, location } = rig.answer(ask).unwrap();
     let entries: &TopicEntries = &rig.kept("t").entries;
-    let found = entries.iter().find(|(_, slot)| slot.place == place).unwrap().0;
+    let found = entries.iter().find(|(_, slot)| slot.location == location).unwrap().0;
     assert_eq!((position.ledger, position.entry), (0, found.cast_signed()));
     found
 }

@@ -8,6 +8,7 @@ use crate::machine::invariants::Invariant;
 use crate::machine::tests::support::with_roles;
 use crate::metrics::{
     LogMetrics, MetricsPart, MetricsSelection, MetricsSnapshot, SubscriptionMetrics, TopicMetrics,
+    Totals,
 };
 use longhaul_wire::messages::{CommandConsumerStats, CommandConsumerStatsResponse};
 
@@ -41,10 +42,6 @@ fn metrics_are_the_sum_of_it() {
         subscriptions: [("s".to_owned(), s), ("idle".to_owned(), idle)].into(),
     };
     let log = LogMetrics {
-        // A topic, a subscription, another one, three entries, an ack, a topic.
-        groups: 8,
-        records: 10,
-        bytes: found.log.bytes,
         segments: 2,
         usage: None,
         disk_limit_bytes: None,
@@ -59,19 +56,27 @@ fn metrics_are_the_sum_of_it() {
         topics: [(full("t"), t), (full("empty"), TopicMetrics::default())].into(),
         topics_total: 2,
         connections: 3,
-        connections_accepted: 3,
         bytes_in: published,
-        publishes: 3,
-        publish_times,
-        deliveries: 3,
-        redeliveries: 1,
-        acks: 1,
+        totals: Totals {
+            connections_accepted: 3,
+            publishes: 3,
+            publish_times,
+            deliveries: 3,
+            redeliveries: 1,
+            acks: 1,
+            // A topic, a subscription, another one, three entries, an ack, a topic.
+            groups: 8,
+            records: 10,
+            bytes_logged: found.totals.bytes_logged,
+            bytes_out: found.totals.bytes_out,
+            ..Totals::default()
+        },
         log,
-        broken_invariants: Invariant::ALL.map(|invariant| (invariant.name(), 0)).into(),
+        broken_invariants: Invariant::ALL.map(|(_, name)| (name, 0)).into(),
         ..MetricsSnapshot::default()
     };
     assert_eq!(found, expected);
-    assert!(found.log.bytes > all);
+    assert!(found.totals.bytes_logged > all);
 }
 
 /// Only someone who knew the topic's name and asked for its statistics learned how long a task had
@@ -125,11 +130,11 @@ fn a_publish_takes_from_its_receipt_to_its_answer() {
     };
     send(&mut rig, 1_000, 1_050);
     send(&mut rig, 4_000, 4_010);
-    let before = rig.machine.metrics(None).publish_times;
+    let before = rig.machine.metrics(None).totals.publish_times;
     assert_eq!(before.count(), 0, "nothing is on disk");
     rig.machine.set_moment(7_000, 7_000);
     rig.settle();
-    let times = rig.machine.metrics(None).publish_times;
+    let times = rig.machine.metrics(None).totals.publish_times;
     assert_eq!((times.count(), times.total.as_micros()), (2, 6_000 + 3_000));
     assert_eq!((times.counts[5], times.counts[6]), (1, 1), "up to 5 ms, up to 10 ms");
     rig.machine.set_moment(9_000, 8_000);
@@ -138,7 +143,11 @@ fn a_publish_takes_from_its_receipt_to_its_answer() {
     rig.machine.request(1, ClientRequest::Publish(refused, verified(payload)));
     rig.settle();
     let found = rig.machine.metrics(None);
-    assert_eq!((found.publish_errors, found.publish_times), (1, times), "an error is no receipt");
+    assert_eq!(
+        (found.totals.publish_errors, found.totals.publish_times),
+        (1, times),
+        "an error is no receipt"
+    );
 }
 
 /// Counters of the broker decreased when a topic was deleted, and those of a topic when a reader
@@ -220,8 +229,8 @@ fn a_role_sees_the_topics_that_it_may_use() {
         let found = rig.machine.metrics(viewer.as_ref());
         assert!(
             found.part == MetricsPart::OfRole
-                && found.connections_accepted == 0
-                && found.log.records == 0
+                && found.totals.connections_accepted == 0
+                && found.totals.records == 0
         );
         found.topics.into_keys().collect::<Vec<_>>()
     };
@@ -244,7 +253,7 @@ fn topics_are_selected_by_the_beginning_of_their_names() {
     let select = |prefix: &str, after: &str, viewer: Option<&AuthRole>| {
         let selection = MetricsSelection { prefix: prefix.to_owned(), after: after.to_owned() };
         let found = rig.machine.selected_metrics(viewer, &selection);
-        assert_eq!((found.topics_total, found.log.records), (0, 0), "nothing of the broker");
+        assert_eq!((found.topics_total, found.totals.records), (0, 0), "nothing of the broker");
         let MetricsPart::Selected { next } = found.part else { panic!("{:?}", found.part) };
         (found.topics.into_keys().collect::<Vec<_>>(), next)
     };

@@ -140,9 +140,9 @@ fn grants_come_and_go() {
 /// A rig with topics in two namespaces: an unpartitioned and a partitioned one in each.
 fn with_topics() -> Rig {
     let mut rig = rig();
-    for place in ["persistent://acme/a", "persistent://acme2/a"] {
-        rig.create(&format!("{place}/plain"));
-        rig.create_partitioned(&format!("{place}/parts"), 2);
+    for location in ["persistent://acme/a", "persistent://acme2/a"] {
+        rig.create(&format!("{location}/plain"));
+        rig.create_partitioned(&format!("{location}/parts"), 2);
     }
     rig
 }
@@ -214,12 +214,16 @@ fn a_namespace_with_topics_is_deleted_by_force_alone() {
     rig.refuses(delete("acme/a", false), 409, reason);
     assert_eq!(rig.answer(delete("acme/a", true)), DONE);
     assert_eq!(rig.answer(of_tenant("acme")).unwrap(), [""; 0]);
-    let place = "persistent://acme2/a";
+    let location = "persistent://acme2/a";
     let left: Vec<_> = rig.machine.state.topics().map(|(_, topic)| topic.name.as_str()).collect();
     let parts = ["parts-partition-0", "parts-partition-1", "plain"];
-    assert_eq!(left, parts.map(|part| format!("{place}/{part}")), "those of the other namespace");
+    assert_eq!(
+        left,
+        parts.map(|part| format!("{location}/{part}")),
+        "those of the other namespace"
+    );
     let left: Vec<_> = rig.machine.state.partitioned().collect();
-    assert_eq!(left, [(format!("{place}/parts").as_str(), 2)]);
+    assert_eq!(left, [(format!("{location}/parts").as_str(), 2)]);
 }
 
 /// When a namespace was deleted by force, the policies and schemas of its partitioned topics

@@ -124,10 +124,10 @@ fn types_are_called_as_in_pulsars_json() {
     ];
     for (number, name) in (0..).zip(known) {
         assert_eq!(super::super::super::topics::kind_name(number), name);
-        assert_eq!(super::super::super::topics::kind_by_name(name), Some(number));
+        assert_eq!(kind_by_name(name), (number < 21).then_some(number));
     }
     assert_eq!(super::super::super::topics::kind_name(77), "unknown (77)");
-    assert_eq!(super::super::super::topics::kind_by_name("BYTES"), None);
+    assert_eq!(kind_by_name("BYTES"), None);
 }
 
 fn client_asks(rig: &mut Rig, name: &str, version: Option<&[u8]>) -> Result<(Schema, Bytes), i32> {

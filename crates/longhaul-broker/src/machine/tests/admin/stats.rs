@@ -29,7 +29,7 @@ fn ack(rig: &mut Rig, consumer_id: u64, entry_id: u64) {
 
 /// Sizes of the entries in the log, in order.
 pub(super) fn sizes(rig: &Rig) -> Vec<u64> {
-    rig.kept("t").entries.iter().map(|(_, slot)| u64::from(slot.place.size)).collect()
+    rig.kept("t").entries.iter().map(|(_, slot)| u64::from(slot.location.size)).collect()
 }
 
 pub(super) struct Story {
@@ -117,7 +117,7 @@ fn the_figures_of_a_topic_are_what_happened() {
         msg_backlog_no_delayed: 1,
         msg_delayed: 1,
         unacked_messages: 1,
-        kind: shown::SubscriptionKind::Shared,
+        kind: "Shared",
         last_acked_timestamp: START + 21,
         consumers: vec![consumer(&sizes)],
         durable: true,
@@ -125,6 +125,7 @@ fn the_figures_of_a_topic_are_what_happened() {
         ..shown::SubscriptionStats::default()
     };
     let idle = shown::SubscriptionStats {
+        kind: "None",
         msg_backlog: 3,
         backlog_size: all,
         earliest_msg_publish_time_in_backlog: START,
@@ -133,6 +134,7 @@ fn the_figures_of_a_topic_are_what_happened() {
         ..shown::SubscriptionStats::default()
     };
     let publisher = shown::PublisherStats {
+        access_mode: "Shared",
         producer_id: 1,
         producer_name: "p1".to_owned(),
         address: "/test".to_owned(),
@@ -216,15 +218,15 @@ fn a_topic_says_who_uses_it_how() {
         command.durable = Some(false);
     });
     let found = stats(&mut rig);
-    assert_eq!(found.publishers[0].access_mode, shown::ProducerAccessMode::Exclusive);
+    assert_eq!(found.publishers[0].access_mode, "Exclusive");
     assert_eq!((found.publishers.len(), found.waiting_publishers), (1, 1));
     assert_eq!(found.topic_epoch, Some(0));
     assert_eq!(found.deduplication_status, shown::DeduplicationStatus::Enabled);
     let failover = &found.subscriptions["failover"];
-    assert_eq!(failover.kind, shown::SubscriptionKind::Failover);
+    assert_eq!(failover.kind, "Failover");
     assert_eq!(failover.active_consumer_name.as_deref(), Some("a"));
     let exclusive = &found.subscriptions["exclusive"];
-    assert_eq!(exclusive.kind, shown::SubscriptionKind::Exclusive);
+    assert_eq!(exclusive.kind, "Exclusive");
     assert_eq!(exclusive.active_consumer_name.as_deref(), Some("c"));
     assert!(exclusive.durable && !found.subscriptions["reader"].durable);
 }
@@ -263,14 +265,14 @@ fn internal(rig: &mut Rig) -> shown::InternalStats {
     rig.answer(topic("t", |machine, name| machine.stats_of_ledgers(name))).unwrap()
 }
 
-const fn place(ledger: i64, entry: i64) -> crate::admin::values::AdminPosition {
+const fn location(ledger: i64, entry: i64) -> crate::admin::values::AdminPosition {
     crate::admin::values::AdminPosition { ledger, entry }
 }
 
 fn cursor(mark: (i64, i64), read: (i64, i64)) -> shown::CursorStats {
     shown::CursorStats {
-        mark_delete_position: place(mark.0, mark.1),
-        read_position: place(read.0, read.1),
+        mark_delete_position: location(mark.0, mark.1),
+        read_position: location(read.0, read.1),
         waiting_read_op: false,
         pending_read_ops: 0,
         messages_consumed_counter: 0,
@@ -313,7 +315,7 @@ fn ledgers_and_cursors_are_shown() {
         last_ledger_created_timestamp: START,
         waiting_cursors_count: 0,
         pending_add_entries_count: 0,
-        last_confirmed_entry: place(0, 2),
+        last_confirmed_entry: location(0, 2),
         state: "LedgerOpened",
         ledgers: vec![ledger(0, 3, all.cast_signed())],
         cursors: [("s".to_owned(), s), ("idle".to_owned(), cursor((0, -1), (0, 0)))].into(),
@@ -381,7 +383,7 @@ fn ids_are_shown_as_far_as_they_go() {
     use crate::machine::stats::shown;
     use crate::state::entries::EntryPosition;
     let id = |ledger, entry| shown(Some(EntryPosition { ledger, entry }));
-    assert_eq!(id(7, 9), place(7, 9));
-    assert_eq!(id(u64::MAX, 1 << 63), place(i64::MAX, i64::MAX));
-    assert_eq!(shown(None), place(-1, -1));
+    assert_eq!(id(7, 9), location(7, 9));
+    assert_eq!(id(u64::MAX, 1 << 63), location(i64::MAX, i64::MAX));
+    assert_eq!(shown(None), location(-1, -1));
 }

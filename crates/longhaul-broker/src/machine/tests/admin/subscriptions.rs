@@ -15,7 +15,7 @@ fn on<T: 'static>(
     subscription("t", name, call)
 }
 
-const fn place(ledger: i64, entry: i64) -> AdminPosition {
+const fn location(ledger: i64, entry: i64) -> AdminPosition {
     AdminPosition { ledger, entry }
 }
 
@@ -41,21 +41,21 @@ fn rig() -> Rig {
 #[test]
 fn a_subscription_starts_where_it_is_told() {
     let mut rig = rig();
-    let far = place(i64::MAX, i64::MAX);
+    let far = location(i64::MAX, i64::MAX);
     for (number, (at, mark)) in [
         (SubscriptionStart::Earliest, 1),
         (SubscriptionStart::Latest, 5),
-        (SubscriptionStart::At(place(0, 2)), 2),
-        (SubscriptionStart::At(place(0, 9)), 3),
-        (SubscriptionStart::At(place(1, 1)), 4),
-        (SubscriptionStart::At(place(0, 0)), 1),
-        (SubscriptionStart::At(place(-1, -1)), 1),
+        (SubscriptionStart::At(location(0, 2)), 2),
+        (SubscriptionStart::At(location(0, 9)), 3),
+        (SubscriptionStart::At(location(1, 1)), 4),
+        (SubscriptionStart::At(location(0, 0)), 1),
+        (SubscriptionStart::At(location(-1, -1)), 1),
         (SubscriptionStart::At(far), 5),
-        (SubscriptionStart::After(place(0, 1)), 2),
-        (SubscriptionStart::After(place(0, 2)), 3),
-        (SubscriptionStart::After(place(1, -1)), 3),
-        (SubscriptionStart::After(place(0, -1)), 1),
-        (SubscriptionStart::After(place(1, 1)), 5),
+        (SubscriptionStart::After(location(0, 1)), 2),
+        (SubscriptionStart::After(location(0, 2)), 3),
+        (SubscriptionStart::After(location(1, -1)), 3),
+        (SubscriptionStart::After(location(0, -1)), 1),
+        (SubscriptionStart::After(location(1, 1)), 5),
         (SubscriptionStart::After(far), 5),
     ]
     .into_iter()
