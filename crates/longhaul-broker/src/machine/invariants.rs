@@ -51,28 +51,43 @@ pub enum Invariant {
 }
 
 impl Invariant {
-    /// All invariants in order, with their names in metrics and in reports to the operator.
-    pub const ALL: [(Self, &'static str); 14] = [
-        (Self::GroupOrder, "group_order"),
-        (Self::EntryInGroup, "entry_in_group"),
-        (Self::EntryOrder, "entry_order"),
-        (Self::Recorded, "recorded"),
-        (Self::NumberFree, "number_free"),
-        (Self::WithinEntries, "within_entries"),
-        (Self::SegmentBytes, "segment_bytes"),
-        (Self::TopicKept, "topic_kept"),
-        (Self::TopicServed, "topic_served"),
-        (Self::SubscriptionKept, "subscription_kept"),
-        (Self::ConsumerAttached, "consumer_attached"),
-        (Self::ProducerEntered, "producer_entered"),
-        (Self::SessionOpen, "session_open"),
-        (Self::EntryKept, "entry_kept"),
+    /// All invariants, in order.
+    pub const ALL: [Self; 14] = [
+        Self::GroupOrder,
+        Self::EntryInGroup,
+        Self::EntryOrder,
+        Self::Recorded,
+        Self::NumberFree,
+        Self::WithinEntries,
+        Self::SegmentBytes,
+        Self::TopicKept,
+        Self::TopicServed,
+        Self::SubscriptionKept,
+        Self::ConsumerAttached,
+        Self::ProducerEntered,
+        Self::SessionOpen,
+        Self::EntryKept,
     ];
 
-    /// Its name.
+    /// Its name, in metrics and in reports to the operator.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::ALL.into_iter().find(|(one, _)| *one == self).map_or("", |(_, name)| name)
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::GroupOrder => "group_order",
+            Self::EntryInGroup => "entry_in_group",
+            Self::EntryOrder => "entry_order",
+            Self::Recorded => "recorded",
+            Self::NumberFree => "number_free",
+            Self::WithinEntries => "within_entries",
+            Self::SegmentBytes => "segment_bytes",
+            Self::TopicKept => "topic_kept",
+            Self::TopicServed => "topic_served",
+            Self::SubscriptionKept => "subscription_kept",
+            Self::ConsumerAttached => "consumer_attached",
+            Self::ProducerEntered => "producer_entered",
+            Self::SessionOpen => "session_open",
+            Self::EntryKept => "entry_kept",
+        }
     }
 }
 
@@ -153,7 +168,7 @@ impl Invariants {
     /// Number of violations by name.
     pub(super) fn counts(&self) -> BTreeMap<&'static str, u64> {
         let count = |invariant| self.broken.get(&invariant).map_or(0, |broken| broken.count);
-        Invariant::ALL.map(|(invariant, name)| (name, count(invariant))).into()
+        Invariant::ALL.map(|invariant| (invariant.name(), count(invariant))).into()
     }
 
     /// Forgets a connection that has ended: further contradictions during its end have the same

@@ -72,7 +72,7 @@ fn metrics_are_the_sum_of_it() {
             ..Totals::default()
         },
         log,
-        broken_invariants: Invariant::ALL.map(|(_, name)| (name, 0)).into(),
+        broken_invariants: Invariant::ALL.map(|invariant| (invariant.name(), 0)).into(),
         ..MetricsSnapshot::default()
     };
     assert_eq!(found, expected);
