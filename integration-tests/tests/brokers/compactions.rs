@@ -5,6 +5,9 @@
 //! with retention, the log itself still has them. Corrections since 4.0.7 that do not suffice:
 //! apache/pulsar 25165, 25862 and 25998. `docs/platform.md` has the figures.
 //!
+//! So whoever starts on such a view compares what it has read with the workers that run:
+//! `sequences/raced.rs`.
+//!
 //! `LONGHAUL_TEST_COMPACTIONS` sets the number of compactions.
 
 use crate::support::{self, outgoing, unique_topic, until, within};
@@ -28,7 +31,7 @@ const COMPACTIONS: usize = 20;
 /// Messages that are published beside one compaction.
 const PUBLISHED: usize = 40;
 /// How long after its start a compaction is overtaken by an unload, at most.
-const DELAY_MAX_MS: u64 = 40;
+pub(crate) const DELAY_MAX_MS: u64 = 40;
 /// How often a reader looks again, once a second, when messages are missing.
 const LOOKS: u32 = 10;
 
@@ -164,7 +167,7 @@ async fn a_compacted_view_that_is_the_only_copy_loses_nothing() -> Result<()> {
 }
 
 /// The number of compactions; `None` if the test is skipped.
-fn compactions(is_pulsar: bool) -> Result<Option<usize>> {
+pub(crate) fn compactions(is_pulsar: bool) -> Result<Option<usize>> {
     match std::env::var("LONGHAUL_TEST_COMPACTIONS") {
         Ok(count) => Ok(Some(count.parse().context("LONGHAUL_TEST_COMPACTIONS")?)),
         Err(_) if is_pulsar => {

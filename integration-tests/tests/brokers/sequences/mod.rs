@@ -24,6 +24,7 @@ mod losing;
 mod mixed;
 mod operating;
 mod plain;
+mod raced;
 mod reading;
 mod reference;
 mod schema;

@@ -1,0 +1,63 @@
+//! Workers that start on a ledger whose compactions raced unloads: see `compactions.rs`.
+
+use crate::compactions::{DELAY_MAX_MS, compactions};
+use crate::sequences::drain;
+use crate::sequences::plain::Plain;
+use crate::support;
+use anyhow::{Result, ensure};
+use integration_tests::bench::Bench;
+use integration_tests::sandbox::Sandbox;
+use integration_tests::script::Scripted;
+use std::time::Duration;
+
+/// Earlier, a worker that started on a ledger whose view had lost entries ran tasks again that had
+/// ended, or that ran elsewhere, when Pulsar delivered them again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_starts_after_such_races_runs_nothing_again() -> Result<()> {
+    const TASKS: usize = 10;
+    let is_pulsar = Sandbox::pulsar_kind()?.is_some();
+    let Some(compactions) = compactions(is_pulsar)? else { return Ok(()) };
+    // After each the first worker is slower to come back.
+    let rounds = compactions / 4;
+    let Some(bench) = Bench::new("raced-ledger").await? else { return Ok(()) };
+    let (admin, names, scripted) = (bench.sandbox().admin(), bench.names(), Scripted::default());
+    let first = bench.worker(scripted.named("first")).await?;
+    let first = first.concurrency(rounds + TASKS).start().await?;
+    let mut view = bench.view().await?;
+    let mut lost = 0;
+    for round in 0..rounds {
+        let mut producer = Plain::tasks(&bench).await?;
+        for index in 0..TASKS {
+            let id = producer.submit(&format!("{round}-{index}|ok a")).await?;
+            view.until(id, "COMPLETED 1: a").await?;
+        }
+        let runs = producer.submit(&format!("{round}|gate|ok a")).await?;
+        view.until(runs, "PROCESSING 1").await?;
+        let delay = Duration::from_micros(fastrand::u64(0..DELAY_MAX_MS * 1_000));
+        let unload = async {
+            tokio::time::sleep(delay).await;
+            drop(admin.unload(&names.ledger).await);
+        };
+        // Either of them may be refused because of the other one.
+        let (_, ()) = tokio::join!(admin.compact(&names.ledger), unload);
+        // The first worker is back: it can answer.
+        let id = producer.submit(&format!("{round}-raced|ok a")).await?;
+        view.until(id, "COMPLETED 1: a").await?;
+        let second = bench.worker(scripted.named("second")).await?.start().await?;
+        support::within("a second worker", second.ready()).await?;
+        // All that runs is delivered again, to either worker.
+        let moves = async || Ok(admin.unload(&names.task).await.is_ok());
+        support::until("an unload", moves).await?;
+        let mut producer = Plain::tasks(&bench).await?;
+        let id = producer.submit(&format!("{round}-last|ok a")).await?;
+        view.until(id, "COMPLETED 1: a").await?;
+        lost += second.stats().views_lost;
+        drain([second]).await?;
+    }
+    scripted.open_gate();
+    bench.all_acknowledged().await?;
+    let (runs, tasks) = (scripted.runs(), rounds * (TASKS + 3));
+    ensure!(runs.len() == tasks, "{} runs of {tasks} tasks: {runs:?}", runs.len());
+    support::note(&format!("{rounds} races: {lost} starts on a view that had lost entries"));
+    drain([first]).await
+}
