@@ -46,6 +46,8 @@ enum ViewPart {
     Rest,
     /// Up to here, where the log begins.
     Before(Option<Position>),
+    /// It was read up to here. The log comes next, if it has not been trimmed meanwhile.
+    UpTo(Position),
 }
 
 impl KeptFollower {
@@ -57,7 +59,9 @@ impl KeptFollower {
     }
 
     /// Makes it read of the compacted view only what the log does not have any more, and then the
-    /// log: for a view that has lost messages.
+    /// log: for a view that has lost messages. Both together are no compacted view: a rejected entry
+    /// may be in the log while the accepted one before it is not in the view any more, because a
+    /// later base replaces it. Who compares itself with others notices.
     pub(crate) fn distrusting_view(mut self) -> Self {
         self.view = ViewPart::Rest;
         self
@@ -152,7 +156,7 @@ impl KeptFollower {
             };
             if let Some(next) = next {
                 let message = self.take_note(next)?;
-                if !self.goes_over_to_log(&message) {
+                if self.takes(&message) {
                     self.came(&message);
                     return Ok(message);
                 }
@@ -173,18 +177,26 @@ impl KeptFollower {
                 None => Ok(None),
             }
         };
-        let first = timeout(LOOK_AGAIN_AFTER, first).await;
+        // The oldest part of a log may be in a store that is slow.
+        let first = timeout(PATIENCE_MIN, first).await;
         self.take_note(first.unwrap_or_else(|_| Err(no_answer(&topic.to_string()))))
     }
 
-    /// Whether the message is in the log as well. Then the log is followed from it on.
-    fn goes_over_to_log(&mut self, message: &Message) -> bool {
-        let ViewPart::Before(Some(begin)) = self.view else { return false };
-        let goes_over = message.position >= begin;
-        if goes_over {
-            (self.view, self.follow.compacted, self.follower) = (ViewPart::Whole, false, None);
-        }
-        goes_over
+    /// Whether the message comes next. If not, another session reads on: in the log, where this one
+    /// has read the view up to its start; in the view, where the log has been trimmed since.
+    fn takes(&mut self, message: &Message) -> bool {
+        let next = match self.view {
+            ViewPart::Before(Some(begin)) if message.position >= begin => ViewPart::UpTo(begin),
+            ViewPart::UpTo(begin) if message.position > begin => ViewPart::Rest,
+            ViewPart::UpTo(_) => {
+                self.view = ViewPart::Whole;
+                return true;
+            }
+            ViewPart::Before(_) | ViewPart::Rest | ViewPart::Whole => return true,
+        };
+        (self.view, self.follower) = (next, None);
+        self.follow.compacted = next == ViewPart::Rest;
+        false
     }
 
     /// Checks why nothing has come for long.
@@ -237,7 +249,7 @@ impl KeptFollower {
     /// Another message, if it is already here.
     pub(crate) fn more(&mut self) -> Option<Message> {
         let message = self.follower.as_mut()?.more()?;
-        if self.goes_over_to_log(&message) {
+        if !self.takes(&message) {
             return None;
         }
         self.came(&message);

@@ -57,6 +57,11 @@ pub enum WorkerError {
     #[cfg(feature = "admin")]
     #[error("{}: {}; at risk: {}; remedy: {}", .0.topic, .0.what, .0.risk, .0.remedy)]
     SubscriptionLost(Box<TopicFinding>),
+    /// A topic that the worker publishes to accepts no more messages for good, as after a migration
+    /// to a scalable topic. The worker would do nothing, or not show what it does.
+    #[cfg(feature = "admin")]
+    #[error("{}: {}; at risk: {}; remedy: {}", .0.topic, .0.what, .0.risk, .0.remedy)]
+    TopicTerminated(Box<TopicFinding>),
     /// A drain gave up waiting for work in progress 10 s after its deadline: outcomes or acks that
     /// the broker did not confirm, or a processor that ignores its cancellation. Other workers take
     /// these tasks over. The task is one of them, if it is known.
@@ -88,6 +93,8 @@ impl WorkerError {
             Self::Topic(error) => error.class(),
             #[cfg(feature = "admin")]
             Self::SubscriptionLost(_) => (ErrorKind::NotSetUp, "subscription_lost"),
+            #[cfg(feature = "admin")]
+            Self::TopicTerminated(_) => (ErrorKind::Refused, "topic_terminated"),
             Self::QueueDeleted => (ErrorKind::NotFound, "queue_not_found"),
             Self::DrainGaveUp(_) => (ErrorKind::Internal, "drain_gave_up"),
             Self::Thread(_) | Self::Panicked(_) => (ErrorKind::Internal, "internal"),

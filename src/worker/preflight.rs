@@ -58,7 +58,8 @@ impl Preflight {
     /// Topics of a level of a queue get as many partitions as the queue has.
     ///
     /// # Errors
-    /// [`WorkerError::SubscriptionLost`], or the ledger has to be read and cannot be.
+    /// [`WorkerError::SubscriptionLost`], [`WorkerError::TopicTerminated`], or the ledger has to be
+    /// read and cannot be.
     pub(super) async fn look(
         &self,
         options: &ConnectOptions,
@@ -139,6 +140,12 @@ impl Preflight {
             if let Some(cause) = cause {
                 tracing::warn!(topic = topics.task, cause, "the topics could not be set up");
             }
+        }
+        let ended = |finding: &TopicFinding| {
+            finding.kind == FindingKind::TopicTerminated && finding.topic != topics.task
+        };
+        if let Some(ended) = findings.iter().position(ended) {
+            return Err(WorkerError::TopicTerminated(Box::new(findings.swap_remove(ended))));
         }
         findings.iter().for_each(tell);
         Ok(())

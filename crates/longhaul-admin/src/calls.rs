@@ -38,6 +38,8 @@ pub(super) struct PartitionStats {
     cursors: BTreeMap<String, IgnoredAny>,
     #[serde(default)]
     compacted_ledger: Option<CompactedLedger>,
+    #[serde(default)]
+    state: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -304,6 +306,11 @@ impl PartitionStats {
     /// Whether compaction keeps entries that it has not read.
     pub(super) fn has_compaction_cursor(&self) -> bool {
         self.cursors.contains_key(COMPACTION_CURSOR)
+    }
+
+    /// Whether the partition accepts no more messages.
+    pub(super) fn is_terminated(&self) -> bool {
+        self.state == "Terminated"
     }
 
     /// Whether a reader of the compacted view would find any message.

@@ -1,5 +1,6 @@
 //! Reports topic properties that do not meet the protocol's needs. Changes nothing.
 
+mod existence;
 mod listed;
 
 use super::admin::Admin;
@@ -40,6 +41,8 @@ pub enum FindingKind {
     TopicMissing,
     /// Some partitions of the topic do not exist.
     PartitionsMissing,
+    /// The topic, or some of its partitions, accepts no more messages for good.
+    TopicTerminated,
     /// The topic has fewer partitions than the task topic, or one of the two has none at all.
     PartitionsDiffer,
     /// The workers' subscription, or a durable one on the dead letters, does not exist.
@@ -179,6 +182,7 @@ pub(super) fn findings(
             None => findings.push(judge.topic_missing()),
             Some(state) => {
                 findings.extend(judge.partitions_missing(state));
+                findings.extend(judge.terminated(state));
                 findings.extend(judge.partitions_differ(state, observed.task.as_ref(), settings));
                 findings.extend(judge.policies(state, settings, observed.bookies));
                 findings.extend(judge.compaction_cursor(state));
@@ -227,42 +231,6 @@ impl Judge<'_> {
 
     fn setup(&self) -> String {
         setup_command(self.names)
-    }
-
-    fn topic_missing(&self) -> TopicFinding {
-        let risk = match self.role {
-            TopicRole::Task => {
-                "workers find no tasks, and a topic that the broker makes by itself keeps none before they come"
-            }
-            TopicRole::Ledger => {
-                "workers cannot claim anything, and a topic that the broker makes by itself forgets claims"
-            }
-            TopicRole::Metadata => {
-                "nobody can see the state of a task, and a topic that the broker makes by itself forgets it"
-            }
-            TopicRole::Register => {
-                "workers take no tasks before they have read it, and a topic that the broker makes by itself forgets keys"
-            }
-            TopicRole::DeadLetters => {
-                "the first task that fails for good makes the broker create it, and a topic so made is deleted, with all \
-                 dead letters, soon after the last worker has gone"
-            }
-        };
-        let what = "the topic does not exist".to_owned();
-        self.finding(FindingKind::TopicMissing, Severity::Error, what, risk, self.setup())
-    }
-
-    fn partitions_missing(&self, state: &TopicState) -> Option<TopicFinding> {
-        let missing = indexes(&state.partitions, |partition| !partition.exists);
-        let what = format!("{} of the topic's {} missing", listed(&missing)?, state.shape);
-        let risk = "tasks of these partitions stand still, or what is known of them is gone";
-        Some(self.finding(
-            FindingKind::PartitionsMissing,
-            Severity::Error,
-            what,
-            risk,
-            self.setup(),
-        ))
     }
 
     fn partitions_differ(

@@ -88,6 +88,8 @@ pub(super) struct PartitionState {
     pub(super) subscribed: bool,
     pub(super) compaction_cursor: bool,
     pub(super) has_entries: bool,
+    /// Whether it accepts no more messages.
+    pub(super) terminated: bool,
 }
 
 /// An existing topic.
@@ -201,6 +203,7 @@ async fn partition(
         exists: stats.is_some(),
         subscribed,
         compaction_cursor: stats.as_ref().is_some_and(|stats| stats.has_compaction_cursor()),
+        terminated: stats.as_ref().is_some_and(|stats| stats.is_terminated()),
         has_entries: stats.is_some_and(|stats| stats.has_entries()),
     })
 }

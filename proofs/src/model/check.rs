@@ -39,6 +39,12 @@ pub fn check(bounds: &Bounds, world: &World, violations: &mut Vec<Violation>) {
     if bounds.ordered {
         check_order(bounds, world, violations);
     }
+    for worker in world.workers.iter().filter(|worker| !worker.left) {
+        if worker.machine.digest() != worker.machine.digest_anew() {
+            let what = "a worker tells others another digest than that of its tasks";
+            violations.push(Violation { id: FOLLOWERS, what, task: None });
+        }
+    }
     for task in 0..bounds.tasks {
         let id = task_id(bounds, task);
         let mut add = |id: &'static str, what: &'static str, task: TaskId| {

@@ -53,9 +53,9 @@ impl WorkerDriver {
                 lane.core.set_spare_owner(spare);
                 lane.read_from_start(&mut self.env);
             }
-            PartitionEffect::Incomplete(tasks) => tracing::error!(
-                topic = %lane.topics.ledger, tasks,
-                "the ledger has lost entries that other workers know, in the log, too: this worker takes no tasks until those are over, or until all others have stopped. So many tasks are not known here at all; of others the state may differ"
+            PartitionEffect::Incomplete { other, lacks } => tracing::error!(
+                topic = %lane.topics.ledger, %other, lacks,
+                "another worker knows the ledger differently, also after its log was read: this one takes no tasks until what differs is over and sealed, or until the others have stopped. `lacks` says how many more tasks the other one knows, if it knows more"
             ),
             PartitionEffect::Refused(error) => {
                 tracing::error!(topic = %lane.topics.ledger, "the settings of the ledger keep this worker out");

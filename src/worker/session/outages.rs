@@ -401,6 +401,14 @@ async fn a_view_that_is_not_trusted_is_followed_by_the_log_from_where_that_begin
     assert_eq!(keys(&mut follower, 3).await, ["old", "kept", "lost"]);
     transport.lose(Sessions::All, Loss::Error);
     assert_eq!(keys(&mut follower, 2).await, ["gone", "new"]);
+    // The log is trimmed after it was looked at: the view has what is missing there.
+    let mut follower = follow();
+    assert_eq!(keys(&mut follower, 1).await, ["old"]);
+    publish("lost");
+    broker.compact(&at);
+    broker.trim(&at);
+    publish("newest");
+    assert_eq!(keys(&mut follower, 4).await, ["kept", "new", "lost", "newest"]);
 }
 
 /// The keys of the next messages.

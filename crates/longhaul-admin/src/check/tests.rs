@@ -16,6 +16,7 @@ fn topic(shape: TopicPartitioning, retention_minutes: i64) -> TopicState {
         exists: true,
         subscribed: true,
         compaction_cursor: true,
+        terminated: false,
         has_entries: false,
     };
     TopicState {

@@ -25,6 +25,7 @@ fn untouched(shape: TopicPartitioning) -> TopicState {
         exists: true,
         subscribed: false,
         compaction_cursor: false,
+        terminated: false,
         has_entries: false,
     };
     TopicState {

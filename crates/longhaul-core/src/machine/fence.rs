@@ -1,13 +1,14 @@
 //! Self-fence: a worker whose view is too old starts again under a new owner id. Its running
 //! processors go on if the ledger still shows them as the owner's.
 //!
-//! Until the ledger was read to its end they publish nothing. One read is proof enough: a bootstrap
-//! is at most behind, and a task that has left the ledger is named by a seal, which every bootstrap
-//! reads.
+//! Until the ledger was read to its end they publish nothing. One read of a sound ledger is proof
+//! enough: a bootstrap is at most behind, and a task that has left the ledger is named by a seal,
+//! which every bootstrap reads. `partition/comparing.rs` finds out whether it was sound.
 
 use super::admitting::Admitting;
 use super::lines::KeyLines;
 use super::{Action, AttemptRun, Machine, Stage, Stop, Task};
+use crate::protocol::digest::TasksDigest;
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::task::TaskId;
 
@@ -22,6 +23,7 @@ impl Machine {
         self.lines = KeyLines::default();
         self.drop_silent_ends();
         self.tasks.keep_only(keep);
+        self.digest = TasksDigest::default();
         let at_work: Vec<OwnerId> = self.owners_at_work().collect();
         self.owners.renew(owner, &at_work);
     }

@@ -52,6 +52,7 @@ use tasks::Tasks;
 
 use crate::protocol::claim::{Circumstances, Decision, NextClaim, decide};
 use crate::protocol::dead_letters::DeadLetterKinds;
+use crate::protocol::digest::TasksDigest;
 use crate::protocol::entry::{Base, Claim, ClaimKind, Done, Entry, NextAttempt, Outcome};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OnceKey, OwnerId};
@@ -87,6 +88,8 @@ pub struct Machine {
     /// The last folded position. Entries up to it are ignored.
     position: Option<Position>,
     tasks: Tasks,
+    /// The digest of those with keys on the ledger.
+    digest: TasksDigest,
     /// Whether any task was ever set aside; before that no task has to be checked for it.
     any_aside: bool,
     sealing: Sealing,
@@ -113,6 +116,7 @@ impl Machine {
             live_from: None,
             position: None,
             tasks: Tasks::default(),
+            digest: TasksDigest::default(),
             any_aside: false,
             sealing: Sealing::default(),
             admitting: Admitting::default(),

@@ -46,6 +46,9 @@ impl Machine {
         let ready = self.ready;
         let task = self.tasks.get_or_new(id);
         let before = task.fold;
+        if !task.trail.is_empty() {
+            self.digest.remove(id, &before);
+        }
         let verdict = task.fold.apply(read.entry);
         let accepted = verdict == Verdict::Accepted;
         if ready {
@@ -53,6 +56,9 @@ impl Machine {
         }
         let outdated = task.checkpoint.as_deref().copied();
         note(task, &read, accepted, before.phase);
+        if !task.trail.is_empty() {
+            self.digest.add(id, &task.fold);
+        }
         let (over, parked) = (task.fold.phase.is_terminal(), task.fold.is_parked());
         let begun = before.phase == Phase::New && task.fold.phase != Phase::New;
         if over {
@@ -102,7 +108,11 @@ impl Machine {
         self.read_tombstone_of(key);
         let Some(id) = key.task() else { return };
         let Some(task) = self.tasks.get_mut(id) else { return };
+        let had_keys = !task.trail.is_empty();
         task.trail.remove(key);
+        if had_keys && task.trail.is_empty() {
+            self.digest.remove(id, &task.fold);
+        }
         if task.checkpoint.as_deref().is_some_and(|(_, kept)| Key::Once(*kept) == *key) {
             task.checkpoint = None;
         }

@@ -9,6 +9,8 @@
 
 use super::{Action, Machine, Stage, Stop, Task, TerminalStep, Trail};
 use crate::protocol::digest::FoldDigest;
+#[cfg(any(test, feature = "testing"))]
+use crate::protocol::digest::TasksDigest;
 use crate::protocol::entry::Entry;
 use crate::protocol::entry_set::{BatchOutcome, EntrySet};
 use crate::protocol::fold::Phase;
@@ -58,13 +60,21 @@ impl Machine {
         &self.sealing.seals
     }
 
-    /// The digest of what was read so far, for a comparison with another worker. Takes time for
-    /// each known task.
+    /// The digest of what was read so far, for a comparison with another worker.
     #[must_use]
     pub fn digest(&self) -> FoldDigest {
+        FoldDigest::of(self.digest, self.seals().entries())
+    }
+
+    /// The same from all tasks.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn digest_anew(&self) -> FoldDigest {
+        let mut digest = TasksDigest::default();
         // A delivery alone is no part of the ledger.
         let with_keys = self.tasks.iter().filter(|(_, task)| !task.trail.is_empty());
-        FoldDigest::of(with_keys.map(|(id, task)| (id, task.fold)), self.seals().entries())
+        with_keys.for_each(|(id, task)| digest.add(id, &task.fold));
+        FoldDigest::of(digest, self.seals().entries())
     }
 
     /// Whether a seal covers the task.
@@ -245,6 +255,9 @@ impl Machine {
             let known = self.tasks.remove_range(&range.tasks());
             over.extend(known.iter().map(|(id, _)| *id));
             for (id, task) in known {
+                if !task.trail.is_empty() {
+                    self.digest.remove(id, &task.fold);
+                }
                 self.end_by_seal(id, task);
             }
             let dropped: Vec<EntryId> =

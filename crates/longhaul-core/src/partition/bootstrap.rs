@@ -1,5 +1,6 @@
 //! Start and restart: the first read of the ledger, own heartbeats that come back, the self-fence.
 
+use super::comparing::Distrust;
 use super::looking::OpenTaskTimes;
 use super::{Mode, Partition, PartitionEffect};
 use crate::machine::Action;
@@ -25,21 +26,23 @@ impl Partition {
         }
         self.silence.came_back(heartbeat.number, now);
         self.recheck_finishers();
-        // A heartbeat sent early in a long outage, or in a long first read, does not prove that it
-        // is over: the next one is sent at once. Half of the self-fence limit leaves time to read
-        // the entries written meanwhile.
-        let recent =
-            self.silence.view_at().is_some_and(|at| now.since(at) <= self.fence_after() / 2);
         if self.mode != Mode::Bootstrap {
             self.publish_config_if_missing();
         }
-        if self.mode != Mode::Bootstrap || recent {
+        if self.mode != Mode::Bootstrap || self.has_recent_view(now) {
             self.compare(heartbeat.number, now);
         }
         self.recheck_rank(now);
         for id in std::mem::take(&mut self.awaiting_heartbeat) {
             self.agenda.set(id, now);
         }
+    }
+
+    /// Whether a first read may end. A heartbeat sent early in a long outage, or in a long first
+    /// read, does not prove that it is over: the next one is sent at once. Half of the self-fence
+    /// limit leaves time to read the entries written meanwhile.
+    pub(super) fn has_recent_view(&self, now: Moment) -> bool {
+        self.silence.view_at().is_some_and(|at| now.since(at) <= self.fence_after() / 2)
     }
 
     /// Handles another owner's heartbeat. If its uptime has outrun this clock by G (the self-fence
@@ -175,6 +178,8 @@ impl Partition {
     /// Handles a deleted ledger: its replacement is read from the start.
     pub fn handle_ledger_deleted(&mut self) {
         self.fence();
+        // What was wrong with the view of the former one says nothing of the new one.
+        self.comparing.kept = Distrust::default();
     }
 
     /// Forgets everything that was read, and the actions based on it. State that is on no ledger
@@ -194,6 +199,7 @@ impl Partition {
         self.sent = before.sent;
         self.legacy = before.legacy;
         self.tickets = before.tickets;
+        self.comparing.kept = before.comparing.kept;
         self.effects.push_back(PartitionEffect::Fenced);
         self.drop_held_starts();
         for effect in before.effects {
@@ -224,7 +230,7 @@ impl Partition {
                 }
                 PartitionEffect::Do(_)
                 | PartitionEffect::Ready
-                | PartitionEffect::Incomplete(_)
+                | PartitionEffect::Incomplete { .. }
                 | PartitionEffect::Fenced
                 | PartitionEffect::Refused(_)
                 | PartitionEffect::AskForTicket(_)

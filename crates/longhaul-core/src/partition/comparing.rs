@@ -5,8 +5,8 @@
 //!   first read ─────────────────────────────────────────────────▶ ready
 //!      │  ▲           an equal answer                               ▲
 //!      │  └── ask again ◀── the first answer that differs           │
-//!      └──── read view and log ◀── the second one                   │
-//!              └── say what is missing ◀── each further one ────────┘
+//!      └──── read view and log ◀── one to that question             │
+//!              └── say so ◀── the same again ───────────────────────┘
 //! ```
 //!
 //! The first answer that differs proves nothing: the view may have been compacted behind the
@@ -34,33 +34,47 @@ use std::time::Duration;
 const PLACE_MAX: u32 = 8;
 
 /// How long a worker waits for an answer before it begins. Who dies has a place in line for 2 H, so
-/// a worker that starts again after a crash waits as long.
+/// a worker that starts again after a crash waits as long. Once an answer has differed the wait
+/// lasts 2 H.
 const ANSWER_MAX: Duration = SLOT.saturating_mul(4);
 
 /// Questions that wait for their answers, of this worker and of others. Older ones are dropped.
 const QUESTIONS_MAX: usize = 64;
 
-/// The answers of others that differed after which view and log are read.
-const VIEW_DIFFERS: u32 = 2;
-
 /// How often it is said that the ledger is incomplete.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
+
+/// How long the log is not read again for the same reason; the time doubles with each read.
+const REREAD_AFTER: Duration = Duration::from_secs(600);
+const REREAD_DOUBLINGS_MAX: u32 = 6;
 
 /// The comparison of a worker with others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Comparing {
+    /// What a self-fence does not forget.
+    pub(super) kept: Distrust,
     /// The own questions of the last 2 H, the newest first.
     asked: VecDeque<OwnQuestion>,
-    /// Whether another worker has the same digest, or there is none.
+    /// Whether another worker has the same digest, or there is none that answers.
     is_confirmed: bool,
-    /// Until when the first read is prolonged for an answer.
-    until: Option<Moment>,
-    /// How many answers have differed.
-    differing: u32,
+    /// Since when nobody answers.
+    unanswered: Option<Moment>,
+    /// The number of the heartbeat that was sent because an answer had differed: one to an earlier
+    /// question proves nothing.
+    asked_again: Option<u64>,
     /// When to say the next time that the ledger is incomplete.
     tell_at: Moment,
     /// The last question of each other worker, while answers may come.
     heard: BTreeMap<OwnerId, HeardQuestion>,
+}
+
+/// Whether the compacted view of the ledger is known to be wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Distrust {
+    /// How often the log was read for this reason.
+    reads: u32,
+    /// When the log may be read again for this reason.
+    again_at: Moment,
 }
 
 /// A question of this worker, in the heartbeat of this number.
@@ -84,11 +98,6 @@ struct HeardQuestion {
 }
 
 impl Comparing {
-    /// When there is something to do.
-    pub(super) fn next(&self) -> Option<Moment> {
-        self.heard.values().filter_map(|question| question.at).chain(self.until).min()
-    }
-
     /// Drops what an owner has asked that left.
     pub(super) fn left(&mut self, owner: OwnerId) {
         self.heard.remove(&owner);
@@ -100,7 +109,7 @@ impl Partition {
     /// view: the view has lost entries.
     #[must_use]
     pub const fn reads_log(&self) -> bool {
-        self.comparing.differing >= VIEW_DIFFERS
+        self.comparing.kept.reads > 0
     }
 
     /// Whether the next heartbeat asks the others for their digest.
@@ -108,24 +117,48 @@ impl Partition {
         !self.comparing.is_confirmed
     }
 
+    /// When there is something to do.
+    pub(super) fn comparison_at(&self) -> Option<Moment> {
+        let answers = self.comparing.heard.values().filter_map(|question| question.at);
+        answers.chain(self.begins_at()).min()
+    }
+
+    /// When a first read that has come to its end goes without an answer.
+    fn begins_at(&self) -> Option<Moment> {
+        let doubted = self.comparing.asked_again.is_some() || self.reads_log();
+        let patience = if doubted { self.silence_max() } else { ANSWER_MAX };
+        let unanswered = self.comparing.unanswered.filter(|_| self.mode == Mode::Bootstrap);
+        unanswered.map(|since| since + patience)
+    }
+
+    fn silence_max(&self) -> Duration {
+        2 * self.settings.ledger.heartbeat
+    }
+
     /// Handles the own heartbeat that shows that the ledger was read to its end.
     pub(super) fn compare(&mut self, number: u64, now: Moment) {
+        if !self.comparing.is_confirmed {
+            let question = OwnQuestion { number, digest: self.machine.digest(), came_back: now };
+            let asked = &mut self.comparing.asked;
+            asked.truncate(QUESTIONS_MAX - 1);
+            asked.push_front(question);
+            let since = *self.comparing.unanswered.get_or_insert(now);
+            // Without others somebody whose heartbeats were lost, too, answers all the same, as a
+            // rule before the first claim of this worker has come back.
+            self.comparing.is_confirmed = self.silence.ready_owners().next().is_none()
+                || self.mode != Mode::Bootstrap && now.since(since) > self.silence_max();
+        }
         if self.comparing.is_confirmed {
-            return;
+            self.end_if_reading(now);
         }
-        let question = OwnQuestion { number, digest: self.machine.digest(), came_back: now };
-        let Comparing { asked, until, is_confirmed, .. } = &mut self.comparing;
-        asked.truncate(QUESTIONS_MAX - 1);
-        asked.push_front(question);
-        if self.silence.ready_owners().next().is_some() {
-            until.get_or_insert(now + ANSWER_MAX);
-            return;
-        }
-        // Somebody whose heartbeats were lost, too, answers all the same, as a rule before the first
-        // claim of this worker has come back.
-        *is_confirmed = true;
-        if self.mode == Mode::Bootstrap {
+    }
+
+    /// Ends a first read that has come to the end of the ledger a short while ago. Otherwise the
+    /// next own heartbeat does.
+    fn end_if_reading(&mut self, now: Moment) {
+        if self.mode == Mode::Bootstrap && self.has_recent_view(now) {
             self.end_bootstrap(now);
+            self.recheck_rank(now);
         }
     }
 
@@ -136,7 +169,7 @@ impl Partition {
                 self.prepare_answer(heartbeat, now);
             }
             Some(Comparison::Answer { to, number, digest }) if to == self.machine.owner() => {
-                self.hear_answer(number, digest, now);
+                self.hear_answer(heartbeat.owner, (number, digest), now);
             }
             Some(Comparison::Answer { to, number, digest }) => {
                 let younger = self.uptime_ms(now) < heartbeat.uptime_ms;
@@ -145,46 +178,49 @@ impl Partition {
                 if heard.digest == digest {
                     heard.at = None;
                 } else if younger {
-                    self.distrust_view();
+                    self.distrust_view(now);
                 }
             }
             Some(Comparison::Question) | None => {}
         }
     }
 
-    /// Reads the log in place of the view, unless that was done.
-    fn distrust_view(&mut self) {
-        if !self.reads_log() {
-            self.fence();
-            self.comparing.differing = VIEW_DIFFERS;
+    fn hear_answer(&mut self, from: OwnerId, (number, digest): (u64, FoldDigest), now: Moment) {
+        let own = self.comparing.asked.iter().find(|asked| asked.number == number).copied();
+        let Some(own) = own else { return };
+        self.comparing.unanswered = None;
+        if own.digest == digest {
+            self.comparing.is_confirmed = true;
+            return self.end_if_reading(now);
+        }
+        match self.comparing.asked_again {
+            None => {
+                self.comparing.is_confirmed = false;
+                self.comparing.asked_again = Some(self.silence.next_number());
+                self.send_heartbeats(now);
+            }
+            Some(again) if number >= again => {
+                if !self.distrust_view(now) && now >= self.comparing.tell_at {
+                    self.comparing.tell_at = now + TOLD_EVERY;
+                    let lacks = own.digest.lacks(digest);
+                    self.effects.push_back(PartitionEffect::Incomplete { other: from, lacks });
+                }
+            }
+            Some(_) => {}
         }
     }
 
-    fn hear_answer(&mut self, number: u64, digest: FoldDigest, now: Moment) {
-        let Comparing { asked, until, differing, .. } = &mut self.comparing;
-        let Some(own) = asked.iter().find(|asked| asked.number == number).copied() else {
-            return;
-        };
-        *until = None;
-        if own.digest == digest {
-            self.comparing.is_confirmed = true;
-            if self.mode == Mode::Bootstrap {
-                self.end_bootstrap(now);
-                self.recheck_rank(now);
-            }
-            return;
+    /// Begins afresh, with the log in place of the view. Returns false if that was done a short
+    /// while ago.
+    fn distrust_view(&mut self, now: Moment) -> bool {
+        let Distrust { reads, again_at } = self.comparing.kept;
+        if reads > 0 && now < again_at {
+            return false;
         }
-        asked.retain(|asked| asked.number > number);
-        if self.mode != Mode::Bootstrap || *differing + 1 == VIEW_DIFFERS {
-            return self.distrust_view();
-        }
-        *differing += 1;
-        if *differing < VIEW_DIFFERS {
-            self.send_heartbeats(now);
-        } else if now >= self.comparing.tell_at {
-            self.comparing.tell_at = now + TOLD_EVERY;
-            self.effects.push_back(PartitionEffect::Incomplete(own.digest.lacks(digest)));
-        }
+        let pause = REREAD_AFTER * (1 << reads.min(REREAD_DOUBLINGS_MAX));
+        self.comparing.kept = Distrust { reads: reads.saturating_add(1), again_at: now + pause };
+        self.fence();
+        true
     }
 
     fn prepare_answer(&mut self, heartbeat: &Heartbeat, now: Moment) {
@@ -192,8 +228,9 @@ impl Partition {
         let partition = self.settings.partition;
         let question = TaskId { ledger: 0, entry: 0, partition, batch_index: None };
         let place = rank(question, self.machine.owner(), self.silence.ready_owners());
-        let turn = u32::try_from(place).ok().filter(|turn| *turn <= PLACE_MAX);
-        let Some(turn) = turn else { return };
+        let Some(turn) = u32::try_from(place).ok().filter(|turn| *turn <= PLACE_MAX) else {
+            return;
+        };
         let heard = &mut self.comparing.heard;
         if heard.len() >= QUESTIONS_MAX {
             heard.retain(|_, question| question.at.is_some());
@@ -207,7 +244,7 @@ impl Partition {
 
     /// Answers the questions whose turn it is, and ends the wait for an answer.
     pub(super) fn recheck_comparison(&mut self, now: Moment) {
-        let patience = 2 * self.settings.ledger.heartbeat;
+        let patience = self.silence_max();
         self.comparing.asked.retain(|question| now.since(question.came_back) <= patience);
         self.comparing.heard.retain(|_, question| question.at.is_some() || question.until > now);
         let mut answers = Vec::new();
@@ -219,17 +256,11 @@ impl Partition {
             }
         }
         for answer in answers {
-            let own = self.silence.send(now);
-            let heartbeat = self.heartbeat(self.machine.owner(), own, now);
-            self.publish_heartbeat(Heartbeat { comparison: Some(answer), ..heartbeat });
+            self.send_heartbeats_saying(Some(answer), now);
         }
-        if self.comparing.until.is_some_and(|until| until <= now) {
-            self.comparing.until = None;
-            // Once a difference is known, only silence for 2 H counts: see `compare`.
-            if self.mode == Mode::Bootstrap && self.comparing.differing == 0 {
-                self.end_bootstrap(now);
-                self.recheck_rank(now);
-            }
+        if self.begins_at().is_some_and(|at| at <= now) {
+            self.comparing.unanswered = None;
+            self.end_if_reading(now);
         }
     }
 }

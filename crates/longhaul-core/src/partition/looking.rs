@@ -176,7 +176,7 @@ impl Partition {
         let mut next = self.silence.heartbeat_at();
         let (kept, legacy) = (self.next_kept, self.legacy_timeout());
         let (offer, slow) = (self.unwanted.offer_at, self.reads.slow_at());
-        let compare = self.comparing.next();
+        let compare = self.comparison_at();
         for at in [self.agenda.next(), kept, offer, slow, legacy, compare].into_iter().flatten() {
             next = next.min(at);
         }
@@ -194,19 +194,22 @@ impl Partition {
     }
 
     pub(super) fn send_heartbeats(&mut self, now: Moment) {
+        self.send_heartbeats_saying(self.asks().then_some(Comparison::Question), now);
+    }
+
+    /// Sends a heartbeat for each owner id of this worker that is alive. The one of the current id
+    /// says this of a comparison.
+    pub(super) fn send_heartbeats_saying(&mut self, says: Option<Comparison>, now: Moment) {
         let number = self.silence.send(now);
         let alive = self.machine.owners_alive();
         self.sent.keep(&alive);
         for owner in alive {
-            let number = if owner == self.machine.owner() { number } else { 0 };
-            let heartbeat = self.heartbeat(owner, number, now);
-            self.publish_heartbeat(heartbeat);
+            let is_current = owner == self.machine.owner();
+            let heartbeat = self.heartbeat(owner, if is_current { number } else { 0 }, now);
+            let comparison = says.filter(|_| is_current);
+            let heartbeat = Entry::Heartbeat(Heartbeat { comparison, ..heartbeat });
+            self.effects.push_back(PartitionEffect::Do(Action::Publish(heartbeat)));
         }
-    }
-
-    pub(super) fn publish_heartbeat(&mut self, heartbeat: Heartbeat) {
-        let publish = Action::Publish(Entry::Heartbeat(heartbeat));
-        self.effects.push_back(PartitionEffect::Do(publish));
     }
 
     /// The last heartbeat of a leaving worker: it reports once more up to where it has shown its
@@ -216,9 +219,8 @@ impl Partition {
         Entry::Heartbeat(self.heartbeat(self.machine.owner(), number, now))
     }
 
-    pub(super) fn heartbeat(&self, owner: OwnerId, number: u64, now: Moment) -> Heartbeat {
+    fn heartbeat(&self, owner: OwnerId, number: u64, now: Moment) -> Heartbeat {
         let (sent, leased) = (self.sent.of(owner), self.sent.of_leases(owner));
-        let asks = self.asks() && owner == self.machine.owner();
         Heartbeat {
             owner,
             subscription: self.settings.ledger.subscription.clone(),
@@ -230,7 +232,7 @@ impl Partition {
             max_attempts: Some(self.settings.max_attempts),
             shown_to: self.finishers.own_shown_to().filter(|_| owner == self.machine.owner()),
             reading: self.reads_for_long(number),
-            comparison: asks.then_some(Comparison::Question),
+            comparison: None,
         }
     }
 

@@ -81,9 +81,14 @@ pub enum PartitionEffect {
     Do(Action),
     /// The ledger was read to its end: start consuming.
     Ready,
-    /// Other workers know something of the ledger that is in neither its view nor its log any more:
-    /// this one does not become ready. The number is that of the tasks that it does not know at all.
-    Incomplete(u64),
+    /// Another worker knows the ledger differently, also after this one has read the log: it does
+    /// not become ready.
+    Incomplete {
+        /// The other worker.
+        other: OwnerId,
+        /// How many more tasks and sealed entries the other one knows, if it knows more.
+        lacks: u64,
+    },
     /// The worker fenced itself: close the consumer, drop queued publishes, read the ledger again,
     /// draw a new [`Partition::set_spare_owner`]. Processors go on.
     Fenced,

@@ -28,7 +28,7 @@ pub struct FoldDigest {
 /// that asks, so an answer is right however late it comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Comparison {
-    /// Its sender is about to end its first read, and asks the others for their digest.
+    /// Nobody has confirmed what its sender has read: the others are asked for their digest.
     Question,
     /// The answer to the question in this heartbeat of this owner.
     Answer {
@@ -41,15 +41,33 @@ pub enum Comparison {
     },
 }
 
+/// The part of the tasks in a digest. It is kept up to date, because a worker may know a million.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TasksDigest {
+    known: u64,
+    sum: u64,
+}
+
+impl TasksDigest {
+    /// Adds a task with keys on the ledger.
+    pub fn add(&mut self, id: TaskId, fold: &TaskFold) {
+        self.known += 1;
+        self.sum = self.sum.wrapping_add(hash_of_task(id, fold));
+    }
+
+    /// Removes a task as it was added.
+    pub fn remove(&mut self, id: TaskId, fold: &TaskFold) {
+        self.known = self.known.saturating_sub(1);
+        self.sum = self.sum.wrapping_sub(hash_of_task(id, fold));
+    }
+}
+
 impl FoldDigest {
-    /// The digest of these tasks, in any order, and of the sealed entries.
-    pub fn of(tasks: impl Iterator<Item = (TaskId, TaskFold)>, sealed: &EntrySet) -> Self {
-        let (mut known, mut sum) = (0_u64, 0_u64);
-        for (id, fold) in tasks {
-            known += 1;
-            sum = sum.wrapping_add(hash_of_task(id, &fold));
-        }
-        let mut hash = mix(sum);
+    /// The digest of these tasks and of the sealed entries. Takes time for each range of those.
+    #[must_use]
+    pub fn of(tasks: TasksDigest, sealed: &EntrySet) -> Self {
+        let mut known = tasks.known;
+        let mut hash = mix(tasks.sum);
         let mut add = |number: u64| hash = mix(hash ^ number);
         // Where two ranges meet depends only on how their tasks have ended, which decides nothing
         // here: the next range goes on with the one before.
@@ -156,7 +174,9 @@ mod tests {
     fn every_part_of_a_fold_counts_and_the_order_of_tasks_does_not() {
         let other = TaskId { entry: 3, ..ID };
         let of = |tasks: &[(TaskId, TaskFold)], entries: &[u64]| {
-            FoldDigest::of(tasks.iter().copied(), &sealed(entries))
+            let mut sum = TasksDigest::default();
+            tasks.iter().for_each(|(id, fold)| sum.add(*id, fold));
+            FoldDigest::of(sum, &sealed(entries))
         };
         let one = of(&[(ID, running()), (other, running())], &[8, 9]);
         assert_eq!(one, of(&[(other, running()), (ID, running())], &[8, 9]));
@@ -185,7 +205,9 @@ mod tests {
     /// Workers of two builds compare themselves: with different digests none would ever be ready.
     #[test]
     fn the_digest_is_the_same_in_every_build() {
-        let digest = FoldDigest::of([(ID, running())].into_iter(), &sealed(&[8, 9]));
+        let mut tasks = TasksDigest::default();
+        tasks.add(ID, &running());
+        let digest = FoldDigest::of(tasks, &sealed(&[8, 9]));
         let told = Comparison::Answer { to: OwnerId(5), number: 3, digest }.to_string();
         assert_eq!(told, format!("{}/3/3/bdbb51c234551df3", OwnerId(5)));
         assert_eq!(told.parse(), Ok(Comparison::Answer { to: OwnerId(5), number: 3, digest }));

@@ -12,7 +12,7 @@ use super::moment::Moment;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Minimum interval between two heartbeats, including extra ones.
+/// Minimum interval between two heartbeats, including extra ones, but not answers.
 const HEARTBEAT_SPACING_MIN: Duration = Duration::from_millis(100);
 
 /// Maximum number of heartbeats in flight. Older ones count as lost.
@@ -159,6 +159,12 @@ impl Silence {
     #[must_use]
     pub const fn has_sent_more_than_one(&self) -> bool {
         self.next_number > 2
+    }
+
+    /// The number of the heartbeat that is sent next.
+    #[must_use]
+    pub const fn next_number(&self) -> u64 {
+        self.next_number
     }
 
     /// The number of the last heartbeat sent.

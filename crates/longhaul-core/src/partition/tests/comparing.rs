@@ -130,24 +130,51 @@ fn two_that_lack_the_same_do_not_confirm_each_other() {
 }
 
 /// Whoever answers late tells it something all the same: what was begun meanwhile cannot be undone,
-/// but no more is.
+/// but no more is. The first difference proves nothing, also to one that works.
 #[test]
 fn an_answer_that_comes_late_and_differs_has_the_log_read() {
     for (differs, fenced) in [(false, false), (true, true)] {
         let mut solo = Solo::fresh(1);
-        let Entry::Heartbeat(other) = beat(SECOND, 0) else { panic!("no heartbeat") };
-        solo.read(Entry::Heartbeat(other.clone()));
+        solo.read(beat(SECOND, 0));
         solo.run();
-        let number = solo.beats.last().expect("it asks").number;
-        let digest = if differs { FoldDigest::default() } else { solo.core.machine().digest() };
         solo.wait(3 * SECOND);
         assert!(solo.core.machine().is_ready());
-        let comparison = Some(Comparison::Answer { to: OwnerId(1), number, digest });
-        let uptime_ms = other.uptime_ms + 3_000;
-        solo.read(Entry::Heartbeat(Heartbeat { comparison, uptime_ms, ..other }));
-        assert_eq!(solo.run().contains(&PartitionEffect::Fenced), fenced);
+        for number in [1, 2] {
+            assert_eq!(solo.beats.last().map(|beat| beat.number), Some(number));
+            let own = solo.core.machine().digest();
+            solo.read(answer(number, if differs { FoldDigest::default() } else { own }));
+            let did = solo.run();
+            assert_eq!(did.contains(&PartitionEffect::Fenced), fenced && number == 2);
+            if !differs {
+                break;
+            }
+        }
         assert_eq!(solo.core.reads_log(), fenced);
     }
+}
+
+/// The answer of another worker to the question in this heartbeat.
+fn answer(number: u64, digest: FoldDigest) -> Entry {
+    let Entry::Heartbeat(other) = beat(SECOND, 0) else { panic!("no heartbeat") };
+    let comparison = Some(Comparison::Answer { to: OwnerId(1), number, digest });
+    let uptime_ms = other.uptime_ms + number;
+    Entry::Heartbeat(Heartbeat { comparison, uptime_ms, ..other })
+}
+
+/// Earlier, a worker that had read the log in place of a wrong view read that view when it fenced
+/// itself for another reason. Nobody else was there who knew better.
+#[test]
+fn who_knows_that_the_view_is_wrong_remembers_it_beyond_a_self_fence() {
+    let (mut pair, claims) = running();
+    restart(&mut pair, &claims, false);
+    pair.run_until(1, "ready");
+    pair.workers[0].offline = true;
+    pair.workers[1].core.fence();
+    pair.run_until(1, "ready");
+    assert_eq!(pair.workers[1].core.machine().fold(TASK).epoch, Epoch(1), "it was read again");
+    // A new ledger is another matter.
+    pair.workers[1].core.handle_ledger_deleted();
+    assert!(!pair.workers[1].core.reads_log());
 }
 
 /// A fleet that starts on a new ledger has nobody to ask.
