@@ -62,6 +62,7 @@ impl KeptFollower {
     /// log: for a view that has lost messages. Both together are no compacted view: a rejected entry
     /// may be in the log while the accepted one before it is not in the view any more, because a
     /// later base replaces it. Who compares itself with others notices.
+    /// So is what the log loses to trimming after its first message was read.
     pub(crate) fn distrusting_view(mut self) -> Self {
         self.view = ViewPart::Rest;
         self

@@ -5,10 +5,11 @@
 //! and the next check reads the file again.
 
 use crate::clock::{self, Stopwatch};
+use longhaul_http::FileStamps;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// The minimum interval between checks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -18,20 +19,17 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Reloaded<T> {
     files: Vec<PathBuf>,
     value: RwLock<Arc<T>>,
-    seen: Mutex<FileStamps>,
+    last: Mutex<LastCheck>,
 }
 
 #[derive(Debug)]
-struct FileStamps {
+struct LastCheck {
     looked: Stopwatch,
     /// The stamps of the files that the value is from.
-    stamps: Vec<Option<FileStamp>>,
+    stamps: FileStamps,
     /// Why the last read failed; empty if it succeeded.
     failure: String,
 }
-
-/// The properties by which a changed file is detected.
-type FileStamp = (Option<SystemTime>, u64);
 
 impl<T> Reloaded<T> {
     /// Reads the files for the first time.
@@ -39,54 +37,45 @@ impl<T> Reloaded<T> {
         files: Vec<PathBuf>,
         read: impl FnOnce() -> Result<T, E>,
     ) -> Result<Self, E> {
-        // Stat the files before reading them: a change in between is then read again.
-        let (looked, stamps) = (clock::stopwatch(), stamps(&files));
-        let seen = Mutex::new(FileStamps { looked, stamps, failure: String::new() });
-        Ok(Self { value: RwLock::new(Arc::new(read()?)), files, seen })
+        let (looked, stamps) = (clock::stopwatch(), FileStamps::of(&files));
+        let last = Mutex::new(LastCheck { looked, stamps, failure: String::new() });
+        Ok(Self { value: RwLock::new(Arc::new(read()?)), files, last })
     }
 
     /// The value; read again if a file has changed.
     pub(crate) fn get<E: Display>(&self, read: impl FnOnce() -> Result<T, E>) -> Arc<T> {
         // If the lock is taken, another caller is checking.
-        if let Ok(mut seen) = self.seen.try_lock()
-            && seen.looked.read() >= LOOK_EVERY
+        if let Ok(mut last) = self.last.try_lock()
+            && last.looked.read() >= LOOK_EVERY
         {
-            seen.looked = clock::stopwatch();
-            self.check(&mut seen, read);
+            last.looked = clock::stopwatch();
+            self.check(&mut last, read);
         }
         Arc::clone(&self.value.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn check<E: Display>(&self, seen: &mut FileStamps, read: impl FnOnce() -> Result<T, E>) {
-        let now = stamps(&self.files);
-        if now == seen.stamps {
-            seen.failure.clear();
+    fn check<E: Display>(&self, last: &mut LastCheck, read: impl FnOnce() -> Result<T, E>) {
+        let now = FileStamps::of(&self.files);
+        if now == last.stamps {
+            last.failure.clear();
             return;
         }
         match read() {
             Ok(value) => {
                 *self.value.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
                 // A failed read leaves the stamps as they were, so that the next check reads again.
-                (seen.stamps, seen.failure) = (now, String::new());
+                (last.stamps, last.failure) = (now, String::new());
                 tracing::info!(event = "file_reloaded", files = ?self.files, "read again");
             }
             Err(error) => {
                 let failure = error.to_string();
-                if failure != seen.failure {
+                if failure != last.failure {
                     tracing::error!(event = "file_not_reloaded", files = ?self.files, %error, "what was read before stays in force");
                 }
-                seen.failure = failure;
+                last.failure = failure;
             }
         }
     }
-}
-
-fn stamps(files: &[PathBuf]) -> Vec<Option<FileStamp>> {
-    let stamp = |file: &PathBuf| {
-        let metadata = std::fs::metadata(file).ok()?;
-        Some((metadata.modified().ok(), metadata.len()))
-    };
-    files.iter().map(stamp).collect()
 }
 
 #[cfg(test)]
@@ -101,7 +90,7 @@ mod tests {
         std::fs::write(file.path(), "old").unwrap();
         let reloaded = Reloaded::open(vec![file.path().to_owned()], read).unwrap();
         let check = |read: &dyn Fn() -> Result<String, String>| {
-            reloaded.check(&mut reloaded.seen.lock().unwrap(), read);
+            reloaded.check(&mut reloaded.last.lock().unwrap(), read);
             String::clone(&reloaded.value.read().unwrap())
         };
         std::fs::write(file.path(), "newer").unwrap();

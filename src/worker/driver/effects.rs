@@ -32,7 +32,8 @@ impl WorkerDriver {
                 self.tell_queue_of_ready(id);
             }
             PartitionEffect::Fenced => {
-                if lane.core.reads_log() {
+                let log_reads = lane.core.log_reads();
+                if std::mem::replace(&mut lane.log_reads, log_reads) < log_reads {
                     tracing::warn!(
                         topic = %lane.topics.ledger,
                         "the compacted view of the ledger lacks entries that another worker has read: reading the log itself, as far back as it is retained"
@@ -53,9 +54,13 @@ impl WorkerDriver {
                 lane.core.set_spare_owner(spare);
                 lane.read_from_start(&mut self.env);
             }
-            PartitionEffect::Incomplete { other, lacks } => tracing::error!(
+            PartitionEffect::Differs { other, lacks, works: false } => tracing::error!(
                 topic = %lane.topics.ledger, %other, lacks,
                 "another worker knows the ledger differently, also after its log was read: this one takes no tasks until what differs is over and sealed, or until the others have stopped. `lacks` says how many more tasks the other one knows, if it knows more"
+            ),
+            PartitionEffect::Differs { other, works: true, .. } => tracing::error!(
+                topic = %lane.topics.ledger, %other,
+                "another worker knows the ledger differently, and this one has read its log: restart the other one"
             ),
             PartitionEffect::Refused(error) => {
                 tracing::error!(topic = %lane.topics.ledger, "the settings of the ledger keep this worker out");

@@ -161,6 +161,8 @@ pub(super) struct PartitionDriver {
     uses: Use,
     /// Numbers the followers of the ledger, to tell queued events of an ended follower from those
     /// of the current one.
+    /// How often the log of the ledger was read in place of its view.
+    pub(super) log_reads: u32,
     pub(super) generation: u64,
     /// Numbers the consumer services, for the same reason.
     pub(super) service: u64,
@@ -285,6 +287,7 @@ impl PartitionDriver {
             skim: 0,
             counted: Load::default(),
             uses: Use::default(),
+            log_reads: 0,
             generation: 0,
             service: 0,
             landmark: Landmark::default(),

@@ -8,9 +8,8 @@ use crate::clock;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
 use crate::throttle::WarningThrottle;
-use longhaul_http::TlsConfig;
+use longhaul_http::{FileStamps, TlsConfig};
 use std::error::Error;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,10 +63,9 @@ fn acceptor(config: &TlsConfig) -> Result<TlsAcceptor, StartError> {
 /// Files that belong together.
 pub(super) struct WatchedFiles {
     files: Vec<PathBuf>,
-    /// Inode, size and time of change of each file before it was last read; `None` for a missing
-    /// file. The time of modification does not suffice: some tools set it to a constant. Empty
-    /// before the first check, which reads the files: they may have changed since the start.
-    read_at: Vec<Option<(u64, u64, i64, i64)>>,
+    /// Before they were last read; `None` before the first check, which reads them: they may have
+    /// changed since the start.
+    read_at: Option<FileStamps>,
     read: Box<dyn Fn() -> Result<(), StartError> + Send>,
     failures: WarningThrottle,
 }
@@ -78,17 +76,13 @@ impl WatchedFiles {
         read: impl Fn() -> Result<(), StartError> + Send + 'static,
     ) -> Self {
         let failures = WarningThrottle::default();
-        Self { files, read_at: Vec::new(), read: Box::new(read), failures }
+        Self { files, read_at: None, read: Box::new(read), failures }
     }
 
     /// Reads the files if they have changed. A failed read is repeated by the next check, because
     /// a certificate and its key may be written one after the other.
     fn look(&mut self) -> Result<bool, StartError> {
-        let stamp = |file: &PathBuf| {
-            let it = std::fs::metadata(file).ok()?;
-            Some((it.ino(), it.size(), it.ctime(), it.ctime_nsec()))
-        };
-        let now: Vec<_> = self.files.iter().map(stamp).collect();
+        let now = Some(FileStamps::of(&self.files));
         if now == self.read_at {
             return Ok(false);
         }
@@ -99,7 +93,7 @@ impl WatchedFiles {
 
     /// Like `look`, with log entries.
     fn check(&mut self, now: Instant) {
-        let is_first = self.read_at.is_empty();
+        let is_first = self.read_at.is_none();
         match self.look() {
             Ok(true) if !is_first => tracing::info!(files = ?self.files, "changed files were read"),
             Ok(_) => {}

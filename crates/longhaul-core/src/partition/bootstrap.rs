@@ -230,7 +230,7 @@ impl Partition {
                 }
                 PartitionEffect::Do(_)
                 | PartitionEffect::Ready
-                | PartitionEffect::Incomplete { .. }
+                | PartitionEffect::Differs { .. }
                 | PartitionEffect::Fenced
                 | PartitionEffect::Refused(_)
                 | PartitionEffect::AskForTicket(_)

@@ -16,8 +16,8 @@
 //! answer, and an answer that comes late counts: at worst it has begun something twice meanwhile.
 //!
 //! Two workers that began on the same wrong view agree. So whoever has an answer that differs from
-//! the one that was given gives it, too; and who hears one from a worker that runs for longer than
-//! itself reads the log as well.
+//! the one that was given gives it, too, and one difference outweighs an equal answer until the log
+//! was read. From then on an equal answer suffices: the other worker may be the one that is wrong.
 
 use super::{Mode, Partition, PartitionEffect};
 use crate::protocol::digest::{Comparison, FoldDigest};
@@ -38,7 +38,8 @@ const PLACE_MAX: u32 = 8;
 /// lasts 2 H.
 const ANSWER_MAX: Duration = SLOT.saturating_mul(4);
 
-/// Questions that wait for their answers, of this worker and of others. Older ones are dropped.
+/// The most questions that wait for answers, of this worker and of others. Beyond that, older ones of
+/// this worker and newer ones of others are dropped.
 const QUESTIONS_MAX: usize = 64;
 
 /// How often it is said that the ledger is incomplete.
@@ -75,6 +76,8 @@ pub(super) struct Distrust {
     reads: u32,
     /// When the log may be read again for this reason.
     again_at: Moment,
+    /// Whether the worker was at work before it was read the last time.
+    worked: bool,
 }
 
 /// A question of this worker, in the heartbeat of this number.
@@ -109,7 +112,13 @@ impl Partition {
     /// view: the view has lost entries.
     #[must_use]
     pub const fn reads_log(&self) -> bool {
-        self.comparing.kept.reads > 0
+        self.log_reads() > 0
+    }
+
+    /// How often the log was read because the view had lost entries.
+    #[must_use]
+    pub const fn log_reads(&self) -> u32 {
+        self.comparing.kept.reads
     }
 
     /// Whether the next heartbeat asks the others for their digest.
@@ -172,13 +181,11 @@ impl Partition {
                 self.hear_answer(heartbeat.owner, (number, digest), now);
             }
             Some(Comparison::Answer { to, number, digest }) => {
-                let younger = self.uptime_ms(now) < heartbeat.uptime_ms;
                 let heard = self.comparing.heard.get_mut(&to);
-                let Some(heard) = heard.filter(|heard| heard.number == number) else { return };
-                if heard.digest == digest {
+                let same =
+                    |heard: &&mut HeardQuestion| (heard.number, heard.digest) == (number, digest);
+                if let Some(heard) = heard.filter(same) {
                     heard.at = None;
-                } else if younger {
-                    self.distrust_view(now);
                 }
             }
             Some(Comparison::Question) | None => {}
@@ -190,35 +197,55 @@ impl Partition {
         let Some(own) = own else { return };
         self.comparing.unanswered = None;
         if own.digest == digest {
-            self.comparing.is_confirmed = true;
-            return self.end_if_reading(now);
+            let doubted = self.comparing.asked_again.is_some_and(|again| number < again);
+            if !doubted || self.reads_log() {
+                self.comparing.is_confirmed = true;
+                self.end_if_reading(now);
+            }
+            return;
         }
-        match self.comparing.asked_again {
-            None => {
-                self.comparing.is_confirmed = false;
-                self.comparing.asked_again = Some(self.silence.next_number());
-                self.send_heartbeats(now);
-            }
-            Some(again) if number >= again => {
-                if !self.distrust_view(now) && now >= self.comparing.tell_at {
-                    self.comparing.tell_at = now + TOLD_EVERY;
-                    let lacks = own.digest.lacks(digest);
-                    self.effects.push_back(PartitionEffect::Incomplete { other: from, lacks });
-                }
-            }
-            Some(_) => {}
+        if self.mode == Mode::Draining {
+            // It begins nothing any more, and is to give back what runs.
+            return;
+        }
+        if self.reads_log() && self.comparing.is_confirmed {
+            return self.tell(from, 0, now);
+        }
+        let Some(again) = self.comparing.asked_again else {
+            self.comparing.is_confirmed = false;
+            self.comparing.asked_again = Some(self.silence.next_number());
+            return self.send_heartbeats(now);
+        };
+        if number < again || self.distrust_view(now) {
+            return;
+        }
+        self.tell(from, own.digest.lacks(digest), now);
+        if self.comparing.kept.worked {
+            // Its running attempts would be stuck, and it has worked with what it knows.
+            self.comparing.is_confirmed = true;
+            self.end_if_reading(now);
+        }
+    }
+
+    /// Says that another worker knows the ledger differently, and whether this one works.
+    fn tell(&mut self, other: OwnerId, lacks: u64, now: Moment) {
+        if now >= self.comparing.tell_at {
+            self.comparing.tell_at = now + TOLD_EVERY;
+            let works = self.mode != Mode::Bootstrap || self.comparing.kept.worked;
+            self.effects.push_back(PartitionEffect::Differs { other, lacks, works });
         }
     }
 
     /// Begins afresh, with the log in place of the view. Returns false if that was done a short
     /// while ago.
     fn distrust_view(&mut self, now: Moment) -> bool {
-        let Distrust { reads, again_at } = self.comparing.kept;
+        let Distrust { reads, again_at, .. } = self.comparing.kept;
         if reads > 0 && now < again_at {
             return false;
         }
         let pause = REREAD_AFTER * (1 << reads.min(REREAD_DOUBLINGS_MAX));
-        self.comparing.kept = Distrust { reads: reads.saturating_add(1), again_at: now + pause };
+        let (again_at, worked) = (now + pause, self.mode != Mode::Bootstrap);
+        self.comparing.kept = Distrust { reads: reads.saturating_add(1), again_at, worked };
         self.fence();
         true
     }
@@ -235,9 +262,11 @@ impl Partition {
         if heard.len() >= QUESTIONS_MAX {
             heard.retain(|_, question| question.at.is_some());
         }
-        if heard.len() < QUESTIONS_MAX {
-            let (at, until) = (Some(now + SLOT * turn), now + SLOT * (PLACE_MAX + 1));
-            let digest = self.machine.digest();
+        let pending = heard.get(&owner).and_then(|question| question.at);
+        if heard.len() < QUESTIONS_MAX || pending.is_some() {
+            // Whoever asks again and again is answered all the same.
+            let at = Some(pending.unwrap_or(now + SLOT * turn));
+            let (digest, until) = (self.machine.digest(), now + SLOT * (PLACE_MAX + 1));
             heard.insert(owner, HeardQuestion { number, digest, at, until });
         }
     }

@@ -81,13 +81,14 @@ pub enum PartitionEffect {
     Do(Action),
     /// The ledger was read to its end: start consuming.
     Ready,
-    /// Another worker knows the ledger differently, also after this one has read the log: it does
-    /// not become ready.
-    Incomplete {
+    /// Another worker knows the ledger differently, also after this one has read the log.
+    Differs {
         /// The other worker.
         other: OwnerId,
         /// How many more tasks and sealed entries the other one knows, if it knows more.
         lacks: u64,
+        /// Whether this worker works all the same: somebody agrees with it, or it has worked before.
+        works: bool,
     },
     /// The worker fenced itself: close the consumer, drop queued publishes, read the ledger again,
     /// draw a new [`Partition::set_spare_owner`]. Processors go on.

@@ -237,7 +237,7 @@ fn perform(worker: &mut Worker, effect: PartitionEffect, now: Moment, log: &mut 
         PartitionEffect::Do(Action::DropPayload(_)) | PartitionEffect::ClaimSettled(_) => return,
         PartitionEffect::Do(other) => format!("{other:?}"),
         PartitionEffect::Ready => "ready".to_owned(),
-        PartitionEffect::Incomplete { lacks, .. } => format!("incomplete {lacks}"),
+        PartitionEffect::Differs { lacks, works, .. } => format!("differs {lacks} {works}"),
         PartitionEffect::Fenced => {
             worker.spare += 1;
             worker.core.set_spare_owner(OwnerId(worker.spare));

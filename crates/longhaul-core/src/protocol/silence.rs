@@ -12,7 +12,7 @@ use super::moment::Moment;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Minimum interval between two heartbeats, including extra ones, but not answers.
+/// Minimum interval between two heartbeats, including extra ones, but not those of a comparison.
 const HEARTBEAT_SPACING_MIN: Duration = Duration::from_millis(100);
 
 /// Maximum number of heartbeats in flight. Older ones count as lost.
@@ -63,7 +63,6 @@ impl OwnerActivity {
 /// long, or is read late, shows too small a lead; only a suspended clock shows too large a one. So
 /// the largest lead counts, over spans of a little more than 2 heartbeat intervals, and not for
 /// ever: after a suspension of the owner's own machine its lead is smaller.
-/// standstill of the owner's own machine it leads by less from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Lead {
     /// The largest lead in each of the two previous spans. The first value alone proves nothing,

@@ -48,7 +48,7 @@ impl Steps<'_> {
             // No worker of the model works beside the Java reference, or grants leases, and its log
             // loses nothing.
             PartitionEffect::Refused(_)
-            | PartitionEffect::Incomplete { .. }
+            | PartitionEffect::Differs { .. }
             | PartitionEffect::LeaseOver(..)
             | PartitionEffect::ClaimSettled(_)
             | PartitionEffect::AskForLegacy

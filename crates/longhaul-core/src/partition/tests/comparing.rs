@@ -8,6 +8,7 @@ use crate::protocol::entry::Heartbeat;
 use crate::protocol::rank::SLOT;
 
 const SECOND: Duration = Duration::from_secs(1);
+const OTHER_TASK: TaskId = TaskId { entry: 9, ..TASK };
 
 /// Two workers, of which the first runs a task, and the indexes of all claims on the log.
 fn running() -> (Pair, Vec<usize>) {
@@ -56,7 +57,7 @@ fn who_lacks_what_the_log_has_lost_too_is_not_ready_and_says_so() {
     let (mut pair, claims) = running();
     restart(&mut pair, &claims, true);
     pair.run_for(100 * SECOND);
-    assert_eq!(pair.did(1), ["self-fence", "incomplete 1", "incomplete 1"]);
+    assert_eq!(pair.did(1), ["self-fence", "differs 1 false", "differs 1 false"]);
     // The task ends, and is forgotten in the end.
     pair.finish(0, 1, Outcome::Completed);
     pair.run_for(LedgerConfig::default().ledger_retention);
@@ -68,7 +69,7 @@ fn who_lacks_what_the_log_has_lost_too_is_not_ready_and_says_so() {
 fn who_knows_of_a_loss_begins_when_nobody_is_left_who_knows_more() {
     let (mut pair, claims) = running();
     restart(&mut pair, &claims, true);
-    pair.run_until(1, "incomplete 1");
+    pair.run_until(1, "differs 1 false");
     pair.workers[0].frozen = true;
     let waited = pair.run_until(1, "ready");
     assert!(waited > 2 * H && waited < 4 * H, "{waited:?}");
@@ -151,6 +152,25 @@ fn an_answer_that_comes_late_and_differs_has_the_log_read() {
         }
         assert_eq!(solo.core.reads_log(), fenced);
     }
+}
+
+/// Earlier, one worker that knew less than all others halted each that started, and those that ran.
+#[test]
+fn one_that_is_wrong_does_not_halt_the_others() {
+    let mut pair = Pair::new(3);
+    pair.deliver(0, TASK);
+    pair.run_until(0, "start 1");
+    // The first one has missed the request to cancel.
+    pair.workers[0].lost = vec![pair.log.len()];
+    pair.log.push(Entry::Cancel(OTHER_TASK));
+    pair.run_for(SECOND);
+    pair.log.push(Entry::Tombstone(Key::Heartbeat(OwnerId(3))));
+    pair.replace(2);
+    pair.run_until(2, "ready");
+    pair.run_for(30 * SECOND);
+    assert!(pair.workers[2].core.machine().is_ready(), "the second one agrees with it");
+    assert!(pair.did(2).contains(&"differs 0 true"), "{:?}", pair.did(2));
+    assert!(!pair.did(1).contains(&"self-fence"), "it was at work: {:?}", pair.did(1));
 }
 
 /// The answer of another worker to the question in this heartbeat.
