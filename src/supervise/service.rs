@@ -138,12 +138,14 @@ impl SessionSupervisor {
     /// counts as no outage.
     async fn check(&mut self) -> Result<(), TransportError> {
         let is_deleted = match &self.if_missing {
-            IfMissing::Report(deletion) if self.waits => {
+            // Before the first session, too: a follower that is replaced because its topic is gone
+            // would create the topic.
+            IfMissing::Report(deletion) => {
                 deletion.check(&*self.transport).await;
                 false
             }
             IfMissing::Fail => self.existed && self.is_missing().await,
-            IfMissing::Create | IfMissing::Report(_) => false,
+            IfMissing::Create => false,
         };
         if !is_deleted {
             return Ok(());
