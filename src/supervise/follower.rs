@@ -61,8 +61,8 @@ impl KeptFollower {
     /// Makes it read of the compacted view only what the log does not have any more, and then the
     /// log: for a view that has lost messages. Both together are no compacted view: a rejected entry
     /// may be in the log while the accepted one before it is not in the view any more, because a
-    /// later base replaces it. Who compares itself with others notices.
-    /// So is what the log loses to trimming after its first message was read.
+    /// later base replaces it. Nor is seen what the log loses to trimming after its first message
+    /// was read. Who compares itself with others notices both.
     pub(crate) fn distrusting_view(mut self) -> Self {
         self.view = ViewPart::Rest;
         self

@@ -58,9 +58,9 @@ impl WorkerDriver {
                 topic = %lane.topics.ledger, %other, lacks,
                 "another worker knows the ledger differently, also after its log was read: this one takes no tasks until what differs is over and sealed, or until the others have stopped. `lacks` says how many more tasks the other one knows, if it knows more"
             ),
-            PartitionEffect::Differs { other, works: true, .. } => tracing::error!(
-                topic = %lane.topics.ledger, %other,
-                "another worker knows the ledger differently, and this one has read its log: restart the other one"
+            PartitionEffect::Differs { other, lacks, works: true } => tracing::error!(
+                topic = %lane.topics.ledger, %other, lacks,
+                "another worker knows the ledger differently than this one, which has read its log and works on: restart the other one, so that it compares itself"
             ),
             PartitionEffect::Refused(error) => {
                 tracing::error!(topic = %lane.topics.ledger, "the settings of the ledger keep this worker out");

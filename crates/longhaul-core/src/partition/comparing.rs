@@ -25,7 +25,6 @@ use crate::protocol::entry::Heartbeat;
 use crate::protocol::key::OwnerId;
 use crate::protocol::moment::Moment;
 use crate::protocol::rank::{SLOT, rank};
-use crate::task::TaskId;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -42,7 +41,7 @@ const ANSWER_MAX: Duration = SLOT.saturating_mul(4);
 /// this worker and newer ones of others are dropped.
 const QUESTIONS_MAX: usize = 64;
 
-/// How often it is said that the ledger is incomplete.
+/// How often it is said that another worker knows the ledger differently.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// How long the log is not read again for the same reason; the time doubles with each read.
@@ -63,7 +62,7 @@ pub(super) struct Comparing {
     /// The number of the heartbeat that was sent because an answer had differed: one to an earlier
     /// question proves nothing.
     asked_again: Option<u64>,
-    /// When to say the next time that the ledger is incomplete.
+    /// When to say the next time that another worker knows the ledger differently.
     tell_at: Moment,
     /// The last question of each other worker, while answers may come.
     heard: BTreeMap<OwnerId, HeardQuestion>,
@@ -208,8 +207,9 @@ impl Partition {
             // It begins nothing any more, and is to give back what runs.
             return;
         }
+        let lacks = own.digest.lacks(digest);
         if self.reads_log() && self.comparing.is_confirmed {
-            return self.tell(from, 0, now);
+            return self.tell(from, lacks, now);
         }
         let Some(again) = self.comparing.asked_again else {
             self.comparing.is_confirmed = false;
@@ -219,7 +219,7 @@ impl Partition {
         if number < again || self.distrust_view(now) {
             return;
         }
-        self.tell(from, own.digest.lacks(digest), now);
+        self.tell(from, lacks, now);
         if self.comparing.kept.worked {
             // Its running attempts would be stuck, and it has worked with what it knows.
             self.comparing.is_confirmed = true;
@@ -252,9 +252,7 @@ impl Partition {
 
     fn prepare_answer(&mut self, heartbeat: &Heartbeat, now: Moment) {
         let Heartbeat { owner, number, .. } = *heartbeat;
-        let partition = self.settings.partition;
-        let question = TaskId { ledger: 0, entry: 0, partition, batch_index: None };
-        let place = rank(question, self.machine.owner(), self.silence.ready_owners());
+        let place = rank(self.shared_duty(), self.machine.owner(), self.silence.ready_owners());
         let Some(turn) = u32::try_from(place).ok().filter(|turn| *turn <= PLACE_MAX) else {
             return;
         };

@@ -220,6 +220,7 @@ impl Partition {
     }
 
     fn heartbeat(&self, owner: OwnerId, number: u64, now: Moment) -> Heartbeat {
+        let uptime = now.since(self.started).as_millis();
         let (sent, leased) = (self.sent.of(owner), self.sent.of_leases(owner));
         Heartbeat {
             owner,
@@ -228,17 +229,12 @@ impl Partition {
             receipted: sent.receipted,
             underway: Some(sent.underway),
             leased: self.machine.leases().then_some((leased.receipted, leased.underway)),
-            uptime_ms: self.uptime_ms(now),
+            uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
             max_attempts: Some(self.settings.max_attempts),
             shown_to: self.finishers.own_shown_to().filter(|_| owner == self.machine.owner()),
             reading: self.reads_for_long(number),
             comparison: None,
         }
-    }
-
-    /// How long the worker has been up.
-    pub(super) fn uptime_ms(&self, now: Moment) -> u64 {
-        u64::try_from(now.since(self.started).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Whether the ledger is still being read when this heartbeat is sent. The first heartbeat does
@@ -394,13 +390,21 @@ impl Partition {
 
     /// This worker's place in line for work that one worker of the partition does.
     pub(super) fn place(&self, now: Moment) -> u64 {
-        self.rank_at(EntryId { ledger: 0, entry: 0 }, now)
+        self.rank(self.shared_duty(), now)
+    }
+
+    /// What stands for such work where the workers are put in line.
+    pub(super) const fn shared_duty(&self) -> TaskId {
+        self.entry_in_line(EntryId { ledger: 0, entry: 0 })
     }
 
     /// This worker's place in line for an entry.
-    pub(super) fn rank_at(&self, EntryId { ledger, entry }: EntryId, now: Moment) -> u64 {
-        let partition = self.settings.partition;
-        self.rank(TaskId { ledger, entry, partition, batch_index: None }, now)
+    pub(super) fn rank_at(&self, entry: EntryId, now: Moment) -> u64 {
+        self.rank(self.entry_in_line(entry), now)
+    }
+
+    const fn entry_in_line(&self, EntryId { ledger, entry }: EntryId) -> TaskId {
+        TaskId { ledger, entry, partition: self.settings.partition, batch_index: None }
     }
 
     /// Updates the rank when an own heartbeat came back, so that the live owners are known.
