@@ -2,7 +2,7 @@
 
 use super::gateways::{COUNT, Urls};
 use super::holding::{LEASE_TIME, leased};
-use super::told::{Answered, Leased, Look, Submitted, Try};
+use super::told::{Answered, Leased, Look, Shown, Submitted, Try};
 use crate::chaos::wall_ms;
 use anyhow::{Context, Result, bail, ensure};
 use longhaul::TaskId;
@@ -204,21 +204,20 @@ impl Callers {
         self.ask(gateway, Method::POST, "leases", Some(&request)).await.map(drop)
     }
 
-    /// Looks at a task. A look without an answer is not repeated.
-    pub(super) async fn look(&self, gateway: usize, task: TaskId) -> Result<()> {
+    /// Looks at a task. Returns what the gateway shows, if it answers and knows the task. A look
+    /// without an answer is not repeated.
+    pub(super) async fn look(&self, gateway: usize, task: TaskId) -> Result<Option<Shown>> {
         let (told, body) = self.ask(gateway, Method::GET, &format!("tasks/{task}"), None).await?;
-        let status = match told.answered {
-            Answered::Counts => {
-                let status = body.get("status").and_then(Value::as_str);
-                Some(status.with_context(|| body.to_string())?.to_owned())
-            }
+        let shown = match told.answered {
+            Answered::Counts => Some(Shown::read(&body)?),
             Answered::Refused(_) => None,
-            Answered::Unknown | Answered::Unheard => return Ok(()),
+            Answered::Unknown | Answered::Unheard => return Ok(None),
         };
+        let status = shown.as_ref().map(|shown| shown.status.clone());
         let Try { sent_ms, answered_ms, .. } = told;
         let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
         looks.push(Look { task, gateway, sent_ms, answered_ms, status });
-        Ok(())
+        Ok(shown)
     }
 
     /// Submits the next tasks until there are enough and no more faults come.

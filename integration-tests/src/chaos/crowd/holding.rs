@@ -4,7 +4,7 @@ use super::callers::{AGAIN, Callers, REPEAT_LIMIT_MS};
 use super::gateways::COUNT;
 use super::told::{Answered, Leased, Plan, Try};
 use crate::chaos::wall_ms;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use longhaul::TaskId;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -14,11 +14,6 @@ use tokio::time::sleep;
 
 /// The silence that ends a lease.
 pub(super) const LEASE_TIME: Duration = Duration::from_secs(1);
-
-/// How long a hang lasts: until the lease must have ended. A gateway takes a second beyond the
-/// silence, and up to three while the machine starts several Pulsars. A lease that has not been
-/// ended may still be reported on.
-const HANG: Duration = Duration::from_secs(5);
 
 /// The duration of a task without a hang.
 const WORK_MS: std::ops::Range<u64> = 0..40;
@@ -46,11 +41,10 @@ impl Callers {
         if is_eager {
             leased.kept.push(self.tell(rng.usize(..COUNT), &alive).await?);
         }
-        let time = match leased.plan {
-            Plan::Succeed | Plan::Fail => Duration::from_millis(rng.u64(WORK_MS)),
-            Plan::Hang => HANG,
-        };
-        sleep(time).await;
+        match leased.plan {
+            Plan::Succeed | Plan::Fail => sleep(Duration::from_millis(rng.u64(WORK_MS))).await,
+            Plan::Hang => self.hang(&leased).await?,
+        }
         if is_eager {
             let gateway = rng.usize(..COUNT);
             let kept = self.tell((gateway + 1) % COUNT, &alive);
@@ -68,6 +62,22 @@ impl Callers {
         }
         tokio::try_join!(self.look(0, leased.task), self.look(1, leased.task))?;
         Ok(leased)
+    }
+
+    /// Is silent until a gateway shows that the lease has ended. How long that takes depends on
+    /// the faults: each gateway that starts gives every lease its whole time again.
+    async fn hang(&self, leased: &Leased) -> Result<()> {
+        sleep(LEASE_TIME).await;
+        for gateway in (0..COUNT).cycle() {
+            let shown = self.look(gateway, leased.task).await?;
+            if shown.is_some_and(|shown| shown.is_over(leased.attempt)) {
+                return Ok(());
+            }
+            let silent_ms = wall_ms() - leased.granted_ms;
+            ensure!(silent_ms < REPEAT_LIMIT_MS, "a silent lease does not end: {leased:?}");
+            sleep(AGAIN).await;
+        }
+        Ok(())
     }
 
     /// Reports through any gateway until the answer gives the result.

@@ -97,7 +97,7 @@ impl Folder {
     }
 }
 
-/// The time of a fault of a broker, and when callers were served again, in ms of the wall clock.
+/// The time of a fault of a broker, in ms of the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outage {
     pub(super) what: &'static str,
@@ -105,8 +105,6 @@ pub(super) struct Outage {
     pub(super) at_ms: u64,
     /// When it was gone: requests sent later and accepted were served without it.
     pub(super) gone_ms: u64,
-    /// When a submit and a report were accepted again.
-    pub(super) on_ms: u64,
 }
 
 /// The accepted requests of the crowd.
@@ -294,9 +292,8 @@ impl Crowd {
         if verified.broken > 0 || verified.tasks != history.tasks.len() as u64 {
             row.violations.push(format!("verify: {verified:?}"));
         }
-        let Answers { leases, submits, outages, .. } = answers;
-        let outages = outages.iter().map(|it| it.at_ms..=it.on_ms).collect();
-        let mut evidence = Evidence { leases, submits, log, outages, left, ..Evidence::default() };
+        let Answers { leases, submits, .. } = answers;
+        let mut evidence = Evidence { leases, submits, log, left, ..Evidence::default() };
         for gateway in 0..COUNT {
             evidence.shown.push(self.shown(gateway).await?);
             evidence.letters.push(self.letters(gateway).await?);
@@ -365,11 +362,8 @@ impl Crowd {
     async fn shown(&self, gateway: usize) -> Result<BTreeMap<TaskId, Shown>> {
         let tasks = self.callers.list(gateway, "tasks", "tasks").await?;
         let shown = tasks.iter().map(|task| {
-            let text = |name| task.get(name).and_then(Value::as_str).context(task.to_string());
-            let attempts = task.get("attempts").and_then(Value::as_u64);
-            let attempts = attempts.with_context(|| task.to_string())?;
-            let shown = Shown { status: text("status")?.to_owned(), attempts };
-            Ok((text("id")?.parse()?, shown))
+            let id = task.get("id").and_then(Value::as_str).with_context(|| task.to_string())?;
+            Ok((id.parse()?, Shown::read(task)?))
         });
         let shown: Vec<(TaskId, Shown)> = shown.collect::<Result<_>>()?;
         let count = shown.len();

@@ -1,7 +1,8 @@
 //! The answers of the gateways to callers: everything known of a run without reading the log.
 
+use anyhow::{Context, Result};
 use longhaul::TaskId;
-use std::ops::RangeInclusive;
+use serde_json::Value;
 
 /// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub(super) struct Try {
 pub(super) enum Plan {
     Succeed,
     Fail,
-    /// It is silent until its lease must have ended, and then reports a success.
+    /// It is silent until its lease has ended, and then reports a success.
     Hang,
 }
 
@@ -73,12 +74,6 @@ impl Leased {
         self.tries.last().map(|last| &last.answered)
     }
 
-    /// Whether the worker had the lease at any time in this range.
-    pub(super) fn was_there_in(&self, span: &RangeInclusive<u64>) -> bool {
-        let until_ms = self.tries.last().map_or(u64::MAX, |last| last.answered_ms);
-        self.granted_ms <= *span.end() && until_ms >= *span.start()
-    }
-
     /// Whether a report may have taken effect without an answer.
     pub(super) fn may_count(&self) -> bool {
         self.tries.iter().any(|it| it.answered == Answered::Unknown)
@@ -105,9 +100,24 @@ pub(super) struct Look {
     pub(super) status: Option<String>,
 }
 
-/// A task as the gateways show it at the end.
+/// A task as a gateway shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shown {
     pub(super) status: String,
-    pub(super) attempts: u64,
+    pub(super) attempts: u32,
+}
+
+impl Shown {
+    pub(super) fn read(task: &Value) -> Result<Self> {
+        let status = task.get("status").and_then(Value::as_str).context(task.to_string())?;
+        let attempts = task.get("attempts").and_then(Value::as_u64);
+        let attempts = attempts.with_context(|| task.to_string())?.try_into()?;
+        Ok(Self { status: status.to_owned(), attempts })
+    }
+
+    /// Whether this attempt has ended. What a gateway shows may be older than the attempt.
+    pub(super) fn is_over(&self, attempt: u32) -> bool {
+        let runs = ["claimed", "running"].contains(&self.status.as_str());
+        self.attempts > attempt || self.attempts == attempt && !runs
+    }
 }

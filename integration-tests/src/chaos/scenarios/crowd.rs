@@ -125,7 +125,7 @@ impl Stage<'_> {
         let gone_ms = wall_ms();
         let accepted = async || Ok(self.progress.is_after(gone_ms).then_some(()));
         until("a submit and a report accepted", RECOVERY_LIMIT, accepted).await.context(what)?;
-        self.outages.push(Outage { what, at_ms, gone_ms, on_ms: wall_ms() });
+        self.outages.push(Outage { what, at_ms, gone_ms });
         Ok(())
     }
 }
