@@ -356,7 +356,15 @@ impl ConsumerSession {
             delivery = self.consumer.next(), if self.credit > 0 => {
                 // A client that requests messages by itself may have more than the credit.
                 let count_max = self.credit.min(AT_ONCE_MAX);
-                let some = with_more(delivery?, count_max, || self.consumer.more());
+                let delivery = match delivery {
+                    // Whoever migrated the topic submits elsewhere.
+                    Err(error) if error.kind == TransportErrorKind::Terminated => {
+                        self.monitor.refused(&error);
+                        return Ok(());
+                    }
+                    delivery => delivery?,
+                };
+                let some = with_more(delivery, count_max, || self.consumer.more());
                 self.credit -= some.len();
                 self.silent_since = self.clock.now();
                 self.has_delivered = true;

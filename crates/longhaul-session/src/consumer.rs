@@ -21,6 +21,8 @@ pub(super) struct SessionConsumer {
     /// Messages that were requested and not yet handed over.
     asked: usize,
     untold: Untold,
+    /// Reported once.
+    drained: Option<TransportError>,
     end: Option<TransportError>,
 }
 
@@ -34,7 +36,7 @@ impl SessionConsumer {
             return Err(link.unexpected());
         };
         let (ready, untold) = (VecDeque::new(), Untold::default());
-        Ok(Self { link, id, deliveries, ready, asked: 0, untold, end: None })
+        Ok(Self { link, id, deliveries, ready, asked: 0, untold, drained: None, end: None })
     }
 
     /// Sends a request about this consumer.
@@ -61,6 +63,7 @@ impl SessionConsumer {
     fn take(&mut self, delivery: ConsumerDelivery) {
         match delivery {
             ConsumerDelivery::Entry(messages) => self.ready.extend(messages),
+            ConsumerDelivery::Drained(cause) => self.drained = Some(cause),
             ConsumerDelivery::Over(cause) => self.end = Some(cause),
         }
     }
@@ -87,6 +90,9 @@ impl Consumer for SessionConsumer {
     async fn next(&mut self) -> Result<Message, TransportError> {
         loop {
             self.check()?;
+            if let Some(cause) = self.drained.take() {
+                return Err(cause);
+            }
             // The rest of a batch was delivered without a request; it counts towards this one.
             if self.asked == 0 {
                 self.request(1);

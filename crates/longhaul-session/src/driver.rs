@@ -65,6 +65,8 @@ pub(super) struct Unanswered {
 pub(super) enum ConsumerDelivery {
     /// The messages of an entry.
     Entry(Vec<Message>),
+    /// The topic was terminated, and nothing is left in it.
+    Drained(TransportError),
     /// The consumer is over.
     Over(TransportError),
 }
@@ -313,6 +315,9 @@ impl ConnectionDriver {
                     self.tell(consumer, ConsumerDelivery::Entry(messages))
                 }
                 ConnectionEvent::Answered(waiter, result) => self.answer(waiter, result),
+                ConnectionEvent::ConsumerDrained(id, cause) => {
+                    self.tell(id, ConsumerDelivery::Drained(cause))
+                }
                 ConnectionEvent::ConsumerEnded(id, cause) => {
                     self.tell(id, ConsumerDelivery::Over(cause));
                     self.deliveries.remove(&id);

@@ -100,6 +100,8 @@ impl SessionFollower {
     fn take(&mut self, delivery: ConsumerDelivery) {
         match delivery {
             ConsumerDelivery::Entry(messages) => self.ready.extend(messages),
+            // Of shared subscriptions only.
+            ConsumerDelivery::Drained(_) => {}
             ConsumerDelivery::Over(cause) => self.end = Some(cause),
         }
     }

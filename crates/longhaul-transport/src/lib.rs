@@ -307,7 +307,10 @@ pub trait Consumer: Send {
     /// plus the rest of a batch, which counts against the next request.
     fn request(&mut self, count: usize);
 
-    /// The next delivery; requests one if none is requested. Cancel safe: no delivery is lost.
+    /// The next delivery; requests one if none is requested. Cancel safe: no delivery is lost. After
+    /// an error the consumer is over, except for one of the kind
+    /// [`Terminated`](TransportErrorKind::Terminated), which says that the topic was terminated and
+    /// nothing is left in it.
     async fn next(&mut self) -> Result<Message, TransportError>;
 
     /// Another delivery, if one was requested and has already arrived.

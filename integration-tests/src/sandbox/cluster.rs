@@ -99,7 +99,7 @@ impl Cluster {
         ];
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("tmp"))?;
-        let mut command = Command::new(jvm::java());
+        let mut command = Command::new(jvm::java_of_pulsar());
         let log = std::fs::File::create(folder.path().join("log"))?;
         command
             .args(jvm::arguments(&SMALL, &program)?)

@@ -34,7 +34,7 @@ const OPENED: [&str; 6] = [
 ];
 
 /// The error without a suitable Java.
-const HINT: &str = "cannot run java; version 17 or later must be on the PATH or in JAVA_HOME";
+const HINT: &str = "cannot run java; version 17 or later must be on the PATH, in JAVA_HOME or in LONGHAUL_TEST_PULSAR_JAVA_HOME";
 
 /// A server's folder, and its process while it runs.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ pub(super) fn arguments(options: &[&str], program: &[&str]) -> Result<Vec<String
 impl Server for Jvm {
     fn start(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.log())?;
-        let mut command = Command::new(java());
+        let mut command = Command::new(java_of_pulsar());
         command.args(&self.arguments).stdout(log.try_clone()?).stderr(log);
         let process = ServerProcess::start(&mut command, self.folder.path());
         self.process = Some(process.context(HINT)?);
@@ -127,8 +127,15 @@ impl Server for Jvm {
 }
 
 pub(crate) fn java() -> PathBuf {
-    match std::env::var_os("JAVA_HOME") {
-        Some(home) if !home.is_empty() => Path::new(&home).join("bin/java"),
-        _ => PathBuf::from("java"),
-    }
+    java_in("JAVA_HOME").unwrap_or_else(|| PathBuf::from("java"))
+}
+
+/// The Java that Pulsar's servers run on. Pulsar 5 needs 21 or later; with 17 everything else runs.
+pub(super) fn java_of_pulsar() -> PathBuf {
+    java_in("LONGHAUL_TEST_PULSAR_JAVA_HOME").unwrap_or_else(java)
+}
+
+fn java_in(variable: &str) -> Option<PathBuf> {
+    let home = std::env::var_os(variable).filter(|home| !home.is_empty())?;
+    Some(Path::new(&home).join("bin/java"))
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::broker::{BrokerConfig, Ports, free_port};
 use super::jvm::Jvm;
-use super::{demanded_settings, security};
+use super::{demanded_settings, pulsar_version, security};
 
 const OPTIONS: [&str; 2] = ["-Xmx1g", "-XX:MaxDirectMemorySize=1g"];
 
@@ -17,9 +17,7 @@ pub(super) fn standalone(ports: Ports, config: &BrokerConfig) -> Result<Jvm> {
         .collect();
     let mut files = vec![("standalone.conf", settings.as_str())];
     files.extend(secrets.iter().map(|(path, contents)| (path.as_str(), *contents)));
-    // The data of the in-process storage node cannot be read at another address.
-    let bookie_port = free_port()?.to_string();
-    let program = [
+    let mut program = vec![
         "org.apache.pulsar.PulsarStandaloneStarter",
         "--config",
         "standalone.conf",
@@ -31,9 +29,13 @@ pub(super) fn standalone(ports: Ports, config: &BrokerConfig) -> Result<Jvm> {
         "metadata",
         "--bookkeeper-dir",
         "bookkeeper",
-        "--bookkeeper-port",
-        &bookie_port,
     ];
+    // Up to version 4 the data of the in-process storage node cannot be read at another address.
+    // Later versions give the node a name, and do not know the option.
+    let bookie_port = free_port()?.to_string();
+    if pulsar_version()?.starts_with(['2', '3', '4']) {
+        program.extend(["--bookkeeper-port", &bookie_port]);
+    }
     Jvm::prepare("pulsar", &files, &OPTIONS, &program)
 }
 

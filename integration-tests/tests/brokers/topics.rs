@@ -4,6 +4,7 @@
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
 mod dead_letters;
+mod ended;
 mod first_worker;
 mod levels;
 mod subject;
@@ -313,32 +314,6 @@ async fn a_missing_topic_and_a_missing_cursor_are_found_and_mended() -> Result<(
     bench.admin.create_subscription(&dead_letters, "support").await?;
     bench.admin.delete_subscription(&dead_letters, DEAD_LETTER_SUBSCRIPTION).await?;
     assert_eq!(bench.check().await?, []);
-    bench.cleanup().await;
-    Ok(())
-}
-
-/// A migration to a scalable topic terminates the partitions. Earlier, the check did not see it, and
-/// a worker on a terminated ledger started and did nothing.
-#[tokio::test]
-async fn a_topic_that_accepts_no_more_messages_is_told_of() -> Result<()> {
-    let Some(bench) = Bench::new("ended").await? else { return Ok(()) };
-    let client = Client::builder(&bench.broker).admin_url(&bench.admin_url).connect().await?;
-    let start = async || client.worker(&bench.names.task, Nothing).start().await;
-    bench.setup().await?;
-    let terminate = async |topic: &str| {
-        let path = format!("{}/terminate", topic.replacen("://", "/", 1));
-        bench.sandbox.admin().call(Method::POST, &path, None).await
-    };
-    // Workers can finish what was submitted before.
-    terminate(&bench.names.task).await?;
-    bench.found(&bench.names.task, FindingKind::TopicTerminated).await?;
-    let worker = start().await?;
-    worker.ready().await;
-    worker.drain(Duration::from_secs(30)).await?;
-    terminate(&bench.names.ledger).await?;
-    let refused = start().await.err();
-    let Some(WorkerError::TopicTerminated(finding)) = &refused else { bail!("{refused:?}") };
-    assert_eq!(finding.topic, bench.names.ledger);
     bench.cleanup().await;
     Ok(())
 }

@@ -414,6 +414,7 @@ impl World {
                     actor.ended();
                 }
             }
+            ConnectionEvent::ConsumerDrained(..) => panic!("seed {seed}: a terminated topic"),
             ConnectionEvent::Moved(moved) => panic!("seed {seed}: {moved:?}"),
             ConnectionEvent::Challenged => panic!("seed {seed}: challenged"),
         }

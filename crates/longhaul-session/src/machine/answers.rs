@@ -127,6 +127,9 @@ impl<A, P> ConnectionMachine<A, P> {
         for token in tokens {
             self.answer(token, Ok(answer.clone()));
         }
+        if let RequestKind::Consumer(id) = kind {
+            self.tell_drained(id);
+        }
     }
 
     /// The broker refused a question: its producer or consumer does not exist.

@@ -282,6 +282,9 @@ pub enum ConnectionEvent<A, P> {
         /// The messages of the entry, in order; never empty.
         messages: Vec<Message>,
     },
+    /// A consumer's topic was terminated, and its subscription has nothing left to acknowledge. The
+    /// consumer stays open.
+    ConsumerDrained(u64, TransportError),
     /// A consumer is over. Its deliveries are void; acks without an answer may be lost.
     ConsumerEnded(u64, TransportError),
     /// A producer is over. Its unconfirmed messages have been reported as of unknown fate.

@@ -6,7 +6,7 @@ use super::requests::RequestKind;
 use super::unpack::{Unpacked, UnpackedEntry, counted_of_damaged, unpack};
 use super::{ConnectionMachine, error};
 use bytes::BytesMut;
-use longhaul_transport::{Message, TransportError};
+use longhaul_transport::{Message, TransportError, TransportErrorKind};
 use longhaul_types::moment::Moment;
 use longhaul_types::{EntryId, Position};
 use longhaul_wire::frame;
@@ -32,6 +32,8 @@ pub(super) struct ConnectionConsumer<A> {
     topic: String,
     is_shared: bool,
     stage: ConsumerStage,
+    /// Whether the broker has said that the topic was terminated and nothing is left in it.
+    is_drained: bool,
     pub(super) flow: Flow,
     /// Messages before this place are not delivered: the broker starts at the beginning of an
     /// entry.
@@ -90,6 +92,7 @@ impl<A> ConnectionConsumer<A> {
             topic: options.topic,
             is_shared,
             stage: ConsumerStage::Opening,
+            is_drained: false,
             flow,
             from,
             acks: Vec::new(),
@@ -183,6 +186,23 @@ impl<A, P> ConnectionMachine<A, P> {
             consumer.stage = ConsumerStage::Open;
             self.dirty.insert(id);
         }
+    }
+
+    /// The topic was terminated, and the subscription has nothing left to acknowledge. Pulsar may
+    /// say so before it confirms the consumer. A reader has read what it wanted.
+    pub(super) fn handle_reached_end(&mut self, id: u64) {
+        let Some(consumer) = self.consumers.get_mut(&id).filter(|it| it.is_shared) else { return };
+        consumer.is_drained = true;
+        if consumer.is_open() {
+            self.tell_drained(id);
+        }
+    }
+
+    pub(super) fn tell_drained(&mut self, id: u64) {
+        let Some(consumer) = self.consumers.get(&id).filter(|it| it.is_drained) else { return };
+        let text = "it was terminated, and nothing is left in it";
+        let cause = TransportError::new(TransportErrorKind::Terminated, consumer.topic(), text);
+        self.events.push_back(ConnectionEvent::ConsumerDrained(id, cause));
     }
 
     /// Writes the pending commands of a consumer: permits, returned entries, acks, and its close.

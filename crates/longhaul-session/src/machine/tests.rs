@@ -43,6 +43,7 @@ struct Outcome {
     answered: Vec<(u32, Result<BrokerResponse, TransportError>)>,
     published: Vec<(u32, Result<Position, PublishError>)>,
     delivered: Vec<(u64, Vec<Message>)>,
+    drained: Vec<u64>,
     consumers_over: Vec<u64>,
     producers_over: Vec<u64>,
     challenges: usize,
@@ -129,6 +130,7 @@ impl Bench {
                 ConnectionEvent::Delivered { consumer, messages } => {
                     outcome.delivered.push((consumer, messages));
                 }
+                ConnectionEvent::ConsumerDrained(id, _) => outcome.drained.push(id),
                 ConnectionEvent::ConsumerEnded(id, cause) => {
                     outcome.consumers_over.push(id);
                     outcome.ends.push(cause);

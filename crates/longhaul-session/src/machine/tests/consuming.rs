@@ -2,7 +2,8 @@
 
 use super::*;
 use longhaul_wire::messages::{
-    CommandAckResponse, CommandCloseConsumer, CompressionType, EncryptionKeys,
+    CommandAckResponse, CommandCloseConsumer, CommandReachedEndOfTopic, CompressionType,
+    EncryptionKeys,
 };
 
 fn request(bench: &mut Bench, consumer: u64, count: u32) -> Vec<Command> {
@@ -386,4 +387,26 @@ fn a_message_says_which_cluster_it_comes_from() {
         bench.outcome().delivered.into_iter().flat_map(|it| it.1).collect();
     assert_eq!(delivered.len(), 3);
     assert!(delivered.iter().all(|it| it.replicated_from == replicated_from()));
+}
+
+/// Pulsar says so before it confirms a new consumer, or later.
+#[test]
+fn a_consumer_is_told_that_its_topic_was_terminated_and_drained() {
+    let mut bench = Bench::open();
+    let end = |consumer_id: u64| CommandReachedEndOfTopic { consumer_id };
+    let consumer = bench.consumer();
+    let reader = bench.subscribe(reader(StartPlace::Earliest, 10));
+    bench.says(end(consumer));
+    bench.says(end(reader));
+    bench.says(end(99));
+    assert_eq!(bench.outcome().drained, [consumer], "a reader has read what it wanted");
+    let (topic, subscription) =
+        ("topic".to_owned(), SubscriptionSpec::Shared { name: "s".to_owned() });
+    bench.commands();
+    bench.ask(BrokerRequest::Consumer(ConsumerOptions { topic, subscription }));
+    let [Command::Subscribe(asked)] = &bench.commands()[..] else { panic!("one SUBSCRIBE") };
+    bench.says(end(asked.consumer_id));
+    assert!(bench.outcome().drained.is_empty());
+    bench.says(CommandSuccess { request_id: asked.request_id, schema: None });
+    assert_eq!(bench.outcome().drained, [asked.consumer_id]);
 }
