@@ -96,6 +96,10 @@ async fn a_migration_to_scalable_topics_is_told_of_and_loses_nothing() -> Result
     ensure!(late.is_err(), "{late:?}");
     bench.found(&bench.names.task, FindingKind::TopicTerminated).await?;
 
+    worker.drain(Duration::from_secs(30)).await?;
+    let worker = start().await?;
+    worker.ready().await;
+    told(&worker).await?;
     bench.migrate(&bench.names.ledger, true).await?;
     worker.drain(Duration::from_secs(30)).await.ok();
     let refused = start().await.err();
