@@ -267,7 +267,9 @@ impl Model {
                 ConnectionEvent::Moved(told) => {
                     assert!(moved.replace(told).is_none(), "one place to go");
                 }
-                ConnectionEvent::ConsumerEnded(..) | ConnectionEvent::ProducerEnded(..) => {}
+                ConnectionEvent::ConsumerDrained(..)
+                | ConnectionEvent::ConsumerEnded(..)
+                | ConnectionEvent::ProducerEnded(..) => {}
             }
         }
         moving::check_moved(step, &context, moved.as_ref());
@@ -338,6 +340,11 @@ impl Model {
                 };
             }
             Command::Ping(_) => self.is_pinged = true,
+            Command::ReachedEndOfTopic(it) => {
+                if let Some(consumer) = self.consumers.get_mut(&it.consumer_id) {
+                    consumer.is_drained = true;
+                }
+            }
             Command::SendReceipt(it) => {
                 let producer = self.live_producer(it.producer_id);
                 context.entry = producer.and_then(|it| it.in_flight.pop_front());

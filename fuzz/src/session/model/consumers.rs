@@ -28,6 +28,8 @@ pub(super) enum Stage {
 pub(in super::super) struct Consumer {
     pub(super) stage: Stage,
     is_shared: bool,
+    /// The broker has said that its topic was terminated and nothing is left in it.
+    pub(super) is_drained: bool,
     /// Messages that may be on their way or wait; otherwise it is sent what is asked for.
     window: Option<i64>,
     from: Option<(Position, bool)>,
@@ -114,12 +116,27 @@ impl Model {
                 ConnectionEvent::ProducerEnded(id, _) => {
                     self.record_producer_end(step, *id, context)
                 }
+                ConnectionEvent::ConsumerDrained(id, _) => {
+                    let drained = self.consumers.get(id);
+                    let drained = drained.filter(|it| it.is_shared && it.is_drained && !it.is_over);
+                    assert!(drained.is_some(), "a topic that was not drained");
+                }
                 ConnectionEvent::Answered(..)
                 | ConnectionEvent::Published(..)
                 | ConnectionEvent::Delivered { .. }
                 | ConnectionEvent::Moved(_)
                 | ConnectionEvent::Challenged => {}
             }
+        }
+        if let Step::Heard(frame) = step
+            && let Command::ReachedEndOfTopic(it) = &frame.command
+            && let Some(consumer) = self.consumers.get(&it.consumer_id)
+            && consumer.is_shared
+            && consumer.stage == Stage::Open
+            && !(consumer.is_over || consumer.is_closing || context.is_over)
+        {
+            let is_told = |event: &ConnectionEvent<u64, u64>| matches!(event, ConnectionEvent::ConsumerDrained(id, _) if *id == it.consumer_id);
+            assert!(events.iter().any(is_told), "a consumer is not told that its topic is drained");
         }
     }
 

@@ -448,9 +448,9 @@ fn of_broker(failure: CommandFailure) -> CommandFailure {
                 .help("say where Pulsar's admin API is: --admin-url http://HOST:8080")
         }
         // Credentials help with everything else that a broker refuses.
-        "broker_refused" if failure.to_string().contains("TopicTerminatedError") => {
-            failure.help("the topic accepts no more messages: `longhaul topic check` says what can be done")
-        }
+        "broker_refused" if failure.to_string().contains("TopicTerminatedError") => failure.help(
+            "the topic accepts no more messages: `longhaul topic check` says what can be done",
+        ),
         "broker_refused" => failure.help(CREDENTIALS),
         "broker_unreachable" => {
             let what = failure.to_string();
