@@ -88,6 +88,12 @@ pub(crate) struct Totals {
     pub(crate) acks: u64,
     pub(crate) compactions: u64,
     pub(crate) compactions_failed: u64,
+    /// From the request of a compaction until its view is in use.
+    pub(crate) compaction_times: DurationHistogram,
+    /// From the request of a checkpoint until it is on disk.
+    pub(crate) checkpoint_times: DurationHistogram,
+    /// How long requests that were read have waited for the machine.
+    pub(crate) request_waits: DurationHistogram,
     /// Bytes written to clients.
     pub(crate) bytes_out: u64,
     /// Bytes received on deleted topics.
@@ -115,6 +121,8 @@ impl Totals {
 /// The log.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LogMetrics {
+    /// How long the group of records has been written that is not on disk yet; 0 without one.
+    pub(crate) group_age_ms: u64,
     /// Duration of disk syncs.
     pub(crate) sync_times: DurationHistogram,
     /// Number of segments.
@@ -208,6 +216,16 @@ fn broker(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
         "longhaul_broker_publish_seconds",
         "From when a message was read until its receipt was handed to its connection.",
         &snapshot.totals.publish_times,
+    );
+    page.times(
+        "longhaul_broker_request_wait_seconds",
+        "From when requests were read until their turn came: long if the broker is short of a processor.",
+        &snapshot.totals.request_waits,
+    );
+    page.times(
+        "longhaul_broker_compaction_seconds",
+        "How long compactions took, in the queue of compactions too.",
+        &snapshot.totals.compaction_times,
     );
     let name = "longhaul_broker_broken_invariants_total";
     page.head(name, Counter, "Contradictions that the broker found in its own state: defects.");

@@ -15,6 +15,7 @@ use crate::state::entries::EntryPosition;
 use crate::state::snapshot::image;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Pause after a failed compaction, at first and at most: each attempt reads everything that is to
 /// be compacted.
@@ -77,8 +78,8 @@ pub(super) struct MaintenanceState {
     pub(super) logged_at_round: u64,
     /// Bytes logged at the last checkpoint.
     logged_then: u64,
-    /// Bytes logged at the checkpoint in progress.
-    writing: Option<u64>,
+    /// Bytes logged at the checkpoint in progress, and when it began.
+    writing: Option<(u64, u64)>,
     /// After a failure, no checkpoint is tried before this time.
     next_checkpoint: u64,
 }
@@ -257,7 +258,8 @@ impl BrokerMachine {
         live.compaction.is_running = false;
         live.compaction.behind = None;
         live.compaction.last_at = now;
-        live.compaction.took_ms = up.saturating_sub(live.compaction.began);
+        let took_ms = up.saturating_sub(live.compaction.began);
+        live.compaction.took_ms = took_ms;
         if let Ok(slots) = &result {
             let before = job
                 .previous
@@ -276,6 +278,7 @@ impl BrokerMachine {
         match &outcome {
             Ok(()) => {
                 self.totals.compactions += 1;
+                self.totals.compaction_times.note(Duration::from_millis(took_ms));
                 self.after_commit(PendingCommit::Compacted { former: job.previous.clone() });
             }
             Err(_) => {
@@ -322,7 +325,7 @@ impl BrokerMachine {
     /// on disk; the log waits for them first.
     pub fn checkpoint(&mut self) {
         let image = image(&self.state);
-        self.keeper.writing = Some(self.logged());
+        self.keeper.writing = Some((self.logged(), self.up));
         let checkpoint = MachineEffect::Checkpoint { at: self.composer.end(), image };
         self.after_commit(PendingCommit::Then(Box::new(checkpoint)));
     }
@@ -331,7 +334,11 @@ impl BrokerMachine {
     /// before.
     pub fn checkpointed(&mut self, done: bool) {
         match self.keeper.writing.take() {
-            Some(logged) if done => self.keeper.logged_then = logged,
+            Some((logged, began)) if done => {
+                self.keeper.logged_then = logged;
+                let took_ms = self.up.saturating_sub(began);
+                self.totals.checkpoint_times.note(Duration::from_millis(took_ms));
+            }
             _ => self.keeper.next_checkpoint = self.up + CHECKPOINT_PAUSE_MS,
         }
     }

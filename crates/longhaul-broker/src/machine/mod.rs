@@ -165,6 +165,8 @@ pub struct BrokerMachine {
     committed: u64,
     /// Number of the log group that is being written.
     writing: Option<u64>,
+    /// When it was taken, in ms since the start.
+    writing_since: u64,
     waiting: VecDeque<(u64, PendingCommit)>,
     watchers: listing::Watchers,
     /// Newcomers that wait for the answer of a holder.
@@ -237,6 +239,7 @@ impl BrokerMachine {
             composing: 1,
             committed: 0,
             writing: None,
+            writing_since: 0,
             waiting: VecDeque::new(),
             watchers: listing::Watchers::default(),
             probes: Vec::new(),
@@ -288,6 +291,11 @@ impl BrokerMachine {
         self.moment = figures::MachineTime { now, received };
     }
 
+    /// Notes how long the requests that come next have waited for the machine.
+    pub fn note_wait(&mut self) {
+        self.totals.request_waits.note(self.moment.since(self.moment.received));
+    }
+
     /// The actions since the last call.
     pub fn take_effects(&mut self) -> Vec<MachineEffect> {
         let mut effects = Vec::new();
@@ -317,6 +325,7 @@ impl BrokerMachine {
             return None;
         }
         self.composing += 1;
+        self.writing_since = self.up;
         Some(group)
     }
 

@@ -3,6 +3,7 @@
 use super::page::MetricKind::{Counter, Gauge};
 use super::page::MetricsText;
 use super::{LogMetrics, Totals};
+use std::time::Duration;
 
 pub(super) fn log(page: &mut MetricsText, totals: &Totals, log: &LogMetrics) {
     let counters = [
@@ -29,6 +30,17 @@ pub(super) fn log(page: &mut MetricsText, totals: &Totals, log: &LogMetrics) {
         "longhaul_broker_log_sync_seconds",
         "How long the disk took to keep what was written.",
         &log.sync_times,
+    );
+    page.times(
+        "longhaul_broker_checkpoint_seconds",
+        "How long checkpoints took.",
+        &totals.checkpoint_times,
+    );
+    page.single(
+        "longhaul_broker_log_group_age_seconds",
+        Gauge,
+        "How long the records have been written that the disk has not confirmed; 0 if there are none.",
+        Duration::from_millis(log.group_age_ms).as_secs_f64(),
     );
     let gauges = [
         ("longhaul_broker_log_segments", "Segments of the log.", Some(log.segments)),

@@ -262,6 +262,7 @@ impl BrokerDriver {
             BrokerEvent::Requests(conn, requests, received, ticket) => {
                 self.tickets.push(ticket);
                 self.set_moment(received);
+                self.machine.note_wait();
                 requests.into_iter().for_each(|request| self.machine.request(conn, request));
             }
             BrokerEvent::Written(conn) => self.collect_sent(conn),

@@ -42,6 +42,7 @@ fn metrics_are_the_sum_of_it() {
         subscriptions: [("s".to_owned(), s), ("idle".to_owned(), idle)].into(),
     };
     let log = LogMetrics {
+        group_age_ms: 0,
         segments: 2,
         usage: None,
         disk_limit_bytes: None,
@@ -148,6 +149,37 @@ fn a_publish_takes_from_its_receipt_to_its_answer() {
         (1, times),
         "an error is no receipt"
     );
+}
+
+/// A stalled disk showed in no metric until it had moved again: its syncs are timed at their ends.
+#[test]
+fn what_takes_long_is_timed() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.machine.set_moment(30_000, 10_000);
+    rig.machine.note_wait();
+    let payload = Payload::new(&MessageMetadata::default(), b"x");
+    let send = CommandSend { producer_id: 1, ..CommandSend::default() };
+    rig.machine.request(1, ClientRequest::Publish(send, verified(payload)));
+    let (wall_ms, up) = (rig.machine.now, rig.machine.up);
+    let group = rig.machine.take_group().unwrap();
+    let age = |rig: &Rig| rig.machine.metrics(None).log.group_age_ms;
+    assert_eq!(age(&rig), 0);
+    rig.machine.set_time(wall_ms + 9_000, up + 9_000);
+    assert_eq!(age(&rig), 9_000);
+    rig.machine.committed(&group);
+    assert_eq!(age(&rig), 0);
+    rig.machine.checkpoint();
+    rig.machine.set_time(wall_ms + 9_030, up + 9_030);
+    rig.machine.checkpointed(false);
+    rig.machine.checkpoint();
+    rig.machine.set_time(wall_ms + 9_070, up + 9_070);
+    rig.machine.checkpointed(true);
+    let totals = rig.machine.metrics(None).totals;
+    let waits = totals.request_waits;
+    assert_eq!((waits.count(), waits.total.as_millis()), (1, 20));
+    let checkpoints = totals.checkpoint_times;
+    assert_eq!((checkpoints.count(), checkpoints.total.as_millis()), (1, 40), "one was written");
 }
 
 /// Counters of the broker decreased when a topic was deleted, and those of a topic when a reader
