@@ -42,6 +42,10 @@ pub(super) fn log(page: &mut MetricsText, totals: &Totals, log: &LogMetrics) {
         "How long the records have been written that the disk has not confirmed; 0 if there are none.",
         Duration::from_millis(log.group_age_ms).as_secs_f64(),
     );
+    disk(page, log);
+}
+
+fn disk(page: &mut MetricsText, log: &LogMetrics) {
     let gauges = [
         ("longhaul_broker_log_segments", "Segments of the log.", Some(log.segments)),
         (

@@ -15,10 +15,10 @@ use std::time::Duration;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_starts_after_such_races_runs_nothing_again() -> Result<()> {
     const TASKS: usize = 10;
+    const RACES: usize = 4;
     let is_pulsar = Sandbox::pulsar_kind()?.is_some();
     let Some(compactions) = compactions(is_pulsar)? else { return Ok(()) };
-    // After each the first worker is slower to come back.
-    let rounds = compactions / 4;
+    let rounds = compactions.div_ceil(2 * RACES);
     let Some(bench) = Bench::new("raced-ledger").await? else { return Ok(()) };
     let (admin, names, scripted) = (bench.sandbox().admin(), bench.names(), Scripted::default());
     let first = bench.worker(scripted.named("first")).await?;
@@ -27,22 +27,27 @@ async fn a_worker_that_starts_after_such_races_runs_nothing_again() -> Result<()
     let mut lost = 0;
     for round in 0..rounds {
         let mut producer = Plain::tasks(&bench).await?;
-        for index in 0..TASKS {
-            let id = producer.submit(&format!("{round}-{index}|ok a")).await?;
-            view.until(id, "COMPLETED 1: a").await?;
-        }
         let runs = producer.submit(&format!("{round}|gate|ok a")).await?;
         view.until(runs, "PROCESSING 1").await?;
-        let delay = Duration::from_micros(fastrand::u64(0..DELAY_MAX_MS * 1_000));
-        let unload = async {
-            tokio::time::sleep(delay).await;
-            drop(admin.unload(&names.ledger).await);
-        };
-        // Either of them may be refused because of the other one.
-        let (_, ()) = tokio::join!(admin.compact(&names.ledger), unload);
-        // The first worker is back: it can answer.
-        let id = producer.submit(&format!("{round}-raced|ok a")).await?;
-        view.until(id, "COMPLETED 1: a").await?;
+        for race in 0..RACES {
+            let delay = Duration::from_micros(fastrand::u64(0..DELAY_MAX_MS * 1_000));
+            let unload = async {
+                tokio::time::sleep(delay).await;
+                drop(admin.unload(&names.ledger).await);
+            };
+            let submit = async {
+                let mut ids = Vec::new();
+                for index in 0..TASKS {
+                    ids.push(producer.submit(&format!("{round}-{race}-{index}|ok a")).await?);
+                }
+                anyhow::Ok(ids)
+            };
+            // A compaction and an unload may be refused because of each other.
+            let (_, (), ids) = tokio::join!(admin.compact(&names.ledger), unload, submit);
+            for id in ids? {
+                view.until(id, "COMPLETED 1: a").await?;
+            }
+        }
         let second = bench.worker(scripted.named("second")).await?.start().await?;
         support::within("a second worker", second.ready()).await?;
         // All that runs is delivered again, to either worker.
@@ -56,8 +61,10 @@ async fn a_worker_that_starts_after_such_races_runs_nothing_again() -> Result<()
     }
     scripted.open_gate();
     bench.all_acknowledged().await?;
-    let (runs, tasks) = (scripted.runs(), rounds * (TASKS + 3));
+    let (runs, tasks) = (scripted.runs(), rounds * (RACES * TASKS + 2));
     ensure!(runs.len() == tasks, "{} runs of {tasks} tasks: {runs:?}", runs.len());
-    support::note(&format!("{rounds} races: {lost} starts on a view that had lost entries"));
+    support::note(&format!(
+        "{rounds} starts after {RACES} races each, {lost} of them on a view that had lost entries"
+    ));
     drain([first]).await
 }

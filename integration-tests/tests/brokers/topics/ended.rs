@@ -16,12 +16,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Waits until the worker is refused because a topic was terminated.
 async fn told(worker: &WorkerHandle) -> Result<()> {
-    until("a worker that says so", LIMIT, async || match worker.connection() {
-        ConnectionState::Refused { cause, .. } => {
-            ensure!(cause.kind == TransportErrorKind::Terminated, "{cause}");
-            Ok(Some(()))
-        }
-        _ => Ok(None),
+    until("a worker that says so", LIMIT, async || {
+        let ConnectionState::Refused { cause, .. } = worker.connection() else { return Ok(None) };
+        ensure!(cause.kind == TransportErrorKind::Terminated, "{cause}");
+        Ok(Some(()))
     })
     .await
 }
