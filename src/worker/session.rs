@@ -357,9 +357,8 @@ impl ConsumerSession {
                 // A client that requests messages by itself may have more than the credit.
                 let count_max = self.credit.min(AT_ONCE_MAX);
                 let delivery = match delivery {
-                    // Whoever migrated the topic submits elsewhere.
                     Err(error) if error.kind == TransportErrorKind::Terminated => {
-                        self.monitor.refused(&error);
+                        tracing::error!(%error, "all tasks of this topic have ended, and nobody can submit more: was it migrated to a scalable topic? Tasks that are submitted there reach no worker: make another queue");
                         return Ok(());
                     }
                     delivery => delivery?,

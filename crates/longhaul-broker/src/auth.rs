@@ -1,8 +1,8 @@
 //! Token authentication.
 //!
 //! Pulsar's tokens are JSON Web Tokens, signed with a secret (HS256, HS384, HS512) or a private key
-//! (RS256, RS384, RS512, ES256). The claim `sub` is the client's role; `exp` and `nbf` are
-//! honoured. The kind of key decides which algorithms are accepted, never the token alone. Neither
+//! (RS256, RS384, RS512, ES256). The claim `sub` is the client's role; `exp`, `nbf` and, if
+//! the broker has an audience, `aud` are honoured. The kind of key decides which algorithms are accepted, never the token alone. Neither
 //! tokens nor keys appear in errors or in `Debug`.
 
 mod der;
@@ -40,7 +40,7 @@ const KEY_TEXT: &str = "data:;base64,";
 /// use longhaul_broker::{AuthConfig, BrokerConfig, TokenKey};
 ///
 /// let key = TokenKey::Secret(TokenKey::new_secret()?);
-/// let token = key.create_token("admin", None)?;
+/// let token = key.create_token("admin", None, None)?;
 /// let auth = AuthConfig::new(key, ["admin".to_owned()].into());
 /// let config = BrokerConfig { auth: Some(auth), ..BrokerConfig::default() };
 /// # drop((token, config));
@@ -53,7 +53,11 @@ pub struct AuthConfig {
     /// File of this key. The broker reads it again within 2 s of a change, and refuses tokens of
     /// the former key then. `None`: the key does not change.
     pub key_file: Option<PathBuf>,
-    /// A second key, which does not change, for tokens of clients in this process.
+    /// The audience that tokens must name in their claim `aud`; `None`: any. For an issuer that
+    /// signs tokens of several services with one key.
+    pub audience: Option<String>,
+    /// A second key, which does not change, for tokens of clients in this process. They need no
+    /// audience.
     pub own_key: Option<TokenKey>,
     /// Roles that may do everything, administration included. Other roles may do in a namespace
     /// what they were granted there.
@@ -72,6 +76,7 @@ impl AuthConfig {
         Self {
             key,
             key_file: None,
+            audience: None,
             own_key: None,
             superusers,
             monitors: BTreeSet::new(),
@@ -190,6 +195,9 @@ pub enum AuthError {
     /// The token is not valid yet.
     #[error("the token is not valid yet")]
     Early,
+    /// The token is for another audience, or for none.
+    #[error("the token is not for this broker (claim `aud`)")]
+    Audience,
     /// The token names no role.
     #[error("the token names no role (claim `sub`)")]
     NoRole,
@@ -223,6 +231,7 @@ pub struct Authenticator {
     /// The machine and the admin interface share this, so that both refuse a former key at once.
     key: RwLock<VerificationKey>,
     own_key: Option<VerificationKey>,
+    audience: Option<String>,
     superusers: BTreeSet<String>,
     monitors: BTreeSet<String>,
     open_namespaces: bool,
@@ -253,6 +262,23 @@ struct Claims {
     /// Seconds since 1970; some issuers send fractions.
     exp: Option<f64>,
     nbf: Option<f64>,
+    aud: Option<Audience>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audience {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl Audience {
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Self::One(it) => it == name,
+            Self::Many(them) => them.iter().any(|it| it == name),
+        }
+    }
 }
 
 impl Authenticator {
@@ -265,7 +291,8 @@ impl Authenticator {
         let own_key = config.own_key.as_ref().map(VerificationKey::new).transpose()?;
         let superusers = config.superusers.clone();
         let (monitors, open_namespaces) = (config.monitors.clone(), config.open_namespaces);
-        Ok(Self { key, own_key, superusers, monitors, open_namespaces })
+        let audience = config.audience.clone();
+        Ok(Self { key, own_key, audience, superusers, monitors, open_namespaces })
     }
 
     /// Replaces the key by one of the same kind from this file. Tokens of the former key are
@@ -299,7 +326,12 @@ impl Authenticator {
         if token.is_empty() {
             return Err(AuthError::Missing);
         }
-        let claims = self.verify(token)?;
+        let (claims, is_own) = self.verify(token)?;
+        if let Some(audience) = self.audience.as_deref().filter(|_| !is_own)
+            && !claims.aud.is_some_and(|it| it.has(audience))
+        {
+            return Err(AuthError::Audience);
+        }
         if claims.exp.is_some_and(|end| seconds(end) <= now_s) {
             return Err(AuthError::Expired);
         }
@@ -331,8 +363,9 @@ impl Authenticator {
             .any(|&action| self.allows(role, grants, action))
     }
 
-    /// Verifies the signature and then reads the claims.
-    fn verify(&self, token: &[u8]) -> Result<Claims, AuthError> {
+    /// Verifies the signature and then reads the claims. Also returns whether it was signed in this
+    /// process.
+    fn verify(&self, token: &[u8]) -> Result<(Claims, bool), AuthError> {
         let malformed = AuthError::Malformed;
         if token.len() > TOKEN_BYTES_MAX {
             return Err(malformed);
@@ -347,11 +380,12 @@ impl Authenticator {
         let claims = decode(claims)?;
         let verify = |key: &VerificationKey| key.verify(&header.alg, signed.as_bytes(), &signature);
         let verified = verify(&self.key.read().unwrap_or_else(PoisonError::into_inner));
+        let is_own = verified.is_err();
         verified.or_else(|error| {
             let own = self.own_key.as_ref().ok_or(error)?;
             verify(own).map_err(|_| error)
         })?;
-        serde_json::from_slice(&claims).map_err(|_| malformed)
+        Ok((serde_json::from_slice(&claims).map_err(|_| malformed)?, is_own))
     }
 }
 

@@ -219,7 +219,7 @@ fn broker(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
     );
     page.times(
         "longhaul_broker_request_wait_seconds",
-        "From when requests were read until their turn came: long if the broker is short of a processor.",
+        "From when requests were read until they were handled: long if the broker is short of a processor.",
         &snapshot.totals.request_waits,
     );
     page.times(

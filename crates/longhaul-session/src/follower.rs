@@ -100,7 +100,7 @@ impl SessionFollower {
     fn take(&mut self, delivery: ConsumerDelivery) {
         match delivery {
             ConsumerDelivery::Entry(messages) => self.ready.extend(messages),
-            // Of shared subscriptions only.
+            // Only shared subscriptions are told.
             ConsumerDelivery::Drained(_) => {}
             ConsumerDelivery::Over(cause) => self.end = Some(cause),
         }

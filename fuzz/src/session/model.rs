@@ -341,9 +341,8 @@ impl Model {
             }
             Command::Ping(_) => self.is_pinged = true,
             Command::ReachedEndOfTopic(it) => {
-                if let Some(consumer) = self.consumers.get_mut(&it.consumer_id) {
-                    consumer.is_drained = true;
-                }
+                // One that is not written yet may be guessed.
+                self.consumers.entry(it.consumer_id).or_default().is_drained = true;
             }
             Command::SendReceipt(it) => {
                 let producer = self.live_producer(it.producer_id);

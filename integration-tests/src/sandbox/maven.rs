@@ -31,7 +31,7 @@ pub(super) fn standalone(ports: Ports, config: &BrokerConfig) -> Result<Jvm> {
         "bookkeeper",
     ];
     // Up to version 4 the data of the in-process storage node cannot be read at another address.
-    // Later versions give the node a name, and do not know the option.
+    // Later versions give the node a name, and have no such option.
     let bookie_port = free_port()?.to_string();
     if pulsar_version()?.starts_with(['2', '3', '4']) {
         program.extend(["--bookkeeper-port", &bookie_port]);

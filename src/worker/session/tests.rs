@@ -1,6 +1,7 @@
 //! Sessions with consumers that do only one thing.
 
 use super::*;
+use crate::captured::CapturedLog;
 use crate::supervise::{ConnectionState, Connections};
 use crate::worker::driver::LaneId;
 use async_trait::async_trait;
@@ -36,6 +37,71 @@ impl Consumer for Stalled {
     async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
         Ok(())
     }
+}
+
+/// A consumer of a topic that was terminated. It says so once.
+struct Drained {
+    is_told: bool,
+}
+
+#[async_trait]
+impl Consumer for Drained {
+    fn request(&mut self, _: usize) {}
+
+    async fn next(&mut self) -> Result<Message, TransportError> {
+        if std::mem::replace(&mut self.is_told, true) {
+            return std::future::pending().await;
+        }
+        Err(TransportError::new(TransportErrorKind::Terminated, "a topic", "it was terminated"))
+    }
+
+    fn more(&mut self) -> Option<Message> {
+        None
+    }
+
+    async fn backlog(&mut self) -> Result<Backlog, TransportError> {
+        Ok(Backlog { entries: 0, permits: 1, blocked: false })
+    }
+
+    fn acknowledge(&mut self, _: EntryId, on_ack: OnAck) {
+        on_ack.tell(Ok(()));
+    }
+
+    async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
+        Ok(())
+    }
+}
+
+/// Earlier, a worker waited in silence on a task topic that had been migrated, while tasks went to
+/// the topic that had taken its place.
+#[tokio::test(start_paused = true)]
+async fn a_drained_topic_that_was_terminated_is_logged_and_no_outage() {
+    let (log, _guard) = CapturedLog::capture();
+    let clock = longhaul_memory::simulated_clock(0);
+    let (sender, mut receiver) = mpsc::channel(8);
+    let events = Sink::new(sender, |event| WorkerEvent::Consumed {
+        lane: LaneId::default(),
+        service: 0,
+        event,
+    });
+    let commands = Mailbox::new();
+    commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
+    let connections = Arc::new(Connections::new(clock));
+    let monitor = Arc::new(Monitor::new(&connections));
+    let drained = Box::new(Drained { is_told: false });
+    let mut session = ConsumerSession::new(1, drained, IDLE_MIN, clock, Arc::default(), monitor);
+    let worker = async {
+        tokio::time::sleep(IDLE_MIN / 2).await;
+        commands.put(ConsumerCommand::Ack(EntryId { ledger: 0, entry: 0 }));
+        receiver.recv().await
+    };
+    tokio::select! {
+        _ = session.run(&commands, &events) => panic!("the session has ended"),
+        acked = worker => assert!(acked.is_some()),
+    }
+    assert!(matches!(connections.state(), ConnectionState::Connected));
+    let told = log.with(&["ERROR", "a topic", "scalable topic"]);
+    assert_eq!(told.len(), 1, "{told:?}");
 }
 
 /// Earlier, a worker whose long tasks ended one after the other never noticed that its subscription

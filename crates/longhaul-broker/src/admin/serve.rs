@@ -66,6 +66,9 @@ const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 64;
 
+/// Time limit for measuring the data directory.
+const USAGE_TIME_MAX: Duration = Duration::from_secs(5);
+
 /// Maximum number of connections, if the system allows it.
 pub(crate) const CONNECTIONS_MAX: usize = 512;
 
@@ -340,7 +343,9 @@ impl AdminServerContext {
     /// Sizes of the data directory; `None` if the disk does not tell.
     async fn usage(&self) -> Option<Usage> {
         let core = Arc::clone(&self.core);
-        let usage = spawn_blocking(move || core.usage()).await.ok()?;
+        // A disk that does not answer must not hide the other metrics.
+        let usage = timeout(USAGE_TIME_MAX, spawn_blocking(move || core.usage())).await;
+        let usage = usage.ok()?.ok()?;
         usage
             .inspect_err(|error| tracing::debug!(%error, "the data directory is not looked at"))
             .ok()

@@ -15,6 +15,8 @@ const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
 #[derive(Serialize)]
 struct NewTokenClaims<'a> {
     sub: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aud: Option<&'a str>,
     /// Seconds since 1970.
     iat: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,14 +34,14 @@ impl TokenKey {
         Ok(secret)
     }
 
-    /// Creates a token for this role, valid for this time from now, or for ever.
+    /// Creates a token for this role and audience, valid for this time from now, or for ever.
     ///
     /// ```
     /// use longhaul_broker::TokenKey;
     /// use std::time::Duration;
     ///
     /// let key = TokenKey::Secret(TokenKey::new_secret()?);
-    /// let token = key.create_token("worker", Some(Duration::from_secs(3600)))?;
+    /// let token = key.create_token("worker", None, Some(Duration::from_secs(3600)))?;
     /// assert_eq!(token.split('.').count(), 3);
     /// # Ok::<(), longhaul_broker::AuthConfigError>(())
     /// ```
@@ -49,6 +51,7 @@ impl TokenKey {
     pub fn create_token(
         &self,
         role: &str,
+        audience: Option<&str>,
         expires: Option<Duration>,
     ) -> Result<String, AuthConfigError> {
         let secret = match self {
@@ -63,7 +66,7 @@ impl TokenKey {
         }
         let iat = clock::wall_ms() / 1000;
         let exp = expires.map(|time| iat.saturating_add(time.as_secs()));
-        let claims = serde_json::to_vec(&NewTokenClaims { sub: role, iat, exp });
+        let claims = serde_json::to_vec(&NewTokenClaims { sub: role, aud: audience, iat, exp });
         let claims = claims.map_err(|_| AuthConfigError::NoRole)?;
         let encode = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
         let signed = format!("{}.{}", encode(HEADER.as_bytes()), encode(&claims));
@@ -87,25 +90,46 @@ mod tests {
         let superusers = BTreeSet::from(["root".to_owned()]);
         let broker = Authenticator::new(&AuthConfig::new(key.clone(), superusers)).unwrap();
         let now = clock::wall_ms() / 1000;
-        let token = key.create_token("root", None).unwrap();
+        let token = key.create_token("root", None, None).unwrap();
         let role = broker.authenticate("token", token.as_bytes(), now + (1 << 40)).unwrap();
         assert!(role.superuser && role.name == "root");
         let hour = Some(Duration::from_secs(3600));
-        let token = key.create_token("a \"worker\"", hour).unwrap();
+        let token = key.create_token("a \"worker\"", None, hour).unwrap();
         let role = broker.authenticate("token", token.as_bytes(), now).unwrap();
         assert!(!role.superuser && role.name == "a \"worker\"");
         let late = broker.authenticate("token", token.as_bytes(), now + 3700);
         assert_eq!(late, Err(AuthError::Expired));
         let other = TokenKey::Secret(TokenKey::new_secret().unwrap());
-        let foreign = other.create_token("root", None).unwrap();
+        let foreign = other.create_token("root", None, None).unwrap();
         let refused = broker.authenticate("token", foreign.as_bytes(), now);
         assert_eq!(refused, Err(AuthError::Signature));
+    }
+
+    /// An issuer may sign tokens of several services with one key.
+    #[test]
+    fn a_token_for_another_audience_is_refused() {
+        let key = || TokenKey::Secret(TokenKey::new_secret().unwrap());
+        let (own, key) = (key(), key());
+        let config = AuthConfig {
+            audience: Some("broker".to_owned()),
+            own_key: Some(own.clone()),
+            ..AuthConfig::new(key.clone(), BTreeSet::new())
+        };
+        let broker = Authenticator::new(&config).unwrap();
+        let ask = |key: &TokenKey, audience| {
+            let token = key.create_token("ann", audience, None).unwrap();
+            broker.authenticate("token", token.as_bytes(), 0).map(drop)
+        };
+        assert_eq!(ask(&key, None), Err(AuthError::Audience));
+        assert_eq!(ask(&key, Some("mails")), Err(AuthError::Audience));
+        assert_eq!(ask(&key, Some("broker")), Ok(()));
+        assert_eq!(ask(&own, None), Ok(()), "a client in this process");
     }
 
     #[test]
     fn what_cannot_sign_says_so() {
         let made =
-            |key: TokenKey, role: &str| key.create_token(role, None).unwrap_err().to_string();
+            |key: TokenKey, role: &str| key.create_token(role, None, None).unwrap_err().to_string();
         assert!(made(TokenKey::Public(Vec::new()), "a").contains("a secret is needed"));
         assert!(made(TokenKey::Secret(vec![0; 31]), "a").contains("31 bytes"));
         assert!(made(TokenKey::Secret(vec![0; 32]), "").contains("role"));

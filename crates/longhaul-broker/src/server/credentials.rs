@@ -296,7 +296,7 @@ mod tests {
             let TokenKey::Secret(secret) = key else { return };
             std::fs::write(&file, secret).unwrap();
         };
-        let token = |key: &TokenKey| key.create_token("admin", None).unwrap();
+        let token = |key: &TokenKey| key.create_token("admin", None, None).unwrap();
         let (former, renewed, own) = (key(), key(), key());
         write(&former);
         let auth = AuthConfig {

@@ -163,8 +163,7 @@ impl BrokerDriver {
         let mut is_stopping = false;
         let mut alarm = Alarm::new();
         let outcome = loop {
-            let up = self.uptime.ms();
-            self.machine.set_time(clock::wall_ms(), up);
+            let up = self.set_time();
             // One per turn, so that reads and events do not starve each other.
             if let Ok(read) = self.reads.try_recv() {
                 self.call(read);
@@ -202,7 +201,7 @@ impl BrokerDriver {
                     if count == 0 {
                         is_stopping = true;
                     }
-                    self.machine.set_time(clock::wall_ms(), self.uptime.ms());
+                    self.set_time();
                     events.drain(..).for_each(|event| self.handle(event));
                 }
                 Some(read) = self.reads.recv() => self.call(read),
@@ -245,7 +244,15 @@ impl BrokerDriver {
         self.machine.has_dirty()
     }
 
-    /// Sets the machine's time, and the time when the next requests were received.
+    /// Sets the machine's time, and returns it in ms since the start: after each wait, so that
+    /// what has come is not dated back.
+    fn set_time(&mut self) -> u64 {
+        let up = self.uptime.ms();
+        self.machine.set_time(clock::wall_ms(), up);
+        up
+    }
+
+    /// Sets the machine's finer time, and the time when the next requests were received.
     fn set_moment(&mut self, received: Instant) {
         let at = |time| self.uptime.us_at(time);
         let (now, received) = (at(clock::monotonic()), at(received));
@@ -281,6 +288,7 @@ impl BrokerDriver {
     }
 
     fn call(&mut self, call: MachineCall) {
+        self.set_time();
         // Keeps statistics exact.
         let links: Vec<u64> = self.links.keys().copied().collect();
         links.into_iter().for_each(|conn| self.collect_sent(conn));
@@ -318,6 +326,7 @@ impl BrokerDriver {
     }
 
     fn checkpoint_written(&mut self, result: &Result<(), WriteError>) {
+        self.set_time();
         if let Err(error) = result {
             tracing::warn!(%error, "no checkpoint");
         }
@@ -326,6 +335,7 @@ impl BrokerDriver {
     }
 
     fn compacted(&mut self, job: &CompactionJob, result: Result<CompactedFile, String>) {
+        self.set_time();
         let result = result.map(|file| {
             let slots: Arc<[CompactedEntry]> = Arc::clone(file.slots());
             self.messages.add(&job.file, file);

@@ -34,7 +34,7 @@ impl Guarded {
         let files = tempfile::tempdir().unwrap();
         let (tls, certificate) = certified(files.path());
         let key = TokenKey::Secret(TokenKey::new_secret().unwrap());
-        let admin = key.create_token("admin", None).unwrap();
+        let admin = key.create_token("admin", None, None).unwrap();
         let config = BrokerConfig {
             admin_tls: any(),
             listen_tls: any(),

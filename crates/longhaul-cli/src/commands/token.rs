@@ -74,6 +74,9 @@ What a role may do: --broker-superusers names those that may do everything; the 
         /// Whose token it is.
         #[arg(long, value_name = "ROLE")]
         role: String,
+        /// The broker's audience, if it has one (--broker-token-audience).
+        #[arg(long, value_name = "NAME")]
+        audience: Option<String>,
         /// How long it is valid, such as 12h or 30d; for ever without it.
         #[arg(long, value_name = "TIME", value_parser = times::duration)]
         expires: Option<Duration>,
@@ -187,9 +190,9 @@ pub(crate) fn run(command: TokenCommand, context: &CommandContext) -> anyhow::Re
             revoke(&token, &file.path(context)?, &context.output)
         }
         TokenCommand::Secret { file } => write_secret(&file, &TokenKey::new_secret()?),
-        TokenCommand::Sign { secret, role, expires } => {
+        TokenCommand::Sign { secret, role, audience, expires } => {
             let key = TokenKey::secret(&secret).map_err(usage)?;
-            let token = key.create_token(&role, expires).map_err(usage)?;
+            let token = key.create_token(&role, audience.as_deref(), expires).map_err(usage)?;
             Ok(context.output.lines(&token)?)
         }
     }

@@ -80,6 +80,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     plain("broker-host"),
     secret("broker-token-secret"),
     plain("broker-token-public-key"),
+    plain("broker-token-audience"),
     plain("broker-superusers"),
     plain("broker-monitors"),
     defaulting("broker-open-namespaces", "false"),

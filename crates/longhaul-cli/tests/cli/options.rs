@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use tempfile::TempDir;
 
 /// Options, and the required parts of the error.
-const WRONG: [(&[&str], &[&str]); 37] = [
+const WRONG: [(&[&str], &[&str]); 38] = [
     (&["--http", "nowhere"], &["http is `nowhere`", "HOST:PORT"]),
     (&["--http", "127.0.0.1:99999"], &["http is `127.0.0.1:99999`"]),
     (&["--http", "0.0.0.0:0"], &["--http-tokens", "--insecure"]),
@@ -19,6 +19,7 @@ const WRONG: [(&[&str], &[&str]); 37] = [
     (&["--broker-host", "a:1"], &["`a:1` is no host", "--broker-host"]),
     (&["--broker-token-secret", "nothing"], &["broker-token-secret cannot be used"]),
     (&["--broker-token-secret", "data:;base64,!!"], &["broker-token-secret", "Base64"]),
+    (&["--broker-token-audience", "b"], &["broker-token-audience", "--broker-token-secret"]),
     (&["--broker-superusers", "ann"], &["broker-superusers", "--broker-token-secret"]),
     (&["--broker-monitors", "ann"], &["broker-monitors", "--broker-token-secret"]),
     (&["--broker-open-namespaces"], &["broker-open-namespaces", "--broker-token-secret"]),

@@ -17,7 +17,7 @@ struct Secured {
 impl Secured {
     fn new() -> Self {
         let key = TokenKey::Secret(TokenKey::new_secret().unwrap());
-        let token = key.create_token("ann", None).unwrap();
+        let token = key.create_token("ann", None, None).unwrap();
         let auth = Some(AuthConfig::new(key, ["ann".to_owned()].into()));
         let broker = Broker::start(BrokerConfig { auth, ..BrokerConfig::default() }).unwrap();
         Self { folder: TempDir::new().unwrap(), broker, token }
@@ -80,7 +80,7 @@ fn who_has_no_token_is_told_what_to_do_and_secrets_are_not_repeated() {
     let it = Secured::new();
     let url = it.broker.service_url();
     let wrong =
-        TokenKey::Secret(TokenKey::new_secret().unwrap()).create_token("ann", None).unwrap();
+        TokenKey::Secret(TokenKey::new_secret().unwrap()).create_token("ann", None, None).unwrap();
     for variables in [&[][..], &[("LONGHAUL_TOKEN", wrong.as_str())]] {
         let output = it.submit(variables, &["--service-url", url]);
         let told = String::from_utf8(output.stderr).unwrap();
@@ -256,7 +256,7 @@ fn a_gateway_uses_the_embedded_broker_that_wants_tokens() {
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let told: serde_json::Value = serde_json::from_str(&line).unwrap();
     let url = told["broker"].as_str().unwrap();
-    let token = TokenKey::secret(secret).unwrap().create_token("ann", None).unwrap();
+    let token = TokenKey::secret(secret).unwrap().create_token("ann", None, None).unwrap();
     let submit = |variables: &[(&str, &str)]| {
         let arguments = ["task", "submit", "tasks", "x", "--service-url", url];
         let mut command = longhaul(&arguments, folder.path());

@@ -189,7 +189,7 @@ impl<A, P> ConnectionMachine<A, P> {
     }
 
     /// The topic was terminated, and the subscription has nothing left to acknowledge. Pulsar may
-    /// say so before it confirms the consumer. A reader has read what it wanted.
+    /// say so before it confirms the consumer. Readers need no notice.
     pub(super) fn handle_reached_end(&mut self, id: u64) {
         let Some(consumer) = self.consumers.get_mut(&id).filter(|it| it.is_shared) else { return };
         consumer.is_drained = true;

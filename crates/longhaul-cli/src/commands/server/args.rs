@@ -115,6 +115,9 @@ pub(in crate::commands) struct Secured {
     /// `longhaul token secret` makes one.
     #[arg(long, value_name = "KEY")]
     broker_token_secret: Option<String>,
+    /// The audience that tokens of clients must name (claim `aud`).
+    #[arg(long, value_name = "NAME")]
+    broker_token_audience: Option<String>,
     /// Roles that may do everything, with commas in between.
     #[arg(long, value_name = "ROLES")]
     broker_superusers: Option<String>,
@@ -164,6 +167,7 @@ impl Secured {
             ("admin-hosts", &self.admin_hosts),
             ("broker-host", &self.broker_host),
             ("broker-token-secret", &self.broker_token_secret),
+            ("broker-token-audience", &self.broker_token_audience),
             ("broker-superusers", &self.broker_superusers),
             ("broker-monitors", &self.broker_monitors),
             ("broker-tls", &self.broker_tls),

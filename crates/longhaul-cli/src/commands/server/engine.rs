@@ -176,13 +176,14 @@ pub(in crate::commands) async fn launch(
 }
 
 /// Settings about roles, which are useless without tokens.
-const BARRED: &[&str] = &["broker-superusers", "broker-monitors", "broker-open-namespaces"];
+const BARRED: &[&str] =
+    &["broker-token-audience", "broker-superusers", "broker-monitors", "broker-open-namespaces"];
 
 /// Creates a token for the clients in this process, by a key that only this process has: the key
 /// of the settings may be replaced while the broker runs.
 fn own_token(auth: &mut AuthConfig) -> Result<String, AuthConfigError> {
     let key = TokenKey::Secret(TokenKey::new_secret()?);
-    let token = key.create_token(OWN_ROLE, None)?;
+    let token = key.create_token(OWN_ROLE, None, None)?;
     auth.own_key = Some(key);
     Ok(token)
 }
@@ -200,7 +201,9 @@ fn auth(
     let open_namespaces = settings.is("broker-open-namespaces")?;
     let mut keys = ["broker-token-secret", "broker-token-public-key"].into_iter();
     let key_file = keys.find_map(|name| settings.text(name)).and_then(TokenKey::file);
-    Ok(AuthConfig { key_file, monitors, open_namespaces, ..AuthConfig::new(key, superusers) })
+    let audience = settings.text("broker-token-audience").map(str::to_owned);
+    let auth = AuthConfig::new(key, superusers);
+    Ok(AuthConfig { key_file, audience, monitors, open_namespaces, ..auth })
 }
 
 /// The error for an invalid setting of the broker, with the options that fix it.

@@ -399,7 +399,7 @@ fn a_consumer_is_told_that_its_topic_was_terminated_and_drained() {
     bench.says(end(consumer));
     bench.says(end(reader));
     bench.says(end(99));
-    assert_eq!(bench.outcome().drained, [consumer], "a reader has read what it wanted");
+    assert_eq!(bench.outcome().drained, [consumer], "readers need no notice");
     let (topic, subscription) =
         ("topic".to_owned(), SubscriptionSpec::Shared { name: "s".to_owned() });
     bench.commands();
