@@ -251,7 +251,7 @@ fn the_module_for_junit_does_what_it_says() {
     }
     let page = |path: &str| std::fs::read_to_string(top().join(path)).unwrap();
     let first = snippet(&page("clients/junit/README.md"), "junit");
-    assert_eq!(first, snippet(&page("docs/testing.md"), "junit"));
+    assert_eq!(first, snippet(&page("docs/embedded.md"), "junit"));
     // The build leaves files beside its sources.
     let folder = TempDir::new().unwrap();
     let module = folder.path().join("junit");

@@ -49,7 +49,7 @@ const READERS: [Reader; 15] = [
     Reader { page: "docs/http.md", mark: Some("tour: "), test: TOUR },
     Reader { page: "docs/order.md", mark: Some("tour: "), test: TOUR },
     Reader { page: "docs/start.md", mark: None, test: TOUR },
-    Reader { page: "docs/testing.md", mark: Some("test: junit"), test: PACKAGES },
+    Reader { page: "docs/embedded.md", mark: Some("test: junit"), test: PACKAGES },
     Reader { page: "docs/tour.md", mark: None, test: TOUR },
 ];
 const ANY_LANGUAGE: &str = "integration-tests/tests/brokers/any_language.rs";
