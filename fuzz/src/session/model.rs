@@ -89,6 +89,8 @@ pub(super) struct Model {
     pub(super) requests: BTreeMap<u64, Request>,
     /// Answers to requests that were not written yet: the broker has guessed their numbers, or they were never asked.
     guessed: BTreeSet<u64>,
+    /// Consumers whose topics were terminated and have nothing left, as the broker has said.
+    drained: BTreeSet<u64>,
     pub(super) producers: BTreeMap<u64, Producer>,
     pub(super) consumers: BTreeMap<u64, Consumer>,
     /// What the broker is to be told to close.
@@ -119,6 +121,7 @@ impl Model {
             asked: VecDeque::new(),
             requests: BTreeMap::new(),
             guessed: BTreeSet::new(),
+            drained: BTreeSet::new(),
             producers: BTreeMap::new(),
             consumers: BTreeMap::new(),
             producers_to_close: BTreeSet::new(),
@@ -342,7 +345,7 @@ impl Model {
             Command::Ping(_) => self.is_pinged = true,
             Command::ReachedEndOfTopic(it) => {
                 // One that is not written yet may be guessed.
-                self.consumers.entry(it.consumer_id).or_default().is_drained = true;
+                self.drained.insert(it.consumer_id);
             }
             Command::SendReceipt(it) => {
                 let producer = self.live_producer(it.producer_id);

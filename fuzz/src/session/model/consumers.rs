@@ -28,8 +28,6 @@ pub(super) enum Stage {
 pub(in super::super) struct Consumer {
     pub(super) stage: Stage,
     is_shared: bool,
-    /// The broker has said that its topic was terminated and nothing is left in it.
-    pub(super) is_drained: bool,
     /// Messages that may be on their way or wait; otherwise it is sent what is asked for.
     window: Option<i64>,
     from: Option<(Position, bool)>,
@@ -117,9 +115,8 @@ impl Model {
                     self.record_producer_end(step, *id, context)
                 }
                 ConnectionEvent::ConsumerDrained(id, _) => {
-                    let drained = self.consumers.get(id);
-                    let drained = drained.filter(|it| it.is_shared && it.is_drained && !it.is_over);
-                    assert!(drained.is_some(), "a topic that was not drained");
+                    let is_over = self.consumers.get(id).is_none_or(|it| it.is_over);
+                    assert!(!is_over && self.drained.contains(id), "a topic that was not drained");
                 }
                 ConnectionEvent::Answered(..)
                 | ConnectionEvent::Published(..)
