@@ -254,6 +254,8 @@ struct ConsumerSession {
     patience: Duration,
     silent_since: Moment,
     has_delivered: bool,
+    /// Whether the topic was terminated and nothing is left in it.
+    is_drained: bool,
     /// Until this time the session waits for later deliveries no longer than for the first one.
     is_hasty_until: Moment,
     clock: Clock,
@@ -309,6 +311,7 @@ impl ConsumerSession {
             patience,
             silent_since: clock.now(),
             has_delivered: false,
+            is_drained: false,
             is_hasty_until: Moment::default(),
             clock,
             open,
@@ -357,7 +360,11 @@ impl ConsumerSession {
                 // A client that requests messages by itself may have more than the credit.
                 let count_max = self.credit.min(AT_ONCE_MAX);
                 let delivery = match delivery {
-                    Err(error) if error.kind == TransportErrorKind::Terminated => {
+                    // Told twice, the consumer is over.
+                    Err(error)
+                        if error.kind == TransportErrorKind::Terminated && !self.is_drained =>
+                    {
+                        self.is_drained = true;
                         tracing::error!(%error, "all tasks of this topic have ended, and nobody can submit more: was it migrated to a scalable topic? Tasks that are submitted there reach no worker: make another queue");
                         return Ok(());
                     }

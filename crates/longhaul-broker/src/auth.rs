@@ -1,9 +1,9 @@
 //! Token authentication.
 //!
 //! Pulsar's tokens are JSON Web Tokens, signed with a secret (HS256, HS384, HS512) or a private key
-//! (RS256, RS384, RS512, ES256). The claim `sub` is the client's role; `exp`, `nbf` and, if
-//! the broker has an audience, `aud` are honoured. The kind of key decides which algorithms are accepted, never the token alone. Neither
-//! tokens nor keys appear in errors or in `Debug`.
+//! (RS256, RS384, RS512, ES256). The claim `sub` is the client's role; `exp`, `nbf` and, if the
+//! broker has an audience, `aud` are honoured. The kind of key decides which algorithms are
+//! accepted, never the token alone. Neither tokens nor keys appear in errors or in `Debug`.
 
 mod der;
 mod refused;

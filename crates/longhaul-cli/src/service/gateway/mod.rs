@@ -447,7 +447,6 @@ fn of_broker(failure: CommandFailure) -> CommandFailure {
             CommandFailure::usage(what)
                 .help("say where Pulsar's admin API is: --admin-url http://HOST:8080")
         }
-        // Credentials help with everything else that a broker refuses.
         "broker_refused" if failure.to_string().contains("TopicTerminatedError") => failure.help(
             "the topic accepts no more messages: `longhaul topic check` says what can be done",
         ),
