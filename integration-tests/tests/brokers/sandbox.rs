@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use integration_tests::java::{JavaClient, JavaSchema, Sending, SubmitOptions};
 use integration_tests::sandbox::{Broker, BrokerConfig, BrokerKind, Sandbox};
+use integration_tests::wait::until;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
@@ -202,6 +203,9 @@ async fn a_broker_keeps_its_data_over_a_stop_and_a_kill() -> Result<()> {
     broker.kill().await?;
     assert!(broker.admin().stats(&topic).await.is_err());
     broker.start().await?;
+    // Behind a kill, Pulsar may for a while fail to recover its ledgers, and Java's client gives up.
+    let loaded = async || Ok(broker.admin().stats(&topic).await.ok());
+    until("the topic is loaded", LIMIT, loaded).await?;
 
     let mut watcher = java.watch(&url, &topic).await?;
     for id in &ids {
