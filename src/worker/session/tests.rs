@@ -6,70 +6,84 @@ use crate::supervise::{ConnectionState, Connections};
 use crate::worker::driver::LaneId;
 use async_trait::async_trait;
 use longhaul_core::task::Position;
+use std::collections::VecDeque;
 
 fn monitor(clock: Clock) -> Arc<Monitor> {
     Arc::new(Monitor::new(&Arc::new(Connections::new(clock))))
 }
 
-/// A consumer of a stalled subscription.
-struct Stalled;
+/// A consumer that gets these results, each at its time, and then nothing.
+struct Stub {
+    clock: Clock,
+    results: VecDeque<(Moment, Result<Message, TransportError>)>,
+    backlog: u64,
+    refuses_acks: bool,
+}
 
-#[async_trait]
-impl Consumer for Stalled {
-    fn request(&mut self, _: usize) {}
-
-    async fn next(&mut self) -> Result<Message, TransportError> {
-        std::future::pending().await
+impl Stub {
+    /// The consumer of a stalled subscription: nothing comes, whatever the backlog.
+    fn stalled(clock: Clock, backlog: u64) -> Self {
+        Self { clock, results: VecDeque::new(), backlog, refuses_acks: false }
     }
 
-    fn more(&mut self) -> Option<Message> {
-        None
-    }
-
-    async fn backlog(&mut self) -> Result<Backlog, TransportError> {
-        Ok(Backlog { entries: 1, permits: 1, blocked: false })
-    }
-
-    fn acknowledge(&mut self, _: EntryId, on_ack: OnAck) {
-        on_ack.tell(Ok(()));
-    }
-
-    async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
-        Ok(())
+    fn with(mut self, at: Moment, result: Result<Message, TransportError>) -> Self {
+        self.results.push_back((at, result));
+        self
     }
 }
 
-/// A consumer of a topic that was terminated. It says so once.
-struct Drained {
-    is_told: bool,
-}
-
 #[async_trait]
-impl Consumer for Drained {
+impl Consumer for Stub {
     fn request(&mut self, _: usize) {}
 
     async fn next(&mut self) -> Result<Message, TransportError> {
-        if std::mem::replace(&mut self.is_told, true) {
-            return std::future::pending().await;
+        match self.results.front() {
+            Some((at, _)) => self.clock.sleep_until(*at).await,
+            None => std::future::pending().await,
         }
-        Err(TransportError::new(TransportErrorKind::Terminated, "a topic", "it was terminated"))
+        let (_, result) = self.results.pop_front().expect("it was waited for");
+        result
     }
 
     fn more(&mut self) -> Option<Message> {
-        None
+        let now = self.clock.now();
+        self.results.front().filter(|(at, result)| *at <= now && result.is_ok())?;
+        self.results.pop_front()?.1.ok()
     }
 
     async fn backlog(&mut self) -> Result<Backlog, TransportError> {
-        Ok(Backlog { entries: 0, permits: 1, blocked: false })
+        Ok(Backlog { entries: self.backlog, permits: 1, blocked: false })
     }
 
     fn acknowledge(&mut self, _: EntryId, on_ack: OnAck) {
-        on_ack.tell(Ok(()));
+        let refused = TransportError::new(TransportErrorKind::Unauthorized, "here", "no acks");
+        on_ack.tell(if self.refuses_acks { Err(refused) } else { Ok(()) });
     }
 
     async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
         Ok(())
     }
+}
+
+fn message(entry: u64) -> Message {
+    Message::at(Position { ledger: 1, entry, batch_index: None })
+}
+
+fn session_of(consumer: Stub) -> ConsumerSession {
+    let (clock, open) = (consumer.clock, Arc::default());
+    ConsumerSession::new(1, Box::new(consumer), IDLE_MIN, clock, open, monitor(clock))
+}
+
+fn events() -> (Sink<Consumed>, mpsc::Receiver<WorkerEvent>) {
+    let (sender, receiver) = mpsc::channel(8);
+    let wrap = |event| WorkerEvent::Consumed { lane: LaneId::default(), service: 0, event };
+    (Sink::new(sender, wrap), receiver)
+}
+
+fn credit(count: usize) -> Mailbox<ConsumerCommand> {
+    let commands = Mailbox::new();
+    commands.put(ConsumerCommand::Credit { session: 1, count });
+    commands
 }
 
 /// Earlier, a worker waited in silence on a task topic that had been migrated, while tasks went to
@@ -78,18 +92,13 @@ impl Consumer for Drained {
 async fn a_drained_topic_that_was_terminated_is_logged_and_no_outage() {
     let (log, _guard) = CapturedLog::capture();
     let clock = longhaul_memory::simulated_clock(0);
-    let (sender, mut receiver) = mpsc::channel(8);
-    let events = Sink::new(sender, |event| WorkerEvent::Consumed {
-        lane: LaneId::default(),
-        service: 0,
-        event,
-    });
-    let commands = Mailbox::new();
-    commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
+    let (events, mut receiver) = events();
+    let commands = credit(1);
     let connections = Arc::new(Connections::new(clock));
     let monitor = Arc::new(Monitor::new(&connections));
-    let drained = Box::new(Drained { is_told: false });
-    let mut session = ConsumerSession::new(1, drained, IDLE_MIN, clock, Arc::default(), monitor);
+    let told = TransportError::new(TransportErrorKind::Terminated, "a topic", "it was terminated");
+    let drained = Stub::stalled(clock, 0).with(Moment::default(), Err(told));
+    let mut session = ConsumerSession { monitor, ..session_of(drained) };
     let worker = async {
         tokio::time::sleep(IDLE_MIN / 2).await;
         commands.put(ConsumerCommand::Ack(EntryId { ledger: 0, entry: 0 }));
@@ -109,16 +118,9 @@ async fn a_drained_topic_that_was_terminated_is_logged_and_no_outage() {
 #[tokio::test(start_paused = true)]
 async fn acks_do_not_pass_for_deliveries() {
     let clock = longhaul_memory::simulated_clock(0);
-    let (sender, mut receiver) = mpsc::channel(8);
-    let events = Sink::new(sender, |event| WorkerEvent::Consumed {
-        lane: LaneId::default(),
-        service: 0,
-        event,
-    });
-    let commands = Mailbox::new();
-    commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
-    let mut session =
-        ConsumerSession::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
+    let (events, mut receiver) = events();
+    let commands = credit(1);
+    let mut session = session_of(Stub::stalled(clock, 1));
     let worker = async {
         for entry in 0.. {
             tokio::time::sleep(IDLE_MIN / 2).await;
@@ -139,15 +141,9 @@ async fn acks_do_not_pass_for_deliveries() {
 #[tokio::test(start_paused = true)]
 async fn who_asked_for_nothing_waits_for_nothing() {
     let clock = longhaul_memory::simulated_clock(0);
-    let (sender, _receiver) = mpsc::channel(8);
-    let events = Sink::new(sender, |event| WorkerEvent::Consumed {
-        lane: LaneId::default(),
-        service: 0,
-        event,
-    });
+    let (events, _receiver) = events();
     let commands = Mailbox::new();
-    let mut session =
-        ConsumerSession::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
+    let mut session = session_of(Stub::stalled(clock, 1));
     let end = tokio::time::timeout(2 * IDLE_MAX, session.run(&commands, &events)).await;
     assert!(end.is_err(), "it was given up");
 }
@@ -158,48 +154,12 @@ async fn who_asked_for_nothing_waits_for_nothing() {
 async fn what_other_workers_run_is_no_stall() {
     for (open, stalled) in [(0, true), (1, false)] {
         let clock = longhaul_memory::simulated_clock(0);
-        let (sender, _receiver) = mpsc::channel(8);
-        let events = Sink::new(sender, |event| WorkerEvent::Consumed {
-            lane: LaneId::default(),
-            service: 0,
-            event,
-        });
-        let commands = Mailbox::new();
-        commands.put(ConsumerCommand::Credit { session: 1, count: 1 });
+        let (events, _receiver) = events();
+        let commands = credit(1);
         let known = Arc::new(AtomicU64::new(open));
-        let mut session =
-            ConsumerSession::new(1, Box::new(Stalled), IDLE_MIN, clock, known, monitor(clock));
+        let mut session = ConsumerSession { open: known, ..session_of(Stub::stalled(clock, 1)) };
         let end = tokio::time::timeout(10 * IDLE_MIN, session.run(&commands, &events)).await;
         assert_eq!(end.is_ok(), stalled);
-    }
-}
-
-/// A consumer whose acks are refused, or no longer.
-struct Refusing(bool);
-
-#[async_trait]
-impl Consumer for Refusing {
-    fn request(&mut self, _: usize) {}
-
-    async fn next(&mut self) -> Result<Message, TransportError> {
-        std::future::pending().await
-    }
-
-    fn more(&mut self) -> Option<Message> {
-        None
-    }
-
-    async fn backlog(&mut self) -> Result<Backlog, TransportError> {
-        Ok(Backlog { entries: 0, permits: 1, blocked: false })
-    }
-
-    fn acknowledge(&mut self, _: EntryId, on_ack: OnAck) {
-        let refused = TransportError::new(TransportErrorKind::Unauthorized, "here", "no acks");
-        on_ack.tell(if self.0 { Err(refused) } else { Ok(()) });
-    }
-
-    async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
-        Ok(())
     }
 }
 
@@ -210,17 +170,12 @@ async fn a_refused_ack_is_told_until_it_is_accepted() {
     let clock = longhaul_memory::simulated_clock(0);
     let connections = Arc::new(Connections::new(clock));
     let monitor = Arc::new(Monitor::new(&connections));
-    let (sender, mut receiver) = mpsc::channel(8);
-    let events = Sink::new(sender, |event| WorkerEvent::Consumed {
-        lane: LaneId::default(),
-        service: 0,
-        event,
-    });
+    let (events, mut receiver) = events();
     for refuses in [true, true, false] {
         monitor.opened();
-        let (open, seen) = (Arc::default(), Arc::clone(&monitor));
-        let consumer = Box::new(Refusing(refuses));
-        let mut session = ConsumerSession::new(1, consumer, IDLE_MIN, clock, open, seen);
+        let consumer = Stub { refuses_acks: refuses, ..Stub::stalled(clock, 0) };
+        let seen = Arc::clone(&monitor);
+        let mut session = ConsumerSession { monitor: seen, ..session_of(consumer) };
         session.ack(EntryId { ledger: 1, entry: 1 });
         let commands = Mailbox::new();
         let end = tokio::select! {
@@ -240,8 +195,7 @@ async fn a_refused_ack_is_told_until_it_is_accepted() {
 #[tokio::test(start_paused = true)]
 async fn credit_counts_for_its_session_and_begins_the_wait() {
     let clock = longhaul_memory::simulated_clock(0);
-    let mut session =
-        ConsumerSession::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
+    let mut session = session_of(Stub::stalled(clock, 1));
     let credit = |session, count| ConsumerCommand::Credit { session, count };
     tokio::time::sleep(IDLE_MIN).await;
     assert!(session.obey(credit(2, 5)).await.is_ok());
@@ -258,43 +212,7 @@ async fn credit_counts_for_its_session_and_begins_the_wait() {
     assert!(session.held.is_empty());
 }
 
-/// A consumer that gets one entry and then nothing, whatever the backlog.
-struct Delivering {
-    clock: Clock,
-    at: Option<Moment>,
-    backlog: u64,
-}
-
 const DELIVERED: EntryId = EntryId { ledger: 1, entry: 1 };
-
-#[async_trait]
-impl Consumer for Delivering {
-    fn request(&mut self, _: usize) {}
-
-    async fn next(&mut self) -> Result<Message, TransportError> {
-        let Some(at) = self.at else { return std::future::pending().await };
-        self.clock.sleep_until(at).await;
-        self.at = None;
-        let EntryId { ledger, entry } = DELIVERED;
-        Ok(Message::at(Position { ledger, entry, batch_index: None }))
-    }
-
-    fn more(&mut self) -> Option<Message> {
-        None
-    }
-
-    async fn backlog(&mut self) -> Result<Backlog, TransportError> {
-        Ok(Backlog { entries: self.backlog, permits: 1, blocked: false })
-    }
-
-    fn acknowledge(&mut self, _: EntryId, on_ack: OnAck) {
-        on_ack.tell(Ok(()));
-    }
-
-    async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
-        Ok(())
-    }
-}
 
 /// How long after its one delivery, at 10 s, a session treats its subscription as stalled; `None`
 /// if it does not within 2 h.
@@ -304,24 +222,11 @@ async fn stalled_after(
     then: Option<ConsumerCommand>,
 ) -> Option<Duration> {
     let clock = longhaul_memory::simulated_clock(0);
-    let (sender, mut receiver) = mpsc::channel(8);
-    let events = Sink::new(sender, |event| WorkerEvent::Consumed {
-        lane: LaneId::default(),
-        service: 0,
-        event,
-    });
-    let commands = Mailbox::new();
-    commands.put(ConsumerCommand::Credit { session: 1, count: 2 });
+    let (events, mut receiver) = events();
+    let commands = credit(2);
     let delivered = Moment(Duration::from_secs(10));
-    let consumer = Delivering { clock, at: Some(delivered), backlog };
-    let mut session = ConsumerSession::new(
-        1,
-        Box::new(consumer),
-        IDLE_MIN,
-        clock,
-        Arc::default(),
-        monitor(clock),
-    );
+    let consumer = Stub::stalled(clock, backlog).with(delivered, Ok(message(DELIVERED.entry)));
+    let mut session = session_of(consumer);
     session.is_hasty_until = is_hasty_until;
     let worker = async {
         receiver.recv().await;
@@ -361,8 +266,7 @@ async fn who_was_delivered_to_waits_long_for_the_next_delivery_but_behind_a_fail
 #[tokio::test(start_paused = true)]
 async fn haste_ends_without_a_delivery() {
     let clock = longhaul_memory::simulated_clock(0);
-    let mut session =
-        ConsumerSession::new(1, Box::new(Stalled), IDLE_MIN, clock, Arc::default(), monitor(clock));
+    let mut session = session_of(Stub::stalled(clock, 1));
     session.is_hasty_until = Moment(IDLE_MAX);
     session.has_delivered = true;
     assert_eq!(session.patience(), IDLE_MIN);
@@ -370,54 +274,15 @@ async fn haste_ends_without_a_delivery() {
     assert_eq!(session.patience(), IDLE_MAX);
 }
 
-/// A client that requests messages by itself, and has them.
-struct Prefetching(u64);
-
-#[async_trait]
-impl Consumer for Prefetching {
-    fn request(&mut self, _: usize) {}
-
-    async fn next(&mut self) -> Result<Message, TransportError> {
-        match self.more() {
-            Some(message) => Ok(message),
-            None => std::future::pending().await,
-        }
-    }
-
-    fn more(&mut self) -> Option<Message> {
-        self.0 += 1;
-        Some(Message::at(Position { ledger: 1, entry: self.0, batch_index: None }))
-    }
-
-    async fn backlog(&mut self) -> Result<Backlog, TransportError> {
-        Ok(Backlog { entries: 0, permits: 1, blocked: false })
-    }
-
-    fn acknowledge(&mut self, _: EntryId, on_ack: OnAck) {
-        on_ack.tell(Ok(()));
-    }
-
-    async fn hand_back(&mut self, _: EntryId) -> Result<(), TransportError> {
-        Ok(())
-    }
-}
-
 /// Earlier, all messages of a client were passed on at once, whatever room the worker had: tasks
 /// went back and forth for minutes between workers that could not run them.
 #[tokio::test(start_paused = true)]
 async fn no_more_is_passed_on_than_there_is_credit_for() {
     let clock = longhaul_memory::simulated_clock(0);
-    let (sender, mut receiver) = mpsc::channel(8);
-    let events = Sink::new(sender, |event| WorkerEvent::Consumed {
-        lane: LaneId::default(),
-        service: 0,
-        event,
-    });
-    let commands = Mailbox::new();
-    commands.put(ConsumerCommand::Credit { session: 1, count: 3 });
-    let consumer = Box::new(Prefetching(0));
-    let mut session =
-        ConsumerSession::new(1, consumer, IDLE_MIN, clock, Arc::default(), monitor(clock));
+    let (events, mut receiver) = events();
+    let commands = credit(3);
+    let at_once = |stub: Stub, entry| stub.with(Moment::default(), Ok(message(entry)));
+    let mut session = session_of((1..=10).fold(Stub::stalled(clock, 0), at_once));
     let end = tokio::time::timeout(IDLE_MIN, session.run(&commands, &events)).await;
     assert!(end.is_err(), "it goes on");
     let Some(WorkerEvent::Consumed { event: Consumed::Deliveries(some), .. }) =

@@ -78,6 +78,7 @@ impl TokenKey {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{SECRET, token};
     use super::super::{AuthConfig, AuthError, Authenticator};
     use super::*;
     use std::collections::BTreeSet;
@@ -124,6 +125,19 @@ mod tests {
         assert_eq!(ask(&key, Some("mails")), Err(AuthError::Audience));
         assert_eq!(ask(&key, Some("broker")), Ok(()));
         assert_eq!(ask(&own, None), Ok(()), "a client in this process");
+        let broker = AuthConfig::new(TokenKey::Secret(SECRET.to_vec()), BTreeSet::new());
+        let broker = AuthConfig { audience: Some("broker".to_owned()), ..broker };
+        let broker = Authenticator::new(&broker).unwrap();
+        for (audience, expected) in [
+            (r#"["mails","broker"]"#, Ok(())),
+            ("[]", Err(AuthError::Audience)),
+            ("null", Err(AuthError::Audience)),
+            ("7", Err(AuthError::Malformed)),
+        ] {
+            let token = token(&format!(r#"{{"sub":"ann","aud":{audience}}}"#));
+            let role = broker.authenticate("token", token.as_bytes(), 0).map(drop);
+            assert_eq!(role, expected, "{audience}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 
-const SECRET: [u8; 32] = [7; 32];
+pub(super) const SECRET: [u8; 32] = [7; 32];
 const NOW: u64 = 1_800_000_000;
 
 pub(super) fn config(key: TokenKey) -> AuthConfig {

@@ -68,7 +68,7 @@ impl BrokerMachine {
 
     fn log_metrics(&self) -> LogMetrics {
         LogMetrics {
-            group_age_ms: self.writing.map_or(0, |_| self.up.saturating_sub(self.writing_since)),
+            group_age_ms: self.writing.map_or(0, |(_, since)| self.up.saturating_sub(since)),
             sync_times: self.log.syncs,
             segments: self.log.segments.len() as u64,
             usage: None,

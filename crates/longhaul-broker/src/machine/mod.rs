@@ -163,10 +163,8 @@ pub struct BrokerMachine {
     /// Number of the composed group, and of the last group on disk.
     composing: u64,
     committed: u64,
-    /// Number of the log group that is being written.
-    writing: Option<u64>,
-    /// When it was taken, in ms since the start.
-    writing_since: u64,
+    /// Number of the log group that is being written, and when it was taken, in ms since the start.
+    writing: Option<(u64, u64)>,
     waiting: VecDeque<(u64, PendingCommit)>,
     watchers: listing::Watchers,
     /// Newcomers that wait for the answer of a holder.
@@ -239,7 +237,6 @@ impl BrokerMachine {
             composing: 1,
             committed: 0,
             writing: None,
-            writing_since: 0,
             waiting: VecDeque::new(),
             watchers: listing::Watchers::default(),
             probes: Vec::new(),
@@ -319,13 +316,12 @@ impl BrokerMachine {
             return None;
         }
         let group = self.composer.take()?;
-        if let Some(writing) = self.writing.replace(group.number()) {
+        if let Some((writing, _)) = self.writing.replace((group.number(), self.up)) {
             let found = || format!("group {} is taken while {writing} is written", group.number());
             self.invariants.fail(Invariant::GroupOrder, found);
             return None;
         }
         self.composing += 1;
-        self.writing_since = self.up;
         Some(group)
     }
 
@@ -344,7 +340,7 @@ impl BrokerMachine {
     /// Notes that the group is on disk.
     #[expect(clippy::wildcard_enum_match_arm, reason = "entries alone need the group")]
     pub fn committed(&mut self, group: &RecordGroup) {
-        let writing = self.writing.take();
+        let writing = self.writing.take().map(|(number, _)| number);
         if writing != Some(group.number()) {
             let found = || format!("group {} is on disk instead of {writing:?}", group.number());
             self.invariants.fail(Invariant::GroupOrder, found);

@@ -204,7 +204,10 @@ impl BrokerDriver {
                     self.set_time();
                     events.drain(..).for_each(|event| self.handle(event));
                 }
-                Some(read) = self.reads.recv() => self.call(read),
+                Some(read) = self.reads.recv() => {
+                    self.set_time();
+                    self.call(read);
+                }
                 // Connections have their turn first.
                 () = tokio::task::yield_now(), if has_more => {}
                 () = alarm.rings() => {}
@@ -288,7 +291,6 @@ impl BrokerDriver {
     }
 
     fn call(&mut self, call: MachineCall) {
-        self.set_time();
         // Keeps statistics exact.
         let links: Vec<u64> = self.links.keys().copied().collect();
         links.into_iter().for_each(|conn| self.collect_sent(conn));
