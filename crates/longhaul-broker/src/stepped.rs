@@ -349,7 +349,7 @@ impl SteppedBroker {
             }
             MachineEffect::Compact(job) => self.compactions.push(job),
             // The caller already has the result, and there is no operator.
-            MachineEffect::Reply(_) | MachineEffect::Warn(_) => {}
+            MachineEffect::Reply(_) | MachineEffect::Inform(_) | MachineEffect::Warn(_) => {}
         }
     }
 

@@ -11,7 +11,7 @@ use super::unobeyed::{
     excludes, is_elsewhere, is_false, is_limit, is_natural, is_rate, is_set, is_strict, is_true,
 };
 use super::values::AdminCallError;
-use crate::policies::{AutoTopicCreation, CLUSTER, Policies, PolicyChange, Retention, TopicType};
+use crate::policies::{AutoTopicCreation, CLUSTER, InactiveTopics, Policies, PolicyChange, Retention, TopicType};
 use namespace::quotas;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -115,9 +115,7 @@ impl PolicyRow {
     }
 }
 
-const RATES: &str = "this broker has no limits on rates: slow down where messages come from, or limit what a consumer has not acknowledged";
-const NUMBERS: &str =
-    "this broker does not count producers or consumers for a policy: use grants to say who may";
+const RATES: &str = "this broker has a limit on the rate of publishes only (publishRate): limit what a consumer has not acknowledged";
 
 /// Maximum number of partitions of a topic.
 const COUNT_MAX: u64 = crate::machine::PARTITIONS_MAX as u64;
@@ -158,11 +156,7 @@ const POLICIES: &[PolicyRow] = &[
         "inactiveTopicPolicies",
         "inactive_topic_policies",
         inactive_topics,
-        parse
-    )
-    .refused_if(
-        |value| value.get("deleteWhileInactive").is_some_and(is_true),
-        "this broker deletes no topics by itself: what nobody has read yet would go with them",
+        inactive
     ),
     obeyed!("", "autoTopicCreation", "autoTopicCreationOverride", auto_topic_creation, creation),
     // If true, producers without a schema are refused.
@@ -190,18 +184,15 @@ const POLICIES: &[PolicyRow] = &[
         "this broker delivers a delayed message at its time",
     ),
     both("dispatchRate", "topicDispatchRate", OBJECT).refused_if(is_rate, RATES),
-    both("publishRate", "publishMaxMessageRate", OBJECT).refused_if(is_rate, RATES),
+    obeyed!("publishRate", "publishRate", "publishMaxMessageRate", publish_rate, parse),
     both("replicatorDispatchRate", "replicatorDispatchRate", OBJECT)
         .refused_if(is_rate, RATES),
     both("subscribeRate", "clusterSubscribeRate", OBJECT).refused_if(is_rate, RATES),
     both("subscriptionDispatchRate", "subscriptionDispatchRate", OBJECT)
         .refused_if(is_rate, RATES),
-    kept("maxConsumers", "maxConsumersPerTopic", "max_consumers_per_topic", NUMBER)
-        .refused_if(is_limit, NUMBERS),
-    both("maxConsumersPerSubscription", "max_consumers_per_subscription", NUMBER)
-        .refused_if(is_limit, NUMBERS),
-    kept("maxProducers", "maxProducersPerTopic", "max_producers_per_topic", NUMBER)
-        .refused_if(is_limit, NUMBERS),
+    kept("maxConsumers", "maxConsumersPerTopic", "max_consumers_per_topic", NUMBER),
+    both("maxConsumersPerSubscription", "max_consumers_per_subscription", NUMBER),
+    kept("maxProducers", "maxProducersPerTopic", "max_producers_per_topic", NUMBER),
     both("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", NUMBER),
     kept("", "maxTopicsPerNamespace", "max_topics_per_namespace", NUMBER)
         .unset(|| json!(0)),
@@ -214,8 +205,7 @@ const POLICIES: &[PolicyRow] = &[
         "subscriptionExpirationTime",
         "subscription_expiration_time_minutes",
         NUMBER,
-    )
-    .refused_if(is_limit, "this broker deletes no subscriptions by itself"),
+    ),
     both("subscriptionTypesEnabled", "subscription_types_enabled", LIST).refused_if(
         excludes,
         "this broker allows all types: Exclusive, Shared, Failover and Key_Shared",
@@ -366,6 +356,15 @@ fn retention(value: Value) -> Result<Option<Retention>, AdminCallError> {
         return Err(AdminCallError::BadRequest(reason.to_owned()));
     }
     Ok(retention)
+}
+
+fn inactive(value: Value) -> Result<Option<InactiveTopics>, AdminCallError> {
+    let policy: Option<InactiveTopics> = parse(value)?;
+    if policy.is_some_and(|policy| policy.delete_while_inactive && policy.max_inactive_s < 1) {
+        let text = "maxInactiveDurationSeconds must be at least 1";
+        return Err(AdminCallError::PreconditionFailed(text.to_owned()));
+    }
+    Ok(policy)
 }
 
 /// An invalid number of partitions was accepted, and topics got a different number.

@@ -10,12 +10,8 @@ pub(super) fn is_limit(value: &Value) -> bool {
 /// Whether an object limits a rate.
 pub(super) fn is_rate(value: &Value) -> bool {
     let is_meant = |key: &str| key.contains("Throttling") || key.starts_with("subscribe");
-    let any = |value: &Value| {
-        let mut fields = value.as_object().into_iter().flatten();
-        fields.any(|(key, value)| is_meant(key) && is_limit(value))
-    };
-    // In the policies of a namespace, each cluster has its own value.
-    any(value) || value.as_object().is_some_and(|clusters| clusters.values().any(any))
+    let mut fields = value.as_object().into_iter().flatten();
+    fields.any(|(key, value)| is_meant(key) && is_limit(value))
 }
 
 /// Whether a list of types excludes one. An empty list allows all.

@@ -58,6 +58,7 @@ impl BrokerMachine {
             .map_err(RequestRefusal::not_allowed)?;
         let metadata = metadata_of(&command.metadata)?;
         self.register_schema(topic, command.schema.as_ref())?;
+        self.check_consumers(topic, &command.subscription)?;
         let subscription = self.ensure_subscription(topic, command)?;
         let handle = ConsumerHandle { topic, subscription, metadata };
         let has_changed = self.attach(key, handle, (kind, ranges), command)?;
@@ -187,6 +188,7 @@ impl BrokerMachine {
                 return Err(range_conflict(dispatcher, holder));
             }
         }
+        live.inactivity.end(Some(subscription));
         let owner = live.orphans.remove(&subscription);
         if let Some(session) = owner.and_then(|conn| self.sessions.get_mut(&conn)) {
             session.orphans.remove(&(topic, subscription));
@@ -404,6 +406,7 @@ impl BrokerMachine {
         }
         if let Some(live) = self.live.get_mut(&topic) {
             live.figures.forget(subscription);
+            live.inactivity.end(Some(subscription));
         }
         Ok(())
     }

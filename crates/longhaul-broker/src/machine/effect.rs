@@ -128,6 +128,8 @@ pub enum MachineEffect {
     },
     /// Reads these entries, for [`BrokerMachine::copy`](super::BrokerMachine::copy).
     Copy(Vec<Survivor>),
+    /// Tells the operator of something that was done by policy.
+    Inform(String),
     /// Sends a warning to the operator.
     Warn(String),
     /// Removes segments of the log.

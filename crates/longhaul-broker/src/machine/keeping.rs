@@ -366,7 +366,7 @@ impl BrokerMachine {
 }
 
 /// The first entry that must be kept.
-fn trim_point(topic: &BrokerTopic, policies: &Policies, end: u64, now: u64) -> u64 {
+pub(super) fn trim_point(topic: &BrokerTopic, policies: &Policies, end: u64, now: u64) -> u64 {
     let first = topic.entries.first();
     let retention = policies.retention;
     let limit = match (topic.lowest_mark(), retention) {

@@ -1,10 +1,12 @@
-//! Limits on what a role may create by use: topics, subscriptions, versions of schemas.
+//! Limits on what a role may create by use: topics, subscriptions, versions of schemas, producers
+//! and consumers.
 
 use super::BrokerMachine;
 use super::effect::RequestRefusal;
 use crate::name::TopicName;
 use crate::policies::Policies;
 use crate::state::BrokerTopic;
+use longhaul_wire::messages::ServerError;
 
 /// Topics of the broker, partitions included.
 const TOPICS_MAX: usize = 250_000;
@@ -69,6 +71,53 @@ impl BrokerMachine {
         refuse(format!(
             "{name} has {count} subscriptions, its limit is {limit}{policy}: delete some, or raise the limit"
         ))
+    }
+
+    /// Checks that a topic may have another producer.
+    pub(super) fn check_producers(&self, topic: u32) -> Result<(), RequestRefusal> {
+        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get(&topic)) else {
+            return Ok(());
+        };
+        let limit = live.policies.limit("maxProducers").unwrap_or(usize::MAX);
+        if live.producers.count() < limit {
+            return Ok(());
+        }
+        let text = format!(
+            "{} has {limit} producers, its limit (maxProducers): close some, or raise the limit",
+            kept.name
+        );
+        Err(RequestRefusal::new(ServerError::ProducerBusy, text))
+    }
+
+    /// Checks that a subscription of a topic may have another consumer.
+    pub(super) fn check_consumers(
+        &self,
+        topic: u32,
+        subscription: &str,
+    ) -> Result<(), RequestRefusal> {
+        let Some((kept, live)) = self.state.topic(topic).zip(self.live.get(&topic)) else {
+            return Ok(());
+        };
+        let busy = |what: &str, limit: usize, policy: &str| {
+            let text = format!(
+                "{what}{} has {limit} consumers, its limit ({policy}): close some, or raise the limit",
+                kept.name
+            );
+            Err(RequestRefusal::new(ServerError::ConsumerBusy, text))
+        };
+        let policy = "maxConsumersPerSubscription";
+        let known = kept.subscription_id(subscription);
+        let own = known.and_then(|id| live.dispatchers.get(&id));
+        let own = own.map_or(0, |dispatcher| dispatcher.consumers().len());
+        if let Some(limit) = live.policies.limit(policy).filter(|&limit| own >= limit) {
+            return busy("the subscription of ", limit, policy);
+        }
+        let policy = "maxConsumers";
+        let all = || live.dispatchers.values().map(|any| any.consumers().len()).sum::<usize>();
+        if let Some(limit) = live.policies.limit(policy).filter(|&limit| all() >= limit) {
+            return busy("", limit, policy);
+        }
+        Ok(())
     }
 
     /// Checks that a topic with this many versions of its schema may have another one.

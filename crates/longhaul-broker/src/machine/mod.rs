@@ -16,16 +16,18 @@
 //!   answers.
 //! - [`terminating`]: terminated topics. [`acking`]: acknowledgements. [`limits`]: how much a role
 //!   may create. [`topics`]: creation of topics, partitions, policies, schemas.
-//! - [`space`], [`room`]: whether another entry is accepted. [`probing`]: whether the holder of an
-//!   exclusive place is alive.
+//! - [`space`], [`room`]: whether another entry is accepted. [`pace`]: how fast entries may come.
+//!   [`probing`]: whether the holder of an exclusive place is alive.
 //! - [`consuming`], [`producing`], [`publishing`]: the two sides of a topic.
-//! - [`ending`]: the end of connections. [`logins`]: expiry of tokens.
+//! - [`ending`]: the end of connections. [`logins`]: expiry of tokens. [`removing`]: termination
+//!   and deletion of topics.
 //! - [`stats`], [`measuring`], [`last_id`], [`listing`]: queries of clients, and metrics.
 //!   [`unreadable`]: unreadable entries.
 //! - [`commands`]: client commands and their dispatch.
 //! - [`cleaning`]: old segments of the log. [`keeping`]: periodic work: trimming, expiry,
-//!   compaction, checkpoints. [`rounds`]: when it is done.
-//! - [`removing`]: deletion of topics. [`admin`]: calls of the HTTP interface.
+//!   compaction, checkpoints. [`inactive`]: deletion of what nobody uses. [`rounds`]: when it is
+//!   done.
+//! - [`admin`]: calls of the HTTP interface.
 //!
 //! Invariants:
 //! - No output depends on a record that is not on disk, except reads of the admin interface.
@@ -47,6 +49,7 @@ mod dues;
 pub mod effect;
 mod ending;
 mod figures;
+mod inactive;
 pub mod invariants;
 mod keeping;
 mod last_id;
@@ -54,6 +57,7 @@ mod limits;
 mod listing;
 mod logins;
 mod measuring;
+mod pace;
 mod patience;
 mod permissions;
 mod probing;
@@ -134,6 +138,8 @@ struct Live {
     orphans: BTreeMap<u32, u64>,
     figures: TopicCounters,
     compaction: keeping::TopicCompaction,
+    inactivity: inactive::Inactivity,
+    pace: pace::PublishPace,
     /// Where the search for forgettable entries continues.
     forgotten_to: u64,
     /// The last entry that had no room on the disk.
@@ -146,6 +152,16 @@ struct Live {
     partition: i32,
     /// Whether the broker drops duplicates of its producers.
     deduplicates: bool,
+}
+
+impl Live {
+    /// Whether anybody uses the topic.
+    fn is_used(&self) -> bool {
+        self.producers.count() > 0
+            || !self.dispatchers.is_empty()
+            || !self.orphans.is_empty()
+            || self.compaction.is_running
+    }
 }
 
 /// The broker, without I/O.
@@ -177,6 +193,8 @@ pub struct BrokerMachine {
     dirty: BTreeSet<dues::SubscriptionKey>,
     /// Delayed entries.
     dues: dues::Dues,
+    /// How long the client must pause whose requests were the last, in ms.
+    pause_ms: u64,
     /// Number of processed subscriptions.
     #[cfg(test)]
     visits: u64,
@@ -244,6 +262,7 @@ impl BrokerMachine {
             shown: BTreeSet::new(),
             dirty: BTreeSet::new(),
             dues: dues::Dues::default(),
+            pause_ms: 0,
             #[cfg(test)]
             visits: 0,
             effects: Vec::new(),

@@ -42,6 +42,11 @@ pub(super) struct TopicProducer {
 }
 
 impl Producers {
+    /// Their number, with those that wait.
+    pub(super) fn count(&self) -> usize {
+        self.active.len() + self.waiting.len()
+    }
+
     fn exclusive(&self) -> Option<&TopicProducer> {
         self.active.iter().find(|producer| producer.mode != AccessMode::Shared)
     }
@@ -98,6 +103,7 @@ impl BrokerMachine {
         let producer = self.producer(conn, topic, command)?;
         self.subscribe_initially(conn, topic, &name, command)?;
         self.replace_predecessor(topic, &producer)?;
+        self.check_producers(topic)?;
         match self.admit(topic, &producer, command.topic_epoch)? {
             ProducerAdmission::Wait => self.let_wait(topic, producer),
             ProducerAdmission::Fence => {
@@ -250,6 +256,7 @@ impl BrokerMachine {
         let live = self.live.get_mut(&topic);
         if let Some(live) = self.invariants.need(live, Invariant::TopicServed, Some(conn)) {
             live.producers.active.push(producer);
+            live.inactivity.end(None);
         }
         self.succeed_producer(conn, topic, id, request_id);
         Ok(())

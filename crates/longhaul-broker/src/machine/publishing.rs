@@ -124,7 +124,12 @@ impl BrokerMachine {
         let id = self.record_entry(topic, &head, message.payload.bytes())?;
         let live = self.live.get_mut(&topic);
         if let Some(live) = self.invariants.need(live, Invariant::TopicServed, Some(conn)) {
-            live.figures.published(message.batch.unwrap_or(1), message.payload.bytes().len());
+            let (messages, bytes) = (message.batch.unwrap_or(1), message.payload.bytes().len());
+            live.figures.published(messages, bytes);
+            if let Some(rate) = live.policies.publish_rate {
+                let pause = live.pace.take(rate, self.up, messages, bytes);
+                self.pause_ms = self.pause_ms.max(pause);
+            }
         }
         let Recorded { ledger, entry, ordinal, location } = id;
         let receipt = receipt(send, (ledger, entry), self.moment.received);

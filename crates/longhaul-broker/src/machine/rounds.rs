@@ -102,6 +102,7 @@ impl BrokerMachine {
             live.figures.sample(up);
         }
         self.tell_ends(topic);
+        drop(self.delete_inactive(topic, &policies));
     }
 
     /// The work of a round that is not about single topics.

@@ -23,6 +23,7 @@ mod admin;
 mod cleaning;
 mod consuming;
 mod failover;
+mod inactive;
 mod invariants;
 mod keeping;
 mod key_shared;

@@ -70,8 +70,20 @@ impl Rules {
 /// Room that requests take until they are answered or wait for the disk.
 #[derive(Debug)]
 pub(super) struct RequestPermit {
-    _part: OwnedSemaphorePermit,
+    part: Option<OwnedSemaphorePermit>,
     _queued: OwnedSemaphorePermit,
+}
+
+impl RequestPermit {
+    /// Keeps the client's next requests away for a while. Their connection waits for its part.
+    pub(super) fn paused(mut self, ms: u64) -> Self {
+        let part = self.part.take();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            drop(part);
+        });
+        self
+    }
 }
 
 /// The receiving half of a connection.
@@ -254,7 +266,7 @@ async fn hand_on(
             let Ok(others) = others else { return false };
             part.merge(others);
         }
-        let ticket = RequestPermit { _part: part, _queued: queued };
+        let ticket = RequestPermit { part: Some(part), _queued: queued };
         if events.send(BrokerEvent::Requests(id, parsed.requests, received, ticket)).await.is_err()
             || parsed.is_broken
         {

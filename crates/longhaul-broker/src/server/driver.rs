@@ -270,10 +270,11 @@ impl BrokerDriver {
     fn handle(&mut self, event: BrokerEvent) {
         match event {
             BrokerEvent::Requests(conn, requests, received, ticket) => {
-                self.tickets.push(ticket);
                 self.set_moment(received);
                 self.machine.note_wait();
                 requests.into_iter().for_each(|request| self.machine.request(conn, request));
+                let pause = self.machine.take_pause();
+                self.tickets.push(if pause > 0 { ticket.paused(pause) } else { ticket });
             }
             BrokerEvent::Written(conn) => self.collect_sent(conn),
             BrokerEvent::Opened(conn, peer, outbox) => {
@@ -381,6 +382,7 @@ impl BrokerDriver {
             }
             MachineEffect::Checkpoint { at, image } => self.checkpoint(at, image),
             MachineEffect::RemoveSegments(segments) => self.log.remove(&segments),
+            MachineEffect::Inform(text) => tracing::info!("{text}"),
             MachineEffect::Warn(text) => tracing::warn!("{text}"),
             MachineEffect::Copy(survivors) => self.read(survivors),
         }

@@ -27,10 +27,16 @@ pub(crate) fn ask(broker: &Broker, method: &str, path: &str) -> String {
 
 /// Like `ask`, for an admin interface at this host.
 pub(crate) fn ask_at(host: &str, method: &str, path: &str) -> String {
+    ask_with(host, method, path, "")
+}
+
+/// Like `ask_at`, with JSON as the body.
+pub(crate) fn ask_with(host: &str, method: &str, path: &str, body: &str) -> String {
     let asked = || {
         let mut stream = std::net::TcpStream::connect(host)?;
         let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
-        write!(stream, "{head}Content-Length: 0\r\n\r\n")?;
+        let head = format!("{head}Content-Type: application/json\r\n");
+        write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         io::Result::Ok(answer)

@@ -16,6 +16,7 @@ mod directory;
 mod doors;
 mod full;
 mod metrics;
+mod policies;
 mod rescue;
 mod restoring;
 mod snapshot;

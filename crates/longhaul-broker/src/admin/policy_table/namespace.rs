@@ -5,7 +5,7 @@ use super::super::names;
 use super::super::values::AdminCallError;
 use super::{BACKLOG_AGE, BACKLOG_QUOTA, POLICIES, parse, unreadable};
 use crate::policies::{
-    AuthAction, BacklogQuota, Grants, Policies, PolicyChange, ResourceProperties,
+    AuthAction, BacklogQuota, CLUSTER, Grants, Policies, PolicyChange, ResourceProperties,
 };
 use crate::state::ResourceSettings;
 use serde::Deserialize;
@@ -52,12 +52,19 @@ fn always() -> Map<String, Value> {
     shown.as_object().cloned().unwrap_or_default()
 }
 
+/// Whether a namespace has a value of this policy for each cluster.
+fn is_by_cluster(always: &Map<String, Value>, key: &str) -> bool {
+    always.get(key).and_then(Value::as_object).is_some_and(Map::is_empty)
+}
+
 /// The settings of a namespace in Pulsar's JSON.
 pub(in crate::admin) fn of_namespace(settings: &ResourceSettings) -> Value {
     let mut shown = always();
     let keyed = POLICIES.iter().filter(|policy| !policy.key.is_empty());
     for policy in keyed {
         if let Some(value) = policy.value_in_namespace(&settings.policies) {
+            let is_by_cluster = is_by_cluster(&shown, policy.key);
+            let value = if is_by_cluster { json!({CLUSTER: value}) } else { value };
             shown.insert(policy.key.to_owned(), value);
         }
     }
@@ -86,8 +93,16 @@ pub(in crate::admin) fn read_namespace(mut value: Value) -> Result<NewNamespace,
     let mut quota = |key: &str| quotas.get_mut(key).map(Value::take).unwrap_or_default();
     let quotas =
         [(&BACKLOG_QUOTA, quota("destination_storage")), (&BACKLOG_AGE, quota("message_age"))];
+    let always = always();
     let keyed = POLICIES.iter().filter(|policy| !policy.key.is_empty());
-    let given = keyed.filter_map(|policy| Some((policy, map.remove(policy.key)?))).chain(quotas);
+    let given = keyed.filter_map(|policy| {
+        let mut value = map.remove(policy.key)?;
+        if is_by_cluster(&always, policy.key) {
+            value = value.get_mut(CLUSTER).map(Value::take).unwrap_or_default();
+        }
+        Some((policy, value))
+    });
+    let given = given.chain(quotas);
     let given = given.filter(|(_, value)| !value.is_null());
     Ok(NewNamespace {
         policies: given.map(|(policy, value)| policy.read(value)).collect::<Result<_, _>>()?,

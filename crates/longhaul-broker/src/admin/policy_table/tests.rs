@@ -17,7 +17,8 @@ fn check(level: PolicyScope, segment: &str, given: &Value, shown: &Value) {
 fn what_was_set_is_read_back() {
     let retention = json!({"retentionTimeInMinutes": -1, "retentionSizeInMB": -1});
     let inactive = json!({"inactiveTopicDeleteMode": "delete_when_no_subscriptions",
-        "maxInactiveDurationSeconds": 60, "deleteWhileInactive": false});
+        "maxInactiveDurationSeconds": 60, "deleteWhileInactive": true});
+    let rate = json!({"publishThrottlingRateInMsg": 5, "publishThrottlingRateInByte": -1});
     let creation = json!({"allowAutoTopicCreation": true, "topicType": "partitioned", "defaultNumPartitions": 3});
     let quota = json!({"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"});
     let quotas = json!({"destination_storage": {"limit": -1, "limitSize": -1, "limitTime": -1,
@@ -27,6 +28,7 @@ fn what_was_set_is_read_back() {
         check(level, "compactionThreshold", &json!(5), &json!(5));
         check(level, "messageTTL", &json!(0), &json!(0));
         check(level, "inactiveTopicPolicies", &inactive, &inactive);
+        check(level, "publishRate", &rate, &rate);
         check(level, "backlogQuota", &quota, &quotas);
         check(
             level,
@@ -55,6 +57,10 @@ fn what_makes_no_sense_is_refused() {
     let negative = read("compactionThreshold", json!(-5));
     assert!(matches!(negative, Some(AdminCallError::PreconditionFailed(_))), "{negative:?}");
     assert!(matches!(read("messageTTL", json!(1.5)), Some(AdminCallError::BadRequest(_))));
+    let at_once = json!({"inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+        "maxInactiveDurationSeconds": 0, "deleteWhileInactive": true});
+    let at_once = read("inactiveTopicPolicies", at_once);
+    assert!(matches!(at_once, Some(AdminCallError::PreconditionFailed(_))), "{at_once:?}");
 }
 
 /// Invalid values were stored and shown: 20,000 partitions, of which 10,000 were created; an
@@ -112,7 +118,7 @@ fn what_a_namespace_is_created_with_is_taken_or_refused() {
     assert_eq!(shown["properties"], json!({"k": "v"}));
     for refused in [
         json!({"replication_clusters": ["a", "b"]}),
-        json!({"subscription_expiration_time_minutes": 5}),
+        json!({"topicDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 5}}}),
         json!({"offload_threshold": 5}),
         json!({"auth_policies": {"destination_auth": {"t": {"joe": ["produce"]}}}}),
         json!({"auth_policies": {"subscription_auth_roles": {"s": ["joe"]}}}),
@@ -162,13 +168,17 @@ fn the_nearest_level_wins() {
 fn a_namespace_is_read_as_it_is_shown() {
     let mut policies = Policies::default();
     let given = json!({"retention_policies": {"retentionTimeInMinutes": 1, "retentionSizeInMB": 2},
-        "message_ttl_in_seconds": 3, "bundles": {"numBundles": 4}, "deduplicationEnabled": null});
+        "message_ttl_in_seconds": 3, "subscription_expiration_time_minutes": 5,
+        "publishMaxMessageRate": {"standalone": {"publishThrottlingRateInMsg": 6}}, "bundles": {"numBundles": 4}, "deduplicationEnabled": null});
     for change in read_namespace(given).unwrap().policies {
         change(&mut policies);
     }
     let shown = of_namespace(&ResourceSettings { policies, ..ResourceSettings::default() });
     assert_eq!(shown["retention_policies"]["retentionSizeInMB"], 2);
     assert_eq!(shown["message_ttl_in_seconds"], 3);
+    assert_eq!(shown["subscription_expiration_time_minutes"], 5);
+    let by_cluster = &shown["publishMaxMessageRate"];
+    assert_eq!(by_cluster["standalone"]["publishThrottlingRateInMsg"], 6, "as in Pulsar's tools");
     assert!(shown.get("deduplicationEnabled").is_none());
     assert_eq!(shown["bundles"]["numBundles"], 1, "it is one");
     assert!(read_namespace(json!(7)).is_err());
@@ -189,10 +199,6 @@ fn read(name: &str, value: &Value) -> Result<(), AdminCallError> {
 fn what_is_not_obeyed_is_refused() {
     for (name, value) in [
         (
-            "publishRate",
-            json!({"publishThrottlingRateInMsg": 5, "publishThrottlingRateInByte": -1}),
-        ),
-        (
             "dispatchRate",
             json!({"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": 9, "ratePeriodInSecond": 1}),
         ),
@@ -200,23 +206,14 @@ fn what_is_not_obeyed_is_refused() {
             "subscribeRate",
             json!({"subscribeThrottlingRatePerConsumer": 2, "ratePeriodInSecond": 30}),
         ),
-        ("maxProducers", json!(1)),
-        ("maxConsumersPerSubscription", json!(3)),
         ("maxMessageSize", json!(1000)),
         ("subscriptionTypesEnabled", json!(["Shared"])),
         ("subscriptionTypesEnabled", json!(["Exclusive", "Shared", "Failover"])),
         ("schemaCompatibilityStrategy", json!("BACKWARD")),
         ("isAllowAutoUpdateSchema", json!(false)),
         ("encryptionRequired", json!(true)),
-        ("dispatchRate", json!({"standalone": {"dispatchThrottlingRateInMsg": 5}})),
         ("autoSubscriptionCreation", json!({"allowAutoSubscriptionCreation": false})),
         ("delayedDelivery", json!({"active": false, "tickTime": 1000})),
-        (
-            "inactiveTopicPolicies",
-            json!({"inactiveTopicDeleteMode": "delete_when_no_subscriptions",
-                "maxInactiveDurationSeconds": 1, "deleteWhileInactive": true}),
-        ),
-        ("subscriptionExpirationTime", json!(5)),
         ("subscriptionAuthMode", json!("Prefix")),
         ("replication", json!(["standalone", "b"])),
         ("allowedClusters", json!(["a"])),
@@ -278,8 +275,15 @@ fn documented(page: &str) -> Vec<(String, String)> {
 }
 
 /// Policies that the broker obeys although it stores them as given.
-const OBEYED_AS_GIVEN: [&str; 3] =
-    ["schemaValidationEnforced", "maxSubscriptionsPerTopic", "maxTopicsPerNamespace"];
+const OBEYED_AS_GIVEN: [&str; 7] = [
+    "schemaValidationEnforced",
+    "maxConsumers",
+    "maxConsumersPerSubscription",
+    "maxProducers",
+    "maxSubscriptionsPerTopic",
+    "maxTopicsPerNamespace",
+    "subscriptionExpirationTime",
+];
 
 /// The same from the broker's table.
 fn known() -> Vec<(String, String)> {

@@ -2,6 +2,7 @@
 
 use super::support::{refusal, with_roles};
 use super::*;
+use crate::policies::PublishRate;
 
 fn subscribe(consumer_id: u64) -> CommandSubscribe {
     CommandSubscribe {
@@ -154,4 +155,71 @@ fn topics_subscriptions_and_schemas_have_limits() {
         ServerError::NotAllowedError
     );
     assert_eq!(rig.machine.store_schema(&name, &schema(5)), Ok(5), "it is known");
+}
+
+#[test]
+fn producers_and_consumers_have_limits() {
+    let limit = |name: &'static str, count: u64| {
+        move |policies: &mut Policies| drop(policies.other.insert(name.to_owned(), count.into()))
+    };
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.set(limit("maxProducers", 2));
+    assert_eq!(rig.produce(1, 2, AccessMode::Shared), Ok(true));
+    assert_eq!(rig.produce(2, 3, AccessMode::Shared), Err(ServerError::ProducerBusy.into()));
+    rig.machine.closed(1);
+    assert_eq!(rig.produce(2, 3, AccessMode::Shared), Ok(true), "others have gone");
+
+    let busy = Some(i32::from(ServerError::ConsumerBusy));
+    let shared = |id, name: &str| CommandSubscribe {
+        subscription: name.to_owned(),
+        sub_type: 1,
+        ..subscribe(id)
+    };
+    rig.set(limit("maxConsumersPerSubscription", 2));
+    assert_eq!(refusal(&rig.ask(2, shared(1, "s"))), None);
+    assert_eq!(refusal(&rig.ask(2, shared(2, "s"))), None);
+    assert_eq!(refusal(&rig.ask(2, shared(3, "s"))), busy);
+    assert_eq!(refusal(&rig.ask(2, shared(3, "other"))), None);
+    rig.set(limit("maxConsumersPerSubscription", 0));
+    rig.set(limit("maxConsumers", 3));
+    assert_eq!(refusal(&rig.ask(2, shared(4, "third"))), busy);
+    assert_eq!(rig.topic().subscription_id("third"), None, "nothing would ever read it");
+}
+
+/// What a client must pause after each publish of so many messages, at one moment.
+fn pauses(rig: &mut Rig, batches: &[u32]) -> Vec<u64> {
+    let one = |&messages| {
+        rig.batch(messages);
+        rig.machine.take_pause()
+    };
+    batches.iter().map(one).collect()
+}
+
+#[test]
+fn a_client_pauses_that_publishes_faster_than_the_rate() {
+    let mut rig = Rig::new();
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    assert_eq!(pauses(&mut rig, &[1000, 1000]), [0, 0], "there is no limit");
+    let rate = |messages, bytes| {
+        move |policies: &mut Policies| policies.publish_rate = Some(PublishRate { messages, bytes })
+    };
+    rig.set(rate(10, -1));
+    assert_eq!(pauses(&mut rig, &[10, 1, 4]), [0, 100, 500], "a second's messages are taken at once");
+    rig.now += 400;
+    assert_eq!(pauses(&mut rig, &[1]), [200]);
+    rig.now += 10_000;
+    assert_eq!(pauses(&mut rig, &[10, 1]), [0, 100], "no more is saved up than for a second");
+    assert_eq!(pauses(&mut rig, &[1000, 1]), [10_000, 10_000]);
+    rig.now += 10_000;
+    assert_eq!(pauses(&mut rig, &[1]), [100], "a pause is enough");
+    rig.now += 60_000;
+    rig.set(rate(0, 1_000));
+    let bytes = |rig: &mut Rig, count| {
+        rig.send(1, &vec![0; count], |_, _| ());
+        rig.settle();
+        rig.machine.take_pause()
+    };
+    assert_eq!(bytes(&mut rig, 500), 0);
+    assert!((500..1_000).contains(&bytes(&mut rig, 1_000)), "with its metadata");
 }
