@@ -117,9 +117,10 @@ impl BackupPass {
         })
     }
 
-    /// Stores everything that was confirmed before the call. After a stop only what takes no second
-    /// try is stored.
-    pub(crate) async fn run(&mut self) -> Result<(), BackupError> {
+    /// Stores everything that was confirmed before the call, and returns whether it is all there:
+    /// the broker may have removed a segment meanwhile. After a stop only what takes no second try
+    /// is stored.
+    pub(crate) async fn run(&mut self) -> Result<bool, BackupError> {
         let done = self.store().await;
         if done.is_err() {
             // What was read and not stored is read again, for new editions.
@@ -128,7 +129,7 @@ impl BackupPass {
         done
     }
 
-    async fn store(&mut self) -> Result<(), BackupError> {
+    async fn store(&mut self) -> Result<bool, BackupError> {
         // Objects of a later pass have later names, whatever the clock does.
         let now = clock::wall_ms();
         let at = now.max(self.last + 1);
@@ -162,13 +163,13 @@ impl BackupPass {
             // The broker has removed a segment meanwhile. Its next state needs it no more.
             (self.checkpoint, self.inventory) = (None, None);
             self.gaps = self.gaps.saturating_add(1);
-            return if self.gaps < GAPS_MAX { Ok(()) } else { Err(BackupError::Behind) };
+            return if self.gaps < GAPS_MAX { Ok(false) } else { Err(BackupError::Behind) };
         }
         self.gaps = 0;
         self.store_state(&checkpoint, &inventory, at).await?;
         // After a gap the state that is stored may need what is gone.
         self.note_gone(&numbers, &views, at);
-        Ok(())
+        Ok(true)
     }
 
     /// Stores the checkpoint and the inventory, if they have changed.

@@ -9,6 +9,8 @@ use longhaul_broker::rescue::segments;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +33,10 @@ pub struct BackupSettings {
     pub place: String,
     /// A restore is possible to each time within the last of this.
     pub keep: Duration,
+    /// The time before which everything that was confirmed is stored, in ms since 1970. It is set
+    /// to the present at the start, and by each pass that has stored everything to the time when it
+    /// began.
+    pub backed_up: Arc<AtomicU64>,
 }
 
 /// A thread that keeps a copy of a data directory, at most about a second behind. Dropping it stops
@@ -49,7 +55,8 @@ impl Backup {
     pub fn start(settings: BackupSettings) -> Result<Self, BackupError> {
         let what = |source| BackupError::Io { what: "start the backup's thread".into(), source };
         let stop = CancellationToken::new();
-        let BackupSettings { directory, place, keep } = settings;
+        let BackupSettings { directory, place, keep, backed_up } = settings;
+        backed_up.store(clock::wall_ms(), Ordering::Relaxed);
         let folder = BackupFolder::open(&place, true)?;
         apart(&place, &directory)?;
         let folder = folder.within(&name_of(&directory)?);
@@ -69,7 +76,7 @@ impl Backup {
             };
             runtime.block_on(async {
                 tokio::select! {
-                    () = run(pass, &ends) => {}
+                    () = run(pass, &ends, &backed_up) => {}
                     () = last => tracing::warn!("the last messages are not in the backup: it has not stored them in time"),
                 }
             });
@@ -102,7 +109,7 @@ impl Drop for Backup {
 }
 
 /// Makes passes until the stop, and one more.
-async fn run<Opening>(open: impl Fn() -> Opening, stop: &CancellationToken)
+async fn run<Opening>(open: impl Fn() -> Opening, stop: &CancellationToken, backed_up: &AtomicU64)
 where
     Opening: Future<Output = Result<BackupPass, BackupError>>,
 {
@@ -116,7 +123,10 @@ where
                 opened = Some(open().await?);
             }
             let Some(pass) = &mut opened else { return Ok(()) };
-            pass.run().await?;
+            let began = clock::wall_ms();
+            if pass.run().await? {
+                backed_up.store(began, Ordering::Relaxed);
+            }
             if passes.is_multiple_of(EXPIRE_EVERY) {
                 pass.find_expired();
             }

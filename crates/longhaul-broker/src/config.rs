@@ -6,6 +6,8 @@ use crate::error::StartError;
 use longhaul_http::{TlsConfig, host};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// At least two segments of the largest size always exist: the current one and the next one.
@@ -75,6 +77,9 @@ pub struct BrokerConfig {
     pub topic_defaults: Vec<TopicDefaults>,
     /// Bytes written between two checkpoints; a checkpoint shortens the next start.
     pub checkpoint_bytes: u64,
+    /// For the metrics: the time before which everything that was confirmed is in a backup, in ms
+    /// since 1970. Who makes the backup sets it.
+    pub backed_up: Option<Arc<AtomicU64>>,
 }
 
 impl Default for BrokerConfig {
@@ -101,6 +106,7 @@ impl Default for BrokerConfig {
             handshake_timeout: Duration::from_secs(10),
             topic_defaults: defaults::of_task_topics(),
             checkpoint_bytes: 64 * 1024 * 1024,
+            backed_up: None,
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::log::{DurationHistogram, Usage};
 use page::MetricKind::{self, Counter, Gauge};
 use page::{MetricsText, labels};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Topics that are listed individually. The sums over all topics are always present.
 pub(crate) const TOPICS_SHOWN_MAX: usize = 1000;
@@ -129,6 +130,8 @@ pub(crate) struct LogMetrics {
     pub(crate) segments: u64,
     /// Size of the files in the data directory, if it has been measured.
     pub(crate) usage: Option<Usage>,
+    /// How long ago a backup had everything, or the broker started; `None` without a backup.
+    pub(crate) backup_age: Option<Duration>,
     /// Limit for the size of the segments, in bytes; `None` without a limit.
     pub(crate) disk_limit_bytes: Option<u64>,
     /// Bytes that the segments may still take; `None` if the disk does not tell.

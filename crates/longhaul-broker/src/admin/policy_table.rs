@@ -11,7 +11,9 @@ use super::unobeyed::{
     excludes, is_elsewhere, is_false, is_limit, is_natural, is_rate, is_set, is_strict, is_true,
 };
 use super::values::AdminCallError;
-use crate::policies::{AutoTopicCreation, CLUSTER, InactiveTopics, Policies, PolicyChange, Retention, TopicType};
+use crate::policies::{
+    AutoTopicCreation, CLUSTER, InactiveTopics, Policies, PolicyChange, Retention, TopicType,
+};
 use namespace::quotas;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

@@ -201,6 +201,10 @@ impl Core for SharedAdminRig {
     fn usage(&self) -> io::Result<Usage> {
         Err(io::ErrorKind::Unsupported.into())
     }
+
+    fn backup_age(&self) -> Option<std::time::Duration> {
+        None
+    }
 }
 
 /// Accepts calls and never runs them.
@@ -220,5 +224,9 @@ impl Core for StuckCore {
 
     fn usage(&self) -> io::Result<Usage> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn backup_age(&self) -> Option<std::time::Duration> {
+        None
     }
 }

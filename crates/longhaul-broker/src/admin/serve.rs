@@ -51,6 +51,9 @@ pub(crate) trait Core: Send + Sync {
 
     /// Measures the files of the data directory. Blocks.
     fn usage(&self) -> io::Result<Usage>;
+
+    /// How long ago a backup had everything, or the broker started; `None` without a backup.
+    fn backup_age(&self) -> Option<Duration>;
 }
 
 /// Seconds since 1970.
@@ -312,6 +315,7 @@ impl AdminServerContext {
                 let mut metrics = self.ask(true, asked).await?;
                 if metrics.part == MetricsPart::All {
                     metrics.log.usage = self.usage().await;
+                    metrics.log.backup_age = self.core.backup_age();
                 }
                 AdminResponse::metrics(&metrics)
             }

@@ -72,6 +72,7 @@ impl BrokerMachine {
             sync_times: self.log.syncs,
             segments: self.log.segments.len() as u64,
             usage: None,
+            backup_age: None,
             disk_limit_bytes: self.settings.disk_bytes_max,
             disk_left_bytes: self.space.left(),
             disk_full_in_s: self.disk_full_in_s(),

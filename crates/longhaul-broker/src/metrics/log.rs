@@ -42,6 +42,14 @@ pub(super) fn log(page: &mut MetricsText, totals: &Totals, log: &LogMetrics) {
         "How long the records have been written that the disk has not confirmed; 0 if there are none.",
         Duration::from_millis(log.group_age_ms).as_secs_f64(),
     );
+    if let Some(age) = log.backup_age {
+        page.single(
+            "longhaul_broker_backup_age_seconds",
+            Gauge,
+            "How long ago the backup had everything, or the broker started.",
+            age.as_secs_f64(),
+        );
+    }
     disk(page, log);
 }
 

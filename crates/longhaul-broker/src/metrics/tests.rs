@@ -94,7 +94,7 @@ fn times_are_a_histogram() {
     let mut snapshot = MetricsSnapshot::default();
     for (ms, times) in [(0, 5), (3, 2), (2494, 1), (6000, 3)] {
         for _ in 0..times {
-            let took = std::time::Duration::from_millis(ms);
+            let took = Duration::from_millis(ms);
             snapshot.log.sync_times.note(took);
             snapshot.totals.publish_times.note(took);
         }

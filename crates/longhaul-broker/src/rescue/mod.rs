@@ -106,12 +106,16 @@ fn holder(pid: Option<u32>) -> String {
     pid.map_or_else(|| "its process is not known".to_owned(), |pid| format!("process {pid}"))
 }
 
-/// Reads a data directory that no broker uses, and reports its damage. Changes nothing.
+/// Reads a data directory, and reports its damage. Changes nothing. While a broker uses the
+/// directory, hard links in a folder of it keep what is read.
 ///
 /// # Errors
 /// See [`RescueError`]. Damage is not an error.
 pub fn check(directory: &Path) -> Result<RescueReport, RescueError> {
-    check_opened(directory, open(directory)?, |_| ()).map(|(report, ())| report)
+    match open(directory) {
+        Err(RescueError::InUse { .. }) => snapshot::check_used(directory),
+        opened => check_opened(directory, opened?, |_| ()).map(|(report, ())| report),
+    }
 }
 
 /// Reads an opened directory, and reports its damage and something of its state.

@@ -4,7 +4,10 @@
 //! does not reuse a file that has other names. The two newest segments are copied whole, and may end
 //! with a part of an unfinished group, as after a crash: a start tolerates that.
 
-use super::{FILES, RescueError, RescueReport, check, make_empty, require_log, unread};
+use super::{
+    FILES, RescueError, RescueReport, UNFINISHED, check, check_opened, make_empty, open,
+    require_log, unread,
+};
 use crate::log::{
     FileStorage, ReadOnlyStorage, Storage as _, index_name, new_file, new_folder, segment_name,
     segment_numbers, write_inventory,
@@ -81,6 +84,27 @@ fn snapshot_by(directory: &Path, new: &Path, by: Means<'_>) -> Result<RescueRepo
     }
 }
 
+/// Checks a directory that a broker uses. Only the two newest segments are copied.
+pub(super) fn check_used(directory: &Path) -> Result<RescueReport, RescueError> {
+    if directory.join(UNFINISHED).is_file() {
+        return Err(RescueError::Unfinished { path: directory.to_owned() });
+    }
+    remove_stale(directory).ok();
+    let link = |from: &Path, to: &Path| fs::hard_link(from, to);
+    let copy = |_: &Path, _: &Path| Err(io::ErrorKind::Unsupported.into());
+    let mut attempt = 1;
+    loop {
+        let staging = Staging::new(directory)?;
+        take(directory, &staging.0, Means { link: &link, copy: &copy })?;
+        let (report, ()) = check_opened(directory, open(&staging.0)?, |_| ())?;
+        // See `snapshot_by`.
+        if report.is_sound() || attempt == ATTEMPTS {
+            return Ok(report);
+        }
+        attempt += 1;
+    }
+}
+
 fn failed(what: &str, path: &Path, source: io::Error) -> RescueError {
     RescueError::Io { what: format!("{what} {}", path.display()), source }
 }
@@ -100,6 +124,12 @@ fn take_or_stage(directory: &Path, new: &Path, by: Means<'_>) -> Result<(), Resc
 struct Staging(PathBuf);
 
 impl Staging {
+    fn new(directory: &Path) -> Result<Self, RescueError> {
+        let folder = directory.join(format!("{STAGING}{}", std::process::id()));
+        new_folder(&folder).map_err(|source| failed("make", &folder, source))?;
+        Ok(Self(folder))
+    }
+
     /// Creates the folder if files cannot be linked from one directory to the other. There is none
     /// without permission to write to the data directory, or if its file system has no links.
     fn needed(directory: &Path, new: &Path, by: Means<'_>) -> Option<Self> {
@@ -112,9 +142,7 @@ impl Staging {
         if links_to(new) {
             return None;
         }
-        let folder = directory.join(format!("{STAGING}{}", std::process::id()));
-        new_folder(&folder).ok()?;
-        let staging = Self(folder);
+        let staging = Self::new(directory).ok()?;
         links_to(&staging.0).then_some(staging)
     }
 }

@@ -42,7 +42,9 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
@@ -205,7 +207,7 @@ impl Drop for Broker {
 
 /// Reads that are no longer needed must not delay the end of the process.
 fn shut_down(runtime: Runtime) {
-    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    runtime.shutdown_timeout(Duration::from_secs(1));
 }
 
 /// A broker that is ready to run.
@@ -314,7 +316,14 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
     let room = room(&config, &opened.storage);
     let (events, received) = mpsc::channel(QUEUE);
     let (reads, to_read) = mpsc::channel(READS);
-    let core = behind(&events, reads, &messages, &opened.storage);
+    let core = Behind {
+        events: events.clone(),
+        reads,
+        messages: messages.clone(),
+        storage: Arc::clone(&opened.storage),
+        backed_up: config.backed_up.clone(),
+    };
+    let core: Arc<dyn Core> = Arc::new(core);
     let driver =
         BrokerDriver::new(machine, opened.log, opened.storage, messages.clone(), received, to_read);
     let urls = (advertised.broker_url.clone(), advertised.broker_url_tls.clone());
@@ -395,6 +404,7 @@ struct Behind {
     reads: mpsc::Sender<MachineCall>,
     messages: Messages,
     storage: Arc<dyn Storage>,
+    backed_up: Option<Arc<AtomicU64>>,
 }
 
 impl Core for Behind {
@@ -416,16 +426,11 @@ impl Core for Behind {
     fn usage(&self) -> io::Result<Usage> {
         Usage::read(&*self.storage)
     }
-}
 
-fn behind(
-    events: &BrokerEventSender,
-    reads: mpsc::Sender<MachineCall>,
-    messages: &Messages,
-    storage: &Arc<dyn Storage>,
-) -> Arc<dyn Core> {
-    let (events, messages) = (events.clone(), messages.clone());
-    Arc::new(Behind { events, reads, messages, storage: Arc::clone(storage) })
+    fn backup_age(&self) -> Option<Duration> {
+        let backed_up = self.backed_up.as_ref()?.load(Ordering::Relaxed);
+        Some(Duration::from_millis(clock::wall_ms().saturating_sub(backed_up)))
+    }
 }
 
 async fn listen(address: SocketAddr) -> Result<BoundPort, StartError> {

@@ -25,6 +25,14 @@ fn start(data: &Path) -> Broker {
     .unwrap()
 }
 
+/// Changes a bit of a file.
+fn flip(path: &Path, at: u64) {
+    let file = fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+}
+
 /// Compares the list with the files, which only their owner may access.
 fn verify_list(copy: &Path) -> usize {
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
@@ -74,10 +82,12 @@ async fn what_was_confirmed_before_is_in_it_while_the_broker_works() {
         let before = confirmed.load(Ordering::SeqCst);
         let copy = folder.path().join(format!("copy-{number}"));
         let (from, to) = (data.clone(), copy.clone());
-        let taken = tokio::task::spawn_blocking(move || snapshot(&from, &to)).await.unwrap();
-        let report = taken.unwrap();
+        let read = move || [check(&from).unwrap(), snapshot(&from, &to).unwrap()];
+        let read = tokio::task::spawn_blocking(read).await.unwrap();
         let after = confirmed.load(Ordering::SeqCst) + 1;
-        assert!((before..=after).contains(&report.messages()), "{before} to {after}: {report}");
+        for report in read {
+            assert!((before..=after).contains(&report.messages()), "{before} to {after}: {report}");
+        }
         assert!(verify_list(&copy) >= 2);
         let files = fs::read_dir(copy.join("log")).unwrap();
         linked +=
@@ -85,6 +95,13 @@ async fn what_was_confirmed_before_is_in_it_while_the_broker_works() {
     }
     assert!(linked > 0, "the log was too short");
     publishing.abort_all();
+    let left = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(!left.into_iter().any(|name| name.to_string_lossy().starts_with("snapshot-")));
+    // Rot is found while the broker works. The oldest segment is not read from by anybody else.
+    flip(&data.join("log/0000000001.seg"), 1_000_000);
+    let report = check(&data).unwrap();
+    assert!(!report.is_sound() && report.to_string().contains("t: 1:"), "{report}");
+    flip(&data.join("log/0000000001.seg"), 1_000_000);
     broker.shutdown().unwrap();
     // The copies do not change, and are ordinary data directories.
     for number in 0..SNAPSHOTS {

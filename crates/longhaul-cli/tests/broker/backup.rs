@@ -2,7 +2,7 @@
 //! confirmed before the time that a restore names is there, and no id is given twice.
 
 use super::RUN;
-use super::client::{Client, PATIENCE};
+use super::client::{Client, PATIENCE, ask_at};
 use super::troubles::ground::{addresses, call};
 use longhaul_wire::messages::Command as Answer;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -148,8 +148,14 @@ async fn messages(broker: &Broker, topic: usize) -> BTreeMap<Id, u64> {
 }
 
 /// Clients work until there are so many receipts more, and the store has what it shall have. Then
-/// the broker is killed.
-async fn load(broker: Broker, told: &Shared, receipts: usize, is_stored: impl Fn() -> bool) {
+/// the broker is killed. Returns the time before which everything is stored, as the metrics told.
+async fn load(
+    broker: Broker,
+    told: &Shared,
+    receipts: usize,
+    is_stored: impl Fn() -> bool,
+) -> Option<u64> {
+    let started = now();
     subscribe(broker.address, 0).await.unwrap();
     subscribe(broker.address, 1).await.unwrap();
     let mut clients = JoinSet::new();
@@ -169,10 +175,18 @@ async fn load(broker: Broker, told: &Shared, receipts: usize, is_stored: impl Fn
             is_compacted = call(&broker.admin, "PUT", &path, b"") < 300;
         }
     }
+    // Later than the metrics say is not claimed.
+    let asked = now();
+    let page = ask_at(&broker.admin, "GET", "/metrics");
     broker.kill();
     while let Some(ended) = clients.join_next().await {
         ended.unwrap().ok();
     }
+    let name = "longhaul_broker_backup_age_seconds ";
+    let age = page.lines().find_map(|line| line.strip_prefix(name)).expect("a backup");
+    let age = Duration::from_secs_f64(age.parse().unwrap());
+    // Before the first pass it counts from the start.
+    Some(asked - u64::try_from(age.as_millis()).unwrap()).filter(|&at| at > started)
 }
 
 /// Makes a directory of the backup, and returns the time before which it has everything.
@@ -203,8 +217,9 @@ async fn a_lost_machine_comes_back_from_its_backup() {
     let store = folder.path().join("store");
     let told = Shared::default();
     let mut data = folder.path().join("0");
-    let (mut lost_since, mut happened) = (0, [0; 3]);
+    let (mut lost_since, mut happened, mut measured) = (0, [0; 3], 0);
     for machine in 1..=MACHINES {
+        let mut backed_up = None;
         for (number, receipts) in RECEIPTS.into_iter().enumerate() {
             let broker = Broker::start(&data, &store);
             // So that segments go that are stored, and others that are not stored yet.
@@ -213,7 +228,7 @@ async fn a_lost_machine_comes_back_from_its_backup() {
                 let are_gone = oldest.as_ref().is_none_or(|oldest| !oldest.is_file());
                 number > 0 || objects(&store, &data, "checkpoint") > 0 && are_gone
             };
-            load(broker, &told, receipts, is_stored).await;
+            backed_up = load(broker, &told, receipts, is_stored).await;
         }
         for (sum, kind) in happened.iter_mut().zip(["log", "checkpoint", "compact"]) {
             *sum += objects(&store, &data, kind);
@@ -224,7 +239,8 @@ async fn a_lost_machine_comes_back_from_its_backup() {
         let broker = Broker::start(&data, &store);
         let found = [messages(&broker, 0).await, messages(&broker, 1).await];
         let mut told = told.lock().unwrap();
-        let early = lost(&told, &found, as_of);
+        measured += usize::from(backed_up.is_some());
+        let early = lost(&told, &found, as_of.max(backed_up.unwrap_or_default()));
         assert_eq!(early.first(), None, "and {} more of machine {machine}", early.len());
         lost_since += lost(&told, &found, u64::MAX).len();
         // What was lost after that time stays lost, and its ids with it.
@@ -235,6 +251,7 @@ async fn a_lost_machine_comes_back_from_its_backup() {
     println!("{lost_since} messages with a receipt were lost in the last moment: {happened:?}");
     assert!(happened[0] > 9 && happened[1] >= 3 && happened[2] > 0, "{happened:?}");
     assert!(lost_since > 0, "the judge finds what is lost");
+    assert!(measured > 0, "the metrics have named a time");
 }
 
 /// Skips everything that is kept, and returns the oldest segment, which then goes.

@@ -205,7 +205,11 @@ fn a_client_pauses_that_publishes_faster_than_the_rate() {
         move |policies: &mut Policies| policies.publish_rate = Some(PublishRate { messages, bytes })
     };
     rig.set(rate(10, -1));
-    assert_eq!(pauses(&mut rig, &[10, 1, 4]), [0, 100, 500], "a second's messages are taken at once");
+    assert_eq!(
+        pauses(&mut rig, &[10, 1, 4]),
+        [0, 100, 500],
+        "a second's messages are taken at once"
+    );
     rig.now += 400;
     assert_eq!(pauses(&mut rig, &[1]), [200]);
     rig.now += 10_000;

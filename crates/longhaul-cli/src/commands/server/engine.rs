@@ -11,6 +11,7 @@ use longhaul_broker::{
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// The role of the clients in this process.
 const OWN_ROLE: &str = "longhaul";
@@ -134,7 +135,8 @@ pub(in crate::commands) fn backup(
         return Err(CommandFailure::usage(what).help("say --data as well"));
     };
     let keep = settings.duration("broker-backup-keep")?.unwrap_or_default();
-    Ok(Some(BackupSettings { directory, place: place.to_owned(), keep }))
+    let backed_up = Arc::default();
+    Ok(Some(BackupSettings { directory, place: place.to_owned(), keep, backed_up }))
 }
 
 /// A running broker, and the thread that stores its data elsewhere.
@@ -163,10 +165,11 @@ impl LaunchedBroker {
 /// # Errors
 /// When a port is in use, the directory cannot be used, or the backup has no place.
 pub(in crate::commands) async fn launch(
-    config: BrokerConfig,
+    mut config: BrokerConfig,
     backup: Option<BackupSettings>,
 ) -> anyhow::Result<LaunchedBroker> {
     let listen = config.listen;
+    config.backed_up = backup.as_ref().map(|backup| Arc::clone(&backup.backed_up));
     // The broker first reads its log, which takes a while and blocks the thread.
     let started = tokio::task::spawn_blocking(|| Broker::start(config)).await?;
     let broker = started.map_err(|error| explained(error, listen))?;

@@ -45,6 +45,7 @@ fn metrics_are_the_sum_of_it() {
         group_age_ms: 0,
         segments: 2,
         usage: None,
+        backup_age: None,
         disk_limit_bytes: None,
         disk_left_bytes: None,
         disk_full_in_s: None,
