@@ -78,7 +78,7 @@ pub struct BrokerConfig {
     /// Bytes written between two checkpoints; a checkpoint shortens the next start.
     pub checkpoint_bytes: u64,
     /// For the metrics: the time before which everything that was confirmed is in a backup, in ms
-    /// since 1970. Who makes the backup sets it.
+    /// since 1970; 0 before it is known. The backup sets it.
     pub backed_up: Option<Arc<AtomicU64>>,
 }
 

@@ -16,7 +16,7 @@ use crate::kit;
 use crate::log::{LogOptions, SimulatedStorage, Stepped};
 use crate::machine::effect::{ClientRequest, MachineEffect};
 use crate::machine::{BrokerMachine, MachineSettings};
-use crate::server::requests::{requests, verified};
+use crate::server::requests::{REQUESTS_MAX, requests, verified};
 use crate::state::BrokerState;
 use crate::state::replay::replay;
 use answers::{answer_to, request_id_of};
@@ -148,7 +148,7 @@ pub(crate) fn bytes(input: &[u8], is_connected: bool) {
     let (mut buffer, mut connected) = (BytesMut::from(input), is_connected);
     let mut is_broken = false;
     loop {
-        let parsed = requests(&mut buffer, &mut connected, MESSAGE_BYTES_MAX);
+        let parsed = requests(&mut buffer, &mut connected, MESSAGE_BYTES_MAX, REQUESTS_MAX);
         is_broken |= parsed.is_broken;
         parsed.requests.into_iter().for_each(|request| rig.ask(1, request));
         if !parsed.has_more {

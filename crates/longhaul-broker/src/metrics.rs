@@ -130,7 +130,7 @@ pub(crate) struct LogMetrics {
     pub(crate) segments: u64,
     /// Size of the files in the data directory, if it has been measured.
     pub(crate) usage: Option<Usage>,
-    /// How long ago a backup had everything, or the broker started; `None` without a backup.
+    /// Age of the last complete pass of the backup; `None` without a backup.
     pub(crate) backup_age: Option<Duration>,
     /// Limit for the size of the segments, in bytes; `None` without a limit.
     pub(crate) disk_limit_bytes: Option<u64>,

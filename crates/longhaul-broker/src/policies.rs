@@ -188,7 +188,7 @@ pub(crate) struct Policies {
     /// Whether topics are created on use. Has no meaning on a topic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) auto_topic_creation: Option<AutoTopicCreation>,
-    /// Policies that the broker stores without obeying, by their name in Pulsar's paths.
+    /// Other policies, as given, by their name in Pulsar's paths. Few of them are obeyed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) other: BTreeMap<String, Value>,
 }

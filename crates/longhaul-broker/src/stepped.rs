@@ -16,7 +16,7 @@ use crate::machine::effect::Survivor;
 use crate::machine::effect::{MachineEffect, MessageSource};
 use crate::machine::{BrokerMachine, MachineSettings};
 use crate::name::TopicName;
-use crate::server::requests::requests;
+use crate::server::requests::{REQUESTS_MAX, requests};
 use crate::state::BrokerState;
 use crate::state::entry::EntryHead;
 use crate::state::replay::replay;
@@ -156,7 +156,8 @@ impl SteppedBroker {
         link.inbox.extend_from_slice(bytes);
         loop {
             let Some(link) = self.links.get_mut(&conn) else { return };
-            let parsed = requests(&mut link.inbox, &mut link.is_connected, MESSAGE_BYTES_MAX);
+            let parsed =
+                requests(&mut link.inbox, &mut link.is_connected, MESSAGE_BYTES_MAX, REQUESTS_MAX);
             parsed.requests.into_iter().for_each(|request| self.machine.request(conn, request));
             if parsed.is_broken || !parsed.has_more {
                 break;

@@ -52,7 +52,7 @@ pub(crate) trait Core: Send + Sync {
     /// Measures the files of the data directory. Blocks.
     fn usage(&self) -> io::Result<Usage>;
 
-    /// How long ago a backup had everything, or the broker started; `None` without a backup.
+    /// Age of the last complete pass of the backup; `None` without a backup.
     fn backup_age(&self) -> Option<Duration>;
 }
 

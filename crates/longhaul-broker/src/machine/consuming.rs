@@ -58,7 +58,7 @@ impl BrokerMachine {
             .map_err(RequestRefusal::not_allowed)?;
         let metadata = metadata_of(&command.metadata)?;
         self.register_schema(topic, command.schema.as_ref())?;
-        self.check_consumers(topic, &command.subscription)?;
+        self.check_consumers(topic, &command.subscription, kind)?;
         let subscription = self.ensure_subscription(topic, command)?;
         let handle = ConsumerHandle { topic, subscription, metadata };
         let has_changed = self.attach(key, handle, (kind, ranges), command)?;

@@ -128,7 +128,7 @@ pub enum MachineEffect {
     },
     /// Reads these entries, for [`BrokerMachine::copy`](super::BrokerMachine::copy).
     Copy(Vec<Survivor>),
-    /// Tells the operator of something that was done by policy.
+    /// Logs a deletion by policy.
     Inform(String),
     /// Sends a warning to the operator.
     Warn(String),

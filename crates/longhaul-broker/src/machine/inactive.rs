@@ -2,7 +2,6 @@
 
 use super::BrokerMachine;
 use super::effect::{MachineEffect, RequestRefusal};
-use super::figures::is_compacted;
 use super::keeping::trim_point;
 use crate::policies::{InactiveMode, Policies};
 use crate::state::BrokerTopic;
@@ -91,15 +90,15 @@ impl BrokerMachine {
 }
 
 /// Whether no subscription and no policy keeps anything of a topic. Messages without a subscription
-/// and without a retention are kept until somebody subscribes: they go with the topic.
+/// and without a retention are kept until somebody subscribes: they may be tasks whose workers are
+/// still to come.
 fn may_go(kept: &BrokerTopic, policies: &Policies, mode: InactiveMode, now: u64) -> bool {
     let has_subscriptions = kept.durable().next().is_some();
     if has_subscriptions && mode == InactiveMode::DeleteWhenNoSubscriptions {
         return false;
     }
-    let is_unclaimed = !has_subscriptions && policies.retention.is_none();
     let end = kept.entries.end();
     kept.compacted.is_none()
-        && (is_unclaimed && !is_compacted(kept, policies)
-            || trim_point(kept, policies, end, now) == end)
+        && kept.lowest_mark().is_none_or(|mark| mark >= end)
+        && trim_point(kept, policies, end, now) == end
 }

@@ -2,6 +2,7 @@
 //! and consumers.
 
 use super::BrokerMachine;
+use super::dispatcher::DispatchMode;
 use super::effect::RequestRefusal;
 use crate::name::TopicName;
 use crate::policies::Policies;
@@ -79,7 +80,7 @@ impl BrokerMachine {
             return Ok(());
         };
         let limit = live.policies.limit("maxProducers").unwrap_or(usize::MAX);
-        if live.producers.count() < limit {
+        if live.producers.active.len() < limit {
             return Ok(());
         }
         let text = format!(
@@ -89,11 +90,13 @@ impl BrokerMachine {
         Err(RequestRefusal::new(ServerError::ProducerBusy, text))
     }
 
-    /// Checks that a subscription of a topic may have another consumer.
+    /// Checks that a subscription of a topic may have another consumer. Who has an exclusive
+    /// subscription to itself, and for how long, is not a matter of this limit.
     pub(super) fn check_consumers(
         &self,
         topic: u32,
         subscription: &str,
+        kind: DispatchMode,
     ) -> Result<(), RequestRefusal> {
         let Some((kept, live)) = self.state.topic(topic).zip(self.live.get(&topic)) else {
             return Ok(());
@@ -106,7 +109,7 @@ impl BrokerMachine {
             Err(RequestRefusal::new(ServerError::ConsumerBusy, text))
         };
         let policy = "maxConsumersPerSubscription";
-        let known = kept.subscription_id(subscription);
+        let known = kept.subscription_id(subscription).filter(|_| kind != DispatchMode::Exclusive);
         let own = known.and_then(|id| live.dispatchers.get(&id));
         let own = own.map_or(0, |dispatcher| dispatcher.consumers().len());
         if let Some(limit) = live.policies.limit(policy).filter(|&limit| own >= limit) {

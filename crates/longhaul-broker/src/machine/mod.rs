@@ -193,7 +193,7 @@ pub struct BrokerMachine {
     dirty: BTreeSet<dues::SubscriptionKey>,
     /// Delayed entries.
     dues: dues::Dues,
-    /// How long the client must pause whose requests were the last, in ms.
+    /// The pause of the client whose requests were the last, in ms.
     pause_ms: u64,
     /// Number of processed subscriptions.
     #[cfg(test)]

@@ -101,10 +101,13 @@ impl BrokerMachine {
         self.check_end(topic)?;
         self.check_room_to_begin(topic)?;
         let producer = self.producer(conn, topic, command)?;
-        self.subscribe_initially(conn, topic, &name, command)?;
         self.replace_predecessor(topic, &producer)?;
-        self.check_producers(topic)?;
-        match self.admit(topic, &producer, command.topic_epoch)? {
+        let admission = self.admit(topic, &producer, command.topic_epoch)?;
+        if matches!(admission, ProducerAdmission::Enter) {
+            self.check_producers(topic)?;
+        }
+        self.subscribe_initially(conn, topic, &name, command)?;
+        match admission {
             ProducerAdmission::Wait => self.let_wait(topic, producer),
             ProducerAdmission::Fence => {
                 self.close_producers(topic);

@@ -46,7 +46,7 @@ pub(super) fn log(page: &mut MetricsText, totals: &Totals, log: &LogMetrics) {
         page.single(
             "longhaul_broker_backup_age_seconds",
             Gauge,
-            "How long ago the backup had everything, or the broker started.",
+            "Age of the last pass of the backup that has stored everything; before the first one, time since the start.",
             age.as_secs_f64(),
         );
     }

@@ -1,7 +1,7 @@
 //! Checks and repairs data directories, and copies them while a broker uses them.
 //!
 //! [`check()`] reads everything and reports the damage and its consequences. [`salvage()`] creates
-//! a new directory from the readable data. Neither changes the directory that it reads.
+//! a new directory from the readable data. Neither changes what it reads.
 
 mod adopt;
 mod follow;
@@ -28,6 +28,7 @@ pub use adopt::{adopt, begin_restore, list_segments, named_views};
 pub use follow::{follow, segments};
 pub use report::RescueReport;
 pub use salvage::salvage;
+pub(crate) use snapshot::remove_stale;
 pub use snapshot::snapshot;
 
 /// Why a data directory cannot be checked, salvaged or copied.
@@ -106,16 +107,33 @@ fn holder(pid: Option<u32>) -> String {
     pid.map_or_else(|| "its process is not known".to_owned(), |pid| format!("process {pid}"))
 }
 
-/// Reads a data directory, and reports its damage. Changes nothing. While a broker uses the
-/// directory, hard links in a folder of it keep what is read.
+/// Reads a data directory, and reports its damage. Hard links in a folder of the directory keep what
+/// is read, so a broker may use the directory before and meanwhile. Without permission to write, and
+/// on a file system without links, no broker may.
 ///
 /// # Errors
 /// See [`RescueError`]. Damage is not an error.
 pub fn check(directory: &Path) -> Result<RescueReport, RescueError> {
-    match open(directory) {
-        Err(RescueError::InUse { .. }) => snapshot::check_used(directory),
-        opened => check_opened(directory, opened?, |_| ()).map(|(report, ())| report),
+    let opened = match open(directory) {
+        Err(RescueError::InUse { .. }) => return snapshot::check_used(directory),
+        opened => opened?,
+    };
+    match snapshot::staged(directory) {
+        Ok(staging) => {
+            drop(opened);
+            check_within(directory, staging.path())
+        }
+        Err(_) => check_opened(directory, opened, |_| ()).map(|(report, ())| report),
     }
+}
+
+/// Checks a copy or links, and reports on the directory that they were made of.
+fn check_within(directory: &Path, copy: &Path) -> Result<RescueReport, RescueError> {
+    let (mut report, ()) = check_opened(directory, open(copy)?, |_| ())?;
+    if directory != copy {
+        report.rename(copy, directory);
+    }
+    Ok(report)
 }
 
 /// Reads an opened directory, and reports its damage and something of its state.

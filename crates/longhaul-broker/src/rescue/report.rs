@@ -78,6 +78,19 @@ impl RescueReport {
         self.damage.is_empty() && self.refusal.is_none()
     }
 
+    /// Names the files of one directory as those of another one.
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) {
+        let (from, to) = (from.display().to_string(), to.display().to_string());
+        for line in self.damage.iter_mut().chain(&mut self.notes).chain(&mut self.refusal) {
+            *line = line.replace(&from, &to);
+        }
+    }
+
+    /// Whether the same is damaged.
+    pub(super) fn has_damage_of(&self, other: &Self) -> bool {
+        (&self.damage, &self.refusal) == (&other.damage, &other.refusal)
+    }
+
     /// Number of readable messages.
     #[must_use]
     pub const fn messages(&self) -> u64 {

@@ -5,8 +5,7 @@
 //! with a part of an unfinished group, as after a crash: a start tolerates that.
 
 use super::{
-    FILES, RescueError, RescueReport, UNFINISHED, check, check_opened, make_empty, open,
-    require_log, unread,
+    FILES, RescueError, RescueReport, UNFINISHED, check_within, make_empty, require_log, unread,
 };
 use crate::log::{
     FileStorage, ReadOnlyStorage, Storage as _, index_name, new_file, new_folder, segment_name,
@@ -26,6 +25,8 @@ const LIST: &str = "SHA256SUMS";
 const ATTEMPTS: u32 = 5;
 /// Beginning of the name of the folder for links. The process id follows.
 const STAGING: &str = "snapshot-";
+/// The list of segments.
+const INVENTORY: &str = "segments";
 /// Bytes per read.
 const WINDOW_BYTES: usize = 1024 * 1024;
 
@@ -63,46 +64,68 @@ fn snapshot_by(directory: &Path, new: &Path, by: Means<'_>) -> Result<RescueRepo
     require_log(directory, &source)?;
     make_empty(directory, new)?;
     remove_stale(directory).ok();
-    let mut attempt = 1;
-    loop {
-        take_or_stage(directory, new, by)?;
-        let mut report = check(new)?;
-        if !report.indices.is_empty() {
-            // A start rebuilds the indices.
-            for index in &report.indices {
-                fs::remove_file(index).map_err(|source| failed("remove", index, source))?;
-            }
-            report = check(new)?;
+    let mut is_taken = false;
+    let report = settled(|| {
+        if std::mem::replace(&mut is_taken, true) {
+            clear(new).map_err(|source| failed("clear", new, source))?;
         }
-        // A concurrent change of the broker looks like damage and is gone in the next attempt.
-        if report.is_sound() || attempt == ATTEMPTS {
-            list(new).map_err(|source| failed("write the list of", new, source))?;
+        take_or_stage(directory, new, by)?;
+        let report = check_within(new, new)?;
+        if report.indices.is_empty() {
             return Ok(report);
         }
-        attempt += 1;
-        clear(new).map_err(|source| failed("clear", new, source))?;
-    }
+        // A start rebuilds the indices.
+        for index in &report.indices {
+            fs::remove_file(index).map_err(|source| failed("remove", index, source))?;
+        }
+        check_within(new, new)
+    })?;
+    list(new).map_err(|source| failed("write the list of", new, source))?;
+    Ok(report)
 }
 
-/// Checks a directory that a broker uses. Only the two newest segments are copied.
+/// Checks again while there is damage: a concurrent change of the broker looks like damage, and is
+/// gone in a later attempt. Damage that is found twice stays.
+fn settled(
+    mut attempt: impl FnMut() -> Result<RescueReport, RescueError>,
+) -> Result<RescueReport, RescueError> {
+    let mut report = attempt()?;
+    for _ in 1..ATTEMPTS {
+        if report.is_sound() {
+            break;
+        }
+        let former = std::mem::replace(&mut report, attempt()?);
+        if report.has_damage_of(&former) {
+            break;
+        }
+    }
+    Ok(report)
+}
+
+/// Checks a directory that a broker uses.
 pub(super) fn check_used(directory: &Path) -> Result<RescueReport, RescueError> {
     if directory.join(UNFINISHED).is_file() {
         return Err(RescueError::Unfinished { path: directory.to_owned() });
     }
+    settled(|| check_within(directory, linked(directory)?.path()))
+}
+
+/// Links the files of a directory into a folder of it. Only the two newest segments are copied.
+fn linked(directory: &Path) -> Result<Staging, RescueError> {
     remove_stale(directory).ok();
     let link = |from: &Path, to: &Path| fs::hard_link(from, to);
-    let copy = |_: &Path, _: &Path| Err(io::ErrorKind::Unsupported.into());
-    let mut attempt = 1;
-    loop {
-        let staging = Staging::new(directory)?;
-        take(directory, &staging.0, Means { link: &link, copy: &copy })?;
-        let (report, ()) = check_opened(directory, open(&staging.0)?, |_| ())?;
-        // See `snapshot_by`.
-        if report.is_sound() || attempt == ATTEMPTS {
-            return Ok(report);
-        }
-        attempt += 1;
-    }
+    let staging = Staging::new(directory)?;
+    take(directory, &staging.0, Means { link: &link, copy: &link })?;
+    Ok(staging)
+}
+
+/// As `linked`, of a directory that no broker uses: with the inventory that it has.
+pub(super) fn staged(directory: &Path) -> Result<Staging, RescueError> {
+    let staging = linked(directory)?;
+    let (from, to) = (directory.join(INVENTORY), staging.0.join(INVENTORY));
+    let copied = fs::remove_file(&to).and_then(|()| unless_gone(copy(&from, &to)));
+    copied.map_err(|source| failed("write", &to, source))?;
+    Ok(staging)
 }
 
 fn failed(what: &str, path: &Path, source: io::Error) -> RescueError {
@@ -121,9 +144,13 @@ fn take_or_stage(directory: &Path, new: &Path, by: Means<'_>) -> Result<(), Resc
 }
 
 /// A folder of the data directory for the links. It is removed at the end.
-struct Staging(PathBuf);
+pub(super) struct Staging(PathBuf);
 
 impl Staging {
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
     fn new(directory: &Path) -> Result<Self, RescueError> {
         let folder = directory.join(format!("{STAGING}{}", std::process::id()));
         new_folder(&folder).map_err(|source| failed("make", &folder, source))?;
@@ -154,7 +181,7 @@ impl Drop for Staging {
 }
 
 /// Removes the folders that killed processes have left: their links would keep segments on the disk.
-fn remove_stale(directory: &Path) -> io::Result<()> {
+pub(crate) fn remove_stale(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name();

@@ -4,7 +4,7 @@ use super::alarm::Alarm;
 use super::driver::{BrokerEvent, BrokerEventSender};
 use super::messages::Messages;
 use super::outbox::{Outbox, OutboxChunk, SentOutput};
-use super::requests::{decoded_bytes, requests};
+use super::requests::{REQUESTS_MAX, decoded_bytes, requests};
 use super::unfinished::{PartialMessageBudget, Unfinished, late};
 use crate::clock;
 use bytes::{Buf, Bytes, BytesMut};
@@ -70,20 +70,8 @@ impl Rules {
 /// Room that requests take until they are answered or wait for the disk.
 #[derive(Debug)]
 pub(super) struct RequestPermit {
-    part: Option<OwnedSemaphorePermit>,
+    _part: OwnedSemaphorePermit,
     _queued: OwnedSemaphorePermit,
-}
-
-impl RequestPermit {
-    /// Keeps the client's next requests away for a while. Their connection waits for its part.
-    pub(super) fn paused(mut self, ms: u64) -> Self {
-        let part = self.part.take();
-        tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_millis(ms)).await;
-            drop(part);
-        });
-        self
-    }
 }
 
 /// The receiving half of a connection.
@@ -240,25 +228,35 @@ async fn hand_on(
 ) -> bool {
     loop {
         let limit = if *parsing.is_connected { rules.message_bytes_max } else { 0 };
-        let Some(bytes) = decoded_bytes(buffer, limit) else {
+        if decoded_bytes(buffer, limit, 1).is_none() {
             // Decodes nothing, and makes room in the buffer for the rest of the frame.
-            requests(buffer, parsing.is_connected, rules.message_bytes_max);
+            requests(buffer, parsing.is_connected, rules.message_bytes_max, 1);
             return true;
-        };
-        // The message is whole: it is no longer one that others wait behind.
-        parsing.unfinished.done();
-        let units = u32::try_from(bytes / QUEUE_UNIT_BYTES + 1).unwrap_or(u32::MAX);
-        let units = units.min(QUEUE_UNITS_MAX);
+        }
         let Ok(mut part) = Arc::clone(under_way).acquire_owned().await else { return false };
+        if outbox.is_slowed() {
+            // The pause is known when everything before was processed.
+            let others = Arc::clone(under_way).acquire_many_owned(PARTS_UNDER_WAY - 1).await;
+            let Ok(others) = others else { return false };
+            part.merge(others);
+        }
         if !outbox.room().await {
             return false;
         }
+        // The message is whole: it is no longer one that others wait behind.
+        parsing.unfinished.done();
+        let is_slowed = outbox.is_slowed();
+        let most = if is_slowed { 1 } else { REQUESTS_MAX };
+        let bytes = decoded_bytes(buffer, limit, most).unwrap_or_default();
+        let units = u32::try_from(bytes / QUEUE_UNIT_BYTES + 1).unwrap_or(u32::MAX);
+        let units = units.min(QUEUE_UNITS_MAX);
         // Before the requests are decoded, because they may take much more memory then.
         let Ok(queued) = Arc::clone(&rules.queue).acquire_many_owned(units).await else {
             return false;
         };
-        let received = parsing.received;
-        let parsed = requests(buffer, parsing.is_connected, rules.message_bytes_max);
+        // The client's pause is not the broker's delay.
+        let received = if is_slowed { clock::monotonic() } else { parsing.received };
+        let parsed = requests(buffer, parsing.is_connected, rules.message_bytes_max, most);
         if parsed.is_heavy {
             // A request with a large answer waits until everything before it is answered, and later
             // requests wait for its answer.
@@ -266,7 +264,7 @@ async fn hand_on(
             let Ok(others) = others else { return false };
             part.merge(others);
         }
-        let ticket = RequestPermit { part: Some(part), _queued: queued };
+        let ticket = RequestPermit { _part: part, _queued: queued };
         if events.send(BrokerEvent::Requests(id, parsed.requests, received, ticket)).await.is_err()
             || parsed.is_broken
         {

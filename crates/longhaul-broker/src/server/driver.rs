@@ -82,11 +82,20 @@ struct ConnectionLink {
     /// How many of the composed bytes are answers.
     answers: usize,
     credit: u64,
+    /// Whether the client's last requests were faster than a topic's rate.
+    is_slowed: bool,
 }
 
 impl ConnectionLink {
     fn new(outbox: Arc<Outbox>) -> Self {
-        Self { outbox, buffer: BytesMut::new(), capacity: 0, answers: 0, credit: 0 }
+        Self {
+            outbox,
+            buffer: BytesMut::new(),
+            capacity: 0,
+            answers: 0,
+            credit: 0,
+            is_slowed: false,
+        }
     }
 }
 
@@ -273,8 +282,8 @@ impl BrokerDriver {
                 self.set_moment(received);
                 self.machine.note_wait();
                 requests.into_iter().for_each(|request| self.machine.request(conn, request));
-                let pause = self.machine.take_pause();
-                self.tickets.push(if pause > 0 { ticket.paused(pause) } else { ticket });
+                self.slow(conn);
+                self.tickets.push(ticket);
             }
             BrokerEvent::Written(conn) => self.collect_sent(conn),
             BrokerEvent::Opened(conn, peer, outbox) => {
@@ -288,6 +297,15 @@ impl BrokerDriver {
                 self.machine.closed(conn);
             }
             BrokerEvent::Call(call) => self.call(call),
+        }
+    }
+
+    /// Makes the client pause whose requests were processed, or ends its pauses.
+    fn slow(&mut self, conn: u64) {
+        let pause = self.machine.take_pause();
+        if let Some(link) = self.links.get_mut(&conn).filter(|link| pause > 0 || link.is_slowed) {
+            link.is_slowed = pause > 0;
+            link.outbox.pause(pause);
         }
     }
 

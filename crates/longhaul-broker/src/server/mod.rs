@@ -429,7 +429,9 @@ impl Core for Behind {
 
     fn backup_age(&self) -> Option<Duration> {
         let backed_up = self.backed_up.as_ref()?.load(Ordering::Relaxed);
-        Some(Duration::from_millis(clock::wall_ms().saturating_sub(backed_up)))
+        // The backup begins after the broker.
+        let age_ms = (backed_up > 0).then(|| clock::wall_ms().saturating_sub(backed_up))?;
+        Some(Duration::from_millis(age_ms))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::compaction;
 use crate::config::BrokerConfig;
 use crate::error::StartError;
 use crate::log::{self, BrokerLog, CompactedEntry, CompactedFile, Composer, LogOptions, Storage};
-use crate::rescue::UNFINISHED;
+use crate::rescue::{self, UNFINISHED};
 use crate::state::BrokerState;
 use crate::state::entry::EntryHead;
 use crate::state::replay::replay;
@@ -51,6 +51,8 @@ pub(super) fn open(
     let opened =
         log::open(Arc::clone(&storage), options, &mut |replayed| replay(&mut state, replayed));
     let opened = opened.map_err(|source| StartError::Log { path: path.clone(), source })?;
+    // Nobody else may use the directory now, and a check that was killed has left its links.
+    rescue::remove_stale(&path).ok();
     if let Some(cut) = &opened.truncated {
         tracing::info!(
             file = cut.file,

@@ -1,12 +1,15 @@
 //! The outgoing queue of a connection.
 
 use super::messages::Stored;
+use crate::clock;
 use bytes::Bytes;
 use longhaul_wire::messages::CommandMessage;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+use tokio::time::timeout_at;
 
 /// Queued bytes above which a connection is not read from: a client that takes no answers may send
 /// no further requests.
@@ -72,6 +75,8 @@ struct OutboxQueue {
     /// Whether the reading side waits for room.
     is_waited_for: bool,
     is_closing: bool,
+    /// Until when the client is not read from, because it publishes faster than a topic's rate.
+    paused_until: Option<Instant>,
     /// Bytes of sent deliveries that the driver does not know yet.
     sent: u64,
 }
@@ -184,23 +189,41 @@ impl Outbox {
         self.overfull.notified().await;
     }
 
-    /// Waits until the client has taken enough of its answers. Returns whether the connection
-    /// continues.
+    /// Sets the pause of a client that publishes faster than a topic's rate; 0 ends it.
+    pub(super) fn pause(&self, ms: u64) {
+        let until = (ms > 0).then(|| clock::monotonic() + Duration::from_millis(ms));
+        self.lock().paused_until = until;
+    }
+
+    /// Whether the client's last requests were faster than a topic's rate.
+    pub(super) fn is_slowed(&self) -> bool {
+        self.lock().paused_until.is_some()
+    }
+
+    /// Waits until the client has taken enough of its answers, and its pause is over. Returns
+    /// whether the connection continues.
     pub(super) async fn room(&self) -> bool {
         loop {
+            let paused_until;
             {
                 let mut queue = self.lock();
                 if queue.is_closing {
                     return false;
                 }
+                let now = clock::monotonic();
+                paused_until = queue.paused_until.filter(|&until| until > now);
                 let has_share = queue.answers <= ANSWER_BYTES_SHARE
                     || self.all_answers.load(Ordering::Relaxed) <= ANSWER_BYTES_MAX;
-                if queue.bytes <= QUEUED_BYTES_MAX && has_share {
+                if queue.bytes <= QUEUED_BYTES_MAX && has_share && paused_until.is_none() {
                     return true;
                 }
                 queue.is_waited_for = true;
             }
-            self.drained.notified().await;
+            let drained = self.drained.notified();
+            match paused_until {
+                Some(until) => drop(timeout_at(until.into(), drained).await),
+                None => drained.await,
+            }
         }
     }
 }

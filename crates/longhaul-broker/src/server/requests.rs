@@ -7,7 +7,7 @@ use longhaul_wire::messages::{Command, MessageIdData, ServerError};
 use longhaul_wire::payload::{Payload, PayloadDecodeError};
 
 /// Requests that are passed on together.
-const REQUESTS_MAX: usize = 1024;
+pub(crate) const REQUESTS_MAX: usize = 1024;
 
 /// Largest command without its message. Clients acknowledge, and ask for, some thousands of messages
 /// at a time.
@@ -23,11 +23,11 @@ fn command_bytes(buffer: &[u8]) -> usize {
     size.map_or(0, |size| u32::from_be_bytes(*size) as usize)
 }
 
-/// Bytes that the next requests of a buffer take at most when they are decoded; `None` if the first
-/// one is incomplete.
-pub(crate) fn decoded_bytes(buffer: &[u8], message_bytes_max: usize) -> Option<usize> {
+/// Bytes that the next requests of a buffer, at most so many, take when they are decoded; `None` if
+/// the first one is incomplete.
+pub(crate) fn decoded_bytes(buffer: &[u8], message_bytes_max: usize, most: usize) -> Option<usize> {
     let (mut rest, mut bytes) = (buffer, None);
-    for _ in 0..REQUESTS_MAX {
+    for _ in 0..most {
         let Some((size, frames)) = rest.split_first_chunk() else { break };
         let (size, command) = (u32::from_be_bytes(*size) as usize, command_bytes(rest));
         let is_refused = size > message_bytes_max.saturating_add(frame::FRAME_ALLOWANCE)
@@ -58,16 +58,17 @@ pub(crate) struct ParsedRequests {
     pub(crate) is_heavy: bool,
 }
 
-/// Decodes the next requests.
+/// Decodes the next requests, at most so many.
 pub(crate) fn requests(
     buffer: &mut BytesMut,
     is_connected: &mut bool,
     message_bytes_max: usize,
+    most: usize,
 ) -> ParsedRequests {
     let requests = Vec::with_capacity((buffer.len() / 128).clamp(1, 64));
     let mut parsed = ParsedRequests { requests, ..ParsedRequests::default() };
     while !parsed.is_heavy {
-        if parsed.requests.len() >= REQUESTS_MAX {
+        if parsed.requests.len() >= most {
             parsed.has_more = true;
             return parsed;
         }
@@ -202,10 +203,10 @@ mod tests {
             frame::encode(command, &mut buffer);
         }
         for _ in 0..4 {
-            let parsed = requests(&mut buffer, &mut true, 0);
+            let parsed = requests(&mut buffer, &mut true, 0, REQUESTS_MAX);
             assert_eq!((parsed.requests.len(), parsed.is_heavy, parsed.has_more), (1, true, true));
         }
-        assert!(requests(&mut buffer, &mut true, 0).requests.is_empty());
+        assert!(requests(&mut buffer, &mut true, 0, REQUESTS_MAX).requests.is_empty());
     }
 
     /// A message of a few bytes could claim to be a batch of two billion. The first acknowledgement

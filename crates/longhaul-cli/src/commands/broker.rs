@@ -30,11 +30,11 @@ Examples:
 
 Exit codes: 0 stopped by a signal, 1 the broker has stopped by itself, 2 a setting cannot be used.")]
     Run(Box<BrokerRunArgs>),
-    /// Report what is damaged in a data directory, and what that costs. Changes nothing.
+    /// Report what is damaged in a data directory, and what that costs. Repairs nothing.
     ///
-    /// A broker may use the directory meanwhile. The command then links its files into a folder
-    /// snapshot-PID of the directory, which it removes at the end, and copies the two newest ones.
-    /// A regular check finds what has rotted on the disk before somebody needs it.
+    /// A broker may use the directory meanwhile. The command links the files into a folder
+    /// snapshot-PID of the directory, which it removes at the end, and copies the two newest
+    /// segments. A regular check finds damage in data that is rarely read.
     #[command(after_help = "\
 Examples:
   longhaul broker check data

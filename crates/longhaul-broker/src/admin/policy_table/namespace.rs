@@ -3,7 +3,7 @@
 use super::super::broker_stats;
 use super::super::names;
 use super::super::values::AdminCallError;
-use super::{BACKLOG_AGE, BACKLOG_QUOTA, POLICIES, parse, unreadable};
+use super::{BACKLOG_AGE, BACKLOG_QUOTA, POLICIES, PolicyRow, parse, unreadable};
 use crate::policies::{
     AuthAction, BacklogQuota, CLUSTER, Grants, Policies, PolicyChange, ResourceProperties,
 };
@@ -57,6 +57,13 @@ fn is_by_cluster(always: &Map<String, Value>, key: &str) -> bool {
     always.get(key).and_then(Value::as_object).is_some_and(Map::is_empty)
 }
 
+/// The value for this cluster.
+fn here(key: &str, mut by_cluster: Value) -> Result<Value, AdminCallError> {
+    let is_empty = by_cluster.as_object().is_some_and(Map::is_empty);
+    let own = by_cluster.get_mut(CLUSTER).map(Value::take).or(is_empty.then_some(Value::Null));
+    own.ok_or_else(|| unreadable(&format!("{key} has its value by cluster, for {CLUSTER} alone")))
+}
+
 /// The settings of a namespace in Pulsar's JSON.
 pub(in crate::admin) fn of_namespace(settings: &ResourceSettings) -> Value {
     let mut shown = always();
@@ -95,17 +102,14 @@ pub(in crate::admin) fn read_namespace(mut value: Value) -> Result<NewNamespace,
         [(&BACKLOG_QUOTA, quota("destination_storage")), (&BACKLOG_AGE, quota("message_age"))];
     let always = always();
     let keyed = POLICIES.iter().filter(|policy| !policy.key.is_empty());
-    let given = keyed.filter_map(|policy| {
-        let mut value = map.remove(policy.key)?;
-        if is_by_cluster(&always, policy.key) {
-            value = value.get_mut(CLUSTER).map(Value::take).unwrap_or_default();
-        }
-        Some((policy, value))
-    });
-    let given = given.chain(quotas);
+    let given = keyed.filter_map(|policy| Some((policy, map.remove(policy.key)?))).chain(quotas);
     let given = given.filter(|(_, value)| !value.is_null());
+    let read = |(policy, value): (&PolicyRow, Value)| {
+        let is_by_cluster = is_by_cluster(&always, policy.key);
+        policy.read(if is_by_cluster { here(policy.key, value)? } else { value })
+    };
     Ok(NewNamespace {
-        policies: given.map(|(policy, value)| policy.read(value)).collect::<Result<_, _>>()?,
+        policies: given.map(read).collect::<Result<_, _>>()?,
         grants: grants(permissions)?,
         properties: properties.unwrap_or_default(),
     })

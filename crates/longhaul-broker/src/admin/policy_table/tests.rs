@@ -129,6 +129,15 @@ fn what_a_namespace_is_created_with_is_taken_or_refused() {
             "{refused}: {outcome:?}"
         );
     }
+    for by_cluster in [
+        json!({"topicDispatchRate": {"dispatchThrottlingRateInMsg": 5}}),
+        json!({"publishMaxMessageRate": {"other": {"publishThrottlingRateInMsg": 5}}}),
+        json!({"publishMaxMessageRate": 7}),
+    ] {
+        let outcome = read_namespace(by_cluster.clone()).err();
+        assert!(matches!(outcome, Some(AdminCallError::BadRequest(_))), "{by_cluster}");
+    }
+    assert!(read_namespace(json!({"publishMaxMessageRate": {}})).is_ok());
     assert!(read_namespace(json!({"auth_policies": {"namespace_auth": {"": []}}})).is_err());
     assert!(read_namespace(json!({"auth_policies": {"namespace_auth": {"r": ["all"]}}})).is_err());
 }

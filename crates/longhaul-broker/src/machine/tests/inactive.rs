@@ -7,7 +7,7 @@ use longhaul_wire::messages::{AckType, CommandCloseConsumer, CommandCloseProduce
 
 const HOUR: u64 = 3_600_000;
 
-/// Deletes topics after an hour, with this mode.
+/// Deletes topics after an hour, with this mode. Nothing is retained.
 fn after_an_hour(mode: InactiveMode) -> impl FnOnce(&mut Policies) {
     move |policies| {
         policies.inactive_topics = Some(InactiveTopics {
@@ -15,6 +15,7 @@ fn after_an_hour(mode: InactiveMode) -> impl FnOnce(&mut Policies) {
             max_inactive_s: 3600,
             delete_while_inactive: true,
         });
+        policies.retention = Some(Retention { minutes: 0, megabytes: 0 });
     }
 }
 
@@ -106,7 +107,13 @@ fn a_topic_stays_as_long_as_its_subscriptions_have_something_to_read() {
 #[test]
 fn a_topic_stays_as_long_as_a_policy_keeps_its_messages() {
     let mut rig = Rig::with_message(after_an_hour(InactiveMode::DeleteWhenNoSubscriptions));
+    rig.set(|policies| policies.retention = None);
+    rig.close_producer();
+    rig.idle(1000 * HOUR);
+    assert!(rig.has_topic(), "nobody has read its message, and no retention lets it go");
     rig.set(|policies| policies.retention = Some(Retention { minutes: 180, megabytes: -1 }));
+    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    rig.publish(1, 1, b"y");
     rig.close_producer();
     rig.idle(2 * HOUR);
     assert!(rig.has_topic(), "of its retention");

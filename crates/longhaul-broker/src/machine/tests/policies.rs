@@ -166,9 +166,17 @@ fn producers_and_consumers_have_limits() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.set(limit("maxProducers", 2));
     assert_eq!(rig.produce(1, 2, AccessMode::Shared), Ok(true));
-    assert_eq!(rig.produce(2, 3, AccessMode::Shared), Err(ServerError::ProducerBusy.into()));
+    let busy = Err(ServerError::ProducerBusy.into());
+    assert_eq!(rig.produce(2, 3, AccessMode::Shared), busy);
+    assert_eq!(rig.produce(2, 3, AccessMode::WaitForExclusive), Ok(false), "it may wait");
+    rig.machine.closed(2);
+    assert_eq!(rig.produce(1, 3, AccessMode::ExclusiveWithFencing), Ok(true), "it is alone");
     rig.machine.closed(1);
-    assert_eq!(rig.produce(2, 3, AccessMode::Shared), Ok(true), "others have gone");
+    rig.machine.opened(1, "/test".to_owned());
+    rig.machine.opened(2, "/test".to_owned());
+    rig.ask(1, CommandConnect::default());
+    rig.ask(2, CommandConnect::default());
+    assert_eq!(rig.produce(2, 3, AccessMode::Shared), Ok(true), "the others have gone");
 
     let busy = Some(i32::from(ServerError::ConsumerBusy));
     let shared = |id, name: &str| CommandSubscribe {
@@ -214,9 +222,11 @@ fn a_client_pauses_that_publishes_faster_than_the_rate() {
     assert_eq!(pauses(&mut rig, &[1]), [200]);
     rig.now += 10_000;
     assert_eq!(pauses(&mut rig, &[10, 1]), [0, 100], "no more is saved up than for a second");
-    assert_eq!(pauses(&mut rig, &[1000, 1]), [10_000, 10_000]);
-    rig.now += 10_000;
-    assert_eq!(pauses(&mut rig, &[1]), [100], "a pause is enough");
+    assert_eq!(pauses(&mut rig, &[1000, 1]), [2_000, 2_000]);
+    rig.now += 30_000;
+    assert_eq!(pauses(&mut rig, &[1]), [2_000], "it is not yet paid");
+    rig.now += 30_000;
+    assert_eq!(pauses(&mut rig, &[1]), [200], "a minute is enough");
     rig.now += 60_000;
     rig.set(rate(0, 1_000));
     let bytes = |rig: &mut Rig, count| {
