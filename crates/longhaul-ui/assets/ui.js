@@ -31,6 +31,11 @@
   let stale = false;
   let failed = isStandIn;
   let isUnderway = false;
+  /**
+   * So much is the browser's clock behind that of the gateway, in ms, which counts.
+   * @type {number | undefined}
+   */
+  let behind;
 
   /** @param {string} text */
   const say = (text) => {
@@ -93,6 +98,8 @@
     try {
       const answer = await fetch(location.href, { headers: { accept: "text/html" } });
       failed = !answer.ok;
+      const date = Date.parse(answer.headers.get("date") ?? "");
+      if (!Number.isNaN(date)) behind = date - Date.now();
       if (answer.redirected) location.assign(answer.url);
       else if (failed) say(answer.status === 503 ? AWAY : "not up to date");
       else if (isStandIn) location.reload();
@@ -158,6 +165,34 @@
   setInterval(() => {
     if (!isPaused() && !isUnderway && Date.now() - last > (failed ? RETRY_MS : IDLE_MS)) news();
   }, RETRY_MS / 2);
+
+  /**
+   * A duration in its two largest units, as the pages have it.
+   * @param {number} ms
+   */
+  const length = (ms) => {
+    const seconds = Math.floor(ms / 1000);
+    if (ms < 1000) return `${ms} ms`;
+    if (seconds < 10) return `${seconds}.${Math.floor(ms % 1000 / 100)} s`;
+    if (seconds < 60) return `${seconds} s`;
+    for (const [unit, large, small, rest] of /** @type {[number, string, number, string][]} */ ([[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]])) {
+      if (seconds < unit) continue;
+      const more = Math.floor(seconds % unit / small);
+      return `${Math.floor(seconds / unit)} ${large}` + (more > 0 ? ` ${more} ${rest}` : "");
+    }
+    return "";
+  };
+
+  // Ages grow between two answers of the gateway.
+  setInterval(() => {
+    if (document.hidden || behind === undefined) return;
+    for (const time of document.querySelectorAll("time")) {
+      const ms = Date.now() + behind - Date.parse(time.dateTime);
+      const text = ms < 0 ? `in ${length(-ms)}` : `${length(ms)} ago`;
+      // Tenths of seconds would only flicker.
+      if (Math.abs(ms) >= 10000 && time.textContent !== text) time.textContent = text;
+    }
+  }, 1000);
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.altKey || event.metaKey || event.target instanceof Element && event.target.matches("input, textarea, select")) return;

@@ -222,20 +222,28 @@ fn the_demo_shows_success_failure_and_retry() {
     // The task that fails for good is submitted last.
     dev.told(&["task", "watch", "demo", "--until", "failed"], here);
     let tasks = dev.told(&["task", "list", "demo", "-o", "jsonl"], here);
+    // Schedules submit more of each type.
     let named = |kind: &str| {
-        let mut tasks = tasks.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let found = tasks.find(|task| task["type"] == kind).unwrap();
-        found["id"].as_str().unwrap().to_owned()
+        let tasks = tasks.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let of_kind = tasks.filter(|task| task["type"] == kind);
+        let first = of_kind.min_by_key(|task| task["created_at"].as_u64()).unwrap();
+        first["id"].as_str().unwrap().to_owned()
     };
     let broken = dev.longhaul(&["task", "wait", &named("broken")], here);
     assert_eq!(broken.status.code(), Some(1), "{broken:?}");
     let flaky = dev.told(&["task", "wait", &named("flaky"), "-o", "jsonl"], here);
     let flaky: Value = serde_json::from_str(&flaky).unwrap();
     assert_eq!((&flaky["status"], &flaky["attempts"]), (&"completed".into(), &3.into()));
-    assert_eq!(dev.told(&["dead", "list", "demo", "-q"], here), named("broken"));
+    let letters = dev.told(&["dead", "list", "demo", "-q"], here);
+    assert!(letters.lines().any(|letter| letter == named("broken")), "{letters}");
     let counted = dev.told(&["task", "get", &named("count"), "-o", "json"], here);
     let counted: Value = serde_json::from_str(&counted).unwrap();
     assert!(counted["progress"]["total"] == 20 || counted["status"] == "completed", "{counted}");
+    // It goes on by itself.
+    let schedules = dev.told(&["schedule", "list", "demo", "-q"], here);
+    assert_eq!(schedules.lines().count(), 3, "{schedules}");
+    let counting = || dev.told(&["task", "list", "demo", "--type", "count", "-q"], here);
+    assert!((0..1000).any(|_| counting().lines().count() > 2), "{}", counting());
     assert_eq!(dev.end(Signal::INT), Some(0));
 }
 

@@ -106,7 +106,8 @@ impl Fleet {
     fn start() -> Self {
         let folder = TempDir::new().unwrap();
         let ports = ["--http", "127.0.0.1:0", "--broker", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        let arguments: Vec<_> = ["dev", "--demo"].into_iter().chain(ports).collect();
+        let arguments = ["dev", "--demo", "--data", "data", "--broker-backup", "backup"];
+        let arguments: Vec<_> = arguments.into_iter().chain(ports).collect();
         let mut dev = longhaul(&[&arguments[..], &["-o", "jsonl"]].concat(), folder.path());
         dev.env("LONGHAUL_CONFIG", "none.toml").env("LONGHAUL_MEASURE", "demo,absent");
         let (dev, told) = start(&mut dev, "\"http\"");

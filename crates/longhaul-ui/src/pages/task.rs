@@ -25,13 +25,24 @@ const BYTES_MAX: usize = 8 << 20;
 pub(super) async fn show(
     visit: Visit,
     Path((queue, task)): Path<(String, String)>,
-    QueryFields(asked): QueryFields<payload::PayloadQuery>,
+    QueryFields(asked): QueryFields<TaskQuery>,
 ) -> Response {
-    let page = page(&visit, &queue, &task, asked.form).await;
+    let page = page(&visit, &queue, &task, &asked).await;
     visit.answer(page)
 }
 
-async fn page(visit: &Visit, queue: &str, id: &str, form: payload::PayloadFormat) -> PageResult {
+/// The query of the page.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct TaskQuery {
+    /// The format of payload and result.
+    #[serde(rename = "as")]
+    form: payload::PayloadFormat,
+    /// Which entries are listed.
+    entries: timeline::ListedEntries,
+}
+
+async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskQuery) -> PageResult {
     let of = format!("/v1/queues/{}/tasks/{}", escaped(queue), escaped(id));
     let history = format!("{of}/history");
     let (task, history) =
@@ -45,17 +56,30 @@ async fn page(visit: &Visit, queue: &str, id: &str, form: payload::PayloadFormat
         _ if task.is_over() => None,
         _ => visit.get::<WhyBody>(&format!("{of}/why")).await.ok(),
     };
+    let (other, name) = match asked.entries {
+        timeline::ListedEntries::Runs => ("all", "List each update"),
+        timeline::ListedEntries::All => ("runs", "List updates of one kind together"),
+    };
+    let is_acted_on = !visit.is_read_only() && (!task.is_over() || task.status == "failed");
     let body = html! {
-        h1 { "Task " (Outside(&task.id)) " " (status(&task.status)) }
+        div.head #head {
+            h1 { "Task " (Outside(&task.id)) " " (status(&task.status)) }
+            @if let Some(progress) = &task.progress { p.meter { (parts::progress(progress)) (pace(&task, &history)) } }
+            @if is_acted_on { (actions(queue, &task)) }
+        }
         @if let Some(warning) = &task.warning { p.notice { (Outside(warning)) } }
         @if let Some(reason) = &task.reason { p.notice.bad { (Outside(reason)) } }
         @if let Some(why) = &why { p.notice #why { "Why it does not run: " (Outside(&why.sentence)) "." } }
         (facts(queue, &task))
         @if let Some(listed) = &listed { (holder(&task, listed)) }
-        section #timeline { h2 { "Timeline" } (timeline::timeline(queue, &history, task.created_at)) }
+        (bytes(visit, queue, &task, asked.form).await?)
         (log(&task, &history))
-        (bytes(visit, queue, &task, form).await?)
-        @if !visit.is_read_only() && (!task.is_over() || task.status == "failed") { (actions(queue, &task)) }
+        section #timeline { h2 { "Timeline" } (timeline::timeline(&history, task.created_at)) }
+        section {
+            h2 { "Entries, the newest first" }
+            (timeline::list(queue, &history, asked.entries))
+            p { a href={ (task_place(queue, id)) "?entries=" (other) } { (name) } }
+        }
     };
     Ok(layout::of_queue(
         visit,
@@ -98,6 +122,26 @@ fn workers_path(queue: &str, id: &str) -> String {
     format!("/v1/queues/{}/workers?level={level}", escaped(queue))
 }
 
+/// How fast a running attempt is, and when it will be done if it stays so.
+fn pace(task: &TaskBody, history: &HistoryBody) -> Markup {
+    let begun =
+        history.entries.iter().rev().find(|entry| {
+            matches!(&*entry.event, "claimed" | "leased") && entry.epoch == task.epoch
+        });
+    let both = task.progress.as_ref().zip(begun).filter(|_| task.status == "running");
+    let left = both.and_then(|(progress, begun)| {
+        left_ms(progress.done, progress.total, task.now.saturating_sub(begun.at))
+    });
+    html! { @if let Some(left) = left { " · about " (crate::shown::length(left)) " left" } }
+}
+
+/// The time that the rest of the work takes at the pace so far.
+fn left_ms(done: u64, total: u64, took_ms: u64) -> Option<u64> {
+    let rest = total.checked_sub(done).filter(|&rest| rest > 0)?;
+    // The pace of the first moments says nothing.
+    (took_ms >= 1000).then(|| took_ms.saturating_mul(rest).checked_div(done))?
+}
+
 /// Whether the task's worker is alive, and the workers that would take the task over.
 fn holder(task: &TaskBody, workers: &WorkerList) -> Markup {
     let found = workers.workers.iter().find(|worker| worker.running.contains(&task.id));
@@ -136,7 +180,6 @@ fn facts(queue: &str, task: &TaskBody) -> Markup {
         ("Attempts", Some(html! { (task.attempts) })),
         ("Epoch", task.epoch.map(|epoch| html! { (epoch) })),
         ("Worker", task.worker.as_ref().map(parts::worker)),
-        ("Progress", task.progress.as_ref().map(parts::progress)),
         (
             "Waits for",
             (!task.waits_for.is_empty())
@@ -191,8 +234,7 @@ fn actions(queue: &str, task: &TaskBody) -> Markup {
     let place = |verb: &str| format!("{}/{verb}", task_place(queue, &task.id));
     let epoch = html! { @if let Some(epoch) = task.epoch { input type="hidden" name="epoch" value=(epoch); } };
     html! {
-        section.actions #actions {
-            h2 { "Actions" }
+        section.actions #actions aria-label="Actions" {
             @if task.status == "failed" {
                 (asked(&place("retry"), "Run it once more", "Submits the same payload as a new task.", &html! {}))
             }
@@ -258,4 +300,18 @@ pub(super) async fn act(
         _ => task_place(&queue, &task),
     };
     visit.done(outcome, &place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_that_is_left_follows_the_pace() {
+        assert_eq!(left_ms(25, 100, 10_000), Some(30_000));
+        for unknown in [(0, 100, 10_000), (100, 100, 10_000), (5, 0, 10_000), (1, 100, 999)] {
+            assert_eq!(left_ms(unknown.0, unknown.1, unknown.2), None, "{unknown:?}");
+        }
+        assert_eq!(left_ms(1, u64::MAX, u64::MAX), Some(u64::MAX));
+    }
 }

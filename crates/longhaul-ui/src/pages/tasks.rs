@@ -31,6 +31,10 @@ const STATUSES: [&str; 11] = [
     "ended",
 ];
 
+/// The status that does not explain itself.
+const ENDED: &str =
+    "It is over, and its entry is gone, so that how it ended is not known any more.";
+
 /// The filter. Empty fields of forms are unset.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -103,6 +107,7 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
         Text("Changed"),
         Text("Worker"),
         Text("Progress"),
+        Text("Reason"),
     ];
     let place = format!("{}?{}", queue_place(queue, "/tasks"), filter.query());
     let body = html! {
@@ -136,7 +141,10 @@ fn sidebar(queue: &str, filter: &TaskFilterQuery, counts: &TaskCountsBody) -> Ma
                 span { "all" } span.number { (number(counts.total)) }
             }
             @for word in STATUSES {
-                a href=(place(word)) aria-current=[(filter.status == word).then_some("true")] { (status(word)) span.number { (number(counts.of(word))) } }
+                @let count = counts.of(word);
+                a href=(place(word)) title=[(word == "ended").then_some(ENDED)] aria-current=[(filter.status == word).then_some("true")] {
+                    (status(word)) span.number.none[count == 0] { (number(count)) }
+                }
             }
         }
     }
@@ -179,7 +187,8 @@ fn row(queue: &str, task: &TaskBody) -> Markup {
         td { (instant(task.created_at)) }
         td { (instant(task.changed_at)) }
         td { @if let Some(worker) = &task.worker { (parts::worker(worker)) } }
-        td { @if let Some(why) = &task.why { (Outside(why)) } @else if let Some(reason) = &task.reason { (Outside(reason)) } @else if let Some(progress) = &task.progress { (parts::progress(progress)) } }
+        td { @if let Some(progress) = &task.progress { (parts::progress(progress)) } }
+        td { @if let Some(why) = &task.why { (Outside(why)) } @else if let Some(reason) = &task.reason { (Outside(reason)) } }
     }
 }
 

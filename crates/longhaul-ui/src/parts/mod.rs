@@ -40,12 +40,17 @@ pub(crate) fn progress(progress: &ProgressBody) -> Markup {
     html! {
         @if progress.total > 0 {
             progress max=(progress.total) value=(progress.done.min(progress.total)) aria-label="progress" {}
-            " " (number(progress.done)) " of " (number(progress.total))
+            " " (percent(progress.done, progress.total)) " %, " (number(progress.done)) " of " (number(progress.total))
         } @else {
             (number(progress.done))
         }
         @if !progress.message.is_empty() { " " (Outside(&progress.message)) }
     }
+}
+
+/// Whole per cent, 100 only if nothing is left.
+fn percent(done: u64, total: u64) -> u128 {
+    (u128::from(done.min(total)) * 100).checked_div(u128::from(total)).unwrap_or_default()
 }
 
 /// A button in its own form, so that it works without scripts.

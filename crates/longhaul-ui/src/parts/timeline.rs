@@ -124,13 +124,12 @@ fn holds(entries: &[HistoryEntryBody], until: u64) -> Vec<TaskHold> {
     holds
 }
 
-/// The drawing, and the list of all entries.
-pub(crate) fn timeline(queue: &str, history: &HistoryBody, submitted: Option<u64>) -> Markup {
+/// The drawing of the task's holders.
+pub(crate) fn timeline(history: &HistoryBody, submitted: Option<u64>) -> Markup {
     let holds = holds(&history.entries, history.now);
     html! {
         @if !history.is_whole { p.notice { "Its first entries were compacted away." } }
         (drawing(&holds, submitted, history))
-        (list(queue, history))
     }
 }
 
@@ -236,27 +235,54 @@ fn ignored(word: &str) -> &str {
     }
 }
 
-fn list(queue: &str, history: &HistoryBody) -> Markup {
+/// Which entries are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ListedEntries {
+    /// Updates of one kind in a row are one.
+    #[default]
+    Runs,
+    /// Each.
+    All,
+}
+
+/// Whether two entries only say that the task is still as it was.
+fn is_update(former: &HistoryEntryBody, entry: &HistoryEntryBody) -> bool {
+    matches!(&*entry.event, "shown" | "renewed")
+        && entry.ignored.is_none()
+        && former.ignored.is_none()
+        && (&former.event, &former.state, former.epoch, &former.worker)
+            == (&entry.event, &entry.state, entry.epoch, &entry.worker)
+}
+
+/// The list of entries, the newest first.
+pub(crate) fn list(queue: &str, history: &HistoryBody, asked: ListedEntries) -> Markup {
     let entries = &history.entries;
-    let listed = entries.get(entries.len().saturating_sub(LISTED_MAX)..).unwrap_or(entries);
-    let first = listed.first().map_or(0, |entry| entry.at);
-    let row_of = |entry| row(queue, entry, first, history.now);
-    let mut rows: Vec<(u64, Markup)> = listed.iter().map(|it| (it.at, row_of(it))).collect();
+    let runs =
+        entries.chunk_by(|former, entry| asked == ListedEntries::Runs && is_update(former, entry));
+    let runs: Vec<&[HistoryEntryBody]> = runs.collect();
+    let listed = runs.get(runs.len().saturating_sub(LISTED_MAX)..).unwrap_or(&runs);
+    let first = entries.first().map_or(0, |entry| entry.at);
+    let mut rows: Vec<(u64, Markup)> = Vec::new();
+    for run in listed {
+        let Some(newest) = run.last() else { continue };
+        rows.push((newest.at, row(queue, newest, run.len(), first, history.now)));
+    }
     for silence in &history.silences {
         // After the entry at which the silence began, if that is listed.
         if let Some(at) = rows.iter().rposition(|(at, _)| *at <= silence.since) {
             rows.insert(at + 1, (silence.since, silence_row(silence, first, history.now)));
         }
     }
-    let rows: Vec<Markup> = rows.into_iter().map(|(_, row)| row).collect();
+    let rows: Vec<Markup> = rows.into_iter().rev().map(|(_, row)| row).collect();
     let heads = [Text("When"), Number("After"), Number("Epoch"), Text("What"), Text("By")];
     html! {
         (parts::table::table("history", "Entries about the task", &heads, &rows, "No entries."))
-        @if listed.len() < entries.len() { p { "Only the last " (LISTED_MAX) " of " (entries.len()) " entries are listed." } }
+        @if listed.len() < runs.len() { p { "Only the last " (LISTED_MAX) " of " (runs.len()) " are listed." } }
     }
 }
 
-fn row(queue: &str, entry: &HistoryEntryBody, first: u64, now_ms: u64) -> Markup {
+fn row(queue: &str, entry: &HistoryEntryBody, updates: usize, first: u64, now_ms: u64) -> Markup {
     html! {
         td { (ShownInstant { at_ms: entry.at, now_ms }) }
         td.number { "+" (length(entry.at.saturating_sub(first))) }
@@ -266,6 +292,7 @@ fn row(queue: &str, entry: &HistoryEntryBody, first: u64, now_ms: u64) -> Markup
                 span.tag.zombie { "ignored" } " " s { (Outside(&words(entry))) } " – " (Outside(ignored(why)))
             } @else {
                 (Outside(&words(entry)))
+                @if updates > 1 { ", " (updates) " updates" }
             }
             @if let Some(reason) = &entry.reason { ": " (Outside(reason)) }
             @if let Some(at_ms) = entry.next_attempt_at { ", next attempt " (ShownInstant { at_ms, now_ms }) }
@@ -304,6 +331,11 @@ mod tests {
             attempt,
             ..HistoryEntryBody::default()
         }
+    }
+
+    fn shown(history: &HistoryBody, submitted: Option<u64>) -> String {
+        let list = list("q", history, ListedEntries::Runs).into_string();
+        timeline(history, submitted).into_string() + &list
     }
 
     fn ends(entries: &[HistoryEntryBody]) -> Vec<(u32, u64, u64, HoldEnd)> {
@@ -349,7 +381,7 @@ mod tests {
         let (entries, silences) = (entries.to_vec(), Vec::new());
         let history =
             HistoryBody { is_whole: true, entries, silences, now: 100, ..HistoryBody::default() };
-        let page = timeline("q", &history, Some(0)).into_string();
+        let page = shown(&history, Some(0));
         assert!(
             page.contains("ignored")
                 && page.contains("by a holder that had been replaced")
@@ -377,14 +409,34 @@ mod tests {
             now: 100_000,
             ..HistoryBody::default()
         };
-        let page = timeline("q", &history, None).into_string();
+        let page = shown(&history, None);
         assert_eq!(page.matches("rect class=\"silent\"").count(), 2, "{page}");
         let (first, second) =
             ("no heartbeat for 39 s: 3 missed", "no heartbeat for 40 s so far: 4 missed");
         let places: Vec<_> = ["claimed for attempt 1", first, "claimed for attempt 2", second]
             .map(|text| page.rfind(text))
             .to_vec();
-        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} in {page}");
+        let newest_first = places.iter().rev().is_sorted();
+        assert!(places.iter().all(Option::is_some) && newest_first, "{places:?} in {page}");
+    }
+
+    /// Each report of progress was a row of its own: after a minute of work the page was 10,000
+    /// pixels long on a phone.
+    #[test]
+    fn updates_of_one_kind_are_one_row() {
+        let shown = |at, epoch| HistoryEntryBody {
+            state: Some("running".into()),
+            ..entry(at, "shown", epoch)
+        };
+        let mut entries = vec![entry(1, "claimed", 1)];
+        entries.extend((2..60).map(|at| shown(at, 1)));
+        entries.push(HistoryEntryBody { ignored: Some("late".into()), ..shown(60, 1) });
+        entries.extend([entry(61, "claimed", 2), shown(62, 2), entry(63, "completed", 2)]);
+        let history = HistoryBody { entries, now: 70, ..HistoryBody::default() };
+        let rows = |asked| list("q", &history, asked).into_string().matches("<tr>").count() - 1;
+        assert_eq!((rows(ListedEntries::Runs), rows(ListedEntries::All)), (6, 63));
+        let page = list("q", &history, ListedEntries::Runs).into_string();
+        assert!(page.contains("running</bdi>, 58 updates"), "{page}");
     }
 
     #[test]
@@ -405,7 +457,7 @@ mod tests {
             })
             .collect();
         let history = HistoryBody { entries, now: 9000, ..HistoryBody::default() };
-        let page = timeline("q", &history, None).into_string();
+        let page = shown(&history, None);
         assert_eq!(
             (page.matches("<rect").count(), page.matches("<tr>").count()),
             (DRAWN_MAX, LISTED_MAX + 1)

@@ -33,7 +33,7 @@ fn pages(stage: &Stage) -> Vec<(String, String)> {
 pub(super) async fn at_every_page(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
     let folder = std::env::var_os("LONGHAUL_TEST_DASHBOARD_PICTURES");
-    for (width, height, scheme) in [(1280, 900, "light"), (320, 640, "dark"), (3840, 2160, "light")]
+    for (width, height, scheme) in [(1440, 900, "light"), (360, 740, "dark"), (2560, 1440, "light")]
     {
         let size =
             json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});

@@ -1,5 +1,5 @@
-//! Sample tasks and their worker: slow tasks with progress, one that fails at first, one that fails
-//! for good.
+//! Sample tasks and their worker: slow tasks with progress, some that fail at first, some that fail
+//! for good. Schedules submit more of them for as long as the program runs.
 
 use crate::output::{Format, Output};
 use crate::service::gateway::GatewayClient;
@@ -7,7 +7,10 @@ use crate::service::patience::Patience;
 use crate::service::tasks::{TaskChange, WatchStart};
 use futures::StreamExt;
 use longhaul::topics::TopicSettings;
-use longhaul::{Client, RetryPolicy, TaskContext, TaskError, TaskProcessor, Text, WorkerHandle};
+use longhaul::{
+    Client, Overlap, RetryPolicy, Schedule, Submission, TaskContext, TaskError, TaskProcessor,
+    Text, WorkerHandle,
+};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -27,6 +30,17 @@ const SAMPLES: [(&str, &str); 4] = [
     ("flaky", "a task that fails twice before it succeeds"),
     ("broken", "a task that fails for good, and leaves a dead letter"),
 ];
+
+/// The schedules of more samples: name, interval in seconds, type and payload. On average, three of
+/// the four slots are in use.
+const SCHEDULES: [(&str, u64, &str, &str); 3] = [
+    ("now-and-then", 4, "count", "a task of every few seconds"),
+    ("every-minute", 60, "flaky", "a task that fails twice before it succeeds"),
+    ("every-quarter", 900, "broken", "a task that fails for good, and leaves a dead letter"),
+];
+
+/// Slots that were missed for longer than this, as between two starts, are not made up for.
+const CATCH_UP: Duration = Duration::from_secs(10);
 
 pub(super) struct Demo {
     worker: WorkerHandle,
@@ -68,6 +82,13 @@ async fn tell(client: Client, colours: bool) {
     }
 }
 
+/// A sample that is not sent yet.
+fn sample(client: &Client, kind: &str, text: &str) -> Submission {
+    let pauses = [Duration::from_secs(3); 2];
+    let task = client.submission(QUEUE, &Text(text.to_owned())).task_type(kind);
+    task.retry(RetryPolicy::intervals(pauses))
+}
+
 async fn count(context: &TaskContext) -> Result<(), TaskError> {
     for step in 1..=STEPS {
         tokio::select! {
@@ -100,9 +121,13 @@ impl Demo {
             teller.spawn(tell(client.clone(), output.colours));
         }
         for (kind, text) in SAMPLES {
-            let pauses = [Duration::from_secs(3); 2];
-            let task = client.submission(QUEUE, &Text(text.to_owned())).task_type(kind);
-            task.retry(RetryPolicy::intervals(pauses)).send().await?;
+            sample(&client, kind, text).send().await?;
+        }
+        let schedules = client.queue(QUEUE).schedules();
+        for (name, seconds, kind, text) in SCHEDULES {
+            let schedule = Schedule::every(Duration::from_secs(seconds));
+            let schedule = schedule.overlap(Overlap::AllowAll).catch_up_window(CATCH_UP);
+            schedules.set(name, schedule, sample(&client, kind, text)).await?;
         }
         Ok(Self { worker, teller })
     }
