@@ -316,14 +316,8 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
     let room = room(&config, &opened.storage);
     let (events, received) = mpsc::channel(QUEUE);
     let (reads, to_read) = mpsc::channel(READS);
-    let core = Behind {
-        events: events.clone(),
-        reads,
-        messages: messages.clone(),
-        storage: Arc::clone(&opened.storage),
-        backed_up: config.backed_up.clone(),
-    };
-    let core: Arc<dyn Core> = Arc::new(core);
+    let storage = Arc::clone(&opened.storage);
+    let core = Behind::shared((events.clone(), reads), messages.clone(), storage, &config);
     let driver =
         BrokerDriver::new(machine, opened.log, opened.storage, messages.clone(), received, to_read);
     let urls = (advertised.broker_url.clone(), advertised.broker_url_tls.clone());
@@ -405,6 +399,17 @@ struct Behind {
     messages: Messages,
     storage: Arc<dyn Storage>,
     backed_up: Option<Arc<AtomicU64>>,
+}
+
+impl Behind {
+    fn shared(
+        (events, reads): (BrokerEventSender, mpsc::Sender<MachineCall>),
+        messages: Messages,
+        storage: Arc<dyn Storage>,
+        config: &BrokerConfig,
+    ) -> Arc<dyn Core> {
+        Arc::new(Self { events, reads, messages, storage, backed_up: config.backed_up.clone() })
+    }
 }
 
 impl Core for Behind {

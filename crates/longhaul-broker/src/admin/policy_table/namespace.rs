@@ -59,8 +59,10 @@ fn is_by_cluster(always: &Map<String, Value>, key: &str) -> bool {
 
 /// The value for this cluster.
 fn here(key: &str, mut by_cluster: Value) -> Result<Value, AdminCallError> {
-    let is_empty = by_cluster.as_object().is_some_and(Map::is_empty);
-    let own = by_cluster.get_mut(CLUSTER).map(Value::take).or(is_empty.then_some(Value::Null));
+    if by_cluster.as_object().is_some_and(Map::is_empty) {
+        return Ok(Value::Null);
+    }
+    let own = by_cluster.get_mut(CLUSTER).map(Value::take);
     own.ok_or_else(|| unreadable(&format!("{key} has its value by cluster, for {CLUSTER} alone")))
 }
 

@@ -21,11 +21,13 @@ fn after_an_hour(mode: InactiveMode) -> impl FnOnce(&mut Policies) {
 
 /// What the operator is told of.
 fn told(effects: &[MachineEffect]) -> Vec<&str> {
-    let text = |effect| match effect {
-        &MachineEffect::Inform(ref text) => Some(text.as_str()),
-        _ => None,
-    };
-    effects.iter().filter_map(text).collect()
+    let mut told = Vec::new();
+    for effect in effects {
+        if let MachineEffect::Inform(text) = effect {
+            told.push(text.as_str());
+        }
+    }
+    told
 }
 
 impl Rig {
