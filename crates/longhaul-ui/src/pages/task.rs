@@ -25,7 +25,7 @@ const BYTES_MAX: usize = 8 << 20;
 pub(super) async fn show(
     visit: Visit,
     Path((queue, task)): Path<(String, String)>,
-    QueryFields(asked): QueryFields<TaskQuery>,
+    QueryFields(asked): QueryFields<TaskPageQuery>,
 ) -> Response {
     let page = page(&visit, &queue, &task, &asked).await;
     visit.answer(page)
@@ -34,7 +34,7 @@ pub(super) async fn show(
 /// The query of the page.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct TaskQuery {
+pub(super) struct TaskPageQuery {
     /// The format of payload and result.
     #[serde(rename = "as")]
     form: payload::PayloadFormat,
@@ -42,7 +42,7 @@ pub(super) struct TaskQuery {
     entries: timeline::ListedEntries,
 }
 
-async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskQuery) -> PageResult {
+async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> PageResult {
     let of = format!("/v1/queues/{}/tasks/{}", escaped(queue), escaped(id));
     let history = format!("{of}/history");
     let (task, history) =
