@@ -167,20 +167,18 @@
   }, RETRY_MS / 2);
 
   /**
-   * A duration in its two largest units, as the pages have it.
+   * A duration in its two largest units, as the pages have it, in whole seconds.
    * @param {number} ms
    */
   const length = (ms) => {
     const seconds = Math.floor(ms / 1000);
-    if (ms < 1000) return `${ms} ms`;
-    if (seconds < 10) return `${seconds}.${Math.floor(ms % 1000 / 100)} s`;
     if (seconds < 60) return `${seconds} s`;
     for (const [unit, large, small, rest] of /** @type {[number, string, number, string][]} */ ([[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]])) {
       if (seconds < unit) continue;
       const more = Math.floor(seconds % unit / small);
       return `${Math.floor(seconds / unit)} ${large}` + (more > 0 ? ` ${more} ${rest}` : "");
     }
-    return "";
+    return "0 s";
   };
 
   // Ages grow between two answers of the gateway.
@@ -189,8 +187,7 @@
     for (const time of document.querySelectorAll("time")) {
       const ms = Date.now() + behind - Date.parse(time.dateTime);
       const text = ms < 0 ? `in ${length(-ms)}` : `${length(ms)} ago`;
-      // Tenths of seconds would only flicker.
-      if (Math.abs(ms) >= 10000 && time.textContent !== text) time.textContent = text;
+      if (time.textContent !== text) time.textContent = text;
     }
   }, 1000);
 

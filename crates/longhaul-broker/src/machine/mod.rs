@@ -193,8 +193,8 @@ pub struct BrokerMachine {
     dirty: BTreeSet<dues::SubscriptionKey>,
     /// Delayed entries.
     dues: dues::Dues,
-    /// The pause of the client whose requests were the last, in ms.
-    pause_ms: u64,
+    /// How far the client is ahead of a topic's rate whose requests were the last, in ms.
+    ahead_ms: u64,
     /// Number of processed subscriptions.
     #[cfg(test)]
     visits: u64,
@@ -262,7 +262,7 @@ impl BrokerMachine {
             shown: BTreeSet::new(),
             dirty: BTreeSet::new(),
             dues: dues::Dues::default(),
-            pause_ms: 0,
+            ahead_ms: 0,
             #[cfg(test)]
             visits: 0,
             effects: Vec::new(),

@@ -1,16 +1,13 @@
-//! Limits on the rate of publishes to a topic: a client that publishes faster pauses after each
-//! request.
+//! Limits on the rate of publishes to a topic: a client that publishes faster is read later.
 
 use super::BrokerMachine;
 use crate::policies::PublishRate;
 
 /// What a topic takes at once after a silence: as much as its rate in this time.
 const BURST_US: u64 = 1_000_000;
-/// Maximum pause. A client must be heard within [`PATIENCE_MS`](super::probing::PATIENCE_MS).
-const PAUSE_MS_MAX: u64 = 2_000;
-/// What a client has sent before its first pause is taken, and held against the topic for this long
+/// What a client has sent before it is slowed down is taken, and held against the topic for this long
 /// at most.
-const DEBT_US_MAX: u64 = 60_000_000;
+const AHEAD_US_MAX: u64 = 60_000_000;
 
 /// The pace of publishes to a topic.
 #[derive(Debug, Default)]
@@ -21,7 +18,7 @@ pub(super) struct PublishPace {
 }
 
 impl PublishPace {
-    /// Counts a publish, and returns the pause of its client in ms.
+    /// Counts a publish, and returns how far it is ahead of the rate, in ms.
     pub(super) fn take(
         &mut self,
         rate: PublishRate,
@@ -36,15 +33,23 @@ impl PublishPace {
         };
         let takes = takes(messages.into(), rate.messages).max(takes(bytes as u64, rate.bytes));
         let paid_at = self.paid_at.max(now).saturating_add(takes);
-        self.paid_at = paid_at.min(now.saturating_add(BURST_US + DEBT_US_MAX));
-        let ahead = self.paid_at.saturating_sub(now.saturating_add(BURST_US));
-        ahead.div_ceil(1000).min(PAUSE_MS_MAX)
+        self.paid_at = paid_at.min(now.saturating_add(BURST_US + AHEAD_US_MAX));
+        self.paid_at.saturating_sub(now.saturating_add(BURST_US)).div_ceil(1000)
     }
 }
 
 impl BrokerMachine {
-    /// The pause of the client whose requests were the last, in ms.
-    pub fn take_pause(&mut self) -> u64 {
-        std::mem::take(&mut self.pause_ms)
+    /// How far the client is ahead of a topic's rate whose requests were the last, in ms.
+    pub fn take_ahead(&mut self) -> u64 {
+        std::mem::take(&mut self.ahead_ms)
+    }
+
+    /// Notes that a publish is ahead of its topic's rate.
+    pub(super) fn note_ahead(&mut self, conn: u64, ahead_ms: u64) {
+        self.ahead_ms = self.ahead_ms.max(ahead_ms);
+        let until = self.up.saturating_add(ahead_ms);
+        if let Some(session) = self.sessions.get_mut(&conn) {
+            session.slowed_until = session.slowed_until.max(until);
+        }
     }
 }

@@ -127,8 +127,8 @@ impl BrokerMachine {
             let (messages, bytes) = (message.batch.unwrap_or(1), message.payload.bytes().len());
             live.figures.published(messages, bytes);
             if let Some(rate) = live.policies.publish_rate {
-                let pause = live.pace.take(rate, self.up, messages, bytes);
-                self.pause_ms = self.pause_ms.max(pause);
+                let ahead_ms = live.pace.take(rate, self.up, messages, bytes);
+                self.note_ahead(conn, ahead_ms);
             }
         }
         let Recorded { ledger, entry, ordinal, location } = id;

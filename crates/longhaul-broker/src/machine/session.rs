@@ -33,6 +33,9 @@ pub(super) struct ClientSession {
     pub(super) orphans: BTreeSet<SubscriptionKey>,
     /// Bytes of unsent deliveries.
     pub(super) under_way: u64,
+    /// Until when it is read request by request, by the monotonic clock: an answer to a ping may
+    /// wait as long.
+    pub(super) slowed_until: u64,
 }
 
 /// Closed producers that are remembered. A client with more closed producers has already learned of

@@ -187,8 +187,11 @@ pub(crate) fn remove_stale(directory: &Path) -> io::Result<()> {
         let name = entry.file_name();
         let pid = name.to_str().and_then(|name| name.strip_prefix(STAGING)?.parse().ok());
         let Some(pid) = pid.and_then(Pid::from_raw) else { continue };
-        if test_kill_process(pid) == Err(Errno::SRCH) {
-            fs::remove_dir_all(entry.path())?;
+        // In a container each process is the first, and this one has made no folder yet.
+        let is_own = pid == rustix::process::getpid();
+        if is_own || test_kill_process(pid) == Err(Errno::SRCH) {
+            // One that somebody else has made must not keep the others.
+            fs::remove_dir_all(entry.path()).ok();
         }
     }
     Ok(())

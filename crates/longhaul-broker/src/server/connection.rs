@@ -233,6 +233,8 @@ async fn hand_on(
             requests(buffer, parsing.is_connected, rules.message_bytes_max, 1);
             return true;
         }
+        // The message is whole: it is no longer one that others wait behind.
+        parsing.unfinished.done();
         let Ok(mut part) = Arc::clone(under_way).acquire_owned().await else { return false };
         if outbox.is_slowed() {
             // The pause is known when everything before was processed.
@@ -243,8 +245,6 @@ async fn hand_on(
         if !outbox.room().await {
             return false;
         }
-        // The message is whole: it is no longer one that others wait behind.
-        parsing.unfinished.done();
         let is_slowed = outbox.is_slowed();
         let most = if is_slowed { 1 } else { REQUESTS_MAX };
         let bytes = decoded_bytes(buffer, limit, most).unwrap_or_default();
@@ -257,7 +257,7 @@ async fn hand_on(
         // The client's pause is not the broker's delay.
         let received = if is_slowed { clock::monotonic() } else { parsing.received };
         let parsed = requests(buffer, parsing.is_connected, rules.message_bytes_max, most);
-        if parsed.is_heavy {
+        if parsed.is_heavy && part.num_permits() < PARTS_UNDER_WAY as usize {
             // A request with a large answer waits until everything before it is answered, and later
             // requests wait for its answer.
             let others = Arc::clone(under_way).acquire_many_owned(PARTS_UNDER_WAY - 1).await;

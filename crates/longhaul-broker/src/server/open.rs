@@ -51,7 +51,7 @@ pub(super) fn open(
     let opened =
         log::open(Arc::clone(&storage), options, &mut |replayed| replay(&mut state, replayed));
     let opened = opened.map_err(|source| StartError::Log { path: path.clone(), source })?;
-    // Nobody else may use the directory now, and a check that was killed has left its links.
+    // A check that was killed has left its links, which keep segments on the disk.
     rescue::remove_stale(&path).ok();
     if let Some(cut) = &opened.truncated {
         tracing::info!(

@@ -22,6 +22,8 @@ const ANSWER_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// gets the updates of its watchers of topics, for which it need not ask again. The largest answer
 /// does not count: a list of many topics may be larger.
 const OWN_ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Maximum pause of a client: one that gets no answer to its ping for 30 s gives the connection up.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Some thousand receipts.
 const ANSWER_BYTES_SHARE: usize = 64 * 1024;
 
@@ -75,7 +77,10 @@ struct OutboxQueue {
     /// Whether the reading side waits for room.
     is_waited_for: bool,
     is_closing: bool,
-    /// Until when the client is not read from, because it publishes faster than a topic's rate.
+    /// Until when the client is read request by request, because it publishes faster than a topic's
+    /// rate.
+    slowed_until: Option<Instant>,
+    /// Until when it is not read from at all.
     paused_until: Option<Instant>,
     /// Bytes of sent deliveries that the driver does not know yet.
     sent: u64,
@@ -189,15 +194,17 @@ impl Outbox {
         self.overfull.notified().await;
     }
 
-    /// Sets the pause of a client that publishes faster than a topic's rate; 0 ends it.
-    pub(super) fn pause(&self, ms: u64) {
-        let until = (ms > 0).then(|| clock::monotonic() + Duration::from_millis(ms));
-        self.lock().paused_until = until;
+    /// Slows a client down that is ahead of a topic's rate by this time.
+    pub(super) fn slow(&self, ahead: Duration) {
+        let now = clock::monotonic();
+        let mut queue = self.lock();
+        queue.slowed_until = queue.slowed_until.max(Some(now + ahead));
+        queue.paused_until = queue.paused_until.max(Some(now + ahead.min(PAUSE_MAX)));
     }
 
-    /// Whether the client's last requests were faster than a topic's rate.
+    /// Whether the client is ahead of a topic's rate.
     pub(super) fn is_slowed(&self) -> bool {
-        self.lock().paused_until.is_some()
+        self.lock().slowed_until.is_some_and(|until| clock::monotonic() < until)
     }
 
     /// Waits until the client has taken enough of its answers, and its pause is over. Returns

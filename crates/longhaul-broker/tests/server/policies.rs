@@ -1,7 +1,10 @@
 //! Policies whose effect is a matter of time.
 
-use crate::client::{Client, PATIENCE, ask, ask_with};
+use crate::client::{Client, PATIENCE, ask, ask_with, encode_publish};
+use bytes::BytesMut;
 use longhaul_broker::{Broker, BrokerConfig};
+use longhaul_wire::frame;
+use longhaul_wire::messages::{Command, CommandGetTopicsOfNamespace, CommandPing};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
@@ -31,11 +34,41 @@ async fn a_client_cannot_publish_faster_than_the_rate() {
     }
     let took = began.elapsed();
     assert!(took >= Duration::from_millis(10 * 1000 / 20 - 50), "{took:?}");
-    let mut other = Client::connect(broker.address()).await.unwrap();
-    other.produce("u", 1).await.unwrap();
-    for sequence in 0..200 {
-        timeout(PATIENCE, other.publish_one(1, sequence, b"x")).await.unwrap().unwrap();
+    broker.shutdown().unwrap();
+}
+
+/// Requests that are no publishes ended the pauses of a client, so that it published a thousand
+/// messages between two of them. A list of topics waited for room that its own connection held, for
+/// ever.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "what it is about is a duration")]
+async fn a_client_that_does_more_than_publish_keeps_the_rate_too() {
+    const MESSAGES: u64 = 600;
+    let broker = with_policy("publishRate", r#"{"publishThrottlingRateInMsg": 200}"#);
+    let mut client = Client::connect(broker.address()).await.unwrap();
+    client.produce("t", 1).await.unwrap();
+    let began = Instant::now();
+    let mut out = BytesMut::new();
+    for sequence in 0..MESSAGES {
+        encode_publish(1, sequence, b"x", &mut out);
+        frame::encode(CommandPing {}, &mut out);
     }
+    let (request_id, namespace) = (client.request_id(), "public/default".to_owned());
+    frame::encode(
+        CommandGetTopicsOfNamespace { request_id, namespace, ..Default::default() },
+        &mut out,
+    );
+    client.write(&out).await.unwrap();
+    let (mut receipts, mut is_listed) = (0, false);
+    while receipts < MESSAGES || !is_listed {
+        match timeout(PATIENCE, client.answer()).await.unwrap().unwrap().command {
+            Command::SendReceipt(_) => receipts += 1,
+            Command::GetTopicsOfNamespaceResponse(_) => is_listed = true,
+            _ => {}
+        }
+    }
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis((MESSAGES - 200) * 1000 / 200 - 50), "{took:?}");
     broker.shutdown().unwrap();
 }
 

@@ -106,10 +106,11 @@ impl Fleet {
     fn start() -> Self {
         let folder = TempDir::new().unwrap();
         let ports = ["--http", "127.0.0.1:0", "--broker", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        let arguments = ["dev", "--demo", "--data", "data", "--broker-backup", "backup"];
+        let arguments = ["dev", "--demo", "--data", "data"];
         let arguments: Vec<_> = arguments.into_iter().chain(ports).collect();
         let mut dev = longhaul(&[&arguments[..], &["-o", "jsonl"]].concat(), folder.path());
         dev.env("LONGHAUL_CONFIG", "none.toml").env("LONGHAUL_MEASURE", "demo,absent");
+        dev.env("LONGHAUL_BROKER_BACKUP", "backup");
         let (dev, told) = start(&mut dev, "\"http\"");
         let told: serde_json::Value = serde_json::from_str(&told).unwrap();
         let text = |name: &str| told[name].as_str().unwrap().to_owned();

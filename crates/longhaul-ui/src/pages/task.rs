@@ -78,7 +78,7 @@ async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> Pa
         section {
             h2 { "Entries, the newest first" }
             (timeline::list(queue, &history, asked.entries))
-            p { a href={ (task_place(queue, id)) "?entries=" (other) } { (name) } }
+            p { a href={ (task_place(queue, id)) "?entries=" (other) "#history" } { (name) } }
         }
     };
     Ok(layout::of_queue(
@@ -122,13 +122,16 @@ fn workers_path(queue: &str, id: &str) -> String {
     format!("/v1/queues/{}/workers?level={level}", escaped(queue))
 }
 
-/// How fast a running attempt is, and when it will be done if it stays so.
+/// When a running attempt will be done if it stays as fast. An attempt that has resumed from a
+/// checkpoint does not say how much it has done itself.
 fn pace(task: &TaskBody, history: &HistoryBody) -> Markup {
-    let begun =
-        history.entries.iter().rev().find(|entry| {
-            matches!(&*entry.event, "claimed" | "leased") && entry.epoch == task.epoch
-        });
-    let both = task.progress.as_ref().zip(begun).filter(|_| task.status == "running");
+    let mut entries = history.entries.iter().filter(|entry| entry.ignored.is_none());
+    let is_resumed =
+        entries.clone().any(|entry| entry.event == "checkpoint" && entry.epoch < task.epoch);
+    let begun = entries
+        .rfind(|entry| matches!(&*entry.event, "claimed" | "leased") && entry.epoch == task.epoch);
+    let is_known = task.status == "running" && history.is_whole && !is_resumed;
+    let both = task.progress.as_ref().zip(begun).filter(|_| is_known);
     let left = both.and_then(|(progress, begun)| {
         left_ms(progress.done, progress.total, task.now.saturating_sub(begun.at))
     });

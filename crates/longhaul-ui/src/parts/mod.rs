@@ -63,7 +63,7 @@ pub(crate) fn button(action: &str, name: &str, class: &str) -> Markup {
 /// Asks for a reason and a confirmation before an action that cannot be undone.
 pub(crate) fn asked(action: &str, name: &str, what: &str, more: &Markup) -> Markup {
     html! {
-        details.asked {
+        details.asked name="asked" {
             summary { (name) }
             form.stack method="post" action=(action) {
                 p { (what) }

@@ -258,8 +258,13 @@ fn is_update(former: &HistoryEntryBody, entry: &HistoryEntryBody) -> bool {
 /// The list of entries, the newest first.
 pub(crate) fn list(queue: &str, history: &HistoryBody, asked: ListedEntries) -> Markup {
     let entries = &history.entries;
-    let runs =
-        entries.chunk_by(|former, entry| asked == ListedEntries::Runs && is_update(former, entry));
+    let is_silent_between = |former: &HistoryEntryBody, entry: &HistoryEntryBody| {
+        history.silences.iter().any(|it| (former.at..entry.at).contains(&it.since))
+    };
+    let runs = entries.chunk_by(|former, entry| {
+        let is_one = asked == ListedEntries::Runs && is_update(former, entry);
+        is_one && !is_silent_between(former, entry)
+    });
     let runs: Vec<&[HistoryEntryBody]> = runs.collect();
     let listed = runs.get(runs.len().saturating_sub(LISTED_MAX)..).unwrap_or(&runs);
     let first = entries.first().map_or(0, |entry| entry.at);
@@ -437,6 +442,20 @@ mod tests {
         assert_eq!((rows(ListedEntries::Runs), rows(ListedEntries::All)), (6, 63));
         let page = list("q", &history, ListedEntries::Runs).into_string();
         assert!(page.contains("running</bdi>, 58 updates"), "{page}");
+        // A silence in the middle stays there.
+        let silence = SilenceBody {
+            epoch: 1,
+            since: 30,
+            until: Some(31),
+            missed: 1,
+            every: Length(Duration::from_secs(1)),
+            worker: None,
+        };
+        let history = HistoryBody { silences: vec![silence], ..history };
+        let page = list("q", &history, ListedEntries::Runs).into_string();
+        let places = ["29 updates", "no heartbeat", "claimed for attempt 1"];
+        let places = places.map(|text| page.find(text));
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} in {page}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use bytes::BytesMut;
 use longhaul_wire::frame;
 use longhaul_wire::messages::{Command, CommandMessage};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Maximum bytes that are reserved for a connection's next output.
 const CAPACITY_MAX: usize = 256 * 1024;
@@ -23,30 +24,20 @@ pub(super) struct ConnectionLink {
     /// How many of the composed bytes are answers.
     answers: usize,
     credit: u64,
-    /// Whether the client's last requests were faster than a topic's rate.
-    is_slowed: bool,
 }
 
 impl ConnectionLink {
     pub(super) fn new(outbox: Arc<Outbox>) -> Self {
-        Self {
-            outbox,
-            buffer: BytesMut::new(),
-            capacity: 0,
-            answers: 0,
-            credit: 0,
-            is_slowed: false,
-        }
+        Self { outbox, buffer: BytesMut::new(), capacity: 0, answers: 0, credit: 0 }
     }
 }
 
 impl BrokerDriver {
-    /// Makes the client pause whose requests were processed, or ends its pauses.
+    /// Slows the client down whose requests were processed, if it is ahead of a topic's rate.
     pub(super) fn slow(&mut self, conn: u64) {
-        let pause = self.machine.take_pause();
-        if let Some(link) = self.links.get_mut(&conn).filter(|link| pause > 0 || link.is_slowed) {
-            link.is_slowed = pause > 0;
-            link.outbox.pause(pause);
+        let ahead = Duration::from_millis(self.machine.take_ahead());
+        if let Some(link) = self.links.get(&conn).filter(|_| !ahead.is_zero()) {
+            link.outbox.slow(ahead);
         }
     }
 

@@ -14,7 +14,7 @@ pub(crate) struct Dev {
     #[command(flatten)]
     listen: Listen,
     /// Adds a worker with sample tasks on the queue `demo`, which show progress, failure and retry.
-    /// Schedules submit more of them for as long as it runs.
+    /// More of them follow for as long as it runs.
     #[arg(long)]
     pub(super) demo: bool,
 }

@@ -1,5 +1,5 @@
 //! Sample tasks and their worker: slow tasks with progress, some that fail at first, some that fail
-//! for good. Schedules submit more of them for as long as the program runs.
+//! for good. More of them follow for as long as the program runs.
 
 use crate::output::{Format, Output};
 use crate::service::gateway::GatewayClient;
@@ -8,8 +8,8 @@ use crate::service::tasks::{TaskChange, WatchStart};
 use futures::StreamExt;
 use longhaul::topics::TopicSettings;
 use longhaul::{
-    Client, Overlap, RetryPolicy, Schedule, Submission, TaskContext, TaskError, TaskProcessor,
-    Text, WorkerHandle,
+    Client, RetryPolicy, Schedule, Submission, TaskContext, TaskError, TaskProcessor, Text,
+    WorkerHandle,
 };
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -31,21 +31,26 @@ const SAMPLES: [(&str, &str); 4] = [
     ("broken", "a task that fails for good, and leaves a dead letter"),
 ];
 
-/// The schedules of more samples: name, interval in seconds, type and payload. On average, three of
-/// the four slots are in use.
-const SCHEDULES: [(&str, u64, &str, &str); 3] = [
-    ("now-and-then", 4, "count", "a task of every few seconds"),
-    ("every-minute", 60, "flaky", "a task that fails twice before it succeeds"),
-    ("every-quarter", 900, "broken", "a task that fails for good, and leaves a dead letter"),
-];
+/// The samples that follow, in turn.
+const MORE: [(&str, &str); 15] = {
+    let mut more = [("count", "a task of every few seconds"); 15];
+    more[4] = ("flaky", "a task that fails twice before it succeeds");
+    more[9] = more[4];
+    more[14] = ("broken", "a task that fails for good, and leaves a dead letter");
+    more
+};
 
-/// Slots that were missed for longer than this, as between two starts, are not made up for.
-const CATCH_UP: Duration = Duration::from_secs(10);
+/// The pause between two of them. On average, two of the four slots are in use.
+const PAUSE: Duration = Duration::from_secs(4);
+
+/// The name and the interval of the schedule, which ends with the demo.
+const SCHEDULE: (&str, Duration) = ("every-minute", Duration::from_secs(60));
 
 pub(super) struct Demo {
+    client: Client,
     worker: WorkerHandle,
-    /// Prints the changes of the samples.
-    teller: JoinSet<()>,
+    /// Print the changes of the samples, and submit more of them.
+    companions: JoinSet<()>,
 }
 
 struct Samples;
@@ -89,6 +94,15 @@ fn sample(client: &Client, kind: &str, text: &str) -> Submission {
     task.retry(RetryPolicy::intervals(pauses))
 }
 
+/// Submits more samples, one after the other.
+async fn go_on(client: Client) {
+    for (kind, text) in MORE.into_iter().cycle() {
+        tokio::time::sleep(PAUSE).await;
+        // The program itself tells when its broker is lost.
+        drop(sample(&client, kind, text).send().await);
+    }
+}
+
 async fn count(context: &TaskContext) -> Result<(), TaskError> {
     for step in 1..=STEPS {
         tokio::select! {
@@ -116,25 +130,27 @@ impl Demo {
     pub(super) async fn start(client: Client, output: &Output) -> anyhow::Result<Self> {
         let worker = client.worker(QUEUE, Samples).name("demo").concurrency(4);
         let worker = worker.keep_alive(Duration::from_secs(1)).start().await?;
-        let mut teller = JoinSet::new();
+        let mut companions = JoinSet::new();
         if output.is_for_people() && !output.quiet {
-            teller.spawn(tell(client.clone(), output.colours));
+            companions.spawn(tell(client.clone(), output.colours));
         }
         for (kind, text) in SAMPLES {
             sample(&client, kind, text).send().await?;
         }
-        let schedules = client.queue(QUEUE).schedules();
-        for (name, seconds, kind, text) in SCHEDULES {
-            let schedule = Schedule::every(Duration::from_secs(seconds));
-            let schedule = schedule.overlap(Overlap::AllowAll).catch_up_window(CATCH_UP);
-            schedules.set(name, schedule, sample(&client, kind, text)).await?;
-        }
-        Ok(Self { worker, teller })
+        let by_schedule = sample(&client, "count", "a task of each minute");
+        let schedule = Schedule::every(SCHEDULE.1);
+        client.queue(QUEUE).schedules().set(SCHEDULE.0, schedule, by_schedule).await?;
+        companions.spawn(go_on(client.clone()));
+        Ok(Self { client, worker, companions })
     }
 
     /// Drains the worker; unfinished tasks are released.
     pub(super) async fn end(mut self, limit: Duration) {
-        self.teller.abort_all();
+        self.companions.abort_all();
+        // On a directory that is kept, it would go on without a worker.
+        if let Err(error) = self.client.queue(QUEUE).schedules().delete(SCHEDULE.0).await {
+            tracing::warn!(%error, "the schedule of the demo was not deleted");
+        }
         // Steps are short, so the samples end soon when cancelled.
         if let Err(error) = self.worker.drain(limit.min(Duration::from_secs(1))).await {
             tracing::warn!(%error, "the worker of the demo did not end in order");
