@@ -9,7 +9,7 @@ mod first_worker;
 mod levels;
 mod subject;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use integration_tests::sandbox::Sandbox;
 use longhaul::topics::{
     Admin, AdminErrorKind, AdminOptions, CompactionStatus, DEAD_LETTER_SUBSCRIPTION, FindingKind,
@@ -252,6 +252,9 @@ async fn each_broken_setting_is_found_and_mended() -> Result<()> {
         (&register, quota(QuotaKind::Age, QuotaAction::ProducerRequestHold), Kind::BacklogQuota),
         (&dead_letters, quota(QuotaKind::Size, evict), Kind::BacklogQuota),
         (&task, quota(QuotaKind::Age, evict), Kind::BacklogQuota),
+        (&ledger, Policy::DeleteWhileInactive(true), Kind::DeleteWhileInactive),
+        (&metadata, Policy::DeleteWhileInactive(true), Kind::DeleteWhileInactive),
+        (&dead_letters, Policy::DeleteWhileInactive(true), Kind::DeleteWhileInactive),
     ];
     for (topic, policy, kind) in broken {
         bench.set(topic, policy).await?;
@@ -259,17 +262,6 @@ async fn each_broken_setting_is_found_and_mended() -> Result<()> {
     }
     let bookies = bench.sandbox.admin().call(Method::GET, "bookies/all", None).await?;
     let is_pulsar = bookies["bookies"] != json!([]);
-    for topic in [&ledger, &metadata, &dead_letters] {
-        let policy = Policy::DeleteWhileInactive(true);
-        if is_pulsar {
-            bench.set(topic, policy).await?;
-            bench.found_and_mended(topic, Kind::DeleteWhileInactive).await?;
-        } else {
-            // The embedded broker does not delete topics by itself, and its error says so.
-            let refused = bench.set(topic, policy).await.unwrap_err().to_string();
-            ensure!(refused.contains("deletes no topics by itself"), "{refused}");
-        }
-    }
     if is_pulsar {
         bench.set(&task, short).await?;
         bench.found_and_mended(&task, Kind::RetentionTooShort).await?;
