@@ -24,6 +24,9 @@ const ANSWER_BYTES_MAX: usize = 128 * 1024 * 1024;
 const OWN_ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Maximum pause of a client: one that gets no answer to its ping for 30 s gives the connection up.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// How long a client is read request by request when it is not ahead any more: as long as a topic
+/// takes to take much at once again.
+const SLOWED_FOR: Duration = Duration::from_secs(1);
 /// Some thousand receipts.
 const ANSWER_BYTES_SHARE: usize = 64 * 1024;
 
@@ -198,11 +201,11 @@ impl Outbox {
     pub(super) fn slow(&self, ahead: Duration) {
         let now = clock::monotonic();
         let mut queue = self.lock();
-        queue.slowed_until = queue.slowed_until.max(Some(now + ahead));
+        queue.slowed_until = queue.slowed_until.max(Some(now + ahead + SLOWED_FOR));
         queue.paused_until = queue.paused_until.max(Some(now + ahead.min(PAUSE_MAX)));
     }
 
-    /// Whether the client is ahead of a topic's rate.
+    /// Whether the client is ahead of a topic's rate, or was just now.
     pub(super) fn is_slowed(&self) -> bool {
         self.lock().slowed_until.is_some_and(|until| clock::monotonic() < until)
     }

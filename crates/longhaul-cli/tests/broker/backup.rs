@@ -153,9 +153,11 @@ async fn load(
     broker: Broker,
     told: &Shared,
     receipts: usize,
-    is_stored: impl Fn() -> bool,
-) -> Option<u64> {
+    is_stored: impl Fn(u64) -> bool,
+) -> u64 {
+    // Before the first pass, the metrics count from the start.
     let started = now();
+    let after_start = || backed_up(&broker.admin).saturating_sub(started);
     subscribe(broker.address, 0).await.unwrap();
     subscribe(broker.address, 1).await.unwrap();
     let mut clients = JoinSet::new();
@@ -169,24 +171,29 @@ async fn load(
     };
     let path = format!("/admin/v2/persistent/public/default/{}/compaction", TOPICS[0]);
     let mut is_compacted = false;
-    while told.lock().unwrap().given.len() < enough || !is_stored() {
+    while told.lock().unwrap().given.len() < enough || !is_stored(after_start()) {
         timeout(PATIENCE, news.notified()).await.expect("a receipt");
         if !is_compacted && told.lock().unwrap().given.len() + receipts / 2 > enough {
             is_compacted = call(&broker.admin, "PUT", &path, b"") < 300;
         }
     }
-    // Later than the metrics say is not claimed.
-    let asked = now();
-    let page = ask_at(&broker.admin, "GET", "/metrics");
+    let backed_up = backed_up(&broker.admin);
     broker.kill();
     while let Some(ended) = clients.join_next().await {
         ended.unwrap().ok();
     }
+    if backed_up > started { backed_up } else { 0 }
+}
+
+/// The time before which everything is stored, by the metrics.
+fn backed_up(admin: &str) -> u64 {
+    // No later time is claimed.
+    let asked = now();
+    let page = ask_at(admin, "GET", "/metrics");
     let name = "longhaul_broker_backup_age_seconds ";
     let age = page.lines().find_map(|line| line.strip_prefix(name)).expect("a backup");
     let age = Duration::from_secs_f64(age.parse().unwrap());
-    // Before the first pass it counts from the start.
-    Some(asked - u64::try_from(age.as_millis()).unwrap()).filter(|&at| at > started)
+    asked - u64::try_from(age.as_millis()).unwrap()
 }
 
 /// Makes a directory of the backup, and returns the time before which it has everything.
@@ -217,16 +224,21 @@ async fn a_lost_machine_comes_back_from_its_backup() {
     let store = folder.path().join("store");
     let told = Shared::default();
     let mut data = folder.path().join("0");
-    let (mut lost_since, mut happened, mut measured) = (0, [0; 3], 0);
+    let (mut lost_since, mut happened) = (0, [0; 3]);
     for machine in 1..=MACHINES {
-        let mut backed_up = None;
+        let mut backed_up = 0;
         for (number, receipts) in RECEIPTS.into_iter().enumerate() {
             let broker = Broker::start(&data, &store);
             // So that segments go that are stored, and others that are not stored yet.
             let oldest = (number == 0 && machine > 1).then(|| skip_all(&broker, &data, &told));
-            let is_stored = || {
+            let is_stored = |after_start: u64| {
                 let are_gone = oldest.as_ref().is_none_or(|oldest| !oldest.is_file());
-                number > 0 || objects(&store, &data, "checkpoint") > 0 && are_gone
+                match number {
+                    0 => objects(&store, &data, "checkpoint") > 0 && are_gone,
+                    1 => true,
+                    // The metrics name a time that the judge can take at its word.
+                    _ => after_start > 0,
+                }
             };
             backed_up = load(broker, &told, receipts, is_stored).await;
         }
@@ -239,8 +251,8 @@ async fn a_lost_machine_comes_back_from_its_backup() {
         let broker = Broker::start(&data, &store);
         let found = [messages(&broker, 0).await, messages(&broker, 1).await];
         let mut told = told.lock().unwrap();
-        measured += usize::from(backed_up.is_some());
-        let early = lost(&told, &found, as_of.max(backed_up.unwrap_or_default()));
+        assert!(backed_up > 0);
+        let early = lost(&told, &found, as_of.max(backed_up));
         assert_eq!(early.first(), None, "and {} more of machine {machine}", early.len());
         lost_since += lost(&told, &found, u64::MAX).len();
         // What was lost after that time stays lost, and its ids with it.
@@ -251,7 +263,6 @@ async fn a_lost_machine_comes_back_from_its_backup() {
     println!("{lost_since} messages with a receipt were lost in the last moment: {happened:?}");
     assert!(happened[0] > 9 && happened[1] >= 3 && happened[2] > 0, "{happened:?}");
     assert!(lost_since > 0, "the judge finds what is lost");
-    assert!(measured > 0, "the metrics have named a time");
 }
 
 /// Skips everything that is kept, and returns the oldest segment, which then goes.
