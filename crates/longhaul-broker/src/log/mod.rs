@@ -47,7 +47,9 @@ pub use recover::checkpoint::segment_of as checkpoint_segment;
 pub use recover::follower::{
     SegmentFollower, SegmentLink, SegmentPiece, segment_link, segment_numbers,
 };
-pub use recover::inventory::{listed as listed_segments, write as write_inventory};
+pub use recover::inventory::{
+    NAME as INVENTORY, listed as listed_segments, write as write_inventory,
+};
 pub use recover::recovery::{ReplayedItem, verify};
 pub use recover::survey::{Cost, LogFinding, LogSurvey, survey};
 pub use segments::composer::{Composer, RecordGroup};

@@ -90,8 +90,8 @@ impl BrokerMachine {
         Err(RequestRefusal::new(ServerError::ProducerBusy, text))
     }
 
-    /// Checks that a subscription of a topic may have another consumer. Who has an exclusive
-    /// subscription to itself, and for how long, is not a matter of this limit.
+    /// Checks that a subscription of a topic may have another consumer. An exclusive subscription
+    /// has one anyway, and a newcomer there is refused when its holder has answered.
     pub(super) fn check_consumers(
         &self,
         topic: u32,

@@ -12,7 +12,7 @@ mod snapshot;
 mod views;
 
 use crate::log::{
-    LockError, OpenError, ReadOnlyStorage, Storage, StorageLock, WriteError, new_folder,
+    INVENTORY, LockError, OpenError, ReadOnlyStorage, Storage, StorageLock, WriteError, new_folder,
     segment_numbers,
 };
 use crate::state::BrokerState;
@@ -188,7 +188,7 @@ type LockedDirectory = (Arc<dyn Storage>, Box<dyn StorageLock>);
 pub(crate) const UNFINISHED: &str = "restoring";
 
 /// Files besides the folders of a log.
-const FILES: [&str; 3] = ["confirmed", "checkpoint", "segments"];
+const FILES: [&str; 3] = ["confirmed", "checkpoint", INVENTORY];
 
 /// Refuses a directory that no broker has ever used, or that has no files of a log left.
 fn require_log(directory: &Path, storage: &dyn Storage) -> Result<(), RescueError> {

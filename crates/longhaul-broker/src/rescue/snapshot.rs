@@ -8,8 +8,8 @@ use super::{
     FILES, RescueError, RescueReport, UNFINISHED, check_within, make_empty, require_log, unread,
 };
 use crate::log::{
-    FileStorage, ReadOnlyStorage, Storage as _, index_name, new_file, new_folder, segment_name,
-    segment_numbers, write_inventory,
+    FileStorage, INVENTORY, ReadOnlyStorage, Storage as _, index_name, new_file, new_folder,
+    segment_name, segment_numbers, write_inventory,
 };
 use ring::digest::{Context, SHA256};
 use rustix::io::Errno;
@@ -25,8 +25,6 @@ const LIST: &str = "SHA256SUMS";
 const ATTEMPTS: u32 = 5;
 /// Beginning of the name of the folder for links. The process id follows.
 const STAGING: &str = "snapshot-";
-/// The list of segments.
-const INVENTORY: &str = "segments";
 /// Bytes per read.
 const WINDOW_BYTES: usize = 1024 * 1024;
 

@@ -174,7 +174,7 @@ fn differences(script: &str, theirs: &[String], ours: &Traces, wanted: &[Differe
     }
     let theirs = lines(theirs);
     if text != theirs {
-        report += &format!("\n== {script} (- Pulsar, + ours)\n{}", diff::show(&theirs, &text));
+        report += &format!("\n== {script} (- as recorded, + now)\n{}", diff::show(&theirs, &text));
     }
     report
 }

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 /// Name of the file.
-pub(in crate::log) const NAME: &str = "segments";
+pub const NAME: &str = "segments";
 /// Name of the file while it is written.
 pub(in crate::log) const NAME_NEW: &str = "segments.tmp";
 
