@@ -31,6 +31,9 @@ const SAMPLES: [(&str, &str); 4] = [
     ("broken", "a task that fails for good, and leaves a dead letter"),
 ];
 
+/// The tag of these.
+const FIRST: &str = "first";
+
 /// The samples that follow, in turn.
 const MORE: [(&str, &str); 15] = {
     let mut more = [("count", "a task of every few seconds"); 15];
@@ -49,7 +52,7 @@ const SCHEDULE: (&str, Duration) = ("every-minute", Duration::from_secs(60));
 pub(super) struct Demo {
     client: Client,
     worker: WorkerHandle,
-    /// Print the changes of the samples, and submit more of them.
+    /// Print the changes of the first samples, and submit more of them.
     companions: JoinSet<()>,
 }
 
@@ -71,20 +74,26 @@ impl TaskProcessor for Samples {
     }
 }
 
-/// Prints each change of the samples.
+/// Prints each change of the first samples. The pages show the later ones.
 async fn tell(client: Client, colours: bool) {
     let output = Output { format: Format::Table, quiet: false, colours };
     // The program itself tells when its broker is lost.
     let silent = Patience { limit: Duration::MAX, output: Output { quiet: true, ..output } };
     let Ok(service) = GatewayClient::in_process(client, silent) else { return };
     let Ok(mut changes) = service.watch(QUEUE, WatchStart::Now).await else { return };
-    while let Some(Ok(change)) = changes.next().await {
-        if let TaskChange::Updated(task) = change
-            && output.each(&*task).is_err()
-        {
+    let mut left = SAMPLES.len();
+    while left > 0 {
+        let Some(Ok(change)) = changes.next().await else { return };
+        let TaskChange::Updated(task) = change else { continue };
+        if !task.tags.iter().any(|tag| tag == FIRST) {
+            continue;
+        }
+        left -= usize::from(task.is_over());
+        if output.each(&*task).is_err() {
             return;
         }
     }
+    output.lines("\nMore samples follow: the pages show them.").ok();
 }
 
 /// A sample that is not sent yet.
@@ -123,7 +132,8 @@ pub(super) async fn set_up(client: &Client) -> anyhow::Result<()> {
 }
 
 impl Demo {
-    /// Starts the worker, and submits the samples. In the table format each change is printed.
+    /// Starts the worker, and submits the samples. In the table format each change of the
+    /// first ones is printed.
     ///
     /// # Errors
     /// When the broker cannot be reached.
@@ -135,7 +145,7 @@ impl Demo {
             companions.spawn(tell(client.clone(), output.colours));
         }
         for (kind, text) in SAMPLES {
-            sample(&client, kind, text).send().await?;
+            sample(&client, kind, text).tag(FIRST).send().await?;
         }
         let by_schedule = sample(&client, "count", "a task of each minute");
         let schedule = Schedule::every(SCHEDULE.1);
