@@ -424,6 +424,7 @@ class Client:
         tags: Sequence[str] = (),
         type: str | None = None,
         key: str | None = None,
+        text: str | None = None,
         created_from: Instant | None = None,
         created_to: Instant | None = None,
         order: Literal["oldest", "newest"] = "oldest",
@@ -433,10 +434,11 @@ class Client:
     ) -> Iterator[Task]:
         """The matching tasks in the order of their submission, fetched page by page as you read.
 
+        `text` has words: each must be in the id, key, type, tags or reason.
         A page has 1,000 tasks at most. With `why`, each task that does not run has the reason, and
         a page has 100 at most.
         """
-        query: dict[str, Any] = {"status": ",".join(status), "tag": ",".join(tags), "type": type, "key": key, "level": level, "limit": page}
+        query: dict[str, Any] = {"status": ",".join(status), "tag": ",".join(tags), "type": type, "key": key, "text": text, "level": level, "limit": page}
         query |= {"created_from": instant(created_from), "created_to": instant(created_to), "order": order, "why": "true" if why else None}
         return self._pages(_at(queue, "tasks"), "tasks", query)
 

@@ -264,6 +264,10 @@ class Purge(TypedDict):
     """
     Tags: tasks with all of them.
     """
+    text: NotRequired[str | None]
+    """
+    Words, with blanks between them: tasks that have each of them in their id, key, type, tags or reason.
+    """
     type: NotRequired[str | None]
 
 

@@ -422,15 +422,17 @@ export class Client {
   /**
    * The matching tasks in the order of their submission, fetched page by page as you read.
    *
+   * `text` has words: each must be in the id, key, type, tags or reason.
    * With `why`, each task that does not run has the reason, and a page has 100 at most.
    */
   list(
     queue: string,
-    filter: Filter & { status?: string[]; createdFrom?: Instant; createdTo?: Instant; order?: "oldest" | "newest"; why?: boolean } = {},
+    filter: Filter & { status?: string[]; text?: string; createdFrom?: Instant; createdTo?: Instant; order?: "oldest" | "newest"; why?: boolean } = {},
   ): AsyncGenerator<Task, void, undefined> {
-    const { status, createdFrom, createdTo, order, why } = filter;
+    const { status, text, createdFrom, createdTo, order, why } = filter;
     return this.#pages<types.TaskList, Task>(at(queue, "tasks"), ({ tasks }) => tasks, filter, {
       status: status?.join(","),
+      text,
       created_from: instant(createdFrom),
       created_to: instant(createdTo),
       order,

@@ -572,6 +572,8 @@ export interface components {
              * @default []
              */
             tag?: string[];
+            /** @description Words, with blanks between them: tasks that have each of them in their id, key, type, tags or reason. */
+            text?: string | null;
             type?: string | null;
         };
         /** @description What became of a purge. */

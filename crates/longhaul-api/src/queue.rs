@@ -79,6 +79,8 @@ pub struct PurgeBody {
     #[serde(rename = "type")]
     pub task_type: Option<String>,
     pub key: Option<String>,
+    /// Words, with blanks between them: tasks that have each of them in their id, key, type, tags or reason.
+    pub text: Option<String>,
     /// Submitted at this instant or later.
     pub created_from: Option<Instant>,
     /// Submitted at this instant or earlier.

@@ -7,6 +7,7 @@
 
 use crate::task::WorkerBody;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use utoipa::ToSchema;
 
 /// The workers of a queue.
@@ -45,7 +46,26 @@ pub struct ToldToDrain {
     pub now: u64,
 }
 
+impl WorkerList {
+    /// The number of workers that are alive, other than gateways. A worker is listed for each
+    /// partition.
+    #[must_use]
+    pub fn alive(&self) -> usize {
+        let grants = |found: &QueueWorker| found.worker.as_ref().is_some_and(|it| it.grants_leases);
+        let alive = self.workers.iter().filter(|found| !found.is_gone() && !grants(found));
+        alive.map(QueueWorker::id).collect::<BTreeSet<_>>().len()
+    }
+}
+
 impl QueueWorker {
+    /// Its instance, which is the same for all partitions and priority levels, or else its owner
+    /// id, which is for one.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        let instance = self.worker.as_ref().map_or("", |worker| &worker.instance);
+        if instance.is_empty() { &self.owner } else { instance }
+    }
+
     /// Whether others take over what it runs: it has left, or was silent for two heartbeat
     /// intervals.
     #[must_use]

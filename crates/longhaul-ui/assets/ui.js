@@ -22,7 +22,8 @@
   /** It says why something was not done, until somebody goes on. */
   const isStill = document.body.dataset.page === "still";
   const status = /** @type {HTMLElement | null} */ (document.getElementById("live"));
-  const isPaused = () => document.hidden || document.querySelector("details.asked[open]") !== null;
+  /** Whoever acts upon tasks acts upon those that were seen. */
+  const isPaused = () => document.hidden || document.querySelector("details.asked[open], input[name=task]:checked") !== null;
 
   /** @type {EventSource | undefined} */
   let events;

@@ -36,6 +36,12 @@ impl PageError {
         matches!(self.code.as_str(), "queue_not_found" | "queue_name_invalid")
     }
 
+    /// Whether any other action would fail as well.
+    pub(crate) fn is_of_all(&self) -> bool {
+        let of_caller = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&self.status);
+        of_caller || self.is_broker_away() || self.status == StatusCode::TOO_MANY_REQUESTS
+    }
+
     /// Whether the user must sign in.
     pub(crate) fn wants_token(&self) -> bool {
         self.status == StatusCode::UNAUTHORIZED

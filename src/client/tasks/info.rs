@@ -175,6 +175,27 @@ pub struct TaskFilter {
     tags: Vec<String>,
     task_type: Option<String>,
     key: Option<String>,
+    /// In lower case.
+    words: Vec<String>,
+}
+
+/// The texts of a task that a filter sees.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FilteredTexts<'a> {
+    pub(super) tags: &'a [Arc<str>],
+    pub(super) task_type: Option<&'a str>,
+    pub(super) key: Option<&'a str>,
+    pub(super) reason: Option<&'a str>,
+}
+
+impl FilteredTexts<'_> {
+    /// Whether one of the texts, or the id, contains a word, in upper or lower case.
+    fn contains(&self, id: TaskId, word: &str) -> bool {
+        let has = |text: &str| text.to_lowercase().contains(word);
+        self.tags.iter().any(|tag| has(tag))
+            || [self.task_type, self.key, self.reason].into_iter().flatten().any(has)
+            || has(&id.to_string())
+    }
 }
 
 impl TaskFilter {
@@ -219,6 +240,13 @@ impl TaskFilter {
         self
     }
 
+    /// Matches tasks that have each word of this text in their id, key, type, tags or
+    /// [`reason`](TaskInfo::reason), in upper or lower case. A part of a word is enough.
+    pub fn text(mut self, text: &str) -> Self {
+        self.words.extend(text.split_whitespace().map(str::to_lowercase));
+        self
+    }
+
     /// Whether the cheap criteria match a task. They are checked before its texts.
     pub(super) fn takes(&self, status: TaskStatus, created_ms: u64, changed_ms: u64) -> bool {
         let within = |range: &Option<RangeInclusive<u64>>, at| {
@@ -230,18 +258,14 @@ impl TaskFilter {
     }
 
     /// Whether the filter matches these texts of a task.
-    pub(super) fn takes_texts(
-        &self,
-        tags: &[Arc<str>],
-        task_type: Option<&str>,
-        key: Option<&str>,
-    ) -> bool {
+    pub(super) fn takes_texts(&self, id: TaskId, texts: &FilteredTexts<'_>) -> bool {
         let is = |wanted: &Option<String>, has: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| has == Some(wanted))
         };
-        self.tags.iter().all(|wanted| tags.iter().any(|tag| **tag == **wanted))
-            && is(&self.task_type, task_type)
-            && is(&self.key, key)
+        self.tags.iter().all(|wanted| texts.tags.iter().any(|tag| **tag == **wanted))
+            && is(&self.task_type, texts.task_type)
+            && is(&self.key, texts.key)
+            && self.words.iter().all(|word| texts.contains(id, word))
     }
 }
 

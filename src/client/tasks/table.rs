@@ -11,7 +11,7 @@
 
 use super::entry::{self, Update, ViewEntry};
 use super::holders::HolderIndex;
-use super::info::{TaskCounts, TaskFilter, TaskInfo, TaskStatus};
+use super::info::{FilteredTexts, TaskCounts, TaskFilter, TaskInfo, TaskStatus};
 use super::row::{OwnerIndex, RowTexts, TaskRow};
 use super::series::SeriesBuilder;
 use super::words::WordPool;
@@ -352,11 +352,13 @@ impl TaskTable {
             if !filter.takes(status, row.created_ms, row.changed_ms) {
                 return false;
             }
-            let texts = row.texts.as_deref();
-            let (tags, task_type, key) = texts.map_or((&[][..], None, None), |texts| {
-                (&*texts.tags, texts.task_type.as_deref(), texts.key.as_deref())
+            let texts = row.texts.as_deref().map(|texts| FilteredTexts {
+                tags: &texts.tags,
+                task_type: texts.task_type.as_deref(),
+                key: texts.key.as_deref(),
+                reason: texts.reason.as_deref().filter(|_| has_reason(status)),
             });
-            filter.takes_texts(tags, task_type, key)
+            filter.takes_texts(**id, &texts.unwrap_or_default())
         })
     }
 
@@ -399,8 +401,6 @@ impl TaskTable {
         let texts = row.texts.as_deref().cloned().unwrap_or_default();
         let status = row.status(self.ended(id), now_ms);
         let waits = status == TaskStatus::Waiting;
-        let failed =
-            !matches!(status, TaskStatus::Claimed | TaskStatus::Running | TaskStatus::Completed);
         TaskInfo {
             id,
             status,
@@ -421,10 +421,14 @@ impl TaskTable {
             tags: texts.tags.into_vec(),
             task_type: texts.task_type,
             key: texts.key.map(String::from),
-            // While another attempt runs, the reason is that of a previous attempt: leave it out.
-            reason: texts.reason.filter(|_| failed),
+            reason: texts.reason.filter(|_| has_reason(status)),
         }
     }
+}
+
+/// While another attempt runs, the reason is that of a previous attempt, which nobody is shown.
+const fn has_reason(status: TaskStatus) -> bool {
+    !matches!(status, TaskStatus::Claimed | TaskStatus::Running | TaskStatus::Completed)
 }
 
 fn start(reason: &str) -> &str {

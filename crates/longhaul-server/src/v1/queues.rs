@@ -161,13 +161,15 @@ async fn purge(
         tag: WordList(it.tag),
         task_type: says(it.task_type),
         key: says(it.key),
+        text: says(it.text),
         created_from: it.created_from,
         created_to: it.created_to,
         changed_from: it.changed_from,
         changed_to: it.changed_to,
         ..TaskQuery::default()
     };
-    let fields = "status, tag, type, key, created_from, created_to, changed_from or changed_to";
+    let fields =
+        "status, tag, type, key, text, created_from, created_to, changed_from or changed_to";
     all_or_some(it.all, query.is_narrow(), fields)?;
     let purged = service.purge(&level, query.filter()?, caller.says(&it.reason)?);
     let (deleted, failed, stopped) = purged.await?;

@@ -48,6 +48,8 @@ pub(crate) struct TaskQuery {
     #[param(rename = "type")]
     pub(crate) task_type: Option<String>,
     pub(crate) key: Option<String>,
+    /// Words, with blanks between them: tasks that have each of them in their id, key, type, tags or reason, in upper or lower case.
+    pub(crate) text: Option<String>,
     /// Submitted at this instant or later.
     pub(crate) created_from: Option<Instant>,
     /// Submitted at this instant or earlier.
@@ -148,7 +150,8 @@ impl TaskQuery {
     pub(super) fn is_narrow(&self) -> bool {
         let times = [self.created_from, self.created_to, self.changed_from, self.changed_to];
         let words = !self.status.0.is_empty() || !self.tag.0.is_empty();
-        words || self.task_type.is_some() || self.key.is_some() || times.iter().any(Option::is_some)
+        let texts = [&self.task_type, &self.key, &self.text];
+        words || texts.iter().any(|it| it.is_some()) || times.iter().any(Option::is_some)
     }
 
     /// The library's filter for the query.
@@ -165,6 +168,13 @@ impl TaskQuery {
         }
         if let Some(key) = &self.key {
             filter = filter.key(key);
+        }
+        if let Some(text) = &self.text {
+            if text.trim().is_empty() {
+                let detail = "`text` has no word: name one, or leave it out";
+                return Err(ProblemDetails::bad_request("query_invalid", detail));
+            }
+            filter = filter.text(text);
         }
         if let Some(range) = between(self.created_from, self.created_to) {
             filter = filter.created(range);

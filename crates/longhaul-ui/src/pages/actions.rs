@@ -2,12 +2,13 @@
 
 use crate::asked::Path;
 use crate::parts::table::TableHead::Text;
+use crate::parts::table::TableRow;
 use crate::parts::{layout, table, task_link};
 use crate::shown::{Outside, ShownInstant};
 use crate::visit::{PageResult, Visit, escaped};
 use axum::response::Response;
 use longhaul_api::action::{ActionBody, ActionList};
-use maud::{Markup, html};
+use maud::html;
 
 /// The most actions shown.
 const SHOWN_MAX: usize = 500;
@@ -20,12 +21,12 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
 async fn page(visit: &Visit, queue: &str) -> PageResult {
     let found: ActionList =
         visit.get(&format!("/v1/queues/{}/actions?limit={SHOWN_MAX}", escaped(queue))).await?;
-    let rows: Vec<Markup> =
+    let rows: Vec<TableRow> =
         found.actions.iter().rev().map(|action| row(queue, action, found.now)).collect();
     let heads = [Text("When"), Text("Who"), Text("What"), Text("Upon"), Text("Why")];
     let body = html! {
         h1 { "Actions" }
-        (table::table("actions", "Actions, the newest first", &heads, &rows, "Nobody has acted upon this queue, its tasks, workers or schedules."))
+        (table::table("actions", "Actions, the newest first", &heads, &rows, &html! { "Nobody has acted upon this queue, its tasks, workers or schedules." }))
     };
     Ok(layout::of_queue(
         visit,
@@ -33,21 +34,22 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         ("/actions", &format!("Actions upon {queue}")),
         layout::FollowedEvents::Nobody,
         &body,
-    ))
+    )
+    .await)
 }
 
-fn row(queue: &str, action: &ActionBody, now_ms: u64) -> Markup {
-    html! {
-        td { (ShownInstant { at_ms: action.at, now_ms }) }
-        td { (Outside(&action.operator)) }
-        td { (Outside(&action.action)) }
-        td {
+fn row(queue: &str, action: &ActionBody, now_ms: u64) -> TableRow {
+    vec![
+        html! { (ShownInstant { at_ms: action.at, now_ms }) },
+        html! { (Outside(&action.operator)) },
+        html! { (Outside(&action.action)) },
+        html! {
             @if let Some(task) = &action.task { (task_link(queue, task)) }
             @if let Some(worker) = &action.worker { (Outside(worker)) }
             @if let Some(schedule) = &action.schedule { "schedule " (Outside(schedule)) }
             @if action.is_on_queue() { "the queue" }
             @if let Some(replay) = &action.replay { " → " (task_link(queue, replay)) }
-        }
-        td { (Outside(&action.reason)) }
-    }
+        },
+        html! { (Outside(&action.reason)) },
+    ]
 }

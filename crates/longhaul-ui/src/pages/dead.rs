@@ -2,6 +2,7 @@
 
 use crate::asked::{FormFields, Path, QueryFields};
 use crate::parts::table::TableHead::{Number, Text};
+use crate::parts::table::TableRow;
 use crate::parts::{asked, attempts, layout, payload, queue_place, table, task_link, task_place};
 use crate::shown::{Outside, ShownInstant, bytes};
 use crate::trouble::PageError;
@@ -54,7 +55,7 @@ async fn page(visit: &Visit, queue: &str, filter: &DeadLetterFilterQuery) -> Pag
         path.push_str(&format!("&after={}", escaped(after)));
     }
     let found: DeadLetterList = visit.get(path.trim_end_matches('&')).await?;
-    let rows: Vec<Markup> =
+    let rows: Vec<TableRow> =
         found.dead_letters.iter().map(|letter| row(queue, letter, found.now)).collect();
     let heads = [
         Text("Task"),
@@ -68,7 +69,7 @@ async fn page(visit: &Visit, queue: &str, filter: &DeadLetterFilterQuery) -> Pag
     let body = html! {
         h1 { "Dead letters" }
         (form(queue, filter))
-        (table::table("dead", "Dead letters", &heads, &rows, "There is none."))
+        (table::table("dead", "Dead letters", &heads, &rows, &html! { "There is none." }))
         (table::pager(&place, filter.after.as_deref(), found.next.as_deref()))
         @if !visit.is_read_only() && !rows.is_empty() { (actions(queue, filter)) }
     };
@@ -78,7 +79,8 @@ async fn page(visit: &Visit, queue: &str, filter: &DeadLetterFilterQuery) -> Pag
         ("/dead", &format!("Dead letters of {queue}")),
         layout::FollowedEvents::Nobody,
         &body,
-    ))
+    )
+    .await)
 }
 
 fn form(queue: &str, filter: &DeadLetterFilterQuery) -> Markup {
@@ -93,16 +95,16 @@ fn form(queue: &str, filter: &DeadLetterFilterQuery) -> Markup {
     }
 }
 
-fn row(queue: &str, letter: &DeadLetterBody, now_ms: u64) -> Markup {
+fn row(queue: &str, letter: &DeadLetterBody, now_ms: u64) -> TableRow {
     let place = queue_place(queue, &format!("/dead/{}", escaped(&letter.task)));
-    html! {
-        td { a.id href=(place) { (Outside(&letter.task)) } @for tag in &letter.tags { " " span.tag { (Outside(tag)) } } }
-        td { (ShownInstant { at_ms: letter.at, now_ms }) }
-        td { @if let Some(kind) = &letter.task_type { (Outside(kind)) } }
-        td.number { (letter.attempts) }
-        td { (Outside(&letter.reason)) }
-        td.number { (bytes(letter.payload_bytes)) }
-    }
+    vec![
+        html! { a.id href=(place) { (Outside(&letter.task)) } @for tag in &letter.tags { " " span.tag { (Outside(tag)) } } },
+        html! { (ShownInstant { at_ms: letter.at, now_ms }) },
+        html! { @if let Some(kind) = &letter.task_type { (Outside(kind)) } },
+        html! { (letter.attempts) },
+        html! { (Outside(&letter.reason)) },
+        html! { (bytes(letter.payload_bytes)) },
+    ]
 }
 
 /// The actions on all letters that match the filter, on every page.
@@ -222,7 +224,8 @@ async fn letter(
         ("/dead", &format!("Dead letter {task}")),
         layout::FollowedEvents::Nobody,
         &body,
-    ))
+    )
+    .await)
 }
 
 fn letter_actions(place: &str) -> Markup {

@@ -49,7 +49,8 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         ("/limits", &format!("Limits of {queue}")),
         layout::FollowedEvents::Level(Priority::Normal),
         &body,
-    ))
+    )
+    .await)
 }
 
 /// A field's value in the settings.

@@ -1,10 +1,12 @@
 //! The pages.
 
 mod actions;
+mod bulk;
 mod dead;
 mod limits;
 mod overview;
 mod queue;
+mod reasons;
 mod schedules;
 mod stream;
 mod task;
@@ -32,10 +34,13 @@ pub(crate) struct ReasonForm {
 pub(crate) fn routes() -> Router<Arc<Ui>> {
     Router::new()
         .route("/", get(overview::show))
+        .route("/queues", post(overview::create))
         .route("/queues/{queue}", get(queue::show))
         .route("/queues/{queue}/{verb}", get(below).post(queue::act))
         .route("/queues/{queue}/events", get(stream::events))
         .route("/queues/{queue}/tasks", get(tasks::show).post(tasks::submit))
+        .route("/queues/{queue}/bulk", get(bulk::confirm).post(bulk::act))
+        .route("/queues/{queue}/reasons", get(reasons::show))
         .route("/queues/{queue}/tasks/{task}", get(task::show))
         .route("/queues/{queue}/tasks/{task}/payload", get(stream::payload))
         .route("/queues/{queue}/tasks/{task}/result", get(stream::result))
@@ -44,7 +49,7 @@ pub(crate) fn routes() -> Router<Arc<Ui>> {
         .route("/queues/{queue}/workers/{name}/drain", post(workers::drain))
         .route("/queues/{queue}/dead", get(dead::list).post(dead::act_on_all))
         .route("/queues/{queue}/dead/{task}", get(dead::show).post(dead::act))
-        .route("/queues/{queue}/schedules", get(schedules::show))
+        .route("/queues/{queue}/schedules", get(schedules::show).post(schedules::create))
         .route("/queues/{queue}/schedules/{name}/{verb}", post(schedules::act))
         .route("/queues/{queue}/limits", get(limits::show).post(limits::change))
         .route("/queues/{queue}/actions", get(actions::show))

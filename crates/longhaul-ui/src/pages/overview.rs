@@ -1,17 +1,21 @@
 //! All queues.
 
-use crate::asked::QueryFields;
+use crate::asked::{FormFields, QueryFields};
 use crate::parts::table::TableHead::{Number, Text};
-use crate::parts::{chart, layout, length, queue_place, table};
+use crate::parts::table::TableRow;
+use crate::parts::{chart, figure, layout, length, queue_place, table};
 use crate::shown::{Outside, number};
 use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped, to};
+use axum::http::Method;
 use axum::response::Response;
 use futures::stream::{self, StreamExt};
 use longhaul_api::queue::{QueueBody, QueueList, Series};
 use longhaul_api::task::TaskCountsBody;
+use longhaul_api::worker::WorkerList;
 use maud::{Markup, html};
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 /// The most queues per page.
 const QUEUES_MAX: usize = 50;
@@ -27,9 +31,17 @@ pub(super) struct OverviewQuery {
     queue: Option<String>,
 }
 
+/// What the overview shows of a queue.
+struct QueueSummary {
+    counts: TaskCountsBody,
+    series: Series,
+    is_paused: bool,
+    workers: usize,
+}
+
 struct QueueOverviewRow {
     queue: String,
-    found: Result<(TaskCountsBody, Series, bool), PageError>,
+    found: Result<QueueSummary, PageError>,
 }
 
 pub(super) async fn show(visit: Visit, QueryFields(asked): QueryFields<OverviewQuery>) -> Response {
@@ -50,8 +62,9 @@ async fn page(visit: &Visit, after: Option<&str>) -> PageResult {
     let has_more = queues.len() > QUEUES_MAX;
     queues.truncate(QUEUES_MAX);
     let next = queues.last().cloned().filter(|_| has_more);
-    let rows = stream::iter(queues).map(|queue| row(visit, queue)).buffered(AT_ONCE);
-    let rows: Vec<Markup> = rows.map(|row| drawn(&row)).collect().await;
+    let found = stream::iter(queues).map(|queue| row(visit, queue)).buffered(AT_ONCE);
+    let found: Vec<QueueOverviewRow> = found.collect().await;
+    let rows: Vec<TableRow> = found.iter().map(drawn).collect();
     let heads = [
         Text("Queue"),
         Number("Running"),
@@ -59,16 +72,80 @@ async fn page(visit: &Visit, after: Option<&str>) -> PageResult {
         Number("Waiting"),
         Number("Failed"),
         Number("Completed"),
+        Number("Workers"),
         Number("Demand"),
         Number("Oldest ready"),
         Text("Last hour"),
     ];
+    let empty = html! { "There is no queue yet. Make one below, or by " code.command { "longhaul queue create NAME" } "; the first submit at the gateway makes one too." };
     let body = html! {
         h1 { "Queues" }
-        (table::table("queues", "Queues", &heads, &rows, "There is no queue yet: `longhaul queue create NAME`, or the first submit at the gateway, makes one."))
+        (figures(&found))
+        (table::table("queues", "Queues", &heads, &rows, &empty))
         (table::pager(crate::ROOT, after, next.as_deref()))
+        @if !visit.is_read_only() { (new_queue()) }
     };
     Ok(layout::bare(visit, "Queues", &body))
+}
+
+/// The sums over the queues of the page.
+fn figures(rows: &[QueueOverviewRow]) -> Markup {
+    let found = || rows.iter().filter_map(|row| row.found.as_ref().ok());
+    let sum = |status: &str| found().map(|it| it.counts.of(status)).sum::<u64>();
+    let demand = found().map(|it| it.counts.demand).sum::<u64>();
+    let ended = || found().flat_map(|it| &it.series.steps);
+    let completed = ended().map(|step| step.completed).sum::<u64>();
+    let others = ended().map(|step| step.not_completed).sum::<u64>();
+    let oldest = found().filter_map(|it| waits_ms(&it.counts)).max();
+    let shown = |value: u64| html! { (number(value)) };
+    html! {
+        div.figures #sums {
+            (figure(&shown(sum("running")), "running"))
+            (figure(&shown(demand), "demand: tasks that want a worker now"))
+            (figure(&length(oldest), "the oldest ready task waits"))
+            (figure(&shown(completed), "completed in the last hour"))
+            (figure(&shown(others), "failed, cancelled or expired in the last hour"))
+        }
+    }
+}
+
+/// How long the oldest ready task has waited, in ms.
+fn waits_ms(counts: &TaskCountsBody) -> Option<u64> {
+    counts.oldest_ready.as_ref().map(|oldest| counts.now.saturating_sub(oldest.since))
+}
+
+fn new_queue() -> Markup {
+    html! {
+        details.asked {
+            summary { "Make a queue" }
+            form.stack method="post" action={ (crate::ROOT) "/queues" } {
+                label { "Name" input name="name" required autocomplete="off"; }
+                label { "Partitions; one topic without" input name="partitions" type="number" min="1" autocomplete="off"; }
+                label { "With high and low priority" input name="levels" type="checkbox" value="true"; }
+                button { "Make" }
+            }
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct NewQueueForm {
+    name: String,
+    #[serde(default)]
+    partitions: String,
+    levels: Option<String>,
+}
+
+pub(super) async fn create(visit: Visit, FormFields(new): FormFields<NewQueueForm>) -> Response {
+    let (name, partitions) = (new.name.trim(), new.partitions.trim());
+    let mut body = json!({ "levels": new.levels.is_some() });
+    if let Some(fields) = body.as_object_mut().filter(|_| !partitions.is_empty()) {
+        // The gateway says what is wrong with a text.
+        let count = partitions.parse::<u32>().map_or_else(|_| partitions.into(), Value::from);
+        fields.insert("partitions".to_owned(), count);
+    }
+    let outcome = visit.act(Method::PUT, &format!("/v1/queues/{}", escaped(name)), body).await;
+    visit.done(outcome, &queue_place(name, ""))
 }
 
 /// Only the broker's admin API can list the queues.
@@ -85,43 +162,50 @@ fn by_name(visit: &Visit, trouble: &PageError) -> Markup {
 }
 
 async fn row(visit: &Visit, queue: String) -> QueueOverviewRow {
-    let name = escaped(&queue);
-    let (counts, series, settings) = (
-        format!("/v1/queues/{name}/counts"),
-        format!("/v1/queues/{name}/series"),
-        format!("/v1/queues/{name}"),
-    );
+    let of = format!("/v1/queues/{}", escaped(&queue));
+    let (counts, series, workers) =
+        (format!("{of}/counts"), format!("{of}/series"), format!("{of}/workers"));
     let found = futures::try_join!(
         visit.get::<TaskCountsBody>(&counts),
         visit.get::<Series>(&series),
-        visit.get::<QueueBody>(&settings)
+        visit.get::<WorkerList>(&workers),
+        visit.get::<QueueBody>(&of)
     );
-    let found = found.map(|(counts, series, queue)| (counts, series, queue.settings.paused));
+    let found = found.map(|(counts, series, workers, queue)| QueueSummary {
+        counts,
+        series,
+        workers: workers.alive(),
+        is_paused: queue.settings.paused,
+    });
     QueueOverviewRow { queue, found }
 }
 
-fn drawn(QueueOverviewRow { queue, found }: &QueueOverviewRow) -> Markup {
-    let (counts, series, is_paused) = match found {
+fn drawn(QueueOverviewRow { queue, found }: &QueueOverviewRow) -> TableRow {
+    let QueueSummary { counts, series, is_paused, workers } = match found {
         Ok(found) => found,
         Err(trouble) => {
-            return html! { td { (Outside(queue)) } td colspan="8" { (Outside(&trouble.detail)) } };
+            return vec![
+                html! { (Outside(queue)) " " span.tag.silent { (Outside(&trouble.detail)) } },
+            ];
         }
     };
     let count = |status: &str| {
         let place = format!("{}?status={status}", queue_place(queue, "/tasks"));
         let count = counts.of(status);
-        html! { td.number { @if count > 0 { a href=(place) { (number(count)) } } @else { "0" } } }
+        html! { @if count > 0 { a href=(place) { (number(count)) } } @else { span.none { "0" } } }
     };
+    let plain = |value: u64| html! { span.none[value == 0] { (number(value)) } };
     let waiting = counts.of("waiting") + counts.of("scheduled") + counts.of("retrying");
-    html! {
-        td { a href=(queue_place(queue, "")) { (Outside(queue)) } @if *is_paused { " " span.tag { "paused" } } }
-        (count("running"))
-        (count("ready"))
-        td.number { (number(waiting)) }
-        (count("failed"))
-        (count("completed"))
-        td.number { (number(counts.demand)) }
-        td.number { (length(counts.oldest_ready.as_ref().map(|oldest| counts.now.saturating_sub(oldest.since)))) }
-        td.spark { (chart::spark(series)) }
-    }
+    vec![
+        html! { a href=(queue_place(queue, "")) { (Outside(queue)) } @if *is_paused { " " span.tag { "paused" } } },
+        count("running"),
+        count("ready"),
+        plain(waiting),
+        count("failed"),
+        count("completed"),
+        html! { a href=(queue_place(queue, "/workers")) { (plain(*workers as u64)) } },
+        plain(counts.demand),
+        length(waits_ms(counts)),
+        chart::spark(series),
+    ]
 }

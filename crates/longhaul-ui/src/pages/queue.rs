@@ -16,9 +16,35 @@ use serde::Deserialize;
 use serde_json::json;
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct QueuePageQuery {
-    #[serde(default)]
     level: Priority,
+    span: ChartSpan,
+}
+
+/// The period that the charts show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+enum ChartSpan {
+    #[serde(rename = "15m")]
+    QuarterHour,
+    #[default]
+    #[serde(rename = "1h")]
+    Hour,
+    #[serde(rename = "24h")]
+    Day,
+}
+
+impl ChartSpan {
+    const ALL: [Self; 3] = [Self::QuarterHour, Self::Hour, Self::Day];
+
+    /// The word in the query, the name, and the steps as the gateway takes them.
+    const fn parts(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::QuarterHour => ("15m", "15 min", "step=15s&steps=60"),
+            Self::Hour => ("1h", "1 h", "step=1m&steps=60"),
+            Self::Day => ("24h", "24 h", "step=30m&steps=48"),
+        }
+    }
 }
 
 pub(super) async fn show(
@@ -26,15 +52,19 @@ pub(super) async fn show(
     Path(queue): Path<String>,
     QueryFields(asked): QueryFields<QueuePageQuery>,
 ) -> Response {
-    let page = page(&visit, &queue, asked.level).await;
+    let page = page(&visit, &queue, &asked).await;
     visit.answer(page)
 }
 
-async fn page(visit: &Visit, queue: &str, level: Priority) -> PageResult {
+async fn page(
+    visit: &Visit,
+    queue: &str,
+    &QueuePageQuery { level, span }: &QueuePageQuery,
+) -> PageResult {
     let name = escaped(queue);
     let (of, counts) =
         (format!("/v1/queues/{name}"), format!("/v1/queues/{name}/counts?level={level}"));
-    let series = format!("/v1/queues/{name}/series?level={level}");
+    let series = format!("/v1/queues/{name}/series?level={level}&{}", span.parts().2);
     let (found, counts, series) = futures::try_join!(
         visit.get::<QueueBody>(&of),
         visit.get::<TaskCountsBody>(&counts),
@@ -45,10 +75,12 @@ async fn page(visit: &Visit, queue: &str, level: Priority) -> PageResult {
         @if let Some(description) = &found.settings.description { p { (text(description, true)) } }
         @if found.levels { (levels(queue, level)) }
         (figures(queue, level, &counts))
+        (spans(queue, level, span))
         section #series { (chart::throughput(&series)) (chart::latency(&series)) }
         @if !visit.is_read_only() { (actions(queue, level, &found)) }
     };
-    Ok(layout::of_queue(visit, queue, ("", queue), layout::FollowedEvents::Level(level), &body))
+    Ok(layout::of_queue(visit, queue, ("", queue), layout::FollowedEvents::Level(level), &body)
+        .await)
 }
 
 /// Links to the levels of a queue, each shown separately.
@@ -57,6 +89,17 @@ fn levels(queue: &str, current: Priority) -> Markup {
         nav.levels aria-label="Priority" {
             @for level in Priority::ALL {
                 a href={ (queue_place(queue, "")) "?level=" (level.word()) } aria-current=[(level == current).then_some("true")] { (level.word()) }
+            }
+        }
+    }
+}
+
+fn spans(queue: &str, level: Priority, current: ChartSpan) -> Markup {
+    html! {
+        nav.levels aria-label="Period of the charts" {
+            @for span in ChartSpan::ALL {
+                @let (word, name, _) = span.parts();
+                a href={ (queue_place(queue, "")) "?level=" (level.word()) "&span=" (word) } aria-current=[(span == current).then_some("true")] { (name) }
             }
         }
     }

@@ -3,7 +3,8 @@
 use super::ReasonForm;
 use crate::asked::{FormFields, Path};
 use crate::parts::table::TableHead::Text;
-use crate::parts::{asked, button, layout, queue_place, table, task_link};
+use crate::parts::table::TableRow;
+use crate::parts::{self, asked, button, layout, queue_place, reason_field, table, task_link};
 use crate::shown::{Outside, ShownInstant};
 use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
@@ -12,7 +13,8 @@ use axum::response::Response;
 use longhaul_api::Priority;
 use longhaul_api::schedule::{ScheduleBody, ScheduleList};
 use maud::{Markup, html};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
 /// The most future slots shown.
 const NEXT_MAX: usize = 3;
@@ -25,13 +27,16 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
 async fn page(visit: &Visit, queue: &str) -> PageResult {
     let found: ScheduleList =
         visit.get(&format!("/v1/queues/{}/schedules", escaped(queue))).await?;
-    let rows: Vec<Markup> =
+    let rows: Vec<TableRow> =
         found.schedules.iter().map(|schedule| row(visit, queue, schedule, found.now)).collect();
     let heads = [Text("Schedule"), Text("When"), Text("Last"), Text("Next"), Text("")];
-    let empty = "There is none: `longhaul schedule create` makes one.";
+    let empty = html! {
+        "There is none. Make one below, or by " (parts::command("longhaul schedule create", queue, "nightly 'report' --cron '30 2 * * *'"))
+    };
     let body = html! {
         h1 { "Schedules" }
-        (table::table("schedules", "Schedules", &heads, &rows, empty))
+        (table::table("schedules", "Schedules", &heads, &rows, &empty))
+        @if !visit.is_read_only() { (new_schedule(queue)) }
     };
     Ok(layout::of_queue(
         visit,
@@ -39,31 +44,111 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         ("/schedules", &format!("Schedules of {queue}")),
         layout::FollowedEvents::Level(Priority::Normal),
         &body,
-    ))
+    )
+    .await)
 }
 
-fn row(visit: &Visit, queue: &str, schedule: &ScheduleBody, now_ms: u64) -> Markup {
+fn row(visit: &Visit, queue: &str, schedule: &ScheduleBody, now_ms: u64) -> TableRow {
     let place =
         |verb: &str| queue_place(queue, &format!("/schedules/{}/{verb}", escaped(&schedule.name)));
     let is_paused = schedule.schedule.paused;
     let times = serde_json::to_value(&schedule.schedule).unwrap_or_default();
-    html! {
-        td { (Outside(&schedule.name)) @if is_paused { " " span.tag { "paused" } } " " small { "version " (schedule.version) } }
-        td {
+    vec![
+        html! { (Outside(&schedule.name)) @if is_paused { " " span.tag { "paused" } } " " small { "version " (schedule.version) } },
+        html! {
             @for (name, value) in times.as_object().into_iter().flatten().filter(|(name, _)| *name != "paused") {
                 div { (name) ": " code { (Outside(&plain(value))) } }
             }
-        }
-        td { @if let Some(last) = &schedule.last { (ShownInstant { at_ms: last.slot.ms(), now_ms }) " " (task_link(queue, &last.task)) } }
-        td { @for slot in schedule.next.iter().take(NEXT_MAX) { div { (ShownInstant { at_ms: slot.ms(), now_ms }) } } }
-        td {
+        },
+        html! { @if let Some(last) = &schedule.last { (ShownInstant { at_ms: last.slot.ms(), now_ms }) " " (task_link(queue, &last.task)) } },
+        html! { @for slot in schedule.next.iter().take(NEXT_MAX) { div { (ShownInstant { at_ms: slot.ms(), now_ms }) } } },
+        html! {
             @if !visit.is_read_only() {
                 (button(&place("trigger"), "Run now", ""))
                 @if is_paused { (button(&place("resume"), "Resume", "")) } @else { (button(&place("pause"), "Pause", "")) }
                 (asked(&place("delete"), "Delete", "It fires no more. Tasks that it has submitted stay.", &html! {}))
             }
+        },
+    ]
+}
+
+fn new_schedule(queue: &str) -> Markup {
+    let field = |name: &str, label: &str, hint: &str| html! { label { (label) input name=(name) placeholder=(hint) autocomplete="off"; } };
+    html! {
+        details.asked {
+            summary { "Make a schedule" }
+            form.stack method="post" action=(queue_place(queue, "/schedules")) {
+                label { "Name" input name="name" required autocomplete="off"; }
+                label {
+                    "Submits a task"
+                    select name="kind" {
+                        option value="cron" { "by a cron expression" }
+                        option value="every" { "in intervals" }
+                        option value="at" { "once" }
+                    }
+                }
+                label { "When" input name="when" required placeholder="30 2 * * *, or 1h, or 2030-01-01T00:00:00Z" autocomplete="off"; }
+                (field("time_zone", "Time zone of a cron expression; UTC without", "Europe/Berlin"))
+                label {
+                    "While the task before is not over"
+                    select name="overlap" {
+                        option value="skip" { "no task is submitted" }
+                        option value="buffer_one" { "one task waits" }
+                        option value="cancel_other" { "the task before is cancelled" }
+                        option value="allow_all" { "tasks run beside each other" }
+                    }
+                }
+                label { "Payload of the task" textarea name="payload" rows="3" {} }
+                (field("type", "Type of the task", ""))
+                (reason_field())
+                button { "Make" }
+            }
         }
     }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct NewScheduleForm {
+    name: String,
+    /// The name of the field of the times that `when` is for.
+    kind: String,
+    when: String,
+    #[serde(default)]
+    time_zone: String,
+    overlap: String,
+    payload: String,
+    #[serde(rename = "type", default)]
+    task_type: String,
+    #[serde(default)]
+    reason: String,
+}
+
+impl NewScheduleForm {
+    /// The body of the request. The gateway says what is wrong with a field.
+    fn body(&self) -> Value {
+        let set = |fields: &[(&str, &str)]| -> Map<String, Value> {
+            let set = fields.iter().filter(|(_, value)| !value.trim().is_empty());
+            set.map(|(name, value)| ((*name).to_owned(), Value::from(value.trim()))).collect()
+        };
+        let times = [
+            (self.kind.as_str(), self.when.as_str()),
+            ("time_zone", &self.time_zone),
+            ("overlap", &self.overlap),
+        ];
+        let mut task = set(&[("type", &self.task_type)]);
+        task.insert("payload".to_owned(), self.payload.as_str().into());
+        json!({ "schedule": set(&times), "task": task, "reason": self.reason })
+    }
+}
+
+pub(super) async fn create(
+    visit: Visit,
+    Path(queue): Path<String>,
+    FormFields(new): FormFields<NewScheduleForm>,
+) -> Response {
+    let path = format!("/v1/queues/{}/schedules/{}", escaped(&queue), escaped(new.name.trim()));
+    let outcome = visit.act(Method::POST, &path, new.body()).await;
+    visit.done(outcome, &queue_place(&queue, "/schedules"))
 }
 
 /// A text without quotes; other values as JSON.

@@ -87,7 +87,8 @@ async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> Pa
         ("/tasks", &format!("Task {id}")),
         layout::FollowedEvents::Task(id),
         &body,
-    ))
+    )
+    .await)
 }
 
 /// The log lines of each attempt, as far as the task's entries are still there; else the last ones.

@@ -1,7 +1,9 @@
 //! The tasks of a queue, with a filter.
 
+use super::bulk::BULK_VERBS;
 use crate::asked::{FormFields, Path, QueryFields};
 use crate::parts::table::TableHead::{Number, Text};
+use crate::parts::table::TableRow;
 use crate::parts::{self, layout, queue_place, status, table, task_link, task_place};
 use crate::shown::{Outside, ShownInstant, number};
 use crate::visit::{PageResult, Visit, escaped};
@@ -36,41 +38,80 @@ const ENDED: &str =
     "It is over, and its entry is gone, so that how it ended is not known any more.";
 
 /// The filter. Empty fields of forms are unset.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct TaskFilterQuery {
-    status: String,
+    text: String,
+    pub(super) status: String,
     tag: String,
     #[serde(rename = "type")]
     task_type: String,
     key: String,
     created_from: String,
     created_to: String,
-    level: Priority,
+    pub(super) level: Priority,
     /// Whether to say why tasks do not run.
     why: bool,
     after: Option<String>,
 }
 
 impl TaskFilterQuery {
-    /// The filter as a query, without the position in the list.
-    fn query(&self) -> String {
-        let fields = [
-            ("status", &self.status),
-            ("tag", &self.tag),
-            ("type", &self.task_type),
-            ("key", &self.key),
-            ("created_from", &self.created_from),
-            ("created_to", &self.created_to),
+    /// The set fields.
+    fn fields(&self) -> Vec<(&'static str, String)> {
+        let text = |text: &String| text.trim().to_owned();
+        let mut fields = vec![
+            ("level", self.level.word().to_owned()),
+            ("status", text(&self.status)),
+            ("text", text(&self.text)),
+            ("tag", text(&self.tag)),
+            ("type", text(&self.task_type)),
+            ("key", text(&self.key)),
+            ("created_from", instant(&self.created_from)),
+            ("created_to", instant(&self.created_to)),
         ];
-        let mut query = format!("level={}", self.level.word());
-        for (name, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
-            query.push_str(&format!("&{name}={}", escaped(value.trim())));
-        }
         if self.why {
-            query.push_str("&why=true");
+            fields.push(("why", "true".to_owned()));
         }
-        query
+        fields.retain(|(_, value)| !value.is_empty());
+        fields
+    }
+
+    /// Whether fields are set that are seldom used.
+    fn is_special(&self) -> bool {
+        let usual = ["level", "status", "text"];
+        self.fields().iter().any(|(name, _)| !usual.contains(name))
+    }
+
+    /// The filter as a query, without the position in the list.
+    pub(super) fn query(&self) -> String {
+        let fields = self.fields();
+        let fields = fields.iter().map(|(name, value)| format!("{name}={}", escaped(value)));
+        fields.collect::<Vec<_>>().join("&")
+    }
+
+    /// The same for other statuses.
+    pub(super) fn with_status(&self, status: &str) -> Self {
+        Self { status: status.to_owned(), why: false, ..self.clone() }
+    }
+
+    /// The same for another text.
+    pub(super) fn with_text(&self, text: &str) -> Self {
+        Self { text: text.to_owned(), ..self.clone() }
+    }
+
+    /// The path of the list.
+    pub(super) fn place(&self, queue: &str) -> String {
+        format!("{}?{}", queue_place(queue, "/tasks"), self.query())
+    }
+}
+
+/// An instant of a date picker, which names no zone: it is UTC.
+fn instant(text: &str) -> String {
+    let text = text.trim();
+    match text.len() {
+        16 => format!("{text}:00Z"),
+        19 => format!("{text}Z"),
+        _ => text.to_owned(),
     }
 }
 
@@ -97,7 +138,7 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
         visit.get::<TaskCountsBody>(&counts),
         visit.get::<QueueBody>(&of)
     )?;
-    let rows: Vec<Markup> = found.tasks.iter().map(|task| row(queue, task)).collect();
+    let rows: Vec<TableRow> = found.tasks.iter().map(|task| row(visit, queue, task)).collect();
     let heads = [
         Text("Task"),
         Text("Status"),
@@ -109,14 +150,20 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
         Text("Progress"),
         Text("Reason"),
     ];
-    let place = format!("{}?{}", queue_place(queue, "/tasks"), filter.query());
+    let place = filter.place(queue);
+    let empty = html! {
+        "No task fits."
+        @if counts.total == 0 && !visit.is_read_only() { " Submit one below, or by " (parts::command("longhaul task submit", queue, "'good morning' --wait")) }
+    };
     let body = html! {
         h1 { "Tasks" }
         div.with-sidebar {
             (sidebar(queue, filter, &counts))
             div {
                 (form(queue, filter, of.levels))
-                (table::table("tasks", "Tasks, the newest first", &heads, &rows, "No task fits."))
+                @if !visit.is_read_only() && !rows.is_empty() { (bulk_bar(queue, filter)) }
+                @if filter.status == "failed" { p { a href={ (queue_place(queue, "/reasons")) "?" (filter.query()) } { "Group by reason" } } }
+                (table::table("tasks", "Tasks, the newest first", &heads, &rows, &empty))
                 (table::pager(&place, filter.after.as_deref(), found.next.as_deref()))
                 @if !visit.is_read_only() { (submit_form(queue)) }
             }
@@ -128,7 +175,8 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
         ("/tasks", &format!("Tasks of {queue}")),
         layout::FollowedEvents::Level(filter.level),
         &body,
-    ))
+    )
+    .await)
 }
 
 fn sidebar(queue: &str, filter: &TaskFilterQuery, counts: &TaskCountsBody) -> Markup {
@@ -154,14 +202,13 @@ fn form(queue: &str, filter: &TaskFilterQuery, has_levels: bool) -> Markup {
     let field = |name: &str, label: &str, value: &str, hint: &str| {
         html! { label { (label) input name=(name) value=(value) placeholder=(hint) autocomplete="off"; } }
     };
+    let time = |name: &str, label: &str, value: &str| {
+        html! { label { (label) input type="datetime-local" name=(name) value=(value.trim_end_matches('Z')); } }
+    };
     html! {
         form.bar role="search" method="get" action=(queue_place(queue, "/tasks")) {
             input type="hidden" name="status" value=(filter.status);
-            (field("tag", "Tags", &filter.tag, "eu,vip"))
-            (field("type", "Type", &filter.task_type, "resize"))
-            (field("key", "Key", &filter.key, "order-4711"))
-            (field("created_from", "Submitted from", &filter.created_from, "2026-11-22T09:30:00Z"))
-            (field("created_to", "to", &filter.created_to, "2026-11-22T10:30:00Z"))
+            (field("text", "Search", &filter.text, "id, key, type, tag, reason"))
             @if has_levels {
                 label {
                     "Priority"
@@ -170,26 +217,50 @@ fn form(queue: &str, filter: &TaskFilterQuery, has_levels: bool) -> Markup {
                     }
                 }
             }
-            label { input type="checkbox" name="why" value="true" checked[filter.why]; " Why they do not run" }
             button { "Filter" }
             a href=(queue_place(queue, "/tasks")) { "Clear" }
+            details.more open[filter.is_special()] {
+                summary { "More" }
+                div.bar {
+                    (field("tag", "Tags", &filter.tag, "eu,vip"))
+                    (field("type", "Type", &filter.task_type, "resize"))
+                    (field("key", "Key", &filter.key, "order-4711"))
+                    (time("created_from", "Submitted from, UTC", &filter.created_from))
+                    (time("created_to", "to", &filter.created_to))
+                    label { input type="checkbox" name="why" value="true" checked[filter.why]; " Why they do not run" }
+                }
+            }
         }
     }
 }
 
-fn row(queue: &str, task: &TaskBody) -> Markup {
-    let instant = |at: Option<u64>| html! { @if let Some(at_ms) = at { (ShownInstant { at_ms, now_ms: task.now }) } };
+/// What is done to the ticked tasks, or to all that match the filter.
+fn bulk_bar(queue: &str, filter: &TaskFilterQuery) -> Markup {
     html! {
-        td { (task_link(queue, &task.id)) @if let Some(key) = &task.key { " " (Outside(key)) } @for tag in &task.tags { " " span.tag { (Outside(tag)) } } }
-        td { (status(&task.status)) @if task.cancel_requested && !task.is_over() { " " span.tag { "to be cancelled" } } }
-        td { @if let Some(kind) = &task.task_type { (Outside(kind)) } }
-        td.number { (task.attempts) }
-        td { (instant(task.created_at)) }
-        td { (instant(task.changed_at)) }
-        td { @if let Some(worker) = &task.worker { (parts::worker(worker)) } }
-        td { @if let Some(progress) = &task.progress { (parts::progress(progress)) } }
-        td { @if let Some(why) = &task.why { (Outside(why)) } @else if let Some(reason) = &task.reason { (Outside(reason)) } }
+        form.bar #bulk method="get" action=(queue_place(queue, "/bulk")) aria-label="The ticked tasks" {
+            @for (name, value) in filter.fields() { input type="hidden" name=(name) value=(value); }
+            @for verb in &BULK_VERBS { button name="verb" value=(verb.word) { (verb.name) " …" } }
+            label { input type="checkbox" name="all" value="true"; " All that match, not only the ticked ones" }
+        }
     }
+}
+
+fn row(visit: &Visit, queue: &str, task: &TaskBody) -> TableRow {
+    let instant = |at: Option<u64>| html! { @if let Some(at_ms) = at { (ShownInstant { at_ms, now_ms: task.now }) } };
+    vec![
+        html! {
+            @if !visit.is_read_only() { input type="checkbox" name="task" value=(task.id) form="bulk" aria-label={ "Tick " (task.id) }; " " }
+            (task_link(queue, &task.id)) @if let Some(key) = &task.key { " " (Outside(key)) } @for tag in &task.tags { " " span.tag { (Outside(tag)) } }
+        },
+        html! { (status(&task.status)) @if task.cancel_requested && !task.is_over() { " " span.tag { "to be cancelled" } } },
+        html! { @if let Some(kind) = &task.task_type { (Outside(kind)) } },
+        html! { (task.attempts) },
+        html! { (instant(task.created_at)) },
+        html! { (instant(task.changed_at)) },
+        html! { @if let Some(worker) = &task.worker { (parts::worker(worker)) } },
+        html! { @if let Some(progress) = &task.progress { (parts::progress(progress)) } },
+        html! { @if let Some(why) = &task.why { (Outside(why)) } @else if let Some(reason) = &task.reason { (Outside(reason)) } },
+    ]
 }
 
 fn submit_form(queue: &str) -> Markup {

@@ -3,7 +3,8 @@
 use super::ReasonForm;
 use crate::asked::{FormFields, Path};
 use crate::parts::table::TableHead::{Number, Text};
-use crate::parts::{asked, layout, queue_place, table, task_link};
+use crate::parts::table::TableRow;
+use crate::parts::{self, asked, layout, queue_place, table, task_link};
 use crate::shown::{Outside, ShownInstant, line};
 use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
@@ -42,7 +43,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         Ok::<_, PageError>(LevelWorkers { level, list: visit.get(&path).await? })
     });
     let found = futures::future::try_join_all(found).await?;
-    let rows: Vec<Markup> = found
+    let rows: Vec<TableRow> = found
         .iter()
         .flat_map(|it| it.list.workers.iter().map(move |worker| (it, worker)))
         .map(|(it, worker)| row(visit, queue, worker, it))
@@ -58,10 +59,12 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         Text("Would be replaced by"),
         Text(""),
     ];
-    let empty = "Nobody works on this queue: start a worker, or lease tasks from the gateway.";
+    let empty = html! {
+        "Nobody works on this queue. Start a worker: " (parts::command("longhaul worker run", queue, "--exec 'tr a-z A-Z'"))
+    };
     let body = html! {
         h1 { "Workers" }
-        (table::table("workers", "Workers", &heads, &rows, empty))
+        (table::table("workers", "Workers", &heads, &rows, &empty))
         p { "A worker that is silent for two heartbeat intervals counts as gone: the other workers of its partition take its tasks over, each task by one of them." }
         @if of.levels { p { "A worker has a row for each priority that it works on." } }
     };
@@ -77,7 +80,8 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         ("/workers", &format!("Workers of {queue}")),
         followed,
         &body,
-    ))
+    )
+    .await)
 }
 
 fn row(
@@ -85,32 +89,30 @@ fn row(
     queue: &str,
     found: &QueueWorker,
     LevelWorkers { level, list: all }: &LevelWorkers,
-) -> Markup {
+) -> TableRow {
     let worker = found.worker.clone().unwrap_or_default();
     let name = if worker.name.is_empty() { &found.owner } else { &worker.name };
-    // An owner id is for one priority level, an instance for the whole worker.
-    let id = if worker.instance.is_empty() { &found.owner } else { &worker.instance };
-    let drain = queue_place(queue, &format!("/workers/{}/drain", escaped(id)));
+    let drain = queue_place(queue, &format!("/workers/{}/drain", escaped(found.id())));
     let obeys = !found.holds_leases || !worker.instance.is_empty();
     let may_drain = !visit.is_read_only() && obeys && !worker.grants_leases && !worker.draining;
-    html! {
-        td { span title=(line(&found.owner)) { (Outside(name)) } @if worker.grants_leases { " " span.tag { "gateway" } } @if found.holds_leases { " " span.tag { "over HTTP" } } @if worker.draining { " " span.tag { "draining" } } @if !worker.label.is_empty() { " " (Outside(&worker.label)) } }
-        td { (Outside(&worker.host)) @if let Some(process) = worker.process { " " (process) } }
-        td { (Outside(&worker.version)) }
-        td { (level.word()) }
-        td.number { @if found.partition >= 0 { (found.partition) } @else { "–" } }
-        td {
+    vec![
+        html! { span title=(line(&found.owner)) { (Outside(name)) } @if worker.grants_leases { " " span.tag { "gateway" } } @if found.holds_leases { " " span.tag { "over HTTP" } } @if worker.draining { " " span.tag { "draining" } } @if !worker.label.is_empty() { " " (Outside(&worker.label)) } },
+        html! { (Outside(&worker.host)) @if let Some(process) = worker.process { " " (process) } },
+        html! { (Outside(&worker.version)) },
+        html! { (level.word()) },
+        html! { @if found.partition >= 0 { (found.partition) } @else { "–" } },
+        html! {
             @if let Some(at_ms) = found.last_heartbeat_at { (ShownInstant { at_ms, now_ms: all.now }) }
             @if found.missed_heartbeats > 0 { " " span.tag.silent { (found.missed_heartbeats) " missed" } }
-        }
-        td {
+        },
+        html! {
             (found.running.len()) " "
             @for task in found.running.iter().take(NAMED_MAX) { (task_link(queue, task)) " " }
             @if found.running.len() > NAMED_MAX { "…" }
-        }
-        td { @if !worker.grants_leases && !found.holds_leases { (successors(found, all)) } }
-        td { @if may_drain { (asked(&drain, "Drain", "It takes nothing new, lets its tasks end, and ends itself.", &html! {})) } }
-    }
+        },
+        html! { @if !worker.grants_leases && !found.holds_leases { (successors(found, all)) } },
+        html! { @if may_drain { (asked(&drain, "Drain", "It takes nothing new, lets its tasks end, and ends itself.", &html! {})) } },
+    ]
 }
 
 /// The workers that would take over the tasks of a worker.

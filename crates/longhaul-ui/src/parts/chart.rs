@@ -17,6 +17,7 @@ pub(crate) fn throughput(series: &Series) -> Markup {
     html! {
         figure {
             figcaption { "Ended: " (number(ended)) " in the last " (length(span)) ", at most " (number(most)) " in " (length(series.step_ms)) }
+            p.axis { (number(most)) }
             svg.chart role="img" viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } preserveAspectRatio="none" aria-label={ (number(ended)) " tasks ended" } {
                 @for (at, step) in series.steps.iter().enumerate() {
                     @let (good, bad) = (high(step.completed), high(step.not_completed));
@@ -29,6 +30,7 @@ pub(crate) fn throughput(series: &Series) -> Markup {
                     }
                 }
             }
+            (times(series))
         }
     }
 }
@@ -43,6 +45,7 @@ pub(crate) fn latency(series: &Series) -> Markup {
                 "From submit to end: median and 95 %"
                 @if let Some(most) = most { ", at most " (length(most)) }
             }
+            p.axis { (crate::parts::length(most)) }
             svg.chart role="img" viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } preserveAspectRatio="none" aria-label="Latency" {
                 @for (at, step) in series.steps.iter().enumerate() {
                     @if let (Some(p50), Some(p95), Some(most)) = (step.latency_p50_ms, step.latency_p95_ms, most) {
@@ -55,8 +58,15 @@ pub(crate) fn latency(series: &Series) -> Markup {
                     }
                 }
             }
+            (times(series))
         }
     }
+}
+
+/// The axis of time.
+fn times(series: &Series) -> Markup {
+    let span = series.step_ms * series.steps.len() as u64;
+    html! { p.axis.times { span { (length(span)) " ago" } span { (length(span / 2)) } span { "now" } } }
 }
 
 /// The throughput alone, for a table row.

@@ -1,10 +1,12 @@
 //! The frame around a page.
 
 use crate::parts::queue_place;
-use crate::shown::{Outside, line};
+use crate::shown::{Outside, line, number};
 use crate::trouble::PageError;
-use crate::visit::Visit;
+use crate::visit::{Visit, escaped};
 use crate::{ROOT, assets};
+use longhaul_api::task::TaskCountsBody;
+use longhaul_api::worker::WorkerList;
 use longhaul_api::{Priority, TaskName};
 use maud::{DOCTYPE, Markup, html};
 
@@ -33,11 +35,13 @@ pub(crate) enum FollowedEvents<'a> {
     Task(&'a str),
     /// Nobody's: the page takes long to make, and is requested regularly.
     Nobody,
+    /// Nobody's: the page stays as it is.
+    Still,
 }
 
 /// A page of a queue; `page` is its path below the queue's. The script replaces changed parts when
 /// there are new events.
-pub(crate) fn of_queue(
+pub(crate) async fn of_queue(
     visit: &Visit,
     queue: &str,
     (page, title): (&str, &str),
@@ -52,17 +56,46 @@ pub(crate) fn of_queue(
             PageRefresh::ByEvents(place(level), Some(id.to_owned()))
         }
         FollowedEvents::Nobody => PageRefresh::ByAsking,
+        FollowedEvents::Still => PageRefresh::AsItIs,
     };
-    frame(visit, title, &nav(queue, Some(page)), body, &kept)
+    let nav = nav(queue, Some(page), counted(visit, queue).await);
+    frame(visit, title, &nav, body, &kept)
 }
 
-fn nav(queue: &str, page: Option<&str>) -> Markup {
+/// The numbers on the tabs. A page is complete without them.
+#[derive(Clone, Copy, Debug, Default)]
+struct TabCounts {
+    /// Those that are not over.
+    tasks: Option<u64>,
+    workers: Option<u64>,
+}
+
+async fn counted(visit: &Visit, queue: &str) -> TabCounts {
+    let of = format!("/v1/queues/{}", escaped(queue));
+    let (counts, workers) = (format!("{of}/counts"), format!("{of}/workers"));
+    let (counts, workers) =
+        futures::join!(visit.get::<TaskCountsBody>(&counts), visit.get::<WorkerList>(&workers));
+    let open = |counts: TaskCountsBody| {
+        let over = ["completed", "failed", "cancelled", "expired", "ended"];
+        over.iter().fold(counts.total, |open, word| open.saturating_sub(counts.of(word)))
+    };
+    let workers = workers.ok().map(|list| list.alive() as u64);
+    TabCounts { tasks: counts.ok().map(open), workers }
+}
+
+fn nav(queue: &str, page: Option<&str>, counts: TabCounts) -> Markup {
+    let count = |place: &str| match place {
+        "/tasks" => counts.tasks,
+        "/workers" => counts.workers,
+        _ => None,
+    };
     html! {
         nav aria-label="Queue" {
+            a href=(ROOT) { "Queues" }
             a.queue href=(queue_place(queue, "")) { (Outside(queue)) }
             ul {
                 @for (place, name) in PAGES {
-                    li { a href=(queue_place(queue, place)) aria-current=[(page == Some(place)).then_some("page")] { (name) } }
+                    li { a href=(queue_place(queue, place)) aria-current=[(page == Some(place)).then_some("page")] { (name) @if let Some(count) = count(place) { " " span.tag { (number(count)) } } } }
                 }
             }
         }
@@ -88,7 +121,8 @@ pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Markup {
         @if !trouble.code.is_empty() { p { "Code: " code { (trouble.code) } } }
         p { a href=(visit.way_on(trouble)) { @if visit.is_safe() && trouble.may_pass() { "Try again" } @else { "Go on" } } }
     };
-    let nav = visit.queue().map(|queue| nav(&queue, None)).unwrap_or_default();
+    let nav =
+        visit.queue().map(|queue| nav(&queue, None, TabCounts::default())).unwrap_or_default();
     let kept = if comes_back { PageRefresh::UntilItIsThere } else { PageRefresh::AsItIs };
     frame(visit, title, &nav, &body, &kept)
 }
@@ -102,7 +136,7 @@ enum PageRefresh {
     /// It stands in for a page that needs the broker; the script requests that page until it is
     /// available.
     UntilItIsThere,
-    /// Not at all: it says why an action failed.
+    /// Not at all: it says what an action does, did, or why it failed.
     AsItIs,
 }
 

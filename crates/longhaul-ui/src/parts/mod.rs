@@ -87,6 +87,18 @@ pub(crate) fn figure(value: &Markup, name: &str) -> Markup {
     html! { div.figure { span.value { (value) } span.name { (name) } } }
 }
 
+/// A command to copy. A queue whose name a shell would read in another way is left to the reader.
+pub(crate) fn command(verb: &str, queue: &str, rest: &str) -> Markup {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.' | '/');
+    let queue = if queue.chars().all(is_plain) { queue } else { "QUEUE" };
+    html! { code.command { (verb) " " (queue) @if !rest.is_empty() { " " (rest) } } }
+}
+
+/// A number of tasks.
+pub(crate) fn tasks(count: usize) -> String {
+    if count == 1 { "1 task".to_owned() } else { format!("{} tasks", number(count as u64)) }
+}
+
 /// A number of attempts.
 pub(crate) fn attempts(count: u32) -> String {
     if count == 1 { "1 attempt".to_owned() } else { format!("{count} attempts") }

@@ -10,25 +10,38 @@ pub(crate) enum TableHead {
     Number(&'static str),
 }
 
-/// A table that scrolls if it is wider than the window. Without rows it shows a text instead.
+/// The content of a row's cells. Missing cells are empty.
+pub(crate) type TableRow = Vec<Markup>;
+
+/// A table that scrolls if it is wider than the window. On a phone, each row is a card, whose cells
+/// show the head of their column. Without rows it shows something else instead.
 pub(crate) fn table(
     id: &str,
     caption: &str,
     heads: &[TableHead],
-    rows: &[Markup],
-    empty: &str,
+    rows: &[TableRow],
+    empty: &Markup,
 ) -> Markup {
     html! {
         div.scrolls id=(id) tabindex="0" role="region" aria-label=(caption) {
             @if rows.is_empty() {
-                p.empty { (empty) }
+                div.empty { (empty) }
             } @else {
                 table {
                     caption.unseen { (caption) }
                     thead { tr { @for head in heads { (head) } } }
-                    tbody { @for row in rows { tr { (row) } } }
+                    tbody { @for row in rows { tr { @for (head, cell) in heads.iter().zip(row) { (head.cell(cell)) } } } }
                 }
             }
+        }
+    }
+}
+
+impl TableHead {
+    fn cell(self, content: &Markup) -> Markup {
+        match self {
+            Self::Text(name) => html! { td data-head=(name) { (content) } },
+            Self::Number(name) => html! { td.number data-head=(name) { (content) } },
         }
     }
 }

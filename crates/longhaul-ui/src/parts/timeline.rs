@@ -2,6 +2,7 @@
 
 use crate::parts;
 use crate::parts::table::TableHead::{Number, Text};
+use crate::parts::table::TableRow;
 use crate::parts::task_link;
 use crate::shown::{Outside, ShownInstant, length, line};
 use longhaul_api::history::{HistoryBody, HistoryEntryBody, SilenceBody};
@@ -268,7 +269,7 @@ pub(crate) fn list(queue: &str, history: &HistoryBody, asked: ListedEntries) -> 
     let runs: Vec<&[HistoryEntryBody]> = runs.collect();
     let listed = runs.get(runs.len().saturating_sub(LISTED_MAX)..).unwrap_or(&runs);
     let first = entries.first().map_or(0, |entry| entry.at);
-    let mut rows: Vec<(u64, Markup)> = Vec::new();
+    let mut rows: Vec<(u64, TableRow)> = Vec::new();
     for run in listed {
         let Some(newest) = run.last() else { continue };
         rows.push((newest.at, row(queue, newest, run.len(), first, history.now)));
@@ -279,20 +280,20 @@ pub(crate) fn list(queue: &str, history: &HistoryBody, asked: ListedEntries) -> 
             rows.insert(at + 1, (silence.since, silence_row(silence, first, history.now)));
         }
     }
-    let rows: Vec<Markup> = rows.into_iter().rev().map(|(_, row)| row).collect();
+    let rows: Vec<TableRow> = rows.into_iter().rev().map(|(_, row)| row).collect();
     let heads = [Text("When"), Number("After"), Number("Epoch"), Text("What"), Text("By")];
     html! {
-        (parts::table::table("history", "Entries about the task", &heads, &rows, "No entries."))
+        (parts::table::table("history", "Entries about the task", &heads, &rows, &html! { "No entries." }))
         @if listed.len() < runs.len() { p { "Only the last " (LISTED_MAX) " of " (runs.len()) " are listed." } }
     }
 }
 
-fn row(queue: &str, entry: &HistoryEntryBody, updates: usize, first: u64, now_ms: u64) -> Markup {
-    html! {
-        td { (ShownInstant { at_ms: entry.at, now_ms }) }
-        td.number { "+" (length(entry.at.saturating_sub(first))) }
-        td.number { @if let Some(epoch) = entry.epoch { (epoch) } }
-        td {
+fn row(queue: &str, entry: &HistoryEntryBody, updates: usize, first: u64, now_ms: u64) -> TableRow {
+    vec![
+        html! { (ShownInstant { at_ms: entry.at, now_ms }) },
+        html! { "+" (length(entry.at.saturating_sub(first))) },
+        html! { @if let Some(epoch) = entry.epoch { (epoch) } },
+        html! {
             @if let Some(why) = &entry.ignored {
                 span.tag.zombie { "ignored" } " " s { (Outside(&words(entry))) } " – " (Outside(ignored(why)))
             } @else {
@@ -302,23 +303,23 @@ fn row(queue: &str, entry: &HistoryEntryBody, updates: usize, first: u64, now_ms
             @if let Some(reason) = &entry.reason { ": " (Outside(reason)) }
             @if let Some(at_ms) = entry.next_attempt_at { ", next attempt " (ShownInstant { at_ms, now_ms }) }
             @for task in &entry.waits_for { " " (task_link(queue, task)) }
-        }
-        td {
+        },
+        html! {
             @if let Some(operator) = &entry.operator { (Outside(operator)) }
             @else if let Some(name) = &entry.leased_to { (Outside(name)) }
             @else if let Some(worker) = &entry.worker { (parts::worker(worker)) }
-        }
-    }
+        },
+    ]
 }
 
-fn silence_row(silence: &SilenceBody, first: u64, now_ms: u64) -> Markup {
-    html! {
-        td { (ShownInstant { at_ms: silence.since, now_ms }) }
-        td.number { "+" (length(silence.since.saturating_sub(first))) }
-        td.number { (silence.epoch) }
-        td { span.tag.silent { "silent" } " " (silent(silence, now_ms)) }
-        td { @if let Some(worker) = &silence.worker { (parts::worker(worker)) } }
-    }
+fn silence_row(silence: &SilenceBody, first: u64, now_ms: u64) -> TableRow {
+    vec![
+        html! { (ShownInstant { at_ms: silence.since, now_ms }) },
+        html! { "+" (length(silence.since.saturating_sub(first))) },
+        html! { (silence.epoch) },
+        html! { span.tag.silent { "silent" } " " (silent(silence, now_ms)) },
+        html! { @if let Some(worker) = &silence.worker { (parts::worker(worker)) } },
+    ]
 }
 
 #[cfg(test)]

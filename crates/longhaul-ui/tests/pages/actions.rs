@@ -32,7 +32,29 @@ type Case = (
 
 const WHY: &[(&str, &str)] = &[("reason", "it hangs")];
 
-const CASES: [Case; 18] = [
+const CASES: [Case; 20] = [
+    (
+        "/ui/queues",
+        &[("name", "new"), ("partitions", "3")],
+        "PUT",
+        "/v1/queues/new",
+        r#"{"levels": true, "partitions": 3}"#,
+    ),
+    (
+        "/ui/queues/mails/schedules",
+        &[
+            ("name", "every night"),
+            ("kind", "cron"),
+            ("when", "30 2 * * *"),
+            ("time_zone", "Europe/Berlin"),
+            ("overlap", "skip"),
+            ("payload", "a=b"),
+            ("reason", "wanted"),
+        ],
+        "POST",
+        "/v1/queues/mails/schedules/every%20night",
+        r#"{"schedule": {"cron": "30 2 * * *", "time_zone": "Europe/Berlin", "overlap": "skip"}, "task": {"payload": "a=b"}, "reason": "wanted"}"#,
+    ),
     ("/ui/queues/mails/pause", &[], "POST", "/v1/queues/mails:pause", r#"{"reason": ""}"#),
     (
         "/ui/queues/mails/purge?level=normal",
@@ -177,7 +199,9 @@ async fn a_task_that_waits_for_its_time_can_be_started_now() {
 async fn every_form_asks_for_one_thing() {
     let site = Site::of("plain");
     let forms = all_forms(&site).await;
-    let named: Vec<&str> = CASES.iter().map(|it| it.0).chain(["/ui/sign-in"]).collect();
+    // Those of several tasks have their own test.
+    let others = ["/ui/sign-in", "/ui/queues/mails/bulk cancel", "/ui/queues/mails/bulk delete"];
+    let named: Vec<&str> = CASES.iter().map(|it| it.0).chain(others).collect();
     let unknown: Vec<_> = forms.keys().filter(|it| !named.contains(&it.as_str())).collect();
     assert!(unknown.is_empty(), "forms that no case is about: {unknown:?}");
     for (name, filled, method, path, body) in CASES {
@@ -199,6 +223,52 @@ async fn every_form_asks_for_one_thing() {
         let next = answer.header("location");
         assert_eq!(site.get(next).await.status, 200, "{name} leads to {next}");
     }
+}
+
+fn post_forms(text: &str) -> Vec<Form> {
+    forms(text).into_iter().filter(|it| it.action.ends_with("/bulk")).collect()
+}
+
+/// What is done is done to the tasks that were shown, each by a request of its own.
+#[tokio::test]
+async fn an_action_on_several_tasks_acts_on_those_that_were_shown() {
+    let site = Site::of("plain");
+    let place = "/ui/queues/mails/bulk?verb=cancel&task=12:0:-1&task=11:0:-1&level=normal";
+    let page = site.get(place).await.text;
+    assert!(page.contains("<h1>Cancel 2 tasks</h1>"), "{page}");
+    let mut form = post_forms(&page).remove(0);
+    form.fields.iter_mut().find(|it| it.0 == "reason").unwrap().1 = "no use".to_owned();
+    site.calls();
+    let done = site.post(&form.action, &form.fields).await;
+    assert!(done.text.contains("<h1>2 tasks asked to end</h1>"), "{}", done.text);
+    let acts = site.calls().into_iter().filter(|call| call.method == Method::POST);
+    let calls = acts.map(|call| (call.path, call.body));
+    let body = serde_json::json!({"reason": "no use"});
+    let expected = ["12:0:-1", "11:0:-1"]
+        .map(|task| (format!("/v1/queues/mails/tasks/{task}:cancel"), body.clone()));
+    assert_eq!(calls.collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
+async fn all_that_match_are_those_of_the_filter_to_which_it_can_be_done() {
+    let site = Site::of("plain");
+    let of = "/ui/queues/mails/bulk?level=normal&all=true&tag=eu&text=no%20luck&after=9:0:-1";
+    let lists = |site: &Site| -> Vec<_> {
+        site.calls().into_iter().filter(|call| call.path.contains("/tasks?")).collect()
+    };
+    site.get(&format!("{of}&verb=retry")).await;
+    let calls = lists(&site);
+    let [call] = &calls[..] else { panic!("{calls:?}") };
+    let wanted = "/v1/queues/mails/tasks?level=normal&status=failed&text=no%20luck&tag=eu&order=newest&limit=1000";
+    assert_eq!(call.path, wanted);
+    // A task that runs did not fail, and what completed cannot be cancelled.
+    for none in ["&verb=retry&status=running", "&verb=cancel&status=completed"] {
+        let page = site.get(&format!("{of}{none}")).await.text;
+        assert!(page.contains("This can be done to tasks that are"), "{page}");
+        assert!(post_forms(&page).is_empty() && lists(&site).is_empty(), "{page}");
+    }
+    let ticked = site.get("/ui/queues/mails/bulk?verb=retry&level=normal&task=12:0:-1").await.text;
+    assert!(ticked.contains("1 task of those ticked cannot be chosen"), "{ticked}");
 }
 
 /// A worker and a schedule with unusual names are found again by their links.

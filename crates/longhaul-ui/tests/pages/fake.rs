@@ -130,7 +130,7 @@ impl Site {
 }
 
 /// Every page of the dashboard for a queue of this name, and one that does not exist.
-pub(crate) const PLACES: [&str; 16] = [
+pub(crate) const PLACES: [&str; 19] = [
     "/ui",
     "/ui/queues/mails",
     "/ui/queues/mails?level=high",
@@ -139,6 +139,9 @@ pub(crate) const PLACES: [&str; 16] = [
     "/ui/queues/mails/tasks/12:0:-1",
     "/ui/queues/mails/tasks/12:0:-1?as=text",
     "/ui/queues/mails/tasks/12:0:-1?as=hex",
+    "/ui/queues/mails/bulk?verb=cancel&task=12:0:-1&task=11:0:-1&level=normal",
+    "/ui/queues/mails/bulk?verb=delete&all=true&tag=eu&level=normal",
+    "/ui/queues/mails/reasons?level=normal&status=failed",
     "/ui/queues/mails/workers",
     "/ui/queues/mails/dead",
     "/ui/queues/mails/dead/12:0:-1",

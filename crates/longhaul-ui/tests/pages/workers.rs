@@ -11,7 +11,11 @@ async fn the_workers_of_each_priority_are_shown() {
     let asked: Vec<String> = calls.filter(|path| path.contains("/workers")).collect();
     for level in ["high", "normal", "low"] {
         assert!(asked.contains(&format!("/v1/queues/mails/workers?level={level}")), "{asked:?}");
-        assert!(page.text.contains(&format!("<td>{level}</td>")), "{}", page.text);
+        assert!(
+            page.text.contains(&format!("<td data-head=\"Priority\">{level}</td>")),
+            "{}",
+            page.text
+        );
     }
 }
 

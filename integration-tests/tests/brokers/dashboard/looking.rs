@@ -143,10 +143,10 @@ pub(super) async fn with_keys_alone(stage: &Stage) -> Result<()> {
     browser.press(ENTER).await?;
     ensure!(browser.look("document.activeElement.id").await? == json!("main"), "the content");
     browser.press("/").await?;
-    ensure!(browser.look("document.activeElement.name").await? == json!("tag"), "the filter");
+    ensure!(browser.look("document.activeElement.name").await? == json!("text"), "the filter");
     browser.press("eu").await?;
     browser.press(ENTER).await?;
-    browser.until("new URLSearchParams(location.search).get('tag') === 'eu'").await?;
+    browser.until("new URLSearchParams(location.search).get('text') === 'eu'").await?;
     browser.until_shown(&held).await?;
     stops_at(stage, &format!("document.activeElement.textContent === '{held}'")).await?;
     browser.press(ENTER).await?;

@@ -295,6 +295,12 @@ fn tasks_are_listed_page_by_page_and_by_filter() {
     assert_eq!(bench.ids(&TaskFilter::new().created(20..=30)), [2, 3]);
     assert_eq!(bench.ids(&TaskFilter::new().changed(0..=10)), [1, 4], "claimed at 2");
     assert!(bench.ids(&TaskFilter::new().key("other")).is_empty());
+    for (text, found) in
+        [("EVEN big", &[6, 8][..]), (" 3:-1  mal", &[3]), ("even 3:-1", &[]), ("ig", &[6, 7, 8, 9])]
+    {
+        assert_eq!(bench.ids(&TaskFilter::new().text(text)), found, "{text}");
+    }
+    assert_eq!(bench.ids(&TaskFilter::new().text(&task(3).to_string())), [3]);
     let mut counts = TaskCounts::default();
     bench.table.count(NOW, &mut counts);
     let told = (counts.total(), counts.demand(), counts.of(TaskStatus::Ready));
@@ -326,6 +332,9 @@ fn a_task_that_failed_says_why_until_another_attempt_runs() {
     let detail = Some("ä".repeat(REASON_CHARS_MAX + 1));
     bench.show(&TaskMetadata { detail, ..failed(over, 1, Some(TaskOutcome::Final)) }, 1);
     assert_eq!(reason(&bench, over), Some("ä".repeat(REASON_CHARS_MAX)));
+    // It is found by what is shown: the reason of an attempt before the last one is not.
+    assert_eq!(bench.ids(&TaskFilter::new().text("ÄÄ")), [over.entry]);
+    assert!(bench.ids(&TaskFilter::new().text("luck")).is_empty());
 }
 
 /// A fleet that cannot reach its mail server has a hundred thousand failures with one reason.

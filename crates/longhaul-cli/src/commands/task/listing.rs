@@ -87,6 +87,9 @@ pub(crate) struct TaskFilterArgs {
     /// Those that their submitters call this.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
+    /// Those that have each of these words in their id, key, type, tags or failure reason.
+    #[arg(long, value_name = "WORDS", value_parser = NonEmptyStringValueParser::new())]
+    text: Option<String>,
     /// Those submitted since then.
     #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
     created_after: Option<Instant>,
@@ -109,6 +112,7 @@ impl TaskFilterArgs {
             tag: self.tag,
             task_type: self.task_type,
             key: self.key,
+            text: self.text,
             created_from: self.created_after,
             created_to: self.created_before,
             changed_from: self.changed_after,

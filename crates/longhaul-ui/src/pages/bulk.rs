@@ -1,0 +1,249 @@
+//! One action on several tasks: those that were ticked, or all that match a filter.
+//!
+//! The first page shows which tasks these are. The second request names each of them, so that
+//! nothing is done to a task that came meanwhile.
+
+use super::tasks::TaskFilterQuery;
+use crate::asked::{FormFields, Path, QueryFields};
+use crate::parts::table::TableHead::Text;
+use crate::parts::table::TableRow;
+use crate::parts::{layout, queue_place, reason_field, status, table, task_link, tasks};
+use crate::shown::{Outside, ShownInstant};
+use crate::trouble::PageError;
+use crate::visit::{PageResult, Visit, escaped};
+use axum::http::{Method, StatusCode};
+use axum::response::Response;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use longhaul_api::task::{TaskBody, TaskList};
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+/// The most tasks of one action.
+const TASKS_MAX: usize = 1_000;
+
+/// The most tasks shown before the action, and the most failures after it.
+const SHOWN_MAX: usize = 20;
+
+/// Requests to the gateway at once.
+const AT_ONCE: usize = 16;
+
+const NOT_OVER: &[&str] = &["running", "claimed", "ready", "scheduled", "waiting", "retrying"];
+
+/// An action on several tasks.
+pub(super) struct BulkVerb {
+    pub(super) word: &'static str,
+    pub(super) name: &'static str,
+    done: &'static str,
+    what: &'static str,
+    /// It can be done to tasks with these statuses.
+    statuses: &'static [&'static str],
+}
+
+pub(super) const BULK_VERBS: [BulkVerb; 3] = [
+    BulkVerb {
+        word: "cancel",
+        name: "Cancel",
+        done: "asked to end",
+        what: "Asks for their end; their processors may clean up first.",
+        statuses: NOT_OVER,
+    },
+    BulkVerb {
+        word: "retry",
+        name: "Run once more",
+        done: "submitted once more",
+        what: "Submits the same payloads as new tasks.",
+        statuses: &["failed"],
+    },
+    BulkVerb {
+        word: "delete",
+        name: "Delete",
+        done: "deleted",
+        what: "Closes them, wherever they stand, as cancelled.",
+        statuses: NOT_OVER,
+    },
+];
+
+/// The fields of a form in which one may be repeated.
+type Fields = Vec<(String, String)>;
+
+fn values<'a>(fields: &'a Fields, name: &str) -> Vec<&'a str> {
+    fields.iter().filter(|it| it.0 == name).map(|it| it.1.as_str()).collect()
+}
+
+fn verb(fields: &Fields) -> Result<&'static BulkVerb, PageError> {
+    let word = values(fields, "verb");
+    let found = BULK_VERBS.iter().find(|verb| word == [verb.word]);
+    found.ok_or_else(|| PageError::new(StatusCode::NOT_FOUND, "", "there is no such action"))
+}
+
+fn task_path(queue: &str, task: &str) -> String {
+    format!("/v1/queues/{}/tasks/{}", escaped(queue), escaped(task))
+}
+
+pub(super) async fn confirm(
+    visit: Visit,
+    Path(queue): Path<String>,
+    QueryFields(fields): QueryFields<Fields>,
+    QueryFields(filter): QueryFields<TaskFilterQuery>,
+) -> Response {
+    let page = confirm_page(&visit, &queue, &fields, &filter).await;
+    visit.answer(page)
+}
+
+/// The tasks to which the action can be done, and the number of the other ones.
+struct ChosenTasks {
+    tasks: Vec<TaskBody>,
+    others: usize,
+    has_more: bool,
+}
+
+async fn chosen(
+    visit: &Visit,
+    queue: &str,
+    (verb, fields): (&BulkVerb, &Fields),
+    filter: &TaskFilterQuery,
+) -> Result<ChosenTasks, PageError> {
+    if values(fields, "all").is_empty() {
+        let ticked: Vec<String> =
+            values(fields, "task").iter().map(|task| task_path(queue, task)).collect();
+        let found = stream::iter(ticked).take(TASKS_MAX);
+        let found = found.map(|path| async move { visit.get::<TaskBody>(&path).await });
+        let mut tasks: Vec<TaskBody> = found.buffered(AT_ONCE).try_collect().await?;
+        let count = tasks.len();
+        tasks.retain(|task| verb.statuses.contains(&&*task.status));
+        return Ok(ChosenTasks { others: count - tasks.len(), tasks, has_more: false });
+    }
+    let wanted = filter.status.trim();
+    let statuses = verb.statuses.iter().filter(|it| wanted.is_empty() || wanted == **it);
+    let status = statuses.copied().collect::<Vec<_>>().join(",");
+    if status.is_empty() {
+        return Ok(ChosenTasks { tasks: Vec::new(), others: 0, has_more: false });
+    }
+    let filter = filter.with_status(&status);
+    let list = format!("{}&order=newest&limit={TASKS_MAX}", filter.query());
+    let found: TaskList = visit.get(&format!("/v1/queues/{}/tasks?{list}", escaped(queue))).await?;
+    Ok(ChosenTasks { tasks: found.tasks, others: 0, has_more: found.next.is_some() })
+}
+
+async fn confirm_page(
+    visit: &Visit,
+    queue: &str,
+    fields: &Fields,
+    filter: &TaskFilterQuery,
+) -> PageResult {
+    let verb = verb(fields)?;
+    let chosen = chosen(visit, queue, (verb, fields), filter).await?;
+    let count = tasks(chosen.tasks.len());
+    let rows: Vec<TableRow> =
+        chosen.tasks.iter().take(SHOWN_MAX).map(|task| row(queue, task)).collect();
+    let heads = [Text("Task"), Text("Status"), Text("Type"), Text("Submitted"), Text("Reason")];
+    let title = format!("{} {count}", verb.name);
+    let body = html! {
+        h1 { (verb.name) " " (count) }
+        @if chosen.tasks.is_empty() {
+            p.notice { "Tick tasks, or choose all that match. This can be done to tasks that are " (verb.statuses.join(", ")) "." }
+        } @else {
+            p { (verb.what) }
+        }
+        @if chosen.others > 0 { p.notice { (tasks(chosen.others)) " of those ticked cannot be chosen: this can be done to tasks that are " (verb.statuses.join(", ")) "." } }
+        @if chosen.has_more { p.notice { "More tasks match. These are the newest; do it again for the others." } }
+        @if !rows.is_empty() {
+            (table::table("chosen", "The chosen tasks", &heads, &rows, &html! {}))
+            @if chosen.tasks.len() > SHOWN_MAX { p { "And " (tasks(chosen.tasks.len() - SHOWN_MAX)) " more." } }
+            @if !visit.is_read_only() { (form(queue, verb, &chosen.tasks, &title)) }
+        }
+        p { a href=(filter.place(queue)) { "Back to the tasks" } }
+    };
+    Ok(page(visit, queue, &title, &body).await)
+}
+
+async fn page(visit: &Visit, queue: &str, title: &str, body: &Markup) -> Markup {
+    layout::of_queue(visit, queue, ("/tasks", title), layout::FollowedEvents::Still, body).await
+}
+
+fn row(queue: &str, task: &TaskBody) -> TableRow {
+    vec![
+        html! { (task_link(queue, &task.id)) @if let Some(key) = &task.key { " " (Outside(key)) } },
+        status(&task.status),
+        html! { @if let Some(kind) = &task.task_type { (Outside(kind)) } },
+        html! { @if let Some(at_ms) = task.created_at { (ShownInstant { at_ms, now_ms: task.now }) } },
+        html! { @if let Some(reason) = &task.reason { (Outside(reason)) } },
+    ]
+}
+
+fn form(queue: &str, verb: &BulkVerb, tasks: &[TaskBody], title: &str) -> Markup {
+    html! {
+        form.stack method="post" action=(queue_place(queue, "/bulk")) {
+            input type="hidden" name="verb" value=(verb.word);
+            @for task in tasks { input type="hidden" name="task" value=(task.id); }
+            (reason_field())
+            button.danger { (title) }
+        }
+    }
+}
+
+pub(super) async fn act(
+    visit: Visit,
+    Path(queue): Path<String>,
+    FormFields(fields): FormFields<Fields>,
+) -> Response {
+    let page = act_on_each(&visit, &queue, &fields).await;
+    visit.answer(page)
+}
+
+async fn act_on_each(visit: &Visit, queue: &str, fields: &Fields) -> PageResult {
+    let (verb, chosen) = (verb(fields)?, values(fields, "task"));
+    if chosen.len() > TASKS_MAX {
+        let detail = format!("one action takes up to {TASKS_MAX} tasks");
+        return Err(PageError::new(StatusCode::UNPROCESSABLE_ENTITY, "", detail));
+    }
+    let reason = values(fields, "reason").first().copied().unwrap_or_default();
+    let tasks_of: Vec<String> = chosen.iter().map(|&task| task.to_owned()).collect();
+    let acts = stream::iter(tasks_of).map(|task| async move {
+        let outcome = act_on(visit, queue, (verb, &task), reason).await;
+        (task, outcome)
+    });
+    let mut acts = std::pin::pin!(acts.buffered(AT_ONCE));
+    let (mut done, mut failures, mut stop) = (0, Vec::new(), None);
+    while let Some((task, outcome)) = acts.next().await {
+        match outcome {
+            Ok(_) => done += 1,
+            // It would be the same for all others.
+            Err(trouble) if trouble.is_of_all() => {
+                stop = Some(trouble);
+                break;
+            }
+            Err(trouble) => failures.push((task, trouble)),
+        }
+    }
+    if let Some(trouble) = stop.take_if(|_| done == 0) {
+        return Err(trouble);
+    }
+    let title = format!("{} {}", tasks(done), verb.done);
+    let left = chosen.len() - done - failures.len();
+    let body = html! {
+        h1 { (title) }
+        @if let Some(trouble) = &stop { p.notice.bad { (tasks(left)) " left: " (Outside(&trouble.detail)) } }
+        @if !failures.is_empty() {
+            p.notice.bad { (tasks(failures.len())) " failed:" }
+            ul { @for (task, trouble) in failures.iter().take(SHOWN_MAX) { li { (task_link(queue, task)) ": " (Outside(&trouble.detail)) } } }
+            @if failures.len() > SHOWN_MAX { p { "And " (tasks(failures.len() - SHOWN_MAX)) " more." } }
+        }
+        p { a href=(queue_place(queue, "/tasks")) { "Go to the tasks" } }
+    };
+    Ok(page(visit, queue, &title, &body).await)
+}
+
+async fn act_on(
+    visit: &Visit,
+    queue: &str,
+    (verb, task): (&BulkVerb, &str),
+    reason: &str,
+) -> Result<Value, PageError> {
+    let of = task_path(queue, task);
+    if verb.word == "delete" {
+        let of = format!("{of}?reason={}", escaped(reason));
+        return visit.act(Method::DELETE, &of, json!(null)).await;
+    }
+    visit.act(Method::POST, &format!("{of}:{}", verb.word), json!({ "reason": reason })).await
+}

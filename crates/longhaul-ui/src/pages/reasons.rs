@@ -1,0 +1,130 @@
+//! The reasons for which tasks failed, and how many failed for each.
+
+use super::tasks::TaskFilterQuery;
+use crate::asked::{Path, QueryFields};
+use crate::parts::table::TableHead::{Number, Text};
+use crate::parts::table::TableRow;
+use crate::parts::{layout, table, task_link};
+use crate::shown::{Outside, ShownInstant, number};
+use crate::visit::{PageResult, Visit, escaped};
+use axum::response::Response;
+use longhaul_api::task::{TaskBody, TaskList};
+use maud::html;
+use std::collections::BTreeMap;
+
+/// The most tasks whose reasons are counted: the newest ones.
+const TASKS_MAX: usize = 1_000;
+
+/// The tasks that failed for one reason.
+struct ReasonGroup<'a> {
+    count: u64,
+    newest: &'a TaskBody,
+    reason: &'a str,
+}
+
+pub(super) async fn show(
+    visit: Visit,
+    Path(queue): Path<String>,
+    QueryFields(filter): QueryFields<TaskFilterQuery>,
+) -> Response {
+    let page = page(&visit, &queue, &filter).await;
+    visit.answer(page)
+}
+
+/// The words of a reason without those that have a digit: ports, ids and durations differ where
+/// the cause is the same.
+fn cause(reason: &str) -> String {
+    let words = reason.split_whitespace().filter(|it| !it.contains(|it: char| it.is_ascii_digit()));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// By number, the most frequent reason first.
+fn groups(tasks: &[TaskBody]) -> Vec<(String, ReasonGroup<'_>)> {
+    let mut groups: BTreeMap<String, ReasonGroup<'_>> = BTreeMap::new();
+    for task in tasks {
+        let reason = task.reason.as_deref().unwrap_or_default();
+        let new = ReasonGroup { count: 0, newest: task, reason };
+        let group = groups.entry(cause(reason)).or_insert(new);
+        group.count += 1;
+        if task.changed_at > group.newest.changed_at {
+            (group.newest, group.reason) = (task, reason);
+        }
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.count));
+    groups
+}
+
+async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResult {
+    let filter = filter.with_status("failed");
+    let list = format!("{}&order=newest&limit={TASKS_MAX}", filter.query());
+    let found: TaskList = visit.get(&format!("/v1/queues/{}/tasks?{list}", escaped(queue))).await?;
+    let groups = groups(&found.tasks);
+    let rows: Vec<TableRow> = groups
+        .iter()
+        .map(|(cause, group)| row(queue, &filter, (cause, group), found.now))
+        .collect();
+    let heads = [Number("Tasks"), Text("Reason of the last one"), Text("When"), Text("Task")];
+    let body = html! {
+        h1 { "Reasons" }
+        p { "Reasons that differ only in words with digits count as one." }
+        (table::table("reasons", "Reasons, the most frequent first", &heads, &rows, &html! { "No task failed." }))
+        @if found.next.is_some() { p { "Counted are the newest " (number(TASKS_MAX as u64)) " failed tasks." } }
+        p { a href=(filter.place(queue)) { "The failed tasks" } }
+    };
+    Ok(layout::of_queue(
+        visit,
+        queue,
+        ("/tasks", &format!("Reasons of {queue}")),
+        layout::FollowedEvents::Level(filter.level),
+        &body,
+    )
+    .await)
+}
+
+fn row(
+    queue: &str,
+    filter: &TaskFilterQuery,
+    (cause, group): (&str, &ReasonGroup<'_>),
+    now_ms: u64,
+) -> TableRow {
+    let place = filter.with_text(cause).place(queue);
+    let instant = group.newest.changed_at.map(|at_ms| html! { (ShownInstant { at_ms, now_ms }) });
+    vec![
+        html! { (number(group.count)) },
+        html! { a href=(place) { @if group.reason.is_empty() { "no reason" } @else { (Outside(group.reason)) } } },
+        instant.unwrap_or_default(),
+        task_link(queue, &group.newest.id),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(id: &str, at: u64, reason: &str) -> TaskBody {
+        let reason = Some(reason.to_owned());
+        TaskBody { id: id.to_owned(), changed_at: Some(at), reason, ..TaskBody::default() }
+    }
+
+    #[test]
+    fn reasons_that_differ_in_digits_are_one_and_the_most_frequent_is_first() {
+        let tasks = [
+            failed("1:0:-1", 10, "no space left"),
+            failed("2:0:-1", 20, "503 from host-7 after 20 ms"),
+            failed("3:0:-1", 40, "502 from host-8 after 3 ms"),
+            failed("4:0:-1", 30, "500 from host-9 after 4 ms"),
+        ];
+        let told: Vec<_> = groups(&tasks)
+            .into_iter()
+            .map(|(cause, it)| (cause, it.count, it.newest.id.clone(), it.reason))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("from after ms".to_owned(), 3, "3:0:-1".to_owned(), "502 from host-8 after 3 ms"),
+                ("no space left".to_owned(), 1, "1:0:-1".to_owned(), "no space left"),
+            ]
+        );
+    }
+}
