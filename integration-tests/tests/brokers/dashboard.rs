@@ -2,7 +2,7 @@
 //! type.
 //!
 //! One browser runs through all of it. `LONGHAUL_TEST_DASHBOARD_PICTURES` names a folder for a
-//! picture of each page.
+//! picture of each page, `LONGHAUL_TEST_AXE` the script of axe-core, which then judges each page.
 
 #![expect(clippy::indexing_slicing, reason = "what an answer lacks is null, and ends the test")]
 
@@ -36,6 +36,7 @@ async fn play(stage: &Stage) -> Result<()> {
     looking::without_a_script(stage).await?;
     looking::with_keys_alone(stage).await?;
     acting::upon_tasks(stage).await?;
+    acting::upon_several_tasks(stage).await?;
     acting::upon_dead_letters(stage).await?;
     acting::upon_a_schedule(stage).await?;
     acting::upon_limits(stage).await?;

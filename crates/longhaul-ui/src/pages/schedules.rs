@@ -29,7 +29,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         visit.get(&format!("/v1/queues/{}/schedules", escaped(queue))).await?;
     let rows: Vec<TableRow> =
         found.schedules.iter().map(|schedule| row(visit, queue, schedule, found.now)).collect();
-    let heads = [Text("Schedule"), Text("When"), Text("Last"), Text("Next"), Text("")];
+    let heads = [Text("Schedule"), Text("When"), Text("Last"), Text("Next"), Text("Actions")];
     let empty = html! {
         "There is none. Make one below, or by " (parts::command("longhaul schedule create", queue, "nightly 'report' --cron '30 2 * * *'"))
     };

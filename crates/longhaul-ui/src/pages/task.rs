@@ -74,7 +74,7 @@ async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> Pa
         @if let Some(listed) = &listed { (holder(&task, listed)) }
         (bytes(visit, queue, &task, asked.form).await?)
         (log(&task, &history))
-        section #timeline { h2 { "Timeline" } (timeline::timeline(&history, task.created_at)) }
+        section #timeline tabindex="0" role="region" aria-label="Timeline" { h2 { "Timeline" } (timeline::timeline(&history, task.created_at)) }
         section {
             h2 { "Entries, the newest first" }
             (timeline::list(queue, &history, asked.entries))

@@ -57,7 +57,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         Text("Last heartbeat"),
         Text("Runs"),
         Text("Would be replaced by"),
-        Text(""),
+        Text("Actions"),
     ];
     let empty = html! {
         "Nobody works on this queue. Start a worker: " (parts::command("longhaul worker run", queue, "--exec 'tr a-z A-Z'"))

@@ -2,6 +2,8 @@
 
 use crate::fake::Site;
 use crate::markup::{Piece, pieces, tags};
+use axum::body::Body;
+use axum::http::Request;
 
 #[tokio::test]
 async fn every_page_forbids_what_stands_in_it_to_run() {
@@ -66,4 +68,15 @@ async fn what_a_page_loads_is_there_and_may_be_kept() {
         assert_eq!((old.status.as_u16(), old.header("cache-control")), (200, "no-store"));
     }
     assert_eq!(site.get("/ui/assets/0/other").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_page_is_compressed_for_whoever_can_read_that() {
+    let site = Site::of("plain");
+    let ask = |encoding| {
+        let request = Request::get("/ui/queues/mails/tasks").header("accept-encoding", encoding);
+        site.send(request.body(Body::empty()).unwrap())
+    };
+    assert_eq!(ask("gzip, deflate, br").await.header("content-encoding"), "gzip");
+    assert_eq!(ask("identity").await.header("content-encoding"), "");
 }

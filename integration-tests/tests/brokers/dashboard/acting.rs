@@ -49,6 +49,41 @@ pub(super) async fn upon_tasks(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
+/// Nothing is done to a task that was not ticked.
+pub(super) async fn upon_several_tasks(stage: &Stage) -> Result<()> {
+    let browser = &stage.browser;
+    let mut held = Vec::new();
+    for payload in ["hold one", "hold two", "hold three"] {
+        held.push(stage.submit(payload, "running").await?);
+    }
+    stage.open("/tasks?status=running").await?;
+    for id in &held {
+        browser.until_shown(id).await?;
+    }
+    // A page that changes under a tick would give the tick to another task.
+    browser.click(&format!("//input[@value='{}']", held[0])).await?;
+    held.push(stage.submit("hold four", "running").await?);
+    browser.click(&format!("//input[@value='{}']", held[2])).await?;
+    stage.press("Cancel …").await?;
+    browser.until("document.querySelector('h1').textContent === 'Cancel 2 tasks'").await?;
+    browser.write("//input[@name='reason']", "no more").await?;
+    stage.press("Cancel 2 tasks").await?;
+    browser.until_shown("2 tasks asked to end").await?;
+    for (at, status) in [(0, "cancelled"), (1, "running"), (2, "cancelled"), (3, "running")] {
+        stage.until_status(&held[at], status).await?;
+    }
+    stage.open("/tasks?text=hold&level=normal").await?;
+    browser.until_shown("No task fits").await?;
+    stage.open(&format!("/tasks?text={}&level=normal", held[1])).await?;
+    browser.click("//input[@name='all']").await?;
+    stage.press("Delete …").await?;
+    browser.until("document.querySelector('h1').textContent === 'Delete 1 task'").await?;
+    stage.press("Delete 1 task").await?;
+    stage.until_status(&held[1], "cancelled").await?;
+    stage.api(Method::POST, &format!("/tasks/{}:cancel", held[3]), json!({})).await?;
+    stage.until_status(&held[3], "cancelled").await
+}
+
 async fn status(stage: &Stage, id: &str) -> Result<Value> {
     let task = stage.api(Method::GET, &format!("/tasks/{id}"), json!({})).await?;
     Ok(task["status"].clone())

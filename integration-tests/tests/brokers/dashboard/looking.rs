@@ -3,9 +3,9 @@
 
 use super::stage::{Stage, WORKER};
 use anyhow::{Context, Result, ensure};
-use integration_tests::browser::{ENTER, TAB};
+use integration_tests::browser::{Browser, ENTER, TAB};
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Each page, and a text that it has to show.
 fn pages(stage: &Stage) -> Vec<(String, String)> {
@@ -19,6 +19,8 @@ fn pages(stage: &Stage) -> Vec<(String, String)> {
         (place(&format!("/tasks/{}", stage.running)), text("claimed for attempt 1")),
         (place(&format!("/tasks/{}", stage.failed)), text("U+202E")),
         (place(&format!("/tasks/{}?as=hex", stage.completed)), text("00000000")),
+        (place(&format!("/bulk?verb=cancel&task={}", stage.running)), text("Cancel 1 task")),
+        (place("/reasons?status=failed"), text("the most frequent first")),
         (place("/workers"), text(WORKER)),
         (place("/dead"), stage.failed.clone()),
         (place(&format!("/dead/{}", stage.failed)), text("Properties")),
@@ -33,6 +35,7 @@ fn pages(stage: &Stage) -> Vec<(String, String)> {
 pub(super) async fn at_every_page(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
     let folder = std::env::var_os("LONGHAUL_TEST_DASHBOARD_PICTURES");
+    let axe = std::env::var_os("LONGHAUL_TEST_AXE").map(std::fs::read_to_string).transpose()?;
     for (width, height, scheme) in [(1440, 900, "light"), (360, 740, "dark"), (2560, 1440, "light")]
     {
         let size =
@@ -51,6 +54,10 @@ pub(super) async fn at_every_page(stage: &Stage) -> Result<()> {
             ensure!(light == (scheme == "light"), "{place}: {ground} where it is {scheme}");
             let complaints = browser.complaints().await?;
             ensure!(complaints.is_empty(), "{place}: {complaints:?}");
+            if let Some(axe) = axe.as_ref().filter(|_| width <= 1440) {
+                let found = barriers(browser, axe).await?;
+                ensure!(found == json!([]), "{place} at {width}, by axe-core: {found:#}");
+            }
             if let Some(folder) = &folder {
                 let name = format!("{at:02}-{width}-{scheme}.png");
                 std::fs::write(std::path::Path::new(folder).join(name), browser.picture().await?)?;
@@ -59,6 +66,16 @@ pub(super) async fn at_every_page(stage: &Stage) -> Result<()> {
     }
     browser.devtools("Emulation.clearDeviceMetricsOverride", json!({})).await?;
     browser.devtools("Emulation.setEmulatedMedia", json!({"features": []})).await.map(|_| ())
+}
+
+/// What axe-core finds on the page that keeps people from reading or using it: rules, each with the
+/// elements that break it.
+async fn barriers(browser: &Browser, axe: &str) -> Result<Value> {
+    browser.devtools("Runtime.evaluate", json!({"expression": axe})).await?;
+    let found = "axe.run().then(({violations}) => violations.map(({id, nodes}) => [id, nodes.map((node) => node.html)]))";
+    let run = json!({"expression": found, "awaitPromise": true, "returnByValue": true});
+    let told = browser.devtools("Runtime.evaluate", run).await?;
+    told.pointer("/result/value").cloned().with_context(|| format!("axe-core: {told}"))
 }
 
 /// A payload, a key, a type and a failure of HTML and scripts: they are visible, and none of it
