@@ -40,7 +40,6 @@
 //! [docs/reading.md]: https://docs.rs/crate/longhaul/latest/source/docs/reading.md
 //! [docs/runbooks.md]: https://docs.rs/crate/longhaul/latest/source/docs/runbooks.md
 //! [docs/schedules.md]: https://docs.rs/crate/longhaul/latest/source/docs/schedules.md
-//! [docs/sizing.md]: https://docs.rs/crate/longhaul/latest/source/docs/sizing.md
 //! [docs/start.md]: https://docs.rs/crate/longhaul/latest/source/docs/start.md
 //! [docs/telemetry.md]: https://docs.rs/crate/longhaul/latest/source/docs/telemetry.md
 //! [docs/tested.md]: https://docs.rs/crate/longhaul/latest/source/docs/tested.md
