@@ -7,7 +7,7 @@ use crate::tree::{Tree, assert_none, repository, tree};
 use std::collections::BTreeMap;
 
 const DEFINITIONS: &str = "crates/longhaul-core/src/protocol/invariants/ids.rs";
-const DOCUMENT: &str = "docs/protocol.md";
+const DOCUMENT: &str = "docs/register.md";
 /// Sources that serve tests only.
 const TEST_SUPPORT: [&str; 2] = ["integration-tests/", "proofs/"];
 /// The mark of an id.

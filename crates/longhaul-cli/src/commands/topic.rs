@@ -229,6 +229,6 @@ pub(crate) async fn verify(it: &Verify, context: &CommandContext) -> anyhow::Res
         context.output.list(&verdict.findings)?;
     }
     let what = format!("{} entries break an invariant", verdict.broken);
-    let help = "docs/protocol.md lists the invariants; `longhaul task history` shows the entries of a task";
+    let help = "docs/register.md lists the invariants; `longhaul task history` shows the entries of a task";
     Err(CommandFailure::new(Code::Failed, what).help(help).into())
 }

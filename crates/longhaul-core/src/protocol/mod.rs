@@ -3,7 +3,7 @@
 //! The ledger is the source of truth for every task: a compacted topic on which every entry that
 //! the fold depends on has a write-once key. Claims and outcomes are ordinary publishes; the first
 //! valid entry of an epoch in log order wins; a worker acts only on entries that it has read back.
-//! `docs/protocol.md` has the full specification.
+//! `docs/protocol.md` describes the topics, `docs/register.md` the rest.
 
 pub mod body;
 pub mod claim;
