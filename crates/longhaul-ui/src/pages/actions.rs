@@ -1,8 +1,8 @@
 //! Operators' actions on a queue, its tasks, workers and schedules, with their reasons.
 
 use crate::asked::Path;
+use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::Text;
-use crate::parts::table::TableRow;
 use crate::parts::{layout, table, task_link};
 use crate::shown::{Outside, ShownInstant};
 use crate::visit::{PageResult, Visit, escaped};
@@ -21,7 +21,7 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
 async fn page(visit: &Visit, queue: &str) -> PageResult {
     let found: ActionList =
         visit.get(&format!("/v1/queues/{}/actions?limit={SHOWN_MAX}", escaped(queue))).await?;
-    let rows: Vec<TableRow> =
+    let rows: Vec<RowCells> =
         found.actions.iter().rev().map(|action| row(queue, action, found.now)).collect();
     let heads = [Text("When"), Text("Who"), Text("What"), Text("Upon"), Text("Why")];
     let body = html! {
@@ -38,7 +38,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
     .await)
 }
 
-fn row(queue: &str, action: &ActionBody, now_ms: u64) -> TableRow {
+fn row(queue: &str, action: &ActionBody, now_ms: u64) -> RowCells {
     vec![
         html! { (ShownInstant { at_ms: action.at, now_ms }) },
         html! { (Outside(&action.operator)) },

@@ -5,8 +5,8 @@
 
 use super::tasks::TaskFilterQuery;
 use crate::asked::{FormFields, Path, QueryFields};
+use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::Text;
-use crate::parts::table::TableRow;
 use crate::parts::{layout, queue_place, reason_field, status, table, task_link, tasks};
 use crate::shown::{Outside, ShownInstant};
 use crate::trouble::PageError;
@@ -134,7 +134,7 @@ async fn confirm_page(
     let verb = verb(fields)?;
     let chosen = chosen(visit, queue, (verb, fields), filter).await?;
     let count = tasks(chosen.tasks.len());
-    let rows: Vec<TableRow> =
+    let rows: Vec<RowCells> =
         chosen.tasks.iter().take(SHOWN_MAX).map(|task| row(queue, task)).collect();
     let heads = [Text("Task"), Text("Status"), Text("Type"), Text("Submitted"), Text("Reason")];
     let title = format!("{} {count}", verb.name);
@@ -161,7 +161,7 @@ async fn page(visit: &Visit, queue: &str, title: &str, body: &Markup) -> Markup 
     layout::of_queue(visit, queue, ("/tasks", title), layout::FollowedEvents::Still, body).await
 }
 
-fn row(queue: &str, task: &TaskBody) -> TableRow {
+fn row(queue: &str, task: &TaskBody) -> RowCells {
     vec![
         html! { (task_link(queue, &task.id)) @if let Some(key) = &task.key { " " (Outside(key)) } },
         status(&task.status),

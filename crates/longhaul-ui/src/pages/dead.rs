@@ -1,8 +1,8 @@
 //! Tasks that failed for good.
 
 use crate::asked::{FormFields, Path, QueryFields};
+use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::{Number, Text};
-use crate::parts::table::TableRow;
 use crate::parts::{asked, attempts, layout, payload, queue_place, table, task_link, task_place};
 use crate::shown::{Outside, ShownInstant, bytes};
 use crate::trouble::PageError;
@@ -55,7 +55,7 @@ async fn page(visit: &Visit, queue: &str, filter: &DeadLetterFilterQuery) -> Pag
         path.push_str(&format!("&after={}", escaped(after)));
     }
     let found: DeadLetterList = visit.get(path.trim_end_matches('&')).await?;
-    let rows: Vec<TableRow> =
+    let rows: Vec<RowCells> =
         found.dead_letters.iter().map(|letter| row(queue, letter, found.now)).collect();
     let heads = [
         Text("Task"),
@@ -95,7 +95,7 @@ fn form(queue: &str, filter: &DeadLetterFilterQuery) -> Markup {
     }
 }
 
-fn row(queue: &str, letter: &DeadLetterBody, now_ms: u64) -> TableRow {
+fn row(queue: &str, letter: &DeadLetterBody, now_ms: u64) -> RowCells {
     let place = queue_place(queue, &format!("/dead/{}", escaped(&letter.task)));
     vec![
         html! { a.id href=(place) { (Outside(&letter.task)) } @for tag in &letter.tags { " " span.tag { (Outside(tag)) } } },

@@ -1,8 +1,8 @@
 //! All queues.
 
 use crate::asked::{FormFields, QueryFields};
+use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::{Number, Text};
-use crate::parts::table::TableRow;
 use crate::parts::{chart, figure, layout, length, queue_place, table};
 use crate::shown::{Outside, number};
 use crate::trouble::PageError;
@@ -64,7 +64,7 @@ async fn page(visit: &Visit, after: Option<&str>) -> PageResult {
     let next = queues.last().cloned().filter(|_| has_more);
     let found = stream::iter(queues).map(|queue| row(visit, queue)).buffered(AT_ONCE);
     let found: Vec<QueueOverviewRow> = found.collect().await;
-    let rows: Vec<TableRow> = found.iter().map(drawn).collect();
+    let rows: Vec<RowCells> = found.iter().map(drawn).collect();
     let heads = [
         Text("Queue"),
         Number("Running"),
@@ -180,7 +180,7 @@ async fn row(visit: &Visit, queue: String) -> QueueOverviewRow {
     QueueOverviewRow { queue, found }
 }
 
-fn drawn(QueueOverviewRow { queue, found }: &QueueOverviewRow) -> TableRow {
+fn drawn(QueueOverviewRow { queue, found }: &QueueOverviewRow) -> RowCells {
     let QueueSummary { counts, series, is_paused, workers } = match found {
         Ok(found) => found,
         Err(trouble) => {

@@ -2,8 +2,8 @@
 
 use super::tasks::TaskFilterQuery;
 use crate::asked::{Path, QueryFields};
+use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::{Number, Text};
-use crate::parts::table::TableRow;
 use crate::parts::{layout, table, task_link};
 use crate::shown::{Outside, ShownInstant, number};
 use crate::visit::{PageResult, Visit, escaped};
@@ -60,7 +60,7 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
     let list = format!("{}&order=newest&limit={TASKS_MAX}", filter.query());
     let found: TaskList = visit.get(&format!("/v1/queues/{}/tasks?{list}", escaped(queue))).await?;
     let groups = groups(&found.tasks);
-    let rows: Vec<TableRow> = groups
+    let rows: Vec<RowCells> = groups
         .iter()
         .map(|(cause, group)| row(queue, &filter, (cause, group), found.now))
         .collect();
@@ -87,7 +87,7 @@ fn row(
     filter: &TaskFilterQuery,
     (cause, group): (&str, &ReasonGroup<'_>),
     now_ms: u64,
-) -> TableRow {
+) -> RowCells {
     let place = filter.with_text(cause).place(queue);
     let instant = group.newest.changed_at.map(|at_ms| html! { (ShownInstant { at_ms, now_ms }) });
     vec![

@@ -2,8 +2,8 @@
 
 use super::ReasonForm;
 use crate::asked::{FormFields, Path};
+use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::Text;
-use crate::parts::table::TableRow;
 use crate::parts::{self, asked, button, layout, queue_place, reason_field, table, task_link};
 use crate::shown::{Outside, ShownInstant};
 use crate::trouble::PageError;
@@ -27,7 +27,7 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
 async fn page(visit: &Visit, queue: &str) -> PageResult {
     let found: ScheduleList =
         visit.get(&format!("/v1/queues/{}/schedules", escaped(queue))).await?;
-    let rows: Vec<TableRow> =
+    let rows: Vec<RowCells> =
         found.schedules.iter().map(|schedule| row(visit, queue, schedule, found.now)).collect();
     let heads = [Text("Schedule"), Text("When"), Text("Last"), Text("Next"), Text("Actions")];
     let empty = html! {
@@ -48,7 +48,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
     .await)
 }
 
-fn row(visit: &Visit, queue: &str, schedule: &ScheduleBody, now_ms: u64) -> TableRow {
+fn row(visit: &Visit, queue: &str, schedule: &ScheduleBody, now_ms: u64) -> RowCells {
     let place =
         |verb: &str| queue_place(queue, &format!("/schedules/{}/{verb}", escaped(&schedule.name)));
     let is_paused = schedule.schedule.paused;

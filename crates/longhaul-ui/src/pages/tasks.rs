@@ -2,8 +2,8 @@
 
 use super::bulk::BULK_VERBS;
 use crate::asked::{FormFields, Path, QueryFields};
+use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::{Number, Text};
-use crate::parts::table::TableRow;
 use crate::parts::{self, layout, queue_place, status, table, task_link, task_place};
 use crate::shown::{Outside, ShownInstant, number};
 use crate::visit::{PageResult, Visit, escaped};
@@ -138,7 +138,7 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
         visit.get::<TaskCountsBody>(&counts),
         visit.get::<QueueBody>(&of)
     )?;
-    let rows: Vec<TableRow> = found.tasks.iter().map(|task| row(visit, queue, task)).collect();
+    let rows: Vec<RowCells> = found.tasks.iter().map(|task| row(visit, queue, task)).collect();
     let heads = [
         Text("Task"),
         Text("Status"),
@@ -245,7 +245,7 @@ fn bulk_bar(queue: &str, filter: &TaskFilterQuery) -> Markup {
     }
 }
 
-fn row(visit: &Visit, queue: &str, task: &TaskBody) -> TableRow {
+fn row(visit: &Visit, queue: &str, task: &TaskBody) -> RowCells {
     let instant = |at: Option<u64>| html! { @if let Some(at_ms) = at { (ShownInstant { at_ms, now_ms: task.now }) } };
     vec![
         html! {

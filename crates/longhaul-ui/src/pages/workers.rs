@@ -2,8 +2,8 @@
 
 use super::ReasonForm;
 use crate::asked::{FormFields, Path};
+use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::{Number, Text};
-use crate::parts::table::TableRow;
 use crate::parts::{self, asked, layout, queue_place, table, task_link};
 use crate::shown::{Outside, ShownInstant, line};
 use crate::trouble::PageError;
@@ -43,7 +43,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         Ok::<_, PageError>(LevelWorkers { level, list: visit.get(&path).await? })
     });
     let found = futures::future::try_join_all(found).await?;
-    let rows: Vec<TableRow> = found
+    let rows: Vec<RowCells> = found
         .iter()
         .flat_map(|it| it.list.workers.iter().map(move |worker| (it, worker)))
         .map(|(it, worker)| row(visit, queue, worker, it))
@@ -89,7 +89,7 @@ fn row(
     queue: &str,
     found: &QueueWorker,
     LevelWorkers { level, list: all }: &LevelWorkers,
-) -> TableRow {
+) -> RowCells {
     let worker = found.worker.clone().unwrap_or_default();
     let name = if worker.name.is_empty() { &found.owner } else { &worker.name };
     let drain = queue_place(queue, &format!("/workers/{}/drain", escaped(found.id())));

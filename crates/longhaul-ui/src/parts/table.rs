@@ -11,7 +11,7 @@ pub(crate) enum TableHead {
 }
 
 /// The content of a row's cells. Missing cells are empty.
-pub(crate) type TableRow = Vec<Markup>;
+pub(crate) type RowCells = Vec<Markup>;
 
 /// A table that scrolls if it is wider than the window. On a phone, each row is a card, whose cells
 /// show the head of their column. Without rows it shows something else instead.
@@ -19,7 +19,7 @@ pub(crate) fn table(
     id: &str,
     caption: &str,
     heads: &[TableHead],
-    rows: &[TableRow],
+    rows: &[RowCells],
     empty: &Markup,
 ) -> Markup {
     html! {

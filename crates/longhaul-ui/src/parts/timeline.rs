@@ -1,8 +1,8 @@
 //! The timeline of a task: its holders, their silences, and writes by replaced holders.
 
 use crate::parts;
+use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::{Number, Text};
-use crate::parts::table::TableRow;
 use crate::parts::task_link;
 use crate::shown::{Outside, ShownInstant, length, line};
 use longhaul_api::history::{HistoryBody, HistoryEntryBody, SilenceBody};
@@ -269,7 +269,7 @@ pub(crate) fn list(queue: &str, history: &HistoryBody, asked: ListedEntries) -> 
     let runs: Vec<&[HistoryEntryBody]> = runs.collect();
     let listed = runs.get(runs.len().saturating_sub(LISTED_MAX)..).unwrap_or(&runs);
     let first = entries.first().map_or(0, |entry| entry.at);
-    let mut rows: Vec<(u64, TableRow)> = Vec::new();
+    let mut rows: Vec<(u64, RowCells)> = Vec::new();
     for run in listed {
         let Some(newest) = run.last() else { continue };
         rows.push((newest.at, row(queue, newest, run.len(), first, history.now)));
@@ -280,7 +280,7 @@ pub(crate) fn list(queue: &str, history: &HistoryBody, asked: ListedEntries) -> 
             rows.insert(at + 1, (silence.since, silence_row(silence, first, history.now)));
         }
     }
-    let rows: Vec<TableRow> = rows.into_iter().rev().map(|(_, row)| row).collect();
+    let rows: Vec<RowCells> = rows.into_iter().rev().map(|(_, row)| row).collect();
     let heads = [Text("When"), Number("After"), Number("Epoch"), Text("What"), Text("By")];
     html! {
         (parts::table::table("history", "Entries about the task", &heads, &rows, &html! { "No entries." }))
@@ -288,7 +288,7 @@ pub(crate) fn list(queue: &str, history: &HistoryBody, asked: ListedEntries) -> 
     }
 }
 
-fn row(queue: &str, entry: &HistoryEntryBody, updates: usize, first: u64, now_ms: u64) -> TableRow {
+fn row(queue: &str, entry: &HistoryEntryBody, updates: usize, first: u64, now_ms: u64) -> RowCells {
     vec![
         html! { (ShownInstant { at_ms: entry.at, now_ms }) },
         html! { "+" (length(entry.at.saturating_sub(first))) },
@@ -312,7 +312,7 @@ fn row(queue: &str, entry: &HistoryEntryBody, updates: usize, first: u64, now_ms
     ]
 }
 
-fn silence_row(silence: &SilenceBody, first: u64, now_ms: u64) -> TableRow {
+fn silence_row(silence: &SilenceBody, first: u64, now_ms: u64) -> RowCells {
     vec![
         html! { (ShownInstant { at_ms: silence.since, now_ms }) },
         html! { "+" (length(silence.since.saturating_sub(first))) },
