@@ -616,6 +616,10 @@ class WorkerIdentity(TypedDict):
     label: NotRequired[str]
     name: NotRequired[str]
     process: NotRequired[int | None]
+    slots: NotRequired[int | None]
+    """
+    How many tasks it runs at once; a gateway has no slots.
+    """
     version: NotRequired[str]
 
 

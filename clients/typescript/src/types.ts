@@ -1113,6 +1113,11 @@ export interface components {
             name?: string;
             /** Format: int32 */
             process?: number | null;
+            /**
+             * Format: int32
+             * @description How many tasks it runs at once; a gateway has no slots.
+             */
+            slots?: number | null;
             version?: string;
         };
         /** @description The workers of a queue. */

@@ -111,6 +111,9 @@ pub struct WorkerBody {
     /// It takes nothing new, and ends when its tasks have ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
+    /// How many tasks it runs at once; a gateway has no slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
 }
 
 /// How far a task has come, in units of its own.
@@ -221,6 +224,7 @@ impl From<&WorkerIdentity> for WorkerBody {
             instance: it.instance.clone(),
             grants_leases: it.grants_leases,
             draining: it.draining,
+            slots: it.slots,
         }
     }
 }

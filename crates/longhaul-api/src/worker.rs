@@ -55,6 +55,13 @@ impl WorkerList {
         let alive = self.workers.iter().filter(|found| !found.is_gone() && !grants(found));
         alive.map(QueueWorker::id).collect::<BTreeSet<_>>().len()
     }
+
+    /// The number of tasks that a worker runs on all its partitions.
+    #[must_use]
+    pub fn running(&self, id: &str) -> usize {
+        let own = self.workers.iter().filter(|found| found.id() == id);
+        own.map(|found| found.running.len()).sum()
+    }
 }
 
 impl QueueWorker {

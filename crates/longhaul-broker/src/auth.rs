@@ -6,14 +6,18 @@
 //! accepted, never the token alone. Neither tokens nor keys appear in errors or in `Debug`.
 
 mod der;
+mod error;
 mod refused;
+mod roles;
 mod sign;
 
 use crate::policies::{AuthAction, Grants};
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+pub use error::{AuthConfigError, AuthError};
 pub(crate) use refused::{AuthRefusalReason, AuthRefusals};
 use ring::{hmac, signature};
+use roles::RoleRights;
 use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject;
 use serde::Deserialize;
@@ -65,6 +69,11 @@ pub struct AuthConfig {
     /// Roles that may see the metrics of the whole broker and the statistics of all topics. Other
     /// roles see those of namespaces where they may do something.
     pub monitors: BTreeSet<String>,
+    /// A file with more superusers and monitors, and with revoked roles and tokens, as JSON:
+    /// `{"superusers": ["ops"], "monitors": [], "revoked": ["ann", "a token's claim jti"]}`. The
+    /// broker reads it again within 2 s of a change, and closes connections of roles and tokens
+    /// that are revoked or have other rights then.
+    pub roles_file: Option<PathBuf>,
     /// Whether every role may publish and consume in namespaces without any grants so far.
     pub open_namespaces: bool,
 }
@@ -80,6 +89,7 @@ impl AuthConfig {
             own_key: None,
             superusers,
             monitors: BTreeSet::new(),
+            roles_file: None,
             open_namespaces: false,
         }
     }
@@ -131,81 +141,6 @@ impl fmt::Debug for TokenKey {
     }
 }
 
-/// Why the authentication settings cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AuthConfigError {
-    /// The key file cannot be read.
-    #[error("cannot read the key for tokens from {}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// The text after `data:;base64,` is not Base64.
-    #[error("the key for tokens is not Base64")]
-    Base64,
-    /// The secret is too short: an attacker could guess it.
-    #[error("the secret for tokens has {0} bytes: at least {SECRET_BYTES_MIN} are needed")]
-    Short(usize),
-    /// The system provides no random numbers.
-    #[error("the system gives no random numbers for a secret")]
-    NoRandomness,
-    /// A public key verifies tokens and cannot sign them.
-    #[error("a secret is needed to sign tokens, not a public key")]
-    NotASecret,
-    /// A token without a role is never accepted.
-    #[error("a token needs a role (claim `sub`)")]
-    NoRole,
-    /// The key is neither PEM nor DER of a supported kind.
-    #[error(
-        "the public key for tokens is neither PEM nor DER of a key of RSA or P-256 (uncompressed)"
-    )]
-    Key,
-    /// The RSA key has a size whose signatures are not accepted.
-    #[error(
-        "the public key for tokens is of RSA with {0} bits: {RSA_BITS_MIN} to {RSA_BITS_MAX} are taken. `openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048` makes a key pair"
-    )]
-    RsaBits(usize),
-}
-
-/// Why a client is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
-#[non_exhaustive]
-pub enum AuthError {
-    /// The client showed no token.
-    #[error("a token is needed")]
-    Missing,
-    /// The client used another authentication method.
-    #[error("only tokens are taken (authentication method `token`)")]
-    Method,
-    /// The token is not a JSON Web Token, or is too long.
-    #[error("what was given is not a token")]
-    Malformed,
-    /// The token's algorithm does not match the broker's key.
-    #[error("the token is signed with an algorithm that does not go with the broker's key")]
-    Algorithm,
-    /// The signature does not verify with the broker's key.
-    #[error("the token's signature is wrong")]
-    Signature,
-    /// The token has expired.
-    #[error("the token has expired")]
-    Expired,
-    /// The token is not valid yet.
-    #[error("the token is not valid yet")]
-    Early,
-    /// The token is for another audience, or for none.
-    #[error("the token is not for this broker (claim `aud`)")]
-    Audience,
-    /// The token names no role.
-    #[error("the token names no role (claim `sub`)")]
-    NoRole,
-    /// A connection belongs to the role that opened it.
-    #[error("the new token is that of another role")]
-    OtherRole,
-}
-
 /// The role of an accepted client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AuthRole {
@@ -217,12 +152,23 @@ pub struct AuthRole {
     pub monitor: bool,
     /// Expiry of the token, in seconds since 1970.
     pub expires: Option<u64>,
+    /// Id of the token, its claim `jti`.
+    pub token_id: Option<String>,
+    /// Whether the token is of [`AuthConfig::own_key`].
+    pub is_own: bool,
 }
 
 impl AuthRole {
     /// The role of every client when no tokens are required.
     pub(crate) const fn trusted() -> Self {
-        Self { name: String::new(), superuser: true, monitor: true, expires: None }
+        Self {
+            name: String::new(),
+            superuser: true,
+            monitor: true,
+            expires: None,
+            token_id: None,
+            is_own: true,
+        }
     }
 }
 
@@ -232,8 +178,7 @@ pub struct Authenticator {
     key: RwLock<VerificationKey>,
     own_key: Option<VerificationKey>,
     audience: Option<String>,
-    superusers: BTreeSet<String>,
-    monitors: BTreeSet<String>,
+    rights: RoleRights,
     open_namespaces: bool,
 }
 
@@ -245,9 +190,7 @@ enum VerificationKey {
 
 impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authenticator")
-            .field("superusers", &self.superusers)
-            .finish_non_exhaustive()
+        f.debug_struct("Authenticator").field("rights", &self.rights).finish_non_exhaustive()
     }
 }
 
@@ -263,6 +206,7 @@ struct Claims {
     exp: Option<f64>,
     nbf: Option<f64>,
     aud: Option<Audience>,
+    jti: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -289,10 +233,22 @@ impl Authenticator {
     pub fn new(config: &AuthConfig) -> Result<Self, AuthConfigError> {
         let key = RwLock::new(VerificationKey::new(&config.key)?);
         let own_key = config.own_key.as_ref().map(VerificationKey::new).transpose()?;
-        let superusers = config.superusers.clone();
-        let (monitors, open_namespaces) = (config.monitors.clone(), config.open_namespaces);
+        let (rights, open_namespaces) = (RoleRights::new(config)?, config.open_namespaces);
         let audience = config.audience.clone();
-        Ok(Self { key, own_key, audience, superusers, monitors, open_namespaces })
+        Ok(Self { key, own_key, audience, rights, open_namespaces })
+    }
+
+    /// Replaces what was read of the file of roles.
+    pub(crate) fn read_roles(&self, file: &Path) -> Result<(), AuthConfigError> {
+        self.rights.read(file)
+    }
+
+    /// The role of an open connection with its present rights.
+    ///
+    /// # Errors
+    /// [`AuthError::Revoked`].
+    pub(crate) fn present(&self, role: &AuthRole) -> Result<AuthRole, AuthError> {
+        self.rights.of(role.clone())
     }
 
     /// Replaces the key by one of the same kind from this file. Tokens of the former key are
@@ -339,9 +295,9 @@ impl Authenticator {
             return Err(AuthError::Early);
         }
         let name = claims.sub.filter(|name| !name.is_empty()).ok_or(AuthError::NoRole)?;
-        let superuser = self.superusers.contains(&name);
-        let monitor = superuser || self.monitors.contains(&name);
-        Ok(AuthRole { name, superuser, monitor, expires: claims.exp.map(seconds) })
+        let expires = claims.exp.map(seconds);
+        let role = AuthRole { name, expires, token_id: claims.jti, is_own, ..AuthRole::default() };
+        self.rights.of(role)
     }
 
     /// Whether the role may do this, given the grants of the namespace and of the topic.
@@ -460,11 +416,15 @@ fn read(location: &str) -> Result<Vec<u8>, AuthConfigError> {
 
 fn read_file(path: &Path) -> Result<Vec<u8>, AuthConfigError> {
     let fail = |source| AuthConfigError::File { path: path.to_owned(), source };
-    let size = std::fs::metadata(path).map_err(fail)?.len();
-    if size > KEY_BYTES_MAX {
-        return Err(fail(std::io::Error::other("the file is too large for a key")));
+    read_up_to(path, KEY_BYTES_MAX).map_err(fail)
+}
+
+fn read_up_to(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
+    if std::fs::metadata(path)?.len() > bytes_max {
+        let text = format!("the file is larger than {bytes_max} bytes");
+        return Err(std::io::Error::other(text));
     }
-    std::fs::read(path).map_err(fail)
+    std::fs::read(path)
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@
   /** It says why something was not done, until somebody goes on. */
   const isStill = document.body.dataset.page === "still";
   const status = /** @type {HTMLElement | null} */ (document.getElementById("live"));
-  /** Whoever acts upon tasks acts upon those that were seen. */
-  const isPaused = () => document.hidden || document.querySelector("details.asked[open], input[name=task]:checked") !== null;
+  /** The page does not change while a form is filled in or tasks are ticked. */
+  const isPaused = () => document.hidden || document.querySelector("details.asked[open], input[name=task]:checked, input[name=all]:checked") !== null;
 
   /** @type {EventSource | undefined} */
   let events;
@@ -66,7 +66,9 @@
       return;
     }
     if (part.matches("form") && isInUse(part)) return;
-    for (const name of part.getAttributeNames()) if (!fresh.hasAttribute(name)) part.removeAttribute(name);
+    // What somebody has opened stays open.
+    const isOpened = part instanceof HTMLDetailsElement && part.open;
+    for (const name of part.getAttributeNames()) if (!fresh.hasAttribute(name) && !(isOpened && name === "open")) part.removeAttribute(name);
     for (const name of fresh.getAttributeNames()) part.setAttribute(name, fresh.getAttribute(name) ?? "");
     const [ours, theirs] = [[...part.childNodes], [...fresh.childNodes]];
     if (ours.length === theirs.length && ours.every((node, at) => node.nodeName === theirs[at].nodeName)) {
@@ -80,9 +82,15 @@
 
   /** @param {Document} fresh */
   const replace = (fresh) => {
-    const [ours, theirs] = [document.getElementById("main"), fresh.getElementById("main")];
-    if (isPaused()) stale = true;
-    else if (ours !== null && theirs !== null) renew(ours, theirs);
+    if (isPaused()) {
+      stale = true;
+      return;
+    }
+    // The tabs have numbers.
+    for (const part of ["header nav", "main"]) {
+      const [ours, theirs] = [document.querySelector(part), fresh.querySelector(part)];
+      if (ours !== null && theirs !== null) renew(ours, theirs);
+    }
   };
 
   const ask = async () => {

@@ -37,7 +37,7 @@ impl PageError {
     }
 
     /// Whether any other action would fail as well.
-    pub(crate) fn is_of_all(&self) -> bool {
+    pub(crate) fn stops_all(&self) -> bool {
         let of_caller = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&self.status);
         of_caller || self.is_broker_away() || self.status == StatusCode::TOO_MANY_REQUESTS
     }

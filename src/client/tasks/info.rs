@@ -189,12 +189,19 @@ pub(super) struct FilteredTexts<'a> {
 }
 
 impl FilteredTexts<'_> {
-    /// Whether one of the texts, or the id, contains a word, in upper or lower case.
-    fn contains(&self, id: TaskId, word: &str) -> bool {
-        let has = |text: &str| text.to_lowercase().contains(word);
-        self.tags.iter().any(|tag| has(tag))
-            || [self.task_type, self.key, self.reason].into_iter().flatten().any(has)
-            || has(&id.to_string())
+    /// Whether each word is in one of the texts or in the id, in upper or lower case.
+    fn have(&self, id: TaskId, words: &[String]) -> bool {
+        if words.is_empty() {
+            return true;
+        }
+        let mut all = id.to_string();
+        let tags = self.tags.iter().map(|tag| &**tag);
+        for text in tags.chain([self.task_type, self.key, self.reason].into_iter().flatten()) {
+            all.push('\n');
+            all.push_str(text);
+        }
+        let all = all.to_lowercase();
+        words.iter().all(|word| all.contains(word))
     }
 }
 
@@ -265,7 +272,7 @@ impl TaskFilter {
         self.tags.iter().all(|wanted| texts.tags.iter().any(|tag| **tag == **wanted))
             && is(&self.task_type, texts.task_type)
             && is(&self.key, texts.key)
-            && self.words.iter().all(|word| texts.contains(id, word))
+            && texts.have(id, &self.words)
     }
 }
 

@@ -426,7 +426,7 @@ impl TaskTable {
     }
 }
 
-/// While another attempt runs, the reason is that of a previous attempt, which nobody is shown.
+/// While another attempt runs, the reason is that of a previous attempt, which is not shown.
 const fn has_reason(status: TaskStatus) -> bool {
     !matches!(status, TaskStatus::Claimed | TaskStatus::Running | TaskStatus::Completed)
 }

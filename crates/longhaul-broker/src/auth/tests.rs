@@ -51,7 +51,12 @@ fn a_token_says_who_one_is() {
     let root = with_secret().authenticate("token", token(r#"{"sub":"root"}"#).as_bytes(), NOW);
     assert_eq!(
         root,
-        Ok(AuthRole { name: "root".to_owned(), superuser: true, monitor: true, expires: None })
+        Ok(AuthRole {
+            name: "root".to_owned(),
+            superuser: true,
+            monitor: true,
+            ..AuthRole::default()
+        })
     );
     for (name, algorithm) in [("HS384", hmac::HMAC_SHA384), ("HS512", hmac::HMAC_SHA512)] {
         let header = format!(r#"{{"typ":"JWT","alg":"{name}"}}"#);

@@ -70,11 +70,21 @@ impl BrokerMachine {
         }
     }
 
+    /// Closes connections whose token is revoked, or whose role has other rights than before.
     /// Requests new tokens for expired ones, and closes connections that showed none in time or
     /// cannot show another one.
     pub(super) fn check_logins(&mut self) {
-        if self.auth.is_none() {
-            return;
+        let Some(auth) = self.auth.clone() else { return };
+        let changed = self.sessions.iter().filter_map(|(&conn, session)| {
+            let role = session.role.as_ref()?;
+            match auth.present(role) {
+                Err(cause) => Some((conn, cause)),
+                // What is open on it was opened with other rights.
+                Ok(present) => (present != *role).then_some((conn, AuthError::Changed)),
+            }
+        });
+        for (conn, cause) in changed.collect::<Vec<_>>() {
+            self.end_login(conn, cause);
         }
         let now_s = self.now / 1000;
         let has_ended = |session: &ClientSession| {

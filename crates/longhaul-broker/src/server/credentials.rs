@@ -1,4 +1,4 @@
-//! Certificates and the key for tokens, which are read again when their files change.
+//! Certificates, the key for tokens and the roles, which are read again when their files change.
 //!
 //! A background task checks the files every second. It compares their stamps, so a check without
 //! a change reads nothing.
@@ -40,6 +40,11 @@ impl BrokerCredentials {
         if let Some((known, file)) = authenticator.clone().zip(key_file) {
             let files = vec![file.clone()];
             watched.push(WatchedFiles::new(files, move || Ok(known.read_key(&file)?)));
+        }
+        let roles_file = config.auth.as_ref().and_then(|auth| auth.roles_file.clone());
+        if let Some((known, file)) = authenticator.clone().zip(roles_file) {
+            let files = vec![file.clone()];
+            watched.push(WatchedFiles::new(files, move || Ok(known.read_roles(&file)?)));
         }
         let mut tls = None;
         if let Some(config) = config.tls.clone() {
@@ -331,5 +336,46 @@ mod tests {
         open.send(renewal).await.unwrap();
         let refused = format!("{:?}", open.read().await.unwrap().command);
         assert!(refused.contains("the token's signature is wrong"), "{refused}");
+    }
+
+    /// Superusers were read at the start only, and a single token could not be revoked.
+    #[tokio::test]
+    async fn a_changed_file_of_roles_ends_what_is_revoked_and_what_has_other_rights() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("roles.json");
+        let key = TokenKey::Secret(TokenKey::new_secret().unwrap());
+        let own = TokenKey::Secret(TokenKey::new_secret().unwrap());
+        std::fs::write(&file, r#"{"superusers": ["ann", "bob"]}"#).unwrap();
+        let auth = AuthConfig {
+            roles_file: Some(file.clone()),
+            own_key: Some(own.clone()),
+            ..AuthConfig::new(key.clone(), ["us".to_owned()].into())
+        };
+        let config = BrokerConfig { auth: Some(auth), ..BrokerConfig::default() };
+        let broker = Broker::start(config).unwrap();
+        let token = |key: &TokenKey, role| key.create_token(role, None, None).unwrap();
+        let [ann, bob, us] = [token(&key, "ann"), token(&key, "bob"), token(&own, "us")];
+        let mut open = Vec::new();
+        for token in [&ann, &bob, &us] {
+            assert_eq!(call(&broker, token).await, "200");
+            open.push(log_in(&broker, token).await.unwrap());
+        }
+        std::fs::write(&file, r#"{"superuser": []}"#).unwrap();
+        sleep(LOOK_EVERY * 2).await;
+        assert_eq!(call(&broker, &ann).await, "200", "a file with an error changes nothing");
+        std::fs::write(&file, r#"{"revoked": ["ann", "us"]}"#).unwrap();
+        let is_read = async || call(&broker, &ann).await == "401";
+        assert!(is_soon(is_read).await, "ann is still let in");
+        assert_eq!(call(&broker, &bob).await, "403", "bob is no superuser any more");
+        assert_eq!(call(&broker, &us).await, "200", "this process keeps its token");
+        let refused = log_in(&broker, &ann).await.err().unwrap_or_default();
+        assert!(refused.contains("the token or its role is revoked"), "{refused}");
+        for (at, why) in [(0, "is revoked"), (1, "the rights of the role have changed")] {
+            let told = format!("{:?}", open[at].read().await.unwrap().command);
+            assert!(told.contains(why), "{told}");
+        }
+        open[2].send(CommandPing {}).await.unwrap();
+        assert!(matches!(open[2].read().await.unwrap().command, Command::Pong(_)));
+        assert!(log_in(&broker, &bob).await.is_ok(), "whose grants count from now on");
     }
 }

@@ -43,7 +43,8 @@ pub(super) fn warn_of_closed_namespaces(config: &BrokerConfig, machine: &BrokerM
 
 /// The warning that nobody can grant permissions, because there are no superusers.
 fn nobody_may(auth: &AuthConfig, namespaces: &[&str]) -> Option<String> {
-    if !auth.superusers.is_empty() {
+    // A file may name some later.
+    if !auth.superusers.is_empty() || auth.roles_file.is_some() {
         return None;
     }
     let mut text = "there is no superuser: a role may do only what it was granted before, and nobody can grant it more. Name a superuser (--broker-superusers), which may \

@@ -83,6 +83,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     plain("broker-token-audience"),
     plain("broker-superusers"),
     plain("broker-monitors"),
+    plain("broker-roles"),
     defaulting("broker-open-namespaces", "false"),
     plain("broker-tls"),
     plain("broker-certificate-file"),

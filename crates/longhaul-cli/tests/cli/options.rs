@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use tempfile::TempDir;
 
 /// Options, and the required parts of the error.
-const WRONG: [(&[&str], &[&str]); 38] = [
+const WRONG: [(&[&str], &[&str]); 40] = [
     (&["--http", "nowhere"], &["http is `nowhere`", "HOST:PORT"]),
     (&["--http", "127.0.0.1:99999"], &["http is `127.0.0.1:99999`"]),
     (&["--http", "0.0.0.0:0"], &["--http-tokens", "--insecure"]),
@@ -22,6 +22,16 @@ const WRONG: [(&[&str], &[&str]); 38] = [
     (&["--broker-token-audience", "b"], &["broker-token-audience", "--broker-token-secret"]),
     (&["--broker-superusers", "ann"], &["broker-superusers", "--broker-token-secret"]),
     (&["--broker-monitors", "ann"], &["broker-monitors", "--broker-token-secret"]),
+    (&["--broker-roles", "bad.pem"], &["broker-roles", "--broker-token-secret"]),
+    (
+        &[
+            "--broker-token-secret",
+            "data:;base64,AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+            "--broker-roles",
+            "bad.pem",
+        ],
+        &["the file of roles, bad.pem, is not JSON", "--broker-roles"],
+    ),
     (&["--broker-open-namespaces"], &["broker-open-namespaces", "--broker-token-secret"]),
     (&["--broker-tls", "127.0.0.1:0"], &["certificate", "--broker-key-file"]),
     (&["--broker-certificate-file", "bad.pem"], &["--broker-key-file"]),

@@ -17,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use longhaul::TaskId;
 use longhaul::ops::{EndedCounts, TaskFilter, TaskStatus};
+use longhaul_api::Priority;
 use longhaul_api::task::{EverEnded, OldestReady, TaskBody, TaskCountsBody, TaskList};
 use longhaul_api::values::{Instant, Length};
 use serde::Deserialize;
@@ -33,6 +34,9 @@ const PAGE_MAX: usize = 1_000;
 
 /// The most tasks per page with `why`, for which the message of each is read.
 const PAGE_WHY_MAX: usize = 100;
+
+/// The most words of a text in a filter.
+const TEXT_WORDS_MAX: usize = 64;
 
 /// Which tasks are wanted.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -170,11 +174,17 @@ impl TaskQuery {
             filter = filter.key(key);
         }
         if let Some(text) = &self.text {
-            if text.trim().is_empty() {
-                let detail = "`text` has no word: name one, or leave it out";
+            if !(1..=TEXT_WORDS_MAX).contains(&text.split_whitespace().count()) {
+                let detail = format!("`text` has 1 to {TEXT_WORDS_MAX} words, or is left out");
                 return Err(ProblemDetails::bad_request("query_invalid", detail));
             }
-            filter = filter.text(text);
+            // The ids of a level are shown with its name, and the level is chosen already.
+            for word in text.split_whitespace() {
+                let id = Priority::ALL
+                    .iter()
+                    .find_map(|level| word.strip_prefix(level.word())?.strip_prefix('~'));
+                filter = filter.text(id.unwrap_or(word));
+            }
         }
         if let Some(range) = between(self.created_from, self.created_to) {
             filter = filter.created(range);

@@ -1,7 +1,7 @@
 //! One action on several tasks: those that were ticked, or all that match a filter.
 //!
 //! The first page shows which tasks these are. The second request names each of them, so that
-//! nothing is done to a task that came meanwhile.
+//! nothing is done to a task that was submitted later.
 
 use super::tasks::TaskFilterQuery;
 use crate::asked::{FormFields, Path, QueryFields};
@@ -17,12 +17,10 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use longhaul_api::task::{TaskBody, TaskList};
 use maud::{Markup, html};
 use serde_json::{Value, json};
-
-/// The most tasks of one action.
-const TASKS_MAX: usize = 1_000;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The most tasks shown before the action, and the most failures after it.
-const SHOWN_MAX: usize = 20;
+const SHOWN_MAX: usize = 100;
 
 /// Requests to the gateway at once.
 const AT_ONCE: usize = 16;
@@ -37,6 +35,8 @@ pub(super) struct BulkVerb {
     what: &'static str,
     /// It can be done to tasks with these statuses.
     statuses: &'static [&'static str],
+    /// The most tasks of one action.
+    tasks_max: usize,
 }
 
 pub(super) const BULK_VERBS: [BulkVerb; 3] = [
@@ -46,6 +46,7 @@ pub(super) const BULK_VERBS: [BulkVerb; 3] = [
         done: "asked to end",
         what: "Asks for their end; their processors may clean up first.",
         statuses: NOT_OVER,
+        tasks_max: 1_000,
     },
     BulkVerb {
         word: "retry",
@@ -53,13 +54,16 @@ pub(super) const BULK_VERBS: [BulkVerb; 3] = [
         done: "submitted once more",
         what: "Submits the same payloads as new tasks.",
         statuses: &["failed"],
+        // The gateway reads the dead letters for each of them.
+        tasks_max: 100,
     },
     BulkVerb {
         word: "delete",
         name: "Delete",
         done: "deleted",
-        what: "Closes them, wherever they stand, as cancelled.",
+        what: "Closes the tasks as cancelled, also those that run.",
         statuses: NOT_OVER,
+        tasks_max: 1_000,
     },
 ];
 
@@ -94,7 +98,8 @@ pub(super) async fn confirm(
 struct ChosenTasks {
     tasks: Vec<TaskBody>,
     others: usize,
-    has_more: bool,
+    /// The position in the list behind them, if more tasks match.
+    next: Option<String>,
 }
 
 async fn chosen(
@@ -106,23 +111,33 @@ async fn chosen(
     if values(fields, "all").is_empty() {
         let ticked: Vec<String> =
             values(fields, "task").iter().map(|task| task_path(queue, task)).collect();
-        let found = stream::iter(ticked).take(TASKS_MAX);
-        let found = found.map(|path| async move { visit.get::<TaskBody>(&path).await });
-        let mut tasks: Vec<TaskBody> = found.buffered(AT_ONCE).try_collect().await?;
-        let count = tasks.len();
-        tasks.retain(|task| verb.statuses.contains(&&*task.status));
-        return Ok(ChosenTasks { others: count - tasks.len(), tasks, has_more: false });
+        let count = ticked.len();
+        let found = stream::iter(ticked).take(verb.tasks_max);
+        let found = found.map(|path| async move {
+            match visit.get::<TaskBody>(&path).await {
+                // It was forgotten meanwhile.
+                Err(trouble) if trouble.status == StatusCode::NOT_FOUND => Ok(None),
+                found => found.map(Some),
+            }
+        });
+        let found: Vec<Option<TaskBody>> = found.buffered(AT_ONCE).try_collect().await?;
+        let is_chosen = |task: &TaskBody| verb.statuses.contains(&&*task.status);
+        let tasks: Vec<TaskBody> = found.into_iter().flatten().filter(is_chosen).collect();
+        return Ok(ChosenTasks { others: count - tasks.len(), tasks, next: None });
     }
     let wanted = filter.status.trim();
     let statuses = verb.statuses.iter().filter(|it| wanted.is_empty() || wanted == **it);
     let status = statuses.copied().collect::<Vec<_>>().join(",");
     if status.is_empty() {
-        return Ok(ChosenTasks { tasks: Vec::new(), others: 0, has_more: false });
+        return Ok(ChosenTasks { tasks: Vec::new(), others: 0, next: None });
     }
     let filter = filter.with_status(&status);
-    let list = format!("{}&order=newest&limit={TASKS_MAX}", filter.query());
+    let mut list = format!("{}&order=newest&limit={}", filter.query(), verb.tasks_max);
+    if let Some(after) = &filter.after {
+        list.push_str(&format!("&after={}", escaped(after)));
+    }
     let found: TaskList = visit.get(&format!("/v1/queues/{}/tasks?{list}", escaped(queue))).await?;
-    Ok(ChosenTasks { tasks: found.tasks, others: 0, has_more: found.next.is_some() })
+    Ok(ChosenTasks { tasks: found.tasks, others: 0, next: found.next })
 }
 
 async fn confirm_page(
@@ -145,8 +160,14 @@ async fn confirm_page(
         } @else {
             p { (verb.what) }
         }
-        @if chosen.others > 0 { p.notice { (tasks(chosen.others)) " of those ticked cannot be chosen: this can be done to tasks that are " (verb.statuses.join(", ")) "." } }
-        @if chosen.has_more { p.notice { "More tasks match. These are the newest; do it again for the others." } }
+        @if chosen.others > 0 { p.notice { (tasks(chosen.others)) " of those ticked cannot be chosen: this can be done to up to " (verb.tasks_max) " tasks that are " (verb.statuses.join(", ")) "." } }
+        @if let Some(next) = &chosen.next {
+            @let place = queue_place(queue, "/bulk");
+            p.notice {
+                "More tasks match than one action takes. "
+                a href={ (place) "?verb=" (verb.word) "&all=true&" (filter.query()) "&after=" (escaped(next)) } { "Choose the next ones" }
+            }
+        }
         @if !rows.is_empty() {
             (table::table("chosen", "The chosen tasks", &heads, &rows, &html! {}))
             @if chosen.tasks.len() > SHOWN_MAX { p { "And " (tasks(chosen.tasks.len() - SHOWN_MAX)) " more." } }
@@ -193,30 +214,33 @@ pub(super) async fn act(
 
 async fn act_on_each(visit: &Visit, queue: &str, fields: &Fields) -> PageResult {
     let (verb, chosen) = (verb(fields)?, values(fields, "task"));
-    if chosen.len() > TASKS_MAX {
-        let detail = format!("one action takes up to {TASKS_MAX} tasks");
+    if chosen.len() > verb.tasks_max {
+        let detail = format!("one action takes up to {} tasks", verb.tasks_max);
         return Err(PageError::new(StatusCode::UNPROCESSABLE_ENTITY, "", detail));
     }
     let reason = values(fields, "reason").first().copied().unwrap_or_default();
     let tasks_of: Vec<String> = chosen.iter().map(|&task| task.to_owned()).collect();
+    let is_stopped = &AtomicBool::new(false);
     let acts = stream::iter(tasks_of).map(|task| async move {
+        if is_stopped.load(Ordering::Relaxed) {
+            return None;
+        }
         let outcome = act_on(visit, queue, (verb, &task), reason).await;
-        (task, outcome)
+        // It would be the same for all others. Those under way are awaited.
+        let stops = outcome.as_ref().is_err_and(PageError::stops_all);
+        is_stopped.fetch_or(stops, Ordering::Relaxed);
+        Some((task, outcome))
     });
-    let mut acts = std::pin::pin!(acts.buffered(AT_ONCE));
+    let acts: Vec<_> = acts.buffered(AT_ONCE).collect().await;
     let (mut done, mut failures, mut stop) = (0, Vec::new(), None);
-    while let Some((task, outcome)) = acts.next().await {
+    for (task, outcome) in acts.into_iter().flatten() {
         match outcome {
             Ok(_) => done += 1,
-            // It would be the same for all others.
-            Err(trouble) if trouble.is_of_all() => {
-                stop = Some(trouble);
-                break;
-            }
+            Err(trouble) if trouble.stops_all() => stop = Some(trouble),
             Err(trouble) => failures.push((task, trouble)),
         }
     }
-    if let Some(trouble) = stop.take_if(|_| done == 0) {
+    if let Some(trouble) = stop.take_if(|_| done == 0 && failures.is_empty()) {
         return Err(trouble);
     }
     let title = format!("{} {}", tasks(done), verb.done);

@@ -7,7 +7,7 @@ use crate::parts::{chart, figure, layout, length, queue_place, table};
 use crate::shown::{Outside, number};
 use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped, to};
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use futures::stream::{self, StreamExt};
 use longhaul_api::queue::{QueueBody, QueueList, Series};
@@ -77,7 +77,7 @@ async fn page(visit: &Visit, after: Option<&str>) -> PageResult {
         Number("Oldest ready"),
         Text("Last hour"),
     ];
-    let empty = html! { "There is no queue yet. Make one below, or by " code.command { "longhaul queue create NAME" } "; the first submit at the gateway makes one too." };
+    let empty = html! { "There is no queue yet. Make one below, or with " code.command { "longhaul queue create NAME" } "; the first submit at the gateway makes one too." };
     let body = html! {
         h1 { "Queues" }
         (figures(&found))
@@ -88,7 +88,7 @@ async fn page(visit: &Visit, after: Option<&str>) -> PageResult {
     Ok(layout::bare(visit, "Queues", &body))
 }
 
-/// The sums over the queues of the page.
+/// The sums over the queues of the page that could be read, as their rows have them.
 fn figures(rows: &[QueueOverviewRow]) -> Markup {
     let found = || rows.iter().filter_map(|row| row.found.as_ref().ok());
     let sum = |status: &str| found().map(|it| it.counts.of(status)).sum::<u64>();
@@ -100,6 +100,7 @@ fn figures(rows: &[QueueOverviewRow]) -> Markup {
     let shown = |value: u64| html! { (number(value)) };
     html! {
         div.figures #sums {
+            p.unseen { "Sums over the queues of this page" }
             (figure(&shown(sum("running")), "running"))
             (figure(&shown(demand), "demand: tasks that want a worker now"))
             (figure(&length(oldest), "the oldest ready task waits"))
@@ -138,13 +139,19 @@ pub(super) struct NewQueueForm {
 
 pub(super) async fn create(visit: Visit, FormFields(new): FormFields<NewQueueForm>) -> Response {
     let (name, partitions) = (new.name.trim(), new.partitions.trim());
+    let of = format!("/v1/queues/{}", escaped(name));
+    // The same request would change an existing queue.
+    if !visit.is_read_only() && visit.get::<QueueBody>(&of).await.is_ok() {
+        let detail = format!("there is a queue {name} already");
+        return visit.answer(Err(PageError::new(StatusCode::CONFLICT, "", detail)));
+    }
     let mut body = json!({ "levels": new.levels.is_some() });
     if let Some(fields) = body.as_object_mut().filter(|_| !partitions.is_empty()) {
         // The gateway says what is wrong with a text.
         let count = partitions.parse::<u32>().map_or_else(|_| partitions.into(), Value::from);
         fields.insert("partitions".to_owned(), count);
     }
-    let outcome = visit.act(Method::PUT, &format!("/v1/queues/{}", escaped(name)), body).await;
+    let outcome = visit.act(Method::PUT, &of, body).await;
     visit.done(outcome, &queue_place(name, ""))
 }
 

@@ -15,6 +15,9 @@ use std::collections::BTreeMap;
 /// The most tasks whose reasons are counted: the newest ones.
 const TASKS_MAX: usize = 1_000;
 
+/// The most words of a reason in the link to its tasks.
+const LINK_WORDS_MAX: usize = 16;
+
 /// The tasks that failed for one reason.
 struct ReasonGroup<'a> {
     count: u64,
@@ -67,9 +70,9 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
     let heads = [Number("Tasks"), Text("Reason of the last one"), Text("When"), Text("Task")];
     let body = html! {
         h1 { "Reasons" }
-        p { "Reasons that differ only in words with digits count as one." }
+        p { "Reasons that differ only in words with digits count as one. The list behind a reason has each failed task with its words." }
         (table::table("reasons", "Reasons, the most frequent first", &heads, &rows, &html! { "No task failed." }))
-        @if found.next.is_some() { p { "Counted are the newest " (number(TASKS_MAX as u64)) " failed tasks." } }
+        @if found.next.is_some() { p { "Only the newest " (number(TASKS_MAX as u64)) " failed tasks are counted." } }
         p { a href=(filter.place(queue)) { "The failed tasks" } }
     };
     Ok(layout::of_queue(
@@ -88,11 +91,13 @@ fn row(
     (cause, group): (&str, &ReasonGroup<'_>),
     now_ms: u64,
 ) -> RowCells {
-    let place = filter.with_text(cause).place(queue);
+    let words: Vec<&str> = cause.split(' ').take(LINK_WORDS_MAX).collect();
+    let place = filter.and_text(&words.join(" ")).place(queue);
     let instant = group.newest.changed_at.map(|at_ms| html! { (ShownInstant { at_ms, now_ms }) });
     vec![
         html! { (number(group.count)) },
-        html! { a href=(place) { @if group.reason.is_empty() { "no reason" } @else { (Outside(group.reason)) } } },
+        // Without a word, the list would have all failed tasks.
+        html! { @if cause.is_empty() { (Outside(group.reason)) } @else { a href=(place) { (Outside(group.reason)) } } },
         instant.unwrap_or_default(),
         task_link(queue, &group.newest.id),
     ]

@@ -31,7 +31,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         found.schedules.iter().map(|schedule| row(visit, queue, schedule, found.now)).collect();
     let heads = [Text("Schedule"), Text("When"), Text("Last"), Text("Next"), Text("Actions")];
     let empty = html! {
-        "There is none. Make one below, or by " (parts::command("longhaul schedule create", queue, "nightly 'report' --cron '30 2 * * *'"))
+        "There is none. Make one below, or with " (parts::command("longhaul schedule create", queue, "nightly 'report' --cron '30 2 * * *'"))
     };
     let body = html! {
         h1 { "Schedules" }

@@ -9,6 +9,8 @@ use crate::shown::{Outside, ShownInstant, number};
 use crate::visit::{PageResult, Visit, escaped};
 use axum::http::Method;
 use axum::response::Response;
+use jiff::Timestamp;
+use jiff::civil::DateTime;
 use longhaul_api::Priority;
 use longhaul_api::queue::QueueBody;
 use longhaul_api::task::{TaskBody, TaskCountsBody, TaskList};
@@ -52,7 +54,7 @@ pub(super) struct TaskFilterQuery {
     pub(super) level: Priority,
     /// Whether to say why tasks do not run.
     why: bool,
-    after: Option<String>,
+    pub(super) after: Option<String>,
 }
 
 impl TaskFilterQuery {
@@ -94,9 +96,10 @@ impl TaskFilterQuery {
         Self { status: status.to_owned(), why: false, ..self.clone() }
     }
 
-    /// The same for another text.
-    pub(super) fn with_text(&self, text: &str) -> Self {
-        Self { text: text.to_owned(), ..self.clone() }
+    /// Those of them that have these words as well.
+    pub(super) fn and_text(&self, words: &str) -> Self {
+        let text = format!("{} {words}", self.text).trim().to_owned();
+        Self { text, ..self.clone() }
     }
 
     /// The path of the list.
@@ -105,14 +108,22 @@ impl TaskFilterQuery {
     }
 }
 
-/// An instant of a date picker, which names no zone: it is UTC.
+/// An instant of a date picker, which names no zone: it is UTC. The gateway refuses what is none.
 fn instant(text: &str) -> String {
     let text = text.trim();
-    match text.len() {
-        16 => format!("{text}:00Z"),
-        19 => format!("{text}Z"),
+    match text.parse::<DateTime>() {
+        Ok(at) if text.parse::<Timestamp>().is_err() => format!("{at}Z"),
         _ => text.to_owned(),
     }
+}
+
+/// The same as a date picker takes it. An instant that it cannot show would be lost by the next
+/// use of the filter.
+fn picked(text: &str) -> String {
+    let ms = text.parse().ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    let at = ms.or_else(|| instant(text).parse().ok());
+    let shown = |at: Timestamp| at.strftime("%Y-%m-%dT%H:%M:%S").to_string();
+    at.map_or_else(|| text.to_owned(), shown)
 }
 
 pub(super) async fn show(
@@ -153,7 +164,7 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
     let place = filter.place(queue);
     let empty = html! {
         "No task fits."
-        @if counts.total == 0 && !visit.is_read_only() { " Submit one below, or by " (parts::command("longhaul task submit", queue, "'good morning' --wait")) }
+        @if counts.total == 0 && !visit.is_read_only() { " Submit one below, or with " (parts::command("longhaul task submit", queue, "'good morning' --wait")) }
     };
     let body = html! {
         h1 { "Tasks" }
@@ -203,7 +214,7 @@ fn form(queue: &str, filter: &TaskFilterQuery, has_levels: bool) -> Markup {
         html! { label { (label) input name=(name) value=(value) placeholder=(hint) autocomplete="off"; } }
     };
     let time = |name: &str, label: &str, value: &str| {
-        html! { label { (label) input type="datetime-local" name=(name) value=(value.trim_end_matches('Z')); } }
+        html! { label { (label) input type="datetime-local" name=(name) step="1" value=(picked(value)); } }
     };
     html! {
         form.bar role="search" method="get" action=(queue_place(queue, "/tasks")) {
@@ -240,7 +251,7 @@ fn bulk_bar(queue: &str, filter: &TaskFilterQuery) -> Markup {
         form.bar #bulk method="get" action=(queue_place(queue, "/bulk")) aria-label="The ticked tasks" {
             @for (name, value) in filter.fields() { input type="hidden" name=(name) value=(value); }
             @for verb in &BULK_VERBS { button name="verb" value=(verb.word) { (verb.name) " …" } }
-            label { input type="checkbox" name="all" value="true"; " All that match, not only the ticked ones" }
+            label { input type="checkbox" name="all" value="true" autocomplete="off"; " All that match, not only the ticked ones" }
         }
     }
 }
@@ -249,7 +260,7 @@ fn row(visit: &Visit, queue: &str, task: &TaskBody) -> RowCells {
     let instant = |at: Option<u64>| html! { @if let Some(at_ms) = at { (ShownInstant { at_ms, now_ms: task.now }) } };
     vec![
         html! {
-            @if !visit.is_read_only() { input type="checkbox" name="task" value=(task.id) form="bulk" aria-label={ "Tick " (task.id) }; " " }
+            @if !visit.is_read_only() { input type="checkbox" name="task" value=(task.id) form="bulk" autocomplete="off" aria-label={ "Tick " (task.id) }; " " }
             (task_link(queue, &task.id)) @if let Some(key) = &task.key { " " (Outside(key)) } @for tag in &task.tags { " " span.tag { (Outside(tag)) } }
         },
         html! { (status(&task.status)) @if task.cancel_requested && !task.is_over() { " " span.tag { "to be cancelled" } } },
@@ -304,4 +315,25 @@ pub(super) async fn submit(
         .ok()
         .and_then(|answer| answer.get("id")?.as_str().map(|id| task_place(&queue, id)));
     visit.done(outcome, &place.unwrap_or_else(|| queue_place(&queue, "/tasks")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the picker showed empty was lost by the next use of the filter, which then took more.
+    #[test]
+    fn a_picked_time_is_utc_and_an_instant_with_a_zone_stays_the_same() {
+        for (given, asked, shown) in [
+            ("2026-11-22T09:30", "2026-11-22T09:30:00Z", "2026-11-22T09:30:00"),
+            ("2026-11-22T09:30:15", "2026-11-22T09:30:15Z", "2026-11-22T09:30:15"),
+            ("2026-11-22T09:30:00Z", "2026-11-22T09:30:00Z", "2026-11-22T09:30:00"),
+            ("2026-11-22T09:30:00+01:00", "2026-11-22T09:30:00+01:00", "2026-11-22T08:30:00"),
+            ("0", "0", "1970-01-01T00:00:00"),
+            ("", "", ""),
+            ("soon", "soon", "soon"),
+        ] {
+            assert_eq!((instant(given).as_str(), picked(given).as_str()), (asked, shown));
+        }
+    }
 }

@@ -55,6 +55,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         Text("Priority"),
         Number("Partition"),
         Text("Last heartbeat"),
+        Number("Slots in use"),
         Text("Runs"),
         Text("Would be replaced by"),
         Text("Actions"),
@@ -105,8 +106,8 @@ fn row(
             @if let Some(at_ms) = found.last_heartbeat_at { (ShownInstant { at_ms, now_ms: all.now }) }
             @if found.missed_heartbeats > 0 { " " span.tag.silent { (found.missed_heartbeats) " missed" } }
         },
+        html! { @if let Some(slots) = worker.slots { (all.running(found.id())) " of " (slots) } },
         html! {
-            (found.running.len()) " "
             @for task in found.running.iter().take(NAMED_MAX) { (task_link(queue, task)) " " }
             @if found.running.len() > NAMED_MAX { "…" }
         },

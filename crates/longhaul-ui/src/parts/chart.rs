@@ -66,7 +66,7 @@ pub(crate) fn latency(series: &Series) -> Markup {
 /// The axis of time.
 fn times(series: &Series) -> Markup {
     let span = series.step_ms * series.steps.len() as u64;
-    html! { p.axis.times { span { (length(span)) " ago" } span { (length(span / 2)) } span { "now" } } }
+    html! { p.axis.times { span { (length(span)) " ago" } span { (length(span / 2)) " ago" } span { "now" } } }
 }
 
 /// The throughput alone, for a table row.

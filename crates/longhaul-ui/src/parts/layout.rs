@@ -58,11 +58,17 @@ pub(crate) async fn of_queue(
         FollowedEvents::Nobody => PageRefresh::ByAsking,
         FollowedEvents::Still => PageRefresh::AsItIs,
     };
-    let nav = nav(queue, Some(page), counted(visit, queue).await);
+    let level = match followed {
+        FollowedEvents::Level(level) => level,
+        FollowedEvents::Task(_) | FollowedEvents::Nobody | FollowedEvents::Still => {
+            Priority::Normal
+        }
+    };
+    let nav = nav(queue, Some(page), counted(visit, queue, level).await);
     frame(visit, title, &nav, body, &kept)
 }
 
-/// The numbers on the tabs. A page is complete without them.
+/// The numbers on the tabs, of one level. A page is complete without them.
 #[derive(Clone, Copy, Debug, Default)]
 struct TabCounts {
     /// Those that are not over.
@@ -70,9 +76,10 @@ struct TabCounts {
     workers: Option<u64>,
 }
 
-async fn counted(visit: &Visit, queue: &str) -> TabCounts {
+async fn counted(visit: &Visit, queue: &str, level: Priority) -> TabCounts {
     let of = format!("/v1/queues/{}", escaped(queue));
-    let (counts, workers) = (format!("{of}/counts"), format!("{of}/workers"));
+    let (counts, workers) =
+        (format!("{of}/counts?level={level}"), format!("{of}/workers?level={level}"));
     let (counts, workers) =
         futures::join!(visit.get::<TaskCountsBody>(&counts), visit.get::<WorkerList>(&workers));
     let open = |counts: TaskCountsBody| {

@@ -32,14 +32,7 @@ type Case = (
 
 const WHY: &[(&str, &str)] = &[("reason", "it hangs")];
 
-const CASES: [Case; 20] = [
-    (
-        "/ui/queues",
-        &[("name", "new"), ("partitions", "3")],
-        "PUT",
-        "/v1/queues/new",
-        r#"{"levels": true, "partitions": 3}"#,
-    ),
+const CASES: [Case; 19] = [
     (
         "/ui/queues/mails/schedules",
         &[
@@ -199,8 +192,13 @@ async fn a_task_that_waits_for_its_time_can_be_started_now() {
 async fn every_form_asks_for_one_thing() {
     let site = Site::of("plain");
     let forms = all_forms(&site).await;
-    // Those of several tasks have their own test.
-    let others = ["/ui/sign-in", "/ui/queues/mails/bulk cancel", "/ui/queues/mails/bulk delete"];
+    // These have their own tests.
+    let others = [
+        "/ui/sign-in",
+        "/ui/queues",
+        "/ui/queues/mails/bulk cancel",
+        "/ui/queues/mails/bulk delete",
+    ];
     let named: Vec<&str> = CASES.iter().map(|it| it.0).chain(others).collect();
     let unknown: Vec<_> = forms.keys().filter(|it| !named.contains(&it.as_str())).collect();
     assert!(unknown.is_empty(), "forms that no case is about: {unknown:?}");
@@ -223,6 +221,26 @@ async fn every_form_asks_for_one_thing() {
         let next = answer.header("location");
         assert_eq!(site.get(next).await.status, 200, "{name} leads to {next}");
     }
+}
+
+/// The same request would raise the partitions of a queue that exists.
+#[tokio::test]
+async fn a_queue_is_made_unless_it_exists() {
+    let site = Site::of("plain");
+    let make = |name: &str| {
+        let fields = [("name", name), ("partitions", "3"), ("levels", "true")];
+        fields.map(|(name, value)| (name.to_owned(), value.to_owned()))
+    };
+    let refused = site.post("/ui/queues", &make("mails")).await;
+    assert_eq!(refused.status, 409);
+    assert!(refused.text.contains("there is a queue mails already"), "{}", refused.text);
+    assert!(site.calls().iter().all(|call| call.method == Method::GET));
+    let made = site.post("/ui/queues", &make("new")).await;
+    assert_eq!((made.status.as_u16(), made.header("location")), (303, "/ui/queues/new"));
+    let calls = site.calls();
+    let put = calls.iter().find(|call| call.method == Method::PUT).unwrap();
+    let body = serde_json::json!({"levels": true, "partitions": 3});
+    assert_eq!((&*put.path, &put.body), ("/v1/queues/new", &body));
 }
 
 fn post_forms(text: &str) -> Vec<Form> {
@@ -259,7 +277,7 @@ async fn all_that_match_are_those_of_the_filter_to_which_it_can_be_done() {
     site.get(&format!("{of}&verb=retry")).await;
     let calls = lists(&site);
     let [call] = &calls[..] else { panic!("{calls:?}") };
-    let wanted = "/v1/queues/mails/tasks?level=normal&status=failed&text=no%20luck&tag=eu&order=newest&limit=1000";
+    let wanted = "/v1/queues/mails/tasks?level=normal&status=failed&text=no%20luck&tag=eu&order=newest&limit=100&after=9:0:-1";
     assert_eq!(call.path, wanted);
     // A task that runs did not fail, and what completed cannot be cancelled.
     for none in ["&verb=retry&status=running", "&verb=cancel&status=completed"] {

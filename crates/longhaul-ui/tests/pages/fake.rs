@@ -169,6 +169,10 @@ fn answer(call: &Call, text: &str, queue: &str) -> Response {
     let body = match path.split('/').skip(2).collect::<Vec<_>>().as_slice() {
         _ if call.method != Method::GET => json!({"id": "13:0:-1"}),
         ["queues"] => json!({"queues": [queue], "now": 9_000}),
+        ["queues", "new"] => {
+            let problem = json!({"code": "queue_not_found", "detail": text});
+            return (StatusCode::NOT_FOUND, problem.to_string()).into_response();
+        }
         ["queues", _] => settings(text),
         ["queues", _, "counts"] => counts(),
         ["queues", _, "series"] => series(),
@@ -207,7 +211,7 @@ fn series() -> Value {
 }
 
 fn worker(text: &str) -> Value {
-    json!({"name": text, "host": text, "process": 7, "version": text, "label": text, "instance": text})
+    json!({"name": text, "host": text, "process": 7, "version": text, "label": text, "instance": text, "slots": 8})
 }
 
 /// A task that waits for its time.

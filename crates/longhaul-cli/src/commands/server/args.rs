@@ -125,6 +125,10 @@ pub(in crate::commands) struct Secured {
     /// Roles that may see its metrics and the statistics of all topics, with commas in between.
     #[arg(long, value_name = "ROLES")]
     broker_monitors: Option<String>,
+    /// A JSON file with more of both, and with revoked roles and tokens; it is read again when it
+    /// changes.
+    #[arg(long, value_name = "FILE")]
+    broker_roles: Option<String>,
     /// Lets every role publish and consume in a namespace where nobody was ever granted anything.
     #[arg(long)]
     broker_open_namespaces: bool,
@@ -171,6 +175,7 @@ impl Secured {
             ("broker-token-audience", &self.broker_token_audience),
             ("broker-superusers", &self.broker_superusers),
             ("broker-monitors", &self.broker_monitors),
+            ("broker-roles", &self.broker_roles),
             ("broker-tls", &self.broker_tls),
             ("broker-certificate-file", &self.broker_certificate_file),
             ("broker-key-file", &self.broker_key_file),

@@ -179,8 +179,13 @@ pub(in crate::commands) async fn launch(
 }
 
 /// Settings about roles, which are useless without tokens.
-const BARRED: &[&str] =
-    &["broker-token-audience", "broker-superusers", "broker-monitors", "broker-open-namespaces"];
+const BARRED: &[&str] = &[
+    "broker-token-audience",
+    "broker-superusers",
+    "broker-monitors",
+    "broker-roles",
+    "broker-open-namespaces",
+];
 
 /// Creates a token for the clients in this process, by a key that only this process has: the key
 /// of the settings may be replaced while the broker runs.
@@ -206,7 +211,8 @@ fn auth(
     let key_file = keys.find_map(|name| settings.text(name)).and_then(TokenKey::file);
     let audience = settings.text("broker-token-audience").map(str::to_owned);
     let auth = AuthConfig::new(key, superusers);
-    Ok(AuthConfig { key_file, audience, monitors, open_namespaces, ..auth })
+    let roles_file = settings.path("broker-roles");
+    Ok(AuthConfig { key_file, audience, monitors, roles_file, open_namespaces, ..auth })
 }
 
 /// The error for an invalid setting of the broker, with the options that fix it.
@@ -215,6 +221,9 @@ fn refused(error: &StartError) -> CommandFailure {
         StartError::Host { which: "admin", .. } => "--admin-hosts names the hosts",
         StartError::Host { .. } => "--broker-host names the host",
         StartError::Tls(_) => "--broker-certificate-file and --broker-key-file name the files",
+        StartError::Auth(AuthConfigError::RolesFile { .. } | AuthConfigError::Roles { .. }) => {
+            "--broker-roles names the file"
+        }
         StartError::Auth(_) => "--broker-token-secret or --broker-token-public-key names the key",
         // Either a certificate or a token key is missing; the error text says which.
         StartError::Config(_) => {
