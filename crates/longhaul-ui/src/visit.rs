@@ -9,12 +9,14 @@ use axum::http::header::{CONTENT_SECURITY_POLICY, HOST, LOCATION};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use longhaul_api::Priority;
+use longhaul_api::task::TaskCountsBody;
 use maud::Markup;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The content security policy of pages: only their own style and script, nothing inline.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; \
@@ -29,6 +31,11 @@ pub(crate) fn escaped(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
 
+/// The route of a task.
+pub(crate) fn task_route(queue: &str, task: &str) -> String {
+    format!("/v1/queues/{}/tasks/{}", escaped(queue), escaped(task))
+}
+
 /// A page, or an error.
 pub(crate) type PageResult = Result<Markup, PageError>;
 
@@ -40,6 +47,8 @@ pub(crate) struct Visit {
     pub(crate) place: String,
     /// The request only reads.
     is_safe: bool,
+    /// What [`Visit::counts`] has read.
+    counts: OnceLock<(String, TaskCountsBody)>,
 }
 
 impl FromRequestParts<Arc<Ui>> for Visit {
@@ -58,7 +67,13 @@ impl FromRequestParts<Arc<Ui>> for Visit {
             Some(rest) if rest.is_empty() || rest.starts_with('?') => format!("{ROOT}{rest}"),
             _ => format!("{ROOT}{place}"),
         };
-        Ok(Self { ui: Arc::clone(ui), caller, place, is_safe: parts.method.is_safe() })
+        Ok(Self {
+            ui: Arc::clone(ui),
+            caller,
+            place,
+            is_safe: parts.method.is_safe(),
+            counts: OnceLock::new(),
+        })
     }
 }
 
@@ -93,6 +108,23 @@ impl Visit {
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, PageError> {
         self.ui.api.get(&self.caller, path).await
+    }
+
+    /// The counts of a level of a queue. A page and its tabs need the same ones, which are read
+    /// once: the gateway looks at each task for them.
+    pub(crate) async fn counts(
+        &self,
+        queue: &str,
+        level: Priority,
+    ) -> Result<TaskCountsBody, PageError> {
+        let path = format!("/v1/queues/{}/counts?level={level}", escaped(queue));
+        if let Some((_, counts)) = self.counts.get().filter(|(read, _)| *read == path) {
+            return Ok(counts.clone());
+        }
+        let counts: TaskCountsBody = self.get(&path).await?;
+        // Of two at once, either is right.
+        self.counts.get_or_init(|| (path, counts.clone()));
+        Ok(counts)
     }
 
     pub(crate) async fn raw(&self, path: &str) -> Result<Response, PageError> {

@@ -3,20 +3,20 @@
 //! The first page shows which tasks these are. The second request names each of them, so that
 //! nothing is done to a task that was submitted later.
 
+use super::task::{self, TaskActionForm};
 use super::tasks::TaskFilterQuery;
 use crate::asked::{FormFields, Path, QueryFields};
 use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::Text;
-use crate::parts::{layout, queue_place, reason_field, status, table, task_link, tasks};
+use crate::parts::{NOT_OVER, layout, queue_place, reason_field, status, table, task_link, tasks};
 use crate::shown::{Outside, ShownInstant};
 use crate::trouble::PageError;
-use crate::visit::{PageResult, Visit, escaped};
-use axum::http::{Method, StatusCode};
+use crate::visit::{PageResult, Visit, escaped, task_route};
+use axum::http::StatusCode;
 use axum::response::Response;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use longhaul_api::task::{TaskBody, TaskList};
+use longhaul_api::task::TaskBody;
 use maud::{Markup, html};
-use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The most tasks shown before the action, and the most failures after it.
@@ -24,8 +24,6 @@ const SHOWN_MAX: usize = 100;
 
 /// Requests to the gateway at once.
 const AT_ONCE: usize = 16;
-
-const NOT_OVER: &[&str] = &["running", "claimed", "ready", "scheduled", "waiting", "retrying"];
 
 /// An action on several tasks.
 pub(super) struct BulkVerb {
@@ -45,7 +43,7 @@ pub(super) const BULK_VERBS: [BulkVerb; 3] = [
         name: "Cancel",
         done: "asked to end",
         what: "Asks for their end; their processors may clean up first.",
-        statuses: NOT_OVER,
+        statuses: &NOT_OVER,
         tasks_max: 1_000,
     },
     BulkVerb {
@@ -62,7 +60,7 @@ pub(super) const BULK_VERBS: [BulkVerb; 3] = [
         name: "Delete",
         done: "deleted",
         what: "Closes the tasks as cancelled, also those that run.",
-        statuses: NOT_OVER,
+        statuses: &NOT_OVER,
         tasks_max: 1_000,
     },
 ];
@@ -78,10 +76,6 @@ fn verb(fields: &Fields) -> Result<&'static BulkVerb, PageError> {
     let word = values(fields, "verb");
     let found = BULK_VERBS.iter().find(|verb| word == [verb.word]);
     found.ok_or_else(|| PageError::new(StatusCode::NOT_FOUND, "", "there is no such action"))
-}
-
-fn task_path(queue: &str, task: &str) -> String {
-    format!("/v1/queues/{}/tasks/{}", escaped(queue), escaped(task))
 }
 
 pub(super) async fn confirm(
@@ -110,7 +104,7 @@ async fn chosen(
 ) -> Result<ChosenTasks, PageError> {
     if values(fields, "all").is_empty() {
         let ticked: Vec<String> =
-            values(fields, "task").iter().map(|task| task_path(queue, task)).collect();
+            values(fields, "task").iter().map(|task| task_route(queue, task)).collect();
         let count = ticked.len();
         let found = stream::iter(ticked).take(verb.tasks_max);
         let found = found.map(|path| async move {
@@ -131,12 +125,7 @@ async fn chosen(
     if status.is_empty() {
         return Ok(ChosenTasks { tasks: Vec::new(), others: 0, next: None });
     }
-    let filter = filter.with_status(&status);
-    let mut list = format!("{}&order=newest&limit={}", filter.query(), verb.tasks_max);
-    if let Some(after) = &filter.after {
-        list.push_str(&format!("&after={}", escaped(after)));
-    }
-    let found: TaskList = visit.get(&format!("/v1/queues/{}/tasks?{list}", escaped(queue))).await?;
+    let found = filter.with_status(&status).newest(visit, queue, verb.tasks_max).await?;
     Ok(ChosenTasks { tasks: found.tasks, others: 0, next: found.next })
 }
 
@@ -225,7 +214,8 @@ async fn act_on_each(visit: &Visit, queue: &str, fields: &Fields) -> PageResult 
         if is_stopped.load(Ordering::Relaxed) {
             return None;
         }
-        let outcome = act_on(visit, queue, (verb, &task), reason).await;
+        let given = TaskActionForm { reason: reason.to_owned(), epoch: None };
+        let outcome = task::act_on(visit, queue, (&task, verb.word), given).await;
         // It would be the same for all others. Those under way are awaited.
         let stops = outcome.as_ref().is_err_and(PageError::stops_all);
         is_stopped.fetch_or(stops, Ordering::Relaxed);
@@ -256,18 +246,4 @@ async fn act_on_each(visit: &Visit, queue: &str, fields: &Fields) -> PageResult 
         p { a href=(queue_place(queue, "/tasks")) { "Go to the tasks" } }
     };
     Ok(page(visit, queue, &title, &body).await)
-}
-
-async fn act_on(
-    visit: &Visit,
-    queue: &str,
-    (verb, task): (&BulkVerb, &str),
-    reason: &str,
-) -> Result<Value, PageError> {
-    let of = task_path(queue, task);
-    if verb.word == "delete" {
-        let of = format!("{of}?reason={}", escaped(reason));
-        return visit.act(Method::DELETE, &of, json!(null)).await;
-    }
-    visit.act(Method::POST, &format!("{of}:{}", verb.word), json!({ "reason": reason })).await
 }

@@ -62,12 +62,11 @@ async fn page(
     &QueuePageQuery { level, span }: &QueuePageQuery,
 ) -> PageResult {
     let name = escaped(queue);
-    let (of, counts) =
-        (format!("/v1/queues/{name}"), format!("/v1/queues/{name}/counts?level={level}"));
+    let of = format!("/v1/queues/{name}");
     let series = format!("/v1/queues/{name}/series?level={level}&{}", span.parts().2);
     let (found, counts, series) = futures::try_join!(
         visit.get::<QueueBody>(&of),
-        visit.get::<TaskCountsBody>(&counts),
+        visit.counts(queue, level),
         visit.get::<Series>(&series)
     )?;
     let body = html! {

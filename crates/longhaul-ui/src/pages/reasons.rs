@@ -6,9 +6,9 @@ use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::{layout, table, task_link};
 use crate::shown::{Outside, ShownInstant, number};
-use crate::visit::{PageResult, Visit, escaped};
+use crate::visit::{PageResult, Visit};
 use axum::response::Response;
-use longhaul_api::task::{TaskBody, TaskList};
+use longhaul_api::task::TaskBody;
 use maud::html;
 use std::collections::BTreeMap;
 
@@ -60,8 +60,7 @@ fn groups(tasks: &[TaskBody]) -> Vec<(String, ReasonGroup<'_>)> {
 
 async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResult {
     let filter = filter.with_status("failed");
-    let list = format!("{}&order=newest&limit={TASKS_MAX}", filter.query());
-    let found: TaskList = visit.get(&format!("/v1/queues/{}/tasks?{list}", escaped(queue))).await?;
+    let found = filter.newest(visit, queue, TASKS_MAX).await?;
     let groups = groups(&found.tasks);
     let rows: Vec<RowCells> = groups
         .iter()

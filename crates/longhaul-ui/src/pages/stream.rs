@@ -3,7 +3,7 @@
 
 use crate::asked::{Path, QueryFields};
 use crate::trouble::PageError;
-use crate::visit::{Visit, escaped};
+use crate::visit::{Visit, escaped, task_route};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
 };
@@ -47,7 +47,7 @@ pub(super) async fn result(visit: Visit, Path((queue, task)): Path<(String, Stri
 
 /// The bytes as a file, whatever their type: browsers must not run them.
 async fn saved(visit: &Visit, queue: &str, task: &str, what: &str) -> Response {
-    let path = format!("/v1/queues/{}/tasks/{}/{what}", escaped(queue), escaped(task));
+    let path = format!("{}/{what}", task_route(queue, task));
     let answer = match visit.raw(&path).await {
         Ok(answer) => answer,
         Err(trouble) => return visit.answer(Err(trouble)),

@@ -7,7 +7,7 @@ use crate::parts::{
 };
 use crate::shown::{Outside, ShownInstant};
 use crate::trouble::PageError;
-use crate::visit::{PageResult, Visit, escaped};
+use crate::visit::{PageResult, Visit, escaped, task_route};
 use axum::body::to_bytes;
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
@@ -17,7 +17,7 @@ use longhaul_api::worker::WorkerList;
 use longhaul_api::{Priority, TaskName};
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The largest payload or result that is read and shown in part.
 const BYTES_MAX: usize = 8 << 20;
@@ -43,7 +43,7 @@ pub(super) struct TaskPageQuery {
 }
 
 async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> PageResult {
-    let of = format!("/v1/queues/{}/tasks/{}", escaped(queue), escaped(id));
+    let of = task_route(queue, id);
     let history = format!("{of}/history");
     let (task, history) =
         futures::try_join!(visit.get::<TaskBody>(&of), visit.get::<HistoryBody>(&history))?;
@@ -207,7 +207,7 @@ async fn bytes(
         return Ok(html! { p.notice { "This gateway hides payloads and results from you." } });
     }
     let place = task_place(queue, &task.id);
-    let of = format!("/v1/queues/{}/tasks/{}", escaped(queue), escaped(&task.id));
+    let of = task_route(queue, &task.id);
     let mut sections = vec![("Payload", "payload", read(visit, &format!("{of}/payload")).await)];
     if task.result_bytes.is_some() {
         sections.push(("Result", "result", read(visit, &format!("{of}/result")).await));
@@ -261,9 +261,9 @@ fn actions(queue: &str, task: &TaskBody) -> Markup {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct TaskActionForm {
-    reason: String,
+    pub(super) reason: String,
     /// The epoch that the page showed: another epoch is another attempt.
-    epoch: Option<u32>,
+    pub(super) epoch: Option<u32>,
 }
 
 pub(super) async fn act(
@@ -271,32 +271,7 @@ pub(super) async fn act(
     Path((queue, task, verb)): Path<(String, String, String)>,
     FormFields(given): FormFields<TaskActionForm>,
 ) -> Response {
-    let of = format!("/v1/queues/{}/tasks/{}", escaped(&queue), escaped(&task));
-    let reason = given.reason;
-    let outcome = match verb.as_str() {
-        "start" => {
-            let body = json!({ "reason": reason, "delay": "0s" });
-            visit.act(Method::POST, &format!("{of}:reschedule"), body).await
-        }
-        "cancel" | "kill" | "retry" => {
-            visit.act(Method::POST, &format!("{of}:{verb}"), json!({ "reason": reason })).await
-        }
-        "force-fail" | "force-release" => {
-            visit
-                .act(
-                    Method::POST,
-                    &format!("{of}:{verb}"),
-                    json!({ "reason": reason, "epoch": given.epoch }),
-                )
-                .await
-        }
-        "delete" => {
-            visit
-                .act(Method::DELETE, &format!("{of}?reason={}", escaped(&reason)), json!(null))
-                .await
-        }
-        _ => Err(PageError::new(StatusCode::NOT_FOUND, "", "there is no such action")),
-    };
+    let outcome = act_on(&visit, &queue, (&task, &verb), given).await;
     let new = outcome.as_ref().ok().and_then(|answer| answer.get("id")?.as_str());
     let place = match (verb.as_str(), new) {
         ("retry", Some(new)) => task_place(&queue, new),
@@ -304,6 +279,30 @@ pub(super) async fn act(
         _ => task_place(&queue, &task),
     };
     visit.done(outcome, &place)
+}
+
+/// Does one thing to a task.
+///
+/// # Errors
+/// The gateway refuses it, or there is no such action.
+pub(super) async fn act_on(
+    visit: &Visit,
+    queue: &str,
+    (task, verb): (&str, &str),
+    TaskActionForm { reason, epoch }: TaskActionForm,
+) -> Result<Value, PageError> {
+    let of = task_route(queue, task);
+    let (action, body) = match verb {
+        "start" => ("reschedule", json!({ "reason": reason, "delay": "0s" })),
+        "cancel" | "kill" | "retry" => (verb, json!({ "reason": reason })),
+        "force-fail" | "force-release" => (verb, json!({ "reason": reason, "epoch": epoch })),
+        "delete" => {
+            let of = format!("{of}?reason={}", escaped(&reason));
+            return visit.act(Method::DELETE, &of, json!(null)).await;
+        }
+        _ => return Err(PageError::new(StatusCode::NOT_FOUND, "", "there is no such action")),
+    };
+    visit.act(Method::POST, &format!("{of}:{action}"), body).await
 }
 
 #[cfg(test)]

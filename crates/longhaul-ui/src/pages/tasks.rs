@@ -6,6 +6,7 @@ use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::{self, layout, queue_place, status, table, task_link, task_place};
 use crate::shown::{Outside, ShownInstant, number};
+use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
 use axum::http::Method;
 use axum::response::Response;
@@ -54,7 +55,7 @@ pub(super) struct TaskFilterQuery {
     pub(super) level: Priority,
     /// Whether to say why tasks do not run.
     why: bool,
-    pub(super) after: Option<String>,
+    after: Option<String>,
 }
 
 impl TaskFilterQuery {
@@ -102,6 +103,21 @@ impl TaskFilterQuery {
         Self { text, ..self.clone() }
     }
 
+    /// Reads the newest of these tasks, from `after` on.
+    pub(super) async fn newest(
+        &self,
+        visit: &Visit,
+        queue: &str,
+        limit: usize,
+    ) -> Result<TaskList, PageError> {
+        let of = format!("/v1/queues/{}/tasks?{}", escaped(queue), self.query());
+        let mut list = format!("{of}&order=newest&limit={limit}");
+        if let Some(after) = &self.after {
+            list.push_str(&format!("&after={}", escaped(after)));
+        }
+        visit.get(&list).await
+    }
+
     /// The path of the list.
     pub(super) fn place(&self, queue: &str) -> String {
         format!("{}?{}", queue_place(queue, "/tasks"), self.query())
@@ -136,17 +152,10 @@ pub(super) async fn show(
 }
 
 async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResult {
-    let name = escaped(queue);
-    let mut list =
-        format!("/v1/queues/{name}/tasks?{}&order=newest&limit={PAGE_TASKS}", filter.query());
-    if let Some(after) = &filter.after {
-        list.push_str(&format!("&after={}", escaped(after)));
-    }
-    let counts = format!("/v1/queues/{name}/counts?level={}", filter.level.word());
-    let of = format!("/v1/queues/{name}");
+    let of = format!("/v1/queues/{}", escaped(queue));
     let (found, counts, of) = futures::try_join!(
-        visit.get::<TaskList>(&list),
-        visit.get::<TaskCountsBody>(&counts),
+        filter.newest(visit, queue, PAGE_TASKS),
+        visit.counts(queue, filter.level),
         visit.get::<QueueBody>(&of)
     )?;
     let rows: Vec<RowCells> = found.tasks.iter().map(|task| row(visit, queue, task)).collect();

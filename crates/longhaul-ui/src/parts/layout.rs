@@ -1,6 +1,6 @@
 //! The frame around a page.
 
-use crate::parts::queue_place;
+use crate::parts::{NOT_OVER, queue_place};
 use crate::shown::{Outside, line, number};
 use crate::trouble::PageError;
 use crate::visit::{Visit, escaped};
@@ -78,14 +78,10 @@ struct TabCounts {
 
 async fn counted(visit: &Visit, queue: &str, level: Priority) -> TabCounts {
     let of = format!("/v1/queues/{}", escaped(queue));
+    let workers = format!("{of}/workers?level={level}");
     let (counts, workers) =
-        (format!("{of}/counts?level={level}"), format!("{of}/workers?level={level}"));
-    let (counts, workers) =
-        futures::join!(visit.get::<TaskCountsBody>(&counts), visit.get::<WorkerList>(&workers));
-    let open = |counts: TaskCountsBody| {
-        let over = ["completed", "failed", "cancelled", "expired", "ended"];
-        over.iter().fold(counts.total, |open, word| open.saturating_sub(counts.of(word)))
-    };
+        futures::join!(visit.counts(queue, level), visit.get::<WorkerList>(&workers));
+    let open = |counts: TaskCountsBody| NOT_OVER.iter().map(|word| counts.of(word)).sum();
     let workers = workers.ok().map(|list| list.alive() as u64);
     TabCounts { tasks: counts.ok().map(open), workers }
 }

@@ -87,11 +87,15 @@ pub(crate) fn figure(value: &Markup, name: &str) -> Markup {
     html! { div.figure { span.value { (value) } span.name { (name) } } }
 }
 
+/// The statuses of tasks that are not over.
+pub(crate) const NOT_OVER: [&str; 6] =
+    ["running", "claimed", "ready", "scheduled", "waiting", "retrying"];
+
 /// A command to copy. A queue whose name a shell would read in another way is left to the reader.
 pub(crate) fn command(verb: &str, queue: &str, rest: &str) -> Markup {
     let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.' | '/');
     let queue = if queue.chars().all(is_plain) { queue } else { "QUEUE" };
-    html! { code.command { (verb) " " (queue) @if !rest.is_empty() { " " (rest) } } }
+    html! { code.command { (verb) " " (queue) " " (rest) } }
 }
 
 /// A number of tasks.

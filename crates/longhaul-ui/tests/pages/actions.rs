@@ -267,6 +267,28 @@ async fn an_action_on_several_tasks_acts_on_those_that_were_shown() {
     assert_eq!(calls.collect::<Vec<_>>(), expected);
 }
 
+/// What would fail for every other task as well is not tried for them, and they are told as left.
+#[tokio::test]
+async fn an_action_that_loses_the_broker_tells_what_was_done_and_what_was_left() {
+    let site = Site::of("plain");
+    let fields = |tasks: &[&str]| -> Vec<(String, String)> {
+        let tasks = tasks.iter().map(|task| ("task", *task));
+        let fields = [("verb", "cancel")].into_iter().chain(tasks);
+        fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    };
+    let tasks = [&["12:0:-1", "15:0:-1"][..], &["12:0:-1"; 40]].concat();
+    let page = site.post("/ui/queues/mails/bulk", &fields(&tasks)).await.text;
+    let acts = site.calls().into_iter().filter(|call| call.method == Method::POST).count();
+    assert!((2..=17).contains(&acts), "{acts}");
+    let done = acts - 1;
+    let told = format!("{done} task{} asked to end", if done == 1 { "" } else { "s" });
+    assert!(page.contains(&told), "{acts}: {page}");
+    assert!(page.contains(&format!("{} tasks left: ", tasks.len() - done)), "{acts}: {page}");
+    assert_eq!(site.post("/ui/queues/mails/bulk", &fields(&["15:0:-1"])).await.status, 503);
+    let many = site.post("/ui/queues/mails/bulk", &fields(&["12:0:-1"; 1_001])).await;
+    assert_eq!(many.status, 422);
+}
+
 #[tokio::test]
 async fn all_that_match_are_those_of_the_filter_to_which_it_can_be_done() {
     let site = Site::of("plain");

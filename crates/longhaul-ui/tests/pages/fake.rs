@@ -167,6 +167,11 @@ async fn read(request: Request<Body>) -> Call {
 fn answer(call: &Call, text: &str, queue: &str) -> Response {
     let path = call.path.split('?').next().unwrap();
     let body = match path.split('/').skip(2).collect::<Vec<_>>().as_slice() {
+        // The broker dies at this task.
+        _ if path.ends_with("/tasks/15:0:-1:cancel") => {
+            let problem = json!({"code": "broker_unreachable", "detail": text});
+            return (StatusCode::SERVICE_UNAVAILABLE, problem.to_string()).into_response();
+        }
         _ if call.method != Method::GET => json!({"id": "13:0:-1"}),
         ["queues"] => json!({"queues": [queue], "now": 9_000}),
         ["queues", "new"] => {

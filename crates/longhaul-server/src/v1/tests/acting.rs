@@ -475,3 +475,29 @@ fn schedules_are_made_changed_triggered_and_deleted() {
     let workers = bench.get("/v1/queues/tasks/workers").json();
     assert_eq!(workers["workers"].as_array().unwrap().len(), 2, "{workers}");
 }
+
+/// A text narrows a list and a purge; a blank one would have taken all tasks.
+#[test]
+fn a_text_finds_tasks_by_what_is_shown_of_them() {
+    let bench = TestGateway::new();
+    let ids = [("high", "Resize"), ("high", "mail"), ("normal", "resize")].map(|(level, kind)| {
+        let task = json!({"payload": "a", "priority": level, "type": kind});
+        bench.post("/v1/queues/tasks/tasks", task).text("id")
+    });
+    let found = |query: &str| {
+        let listed = bench.get(&format!("/v1/queues/tasks/tasks?{query}")).json();
+        let tasks = listed["tasks"].as_array().unwrap().iter();
+        tasks.map(|it| it["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(found("level=high&text=resize"), [ids[0].as_str()]);
+    // An id of a level is shown with the level.
+    assert_eq!(found(&format!("level=high&text={}", ids[1])), [ids[1].as_str()]);
+    let words = vec!["e"; 65].join("%20");
+    let many = bench.get(&format!("/v1/queues/tasks/tasks?text={words}"));
+    assert_eq!((many.status.as_u16(), many.code()), (400, "query_invalid".to_owned()));
+    let purge = |body| bench.post("/v1/queues/tasks:purge?level=high", body);
+    assert_eq!(purge(json!({"text": " "})).status, 400);
+    assert_eq!(purge(json!({"all": true, "text": "mail"})).status, 400);
+    assert_eq!(purge(json!({"text": "MAIL"})).json()["deleted"], json!(1));
+    assert_eq!(found("level=high&status=ready"), [ids[0].as_str()]);
+}

@@ -119,6 +119,8 @@ fn paths_and_queries_that_name_nothing_are_refused() {
         ("GET", "/v1/queues/tasks/dead/1:2:-1", 404, "task_not_found"),
         ("DELETE", "/v1/queues/tasks/tasks/1:2:-1", 404, "task_not_found"),
         ("GET", "/v1/queues/tasks/tasks?status=busy", 400, "query_invalid"),
+        ("GET", "/v1/queues/tasks/tasks?text=", 400, "query_invalid"),
+        ("GET", "/v1/queues/tasks/tasks?text=%20", 400, "query_invalid"),
         ("GET", "/v1/queues/tasks/tasks?limit=0", 400, "query_invalid"),
         ("GET", "/v1/queues/tasks/tasks?limit=1001", 400, "query_invalid"),
         ("GET", "/v1/queues/tasks/tasks?limit=x", 400, "query_invalid"),
