@@ -5,12 +5,14 @@ pub use crate::client::{
     ActionRecord, BrokenInvariant, Closed, DeadLetter, DeadLetterFilter, DeadLetterPage,
     DeadLetters, Export, ExportRecord, Exported, HistoryEntry, HistoryEvent, HolderSilence,
     Ignored, Imported, MoveError, NewestTasks, PastInstant, Purged, Reach, Replayed, SubmittedTask,
-    TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskLease, TaskPage, TaskStatus, TaskStep,
-    TaskView, Unmoved, Verification, VersionedSettings, Why, WhyCause, WorkerInfo, Zombie,
+    TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskLease, TaskLimits, TaskPage, TaskStatus,
+    TaskStep, TaskView, Unmoved, Verification, VersionedSettings, Why, WhyCause, WorkerInfo,
+    Zombie,
 };
 #[cfg(feature = "schedules")]
 pub use crate::client::{Firing, ScheduleInfo, Schedules};
 pub use crate::supervise::ConnectionState;
+pub use longhaul_core::protocol::register::LimitUse;
 pub use longhaul_core::protocol::seal::EndedCounts;
 pub use longhaul_core::settings::{
     DeadLetterSettings, QueueOrder, QueueSettings, QueueSettingsError,

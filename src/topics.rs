@@ -11,8 +11,8 @@ pub use longhaul_admin::{
     Admin, AdminError, AdminErrorKind, AdminOptions, CompactionState, CompactionStatus,
     FAILOVER_TIME_MAX, FindingKind, HistoryRetention, LEDGER_RETENTION_MAX, PARTITIONS_MAX, Policy,
     QuotaAction, QuotaKind, SetupError, SetupReport, SetupStep, Severity, TopicFinding,
-    TopicSettings, TopicSettingsError, check, compact, compactions, dry_run, queues, remove, setup,
-    setup_levels,
+    TopicReport, TopicSettings, TopicSettingsError, TopicStorage, check, compact, compactions,
+    dry_run, inspect, queues, remove, setup, setup_levels,
 };
 #[cfg(feature = "admin")]
 pub(crate) use longhaul_admin::{StartCheck, check_for_start, like};

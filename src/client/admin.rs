@@ -4,7 +4,7 @@ use super::builder::ClientSettings;
 use super::{Client, ClientBuilder, Queue};
 use crate::topics::{
     Admin, AdminError, AdminOptions, CompactionState, Priority, SetupError, SetupReport, SetupStep,
-    TopicFinding, TopicNameError, TopicNames, TopicSettings, check, compact, compactions, dry_run,
+    TopicNameError, TopicNames, TopicReport, TopicSettings, compact, compactions, dry_run, inspect,
     queues, remove, setup, setup_levels,
 };
 use longhaul_session::ConnectOptions;
@@ -33,18 +33,14 @@ impl Queue {
         settings
     }
 
-    /// Returns the differences between the queue's topics and what the task protocol needs, the
-    /// worst first.
+    /// Returns the queue's topics with what is stored of them, and the differences to what the task
+    /// protocol needs, the worst first.
     ///
     /// # Errors
     /// See [`SetupError`].
-    pub async fn check_topics(
-        &self,
-        settings: TopicSettings,
-    ) -> Result<Vec<TopicFinding>, SetupError> {
+    pub async fn check_topics(&self, settings: TopicSettings) -> Result<TopicReport, SetupError> {
         let names = self.names()?;
-        let found = check(self.admin()?, &names, &self.of_client(settings)).await;
-        Ok(found?)
+        Ok(inspect(self.admin()?, &names, &self.of_client(settings)).await?)
     }
 
     /// Returns the changes that [`setup_topics`](Self::setup_topics) would make, without making

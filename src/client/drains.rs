@@ -197,6 +197,8 @@ mod tests {
             partition: -1,
             owner: owner.to_owned(),
             identity,
+            started_ms: None,
+            max_attempts: None,
             last_heartbeat_ms: Some(1),
             missed_heartbeats: 0,
             holds_leases: false,

@@ -64,8 +64,8 @@ pub use submitted::SubmittedTask;
 pub(crate) use task_producer::TaskProducer;
 pub use task_ref::{TaskRef, TaskRefError};
 pub use tasks::{
-    NewestTasks, TaskCounts, TaskFilter, TaskInfo, TaskLease, TaskPage, TaskStatus, TaskStep,
-    TaskView, Why, WhyCause, WorkerInfo,
+    NewestTasks, TaskCounts, TaskFilter, TaskInfo, TaskLease, TaskLimits, TaskPage, TaskStatus,
+    TaskStep, TaskView, Why, WhyCause, WorkerInfo,
 };
 pub use watch::{Watch, WatchEvent, WatchFrom, WatchPlace, WatchPlaceError};
 

@@ -7,7 +7,7 @@ use super::tasks::ViewScope;
 use super::{ActionError, Client, ReadError, TaskRef, TaskView};
 use crate::topics::{TopicNameError, TopicNames};
 use bytes::Bytes;
-use longhaul_core::protocol::register::DocumentName;
+use longhaul_core::protocol::register::{DocumentName, LimitUse};
 use longhaul_core::settings::{QueueSettings, QueueSettingsError};
 use longhaul_core::task::{TaskId, text};
 
@@ -39,6 +39,8 @@ pub struct VersionedSettings {
     pub version: u64,
     /// The settings.
     pub settings: QueueSettings,
+    /// The use of its limits, that of the queue first.
+    pub limits: Vec<LimitUse>,
 }
 
 impl Client {
@@ -133,7 +135,7 @@ impl Queue {
         Ok(TaskRef { topic: self.names()?.task, id })
     }
 
-    /// Reads the current settings: limits over all workers, and defaults for tasks whose messages
+    /// Reads the current settings, and who uses the limits: limits over all workers, and defaults for tasks whose messages
     /// do not set them.
     ///
     /// # Errors
@@ -144,11 +146,13 @@ impl Queue {
         let (queue, _) = self.client.level_of(&self.names()?).await?;
         let (register, name) =
             (self.client.register_of(&queue).await?, DocumentName::queue_settings());
-        let (version, content) = register.with_documents(|documents| {
-            (documents.version(&name), documents.get(&name).cloned().unwrap_or_default())
+        let (version, content, limits) = register.with_register(|register| {
+            let documents = register.documents();
+            let content = documents.get(&name).cloned().unwrap_or_default();
+            (documents.version(&name), content, register.gates().usage(self.client.wall_ms()))
         });
         let settings = readable(version, &content)?;
-        Ok(VersionedSettings { version, settings })
+        Ok(VersionedSettings { version, settings, limits })
     }
 
     /// Changes the settings whatever their version, and returns the version that has the change. A
@@ -204,7 +208,7 @@ impl Queue {
         expected_version: u64,
         change: impl FnOnce(&mut QueueSettings),
     ) -> Result<u64, ActionError> {
-        let VersionedSettings { version: current, mut settings } = self.settings().await?;
+        let VersionedSettings { version: current, mut settings, .. } = self.settings().await?;
         if current != expected_version {
             return Err(ActionError::VersionConflict { current });
         }

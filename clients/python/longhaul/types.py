@@ -570,6 +570,89 @@ class Submitted(TypedDict):
     """
 
 
+class TaskLimits(TypedDict):
+    """
+    The limits of a task, by its message or else by the settings of its queue. The settings of the worker that runs it may set others.
+    """
+
+    expires_at: NotRequired[int | None]
+    """
+    No attempt begins after this instant, in ms since the epoch.
+    """
+    max_attempts: NotRequired[int | None]
+    """
+    If neither says one, that of the workers.
+    """
+    max_duration: NotRequired[Length | None]
+    max_total_duration: NotRequired[Length | None]
+
+
+class Topic(TypedDict):
+    """
+    A topic.
+    """
+
+    compacted: bool
+    """
+    The broker compacts it at a size.
+    """
+    name: str
+    partitions: NotRequired[int | None]
+    """
+    Absent for a topic without partitions.
+    """
+    retention: str
+    """
+    How long and how much of it is kept after all subscriptions have acknowledged it, such as `60 min, unlimited in size`.
+    """
+    stored_bytes: int
+    """
+    Entries and compacted view, over all partitions: one copy, as the broker counts it.
+    """
+
+
+class TopicFinding(TypedDict):
+    """
+    What a topic does not have.
+    """
+
+    remedy: str
+    risk: str
+    severity: str
+    """
+    `error`: tasks may run twice, get lost or stop. `warning`: it works less well, or not for ever.
+    """
+    topic: str
+    what: str
+    """
+    What was found, and what is needed.
+    """
+
+
+class Topics(TypedDict):
+    """
+    The topics of a queue, what is stored of them, and what is wrong with them.
+    """
+
+    broker_version: NotRequired[str | None]
+    """
+    The version of the broker; absent if it does not tell this gateway.
+    """
+    findings: list[TopicFinding]
+    """
+    What the task protocol needs and the topics do not have, the worst first.
+    """
+    gateway_version: str
+    """
+    The version of this gateway.
+    """
+    now: int
+    """
+    Now, by the gateway's clock.
+    """
+    topics: list[Topic]
+
+
 class Why(TypedDict):
     """
     Why a task does not run, or who runs it.
@@ -582,6 +665,10 @@ class Why(TypedDict):
     details: dict[str, Any]
     """
     The parts of the cause. Times are in ms since the epoch.
+    """
+    limits: NotRequired[TaskLimits]
+    """
+    What ends the task if nothing else does.
     """
     now: int
     """
@@ -919,6 +1006,34 @@ class Limit(TypedDict):
     rate: NotRequired[Rate | None]
 
 
+class LimitUse(TypedDict):
+    """
+    The use of a limit.
+    """
+
+    first_waiting: NotRequired[list[str]]
+    """
+    The first of them, at most 20.
+    """
+    key: NotRequired[str | None]
+    """
+    The key whose tasks it limits; absent for the limit of the queue.
+    """
+    limit: Limit
+    opens_at: NotRequired[int | None]
+    """
+    When the rate lets the next task begin, in ms since the epoch; absent if it may begin now.
+    """
+    running: int
+    """
+    Tasks that have one of the slots; 0 if the limit is only a rate.
+    """
+    waiting: int
+    """
+    Tasks that wait at it: those that a worker would run now. Tasks that wait for a worker are not counted.
+    """
+
+
 class NewQueue(TypedDict):
     """
     How a queue is to be made. What it does not say is left as it is.
@@ -1121,6 +1236,10 @@ class QueueWorker(TypedDict):
     running: list[str]
     """
     The tasks that it runs.
+    """
+    started_at: NotRequired[int | None]
+    """
+    By its own clock; absent for who holds leases.
     """
     worker: NotRequired[WorkerIdentity | None]
 
@@ -1464,6 +1583,10 @@ class QueueBody(TypedDict):
     levels: bool
     """
     It has tasks of high and of low priority as well.
+    """
+    limits: NotRequired[list[LimitUse]]
+    """
+    Its limits, and who uses them: first that of the queue, then those of keys, the one at which most tasks wait first. At most 100. Keys that share the limit of all keys are listed while they use it.
     """
     name: str
     now: int

@@ -373,6 +373,29 @@ export interface components {
             max_in_flight?: number | null;
             rate?: components["schemas"]["Rate"] | null;
         };
+        /** @description The use of a limit. */
+        LimitUse: {
+            /** @description The first of them, at most 20. */
+            first_waiting?: string[];
+            /** @description The key whose tasks it limits; absent for the limit of the queue. */
+            key?: string | null;
+            limit: components["schemas"]["Limit"];
+            /**
+             * Format: int64
+             * @description When the rate lets the next task begin, in ms since the epoch; absent if it may begin now.
+             */
+            opens_at?: number | null;
+            /**
+             * Format: int64
+             * @description Tasks that have one of the slots; 0 if the limit is only a rate.
+             */
+            running: number;
+            /**
+             * Format: int64
+             * @description Tasks that wait at it: those that a worker would run now. Tasks that wait for a worker are not counted.
+             */
+            waiting: number;
+        };
         /** @description How a queue is to be made. What it does not say is left as it is. */
         NewQueue: {
             defaults?: components["schemas"]["QueueDefaults"] | null;
@@ -611,6 +634,8 @@ export interface components {
         QueueBody: {
             /** @description It has tasks of high and of low priority as well. */
             levels: boolean;
+            /** @description Its limits, and who uses them: first that of the queue, then those of keys, the one at which most tasks wait first. At most 100. Keys that share the limit of all keys are listed while they use it. */
+            limits?: components["schemas"]["LimitUse"][];
             name: string;
             /**
              * Format: int64
@@ -721,6 +746,11 @@ export interface components {
             partition: number;
             /** @description The tasks that it runs. */
             running: string[];
+            /**
+             * Format: int64
+             * @description By its own clock; absent for who holds leases.
+             */
+            started_at?: number | null;
             worker?: components["schemas"]["WorkerIdentity"] | null;
         };
         /** @description A token bucket: each task that begins takes a token. */
@@ -1064,6 +1094,21 @@ export interface components {
             why?: string | null;
             worker?: components["schemas"]["WorkerIdentity"] | null;
         };
+        /** @description The limits of a task, by its message or else by the settings of its queue. The settings of the worker that runs it may set others. */
+        TaskLimits: {
+            /**
+             * Format: int64
+             * @description No attempt begins after this instant, in ms since the epoch.
+             */
+            expires_at?: number | null;
+            /**
+             * Format: int32
+             * @description If neither says one, that of the workers.
+             */
+            max_attempts?: number | null;
+            max_duration?: components["schemas"]["Length"] | null;
+            max_total_duration?: components["schemas"]["Length"] | null;
+        };
         /** @description Some of the tasks that were asked for. */
         TaskList: {
             /** @description What the next page comes after (`after`); absent when there is none. */
@@ -1084,12 +1129,57 @@ export interface components {
             now: number;
             worker: components["schemas"]["WorkerIdentity"];
         };
+        /** @description A topic. */
+        Topic: {
+            /** @description The broker compacts it at a size. */
+            compacted: boolean;
+            name: string;
+            /**
+             * Format: int32
+             * @description Absent for a topic without partitions.
+             */
+            partitions?: number | null;
+            /** @description How long and how much of it is kept after all subscriptions have acknowledged it, such as `60 min, unlimited in size`. */
+            retention: string;
+            /**
+             * Format: int64
+             * @description Entries and compacted view, over all partitions: one copy, as the broker counts it.
+             */
+            stored_bytes: number;
+        };
+        /** @description What a topic does not have. */
+        TopicFinding: {
+            remedy: string;
+            risk: string;
+            /** @description `error`: tasks may run twice, get lost or stop. `warning`: it works less well, or not for ever. */
+            severity: string;
+            topic: string;
+            /** @description What was found, and what is needed. */
+            what: string;
+        };
+        /** @description The topics of a queue, what is stored of them, and what is wrong with them. */
+        Topics: {
+            /** @description The version of the broker; absent if it does not tell this gateway. */
+            broker_version?: string | null;
+            /** @description What the task protocol needs and the topics do not have, the worst first. */
+            findings: components["schemas"]["TopicFinding"][];
+            /** @description The version of this gateway. */
+            gateway_version: string;
+            /**
+             * Format: int64
+             * @description Now, by the gateway's clock.
+             */
+            now: number;
+            topics: components["schemas"]["Topic"][];
+        };
         /** @description Why a task does not run, or who runs it. */
         Why: {
             /** @description `over`, `running`, `leased`, `cancel_requested`, `scheduled`, `retrying`, `no_worker`, `no_request`, `dependencies`, `behind_key`, `key_lost`, `order`, `paused`, `limit`, `rate`, `no_slot` or `ready`. */
             cause: string;
             /** @description The parts of the cause. Times are in ms since the epoch. */
             details: Record<string, never>;
+            /** @description What ends the task if nothing else does. */
+            limits?: components["schemas"]["TaskLimits"];
             /**
              * Format: int64
              * @description Now, by the gateway's clock.
@@ -1160,6 +1250,7 @@ export type LeaseRequest = components['schemas']['LeaseRequest'];
 export type Leases = components['schemas']['Leases'];
 export type Length = components['schemas']['Length'];
 export type Limit = components['schemas']['Limit'];
+export type LimitUse = components['schemas']['LimitUse'];
 export type NewQueue = components['schemas']['NewQueue'];
 export type NewSchedule = components['schemas']['NewSchedule'];
 export type NewTask = components['schemas']['NewTask'];
@@ -1205,8 +1296,12 @@ export type SeriesStep = components['schemas']['SeriesStep'];
 export type Submitted = components['schemas']['Submitted'];
 export type SubmittedTasks = components['schemas']['SubmittedTasks'];
 export type Task = components['schemas']['Task'];
+export type TaskLimits = components['schemas']['TaskLimits'];
 export type TaskList = components['schemas']['TaskList'];
 export type ToldToDrain = components['schemas']['ToldToDrain'];
+export type Topic = components['schemas']['Topic'];
+export type TopicFinding = components['schemas']['TopicFinding'];
+export type Topics = components['schemas']['Topics'];
 export type Why = components['schemas']['Why'];
 export type WorkerIdentity = components['schemas']['WorkerIdentity'];
 export type WorkerList = components['schemas']['WorkerList'];

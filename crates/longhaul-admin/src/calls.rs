@@ -33,6 +33,9 @@ pub(super) struct PartitionStats {
     /// Entries that still exist in the log.
     #[serde(default)]
     number_of_entries: i64,
+    /// Their size in bytes.
+    #[serde(default)]
+    total_size: u64,
     /// Cursors by name, including those of subscriptions.
     #[serde(default)]
     cursors: BTreeMap<String, IgnoredAny>,
@@ -46,6 +49,9 @@ pub(super) struct PartitionStats {
 struct CompactedLedger {
     #[serde(default)]
     entries: i64,
+    /// In bytes; -1 without a compacted view.
+    #[serde(default)]
+    size: i64,
 }
 
 /// The broker's statistics of one partition's subscriptions.
@@ -257,6 +263,13 @@ impl AdminCalls {
         settings.is_ok_and(|settings| settings.encryption_require_on_producer == "true")
     }
 
+    /// The broker's version; `None` if the token or the broker does not allow the question.
+    pub(super) async fn broker_version(&self) -> Option<String> {
+        let answer = self.http.text(&call(Method::GET, &["brokers", "version"])).await.ok()?;
+        let version = answer.trim().trim_matches('"');
+        (!version.is_empty()).then(|| version.to_owned())
+    }
+
     /// The number of bookies; `None` if the token or the broker does not allow the question.
     pub(super) async fn bookies(&self) -> Option<u32> {
         let bookies: Bookies =
@@ -311,6 +324,12 @@ impl PartitionStats {
     /// Whether the partition accepts no more messages.
     pub(super) fn is_terminated(&self) -> bool {
         self.state == "Terminated"
+    }
+
+    /// The size of all entries and of the compacted view, in bytes.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        let compacted = self.compacted_ledger.as_ref().map_or(0, |ledger| ledger.size);
+        self.total_size.saturating_add(u64::try_from(compacted).unwrap_or(0))
     }
 
     /// Whether a reader of the compacted view would find any message.

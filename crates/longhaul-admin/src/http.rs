@@ -220,6 +220,12 @@ impl Http {
         })
     }
 
+    /// Sends a call whose answer is a text.
+    pub(super) async fn text(&self, call: &AdminHttpCall) -> Result<String, AdminError> {
+        let (_, answer) = self.send(call).await?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+
     /// Sends a call whose answer has no content.
     pub(super) async fn done(&self, call: &AdminHttpCall) -> Result<(), AdminError> {
         self.send(call).await.map(|_| ())

@@ -90,6 +90,7 @@ pub(super) struct PartitionState {
     pub(super) has_entries: bool,
     /// Whether it accepts no more messages.
     pub(super) terminated: bool,
+    pub(super) stored_bytes: u64,
 }
 
 /// An existing topic.
@@ -112,6 +113,11 @@ pub(super) struct Observed {
     pub(super) dead_letters: Option<TopicState>,
     /// `None` if unknown.
     pub(super) bookies: Option<u32>,
+}
+
+impl TopicRole {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Task, Self::Ledger, Self::Metadata, Self::Register, Self::DeadLetters];
 }
 
 impl Observed {
@@ -204,6 +210,7 @@ async fn partition(
         subscribed,
         compaction_cursor: stats.as_ref().is_some_and(|stats| stats.has_compaction_cursor()),
         terminated: stats.as_ref().is_some_and(|stats| stats.is_terminated()),
+        stored_bytes: stats.as_ref().map_or(0, |stats| stats.stored_bytes()),
         has_entries: stats.is_some_and(|stats| stats.has_entries()),
     })
 }

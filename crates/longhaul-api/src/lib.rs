@@ -12,6 +12,7 @@ pub mod queue;
 pub mod schedule;
 pub mod settings;
 pub mod task;
+pub mod topics;
 pub mod values;
 pub mod webhook;
 pub mod worker;

@@ -5,7 +5,7 @@
     reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
 )]
 
-use crate::settings::SettingsBody;
+use crate::settings::{LimitBody, SettingsBody};
 use crate::values::{Instant, Length};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -27,8 +27,31 @@ pub struct QueueBody {
     pub settings: SettingsBody,
     /// It has tasks of high and of low priority as well.
     pub levels: bool,
+    /// Its limits, and who uses them: first that of the queue, then those of keys, the one at which most tasks wait first. At most 100. Keys that share the limit of all keys are listed while they use it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<LimitUseBody>,
     /// Now, by the gateway's clock.
     pub now: u64,
+}
+
+/// The use of a limit.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
+#[schema(as = LimitUse)]
+pub struct LimitUseBody {
+    /// The key whose tasks it limits; absent for the limit of the queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    pub limit: LimitBody,
+    /// Tasks that have one of the slots; 0 if the limit is only a rate.
+    pub running: u64,
+    /// Tasks that wait at it: those that a worker would run now. Tasks that wait for a worker are not counted.
+    pub waiting: u64,
+    /// The first of them, at most 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub first_waiting: Vec<String>,
+    /// When the rate lets the next task begin, in ms since the epoch; absent if it may begin now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opens_at: Option<u64>,
 }
 
 /// The version of the settings that stands.

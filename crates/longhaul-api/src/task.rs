@@ -5,6 +5,7 @@
     reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
 )]
 
+use crate::values::Length;
 use longhaul_core::task::{Progress, WorkerIdentity};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -190,8 +191,29 @@ pub struct WhyBody {
     /// The parts of the cause. Times are in ms since the epoch.
     #[schema(value_type = Object)]
     pub details: Value,
+    /// What ends the task if nothing else does.
+    #[serde(default)]
+    pub limits: TaskLimitsBody,
     /// Now, by the gateway's clock.
     pub now: u64,
+}
+
+/// The limits of a task, by its message or else by the settings of its queue. The settings of the worker that runs it may set others.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = TaskLimits)]
+pub struct TaskLimitsBody {
+    /// If neither says one, that of the workers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
+    /// Of each attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_duration: Option<Length>,
+    /// Of the whole task, from its first claim on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_total_duration: Option<Length>,
+    /// No attempt begins after this instant, in ms since the epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<u64>,
 }
 
 /// A task that was submitted.

@@ -26,6 +26,9 @@ pub struct QueueWorker {
     pub owner: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerBody>,
+    /// By its own clock; absent for who holds leases.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<u64>,
     /// By its own clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_heartbeat_at: Option<u64>,

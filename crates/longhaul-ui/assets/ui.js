@@ -23,7 +23,7 @@
   const isStill = document.body.dataset.page === "still";
   const status = /** @type {HTMLElement | null} */ (document.getElementById("live"));
   /** The page does not change while a form is filled in or tasks are ticked. */
-  const isPaused = () => document.hidden || document.querySelector("details.asked[open], input[name=task]:checked, input[name=all]:checked") !== null;
+  const isPaused = () => document.hidden || document.querySelector("details:is(.asked, .switcher)[open], input[name=task]:checked, input[name=all]:checked") !== null;
 
   /** @type {EventSource | undefined} */
   let events;
@@ -168,9 +168,23 @@
   addEventListener("pageshow", (event) => {
     if (event.persisted) come();
   });
-  document.addEventListener("toggle", () => {
+  document.addEventListener("toggle", (event) => {
     if (stale && !isPaused()) news();
+    if (event.target instanceof HTMLDetailsElement && event.target.open) void fill(event.target.querySelector("[data-menu]"));
   }, true);
+
+  /**
+   * Lists the queues in an opened menu. Without the list it has a link to it.
+   * @param {HTMLElement | null} menu
+   */
+  const fill = async (menu) => {
+    if (!menu?.dataset.menu) return;
+    const answer = await fetch(menu.dataset.menu, { headers: { accept: "text/html" } }).catch(() => undefined);
+    if (!answer?.ok || answer.redirected) return;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const names = fresh.getElementById("names");
+    if (names !== null) menu.replaceChildren(...names.childNodes);
+  };
   setInterval(() => {
     if (!isPaused() && !isUnderway && Date.now() - last > (failed ? RETRY_MS : IDLE_MS)) news();
   }, RETRY_MS / 2);

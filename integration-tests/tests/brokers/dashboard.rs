@@ -34,6 +34,7 @@ async fn play(stage: &Stage) -> Result<()> {
     looking::at_something_hostile(stage).await?;
     looking::at_news(stage).await?;
     looking::without_a_script(stage).await?;
+    looking::at_the_menu(stage).await?;
     looking::with_keys_alone(stage).await?;
     acting::upon_tasks(stage).await?;
     acting::upon_several_tasks(stage).await?;

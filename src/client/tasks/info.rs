@@ -360,6 +360,11 @@ pub struct WorkerInfo {
     pub owner: String,
     /// The identity that the worker published.
     pub identity: Option<Arc<WorkerIdentity>>,
+    /// When it was started, in ms since the epoch by its own wall clock; `None` if it has no
+    /// heartbeat, or has left.
+    pub started_ms: Option<u64>,
+    /// Its maximum of attempts, for tasks without one of their own or of their queue.
+    pub max_attempts: Option<u32>,
     /// When its last heartbeat was published, in ms since the epoch by its own wall clock; `None`
     /// if it has none, or has left.
     pub last_heartbeat_ms: Option<u64>,

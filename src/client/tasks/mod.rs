@@ -21,7 +21,7 @@ mod words;
 pub use info::{TaskCounts, TaskFilter, TaskInfo, TaskLease, TaskPage, TaskStatus, WorkerInfo};
 pub use newest::NewestTasks;
 pub use series::TaskStep;
-pub use why::{Why, WhyCause};
+pub use why::{TaskLimits, Why, WhyCause};
 
 use super::{Queue, ReadError};
 use crate::clock::Clock;

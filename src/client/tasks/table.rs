@@ -63,6 +63,8 @@ pub(in crate::client) struct TaskTable {
 struct Beat {
     identity: Option<Arc<WorkerIdentity>>,
     published_ms: u64,
+    uptime_ms: u64,
+    max_attempts: Option<u32>,
 }
 
 impl Beat {
@@ -136,7 +138,9 @@ impl TaskTable {
                     self.workers.get(&heartbeat.owner).and_then(|worker| worker.identity.clone());
                 let same = known.filter(|known| said.as_ref() == Some(known));
                 let identity = same.or_else(|| said.map(Arc::new));
-                let beat = Beat { identity, published_ms: message.publish_time_ms };
+                let (uptime_ms, max_attempts) = (heartbeat.uptime_ms, heartbeat.max_attempts);
+                let published_ms = message.publish_time_ms;
+                let beat = Beat { identity, published_ms, uptime_ms, max_attempts };
                 self.workers.insert(heartbeat.owner, beat);
             }
             Entry::Tombstone(Key::Heartbeat(owner)) => drop(self.workers.remove(owner)),

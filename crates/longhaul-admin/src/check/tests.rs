@@ -18,6 +18,7 @@ fn topic(shape: TopicPartitioning, retention_minutes: i64) -> TopicState {
         compaction_cursor: true,
         terminated: false,
         has_entries: false,
+        stored_bytes: 0,
     };
     TopicState {
         shape,

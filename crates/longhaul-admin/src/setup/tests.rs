@@ -27,6 +27,7 @@ fn untouched(shape: TopicPartitioning) -> TopicState {
         compaction_cursor: false,
         terminated: false,
         has_entries: false,
+        stored_bytes: 0,
     };
     TopicState {
         shape,

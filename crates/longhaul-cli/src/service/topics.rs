@@ -196,7 +196,7 @@ impl Topics {
         queue: &str,
         settings: TopicSettings,
     ) -> anyhow::Result<Vec<TopicFindingRow>> {
-        let found = self.client.queue(queue).check_topics(settings).await?;
+        let found = self.client.queue(queue).check_topics(settings).await?.findings;
         Ok(found.into_iter().map(TopicFindingRow::of).collect())
     }
 

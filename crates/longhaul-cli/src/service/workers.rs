@@ -8,6 +8,7 @@ use longhaul_api::worker::QueueWorker;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::time::Duration;
 
 /// A worker process.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -15,7 +16,8 @@ pub(crate) struct WorkerProcess {
     /// Without an identity its name is its owner id.
     #[serde(flatten)]
     pub(crate) identity: WorkerBody,
-    /// In ms since the epoch, by its own clock.
+    /// In ms since the epoch, by its own clock, as is the next one.
+    pub(crate) started_at: Option<u64>,
     pub(crate) last_heartbeat_at: Option<u64>,
     /// The number of missed heartbeats since then.
     pub(crate) missed_heartbeats: u64,
@@ -38,8 +40,8 @@ impl Deref for WorkerProcess {
 
 impl TableRow for WorkerProcess {
     const HEADS: &'static [&'static str] =
-        &["NAME", "HEARTBEAT", "RUNNING", "HOST", "PROCESS", "VERSION", "LABEL"];
-    const DROPS: &'static [usize] = &[5, 4, 6, 3];
+        &["NAME", "HEARTBEAT", "RUNNING", "HOST", "PROCESS", "VERSION", "LABEL", "UP"];
+    const DROPS: &'static [usize] = &[5, 4, 6, 7, 3];
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -50,6 +52,7 @@ impl TableRow for WorkerProcess {
             self.process.map(|it| it.to_string()).unwrap_or_default(),
             self.version.clone(),
             if self.holds_leases { "over HTTP".to_owned() } else { self.label.clone() },
+            self.up(),
         ]
     }
 
@@ -62,6 +65,13 @@ impl WorkerProcess {
     /// Whether it is alive, so that no other worker takes over its tasks.
     pub(crate) const fn is_alive(&self) -> bool {
         self.last_heartbeat_at.is_some() && self.missed_heartbeats < 2
+    }
+
+    /// How long it had been up when it was last heard.
+    fn up(&self) -> String {
+        let both = self.last_heartbeat_at.zip(self.started_at);
+        let up = both.map(|(last, started)| Duration::from_millis(last.saturating_sub(started)));
+        up.map(times::human).unwrap_or_default()
     }
 
     /// When it was last heard.
@@ -92,6 +102,7 @@ pub(crate) fn by_process(seen: impl Iterator<Item = QueueWorker>) -> Vec<WorkerP
             .or_insert_with(|| WorkerProcess { identity: identity.clone(), ..Default::default() });
         // Its partitions say so one after another.
         worker.identity.draining |= identity.draining;
+        worker.started_at = worker.started_at.or(seen.started_at);
         if seen.last_heartbeat_at > worker.last_heartbeat_at {
             worker.last_heartbeat_at = seen.last_heartbeat_at;
             worker.missed_heartbeats = seen.missed_heartbeats;

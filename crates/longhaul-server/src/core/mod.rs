@@ -73,6 +73,8 @@ pub(crate) struct GatewayService {
     measured: Vec<QueueName>,
     /// Held while a queue is created on its first use.
     making: tokio::sync::Mutex<()>,
+    /// Held while the admin API is asked about the topics of a queue, which takes many requests.
+    inspecting: tokio::sync::Mutex<()>,
 }
 
 impl GatewayService {
@@ -100,6 +102,7 @@ impl GatewayService {
                 .filter_map(|name| QueueName::parse(name).ok())
                 .collect(),
             making: tokio::sync::Mutex::default(),
+            inspecting: tokio::sync::Mutex::default(),
             client,
         }
     }

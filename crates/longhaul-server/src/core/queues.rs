@@ -7,14 +7,20 @@ use crate::clock::{self, Stopwatch};
 use futures::TryStreamExt;
 use futures::future::ready;
 use longhaul::ActionError;
-use longhaul::ops::{QueueSettings, TaskFilter, VersionedSettings};
-use longhaul::topics::{SetupError, TopicSettings};
-use longhaul::{Priority, ReadError, TransportErrorKind};
+use longhaul::ops::{LimitUse, QueueSettings, TaskFilter, VersionedSettings};
+use longhaul::topics::{SetupError, TopicReport, TopicSettings};
+use longhaul::{Priority, ReadError, TaskId, TransportErrorKind};
+use longhaul_api::queue::LimitUseBody;
+use longhaul_api::settings::LimitBody;
 use std::collections::HashSet;
 use std::time::Duration;
 
 /// How long a request waits for the admin API about a queue that it has reported before.
 const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
+
+/// The most limits whose use an answer has, and the most tasks that it names at each.
+const LIMITS_MAX: usize = 100;
+const WAITING_MAX: usize = 20;
 
 /// The options of a new queue.
 #[derive(Clone, Debug, Default)]
@@ -218,6 +224,20 @@ impl GatewayService {
         Ok(queues)
     }
 
+    /// The topics of a queue at the broker.
+    pub(crate) async fn topics(
+        &self,
+        queue: &QueueName,
+        ledger_retention: Option<Duration>,
+    ) -> Result<TopicReport, ServiceError> {
+        self.check_there(queue).await?;
+        let defaults = TopicSettings::default();
+        let ledger_retention = ledger_retention.unwrap_or(defaults.ledger_retention);
+        let settings = TopicSettings { ledger_retention, ..defaults };
+        let _one = self.inspecting.lock().await;
+        Ok(self.queue(queue).check_topics(settings).await?)
+    }
+
     /// Creates a queue, or corrects its topics; returns the steps made.
     pub(crate) async fn create_queue(
         &self,
@@ -290,6 +310,24 @@ impl GatewayService {
     ) -> Result<VersionedSettings, ServiceError> {
         self.check_there(queue).await?;
         Ok(self.queue(queue).settings().await?)
+    }
+
+    /// The use of its limits, for the answer.
+    pub(crate) fn limits(&self, queue: &QueueName, uses: Vec<LimitUse>) -> Vec<LimitUseBody> {
+        let levels = QueueLevel::all(queue).map(|level| (self.level_topic(&level), level));
+        let name = |(topic, id): (Box<str>, TaskId)| {
+            let level = levels.iter().find(|(of, _)| **of == *topic);
+            level.map(|(_, level)| level.task(id).to_string())
+        };
+        let body = |it: LimitUse| LimitUseBody {
+            key: it.key.map(String::from),
+            limit: LimitBody::from(&it.limit),
+            running: it.running as u64,
+            waiting: it.waiting.len() as u64,
+            first_waiting: it.waiting.into_iter().filter_map(name).take(WAITING_MAX).collect(),
+            opens_at: it.opens_ms,
+        };
+        uses.into_iter().take(LIMITS_MAX).map(body).collect()
     }
 
     /// Changes the settings of a queue if they have this version.

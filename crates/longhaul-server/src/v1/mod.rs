@@ -18,6 +18,7 @@ mod task_body;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod topics;
 pub(crate) mod values;
 mod why;
 mod workers;
@@ -37,6 +38,7 @@ pub(crate) fn routes() -> Vec<ApiRoute> {
         history::routes(),
         why::routes(),
         workers::routes(),
+        topics::routes(),
         dead::routes(),
         schedules::routes(),
         series::routes(),

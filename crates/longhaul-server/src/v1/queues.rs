@@ -93,6 +93,7 @@ async fn get(
         version: found.version,
         settings: SettingsBody::from(&found.settings),
         levels: service.check_queue(&queue).await?,
+        limits: service.limits(&queue, found.limits),
         now: clock::wall_ms(),
     }))
 }

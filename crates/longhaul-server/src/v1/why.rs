@@ -7,7 +7,8 @@ use crate::problem::ProblemDetails;
 use crate::route::{ApiRoute, Method};
 use axum::Json;
 use axum::extract::State;
-use longhaul_api::task::WhyBody;
+use longhaul_api::task::{TaskLimitsBody, WhyBody};
+use longhaul_api::values::Length;
 use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
@@ -33,6 +34,12 @@ async fn why(
         cause,
         sentence: why.to_string(),
         details,
+        limits: TaskLimitsBody {
+            max_attempts: why.limits.max_attempts,
+            max_duration: why.limits.max_duration.map(Length),
+            max_total_duration: why.limits.max_total_duration.map(Length),
+            expires_at: why.limits.expires_ms,
+        },
         now: why.at_ms,
     }))
 }

@@ -50,6 +50,7 @@ async fn list(
         partition: it.partition,
         owner: it.owner,
         worker: it.identity.as_deref().map(WorkerBody::from),
+        started_at: it.started_ms,
         last_heartbeat_at: it.last_heartbeat_ms,
         missed_heartbeats: it.missed_heartbeats,
         holds_leases: it.holds_leases,

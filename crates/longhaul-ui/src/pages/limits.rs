@@ -1,17 +1,23 @@
 //! The settings of a queue, which apply to all its workers.
 
 use crate::asked::{FormFields, Path};
-use crate::parts::{button, layout, queue_place, reason_field};
-use crate::shown::text;
+use crate::parts::table::RowCells;
+use crate::parts::table::TableHead::{Number, Text};
+use crate::parts::{button, layout, length, queue_place, reason_field, table, task_link};
+use crate::shown::{Outside, ShownInstant, number, text};
 use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use longhaul_api::Priority;
-use longhaul_api::queue::QueueBody;
+use longhaul_api::queue::{LimitUseBody, QueueBody};
+use longhaul_api::values::Length;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+
+/// The most waiting tasks named per limit.
+const NAMED_MAX: usize = 5;
 
 /// Settings with their own field; others are changed as JSON.
 const FIELDS: [(&str, &str, &str); 4] = [
@@ -34,6 +40,8 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         if found.settings.paused { ("/resume", "Resume") } else { ("/pause", "Pause") };
     let body = html! {
         h1 { "Limits" @if found.settings.paused { " " span.tag { "paused" } } }
+        (usage(queue, &found))
+        h2 { "Settings" }
         p { "Version " (found.version) ". All workers obey a change within a second. What is left empty is not set." }
         @if visit.is_read_only() {
             pre tabindex="0" { (text(&all, true)) }
@@ -51,6 +59,43 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         &body,
     )
     .await)
+}
+
+/// Who uses the limits, and who waits at them.
+fn usage(queue: &str, found: &QueueBody) -> Markup {
+    let heads = [
+        Text("Limit"),
+        Text("In use"),
+        Number("Waiting"),
+        Text("First in line"),
+        Text("Next start"),
+    ];
+    let rows: Vec<RowCells> = found.limits.iter().map(|it| drawn(queue, it, found.now)).collect();
+    let empty = html! { "Nothing is limited: as many tasks run at once as there are slots." };
+    html! {
+        (table::table("usage", "Limits in use", &heads, &rows, &empty))
+        @if !found.limits.is_empty() { p { "Those wait at a limit that a worker would run now. Tasks without a free worker are not counted here: they are on the list of tasks, as ready." } }
+    }
+}
+
+fn drawn(queue: &str, it: &LimitUseBody, now_ms: u64) -> RowCells {
+    vec![
+        html! { @match &it.key { Some(key) => { "Key " (Outside(key)) } None => { "The queue" } } },
+        html! {
+            @if let Some(most) = it.limit.max_in_flight {
+                progress max=(most) value=(it.running.min(u64::from(most))) aria-label="slots in use" {}
+                " " (number(it.running)) " of " (number(u64::from(most))) " run"
+            }
+            @if let Some(rate) = it.limit.rate { span.tag { (rate.tokens) " per " (length(Some(ms(rate.per)))) } }
+        },
+        html! { span.none[it.waiting == 0] { (number(it.waiting)) } },
+        html! { @for task in it.first_waiting.iter().take(NAMED_MAX) { (task_link(queue, task)) " " } },
+        html! { @match it.opens_at { Some(at_ms) => { (ShownInstant { at_ms, now_ms }) } None if it.limit.rate.is_some() => { "now" } None => {} } },
+    ]
+}
+
+fn ms(length: Length) -> u64 {
+    u64::try_from(length.0.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A field's value in the settings.
@@ -119,11 +164,12 @@ impl QueueSettingsForm {
             [("max_in_flight", &self.max_in_flight), ("max_attempts", &self.max_attempts)]
         {
             if let Some(text) = text {
-                set(&mut settings, name, number(text, name).map_err(wrong)?);
+                set(&mut settings, name, whole_number(text, name).map_err(wrong)?);
             }
         }
         if let (Some(tokens), Some(per)) = (&self.rate_tokens, &self.rate_per) {
-            let rate = match (number(tokens, "tasks that begin").map_err(wrong)?, per.trim()) {
+            let rate = match (whole_number(tokens, "tasks that begin").map_err(wrong)?, per.trim())
+            {
                 (None, "") => None,
                 (Some(tokens), per) if !per.is_empty() => {
                     Some(json!({ "tokens": tokens, "per": per }))
@@ -143,7 +189,7 @@ fn set(settings: &mut Map<String, Value>, name: &str, value: Option<Value>) {
     };
 }
 
-fn number(text: &str, name: &str) -> Result<Option<Value>, String> {
+fn whole_number(text: &str, name: &str) -> Result<Option<Value>, String> {
     match text.trim() {
         "" => Ok(None),
         digits => digits

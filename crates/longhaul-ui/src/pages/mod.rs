@@ -11,6 +11,7 @@ mod schedules;
 mod stream;
 mod task;
 mod tasks;
+mod topics;
 mod workers;
 
 use crate::Ui;
@@ -34,6 +35,7 @@ pub(crate) struct ReasonForm {
 pub(crate) fn routes() -> Router<Arc<Ui>> {
     Router::new()
         .route("/", get(overview::show))
+        .route("/names", get(overview::names))
         .route("/queues", post(overview::create))
         .route("/queues/{queue}", get(queue::show))
         .route("/queues/{queue}/{verb}", get(below).post(queue::act))
@@ -53,6 +55,7 @@ pub(crate) fn routes() -> Router<Arc<Ui>> {
         .route("/queues/{queue}/schedules/{name}/{verb}", post(schedules::act))
         .route("/queues/{queue}/limits", get(limits::show).post(limits::change))
         .route("/queues/{queue}/actions", get(actions::show))
+        .route("/queues/{queue}/topics", get(topics::show))
         .fallback(nothing)
 }
 

@@ -20,6 +20,9 @@ use serde_json::{Value, json};
 /// The most queues per page.
 const QUEUES_MAX: usize = 50;
 
+/// The most queues listed by name.
+const NAMES_MAX: usize = 200;
+
 /// Queues read concurrently.
 const AT_ONCE: usize = 8;
 
@@ -86,6 +89,22 @@ async fn page(visit: &Visit, after: Option<&str>) -> PageResult {
         @if !visit.is_read_only() { (new_queue()) }
     };
     Ok(layout::bare(visit, "Queues", &body))
+}
+
+/// The queues by name. The script copies the list into the menu of a page.
+pub(super) async fn names(visit: Visit) -> Response {
+    let page = visit.get::<QueueList>("/v1/queues").await.map(|QueueList { mut queues, .. }| {
+        queues.sort_unstable();
+        let body = html! {
+            h1 { "Queues by name" }
+            ul #names {
+                @for queue in queues.iter().take(NAMES_MAX) { li { a href=(queue_place(queue, "")) { (Outside(queue)) } } }
+                @if queues.len() > NAMES_MAX { li { a href=(crate::ROOT) { "All " (number(queues.len() as u64)) " queues" } } }
+            }
+        };
+        layout::bare(&visit, "Queues by name", &body)
+    });
+    visit.answer(page)
 }
 
 /// The sums over the queues of the page that could be read, as their rows have them.

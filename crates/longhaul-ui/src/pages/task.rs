@@ -12,7 +12,8 @@ use axum::body::to_bytes;
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use longhaul_api::history::{HistoryBody, HistoryEntryBody};
-use longhaul_api::task::{TaskBody, WhyBody};
+use longhaul_api::task::{TaskBody, TaskLimitsBody, WhyBody};
+use longhaul_api::values::Length;
 use longhaul_api::worker::WorkerList;
 use longhaul_api::{Priority, TaskName};
 use maud::{Markup, html};
@@ -51,11 +52,11 @@ async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> Pa
         "running" => visit.get::<WorkerList>(&workers_path(queue, id)).await.ok(),
         _ => None,
     };
-    let why = match &*task.status {
-        "running" => None,
-        _ if task.is_over() => None,
-        _ => visit.get::<WhyBody>(&format!("{of}/why")).await.ok(),
+    let why = match task.is_over() {
+        true => None,
+        false => visit.get::<WhyBody>(&format!("{of}/why")).await.ok(),
     };
+    let limits = why.as_ref().map(|why| why.limits).unwrap_or_default();
     let (other, name) = match asked.entries {
         timeline::ListedEntries::Runs => ("all", "List each update"),
         timeline::ListedEntries::All => ("runs", "List updates of one kind together"),
@@ -69,8 +70,8 @@ async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> Pa
         }
         @if let Some(warning) = &task.warning { p.notice { (Outside(warning)) } }
         @if let Some(reason) = &task.reason { p.notice.bad { (Outside(reason)) } }
-        @if let Some(why) = &why { p.notice #why { "Why it does not run: " (Outside(&why.sentence)) "." } }
-        (facts(queue, &task))
+        @if let Some(why) = why.as_ref().filter(|_| task.status != "running") { p.notice #why { "Why it does not run: " (Outside(&why.sentence)) "." } }
+        (facts(queue, &task, limits, left(&task, &history, limits)))
         @if let Some(listed) = &listed { (holder(&task, listed)) }
         (bytes(visit, queue, &task, asked.form).await?)
         (log(&task, &history))
@@ -165,7 +166,41 @@ fn holder(task: &TaskBody, workers: &WorkerList) -> Markup {
     }
 }
 
-fn facts(queue: &str, task: &TaskBody) -> Markup {
+/// What is left of the budgets of a task, in words.
+#[derive(Debug, Default, PartialEq)]
+struct BudgetsLeft {
+    attempt: Option<String>,
+    whole: Option<String>,
+}
+
+/// What is left of the budgets. Both begin with a claim, which the history may not have any more.
+fn left(task: &TaskBody, history: &HistoryBody, limits: TaskLimitsBody) -> BudgetsLeft {
+    let claims = history
+        .entries
+        .iter()
+        .filter(|entry| entry.ignored.is_none() && matches!(&*entry.event, "claimed" | "leased"));
+    let attempt = claims.clone().rfind(|entry| entry.epoch == task.epoch);
+    let attempt = attempt.filter(|_| task.status == "running");
+    let first = claims.min_by_key(|entry| entry.at).filter(|_| history.is_whole);
+    let left = |begun: Option<&HistoryEntryBody>, budget: Option<Length>| {
+        let budget = budget?;
+        let whole_ms = u64::try_from(budget.0.as_millis()).unwrap_or(u64::MAX);
+        let whole = crate::shown::length(whole_ms);
+        Some(match begun {
+            Some(begun) => {
+                let rest = whole_ms.saturating_sub(task.now.saturating_sub(begun.at));
+                format!("{} left of {whole}", crate::shown::length(rest))
+            }
+            None => whole,
+        })
+    };
+    BudgetsLeft {
+        attempt: left(attempt, limits.max_duration),
+        whole: left(first, limits.max_total_duration),
+    }
+}
+
+fn facts(queue: &str, task: &TaskBody, limits: TaskLimitsBody, budgets: BudgetsLeft) -> Markup {
     let instant =
         |at: Option<u64>| at.map(|at_ms| html! { (ShownInstant { at_ms, now_ms: task.now }) });
     let outside = |text: &Option<String>| text.as_ref().map(|text| html! { (Outside(text)) });
@@ -181,7 +216,15 @@ fn facts(queue: &str, task: &TaskBody) -> Markup {
         ("Submitted", instant(task.created_at)),
         ("Changed", instant(task.changed_at)),
         ("Due", instant(task.due_at)),
-        ("Attempts", Some(html! { (task.attempts) })),
+        (
+            "Attempts",
+            Some(
+                html! { (task.attempts) @if let Some(most) = limits.max_attempts { " of " (most) } },
+            ),
+        ),
+        ("Budget of the attempt", budgets.attempt.map(|text| html! { (text) })),
+        ("Budget of all attempts", budgets.whole.map(|text| html! { (text) })),
+        ("Begins at the latest", instant(limits.expires_at)),
         ("Epoch", task.epoch.map(|epoch| html! { (epoch) })),
         ("Worker", task.worker.as_ref().map(parts::worker)),
         (
@@ -316,5 +359,34 @@ mod tests {
             assert_eq!(left_ms(unknown.0, unknown.1, unknown.2), None, "{unknown:?}");
         }
         assert_eq!(left_ms(1, u64::MAX, u64::MAX), Some(u64::MAX));
+    }
+
+    #[test]
+    fn budgets_begin_with_the_claims_that_counted() {
+        let entry = |at: u64, epoch: u32, ignored: Option<&str>| json!({"at": at, "event": "claimed", "epoch": epoch, "ignored": ignored});
+        let entries =
+            [entry(1_000, 1, None), entry(61_000, 2, None), entry(90_000, 2, Some("late"))];
+        let history = json!({"task": "1:0:-1", "is_whole": true, "entries": entries, "silences": [], "now": 0});
+        let mut history: HistoryBody = serde_json::from_value(history).unwrap();
+        let (status, epoch, now) = ("running".into(), Some(2), 121_000);
+        let task = TaskBody { status, epoch, now, ..TaskBody::default() };
+        let minutes = |count: u64| Some(Length(std::time::Duration::from_secs(60 * count)));
+        let limits = TaskLimitsBody {
+            max_duration: minutes(3),
+            max_total_duration: minutes(10),
+            ..TaskLimitsBody::default()
+        };
+        let told = |attempt: &str, whole: &str| BudgetsLeft {
+            attempt: Some(attempt.to_owned()),
+            whole: Some(whole.to_owned()),
+        };
+        assert_eq!(
+            left(&task, &history, limits),
+            told("2 min left of 3 min", "8 min left of 10 min")
+        );
+        history.is_whole = false;
+        assert_eq!(left(&task, &history, limits), told("2 min left of 3 min", "10 min"));
+        let none = TaskLimitsBody::default();
+        assert_eq!(left(&task, &history, none), BudgetsLeft::default());
     }
 }

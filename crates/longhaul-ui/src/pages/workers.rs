@@ -54,6 +54,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         Text("Version"),
         Text("Priority"),
         Number("Partition"),
+        Text("Started"),
         Text("Last heartbeat"),
         Number("Slots in use"),
         Text("Runs"),
@@ -102,6 +103,7 @@ fn row(
         html! { (Outside(&worker.version)) },
         html! { (level.word()) },
         html! { @if found.partition >= 0 { (found.partition) } @else { "–" } },
+        html! { @if let Some(at_ms) = found.started_at { (ShownInstant { at_ms, now_ms: all.now }) } },
         html! {
             @if let Some(at_ms) = found.last_heartbeat_at { (ShownInstant { at_ms, now_ms: all.now }) }
             @if found.missed_heartbeats > 0 { " " span.tag.silent { (found.missed_heartbeats) " missed" } }

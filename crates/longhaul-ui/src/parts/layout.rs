@@ -11,7 +11,7 @@ use longhaul_api::{Priority, TaskName};
 use maud::{DOCTYPE, Markup, html};
 
 /// The pages of a queue.
-const PAGES: [(&str, &str); 7] = [
+const PAGES: [(&str, &str); 8] = [
     ("", "Overview"),
     ("/tasks", "Tasks"),
     ("/workers", "Workers"),
@@ -19,6 +19,7 @@ const PAGES: [(&str, &str); 7] = [
     ("/schedules", "Schedules"),
     ("/limits", "Limits"),
     ("/actions", "Actions"),
+    ("/topics", "Topics"),
 ];
 
 /// A page without a queue.
@@ -95,7 +96,10 @@ fn nav(queue: &str, page: Option<&str>, counts: TabCounts) -> Markup {
     html! {
         nav aria-label="Queue" {
             a href=(ROOT) { "Queues" }
-            a.queue href=(queue_place(queue, "")) { (Outside(queue)) }
+            details.switcher {
+                summary { (Outside(queue)) }
+                div data-menu={ (ROOT) "/names" } { a href={ (ROOT) "/names" } { "Queues by name" } }
+            }
             ul {
                 @for (place, name) in PAGES {
                     li { a href=(queue_place(queue, place)) aria-current=[(page == Some(place)).then_some("page")] { (name) @if let Some(count) = count(place) { " " span.tag { (number(count)) } } } }

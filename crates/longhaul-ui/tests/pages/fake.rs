@@ -130,8 +130,10 @@ impl Site {
 }
 
 /// Every page of the dashboard for a queue of this name, and one that does not exist.
-pub(crate) const PLACES: [&str; 19] = [
+pub(crate) const PLACES: [&str; 21] = [
     "/ui",
+    "/ui/names",
+    "/ui/queues/mails/topics",
     "/ui/queues/mails",
     "/ui/queues/mails?level=high",
     "/ui/queues/mails/tasks",
@@ -179,6 +181,8 @@ fn answer(call: &Call, text: &str, queue: &str) -> Response {
             return (StatusCode::NOT_FOUND, problem.to_string()).into_response();
         }
         ["queues", _] => settings(text),
+        ["queues", _, "topics"] => topics(text),
+        ["queues", _, "tasks", _, "why"] => why(text),
         ["queues", _, "counts"] => counts(),
         ["queues", _, "series"] => series(),
         ["queues", _, "tasks"] => json!({"tasks": [task(text)], "next": "11:0:-1", "now": 9_000}),
@@ -201,8 +205,24 @@ fn answer(call: &Call, text: &str, queue: &str) -> Response {
     body.to_string().into_response()
 }
 
+fn topics(text: &str) -> Value {
+    let topic = |partitions: Option<u32>| json!({"name": text, "partitions": partitions, "stored_bytes": 5_000_000, "retention": text, "compacted": true});
+    let finding =
+        json!({"topic": text, "severity": text, "what": text, "risk": text, "remedy": text});
+    json!({"topics": [topic(None), topic(Some(4))], "findings": [finding], "broker_version": text, "gateway_version": text, "now": 9_000})
+}
+
+fn why(text: &str) -> Value {
+    let limits = json!({"max_attempts": 3, "max_duration": "PT1H", "max_total_duration": "PT2H", "expires_at": 20_000});
+    json!({"task": "12:0:-1", "status": "running", "cause": "running", "sentence": text, "details": {}, "limits": limits, "now": 9_000})
+}
+
 fn settings(text: &str) -> Value {
-    json!({"name": "mails", "version": 3, "levels": true, "settings": {"max_in_flight": 20, "rate": {"tokens": 5, "per": "PT1M"}, "description": text}, "now": 9_000})
+    let limits = json!([
+        {"limit": {"max_in_flight": 20, "rate": {"tokens": 5, "per": "PT1M"}}, "running": 20, "waiting": 1, "first_waiting": ["12:0:-1"], "opens_at": 12_000},
+        {"key": text, "limit": {"max_in_flight": 1}, "running": 0, "waiting": 0}
+    ]);
+    json!({"limits": limits, "name": "mails", "version": 3, "levels": true, "settings": {"max_in_flight": 20, "rate": {"tokens": 5, "per": "PT1M"}, "description": text}, "now": 9_000})
 }
 
 fn counts() -> Value {
@@ -255,7 +275,7 @@ fn workers(text: &str) -> Value {
     let one = |owner: &str, name: &str, missed: u64, running: &[&str]| {
         let mut worker = worker(text);
         worker["name"] = json!(name);
-        json!({"partition": -1, "owner": owner, "worker": worker, "last_heartbeat_at": 8_000, "missed_heartbeats": missed, "running": running})
+        json!({"partition": -1, "owner": owner, "worker": worker, "started_at": 2_000, "last_heartbeat_at": 8_000, "missed_heartbeats": missed, "running": running})
     };
     let of_text = one(text, text, 1, &["12:0:-1"]);
     json!({"workers": [of_text, one("b", "alive", 0, &[]), one("c", "late", 1, &[]), one("d", "dead", 2, &[])], "now": 9_000})

@@ -27,6 +27,8 @@ fn pages(stage: &Stage) -> Vec<(String, String)> {
         (place("/schedules"), text("nightly")),
         (place("/limits"), text("Version")),
         (place("/actions"), text("Actions")),
+        (place("/topics"), text("Together")),
+        (format!("{}/names", stage.root()), stage.queue.clone()),
     ]
 }
 
@@ -145,6 +147,17 @@ pub(super) async fn without_a_script(stage: &Stage) -> Result<()> {
     browser.devtools("Network.setBlockedURLs", json!({"urls": []})).await?;
     browser.devtools("Network.setCacheDisabled", json!({"cacheDisabled": false})).await?;
     browser.complaints().await.map(|_| ())
+}
+
+/// The menu of queues stays open while the page is renewed, and leads to a queue.
+pub(super) async fn at_the_menu(stage: &Stage) -> Result<()> {
+    let browser = &stage.browser;
+    stage.open("/tasks").await?;
+    stage.press_at("document.querySelector('.switcher summary')").await?;
+    let link = format!("[...document.querySelectorAll('.switcher li a')].find((it) => it.textContent === {:?})", stage.queue);
+    browser.until(&format!("{link} !== undefined")).await?;
+    stage.press_at(&link).await?;
+    browser.until("document.querySelector('nav [aria-current=page]').textContent === 'Overview'").await
 }
 
 /// From the first Tab to a cancelled task, without a mouse.

@@ -31,6 +31,8 @@ const fn silent(partition: i32, owner: String) -> WorkerInfo {
         partition,
         owner,
         identity: None,
+        started_ms: None,
+        max_attempts: None,
         last_heartbeat_ms: None,
         missed_heartbeats: 0,
         holds_leases: false,
@@ -45,6 +47,8 @@ impl TaskTable {
         let info = |(owner, beat): (&OwnerId, &Beat)| {
             let info = WorkerInfo {
                 identity: beat.identity.clone(),
+                started_ms: Some(beat.published_ms.saturating_sub(beat.uptime_ms)),
+                max_attempts: beat.max_attempts,
                 last_heartbeat_ms: Some(beat.published_ms),
                 missed_heartbeats: heartbeat.map_or(0, |every| beat.missed(every, now_ms)),
                 ..silent(partition, owner.to_string())

@@ -17,9 +17,11 @@ use longhaul_core::facts::TaskFacts;
 use longhaul_core::protocol::register::{QueueTask, Register};
 use longhaul_core::protocol::waits::DependencyName;
 use longhaul_core::settings::QueueSettings;
+use longhaul_core::task::terms::Terms;
 use longhaul_core::task::{Priority, TaskId};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::time::Duration;
 
 /// The most earlier tasks checked for the same order key.
 const EARLIER_MAX: usize = 100;
@@ -38,8 +40,25 @@ pub struct Why {
     pub status: TaskStatus,
     /// The reason.
     pub cause: WhyCause,
+    /// What ends the task if nothing else does.
+    pub limits: TaskLimits,
     /// When this was true, in ms since the epoch.
     pub at_ms: u64,
+}
+
+/// The limits of a task, by its message or else by the settings of its queue. The settings of the
+/// worker that runs it may set others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TaskLimits {
+    /// Maximum number of attempts; if neither says one, that of the workers.
+    pub max_attempts: Option<u32>,
+    /// Budget of each attempt.
+    pub max_duration: Option<Duration>,
+    /// Budget of the whole task, from its first claim on.
+    pub max_total_duration: Option<Duration>,
+    /// No attempt begins after this instant, in ms since the epoch.
+    pub expires_ms: Option<u64>,
 }
 
 impl fmt::Display for Why {
@@ -140,7 +159,7 @@ impl Client {
 impl Asking<'_> {
     /// Why a task does not run; `None` if its message could not be read.
     async fn why(&mut self, info: &TaskInfo) -> Result<Option<Why>, ReadError> {
-        let Some(message) = self.messages.get(&info.id) else { return Ok(None) };
+        let Some(message) = self.messages.get(&info.id).cloned() else { return Ok(None) };
         let properties =
             message.as_ref().map(|message| message.properties.to_map()).unwrap_or_default();
         let order_key = message.as_ref().and_then(Message::order_key).map(<[u8]>::to_vec);
@@ -166,7 +185,22 @@ impl Asking<'_> {
             };
             Ok::<_, ReadError>(known.cause())
         })?;
-        Ok(Some(Why { task: info.id, status: info.status, cause, at_ms: now_ms }))
+        let limits = self.limits(message.as_ref());
+        Ok(Some(Why { task: info.id, status: info.status, cause, limits, at_ms: now_ms }))
+    }
+
+    fn limits(&self, message: Option<&Message>) -> TaskLimits {
+        let Some(message) = message else { return TaskLimits::default() };
+        let published_ms = message.publish_time_ms;
+        let own = Terms::read(&message.properties.to_map(), published_ms).unwrap_or_default();
+        let terms = own.completed_by(&self.settings, published_ms);
+        let of_workers = || self.workers.iter().filter_map(|worker| worker.max_attempts).max();
+        TaskLimits {
+            max_attempts: terms.max_attempts.or_else(of_workers),
+            max_duration: terms.max_duration,
+            max_total_duration: terms.max_total_duration,
+            expires_ms: terms.expires_at_ms,
+        }
     }
 
     /// Reads the messages of tasks that were not read yet. One that fails does not keep the others

@@ -49,6 +49,8 @@ fn worker(name: &str, slots: Option<u32>, running: usize, missed: u64) -> Worker
         partition: -1,
         owner: format!("owner of {name}"),
         identity: Some(Arc::new(identity)),
+        started_ms: None,
+        max_attempts: None,
         last_heartbeat_ms: Some(NOW - 3_000),
         missed_heartbeats: missed,
         holds_leases: false,
@@ -126,7 +128,13 @@ impl Bench {
             before: self.before,
             ahead: self.ahead,
         };
-        Why { task: self.info.id, status: self.info.status, cause: known.cause(), at_ms: NOW }
+        Why {
+            task: self.info.id,
+            status: self.info.status,
+            cause: known.cause(),
+            limits: TaskLimits::default(),
+            at_ms: NOW,
+        }
     }
 
     #[track_caller]

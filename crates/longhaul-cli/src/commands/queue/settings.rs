@@ -7,7 +7,7 @@ use crate::service::gateway::GatewayClient;
 use crate::times;
 use clap::{Args, Subcommand};
 use longhaul::RetryPolicy;
-use longhaul_api::queue::QueueBody;
+use longhaul_api::queue::{LimitUseBody, QueueBody};
 use longhaul_api::settings::LimitBody;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueLimitsCommand {
-    /// Show the limits of a queue.
+    /// Show the limits of a queue, and who uses them.
     #[command(after_help = "\
 Examples:
   longhaul queue limits get tasks
@@ -208,7 +208,7 @@ async fn limits(
     queue: &str,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    let QueueBody { version, settings, .. } = service.settings(queue).await?;
+    let QueueBody { version, settings, limits, now, .. } = service.settings(queue).await?;
     let shown = |limit: &LimitBody| {
         let running = limit.max_in_flight.map(|it| format!("{it} at once"));
         let rate = limit.rate.map(|it| format!("{} per {}", it.tokens, times::human(it.per.0)));
@@ -224,6 +224,7 @@ async fn limits(
         ("queue", shown(&whole)),
         ("each key", shown(&per_key)),
         ("keys", keys.collect::<Vec<_>>().join("\n")),
+        ("in use", limits.iter().map(|it| usage(it, now)).collect::<Vec<_>>().join("\n")),
     ];
     let record = json!({
         "version": version,
@@ -231,8 +232,22 @@ async fn limits(
         "queue": whole,
         "per_key": per_key,
         "keys": settings.keys,
+        "in_use": limits,
     });
     Ok(context.output.one(&record, &fields)?)
+}
+
+/// The use of a limit, on one line.
+fn usage(it: &LimitUseBody, now: u64) -> String {
+    let name = it.key.as_deref().map_or("queue".to_owned(), |key| format!("key {key}"));
+    let slots = it.limit.max_in_flight.map(|most| format!("{} of {most} run", it.running));
+    let opens = it.opens_at.map(|at| {
+        let pause = Duration::from_millis(at.saturating_sub(now));
+        format!("the next begins in {}", times::human(pause))
+    });
+    let waiting = (it.waiting > 0).then(|| format!("{} wait", it.waiting));
+    let parts: Vec<_> = [slots, waiting, opens].into_iter().flatten().collect();
+    format!("{name}: {}", if parts.is_empty() { "free".to_owned() } else { parts.join(", ") })
 }
 
 async fn set_limits(
@@ -296,7 +311,7 @@ async fn set_settings(
     };
     // The output of `get -o json` is accepted as it is.
     if let Some(Value::Object(settings)) = fields.remove("settings") {
-        for told in ["name", "version", "levels", "now"] {
+        for told in ["name", "version", "levels", "limits", "now"] {
             fields.remove(told);
         }
         fields.extend(settings);

@@ -12,8 +12,10 @@ use crate::exit::CommandFailure;
 use crate::output::TableRow;
 use crate::service::gateway::GatewayClient;
 use crate::service::tasks::{TaskOperation, history_rows, named, no_task, parse_task};
+use crate::times;
 use clap::{Args, Subcommand};
 use longhaul::TaskRef;
+use longhaul_api::task::TaskLimitsBody;
 use selecting::TaskSelectionArgs;
 use serde::Serialize;
 
@@ -278,10 +280,21 @@ async fn why(
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let reason = service.why(task).await?.ok_or_else(|| no_task(task))?;
+    let TaskLimitsBody { max_attempts, max_duration, max_total_duration, expires_at } =
+        reason.limits;
+    let limits = [
+        max_attempts.map(|most| {
+            if most == 1 { "1 attempt".to_owned() } else { format!("{most} attempts") }
+        }),
+        max_duration.map(|it| format!("{} for each", times::human(it.0))),
+        max_total_duration.map(|it| format!("{} in all", times::human(it.0))),
+        expires_at.map(|at| format!("none begins after {}", times::iso(at))),
+    ];
     let fields = [
         ("task", reason.task.clone()),
         ("status", reason.status.to_string()),
         ("why", reason.sentence.clone()),
+        ("limits", limits.into_iter().flatten().collect::<Vec<_>>().join(", ")),
     ];
     Ok(context.output.one(&reason, &fields)?)
 }

@@ -27,6 +27,10 @@
 //! The instants are wall-clock times of the publishers and of the waiting workers: no clock decides
 //! the order of tickets.
 
+mod usage;
+
+pub use usage::LimitUse;
+
 use super::entry::{Stamp, number};
 use crate::protocol::key::{OwnerId, parse_owner};
 use crate::settings::{LIMIT_KEY_BYTES_MAX, Limit, QueueSettings, Rate};

@@ -26,7 +26,7 @@ pub use entry::{
     parse_stamp,
 };
 pub use expired::Expired;
-pub use gates::{Gate, GateKind, Gates, Ticket, TicketGrant};
+pub use gates::{Gate, GateKind, Gates, LimitUse, Ticket, TicketGrant};
 pub use keys::Holding;
 pub use keys::{Admission, Keys, Overwriting, RegisterIgnoredReason, RegisterVerdict, Submitting};
 pub use moved::{Moved, MovedKey};

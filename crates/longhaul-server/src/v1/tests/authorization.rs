@@ -51,7 +51,7 @@ type Row = (&'static str, Least, Reach, LevelIn, &'static [u16]);
 
 /// 501: the gateway of the test has no admin API. 404: task, schedule and worker do not exist. 204:
 /// no task came, or ended.
-const TABLE: [Row; 67] = [
+const TABLE: [Row; 68] = [
     ("GET /healthz", Nothing, Own, NoQueue, &[200]),
     ("GET /livez", Nothing, Own, NoQueue, &[200]),
     ("GET /readyz", Nothing, Own, NoQueue, &[200]),
@@ -89,6 +89,7 @@ const TABLE: [Row; 67] = [
     ("GET /v1/queues/{queue}/series", Read, Queue, Query, &[200]),
     ("GET /v1/queues/{queue}/events", Read, Queue, Query, &[200]),
     ("GET /v1/queues/{queue}/workers", Read, Queue, Query, &[200]),
+    ("GET /v1/queues/{queue}/topics", Read, Queue, Nowhere, &[501]),
     ("POST /v1/queues/{queue}/workers/{name}:drain", Admin, Queue, Nowhere, &[404]),
     ("GET /v1/queues/{queue}/dead", Read, Queue, Query, &[200]),
     ("GET /v1/queues/{queue}/dead/{task}", Read, Queue, Task, &[404]),

@@ -57,6 +57,52 @@ fn tickets_are_granted_in_the_order_of_the_log() {
     assert!(gates.is_empty() && gates.lines.is_empty());
 }
 
+#[test]
+fn the_use_of_limits_names_who_waits_and_when_a_rate_opens() {
+    let mut gates = Gates::default();
+    let mut settings = queue(Some(1), Some((1, 1_000)));
+    settings.per_key = limit(Some(1), None);
+    settings.keys.insert("quiet".to_owned(), limit(Some(5), None));
+    gates.set(&settings, 0);
+    for serial in 0..3 {
+        gates.take(&slots(serial), "tasks", 0);
+    }
+    gates.take(&ticket(GateKind::Pace, None, 0), "tasks", 0);
+    gates.take(&ticket(GateKind::Pace, None, 3), "tasks-high", 0);
+    for serial in 4..6 {
+        gates.take(&ticket(GateKind::Slots, Some("busy"), serial), "tasks", 0);
+    }
+    let told: Vec<_> = gates
+        .usage(500)
+        .into_iter()
+        .map(|it| {
+            let waiting: Vec<_> = it
+                .waiting
+                .iter()
+                .map(|(topic, id)| (&**topic, id.entry))
+                .collect::<Vec<_>>()
+                .iter()
+                .map(|(topic, entry)| format!("{topic}@{entry}"))
+                .collect();
+            (it.key.as_deref().map(str::to_owned), it.running, waiting, it.opens_ms)
+        })
+        .collect();
+    let at = |entries: &[(&str, u64)]| {
+        entries.iter().map(|(topic, entry)| format!("{topic}@{entry}")).collect::<Vec<_>>()
+    };
+    let whole = at(&[("tasks", 1), ("tasks", 2), ("tasks-high", 3)]);
+    assert_eq!(
+        told,
+        [
+            (None, 1, whole, Some(2_000)),
+            (Some("busy".to_owned()), 1, at(&[("tasks", 5)]), None),
+            (Some("quiet".to_owned()), 0, Vec::new(), None),
+        ]
+    );
+    gates.set(&QueueSettings::default(), 500);
+    assert_eq!(gates.usage(500), [], "without limits nothing is limited");
+}
+
 /// A granted ticket stays granted: a lower limit is reached when enough tasks have ended.
 #[test]
 fn a_new_limit_counts_from_its_place_in_the_log() {

@@ -1,0 +1,64 @@
+//! The route of a queue's topics.
+
+use super::at::{QueryParams, QueueAt};
+use crate::auth::TokenScope;
+use crate::clock;
+use crate::core::GatewayService;
+use crate::problem::ProblemDetails;
+use crate::route::{ApiRoute, Method};
+use axum::Json;
+use axum::extract::State;
+use longhaul::topics::{TopicFinding, TopicStorage};
+use longhaul_api::topics::{FindingBody, TopicBody, TopicsBody};
+use longhaul_api::values::Length;
+use serde::Deserialize;
+use std::sync::Arc;
+use utoipa::IntoParams;
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+struct TopicsQuery {
+    /// How long a finished task stays in the ledger, as the queue was set up; an hour if it is not said. The topics are judged by it.
+    ledger_retention: Option<Length>,
+}
+
+pub(super) fn routes() -> Vec<ApiRoute> {
+    vec![
+        ApiRoute::new(Method::Get, "/v1/queues/{queue}/topics", TokenScope::Read, topics)
+            .does(
+                "get_topics",
+                "The topics of a queue at the broker, what is stored of them and for how long, and what is wrong with them. The gateway asks the admin API some fifty times for it.",
+            )
+            .query::<TopicsQuery>()
+            .answers::<TopicsBody>(200, "The topics."),
+    ]
+}
+
+async fn topics(
+    State(service): State<Arc<GatewayService>>,
+    QueueAt { queue, .. }: QueueAt,
+    QueryParams(TopicsQuery { ledger_retention }): QueryParams<TopicsQuery>,
+) -> Result<Json<TopicsBody>, ProblemDetails> {
+    let found = service.topics(&queue, ledger_retention.map(|it| it.0)).await?;
+    let topic = |it: TopicStorage| TopicBody {
+        name: it.topic,
+        partitions: it.partitions,
+        stored_bytes: it.stored_bytes,
+        retention: it.retention,
+        compacted: it.is_compacted,
+    };
+    let finding = |it: TopicFinding| FindingBody {
+        severity: it.severity.to_string(),
+        topic: it.topic,
+        what: it.what,
+        risk: it.risk,
+        remedy: it.remedy,
+    };
+    Ok(Json(TopicsBody {
+        topics: found.topics.into_iter().map(topic).collect(),
+        findings: found.findings.into_iter().map(finding).collect(),
+        broker_version: found.broker_version,
+        gateway_version: env!("CARGO_PKG_VERSION").to_owned(),
+        now: clock::wall_ms(),
+    }))
+}
