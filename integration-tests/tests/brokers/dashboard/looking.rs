@@ -153,10 +153,10 @@ pub(super) async fn without_a_script(stage: &Stage) -> Result<()> {
 pub(super) async fn at_the_menu(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
     stage.open("/tasks").await?;
-    stage.press_at("document.querySelector('.switcher summary')").await?;
-    let link = format!("[...document.querySelectorAll('.switcher li a')].find((it) => it.textContent === {:?})", stage.queue);
-    browser.until(&format!("{link} !== undefined")).await?;
-    stage.press_at(&link).await?;
+    browser.click("//header//details[@class='switcher']/summary").await?;
+    let link = format!("//header//details//li/a[normalize-space()='{}']", stage.queue);
+    browser.until("document.querySelector('.switcher li a') !== null").await?;
+    browser.click(&link).await?;
     browser.until("document.querySelector('nav [aria-current=page]').textContent === 'Overview'").await
 }
 
