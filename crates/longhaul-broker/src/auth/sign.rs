@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The token is signed with HMAC-SHA-256.
@@ -21,6 +21,13 @@ struct NewTokenClaims<'a> {
     iat: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     exp: Option<u64>,
+    jti: String,
+}
+
+/// The claim that [`TokenKey::token_id`] reads.
+#[derive(Deserialize)]
+struct TokenIdClaim {
+    jti: String,
 }
 
 impl TokenKey {
@@ -47,7 +54,8 @@ impl TokenKey {
     /// ```
     ///
     /// # Errors
-    /// The key is a public key or too short a secret, or the role is empty.
+    /// The key is a public key or too short a secret, the role is empty, or the system has no
+    /// random numbers.
     pub fn create_token(
         &self,
         role: &str,
@@ -66,13 +74,27 @@ impl TokenKey {
         }
         let iat = clock::wall_ms() / 1000;
         let exp = expires.map(|time| iat.saturating_add(time.as_secs()));
-        let claims = serde_json::to_vec(&NewTokenClaims { sub: role, aud: audience, iat, exp });
+        let mut id = [0; 8];
+        SystemRandom::new().fill(&mut id).map_err(|_| AuthConfigError::NoRandomness)?;
+        let jti = format!("{:016x}", u64::from_be_bytes(id));
+        let claims =
+            serde_json::to_vec(&NewTokenClaims { sub: role, aud: audience, iat, exp, jti });
         let claims = claims.map_err(|_| AuthConfigError::NoRole)?;
         let encode = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
         let signed = format!("{}.{}", encode(HEADER.as_bytes()), encode(&claims));
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
         let signature = hmac::sign(&key, signed.as_bytes());
         Ok(format!("{signed}.{}", encode(signature.as_ref())))
+    }
+
+    /// The id of a token, its claim `jti`, by which [`AuthConfig::roles_file`] revokes it; `None`
+    /// if it has none. The signature is not checked.
+    ///
+    /// [`AuthConfig::roles_file`]: super::AuthConfig::roles_file
+    #[must_use]
+    pub fn token_id(token: &str) -> Option<String> {
+        let claims = BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+        serde_json::from_slice(&claims).ok().map(|TokenIdClaim { jti }| jti)
     }
 }
 
@@ -92,8 +114,11 @@ mod tests {
         let broker = Authenticator::new(&AuthConfig::new(key.clone(), superusers)).unwrap();
         let now = clock::wall_ms() / 1000;
         let token = key.create_token("root", None, None).unwrap();
+        let other = key.create_token("root", None, None).unwrap();
+        assert_ne!(TokenKey::token_id(&token).unwrap(), TokenKey::token_id(&other).unwrap());
         let role = broker.authenticate("token", token.as_bytes(), now + (1 << 40)).unwrap();
         assert!(role.superuser && role.name == "root");
+        assert_eq!(role.token_id, TokenKey::token_id(&token), "the id that revokes it");
         let hour = Some(Duration::from_secs(3600));
         let token = key.create_token("a \"worker\"", None, hour).unwrap();
         let role = broker.authenticate("token", token.as_bytes(), now).unwrap();

@@ -193,7 +193,13 @@ pub(crate) fn run(command: TokenCommand, context: &CommandContext) -> anyhow::Re
         TokenCommand::Sign { secret, role, audience, expires } => {
             let key = TokenKey::secret(&secret).map_err(usage)?;
             let token = key.create_token(&role, audience.as_deref(), expires).map_err(usage)?;
-            Ok(context.output.lines(&token)?)
+            context.output.lines(&token)?;
+            if let Some(id) = TokenKey::token_id(&token) {
+                context.output.note(&format!(
+                    "its id is {id}: `revoked` in the file of --broker-roles takes ids and roles"
+                ));
+            }
+            Ok(())
         }
     }
 }

@@ -65,8 +65,8 @@ fn content(queue: &str, found: &TopicsBody, retention: &str) -> Markup {
         (table::table("topics", "Topics", &heads, &rows, &empty))
         p { "Together " (size(all)) ", one copy. The topics of other priorities are not among them." }
         section #findings {
-            h2 { "What is not as it should be" }
-            @if found.findings.is_empty() { p { "Nothing: the topics are as the task protocol needs them." } }
+            h2 { "Check" }
+            @if found.findings.is_empty() { p { "The topics are as the task protocol needs them." } }
             @for finding in &found.findings { (drawn(finding)) }
             form.bar method="get" action=(queue_place(queue, "/topics")) {
                 label { "A finished task stays in the ledger for" input name="ledger_retention" value=(retention) autocomplete="off"; }

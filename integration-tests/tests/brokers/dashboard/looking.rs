@@ -28,7 +28,7 @@ fn pages(stage: &Stage) -> Vec<(String, String)> {
         (place("/limits"), text("Version")),
         (place("/actions"), text("Actions")),
         (place("/topics"), text("Together")),
-        (format!("{}/names", stage.root()), stage.queue.clone()),
+        (format!("{}/ui/names", stage.root()), stage.queue.clone()),
     ]
 }
 
@@ -157,7 +157,9 @@ pub(super) async fn at_the_menu(stage: &Stage) -> Result<()> {
     let link = format!("//header//details//li/a[normalize-space()='{}']", stage.queue);
     browser.until("document.querySelector('.switcher li a') !== null").await?;
     browser.click(&link).await?;
-    browser.until("document.querySelector('nav [aria-current=page]').textContent === 'Overview'").await
+    browser
+        .until("document.querySelector('nav [aria-current=page]').textContent === 'Overview'")
+        .await
 }
 
 /// From the first Tab to a cancelled task, without a mouse.
