@@ -271,6 +271,22 @@ impl TaskCountsBody {
     pub fn of(&self, status: &str) -> u64 {
         self.by_status.get(status).copied().unwrap_or(0)
     }
+
+    /// Adds the counts of another level.
+    pub fn add(&mut self, other: Self) {
+        for (status, count) in other.by_status {
+            *self.by_status.entry(status).or_default() += count;
+        }
+        self.total += other.total;
+        self.demand += other.demand;
+        let both = self.oldest_ready.take().into_iter().chain(other.oldest_ready);
+        self.oldest_ready = both.min_by_key(|oldest| oldest.since);
+        let (ever, more) = (&mut self.ever_ended, other.ever_ended);
+        ever.completed += more.completed;
+        ever.failed += more.failed;
+        ever.cancelled += more.cancelled;
+        ever.expired += more.expired;
+    }
 }
 
 impl WorkerBody {

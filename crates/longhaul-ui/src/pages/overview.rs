@@ -10,6 +10,7 @@ use crate::visit::{PageResult, Visit, escaped, to};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use futures::stream::{self, StreamExt};
+use longhaul_api::Priority;
 use longhaul_api::queue::{QueueBody, QueueList, Series};
 use longhaul_api::task::TaskCountsBody;
 use longhaul_api::worker::WorkerList;
@@ -188,22 +189,33 @@ fn by_name(visit: &Visit, trouble: &PageError) -> Markup {
 }
 
 async fn row(visit: &Visit, queue: String) -> QueueOverviewRow {
-    let of = format!("/v1/queues/{}", escaped(&queue));
-    let (counts, series, workers) =
-        (format!("{of}/counts"), format!("{of}/series"), format!("{of}/workers"));
-    let found = futures::try_join!(
-        visit.get::<TaskCountsBody>(&counts),
-        visit.get::<Series>(&series),
-        visit.get::<WorkerList>(&workers),
-        visit.get::<QueueBody>(&of)
-    );
-    let found = found.map(|(counts, series, workers, queue)| QueueSummary {
-        counts,
-        series,
-        workers: workers.alive(),
-        is_paused: queue.settings.paused,
-    });
+    let found = summary(visit, &queue).await;
     QueueOverviewRow { queue, found }
+}
+
+/// A queue with all its levels.
+async fn summary(visit: &Visit, queue: &str) -> Result<QueueSummary, PageError> {
+    let of = format!("/v1/queues/{}", escaped(queue));
+    let found: QueueBody = visit.get(&of).await?;
+    let (mut counts, mut series, mut workers) = of_level(visit, &of, Priority::Normal).await?;
+    for level in [Priority::High, Priority::Low].into_iter().filter(|_| found.levels) {
+        let more = of_level(visit, &of, level).await?;
+        counts.add(more.0);
+        series.add(&more.1);
+        workers.workers.extend(more.2.workers);
+    }
+    let (workers, is_paused) = (workers.alive(), found.settings.paused);
+    Ok(QueueSummary { counts, series, is_paused, workers })
+}
+
+async fn of_level(
+    visit: &Visit,
+    of: &str,
+    level: Priority,
+) -> Result<(TaskCountsBody, Series, WorkerList), PageError> {
+    let [counts, series, workers] =
+        ["counts", "series", "workers"].map(|what| format!("{of}/{what}?level={level}"));
+    futures::try_join!(visit.get(&counts), visit.get(&series), visit.get(&workers))
 }
 
 fn drawn(QueueOverviewRow { queue, found }: &QueueOverviewRow) -> RowCells {

@@ -72,7 +72,7 @@ async fn page(
     let body = html! {
         h1 { (Outside(queue)) @if found.settings.paused { " " span.tag { "paused" } } }
         @if let Some(description) = &found.settings.description { p { (text(description, true)) } }
-        @if found.levels { (levels(queue, level)) }
+        @if found.levels { (levels(queue, level, span)) }
         (figures(queue, level, &counts))
         (spans(queue, level, span))
         section #series { (chart::throughput(&series)) (chart::latency(&series)) }
@@ -83,11 +83,11 @@ async fn page(
 }
 
 /// Links to the levels of a queue, each shown separately.
-fn levels(queue: &str, current: Priority) -> Markup {
+fn levels(queue: &str, current: Priority, span: ChartSpan) -> Markup {
     html! {
         nav.levels aria-label="Priority" {
             @for level in Priority::ALL {
-                a href={ (queue_place(queue, "")) "?level=" (level.word()) } aria-current=[(level == current).then_some("true")] { (level.word()) }
+                a href={ (queue_place(queue, "")) "?level=" (level.word()) "&span=" (span.parts().0) } aria-current=[(level == current).then_some("true")] { (level.word()) }
             }
         }
     }
