@@ -265,7 +265,8 @@ impl AdminCalls {
 
     /// The broker's version; `None` if the token or the broker does not allow the question.
     pub(super) async fn broker_version(&self) -> Option<String> {
-        let answer = self.http.text(&call(Method::GET, &["brokers", "version"])).await.ok()?;
+        let (_, answer) = self.http.send(&call(Method::GET, &["brokers", "version"])).await.ok()?;
+        let answer = String::from_utf8_lossy(&answer);
         let version = answer.trim().trim_matches('"');
         (!version.is_empty()).then(|| version.to_owned())
     }

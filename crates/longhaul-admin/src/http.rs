@@ -220,12 +220,6 @@ impl Http {
         })
     }
 
-    /// Sends a call whose answer is a text.
-    pub(super) async fn text(&self, call: &AdminHttpCall) -> Result<String, AdminError> {
-        let (_, answer) = self.send(call).await?;
-        Ok(String::from_utf8_lossy(&answer).into_owned())
-    }
-
     /// Sends a call whose answer has no content.
     pub(super) async fn done(&self, call: &AdminHttpCall) -> Result<(), AdminError> {
         self.send(call).await.map(|_| ())
@@ -246,7 +240,7 @@ impl Http {
     }
 
     /// Boxes the future outside of an `async fn`: see `Setup::begin` of the worker's builder.
-    fn send<'a>(
+    pub(super) fn send<'a>(
         &'a self,
         call: &'a AdminHttpCall,
     ) -> BoxFuture<'a, Result<(String, Bytes), AdminError>> {
