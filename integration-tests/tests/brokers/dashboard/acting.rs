@@ -21,7 +21,7 @@ pub(super) async fn upon_tasks(stage: &Stage) -> Result<()> {
     // The history is read from the log, and the task from a view that may be behind: the form has
     // to name the epoch that is failed.
     let facts = "[...document.querySelectorAll('#facts div')].map((fact) => fact.textContent)";
-    browser.until(&format!("{facts}.includes('Attempts2')")).await?;
+    browser.until(&format!("{facts}.some((fact) => fact.startsWith('Attempts2'))")).await?;
     stage.ask("Fail it for good", "no use").await?;
     stage.until_status(&id, "failed").await?;
     stage.open(&format!("/tasks/{}", stage.failed)).await?;
