@@ -70,7 +70,9 @@ async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> Pa
         }
         @if let Some(warning) = &task.warning { p.notice { (Outside(warning)) } }
         @if let Some(reason) = &task.reason { p.notice.bad { (Outside(reason)) } }
-        @if let Some(why) = why.as_ref().filter(|_| task.status != "running") { p.notice #why { "Why it does not run: " (Outside(&why.sentence)) "." } }
+        @if let Some(why) = why.as_ref().filter(|why| why.cause != "leased" && why.cause != "running" || is_silent(why)) {
+            p.notice #why { @if is_silent(why) { "Its worker is silent: " } @else { "Why it does not run: " } (Outside(&why.sentence)) "." }
+        }
         (facts(queue, &task, limits, left(&task, &history, limits)))
         @if let Some(listed) = &listed { (holder(&task, listed)) }
         (bytes(visit, queue, &task, asked.form).await?)
@@ -90,6 +92,11 @@ async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> Pa
         &body,
     )
     .await)
+}
+
+/// Whether the worker that runs the task has missed two heartbeats.
+fn is_silent(why: &WhyBody) -> bool {
+    why.cause == "running" && why.details.get("missed").and_then(Value::as_u64) >= Some(2)
 }
 
 /// The log lines of each attempt, as far as the task's entries are still there; else the last ones.

@@ -37,6 +37,9 @@ pub enum WhyCause {
         missed: u64,
         /// The number of other workers that are alive.
         others: usize,
+        /// What keeps another worker from taking it over, if this one is silent.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        held_up_by: Option<Box<Self>>,
     },
     /// A worker that speaks HTTP runs it.
     Leased {
@@ -205,13 +208,28 @@ impl Known<'_> {
         let named = self.info.worker.as_ref().map(|it| it.name.clone());
         let found = self.workers.iter().find(|worker| worker.owner == owner);
         let own = found.map(WorkerInfo::process);
+        let missed = found.map_or(MISSED_MAX, |worker| worker.missed_heartbeats);
+        let others = live.keys().filter(|name| own != Some(**name)).count();
         WhyCause::Running {
             worker: named.filter(|name| !name.is_empty()).unwrap_or(owner),
             since,
             last_heartbeat: found.and_then(|worker| worker.last_heartbeat_ms),
-            missed: found.map_or(MISSED_MAX, |worker| worker.missed_heartbeats),
-            others: live.keys().filter(|name| own != Some(**name)).count(),
+            missed,
+            others,
+            held_up_by: (missed >= MISSED_MAX && others > 0)
+                .then(|| self.takeover_held_up(live).map(Box::new))
+                .flatten(),
         }
+    }
+
+    /// What keeps the live workers from taking over the task of a silent one. A takeover needs what
+    /// the start of a task needs.
+    fn takeover_held_up(&self, live: &LiveWorkers<'_>) -> Option<WhyCause> {
+        let held_up = || self.settings.paused.then_some(WhyCause::Paused).or_else(|| self.limit());
+        held_up().or_else(|| match self.waiting_for_a_slot(live) {
+            WhyCause::Ready { .. } => None,
+            none_free => Some(none_free),
+        })
     }
 
     fn held_back(&self, live: &LiveWorkers<'_>) -> Option<WhyCause> {

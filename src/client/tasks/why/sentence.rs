@@ -9,10 +9,14 @@ use std::time::Duration;
 
 /// Writes the sentence.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, why: &Why) -> fmt::Result {
+    write_cause(f, why, &why.cause)
+}
+
+fn write_cause(f: &mut fmt::Formatter<'_>, why: &Why, cause: &WhyCause) -> fmt::Result {
     let now = why.at_ms;
-    match &why.cause {
+    match cause {
         WhyCause::Over => write!(f, "the task is over: {}", why.status.word()),
-        cause @ (WhyCause::Running { .. } | WhyCause::Leased { .. }) => running(f, cause, now),
+        WhyCause::Running { .. } | WhyCause::Leased { .. } => running(f, why, cause),
         cause @ (WhyCause::NoWorker { .. }
         | WhyCause::NoRequest { .. }
         | WhyCause::NoSlot { .. }
@@ -65,13 +69,15 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, why: &Why) -> fmt::Result {
     }
 }
 
-fn running(f: &mut fmt::Formatter<'_>, cause: &WhyCause, now: u64) -> fmt::Result {
+fn running(f: &mut fmt::Formatter<'_>, why: &Why, cause: &WhyCause) -> fmt::Result {
+    let now = why.at_ms;
     if let WhyCause::Leased { worker, since, expires } = cause {
         let (since, expires) = (Ago(now, *since), At(now, *expires));
         write!(f, "`{worker}` leased it {since} ago; ")?;
         return write!(f, "without a keep-alive the attempt fails {expires}");
     }
-    let WhyCause::Running { worker, since, last_heartbeat, missed, others } = cause else {
+    let WhyCause::Running { worker, since, last_heartbeat, missed, others, held_up_by } = cause
+    else {
         return Ok(());
     };
     if worker.is_empty() {
@@ -90,10 +96,14 @@ fn running(f: &mut fmt::Formatter<'_>, cause: &WhyCause, now: u64) -> fmt::Resul
         None => f.write_str("no heartbeat of that worker is known")?,
         Some(ago) => write!(f, "the worker has been silent for {ago}")?,
     }
-    f.write_str(match others {
-        0 => ", and no other worker is alive; start a worker",
-        _ => ", so another worker takes the task over",
-    })
+    match (others, held_up_by) {
+        (0, _) => f.write_str(", and no other worker is alive; start a worker"),
+        (_, None) => f.write_str(", so another worker takes the task over"),
+        (_, Some(held_up_by)) => {
+            f.write_str(", and another worker takes the task over as soon as it may: ")?;
+            write_cause(f, why, held_up_by)
+        }
+    }
 }
 
 fn workers(f: &mut fmt::Formatter<'_>, cause: &WhyCause, now: u64) -> fmt::Result {

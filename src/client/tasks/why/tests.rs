@@ -247,6 +247,12 @@ fn a_task_that_runs_and_one_that_is_over() {
     bench.says("`w1` has been running it for 1m; the worker has been silent for 3s, and no other worker is alive; start a worker");
     bench.workers.push(worker("w2", Some(4), 0, 0));
     bench.says("`w1` has been running it for 1m; the worker has been silent for 3s, so another worker takes the task over");
+    // Earlier, nobody learned that a takeover waited for a slot, or at a limit.
+    bench.workers[1].running = (0..4).map(id).collect();
+    bench.says("`w1` has been running it for 1m; the worker has been silent for 3s, and another worker takes the task over as soon as it may: all 4 slots of 1 worker are busy; 0 ready tasks are before it");
+    bench.settings(r#"{"paused": true}"#);
+    bench.says("`w1` has been running it for 1m; the worker has been silent for 3s, and another worker takes the task over as soon as it may: the queue is paused; resume it with `longhaul queue resume`");
+    bench.register = Register::default();
     (bench.info.owner, bench.info.worker) = (None, None);
     bench.says("a worker that the ledger does not name has been running it for 1m");
     let (worker, lease_time) = (Arc::from("ann"), Duration::from_secs(30));
