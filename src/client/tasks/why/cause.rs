@@ -226,9 +226,9 @@ impl Known<'_> {
     /// the start of a task needs.
     fn takeover_held_up(&self, live: &LiveWorkers<'_>) -> Option<WhyCause> {
         let held_up = || self.settings.paused.then_some(WhyCause::Paused).or_else(|| self.limit());
-        held_up().or_else(|| match self.waiting_for_a_slot(live) {
-            WhyCause::Ready { .. } => None,
-            none_free => Some(none_free),
+        held_up().or_else(|| {
+            let cause = self.waiting_for_a_slot(live);
+            (!matches!(cause, WhyCause::Ready { .. })).then_some(cause)
         })
     }
 

@@ -239,7 +239,7 @@ async fn limits(
 
 /// The use of a limit, on one line.
 fn usage(it: &LimitUseBody, now: u64) -> String {
-    let name = it.key.as_deref().map_or("queue".to_owned(), |key| format!("key {key}"));
+    let name = it.key.as_deref().map_or_else(|| "queue".to_owned(), |key| format!("key {key}"));
     let slots = it.limit.max_in_flight.map(|most| format!("{} of {most} run", it.running));
     let opens = it.opens_at.map(|at| {
         let pause = Duration::from_millis(at.saturating_sub(now));
