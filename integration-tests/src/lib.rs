@@ -18,8 +18,3 @@ pub mod wait;
 
 pub use skip::skip;
 pub use wait::{say, stopwatch, until};
-
-/// Examples of pages that need more than one of the crates.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/broker.md")]
-mod pages {}

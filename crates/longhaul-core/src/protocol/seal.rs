@@ -325,7 +325,7 @@ mod tests {
         assert!(encode(&seal(1, &all).entries).len() <= 8);
     }
 
-    /// The figures of docs/register.md. A missing entry, or one with another outcome than its
+    /// A missing entry, or one with another outcome than its
     /// neighbours, splits a range.
     #[test]
     fn holes_and_failures_cost_three_bytes_each() {

@@ -59,8 +59,7 @@ impl Bench {
 
     /// The size of each part of a worker: the length of its debug form stands for the sizes of all
     /// collections in it, but for the ranges of sealed tasks, of which it has the number: tasks that
-    /// end in different ways split them (register.md has the figures). Also the number of keys of
-    /// each compacted topic.
+    /// end in different ways split them. Also the number of keys of each compacted topic.
     fn sizes(&self) -> Vec<(&'static str, usize, usize)> {
         let lane = &self.driver.lanes[-1];
         let queue = &self.driver.queues[0];

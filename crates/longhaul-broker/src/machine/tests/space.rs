@@ -217,6 +217,18 @@ fn a_disk_that_fills_is_told_before_it_is_full() {
     assert!(!warned(&rig_with_left(101 * MIB, 900 * MIB).pass(1_000)));
 }
 
+/// The first user on a busy machine was told that the log of five tasks fills the disk.
+#[test]
+fn a_disk_that_other_programs_fill_is_not_told_as_the_logs_pace() {
+    let mut rig = rig_with_left(1000 * MIB, 10 * MIB);
+    for _ in 0..400 {
+        *rig.machine.settings.disk_bytes_max.as_mut().unwrap() -= MIB;
+        let told = rig.pass(1_000);
+        let warns = told.iter().any(|effect| matches!(effect, MachineEffect::Warn(_)));
+        assert!(!warns, "{told:?}");
+    }
+}
+
 fn rig_with_left(left: u64, used: u64) -> Rig {
     let mut rig = rig(1);
     rig.machine.settings.disk_bytes_max = Some(KEPT + used + left);
