@@ -48,7 +48,7 @@ func NewClient(config Config) (*Client, error) {
 	if len(config.Gateways) == 0 {
 		config.Gateways = strings.Split(cmp.Or(os.Getenv("LONGHAUL_GATEWAY"), "http://127.0.0.1:7070"), ",")
 	}
-	if token := os.Getenv("LONGHAUL_TOKEN"); config.Token == nil && token != "" {
+	if token := strings.TrimSpace(os.Getenv("LONGHAUL_TOKEN")); config.Token == nil && token != "" {
 		config.Token = func() string { return token }
 	}
 	all, err := newGateways(config.Gateways, config.Token, config.Transport)

@@ -157,7 +157,7 @@ class Client:
         if gateways is None:
             gateways = os.environ.get("LONGHAUL_GATEWAY") or "http://127.0.0.1:7070"
         urls = gateways.split(",") if isinstance(gateways, str) else list(gateways)
-        self.gateways = Gateways(urls, token or os.environ.get("LONGHAUL_TOKEN"), ssl_context)
+        self.gateways = Gateways(urls, token or os.environ.get("LONGHAUL_TOKEN", "").strip() or None, ssl_context)
         self.patience, self.add_keys = patience, add_keys
         # Ends requests from another thread: for `AsyncClient`.
         self._halt: HaltEvent | None = None

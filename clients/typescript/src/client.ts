@@ -106,7 +106,7 @@ export class Client {
   constructor(options: ClientOptions = {}) {
     const { gateways = process.env["LONGHAUL_GATEWAY"] || "http://127.0.0.1:7070", patience = 30 } = options;
     const urls = typeof gateways === "string" ? gateways.split(",") : gateways;
-    this.gateways = new Gateways(urls, options.token ?? process.env["LONGHAUL_TOKEN"], options.fetch ?? fetch);
+    this.gateways = new Gateways(urls, options.token ?? process.env["LONGHAUL_TOKEN"]?.trim(), options.fetch ?? fetch);
     this.#patience = patience * 1000;
     this.#addKeys = options.addKeys ?? true;
   }

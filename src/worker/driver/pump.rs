@@ -78,8 +78,12 @@ impl WorkerDriver {
         }
     }
 
-    /// Reports the number of slots and of slots in use.
+    /// Reports the number of slots and of slots in use. A gateway has none: its leases would hide
+    /// that all workers are busy.
     pub(super) fn measure_slots(&self) {
+        if self.leasing.is_some() {
+            return;
+        }
         let queue = self.topics.first().map(TaskTopic::name).unwrap_or_default();
         telemetry::slots(queue, self.config.concurrency, self.attempts.len());
     }

@@ -16,6 +16,7 @@ use crate::clock;
 use crate::log::{RecordLocation, Usage};
 use crate::machine::BrokerMachine;
 use crate::metrics::MetricsPart;
+use crate::policies::Grants;
 use crate::throttle::WarningThrottle;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -39,6 +40,9 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// Why a role is refused that has no grant.
+const NO_GRANT: &str = "may not use this namespace: a superuser may grant it that";
 
 /// The broker behind the interface.
 pub(crate) trait Core: Send + Sync {
@@ -419,27 +423,35 @@ impl AdminServerContext {
                     denied("is no superuser, and does not administer this tenant")
                 }
             }
+            AdminAccess::Namespace(namespace) => {
+                let tenant = namespace.split('/').next().unwrap_or_default().to_owned();
+                let grants = move |machine: &mut BrokerMachine| Ok(machine.grants_in(&namespace));
+                if self.is_granted(role, tenant, grants).await? { Ok(()) } else { denied(NO_GRANT) }
+            }
             AdminAccess::User(topic) | AdminAccess::Viewer(topic) => {
-                let name = role.name.clone();
-                let (administers, grants) = self
-                    .ask(true, move |machine| {
-                        let grants = machine.grants(&topic)?;
-                        Ok((machine.administers(&name, topic.tenant()), grants))
-                    })
-                    .await?;
-                if administers {
-                    return Ok(());
-                }
-                let authenticator = self.authenticator.as_ref();
-                let allows =
-                    |known: &Arc<Authenticator>| known.allows_any(role, [Some(&grants), None]);
-                if authenticator.is_some_and(allows) {
-                    Ok(())
-                } else {
-                    denied("may not use this namespace: a superuser may grant it that")
-                }
+                let tenant = topic.tenant().to_owned();
+                let grants = move |machine: &mut BrokerMachine| machine.grants(&topic);
+                if self.is_granted(role, tenant, grants).await? { Ok(()) } else { denied(NO_GRANT) }
             }
         }
+    }
+
+    /// Whether the role administers the tenant, or one of these grants is for it.
+    async fn is_granted(
+        &self,
+        role: &AuthRole,
+        tenant: String,
+        grants: impl FnOnce(&mut BrokerMachine) -> Result<Grants, AdminCallError> + Send + 'static,
+    ) -> Result<bool, AdminCallError> {
+        let name = role.name.clone();
+        let read = move |machine: &mut BrokerMachine| {
+            let grants = grants(machine)?;
+            Ok((machine.administers(&name, &tenant), grants))
+        };
+        let (administers, grants) = self.ask(true, read).await?;
+        let authenticator = self.authenticator.as_ref();
+        let allows = |known: &Arc<Authenticator>| known.allows_any(role, [Some(&grants), None]);
+        Ok(administers || authenticator.is_some_and(allows))
     }
 }
 

@@ -322,6 +322,25 @@ async fn a_token_opens_what_its_role_may_do() {
     server.end().await;
 }
 
+/// A gateway whose role may only produce and consume could not list its queues, as it can on
+/// Pulsar, and so knew of none.
+#[tokio::test]
+async fn whoever_may_use_a_namespace_may_list_its_topics() {
+    let server = Server::guarded().await;
+    let list = "/admin/v2/persistent/public/default";
+    let grant = "/admin/v2/namespaces/public/default/permissions/gateway";
+    for place in [list.to_owned(), format!("{list}/partitioned")] {
+        assert_eq!(server.send("GET", &place, &bearer("gateway"), "").await.0, 403, "{place}");
+    }
+    let granted = server.send("POST", grant, &bearer("root"), r#"["consume"]"#).await.0;
+    assert!((200..300).contains(&granted), "{granted}");
+    for place in [list.to_owned(), format!("{list}/partitioned")] {
+        assert_eq!(server.send("GET", &place, &bearer("gateway"), "").await.0, 200, "{place}");
+        assert_eq!(server.send("GET", &place, &bearer("stranger"), "").await.0, 403, "{place}");
+    }
+    server.end().await;
+}
+
 /// The roles that a tenant was created with were dropped: only superusers could create its
 /// namespaces.
 #[tokio::test]

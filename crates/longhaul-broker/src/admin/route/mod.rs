@@ -54,6 +54,8 @@ pub(super) enum AdminAccess {
     User(TopicName),
     /// Like `User`, and roles that may see all metrics.
     Viewer(TopicName),
+    /// Roles that may publish to or read a topic of this namespace, as on Pulsar.
+    Namespace(String),
     /// Administrators of this tenant, and superusers.
     Tenant(String),
     /// Superusers.

@@ -6,8 +6,8 @@ use super::super::values::AdminCallError;
 use super::super::{broker_stats, names};
 use super::brokers::BUNDLE;
 use super::{
-    AdminRequest, Routed, Work, administrator, ask, done, json, json_body, parse, policy_row,
-    superuser, tell, unknown,
+    AdminAccess, AdminRequest, AdminRoute, Routed, Work, administrator, ask, done, json, json_body,
+    parse, policy_row, superuser, tell, unknown,
 };
 use crate::policies::{AuthAction, CLUSTER, ResourceProperties, Tenant};
 use serde::Deserialize;
@@ -76,16 +76,15 @@ fn tenant_of(body: &[u8]) -> Result<Tenant, AdminCallError> {
 /// topics.
 pub(super) fn topics(tenant: &str, namespace: &str, partitioned: bool) -> Routed {
     let namespace = names::namespace(tenant, namespace)?;
-    administrator(
-        tenant,
-        json(move |machine| {
-            if partitioned {
-                machine.partitioned_topics_of(&namespace)
-            } else {
-                machine.topics_of(&namespace)
-            }
-        }),
-    )
+    let access = AdminAccess::Namespace(namespace.clone());
+    let work = json(move |machine| {
+        if partitioned {
+            machine.partitioned_topics_of(&namespace)
+        } else {
+            machine.topics_of(&namespace)
+        }
+    });
+    Ok(AdminRoute { access, work })
 }
 
 pub(super) fn namespaces(asked: AdminRequest<'_>, path: &[&str]) -> Routed {

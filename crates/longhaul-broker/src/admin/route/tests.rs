@@ -419,6 +419,11 @@ fn who_may_do_what() {
         let administrator = AdminAccess::Tenant("public".to_owned());
         assert_eq!(access(method, &path), administrator, "{method} {path}");
     }
+    let namespace = AdminAccess::Namespace("public/default".to_owned());
+    for path in ["", "/partitioned"] {
+        let path = format!("/admin/v2/persistent/public/default{path}");
+        assert_eq!(access("GET", &path), namespace, "{path}");
+    }
     for path in ["tenants", "tenants/public", "brokers", "broker-stats/topics"] {
         assert_eq!(access("GET", &format!("/admin/v2/{path}")), AdminAccess::Superuser, "{path}");
     }

@@ -1,9 +1,11 @@
 //! `longhaul server check`: whether the gateway of this machine is ready.
 
 use super::engine;
+use crate::clock;
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
 use crate::settings::CliSettings;
+use crate::times;
 use anyhow::Context as _;
 use clap::Args;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,6 +13,9 @@ use std::time::Duration;
 
 /// The time limit of the answer. Container health checks time out after 30 s by default.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
+
+/// The pause between two questions.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 /// The most characters shown of the answer.
 const SHOWN_CHARS: usize = 300;
@@ -23,6 +28,9 @@ pub(crate) struct ServerCheckArgs {
     /// Asks whether it lives, and not whether it is ready: a gateway whose broker is away lives.
     #[arg(long)]
     live: bool,
+    /// Waits so long for it, such as 30s.
+    #[arg(long, value_name = "TIME", value_parser = times::duration, default_value = "0s")]
+    wait: Duration,
 }
 
 /// # Errors
@@ -34,7 +42,21 @@ pub(super) async fn run(check: &ServerCheckArgs, context: &CommandContext) -> an
     let scheme = if settings.text("http-certificate-file").is_some() { "https" } else { "http" };
     let path = if check.live { "livez" } else { "readyz" };
     let url = format!("{scheme}://{address}/{path}");
-    let asked = client(&settings)?.get(&url).send().await;
+    let client = client(&settings)?;
+    let begun = clock::monotonic();
+    loop {
+        match ask(&client, &url).await {
+            Ok(()) => break context.output.note("ready"),
+            Err(refused) if begun.elapsed() >= check.wait => return Err(refused.into()),
+            Err(_) => tokio::time::sleep(ASK_AGAIN).await,
+        }
+    }
+    Ok(())
+}
+
+/// Asks once.
+async fn ask(client: &reqwest::Client, url: &str) -> Result<(), CommandFailure> {
+    let asked = client.get(url).send().await;
     let lost = |error: reqwest::Error| {
         let what = format!("{url}: {:#}", anyhow::Error::from(error));
         CommandFailure::new(Code::Unreachable, what).help("--http says where the gateway listens")
@@ -42,13 +64,12 @@ pub(super) async fn run(check: &ServerCheckArgs, context: &CommandContext) -> an
     let answer = asked.map_err(lost)?;
     let status = answer.status();
     if status.is_success() {
-        context.output.note("ready");
         return Ok(());
     }
     let text = answer.text().await.unwrap_or_default();
     let shown: String =
         text.chars().filter(|letter| !letter.is_control()).take(SHOWN_CHARS).collect();
-    Err(CommandFailure::new(Code::Unreachable, format!("{url}: {status}: {shown}")).into())
+    Err(CommandFailure::new(Code::Unreachable, format!("{url}: {status}: {shown}")))
 }
 
 /// The address to connect to for a listening address: loopback in place of the wildcard address.
