@@ -581,7 +581,7 @@ class TaskLimits(TypedDict):
     """
     max_attempts: NotRequired[int | None]
     """
-    If neither says one, that of the workers.
+    If neither says one, that of the worker that has the task, or that of all live workers if it is the same.
     """
     max_duration: NotRequired[Length | None]
     max_total_duration: NotRequired[Length | None]
@@ -668,7 +668,7 @@ class Why(TypedDict):
     """
     limits: NotRequired[TaskLimits]
     """
-    What ends the task if nothing else does.
+    Its budgets, and its number of attempts.
     """
     now: int
     """
@@ -1030,7 +1030,7 @@ class LimitUse(TypedDict):
     """
     waiting: int
     """
-    Tasks that wait at it: those that a worker would run now. Tasks that wait for a worker are not counted.
+    Tasks in its line. A worker lines up for as many tasks as it has free slots, and for none that a rate lets begin much later: the other ones are ready.
     """
 
 

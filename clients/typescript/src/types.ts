@@ -392,7 +392,7 @@ export interface components {
             running: number;
             /**
              * Format: int64
-             * @description Tasks that wait at it: those that a worker would run now. Tasks that wait for a worker are not counted.
+             * @description Tasks in its line. A worker lines up for as many tasks as it has free slots, and for none that a rate lets begin much later: the other ones are ready.
              */
             waiting: number;
         };
@@ -1103,7 +1103,7 @@ export interface components {
             expires_at?: number | null;
             /**
              * Format: int32
-             * @description If neither says one, that of the workers.
+             * @description If neither says one, that of the worker that has the task, or that of all live workers if it is the same.
              */
             max_attempts?: number | null;
             max_duration?: components["schemas"]["Length"] | null;
@@ -1178,7 +1178,7 @@ export interface components {
             cause: string;
             /** @description The parts of the cause. Times are in ms since the epoch. */
             details: Record<string, never>;
-            /** @description What ends the task if nothing else does. */
+            /** @description Its budgets, and its number of attempts. */
             limits?: components["schemas"]["TaskLimits"];
             /**
              * Format: int64

@@ -44,7 +44,7 @@ pub struct LimitUseBody {
     pub limit: LimitBody,
     /// Tasks that have one of the slots; 0 if the limit is only a rate.
     pub running: u64,
-    /// Tasks that wait at it: those that a worker would run now. Tasks that wait for a worker are not counted.
+    /// Tasks in its line. A worker lines up for as many tasks as it has free slots, and for none that a rate lets begin much later: the other ones are ready.
     pub waiting: u64,
     /// The first of them, at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

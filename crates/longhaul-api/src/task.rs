@@ -191,7 +191,7 @@ pub struct WhyBody {
     /// The parts of the cause. Times are in ms since the epoch.
     #[schema(value_type = Object)]
     pub details: Value,
-    /// What ends the task if nothing else does.
+    /// Its budgets, and its number of attempts.
     #[serde(default)]
     pub limits: TaskLimitsBody,
     /// Now, by the gateway's clock.
@@ -202,7 +202,7 @@ pub struct WhyBody {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = TaskLimits)]
 pub struct TaskLimitsBody {
-    /// If neither says one, that of the workers.
+    /// If neither says one, that of the worker that has the task, or that of all live workers if it is the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
     /// Of each attempt.

@@ -59,6 +59,12 @@ impl WorkerList {
         alive.map(QueueWorker::id).collect::<BTreeSet<_>>().len()
     }
 
+    /// The tasks of workers that have fallen silent or left: others take them over.
+    pub fn silent(&self) -> impl Iterator<Item = &str> {
+        let gone = self.workers.iter().filter(|found| found.is_gone());
+        gone.flat_map(|found| &found.running).map(String::as_str)
+    }
+
     /// The number of tasks that a worker runs on all its partitions.
     #[must_use]
     pub fn running(&self, id: &str) -> usize {

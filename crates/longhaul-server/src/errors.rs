@@ -31,6 +31,7 @@ impl From<ServiceError> for ProblemDetails {
                 Self::unavailable("broker_unreachable", text)
             }
             ServiceError::ManyQueues(_) => Self::unavailable("too_many_queues", text),
+            ServiceError::Inspecting => Self::unavailable("too_many_requests", text),
             ServiceError::LeaseToken(_) => with(StatusCode::BAD_REQUEST, "lease_invalid"),
             ServiceError::Leases(error) => of(error.kind(), error.code()),
             ServiceError::Lease(error) => of(error.kind(), error.code()),

@@ -183,7 +183,7 @@
     if (!answer?.ok || answer.redirected) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     const names = fresh.getElementById("names");
-    if (names !== null) menu.replaceChildren(...names.childNodes);
+    if (names !== null) menu.replaceChildren(names);
   };
   setInterval(() => {
     if (!isPaused() && !isUnderway && Date.now() - last > (failed ? RETRY_MS : IDLE_MS)) news();
@@ -214,7 +214,14 @@
     }
   }, 1000);
 
+  /** @param {EventTarget | null} target */
+  const closeMenu = (target) => {
+    const menu = document.querySelector("details.switcher[open]");
+    if (menu !== null && !(target instanceof Node && menu.contains(target))) menu.removeAttribute("open");
+  };
+  document.addEventListener("click", (event) => closeMenu(event.target));
   document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") closeMenu(null);
     if (event.ctrlKey || event.altKey || event.metaKey || event.target instanceof Element && event.target.matches("input, textarea, select")) return;
     if (event.key === "/") {
       const field = /** @type {HTMLElement | null} */ (document.querySelector("form[role=search] input:not([type=hidden])"));
@@ -225,6 +232,9 @@
     }
     if (event.key === "n") /** @type {HTMLElement | null} */ (document.querySelector("a[rel=next]"))?.click();
   });
+
+  // On a phone the tabs are wider than the window.
+  document.querySelector("header [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
   last = Date.now();
   if (!document.hidden) follow();

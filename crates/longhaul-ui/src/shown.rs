@@ -58,7 +58,9 @@ impl Render for Outside<'_> {
     fn render(&self) -> Markup {
         let cut = self.0.char_indices().nth(LINE_CHARS_MAX).map_or(self.0.len(), |(at, _)| at);
         let (start, rest) = self.0.split_at(cut);
-        html! { bdi { (text(start, false)) @if !rest.is_empty() { "…" } } }
+        // Lines of one text are one line here.
+        let line = start.replace(['\n', '\t'], " ");
+        html! { bdi { (text(&line, false)) @if !rest.is_empty() { "…" } } }
     }
 }
 

@@ -11,6 +11,7 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use longhaul_api::Priority;
 use longhaul_api::task::TaskCountsBody;
+use longhaul_api::worker::WorkerList;
 use maud::Markup;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::de::DeserializeOwned;
@@ -49,6 +50,8 @@ pub(crate) struct Visit {
     is_safe: bool,
     /// What [`Visit::counts`] has read.
     counts: OnceLock<(String, TaskCountsBody)>,
+    /// What [`Visit::workers`] has read.
+    workers: OnceLock<(String, WorkerList)>,
 }
 
 impl FromRequestParts<Arc<Ui>> for Visit {
@@ -73,6 +76,7 @@ impl FromRequestParts<Arc<Ui>> for Visit {
             place,
             is_safe: parts.method.is_safe(),
             counts: OnceLock::new(),
+            workers: OnceLock::new(),
         })
     }
 }
@@ -118,13 +122,31 @@ impl Visit {
         level: Priority,
     ) -> Result<TaskCountsBody, PageError> {
         let path = format!("/v1/queues/{}/counts?level={level}", escaped(queue));
-        if let Some((_, counts)) = self.counts.get().filter(|(read, _)| *read == path) {
-            return Ok(counts.clone());
+        self.get_once(&self.counts, path).await
+    }
+
+    /// The workers of a level of a queue, read once as well.
+    pub(crate) async fn workers(
+        &self,
+        queue: &str,
+        level: Priority,
+    ) -> Result<WorkerList, PageError> {
+        let path = format!("/v1/queues/{}/workers?level={level}", escaped(queue));
+        self.get_once(&self.workers, path).await
+    }
+
+    async fn get_once<T: DeserializeOwned + Clone>(
+        &self,
+        known: &OnceLock<(String, T)>,
+        path: String,
+    ) -> Result<T, PageError> {
+        if let Some((_, found)) = known.get().filter(|(read, _)| *read == path) {
+            return Ok(found.clone());
         }
-        let counts: TaskCountsBody = self.get(&path).await?;
+        let found: T = self.get(&path).await?;
         // Of two at once, either is right.
-        self.counts.get_or_init(|| (path, counts.clone()));
-        Ok(counts)
+        known.get_or_init(|| (path, found.clone()));
+        Ok(found)
     }
 
     pub(crate) async fn raw(&self, path: &str) -> Result<Response, PageError> {

@@ -1,5 +1,6 @@
 //! The data of a [`TaskView`](super::TaskView): tasks, workers, counts and filters. Pure.
 
+use super::why::MISSED_MAX;
 use longhaul_core::protocol::seal::EndedCounts;
 use longhaul_core::task::{Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, WorkerIdentity};
 use std::collections::BTreeMap;
@@ -380,6 +381,11 @@ pub struct WorkerInfo {
 }
 
 impl WorkerInfo {
+    /// Whether others leave it its tasks.
+    pub(in crate::client) const fn is_alive(&self) -> bool {
+        self.last_heartbeat_ms.is_some() && self.missed_heartbeats < MISSED_MAX
+    }
+
     /// Identifies the worker on all partitions: its instance. An owner without an instance counts
     /// as a worker of its own.
     pub(in crate::client) fn process(&self) -> &str {

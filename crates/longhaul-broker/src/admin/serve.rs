@@ -430,7 +430,7 @@ impl AdminServerContext {
             }
             AdminAccess::User(topic) | AdminAccess::Viewer(topic) => {
                 let tenant = topic.tenant().to_owned();
-                let grants = move |machine: &mut BrokerMachine| machine.grants(&topic);
+                let grants = move |machine: &mut BrokerMachine| machine.grants(&topic).map(Some);
                 if self.is_granted(role, tenant, grants).await? { Ok(()) } else { denied(NO_GRANT) }
             }
         }
@@ -441,7 +441,9 @@ impl AdminServerContext {
         &self,
         role: &AuthRole,
         tenant: String,
-        grants: impl FnOnce(&mut BrokerMachine) -> Result<Grants, AdminCallError> + Send + 'static,
+        grants: impl FnOnce(&mut BrokerMachine) -> Result<Option<Grants>, AdminCallError>
+        + Send
+        + 'static,
     ) -> Result<bool, AdminCallError> {
         let name = role.name.clone();
         let read = move |machine: &mut BrokerMachine| {
@@ -450,7 +452,7 @@ impl AdminServerContext {
         };
         let (administers, grants) = self.ask(true, read).await?;
         let authenticator = self.authenticator.as_ref();
-        let allows = |known: &Arc<Authenticator>| known.allows_any(role, [Some(&grants), None]);
+        let allows = |known: &Arc<Authenticator>| known.allows_any(role, [grants.as_ref(), None]);
         Ok(administers || authenticator.is_some_and(allows))
     }
 }

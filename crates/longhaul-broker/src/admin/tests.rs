@@ -329,6 +329,8 @@ async fn whoever_may_use_a_namespace_may_list_its_topics() {
     let server = Server::guarded().await;
     let list = "/admin/v2/persistent/public/default";
     let grant = "/admin/v2/namespaces/public/default/permissions/gateway";
+    let of_topic = "/admin/v2/persistent/public/default/a/permissions/gateway";
+    server.send("POST", of_topic, &bearer("root"), r#"["consume"]"#).await;
     for place in [list.to_owned(), format!("{list}/partitioned")] {
         assert_eq!(server.send("GET", &place, &bearer("gateway"), "").await.0, 403, "{place}");
     }

@@ -119,18 +119,25 @@ impl Space {
         self.left
     }
 
-    /// Seconds until the disk is full at the rate of the last minutes; `None` if it does not fill,
-    /// or more has gone than the log uses: then other programs have taken it, and may free it.
+    /// Seconds until the disk is full at the rate of the last minutes; `None` if it does not fill.
     #[expect(clippy::cast_precision_loss, reason = "a pace need not be exact")]
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "it is positive, and what is too large becomes the largest number"
     )]
-    fn full_in_s(&self, used: u64) -> Option<u64> {
-        let fills = self.watched >= WATCHED_S && (1.0..=used as f64).contains(&self.gone);
+    fn full_in_s(&self) -> Option<u64> {
+        let fills = self.watched >= WATCHED_S && self.gone >= 1.0;
         let left = self.left.filter(|_| fills)?;
         Some((left as f64 * self.watched / self.gone) as u64)
+    }
+}
+
+impl Space {
+    /// Whether more room has gone in the last minutes than the whole log uses.
+    #[expect(clippy::cast_precision_loss, reason = "a pace need not be exact")]
+    fn is_filled_by_others(&self, used: u64) -> bool {
+        self.gone > used as f64
     }
 }
 
@@ -146,7 +153,7 @@ impl BrokerMachine {
         let free = self.composer.free_bytes();
         self.space.note(self.up, free.into_iter().chain(allowed).min());
         self.space.all = self.space.left.and_then(|left| left.checked_add(used));
-        let (Some(left), full_in) = (self.space.left, self.space.full_in_s(used)) else { return };
+        let (Some(left), full_in) = (self.space.left, self.space.full_in_s()) else { return };
         let is_short =
             left < (used + left) / WARN_SHARE || full_in.is_some_and(|seconds| seconds < WARN_S);
         if !is_short || self.up < self.space.next_warning {
@@ -155,10 +162,11 @@ impl BrokerMachine {
         self.space.next_warning = self.up + WARN_PAUSE_MS;
         let pace =
             full_in.filter(|&seconds| seconds < WARN_S).map_or_else(String::new, |seconds| {
-                format!(
-                    ", and is full in about {} min at the pace of the last minutes",
-                    seconds.div_ceil(60)
-                )
+                let minutes = seconds.div_ceil(60);
+                if self.space.is_filled_by_others(used) {
+                    return format!(", and other programs fill the disk in about {minutes} min");
+                }
+                format!(", and is full in about {minutes} min at the pace of the last minutes")
             });
         let largest = self.state.topics().max_by_key(|(_, topic)| topic.bytes);
         let largest = largest.filter(|(_, topic)| topic.bytes >= 1024 * 1024);
@@ -229,7 +237,7 @@ impl BrokerMachine {
 
     /// Seconds until the disk is full, if known.
     pub(super) fn disk_full_in_s(&self) -> Option<u64> {
-        if self.is_disk_full() { Some(0) } else { self.space.full_in_s(u64::MAX) }
+        if self.is_disk_full() { Some(0) } else { self.space.full_in_s() }
     }
 
     /// The quota of topics without one of their own.
@@ -255,19 +263,19 @@ mod tests {
         let mut space = Space::default();
         for second in 0..=59 {
             space.note(second * 1000, Some(100_000 - second * 100));
-            assert_eq!(space.full_in_s(u64::MAX), None, "it was not watched for a minute");
+            assert_eq!(space.full_in_s(), None, "it was not watched for a minute");
         }
         for second in 60..=99 {
             space.note(second * 1000, Some(100_000 - second * 100));
         }
         let left = 100_000 - 9_900;
-        assert!(space.full_in_s(u64::MAX).unwrap().abs_diff(left / 100) <= 1, "{space:?}");
+        assert!(space.full_in_s().unwrap().abs_diff(left / 100) <= 1, "{space:?}");
         // After half an hour without a change, earlier data has no effect.
         (100..1900).for_each(|second| space.note(second * 1000, Some(left)));
-        assert!(space.full_in_s(u64::MAX).unwrap() > 100_000, "{space:?}");
+        assert!(space.full_in_s().unwrap() > 100_000, "{space:?}");
         space.note(1_900_000, Some(left + 50_000));
-        assert_eq!(space.full_in_s(u64::MAX), None, "it gets more");
+        assert_eq!(space.full_in_s(), None, "it gets more");
         space.note(1_901_000, None);
-        assert_eq!((space.left(), space.full_in_s(u64::MAX)), (None, None));
+        assert_eq!((space.left(), space.full_in_s()), (None, None));
     }
 }

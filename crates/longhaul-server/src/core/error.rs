@@ -66,6 +66,9 @@ pub(crate) enum ServiceError {
         "this gateway leases the tasks of {0} queues, as many as it may, and all of these are in use; ask another gateway, or raise its limit on leased queues"
     )]
     ManyQueues(usize),
+    /// The topics of another queue are being read.
+    #[error("the topics of another queue are being read; try again in a second")]
+    Inspecting,
     /// The queue's leases cannot be served.
     #[error("the leases of the queue cannot be looked after")]
     Leases(#[source] Arc<WorkerError>),

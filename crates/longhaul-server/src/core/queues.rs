@@ -234,7 +234,7 @@ impl GatewayService {
         let defaults = TopicSettings::default();
         let ledger_retention = ledger_retention.unwrap_or(defaults.ledger_retention);
         let settings = TopicSettings { ledger_retention, ..defaults };
-        let _one = self.inspecting.lock().await;
+        let _one = self.inspecting.try_lock().map_err(|_| ServiceError::Inspecting)?;
         Ok(self.queue(queue).check_topics(settings).await?)
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
 /// The most open views; beyond that the one unused for longest is closed.
-const OPEN_MAX: usize = 256;
+const OPEN_MAX: usize = 512;
 
 /// The most open views of the past: each instant has one of its own.
 const PAST_MAX: usize = 8;

@@ -40,6 +40,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         if found.settings.paused { ("/resume", "Resume") } else { ("/pause", "Pause") };
     let body = html! {
         h1 { "Limits" @if found.settings.paused { " " span.tag { "paused" } } }
+        @if found.settings.paused { p.notice { "The queue is paused: no task begins, whatever the limits allow." } }
         (usage(queue, &found))
         h2 { "Settings" }
         p { "Version " (found.version) ". All workers obey a change within a second. What is left empty is not set." }
@@ -55,7 +56,12 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         visit,
         queue,
         ("/limits", &format!("Limits of {queue}")),
-        layout::FollowedEvents::Level(Priority::Normal),
+        // Tasks of all levels use the limits, and events are those of one.
+        if found.levels {
+            layout::FollowedEvents::Nobody
+        } else {
+            layout::FollowedEvents::Level(Priority::Normal)
+        },
         &body,
     )
     .await)
@@ -66,7 +72,7 @@ fn usage(queue: &str, found: &QueueBody) -> Markup {
     let heads = [
         Text("Limit"),
         Text("In use"),
-        Number("Waiting"),
+        Number("In line"),
         Text("First in line"),
         Text("Next start"),
     ];
@@ -74,7 +80,7 @@ fn usage(queue: &str, found: &QueueBody) -> Markup {
     let empty = html! { "Nothing is limited: as many tasks run at once as there are slots." };
     html! {
         (table::table("usage", "Limits in use", &heads, &rows, &empty))
-        @if !found.limits.is_empty() { p { "Those wait at a limit that a worker would run now. Tasks without a free worker are not counted here: they are on the list of tasks, as ready." } }
+        @if !found.limits.is_empty() { p { "A worker lines up for as many tasks as it has free slots. The other ones are on the list of tasks, as ready." } }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::asked::{FormFields, QueryFields};
 use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::{Number, Text};
-use crate::parts::{chart, figure, layout, length, queue_place, table};
+use crate::parts::{self, chart, figure, layout, length, queue_place, table};
 use crate::shown::{Outside, number};
 use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped, to};
@@ -40,7 +40,8 @@ struct QueueSummary {
     counts: TaskCountsBody,
     series: Series,
     is_paused: bool,
-    workers: usize,
+    has_levels: bool,
+    workers: WorkerList,
 }
 
 struct QueueOverviewRow {
@@ -85,6 +86,7 @@ async fn page(visit: &Visit, after: Option<&str>) -> PageResult {
     let body = html! {
         h1 { "Queues" }
         (figures(&found))
+        (problems(&found))
         (table::table("queues", "Queues", &heads, &rows, &empty))
         (table::pager(crate::ROOT, after, next.as_deref()))
         @if !visit.is_read_only() { (new_queue()) }
@@ -94,7 +96,11 @@ async fn page(visit: &Visit, after: Option<&str>) -> PageResult {
 
 /// The queues by name. The script copies the list into the menu of a page.
 pub(super) async fn names(visit: Visit) -> Response {
-    let page = visit.get::<QueueList>("/v1/queues").await.map(|QueueList { mut queues, .. }| {
+    let found = match visit.get::<QueueList>("/v1/queues").await {
+        Err(trouble) if trouble.code == "no_admin_api" => return to(crate::ROOT),
+        found => found,
+    };
+    let page = found.map(|QueueList { mut queues, .. }| {
         queues.sort_unstable();
         let body = html! {
             h1 { "Queues by name" }
@@ -128,6 +134,50 @@ fn figures(rows: &[QueueOverviewRow]) -> Markup {
             (figure(&shown(others), "failed, cancelled or expired in the last hour"))
         }
     }
+}
+
+/// What needs somebody, with the page to go to.
+fn problems(rows: &[QueueOverviewRow]) -> Markup {
+    let of =
+        |row: &QueueOverviewRow| Some((row.queue.clone(), problems_of(row.found.as_ref().ok()?)));
+    let found: Vec<_> = rows.iter().filter_map(of).collect();
+    let all = found.iter().flat_map(|(queue, problems)| problems.iter().map(move |it| (queue, it)));
+    html! {
+        @if found.iter().any(|(_, problems)| !problems.is_empty()) {
+            section #problems {
+                h2 { "What needs somebody" }
+                ul { @for (queue, (below, what)) in all { li { a href=(queue_place(queue, below)) { (Outside(queue)) } ": " (what) } } }
+            }
+        }
+    }
+}
+
+/// The page below the queue's, and what is wrong.
+fn problems_of(found: &QueueSummary) -> Vec<(&'static str, String)> {
+    let QueueSummary { counts, series, is_paused, workers, .. } = found;
+    let (ready, tasks) = (counts.of("ready"), |count: u64| {
+        parts::tasks(usize::try_from(count).unwrap_or(usize::MAX))
+    });
+    let silent = workers.silent().count() as u64;
+    let failed = series.steps.iter().map(|step| step.not_completed).sum::<u64>();
+    let leased = workers.workers.iter().any(|it| it.holds_leases && !it.is_gone());
+    let mut problems = Vec::new();
+    if silent > 0 {
+        problems
+            .push(("/workers", format!("{} of workers that have fallen silent", tasks(silent))));
+    }
+    if *is_paused && ready > 0 {
+        problems.push(("", format!("it is paused, and {} wait", tasks(ready))));
+    } else if ready > 0 && workers.alive() == 0 && !leased {
+        problems.push(("/workers", format!("no worker serves it, and {} wait", tasks(ready))));
+    }
+    if failed > 0 {
+        problems.push((
+            "/reasons",
+            format!("{} failed, expired or were cancelled in the last hour", tasks(failed)),
+        ));
+    }
+    problems
 }
 
 /// How long the oldest ready task has waited, in ms.
@@ -204,8 +254,8 @@ async fn summary(visit: &Visit, queue: &str) -> Result<QueueSummary, PageError> 
         series.add(&more.1);
         workers.workers.extend(more.2.workers);
     }
-    let (workers, is_paused) = (workers.alive(), found.settings.paused);
-    Ok(QueueSummary { counts, series, is_paused, workers })
+    let (is_paused, has_levels) = (found.settings.paused, found.levels);
+    Ok(QueueSummary { counts, series, is_paused, has_levels, workers })
 }
 
 async fn of_level(
@@ -219,7 +269,7 @@ async fn of_level(
 }
 
 fn drawn(QueueOverviewRow { queue, found }: &QueueOverviewRow) -> RowCells {
-    let QueueSummary { counts, series, is_paused, workers } = match found {
+    let QueueSummary { counts, series, is_paused, has_levels, workers } = match found {
         Ok(found) => found,
         Err(trouble) => {
             return vec![
@@ -230,7 +280,8 @@ fn drawn(QueueOverviewRow { queue, found }: &QueueOverviewRow) -> RowCells {
     let count = |status: &str| {
         let place = format!("{}?status={status}", queue_place(queue, "/tasks"));
         let count = counts.of(status);
-        html! { @if count > 0 { a href=(place) { (number(count)) } } @else { span.none { "0" } } }
+        // A list has the tasks of one level.
+        html! { @if count > 0 && *has_levels { (number(count)) } @else if count > 0 { a href=(place) { (number(count)) } } @else { span.none { "0" } } }
     };
     let plain = |value: u64| html! { span.none[value == 0] { (number(value)) } };
     let waiting = counts.of("waiting") + counts.of("scheduled") + counts.of("retrying");
@@ -241,7 +292,7 @@ fn drawn(QueueOverviewRow { queue, found }: &QueueOverviewRow) -> RowCells {
         plain(waiting),
         count("failed"),
         count("completed"),
-        html! { a href=(queue_place(queue, "/workers")) { (plain(*workers as u64)) } },
+        html! { a href=(queue_place(queue, "/workers")) { (plain(workers.alive() as u64)) } },
         plain(counts.demand),
         length(waits_ms(counts)),
         chart::spark(series),

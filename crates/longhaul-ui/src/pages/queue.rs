@@ -3,12 +3,13 @@
 use super::ReasonForm;
 use crate::asked::{FormFields, Path, QueryFields};
 use crate::parts::{asked, button, chart, figure, layout, length, queue_place, status, task_link};
-use crate::shown::{Outside, number, text};
+use crate::shown::{Outside, ShownInstant, number, text};
 use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use longhaul_api::Priority;
+use longhaul_api::action::ActionList;
 use longhaul_api::queue::{QueueBody, Series};
 use longhaul_api::task::TaskCountsBody;
 use maud::{Markup, html};
@@ -71,6 +72,7 @@ async fn page(
     )?;
     let body = html! {
         h1 { (Outside(queue)) @if found.settings.paused { " " span.tag { "paused" } } }
+        @if found.settings.paused { (pause(visit, queue).await) }
         @if let Some(description) = &found.settings.description { p { (text(description, true)) } }
         @if found.levels { (levels(queue, level, span)) }
         (figures(queue, level, &counts))
@@ -80,6 +82,25 @@ async fn page(
     };
     Ok(layout::of_queue(visit, queue, ("", queue), layout::FollowedEvents::Level(level), &body)
         .await)
+}
+
+/// Who has paused the queue, and why.
+async fn pause(visit: &Visit, queue: &str) -> Markup {
+    let path = format!("/v1/queues/{}/actions?limit=100", escaped(queue));
+    let found = visit.get::<ActionList>(&path).await.ok();
+    let by = found.as_ref().and_then(|found| {
+        let paused = found.actions.iter().rfind(|it| it.is_on_queue() && it.action == "pause")?;
+        Some((paused, found.now))
+    });
+    html! {
+        p.notice #pause {
+            "Paused: no task begins, and what runs goes on. "
+            @if let Some((action, now_ms)) = by {
+                (Outside(&action.operator)) " paused it " (ShownInstant { at_ms: action.at, now_ms })
+                @if action.reason.is_empty() { " without a reason." } @else { ": " (Outside(&action.reason)) }
+            }
+        }
+    }
 }
 
 /// Links to the levels of a queue, each shown separately.

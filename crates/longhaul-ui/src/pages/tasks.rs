@@ -15,9 +15,11 @@ use jiff::civil::DateTime;
 use longhaul_api::Priority;
 use longhaul_api::queue::QueueBody;
 use longhaul_api::task::{TaskBody, TaskCountsBody, TaskList};
+use longhaul_api::worker::WorkerList;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// Tasks per page.
 const PAGE_TASKS: usize = 100;
@@ -158,7 +160,10 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
         visit.counts(queue, filter.level),
         visit.get::<QueueBody>(&of)
     )?;
-    let rows: Vec<RowCells> = found.tasks.iter().map(|task| row(visit, queue, task)).collect();
+    let workers = visit.workers(queue, filter.level).await.ok();
+    let silent: BTreeSet<&str> = workers.iter().flat_map(WorkerList::silent).collect();
+    let row = |task| row(visit, queue, task, silent.contains(task.id.as_str()));
+    let rows: Vec<RowCells> = found.tasks.iter().map(row).collect();
     let heads = [
         Text("Task"),
         Text("Status"),
@@ -265,19 +270,19 @@ fn bulk_bar(queue: &str, filter: &TaskFilterQuery) -> Markup {
     }
 }
 
-fn row(visit: &Visit, queue: &str, task: &TaskBody) -> RowCells {
+fn row(visit: &Visit, queue: &str, task: &TaskBody, is_silent: bool) -> RowCells {
     let instant = |at: Option<u64>| html! { @if let Some(at_ms) = at { (ShownInstant { at_ms, now_ms: task.now }) } };
     vec![
         html! {
             @if !visit.is_read_only() { input type="checkbox" name="task" value=(task.id) form="bulk" autocomplete="off" aria-label={ "Tick " (task.id) }; " " }
             (task_link(queue, &task.id)) @if let Some(key) = &task.key { " " (Outside(key)) } @for tag in &task.tags { " " span.tag { (Outside(tag)) } }
         },
-        html! { (status(&task.status)) @if task.cancel_requested && !task.is_over() { " " span.tag { "to be cancelled" } } },
+        html! { (status(&task.status)) @if task.cancel_requested && !task.is_over() { " " span.tag { "to be cancelled" } } @if is_silent { " " span.tag.silent { "worker silent" } } },
         html! { @if let Some(kind) = &task.task_type { (Outside(kind)) } },
         html! { (task.attempts) },
         html! { (instant(task.created_at)) },
         html! { (instant(task.changed_at)) },
-        html! { @if let Some(worker) = &task.worker { (parts::worker(worker)) } },
+        html! { @if let Some(worker) = task.worker.as_ref().filter(|_| task.status != "ready") { (parts::worker(worker)) } },
         html! { @if let Some(progress) = &task.progress { (parts::progress(progress)) } },
         html! { @if let Some(why) = &task.why { (Outside(why)) } @else if let Some(reason) = &task.reason { (Outside(reason)) } },
     ]

@@ -36,7 +36,9 @@ async fn page(visit: &Visit, queue: &str, retention: &str) -> PageResult {
         format!("/v1/queues/{}/topics?ledger_retention={}", escaped(queue), escaped(retention));
     let content = match visit.get::<TopicsBody>(&path).await {
         Ok(found) => content(queue, &found, retention),
-        Err(trouble) if trouble.code == "no_admin_api" => without_admin(&trouble),
+        Err(trouble) if matches!(&*trouble.code, "no_admin_api" | "broker_refused") => {
+            without_admin(&trouble)
+        }
         Err(trouble) => return Err(trouble),
     };
     let body = html! { h1 { "Topics" } (content) };

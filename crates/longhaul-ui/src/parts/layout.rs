@@ -3,10 +3,9 @@
 use crate::parts::{NOT_OVER, queue_place};
 use crate::shown::{Outside, line, number};
 use crate::trouble::PageError;
-use crate::visit::{Visit, escaped};
+use crate::visit::Visit;
 use crate::{ROOT, assets};
 use longhaul_api::task::TaskCountsBody;
-use longhaul_api::worker::WorkerList;
 use longhaul_api::{Priority, TaskName};
 use maud::{DOCTYPE, Markup, html};
 
@@ -78,10 +77,7 @@ struct TabCounts {
 }
 
 async fn counted(visit: &Visit, queue: &str, level: Priority) -> TabCounts {
-    let of = format!("/v1/queues/{}", escaped(queue));
-    let workers = format!("{of}/workers?level={level}");
-    let (counts, workers) =
-        futures::join!(visit.counts(queue, level), visit.get::<WorkerList>(&workers));
+    let (counts, workers) = futures::join!(visit.counts(queue, level), visit.workers(queue, level));
     let open = |counts: TaskCountsBody| NOT_OVER.iter().map(|word| counts.of(word)).sum();
     let workers = workers.ok().map(|list| list.alive() as u64);
     TabCounts { tasks: counts.ok().map(open), workers }

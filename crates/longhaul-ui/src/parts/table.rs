@@ -40,10 +40,15 @@ pub(crate) fn table(
 impl TableHead {
     fn cell(self, content: &Markup) -> Markup {
         match self {
-            Self::Text(name) => html! { td data-head=(name) { (content) } },
-            Self::Number(name) => html! { td.number data-head=(name) { (content) } },
+            Self::Text(name) => html! { td data-head=(name) { (held(content)) } },
+            Self::Number(name) => html! { td.number data-head=(name) { (held(content)) } },
         }
     }
+}
+
+/// The content as one element beside the head that a card shows; nothing if there is none.
+fn held(content: &Markup) -> Markup {
+    html! { @if !content.0.is_empty() { div { (content) } } }
 }
 
 impl Render for TableHead {

@@ -12,7 +12,7 @@ async fn the_workers_of_each_priority_are_shown() {
     for level in ["high", "normal", "low"] {
         assert!(asked.contains(&format!("/v1/queues/mails/workers?level={level}")), "{asked:?}");
         assert!(
-            page.text.contains(&format!("<td data-head=\"Priority\">{level}</td>")),
+            page.text.contains(&format!("<td data-head=\"Priority\"><div>{level}</div></td>")),
             "{}",
             page.text
         );

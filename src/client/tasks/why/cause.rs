@@ -255,9 +255,7 @@ impl Known<'_> {
 
     /// The live workers on the task's partition, with their running tasks on all partitions.
     fn live(&self) -> LiveWorkers<'_> {
-        let is_live = |worker: &&WorkerInfo| {
-            worker.last_heartbeat_ms.is_some() && worker.missed_heartbeats < MISSED_MAX
-        };
+        let is_live = |worker: &&WorkerInfo| worker.is_alive();
         let is_here = |worker: &&WorkerInfo| worker.partition == self.task.id.partition;
         let alive = || self.workers.iter().filter(is_live);
         let here: BTreeSet<&str> = alive().filter(is_here).map(WorkerInfo::process).collect();
@@ -302,7 +300,9 @@ impl Known<'_> {
     fn limit_at(&self, gate: &Gate) -> Option<WhyCause> {
         let gates = self.register.gates();
         let Limit { max_in_flight, .. } = gates.limit(gate);
-        let mut tickets = gates.standing_tickets();
+        // The tickets of a silent worker do not serve a takeover.
+        let is_running = self.info.status == TaskStatus::Running;
+        let mut tickets = gates.standing_tickets().filter(|_| !is_running);
         let own = tickets.find(|(ticket, topic)| {
             ticket.gate == *gate && ticket.task == self.task.id && *topic == self.topic
         });
@@ -315,7 +315,8 @@ impl Known<'_> {
                 let ahead = match own {
                     Some(ticket) if gates.standing(ticket) != TicketGrant::Waits => return None,
                     Some(ticket) => gates.waiting_before(ticket),
-                    None => waiting,
+                    // It has no place in line yet: tasks before it get theirs first.
+                    None => waiting.max(usize::try_from(self.ahead).unwrap_or(usize::MAX)),
                 };
                 is_full.then_some(WhyCause::Limit { key, running, limit, ahead })
             }

@@ -40,7 +40,7 @@ pub struct Why {
     pub status: TaskStatus,
     /// The reason.
     pub cause: WhyCause,
-    /// What ends the task if nothing else does.
+    /// Its budgets, and its number of attempts.
     pub limits: TaskLimits,
     /// When this was true, in ms since the epoch.
     pub at_ms: u64,
@@ -51,7 +51,8 @@ pub struct Why {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskLimits {
-    /// Maximum number of attempts; if neither says one, that of the workers.
+    /// Maximum number of attempts; if neither says one, that of the worker that has the task, or
+    /// that of all live workers if it is the same.
     pub max_attempts: Option<u32>,
     /// Budget of each attempt.
     pub max_duration: Option<Duration>,
@@ -163,7 +164,8 @@ impl Asking<'_> {
         let properties =
             message.as_ref().map(|message| message.properties.to_map()).unwrap_or_default();
         let order_key = message.as_ref().and_then(Message::order_key).map(<[u8]>::to_vec);
-        let before = match order_key.filter(|_| self.settings.order.is_some()) {
+        let runs = matches!(info.status, TaskStatus::Running | TaskStatus::Claimed);
+        let before = match order_key.filter(|_| self.settings.order.is_some() && !runs) {
             Some(key) => self.earlier(info.id, &key).await?,
             None => None,
         };
@@ -185,16 +187,22 @@ impl Asking<'_> {
             };
             Ok::<_, ReadError>(known.cause())
         })?;
-        let limits = self.limits(message.as_ref());
+        let limits = self.limits(info, message.as_ref());
         Ok(Some(Why { task: info.id, status: info.status, cause, limits, at_ms: now_ms }))
     }
 
-    fn limits(&self, message: Option<&Message>) -> TaskLimits {
+    fn limits(&self, info: &TaskInfo, message: Option<&Message>) -> TaskLimits {
         let Some(message) = message else { return TaskLimits::default() };
         let published_ms = message.publish_time_ms;
         let own = Terms::read(&message.properties.to_map(), published_ms).unwrap_or_default();
         let terms = own.completed_by(&self.settings, published_ms);
-        let of_workers = || self.workers.iter().filter_map(|worker| worker.max_attempts).max();
+        let of_workers = || {
+            let own = self.workers.iter().find(|it| Some(&it.owner) == info.owner.as_ref());
+            let mut alive = self.workers.iter().filter(|it| it.is_alive());
+            let any = alive.next().and_then(|it| it.max_attempts);
+            let agree = alive.all(|it| it.max_attempts == any);
+            own.and_then(|it| it.max_attempts).or_else(|| any.filter(|_| agree))
+        };
         TaskLimits {
             max_attempts: terms.max_attempts.or_else(of_workers),
             max_duration: terms.max_duration,

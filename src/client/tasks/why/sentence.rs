@@ -119,8 +119,11 @@ fn workers(f: &mut fmt::Formatter<'_>, cause: &WhyCause, now: u64) -> fmt::Resul
     }
     if let WhyCause::NoRequest { gateways } = cause {
         let gateways = Plural(*gateways as u64, "gateway is", "gateways are");
-        write!(f, "only {gateways} alive, and no worker has asked there for this task; ")?;
-        return f.write_str("start a worker that leases tasks");
+        write!(
+            f,
+            "no worker serves the queue: only {gateways} alive, and nobody has asked there for "
+        )?;
+        return f.write_str("this task; start a worker");
     }
     if let WhyCause::NoSlot { slots, workers: count, ahead } = cause {
         let (slots, workers) = (Plural(*slots, "slot", "slots"), workers(*count));

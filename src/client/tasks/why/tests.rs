@@ -168,7 +168,7 @@ fn workers_that_are_not_there_or_busy() {
     bench.workers.push(worker("w1", Some(4), 4, 0));
     bench.says("all 4 slots of 1 worker are busy; 2 ready tasks are before it");
     bench.workers.pop();
-    bench.says("only 1 gateway is alive, and no worker has asked there for this task; start a worker that leases tasks");
+    bench.says("no worker serves the queue: only 1 gateway is alive, and nobody has asked there for this task; start a worker");
     bench.workers = vec![worker("w1", Some(4), 0, 2)];
     bench.workers[0].last_heartbeat_ms = Some(NOW - 240_000);
     bench.says("no worker is alive: the last heartbeat was 4m ago; start a worker");
@@ -252,6 +252,11 @@ fn a_task_that_runs_and_one_that_is_over() {
     bench.says("`w1` has been running it for 1m; the worker has been silent for 3s, and another worker takes the task over as soon as it may: all 4 slots of 1 worker are busy; 0 ready tasks are before it");
     bench.settings(r#"{"paused": true}"#);
     bench.says("`w1` has been running it for 1m; the worker has been silent for 3s, and another worker takes the task over as soon as it may: the queue is paused; resume it with `longhaul queue resume`");
+    bench.register = Register::default();
+    bench.workers[1].running.clear();
+    bench.settings(r#"{"rate": {"tokens": 1, "per": "PT10S"}}"#);
+    bench.ticket(GateKind::Pace, None, 1);
+    bench.says("`w1` has been running it for 1m; the worker has been silent for 3s, and another worker takes the task over as soon as it may: the limit of the queue is reached: the next start is allowed in 9s (2026-10-14T17:46:49Z)");
     bench.register = Register::default();
     (bench.info.owner, bench.info.worker) = (None, None);
     bench.says("a worker that the ledger does not name has been running it for 1m");

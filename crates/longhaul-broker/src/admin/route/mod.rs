@@ -54,7 +54,7 @@ pub(super) enum AdminAccess {
     User(TopicName),
     /// Like `User`, and roles that may see all metrics.
     Viewer(TopicName),
-    /// Roles that may publish to or read a topic of this namespace, as on Pulsar.
+    /// Roles that may publish to or read all topics of this namespace. Pulsar asks for the second.
     Namespace(String),
     /// Administrators of this tenant, and superusers.
     Tenant(String),

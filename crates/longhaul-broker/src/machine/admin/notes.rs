@@ -76,12 +76,9 @@ impl BrokerMachine {
         Ok(grants.fold(Grants::default(), Grants::and))
     }
 
-    /// All grants in the namespace: its own, and those of its topics.
-    pub(crate) fn grants_in(&self, namespace: &str) -> Grants {
-        let whole = self.state.settings(namespace).into_iter();
-        let start = TopicName::start_in(namespace);
-        let topics = self.state.settings_of_topics(&start);
-        whole.chain(topics).map(|known| &known.grants).fold(Grants::default(), Grants::and)
+    /// The grants for all topics of the namespace; `None` if it has no settings.
+    pub(crate) fn grants_in(&self, namespace: &str) -> Option<Grants> {
+        self.state.settings(namespace).map(|known| known.grants.clone())
     }
 
     /// Changes the grants of the topic, which apply in addition to those of the namespace.

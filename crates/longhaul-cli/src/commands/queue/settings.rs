@@ -245,7 +245,7 @@ fn usage(it: &LimitUseBody, now: u64) -> String {
         let pause = Duration::from_millis(at.saturating_sub(now));
         format!("the next begins in {}", times::human(pause))
     });
-    let waiting = (it.waiting > 0).then(|| format!("{} wait", it.waiting));
+    let waiting = (it.waiting > 0).then(|| format!("{} in line", it.waiting));
     let parts: Vec<_> = [slots, waiting, opens].into_iter().flatten().collect();
     format!("{name}: {}", if parts.is_empty() { "free".to_owned() } else { parts.join(", ") })
 }

@@ -28,7 +28,7 @@ pub(crate) struct ServerCheckArgs {
     /// Asks whether it lives, and not whether it is ready: a gateway whose broker is away lives.
     #[arg(long)]
     live: bool,
-    /// Waits so long for it, such as 30s.
+    /// How long to wait until it is, such as 30s.
     #[arg(long, value_name = "TIME", value_parser = times::duration, default_value = "0s")]
     wait: Duration,
 }

@@ -94,7 +94,7 @@ fn the_use_of_limits_names_who_waits_and_when_a_rate_opens() {
     assert_eq!(
         told,
         [
-            (None, 1, whole, Some(2_000)),
+            (None, 1, whole, Some(1_000)),
             (Some("busy".to_owned()), 1, at(&[("tasks", 5)]), None),
             (Some("quiet".to_owned()), 0, Vec::new(), None),
         ]

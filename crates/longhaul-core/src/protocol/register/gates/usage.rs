@@ -15,8 +15,9 @@ pub struct LimitUse {
     pub limit: Limit,
     /// Number of tasks that have a slot. 0 if the limit is only a rate.
     pub running: usize,
-    /// The tasks that wait at it, each with the name of its task topic, the first one first: those
-    /// that a worker has lined up for. Tasks that wait for a worker are not among them.
+    /// The tasks in its line, each with the name of its task topic, the first one first. A worker
+    /// lines up for as many tasks as it has free slots, and for none that a rate lets begin much
+    /// later.
     pub waiting: Vec<(Box<str>, TaskId)>,
     /// When the rate lets the next task begin, in ms since the epoch; `None` if it may begin now.
     pub opens_ms: Option<u64>,
@@ -48,7 +49,9 @@ impl Gates {
         let later = at_pace.iter().flat_map(|line| &line.tickets);
         let later =
             later.filter(|(_, it)| it.from > nanos(now_ms).saturating_add(NANOS_PER_MS - 1));
-        let opens_ms = self.opens_at(&pace, 0, now_ms);
+        // The first ticket that waits for its token begins next, and without any, a new one.
+        let next = later.clone().map(|(_, it)| it.from.div_ceil(NANOS_PER_MS)).min();
+        let opens_ms = next.unwrap_or_else(|| self.opens_at(&pace, 0, now_ms));
         LimitUse {
             running: at_slots.map_or(0, |line| line.granted),
             waiting: lined_up.chain(later).map(|(_, it)| of(it)).collect(),
