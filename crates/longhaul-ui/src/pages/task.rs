@@ -5,7 +5,7 @@ use crate::asked::{FormFields, Path, QueryFields};
 use crate::parts::{
     self, asked, layout, payload, queue_place, status, task_link, task_place, timeline,
 };
-use crate::shown::{Outside, ShownInstant};
+use crate::shown::{Outside, ShownInstant, number};
 use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped, task_route};
 use axum::body::to_bytes;
@@ -57,6 +57,7 @@ async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> Pa
         false => visit.get::<WhyBody>(&format!("{of}/why")).await.ok(),
     };
     let limits = why.as_ref().map(|why| why.limits).unwrap_or_default();
+    let budgets = left(&task, &history, limits);
     let (other, name) = match asked.entries {
         timeline::ListedEntries::Runs => ("all", "List each update"),
         timeline::ListedEntries::All => ("runs", "List updates of one kind together"),
@@ -66,6 +67,7 @@ async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> Pa
         div.head #head {
             h1 { "Task " (Outside(&task.id)) " " (status(&task.status)) }
             @if let Some(progress) = &task.progress { p.meter { (parts::progress(progress)) (pace(&task, &history)) } }
+            @if task.status == "running" { p { (rest(&task, limits, &budgets)) } }
             @if is_acted_on { (actions(queue, &task)) }
         }
         @if let Some(warning) = &task.warning { p.notice { (Outside(warning)) } }
@@ -73,7 +75,7 @@ async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> Pa
         @if let Some(why) = why.as_ref().filter(|why| why.cause != "leased" && why.cause != "running" || is_silent(why)) {
             p.notice #why { @if is_silent(why) { "Its worker is silent: " } @else { "Why it does not run: " } (Outside(&why.sentence)) "." }
         }
-        (facts(queue, &task, limits, left(&task, &history, limits)))
+        (facts(queue, &task, limits, budgets))
         @if let Some(listed) = &listed { (holder(&task, listed)) }
         (bytes(visit, queue, &task, asked.form).await?)
         (log(&task, &history))
@@ -131,8 +133,16 @@ fn workers_path(queue: &str, id: &str) -> String {
     format!("/v1/queues/{}/workers?level={level}", escaped(queue))
 }
 
-/// When a running attempt will be done if it stays as fast. An attempt that has resumed from a
-/// checkpoint does not say how much it has done itself.
+/// Which attempt runs, and what is left of the budgets.
+fn rest(task: &TaskBody, limits: TaskLimitsBody, budgets: &BudgetsLeft) -> Markup {
+    html! {
+        "Attempt " (task.attempts) @if let Some(most) = limits.max_attempts { " of " (most) }
+        @for left in [&budgets.attempt, &budgets.whole].into_iter().flatten() { " · " (left) }
+    }
+}
+
+/// How fast a running attempt is, and when it will be done at that pace. An attempt that has
+/// resumed from a checkpoint does not say how much it has done itself.
 fn pace(task: &TaskBody, history: &HistoryBody) -> Markup {
     let mut entries = history.entries.iter().filter(|entry| entry.ignored.is_none());
     let is_resumed =
@@ -141,10 +151,21 @@ fn pace(task: &TaskBody, history: &HistoryBody) -> Markup {
         .rfind(|entry| matches!(&*entry.event, "claimed" | "leased") && entry.epoch == task.epoch);
     let is_known = task.status == "running" && history.is_whole && !is_resumed;
     let both = task.progress.as_ref().zip(begun).filter(|_| is_known);
-    let left = both.and_then(|(progress, begun)| {
-        left_ms(progress.done, progress.total, task.now.saturating_sub(begun.at))
-    });
-    html! { @if let Some(left) = left { " · about " (crate::shown::length(left)) " left" } }
+    let both = both.map(|(progress, begun)| (progress, task.now.saturating_sub(begun.at)));
+    let left = both.and_then(|(progress, took)| left_ms(progress.done, progress.total, took));
+    html! {
+        @if let (Some((progress, took)), Some(left)) = (both, left) {
+            " · " (per_time(progress.done, took)) " · about " (crate::shown::length(left)) " left"
+        }
+    }
+}
+
+/// A pace, per the shortest unit of time with at least one.
+fn per_time(done: u64, took_ms: u64) -> String {
+    let units = [(1_000, "s"), (60_000, "min"), (3_600_000, "h"), (86_400_000, "d")];
+    let pace = |unit_ms: u64| done.saturating_mul(unit_ms).checked_div(took_ms).unwrap_or_default();
+    let found = units.iter().map(|(unit_ms, unit)| (pace(*unit_ms), unit)).find(|it| it.0 > 0);
+    found.map_or_else(String::new, |(count, unit)| format!("{} per {unit}", number(count)))
 }
 
 /// The time that the rest of the work takes at the pace so far.
@@ -366,6 +387,20 @@ mod tests {
             assert_eq!(left_ms(unknown.0, unknown.1, unknown.2), None, "{unknown:?}");
         }
         assert_eq!(left_ms(1, u64::MAX, u64::MAX), Some(u64::MAX));
+    }
+
+    #[test]
+    fn a_pace_is_told_in_whole_numbers() {
+        for (done, took_ms, told) in [
+            (50, 10_000, "5 per s"),
+            (3, 10_000, "18 per min"),
+            (1, 600_000, "6 per h"),
+            (1, 36_000_000, "2 per d"),
+            (0, 1_000, ""),
+            (1, 0, ""),
+        ] {
+            assert_eq!(per_time(done, took_ms), told, "{done} in {took_ms} ms");
+        }
     }
 
     #[test]
