@@ -107,7 +107,7 @@ pub(super) async fn upon_dead_letters(stage: &Stage) -> Result<()> {
     })
     .await?;
     stage.open("/dead").await?;
-    browser.click(&format!("//main//td/a[normalize-space()='{dead}']")).await?;
+    browser.click(&format!("//main//td//a[normalize-space()='{dead}']")).await?;
     browser.until_shown("Properties").await?;
     stage.ask("Replay", "upstream is back").await?;
     browser.until("location.pathname.endsWith('/dead')").await?;

@@ -45,7 +45,7 @@ pub(super) async fn by_reading_only(stage: &Stage) -> Result<()> {
     }
     browser.open(&format!("{queue}/tasks/{}", stage.failed)).await?;
     browser.until_shown("Timeline").await?;
-    let found = browser.look("document.querySelectorAll('form, summary').length").await?;
+    let found = browser.look("document.querySelectorAll('main form, main summary').length").await?;
     ensure!(found == json!(0), "a task has {found} actions");
     ensure!(server.drain(PATIENCE).await, "in order");
     Ok(())
