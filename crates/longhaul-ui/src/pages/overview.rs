@@ -174,7 +174,7 @@ fn problems_of(found: &QueueSummary) -> Vec<(&'static str, String)> {
     if failed > 0 {
         problems.push((
             "/reasons",
-            format!("{} failed, expired or were cancelled in the last hour", tasks(failed)),
+            format!("failed, expired or cancelled in the last hour: {}", tasks(failed)),
         ));
     }
     problems
