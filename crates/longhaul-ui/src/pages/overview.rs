@@ -138,15 +138,16 @@ fn figures(rows: &[QueueOverviewRow]) -> Markup {
 
 /// What needs somebody, with the page to go to.
 fn problems(rows: &[QueueOverviewRow]) -> Markup {
-    let of =
-        |row: &QueueOverviewRow| Some((row.queue.clone(), problems_of(row.found.as_ref().ok()?)));
-    let found: Vec<_> = rows.iter().filter_map(of).collect();
-    let all = found.iter().flat_map(|(queue, problems)| problems.iter().map(move |it| (queue, it)));
+    let found: Vec<_> = rows
+        .iter()
+        .filter_map(|row| Some((&row.queue, problems_of(row.found.as_ref().ok()?))))
+        .flat_map(|(queue, problems)| problems.into_iter().map(move |it| (queue, it)))
+        .collect();
     html! {
-        @if found.iter().any(|(_, problems)| !problems.is_empty()) {
+        @if !found.is_empty() {
             section #problems {
                 h2 { "What needs somebody" }
-                ul { @for (queue, (below, what)) in all { li { a href=(queue_place(queue, below)) { (Outside(queue)) } ": " (what) } } }
+                ul { @for (queue, (below, what)) in &found { li { a href=(queue_place(queue, below)) { (Outside(queue)) } ": " (what) } } }
             }
         }
     }

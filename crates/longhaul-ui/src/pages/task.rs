@@ -52,10 +52,8 @@ async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> Pa
         "running" => visit.get::<WorkerList>(&workers_path(queue, id)).await.ok(),
         _ => None,
     };
-    let why = match task.is_over() {
-        true => None,
-        false => visit.get::<WhyBody>(&format!("{of}/why")).await.ok(),
-    };
+    let why =
+        if task.is_over() { None } else { visit.get::<WhyBody>(&format!("{of}/why")).await.ok() };
     let limits = why.as_ref().map(|why| why.limits).unwrap_or_default();
     let budgets = left(&task, &history, limits);
     let (other, name) = match asked.entries {
@@ -136,9 +134,14 @@ fn workers_path(queue: &str, id: &str) -> String {
 /// Which attempt runs, and what is left of the budgets.
 fn rest(task: &TaskBody, limits: TaskLimitsBody, budgets: &BudgetsLeft) -> Markup {
     html! {
-        "Attempt " (task.attempts) @if let Some(most) = limits.max_attempts { " of " (most) }
+        "Attempt " (attempts(task, limits))
         @for left in [&budgets.attempt, &budgets.whole].into_iter().flatten() { " · " (left) }
     }
+}
+
+/// How many attempts the task has had, and how many it may have.
+fn attempts(task: &TaskBody, limits: TaskLimitsBody) -> Markup {
+    html! { (task.attempts) @if let Some(most) = limits.max_attempts { " of " (most) } }
 }
 
 /// How fast a running attempt is, and when it will be done at that pace. An attempt that has
@@ -244,12 +247,7 @@ fn facts(queue: &str, task: &TaskBody, limits: TaskLimitsBody, budgets: BudgetsL
         ("Submitted", instant(task.created_at)),
         ("Changed", instant(task.changed_at)),
         ("Due", instant(task.due_at)),
-        (
-            "Attempts",
-            Some(
-                html! { (task.attempts) @if let Some(most) = limits.max_attempts { " of " (most) } },
-            ),
-        ),
+        ("Attempts", Some(attempts(task, limits))),
         ("Budget of the attempt", budgets.attempt.map(|text| html! { (text) })),
         ("Budget of all attempts", budgets.whole.map(|text| html! { (text) })),
         ("Begins at the latest", instant(limits.expires_at)),

@@ -15,6 +15,7 @@ mod following;
 mod hostile;
 mod labels;
 mod markup;
+mod overview;
 mod paths;
 mod policy;
 mod session;

@@ -1,0 +1,18 @@
+//! The first page: sums, and what needs somebody.
+
+use crate::fake::Site;
+
+/// Queues with priorities were counted without their tasks of high and low priority, and nothing
+/// said that something had failed.
+#[tokio::test]
+async fn all_priorities_count_and_what_failed_is_named() {
+    let page = Site::of("plain").get("/ui").await;
+    let head = "<td class=\"number\" data-head=\"Running\"><div>";
+    let running = page.text.split(head).nth(1).unwrap();
+    assert!(running.starts_with("3<"), "one of each priority: {running:.40}");
+    let needs = page.text.split("id=\"problems\"").nth(1).unwrap();
+    let needs = needs.split("</section>").next().unwrap();
+    // Two steps of three priorities, with one task each.
+    assert!(needs.contains("failed, expired or cancelled in the last hour: 6 tasks"), "{needs}");
+    assert!(needs.contains("/ui/queues/mails/reasons"), "{needs}");
+}
