@@ -301,3 +301,26 @@ impl WorkerBody {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_task_of_two_levels_is_the_one_that_waits_longest() {
+        let counts = |since: Option<u64>| TaskCountsBody {
+            by_status: BTreeMap::from([("ready".into(), 2)]),
+            oldest_ready: since
+                .map(|since| OldestReady { id: format!("high~{since}:0:-1"), since }),
+            ..TaskCountsBody::default()
+        };
+        for (one, other) in
+            [(Some(7), Some(9)), (Some(9), Some(7)), (None, Some(7)), (Some(7), None)]
+        {
+            let mut sum = counts(one);
+            sum.add(counts(other));
+            assert_eq!(sum.of("ready"), 4);
+            assert_eq!(sum.oldest_ready, counts(Some(7)).oldest_ready, "{one:?} and {other:?}");
+        }
+    }
+}

@@ -198,6 +198,10 @@ fn local(path: &Path, is_new: bool) -> io::Result<Arc<dyn ObjectStore>> {
     if is_new {
         // It has the payloads of tasks.
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        // A directory that exists may belong to somebody else: better told at the start than later.
+        let probe = path.join(".write-test");
+        File::create(&probe)?;
+        std::fs::remove_file(&probe)?;
     }
     let store = LocalFileSystem::new_with_prefix(path).map_err(io::Error::other)?;
     Ok(Arc::new(store.with_fsync(true).with_automatic_cleanup(true)))

@@ -4,6 +4,7 @@
 //!
 //! They neither write nor read the ledger, and run what they get at once. Only the metadata topic
 //! shows their work: as an entry without epoch and owner.
+//!
 //! | last entry on the metadata topic, without an owner | this worker |
 //! |---|---|
 //! | PROCESSING, read at most two keep-alive intervals ago | waits |
@@ -13,15 +14,13 @@
 //! | FAILED without attempts left | the same |
 //! | PROCESSING of the last attempt, older | the same |
 //! | nothing, or an entry of longhaul | claims as always |
-//! | nothing, or an entry of longhaul | claims as always |
 //!
 //! - **When**: before a claim, and again between the accepted claim and the start of the processor.
 //!   Each time the metadata topic is read up to an end that was requested after the question arose.
 //!   An offer to other workers needs no answer: the worker that takes the offer asks.
-//! - **After the claim** a PROCESSING that has appeared means that the attempt is given back,
+//! - **After the claim** a PROCESSING that has appeared means that the attempt is given back.
 //! - **Tasks known only from the metadata topic** are never claimed: a task without a delivery and
 //!   without a ledger entry is left to its worker.
-//!   entry is left to its worker.
 
 use crate::protocol::key::Epoch;
 use crate::protocol::moment::Moment;

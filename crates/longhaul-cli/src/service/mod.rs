@@ -18,7 +18,7 @@ use crate::exit::{Code, CommandFailure};
 /// The error for a queue that does not exist.
 pub(crate) fn no_queue(queue: &str) -> CommandFailure {
     CommandFailure::not_found(format!("there is no queue `{queue}`")).help(format!(
-        "`longhaul topic setup {queue}` makes it, and so does its first worker; `longhaul queue list` lists those that there are"
+        "`longhaul queue create {queue}` makes it, and so does its first worker; `longhaul queue list` lists those that there are"
     ))
 }
 
@@ -29,7 +29,7 @@ fn no_levels(queue: &str) -> CommandFailure {
         "the queue `{queue}` has no topics for priorities: such a task would wait for ever"
     );
     CommandFailure::new(Code::Conflict, what).help(format!(
-        "`longhaul topic setup {queue} --levels` makes them; workers that serve them, such as `longhaul worker run --levels` and gateways, run such tasks"
+        "`longhaul queue create {queue} --levels` makes them; workers that serve them, such as `longhaul worker run --levels` and gateways, run such tasks"
     ))
 }
 

@@ -116,13 +116,15 @@ fn what_cannot_be_read_is_refused_in_words() {
 
 /// Regression: the program panicked when it refused a place.
 #[test]
-fn a_backup_has_a_place_that_is_not_in_the_directory() {
+fn a_backup_has_a_place_outside_the_directory_that_can_be_written() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let (data, within) = (data.to_str().unwrap(), data.join("store"));
     for (place, words) in [
         ("ftp://host/folder", "ftp is no known kind. Give a directory, or s3://bucket/folder"),
         (within.to_str().unwrap(), "it lies in the data directory"),
+        // It exists, and nobody may write there, root included.
+        ("/proc", "/proc cannot hold a backup: "),
     ] {
         let arguments = ["--data", data, "--broker-backup", place];
         let refused = run(&[&RUN[..], &arguments].concat());

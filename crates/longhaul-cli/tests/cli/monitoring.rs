@@ -201,6 +201,21 @@ fn a_check_tells_by_its_exit_code_whether_the_gateway_is_ready() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     assert_eq!(fleet.check(&nobody, &[]), Some(5));
     assert_eq!(fleet.check("nowhere", &[]), Some(2));
+    // One that is ready at the second question.
+    let starting = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = starting.local_addr().unwrap().to_string();
+    let answers = std::thread::spawn(move || {
+        for status in ["503 Service Unavailable", "200 OK"] {
+            let (mut socket, _) = starting.accept().unwrap();
+            let read = socket.read(&mut [0; 1024]).unwrap();
+            assert!(read > 0);
+            let head =
+                format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            socket.write_all(head.as_bytes()).unwrap();
+        }
+    });
+    assert_eq!(fleet.check(&at, &["--wait", "1m"]), Some(0));
+    answers.join().unwrap();
 }
 
 #[test]

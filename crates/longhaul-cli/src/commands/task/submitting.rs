@@ -47,7 +47,7 @@ pub(crate) struct Submit {
 /// What is submitted.
 #[derive(Debug, Args)]
 pub(crate) struct PayloadArgs {
-    /// The payload. Without it the file, or else standard input, is.
+    /// The payload; without it, that of `--file` or standard input is read.
     payload: Option<String>,
     /// The file with the payload; `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "payload")]
