@@ -336,8 +336,8 @@ class Client:
         """Drains a worker: it takes nothing new, lets its tasks end, and ends.
 
         `worker` is a name of `workers`, an owner id or an instance.
-        Raises `Conflict` for a gateway, and for a worker that leases tasks, such as those of this
-        package: end it by SIGTERM.
+        Raises `Conflict` for a gateway and for a worker that leases without an `instance`, `NotFound`
+        for one that is not listed: an idle worker of this package is listed within 10 s.
         """
         return cast(ToldToDrain, self._ask("POST", _at(queue, "workers", f"{worker}:drain"), {"reason": reason}, repeatable=True).json())
 

@@ -57,7 +57,7 @@ class LeaseLost(Halt):
 
 
 class Cancelled(Halt):
-    """Somebody has asked for the end of the task. It ends as cancelled, whatever is reported, and sooner if something is."""
+    """Somebody has asked for the end of the task, for a reason that the task's entry has. It ends as cancelled, whatever is reported, and sooner if something is."""
 
 
 class Draining(Halt):
@@ -65,7 +65,11 @@ class Draining(Halt):
 
 
 class Task:
-    """A task, and what a processor may say of it while it works. All methods may be called by any thread."""
+    """A task, and what a processor may say of it while it works. All methods may be called by any thread.
+
+    Attributes: `id`, `queue`, `type`, `properties`, `payload` (bytes), `attempt` (from 1), `max_attempts`,
+    `epoch` and `last_checkpoint`. `stop`, `is_lost`, `end` and `forget` are for the worker.
+    """
 
     def __init__(self, gateways: Gateways, queue: str, lease: Lease, left: float) -> None:
         self.queue = queue

@@ -324,8 +324,8 @@ export class Client {
    *
    * `worker` is a name of `workers`, an owner id or an instance.
    *
-   * Throws `Conflict` for a gateway, and for a worker that leases tasks, such as those of this
-   * package: end it by SIGTERM.
+   * Throws `Conflict` for a gateway and for a worker that leases without an `instance`, `NotFound`
+   * for one that is not listed: an idle worker of this package is listed within 10 s.
    */
   async drainWorker(queue: string, worker: string, reason = ""): Promise<types.ToldToDrain> {
     return json(await this.#ask("POST", at(queue, "workers", `${worker}:drain`), { body: { reason }, repeatable: true }));

@@ -168,6 +168,8 @@ pub struct SeriesStep {
     pub completed: u64,
     /// Failed for good, cancelled or expired.
     pub not_completed: u64,
+    /// How many of these were cancelled.
+    pub cancelled: u64,
     /// From submission to end, of half of those that completed at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_p50_ms: Option<u64>,
@@ -184,6 +186,7 @@ impl Series {
             step.submitted += more.submitted;
             step.completed += more.completed;
             step.not_completed += more.not_completed;
+            step.cancelled += more.cancelled;
             (step.latency_p50_ms, step.latency_p95_ms) = (None, None);
         }
     }

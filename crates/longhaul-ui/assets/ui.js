@@ -235,6 +235,9 @@
 
   // On a phone the tabs are wider than the window.
   document.querySelector("header [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  // On a phone the timeline is wider than the screen: now is at its end.
+  const timeline = document.getElementById("timeline");
+  if (timeline !== null) timeline.scrollLeft = timeline.scrollWidth;
 
   last = Date.now();
   if (!document.hidden) follow();

@@ -76,6 +76,12 @@ impl Render for ShownInstant {
     }
 }
 
+/// An instant as date and minute, such as `2026-11-30 03:00 UTC`.
+pub(crate) fn minute(at_ms: u64) -> String {
+    let at = i64::try_from(at_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    at.map_or_else(String::new, |at| at.strftime("%Y-%m-%d %H:%M UTC").to_string())
+}
+
 /// The distance of an instant from now, such as `3 min ago`.
 pub(crate) fn distance(at_ms: u64, now_ms: u64) -> String {
     if at_ms > now_ms {

@@ -119,7 +119,10 @@ pub enum HistoryEvent {
         bytes: usize,
     },
     /// A cancel was requested.
-    CancelRequested,
+    CancelRequested {
+        /// Why, as the operator said.
+        reason: String,
+    },
     /// A seal marks the task as terminal.
     Sealed,
     /// The metadata topic shows the task.
@@ -444,7 +447,7 @@ fn event(entry: &Entry, content: &[u8]) -> Option<HistoryEvent> {
         Entry::Renewal(renewal) => {
             HistoryEvent::Renewed { lease_time: lease_time(renewal.lease_ms) }
         }
-        Entry::Cancel(_) => HistoryEvent::CancelRequested,
+        Entry::Cancel(_) => HistoryEvent::CancelRequested { reason: reason() },
         Entry::Heartbeat(_) | Entry::Seal(_) | Entry::Config(_) | Entry::Tombstone(_) => {
             return None;
         }

@@ -17,6 +17,8 @@ pub struct TaskStep {
     pub completed: u64,
     /// Tasks that ended without completing: failed for good, cancelled or expired.
     pub not_completed: u64,
+    /// How many of these were cancelled.
+    pub cancelled: u64,
     /// The median time from submission to end of the completed tasks, in ms.
     pub latency_p50_ms: Option<u64>,
     /// The 95th percentile of the same time, in ms.
@@ -63,6 +65,7 @@ impl SeriesBuilder {
             took.push(changed_ms.saturating_sub(created_ms));
         } else {
             step.not_completed += 1;
+            step.cancelled += u64::from(status == TaskStatus::Cancelled);
         }
     }
 
@@ -94,6 +97,7 @@ mod tests {
         series.add(TaskStatus::Completed, 1_000, 1_009);
         series.add(TaskStatus::Completed, 900, 1_005);
         series.add(TaskStatus::Failed, 1_010, 1_020);
+        series.add(TaskStatus::Cancelled, 900, 1_020);
         series.add(TaskStatus::Running, 1_019, 1_029);
         series.add(TaskStatus::Completed, 900, 999);
         series.add(TaskStatus::Completed, 1_030, 1_031);
@@ -102,10 +106,11 @@ mod tests {
             .iter()
             .map(|step| (step.from_ms, step.submitted, step.completed, step.not_completed))
             .collect();
-        assert_eq!(seen, [(1_000, 1, 2, 0), (1_010, 2, 0, 0), (1_020, 0, 0, 1)]);
+        assert_eq!(seen, [(1_000, 1, 2, 0), (1_010, 2, 0, 0), (1_020, 0, 0, 2)]);
         let first = steps.first().unwrap();
         assert_eq!((first.latency_p50_ms, first.latency_p95_ms), (Some(9), Some(105)));
-        assert_eq!(steps.last().unwrap().latency_p50_ms, None);
+        let last = steps.last().unwrap();
+        assert_eq!((last.cancelled, last.latency_p50_ms), (1, None));
     }
 
     #[test]

@@ -67,11 +67,15 @@ impl WorkerProcess {
         self.last_heartbeat_at.is_some() && self.missed_heartbeats < 2
     }
 
-    /// How long it had been up when it was last heard.
+    /// How long a living worker has been up: until its last heartbeat by its own clock, and since
+    /// then by ours.
     fn up(&self) -> String {
-        let both = self.last_heartbeat_at.zip(self.started_at);
-        let up = both.map(|(last, started)| Duration::from_millis(last.saturating_sub(started)));
-        up.map(times::human).unwrap_or_default()
+        let both = self.last_heartbeat_at.zip(self.started_at).filter(|_| self.is_alive());
+        let up = both.map(|(last, started)| {
+            let since = clock::wall_ms().saturating_sub(last);
+            Duration::from_millis(last.saturating_sub(started).saturating_add(since))
+        });
+        up.map_or_else(|| "-".to_owned(), times::human)
     }
 
     /// When it was last heard.

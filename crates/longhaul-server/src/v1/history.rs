@@ -124,7 +124,10 @@ fn say(body: &mut HistoryEntryBody, event: HistoryEvent) {
             body.bytes = Some(bytes);
             "checkpoint"
         }
-        HistoryEvent::CancelRequested => "cancel_requested",
+        HistoryEvent::CancelRequested { reason } => {
+            body.reason = Some(reason).filter(|reason| !reason.is_empty());
+            "cancel_requested"
+        }
         HistoryEvent::Sealed => "sealed",
         HistoryEvent::Shown { state, attempts, log, lines_lost } => {
             (body.state, body.attempt) = (Some(state.into()), Some(attempts));

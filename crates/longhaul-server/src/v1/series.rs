@@ -68,6 +68,7 @@ const fn step_body(step: &TaskStep) -> SeriesStep {
         submitted: step.submitted,
         completed: step.completed,
         not_completed: step.not_completed,
+        cancelled: step.cancelled,
         latency_p50_ms: step.latency_p50_ms,
         latency_p95_ms: step.latency_p95_ms,
     }

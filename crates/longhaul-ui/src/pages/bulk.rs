@@ -42,7 +42,7 @@ pub(super) const BULK_VERBS: [BulkVerb; 3] = [
         word: "cancel",
         name: "Cancel",
         done: "asked to end",
-        what: "Asks for their end; their processors may clean up first.",
+        what: "Tasks that run are asked to end, and their processors may clean up first. The others end at once.",
         statuses: &NOT_OVER,
         tasks_max: 1_000,
     },
@@ -141,9 +141,12 @@ async fn confirm_page(
     let rows: Vec<RowCells> =
         chosen.tasks.iter().take(SHOWN_MAX).map(|task| row(queue, task)).collect();
     let heads = [Text("Task"), Text("Status"), Text("Type"), Text("Submitted"), Text("Reason")];
-    let title = format!("{} {count}", verb.name);
+    let title = match verb.word {
+        "retry" => format!("Run {count} once more"),
+        _ => format!("{} {count}", verb.name),
+    };
     let body = html! {
-        h1 { (verb.name) " " (count) }
+        h1 { (title) }
         @if chosen.tasks.is_empty() {
             p.notice { "Tick tasks, or choose all that match. This can be done to tasks that are " (verb.statuses.join(", ")) "." }
         } @else {

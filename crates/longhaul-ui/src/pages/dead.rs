@@ -126,7 +126,7 @@ fn actions(queue: &str, filter: &DeadLetterFilterQuery) -> Markup {
     html! {
         section.actions {
             h2 { "Actions" }
-            (asked(&place, "Replay", &format!("Submits {which} once more, up to 10,000."), &hidden("replay")))
+            (asked(&place, "Replay", &format!("Submits {which} once more, up to 100,000."), &hidden("replay")))
             (asked(&place, "Purge", &format!("Removes {which}, with their payloads. It cannot be undone."), &hidden("purge")))
         }
     }

@@ -12,17 +12,21 @@ use axum::response::Response;
 use futures::stream::{self, StreamExt};
 use longhaul_api::Priority;
 use longhaul_api::queue::{QueueBody, QueueList, Series};
-use longhaul_api::task::TaskCountsBody;
+use longhaul_api::task::{TaskCountsBody, WorkerBody};
 use longhaul_api::worker::WorkerList;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// The most queues per page.
 const QUEUES_MAX: usize = 50;
 
 /// The most queues listed by name.
 const NAMES_MAX: usize = 200;
+
+/// The most silent workers named of a queue.
+const NAMED_MAX: usize = 3;
 
 /// Queues read concurrently.
 const AT_ONCE: usize = 8;
@@ -128,7 +132,7 @@ fn figures(rows: &[QueueOverviewRow]) -> Markup {
         div.figures #sums {
             p.unseen { "Sums over the queues of this page" }
             (figure(&shown(sum("running")), "running"))
-            (figure(&shown(demand), "demand: tasks that want a worker now"))
+            (figure(&shown(demand), "demand: tasks that are ready or run"))
             (figure(&length(oldest), "the oldest ready task waits"))
             (figure(&shown(completed), "completed in the last hour"))
             (figure(&shown(others), "failed, cancelled or expired in the last hour"))
@@ -138,45 +142,79 @@ fn figures(rows: &[QueueOverviewRow]) -> Markup {
 
 /// What needs somebody, with the page to go to.
 fn problems(rows: &[QueueOverviewRow]) -> Markup {
-    let found: Vec<_> = rows
+    let mut found: Vec<_> = rows
         .iter()
         .filter_map(|row| Some((&row.queue, problems_of(row.found.as_ref().ok()?))))
         .flat_map(|(queue, problems)| problems.into_iter().map(move |it| (queue, it)))
         .collect();
+    found.sort_by_key(|(_, problem)| problem.kind);
     html! {
         @if !found.is_empty() {
             section #problems {
                 h2 { "What needs somebody" }
-                ul { @for (queue, (below, what)) in &found { li { a href=(queue_place(queue, below)) { (Outside(queue)) } ": " (what) } } }
+                ul { @for (queue, problem) in &found { li { a href=(queue_place(queue, problem.kind.page())) { (Outside(queue)) } ": " (Outside(&problem.what)) } } }
             }
         }
     }
 }
 
-/// The page below the queue's, and what is wrong.
-fn problems_of(found: &QueueSummary) -> Vec<(&'static str, String)> {
+/// The kinds of problems, the most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ProblemKind {
+    SilentWorker,
+    NoWorker,
+    Failures,
+    Pause,
+}
+
+impl ProblemKind {
+    /// The page below the queue's that shows more.
+    const fn page(self) -> &'static str {
+        match self {
+            Self::SilentWorker | Self::NoWorker => "/workers",
+            Self::Failures => "/reasons",
+            Self::Pause => "",
+        }
+    }
+}
+
+/// What is wrong with a queue.
+struct QueueProblem {
+    kind: ProblemKind,
+    what: String,
+}
+
+fn problems_of(found: &QueueSummary) -> Vec<QueueProblem> {
     let QueueSummary { counts, series, is_paused, workers, .. } = found;
-    let (ready, tasks) = (counts.of("ready"), |count: u64| {
-        parts::tasks(usize::try_from(count).unwrap_or(usize::MAX))
-    });
+    let ready = counts.of("ready");
+    let tasks = |count: u64| parts::tasks(usize::try_from(count).unwrap_or(usize::MAX));
     let silent = workers.silent().count() as u64;
-    let failed = series.steps.iter().map(|step| step.not_completed).sum::<u64>();
+    let failed = series.steps.iter().map(|it| it.not_completed.saturating_sub(it.cancelled));
+    let failed = failed.sum::<u64>();
     let leased = workers.workers.iter().any(|it| it.holds_leases && !it.is_gone());
     let mut problems = Vec::new();
+    let mut problem = |kind, what| problems.push(QueueProblem { kind, what });
     if silent > 0 {
-        problems
-            .push(("/workers", format!("{} of workers that have fallen silent", tasks(silent))));
+        let gone = workers.workers.iter().filter(|it| it.is_gone() && !it.running.is_empty());
+        let names: BTreeSet<String> = gone
+            .filter_map(|it| it.worker.as_ref())
+            .map(WorkerBody::title)
+            .take(NAMED_MAX)
+            .collect();
+        let names: Vec<String> = names.into_iter().collect();
+        let what = format!("{} of silent workers: {}", tasks(silent), names.join(", "));
+        problem(ProblemKind::SilentWorker, what);
     }
     if *is_paused && ready > 0 {
-        problems.push(("", format!("it is paused, and {} wait", tasks(ready))));
+        problem(ProblemKind::Pause, format!("it is paused, with {} ready", tasks(ready)));
     } else if ready > 0 && workers.alive() == 0 && !leased {
-        problems.push(("/workers", format!("no worker serves it, and {} wait", tasks(ready))));
+        problem(ProblemKind::NoWorker, format!("no worker serves it, with {} ready", tasks(ready)));
     }
     if failed > 0 {
-        problems.push((
-            "/reasons",
-            format!("failed, expired or cancelled in the last hour: {}", tasks(failed)),
-        ));
+        problem(
+            ProblemKind::Failures,
+            format!("failed or expired in the last hour: {}", tasks(failed)),
+        );
     }
     problems
 }
@@ -273,9 +311,7 @@ fn drawn(QueueOverviewRow { queue, found }: &QueueOverviewRow) -> RowCells {
     let QueueSummary { counts, series, is_paused, has_levels, workers } = match found {
         Ok(found) => found,
         Err(trouble) => {
-            return vec![
-                html! { (Outside(queue)) " " span.tag.silent { (Outside(&trouble.detail)) } },
-            ];
+            return vec![html! { (Outside(queue)) ": " (Outside(&trouble.detail)) }];
         }
     };
     let count = |status: &str| {

@@ -85,7 +85,7 @@ async fn page(
 }
 
 /// Who has paused the queue, and why.
-async fn pause(visit: &Visit, queue: &str) -> Markup {
+pub(super) async fn pause(visit: &Visit, queue: &str) -> Markup {
     let path = format!("/v1/queues/{}/actions?limit=100", escaped(queue));
     let found = visit.get::<ActionList>(&path).await.ok();
     let by = found.as_ref().and_then(|found| {
@@ -134,7 +134,7 @@ fn figures(queue: &str, level: Priority, counts: &TaskCountsBody) -> Markup {
                 }
             }
             (figure(&html! { (number(counts.total)) }, "all tasks"))
-            (figure(&html! { (number(counts.demand)) }, "demand: tasks that want a worker now"))
+            (figure(&html! { (number(counts.demand)) }, "demand: tasks that are ready or run"))
             @if let Some(oldest) = &counts.oldest_ready {
                 (figure(&length(Some(counts.now.saturating_sub(oldest.since))), "the oldest ready task waits"))
                 p { "Oldest: " (task_link(queue, &oldest.id)) }
@@ -144,7 +144,6 @@ fn figures(queue: &str, level: Priority, counts: &TaskCountsBody) -> Markup {
 }
 
 fn actions(queue: &str, level: Priority, found: &QueueBody) -> Markup {
-    let pause = if found.settings.paused { ("resume", "Resume") } else { ("pause", "Pause") };
     let whose = if found.levels { format!(" with the priority {level}") } else { String::new() };
     let what =
         format!("Deletes every task of the queue{whose} that is not over. What runs is cancelled.");
@@ -152,7 +151,11 @@ fn actions(queue: &str, level: Priority, found: &QueueBody) -> Markup {
     html! {
         section.actions {
             h2 { "Actions" }
-            (button(&queue_place(queue, &format!("/{}", pause.0)), pause.1, ""))
+            @if found.settings.paused {
+                (button(&queue_place(queue, "/resume"), "Resume", ""))
+            } @else {
+                (asked(&queue_place(queue, "/pause"), "Pause", "No task begins until the queue is resumed. What runs goes on.", &html! {}))
+            }
             (asked(&purge, "Purge", &what, &html! {}))
         }
     }

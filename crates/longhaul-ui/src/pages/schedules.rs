@@ -5,7 +5,7 @@ use crate::asked::{FormFields, Path};
 use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::Text;
 use crate::parts::{self, asked, button, layout, queue_place, reason_field, table, task_link};
-use crate::shown::{Outside, ShownInstant};
+use crate::shown::{Outside, ShownInstant, minute};
 use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
 use axum::http::{Method, StatusCode};
@@ -61,7 +61,7 @@ fn row(visit: &Visit, queue: &str, schedule: &ScheduleBody, now_ms: u64) -> RowC
             }
         },
         html! { @if let Some(last) = &schedule.last { (ShownInstant { at_ms: last.slot.ms(), now_ms }) " " (task_link(queue, &last.task)) } },
-        html! { @for slot in schedule.next.iter().take(NEXT_MAX) { div { (ShownInstant { at_ms: slot.ms(), now_ms }) } } },
+        html! { @for slot in schedule.next.iter().take(NEXT_MAX) { div { (minute(slot.ms())) " " (ShownInstant { at_ms: slot.ms(), now_ms }) } } },
         html! {
             @if !visit.is_read_only() {
                 (button(&place("trigger"), "Run now", ""))

@@ -71,9 +71,10 @@ async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> Pa
         @if let Some(warning) = &task.warning { p.notice { (Outside(warning)) } }
         @if let Some(reason) = &task.reason { p.notice.bad { (Outside(reason)) } }
         @if let Some(why) = why.as_ref().filter(|why| why.cause != "leased" && why.cause != "running" || is_silent(why)) {
+            @if why.cause == "paused" { (super::queue::pause(visit, queue).await) }
             p.notice #why { @if is_silent(why) { "Its worker is silent: " } @else { "Why it does not run: " } (Outside(&why.sentence)) "." }
         }
-        (facts(queue, &task, limits, budgets))
+        (facts(queue, &task, &history, (limits, budgets)))
         @if let Some(listed) = &listed { (holder(&task, listed)) }
         (bytes(visit, queue, &task, asked.form).await?)
         (log(&task, &history))
@@ -189,7 +190,7 @@ fn holder(task: &TaskBody, workers: &WorkerList) -> Markup {
                 }
                 Some(worker) => {
                     @if let Some(at_ms) = worker.last_heartbeat_at { "Last heartbeat of its worker: " (ShownInstant { at_ms, now_ms: workers.now }) ". " }
-                    "When it is silent for two heartbeat intervals, the task goes to: " (workers::successors(worker, workers)) "."
+                    @if !worker.is_gone() { "When it is silent for two heartbeat intervals, the task goes to: " (workers::successors(worker, workers)) "." }
                 }
                 None => { "No worker that is heard of runs it: another one takes it over." }
             }
@@ -231,7 +232,28 @@ fn left(task: &TaskBody, history: &HistoryBody, limits: TaskLimitsBody) -> Budge
     }
 }
 
-fn facts(queue: &str, task: &TaskBody, limits: TaskLimitsBody, budgets: BudgetsLeft) -> Markup {
+/// From where a further attempt would go on, of a task that is not over.
+fn checkpoint(task: &TaskBody, history: &HistoryBody) -> Option<Markup> {
+    let counts = |it: &&HistoryEntryBody| it.event == "checkpoint" && it.ignored.is_none();
+    let last = history.entries.iter().rfind(counts).filter(|_| !task.is_over());
+    Some(match last {
+        Some(last) => html! {
+            (crate::shown::bytes(last.bytes.unwrap_or_default())) ", "
+            (ShownInstant { at_ms: last.at, now_ms: task.now }) ": the next attempt goes on from there"
+        },
+        None if task.status == "running" && history.is_whole => {
+            html! { "none: another attempt would begin anew" }
+        }
+        None => return None,
+    })
+}
+
+fn facts(
+    queue: &str,
+    task: &TaskBody,
+    history: &HistoryBody,
+    (limits, budgets): (TaskLimitsBody, BudgetsLeft),
+) -> Markup {
     let instant =
         |at: Option<u64>| at.map(|at_ms| html! { (ShownInstant { at_ms, now_ms: task.now }) });
     let outside = |text: &Option<String>| text.as_ref().map(|text| html! { (Outside(text)) });
@@ -248,6 +270,7 @@ fn facts(queue: &str, task: &TaskBody, limits: TaskLimitsBody, budgets: BudgetsL
         ("Changed", instant(task.changed_at)),
         ("Due", instant(task.due_at)),
         ("Attempts", Some(attempts(task, limits))),
+        ("Checkpoint", checkpoint(task, history)),
         ("Budget of the attempt", budgets.attempt.map(|text| html! { (text) })),
         ("Budget of all attempts", budgets.whole.map(|text| html! { (text) })),
         ("Begins at the latest", instant(limits.expires_at)),

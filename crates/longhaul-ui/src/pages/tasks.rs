@@ -38,6 +38,9 @@ const STATUSES: [&str; 11] = [
     "ended",
 ];
 
+/// The statuses of tasks that wait for something.
+const UNBEGUN: [&str; 4] = ["ready", "scheduled", "waiting", "retrying"];
+
 /// The status that does not explain itself.
 const ENDED: &str =
     "It is over, and its entry is gone, so that how it ended is not known any more.";
@@ -188,6 +191,7 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
                 (form(queue, filter, of.levels))
                 @if !visit.is_read_only() && !rows.is_empty() { (bulk_bar(queue, filter)) }
                 @if filter.status == "failed" { p { a href={ (queue_place(queue, "/reasons")) "?" (filter.query()) } { "Group by reason" } } }
+                @if !filter.why && UNBEGUN.contains(&filter.status.as_str()) { p { a href={ (place) "&why=true" } { "Say why they do not run" } } }
                 (table::table("tasks", "Tasks, the newest first", &heads, &rows, &empty))
                 (table::pager(&place, filter.after.as_deref(), found.next.as_deref()))
                 @if !visit.is_read_only() { (submit_form(queue)) }

@@ -71,7 +71,7 @@ fn content(queue: &str, found: &TopicsBody, retention: &str) -> Markup {
             @if found.findings.is_empty() { p { "The topics are as the task protocol needs them." } }
             @for finding in &found.findings { (drawn(finding)) }
             form.bar method="get" action=(queue_place(queue, "/topics")) {
-                label { "A finished task stays in the ledger for" input name="ledger_retention" value=(retention) autocomplete="off"; }
+                label { "Check them for a ledger retention of" input name="ledger_retention" value=(retention) autocomplete="off"; }
                 button { "Check" }
             }
         }

@@ -43,11 +43,14 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         Ok::<_, PageError>(LevelWorkers { level, list: visit.get(&path).await? })
     });
     let found = futures::future::try_join_all(found).await?;
-    let rows: Vec<RowCells> = found
+    let mut workers: Vec<_> = found
         .iter()
         .flat_map(|it| it.list.workers.iter().map(move |worker| (it, worker)))
-        .map(|(it, worker)| row(visit, queue, worker, it))
         .collect();
+    // First those whose tasks others take over.
+    workers.sort_by_key(|(_, worker)| !worker.is_gone() || worker.running.is_empty());
+    let rows: Vec<RowCells> =
+        workers.iter().map(|(it, worker)| row(visit, queue, worker, it)).collect();
     let heads = [
         Text("Worker"),
         Text("Host"),
@@ -96,9 +99,10 @@ fn row(
     let name = if worker.name.is_empty() { &found.owner } else { &worker.name };
     let drain = queue_place(queue, &format!("/workers/{}/drain", escaped(found.id())));
     let obeys = !found.holds_leases || !worker.instance.is_empty();
-    let may_drain = !visit.is_read_only() && obeys && !worker.grants_leases && !worker.draining;
+    let is_asked = worker.grants_leases || worker.draining || found.is_gone();
+    let may_drain = !visit.is_read_only() && obeys && !is_asked;
     vec![
-        html! { span title=(line(&found.owner)) { (Outside(name)) } @if worker.grants_leases { " " span.tag { "gateway" } } @if found.holds_leases { " " span.tag { "over HTTP" } } @if worker.draining { " " span.tag { "draining" } } @if !worker.label.is_empty() { " " (Outside(&worker.label)) } },
+        html! { span title=(line(&found.owner)) { (Outside(name)) } @if worker.grants_leases { " " span.tag { "gateway" } } @if found.holds_leases { " " span.tag { "over HTTP" } } @if worker.draining { " " span.tag { "draining" } } @if found.is_gone() { " " span.tag.silent { "gone" } } @if !worker.label.is_empty() { " " (Outside(&worker.label)) } },
         html! { (Outside(&worker.host)) @if let Some(process) = worker.process { " " (process) } },
         html! { (Outside(&worker.version)) },
         html! { (level.word()) },
@@ -108,7 +112,7 @@ fn row(
             @if let Some(at_ms) = found.last_heartbeat_at { (ShownInstant { at_ms, now_ms: all.now }) }
             @if found.missed_heartbeats > 0 { " " span.tag.silent { (found.missed_heartbeats) " missed" } }
         },
-        html! { @if let Some(slots) = worker.slots { (all.running(found.id())) " of " (slots) } },
+        html! { @if let Some(slots) = worker.slots.filter(|_| !found.is_gone()) { (all.running(found.id())) " of " (slots) } },
         html! {
             @for task in found.running.iter().take(NAMED_MAX) { (task_link(queue, task)) " " }
             @if found.running.len() > NAMED_MAX { "…" }

@@ -98,7 +98,7 @@ fn nav(queue: &str, page: Option<&str>, counts: TabCounts) -> Markup {
             }
             ul {
                 @for (place, name) in PAGES {
-                    li { a href=(queue_place(queue, place)) aria-current=[(page == Some(place)).then_some("page")] { (name) @if let Some(count) = count(place) { " " span.tag { (number(count)) } } } }
+                    li { a href=(queue_place(queue, place)) aria-current=[(page == Some(place)).then_some("page")] { (name) @if let Some(count) = count(place).filter(|&count| count > 0) { " " span.tag title=[(place == "/tasks").then_some("Tasks that are not over")] { (number(count)) } } } }
                 }
             }
         }

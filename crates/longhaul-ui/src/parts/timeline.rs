@@ -197,7 +197,8 @@ fn sentence(hold: &TaskHold) -> String {
 fn silent(silence: &SilenceBody, now_ms: u64) -> String {
     let until = silence.until.unwrap_or(now_ms).saturating_sub(silence.since);
     let so_far = if silence.until.is_none() { " so far" } else { "" };
-    format!("no heartbeat for {}{so_far}: {} missed", length(until), silence.missed)
+    let every = u64::try_from(silence.every.0.as_millis()).unwrap_or(u64::MAX);
+    format!("no heartbeat for {}{so_far}, due every {}", length(until), length(every))
 }
 
 /// An event as text.
@@ -215,9 +216,9 @@ fn words(entry: &HistoryEntryBody) -> String {
         "ended" => format!("ended: {}", text(&entry.outcome)),
         "parked" => "waits for others".to_owned(),
         "checkpoint" => format!("checkpoint of {}", crate::shown::bytes(entry.bytes.unwrap_or(0))),
-        "cancel_requested" => "somebody asked for its end".to_owned(),
+        "cancel_requested" => "a cancel was requested".to_owned(),
         "sealed" => "sealed: nothing can change its end any more".to_owned(),
-        "shown" => format!("shown to everybody as {}", text(&entry.state)),
+        "shown" => format!("shown as {}", text(&entry.state)),
         "evicted" => "not shown any more".to_owned(),
         other => other.to_owned(),
     }
@@ -417,8 +418,10 @@ mod tests {
         };
         let page = shown(&history, None);
         assert_eq!(page.matches("rect class=\"silent\"").count(), 2, "{page}");
-        let (first, second) =
-            ("no heartbeat for 39 s: 3 missed", "no heartbeat for 40 s so far: 4 missed");
+        let (first, second) = (
+            "no heartbeat for 39 s, due every 10 s",
+            "no heartbeat for 40 s so far, due every 10 s",
+        );
         let places: Vec<_> = ["claimed for attempt 1", first, "claimed for attempt 2", second]
             .map(|text| page.rfind(text))
             .to_vec();

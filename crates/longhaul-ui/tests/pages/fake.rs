@@ -231,7 +231,7 @@ fn counts() -> Value {
 }
 
 fn series() -> Value {
-    let step = json!({"at": 0, "submitted": 3, "completed": 2, "not_completed": 1, "latency_p50_ms": 5, "latency_p95_ms": 50});
+    let step = json!({"at": 0, "submitted": 3, "completed": 2, "not_completed": 2, "cancelled": 1, "latency_p50_ms": 5, "latency_p95_ms": 50});
     json!({"step_ms": 60_000, "steps": [step, step], "now": 9_000})
 }
 
@@ -278,7 +278,7 @@ fn workers(text: &str) -> Value {
         json!({"partition": -1, "owner": owner, "worker": worker, "started_at": 2_000, "last_heartbeat_at": 8_000, "missed_heartbeats": missed, "running": running})
     };
     let of_text = one(text, text, 1, &["12:0:-1"]);
-    json!({"workers": [of_text, one("b", "alive", 0, &[]), one("c", "late", 1, &[]), one("d", "dead", 2, &[])], "now": 9_000})
+    json!({"workers": [of_text, one("b", "alive", 0, &[]), one("c", "late", 1, &[]), one("d", "dead", 2, &["99:0:-1"])], "now": 9_000})
 }
 
 fn letter(text: &str) -> Value {

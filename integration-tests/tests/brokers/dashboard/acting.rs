@@ -199,8 +199,8 @@ pub(super) async fn upon_a_worker(stage: &Stage) -> Result<()> {
 pub(super) async fn upon_the_queue(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
     stage.open("").await?;
-    stage.press("Pause").await?;
-    browser.until_shown("paused").await?;
+    stage.ask("Pause", "a new printer").await?;
+    browser.until_shown("a new printer").await?;
     let found = stage.api(Method::GET, "", json!({})).await?;
     ensure!(found["settings"]["paused"] == json!(true), "{found}");
     stage.press("Resume").await?;

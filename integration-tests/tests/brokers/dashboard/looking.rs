@@ -121,7 +121,7 @@ pub(super) async fn at_news(stage: &Stage) -> Result<()> {
         .api(Method::POST, &format!("/tasks/{held}:cancel"), json!({"reason": "seen live"}))
         .await?;
     browser.until("document.querySelector('h1 .status').textContent === 'cancelled'").await?;
-    browser.until_shown("somebody asked for its end").await
+    browser.until_shown("a cancel was requested").await
 }
 
 /// Without its script each page shows the same.

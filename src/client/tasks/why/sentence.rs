@@ -90,8 +90,8 @@ fn running(f: &mut fmt::Formatter<'_>, why: &Why, cause: &WhyCause) -> fmt::Resu
     write!(f, "`{worker}` has been running it for {}; ", Ago(now, *since))?;
     match last_heartbeat.map(|at| Ago(now, at)) {
         Some(ago) if *missed < MISSED_MAX => {
-            write!(f, "its last heartbeat is {ago} old, and after two missed ones ")?;
-            return f.write_str("another worker takes the task over");
+            write!(f, "its last heartbeat is {ago} old, and after two intervals ")?;
+            return f.write_str("without one another worker takes the task over");
         }
         None => f.write_str("no heartbeat of that worker is known")?,
         Some(ago) => write!(f, "the worker has been silent for {ago}")?,
@@ -127,7 +127,8 @@ fn workers(f: &mut fmt::Formatter<'_>, cause: &WhyCause, now: u64) -> fmt::Resul
     }
     if let WhyCause::NoSlot { slots, workers: count, ahead } = cause {
         let (slots, workers) = (Plural(*slots, "slot", "slots"), workers(*count));
-        return write!(f, "all {slots} of {workers} are busy; {} before it", before(*ahead));
+        write!(f, "all {slots} of {workers} are busy")?;
+        return if *ahead > 0 { write!(f, "; {} before it", before(*ahead)) } else { Ok(()) };
     }
     let WhyCause::Ready { workers: count, ahead } = cause else { return Ok(()) };
     let alive = Plural(*count as u64, "worker is", "workers are");

@@ -88,14 +88,13 @@ fn silence_row(silence: &SilenceBody) -> TaskHistoryRow {
     let until = silence.until;
     let until =
         until.map_or_else(|| "until now".to_owned(), |ms| format!("until {}", times::iso(ms)));
-    let what = if silence.missed == 1 { "heartbeat" } else { "heartbeats" };
     let every = times::human(silence.every.0);
     TaskHistoryRow {
         at: silence.since,
         event: "silent".to_owned(),
         epoch: Some(silence.epoch),
         by: silence.worker.as_ref().map(WorkerBody::title),
-        detail: format!("{until}: {} {what} missed, one every {every}", silence.missed),
+        detail: format!("{until}; heartbeats are due every {every}"),
         is_ignored: false,
     }
 }
