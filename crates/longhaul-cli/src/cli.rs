@@ -7,7 +7,7 @@ use crate::commands::{
 use crate::globals::Globals;
 use clap::{Parser, Subcommand};
 
-/// Long-running tasks on Apache Pulsar: submit them, see them, mend them.
+/// Submit, run, watch and repair long-running tasks on Apache Pulsar.
 #[derive(Debug, Parser)]
 #[command(name = "longhaul", version, max_term_width = 110, disable_help_subcommand = true)]
 #[command(after_help = "\
@@ -15,9 +15,11 @@ Examples:
   longhaul dev --demo
   longhaul task submit hello 'Hello' --wait
 
-Every option in Output, Acting and Connection may also be said by a variable (--service-url is
-LONGHAUL_SERVICE_URL) or in a context. Exit codes: 0 well, 1 a task failed or a check found something,
-2 usage, 3 not found, 4 conflict, 5 not reachable, 124 the time of --timeout is over.")]
+You can also set each option under Output, Acting and Connection by a variable (--service-url is \
+LONGHAUL_SERVICE_URL) or in a context.
+
+Exit codes: 0 success, 1 a task or a check failed, or any other error, 2 wrong usage, 3 not \
+found, 4 conflict, 5 gateway or broker unreachable, 124 the time of --timeout is over.")]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) globals: Globals,
@@ -29,55 +31,54 @@ pub(crate) struct Cli {
 pub(crate) enum CliCommand {
     /// Start a broker and the gateway on this machine, for development.
     Dev(server::Dev),
-    /// Submit tasks, see them, follow them, end them.
+    /// Submit, list, follow and end tasks.
     #[command(subcommand)]
     Task(Box<task::TaskCommand>),
-    /// See the tasks that failed for good, and run them once more.
+    /// List, replay and purge dead letters: tasks that failed for good.
     #[command(subcommand)]
     Dead(dead::Dead),
-    /// See queues, pause them, limit them.
+    /// Create, list, pause, limit and delete queues.
     #[command(subcommand)]
     Queue(queue::QueueCommand),
-    /// Submit tasks by cron expressions, at intervals, or once.
+    /// Schedule tasks by cron expression, at intervals, or once.
     #[command(subcommand)]
     Schedule(schedule::ScheduleCommand),
-    /// Set the topics of a queue up, and check them.
+    /// Set up, check and compact the topics of a queue.
     #[command(subcommand)]
     Topic(topic::TopicCommand),
-    /// Judge every entry of a queue's logs by the invariants of the protocol.
+    /// Check every entry of a queue's logs against the invariants of the protocol.
     Verify(topic::Verify),
-    /// Write all that a queue holds to a file.
+    /// Export a queue to a file.
     Export(moving::ExportArgs),
-    /// Write what a file of `export` holds to a queue.
+    /// Import a queue from a file that `export` has written.
     Import(moving::ImportArgs),
-    /// Move a queue to another cluster, such as from the embedded broker to a Pulsar.
+    /// Move a queue to another cluster, such as from the embedded broker to Pulsar.
     Migrate(Box<moving::Migrate>),
-    /// Submit tasks, follow them to their ends, and say how long it took.
+    /// Submit tasks, wait until they are over, and print rates and percentiles.
     Bench(bench::BenchArgs),
-    /// Judge a worker that speaks HTTP, in whatever language: does it do what a worker has to?
+    /// Test whether an HTTP worker, in any language, behaves as a worker must.
     Conformance(conformance::Conformance),
-    /// The gateway, with a broker of its own or before a Pulsar.
+    /// Run or check the gateway, with the embedded broker or in front of Pulsar.
     #[command(subcommand)]
     Server(server::ServerCommand),
-    /// The broker by itself, without a gateway; check, repair and copy its data directory.
+    /// Run the embedded broker without a gateway; check, repair, copy or restore its data.
     #[command(subcommand)]
     Broker(Box<broker::BrokerCommand>),
-    /// See the workers of a queue, and be one.
+    /// Run a worker; list, show and drain the workers of a queue.
     #[command(subcommand)]
     Worker(worker::WorkerCommand),
-    /// Make tokens for callers of the gateway and clients of the embedded broker, and take them
-    /// away.
+    /// Create, list and revoke tokens of the gateway; sign tokens for the embedded broker.
     #[command(subcommand)]
     Token(token::TokenCommand),
-    /// Keep the settings of several clusters, and choose between them.
+    /// Store the settings of several clusters, and select one.
     #[command(subcommand)]
     Context(context::ContextCommand),
-    /// See which settings apply, and where each came from.
+    /// Show the settings that apply, and the source of each.
     #[command(subcommand)]
     Config(config::Config),
     /// Print completions for a shell.
     Completions(meta::Completions),
-    /// Print the manual page, or write those of all commands into a folder.
+    /// Print the manual page, or write the pages of all commands to a folder.
     Man(meta::Man),
     /// Print the version.
     Version(meta::VersionArgs),

@@ -19,23 +19,23 @@ Examples:
   longhaul bench bench-tasks --tasks 1000 --workers 1
   longhaul bench tasks --tasks 100000 --in-flight 256 --payload-bytes 1024 -o json
 
-Without --workers the queue must have workers of its own, and its tasks are really run.")]
+Without --workers, the queue needs workers of its own, and they really run the tasks.")]
 pub(crate) struct BenchArgs {
-    /// The queue, by the name of its task topic.
+    /// Name of the queue (its task topic).
     queue: String,
-    /// How many tasks.
+    /// Submit this many tasks.
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     tasks: u32,
-    /// How many submits are under way at once.
+    /// Keep this many submits in flight at once.
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     in_flight: usize,
-    /// The size of each payload.
+    /// Size of each payload in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 128)]
     payload_bytes: usize,
-    /// Starts so many workers in this process that do nothing and succeed.
+    /// Start this many workers in this process, which do nothing and succeed.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     workers: usize,
-    /// How many tasks each of them runs at once.
+    /// Run at most this many tasks at once in each of these workers.
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     concurrency: usize,
 }

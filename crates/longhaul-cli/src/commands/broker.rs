@@ -19,18 +19,20 @@ use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BrokerCommand {
-    /// Run a durable broker that any Pulsar client can use.
+    /// Run a durable broker that any Pulsar client can use
     ///
-    /// The broker keeps everything in one directory. SIGTERM or Ctrl-C stops it in order, a second
-    /// signal at once. No message that was confirmed is lost either way.
+    /// The broker keeps all data in one directory. SIGTERM or Ctrl-C stops it in order, a second
+    /// signal at once. Neither loses a confirmed message.
     #[command(after_help = "\
 Examples:
   longhaul broker run --data data
-  longhaul broker run --data data --broker 127.0.0.1:6650 --admin 127.0.0.1:8080 --broker-disk-bytes-max 10G
+  longhaul broker run --data data --broker 127.0.0.1:6650 --admin 127.0.0.1:8080 \
+    --broker-disk-bytes-max 10G
 
-Exit codes: 0 stopped by a signal, 1 the broker has stopped by itself, 2 a setting cannot be used.")]
+Exit codes: 0 stopped by a signal, 1 stopped by itself or by a second signal, 2 a setting cannot \
+be used.")]
     Run(Box<BrokerRunArgs>),
-    /// Report what is damaged in a data directory, and what that costs. Repairs nothing.
+    /// Report the damage in a data directory and what it costs, without repairing it
     ///
     /// A broker may use the directory meanwhile. The command links the files into a folder
     /// snapshot-PID of the directory, which it removes at the end, and copies the two newest
@@ -42,61 +44,63 @@ Examples:
 
 Exit codes: 0 the directory is sound, 1 it is damaged, 2 it cannot be read.")]
     Check {
-        /// The data directory.
+        /// Data directory to check.
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
-    /// Make a new data directory from everything that can be read of a damaged one, and report what
-    /// is lost.
+    /// Create a new data directory from everything readable in a damaged one, and report what is
+    /// lost.
     #[command(after_help = "\
 Examples:
   longhaul broker salvage data salvaged
   longhaul broker salvage /var/lib/longhaul /var/lib/longhaul-new
 
-Exit codes: 0 nothing was damaged, 1 something was, 2 the new directory could not be made.")]
+Exit codes: 0 no damage, 1 damage, 2 the new directory cannot be created.")]
     Salvage(BrokerCopyArgs),
-    /// Copy a data directory while a broker uses it, with every message confirmed before the copy
-    /// began.
+    /// Copy a data directory while a broker uses it
     ///
-    /// The copy consists of hard links where both directories are on one file system. The command
-    /// checks the copy, and lists its files in SHA256SUMS.
+    /// The copy has every message that was confirmed before it began. It consists of hard links if
+    /// both directories are on one file system. The command checks the copy, and lists its files in
+    /// SHA256SUMS.
     #[command(after_help = "\
 Examples:
   longhaul broker snapshot data copy
   longhaul broker snapshot /var/lib/longhaul /backup/longhaul
 
-Exit codes: 0 the copy is sound, 1 the directory is damaged and the copy has all that can be read of it, 2 there is no copy.")]
+Exit codes: 0 the copy is sound, 1 the directory is damaged and the copy has everything readable, \
+2 there is no copy.")]
     Snapshot(BrokerCopyArgs),
-    /// Make a data directory of what `--broker-backup` has stored, and say up to which time it has
-    /// everything.
+    /// Create a data directory from a backup of `--broker-backup`, and print up to which time it is
+    /// complete
     ///
-    /// Messages keep their ids, and no new message gets an id that was given before. A broker on the
-    /// new directory stores its own backup beside the one that it was made of.
+    /// Messages keep their ids, and no new message gets an id that was used before. A broker on the
+    /// new directory stores its own backup beside the restored one.
     #[command(after_help = "\
 Examples:
   longhaul broker restore --from /backup/longhaul data
   longhaul broker restore --from s3://bucket/longhaul --at '15m ago' /var/lib/longhaul
 
-S3 takes its keys, its region and its endpoint from the environment: AWS_ACCESS_KEY_ID,
+For S3, set the keys, the region and the endpoint in the environment: AWS_ACCESS_KEY_ID, \
 AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT, AWS_ALLOW_HTTP.
 
-Exit codes: 0 the directory is there and sound, 1 the backup is incomplete or damaged, 2 there is no such backup or no such directory can be made.")]
+Exit codes: 0 the new directory is sound, 1 the backup is incomplete or damaged, 2 there is no \
+such backup, or the directory cannot be created.")]
     Restore(BrokerRestoreArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BrokerRunArgs {
-    /// Directory for all data; made if it does not exist. Without it the broker deletes all data
-    /// when it stops.
+    /// Keep all data in this directory, which is created if it does not exist. Without it, the
+    /// broker deletes all data when it stops.
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
-    /// Address for clients; 127.0.0.1:6650 by default. Port 0 takes a free port.
+    /// Listen here for clients. Default: 127.0.0.1:6650. Port 0 takes a free port.
     #[arg(long, value_name = "HOST:PORT")]
     broker: Option<String>,
-    /// Address of the admin API, and of the metrics under /metrics; 127.0.0.1:7071 by default.
+    /// Listen here for the admin API and /metrics. Default: 127.0.0.1:7071.
     #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
-    /// Public key that verifies the tokens of clients: a file, or data:;base64,…
+    /// Verify the tokens of clients with this public key: a file, or data:;base64,…
     #[arg(long, value_name = "KEY", conflicts_with = "broker_token_secret")]
     broker_token_public_key: Option<String>,
     // Last: later options would appear in its group of the help.
@@ -106,24 +110,23 @@ pub(crate) struct BrokerRunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BrokerCopyArgs {
-    /// The data directory. It is not changed.
+    /// Data directory to read. It is not changed.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The new directory. It must be empty or not exist.
+    /// Directory to create. It must be empty or not exist.
     #[arg(value_name = "NEW")]
     new: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BrokerRestoreArgs {
-    /// Where the backup is: a directory, or s3://BUCKET/FOLDER.
+    /// Restore the backup in this directory, or at s3://BUCKET/FOLDER.
     #[arg(long, value_name = "PLACE")]
     from: String,
-    /// Restores what there was at this time, such as 2026-11-20T07:00Z or `15m ago`; without it the
-    /// newest.
+    /// Restore the state at this time, such as 2026-11-20T07:00Z or `15m ago`. Default: the newest.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms)]
     at: Option<u64>,
-    /// The new directory. It must be empty or not exist.
+    /// Directory to create. It must be empty or not exist.
     #[arg(value_name = "NEW")]
     new: PathBuf,
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Config {
-    /// Show each setting, its value, and where that came from. Secrets are not shown.
+    /// Show each setting with its value and its source; secrets are hidden.
     #[command(after_help = "\
 Examples:
   longhaul config show

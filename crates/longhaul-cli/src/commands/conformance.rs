@@ -23,23 +23,25 @@ Examples:
   longhaul conformance --only drain,frozen -- ./my-worker
   longhaul conformance --list
 
-Starts a broker and gateways of its own, and the program as often as it needs it. The program finds in its environment
-LONGHAUL_GATEWAY (URLs, with commas between them), LONGHAUL_TOKEN, LONGHAUL_QUEUE, LONGHAUL_WORKER (the name that it asks
-with), LONGHAUL_CONCURRENCY, LONGHAUL_LEASE_TIME and LONGHAUL_DRAIN (seconds). docs/clients.md says what it has to do.")]
+The command starts its own broker and gateways, and starts the program as often as the checks \
+need it. The program gets these variables: LONGHAUL_GATEWAY (URLs, separated by commas), \
+LONGHAUL_TOKEN, LONGHAUL_QUEUE, LONGHAUL_WORKER (the worker name for its requests), \
+LONGHAUL_CONCURRENCY, LONGHAUL_LEASE_TIME and LONGHAUL_DRAIN (both in seconds). docs/clients.md \
+describes what a worker must do.")]
 pub(crate) struct Conformance {
-    /// Only these checks, with commas between them.
+    /// Run only these checks, separated by commas.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
-    /// All but these checks.
+    /// Run all but these checks, separated by commas.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "only")]
     skip: Vec<String>,
-    /// Lists the checks, and what they demand.
+    /// List the checks and their requirements.
     #[arg(long)]
     list: bool,
-    /// So many checks at once.
+    /// Run this many checks at once, 1 to 64.
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     jobs: usize,
-    /// The program, with its arguments.
+    /// Program to test, with its arguments.
     #[arg(last = true, value_name = "PROGRAM", required_unless_present = "list")]
     program: Vec<OsString>,
 }

@@ -11,18 +11,19 @@ use std::collections::BTreeMap;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ContextCommand {
-    /// Make a context of the settings on this command line.
+    /// Create a context from the settings on this command line.
     #[command(after_help = "\
 Examples:
-  longhaul context add prod --service-url pulsar+ssl://pulsar.example.com:6651 --token-file /run/secrets/pulsar
+  longhaul context add prod --service-url pulsar+ssl://pulsar.example.com:6651 \
+    --token-file /run/secrets/pulsar
   longhaul context add here --service-url pulsar://127.0.0.1:6650 --select")]
     Add {
-        /// The name of the context.
+        /// Name of the context.
         name: String,
-        /// Selects it as well.
+        /// Select the context as well.
         #[arg(long)]
         select: bool,
-        /// Takes the place of a context of this name.
+        /// Overwrite an existing context of this name.
         #[arg(long)]
         replace: bool,
     },
@@ -35,16 +36,16 @@ Examples:
   longhaul context list -o json"
     )]
     List,
-    /// Use a context from now on, or none.
+    /// Select the context to use from now on, or none.
     #[command(after_help = "\
 Examples:
   longhaul context select prod
   longhaul context select --none")]
     Select {
-        /// The name of the context.
+        /// Name of the context.
         #[arg(required_unless_present = "none")]
         name: Option<String>,
-        /// Uses none.
+        /// Select no context.
         #[arg(long, conflicts_with = "name")]
         none: bool,
     },
@@ -54,10 +55,10 @@ Examples:
   longhaul context show prod
   longhaul context show prod -o json")]
     Show {
-        /// The name of the context.
+        /// Name of the context.
         name: String,
     },
-    /// Remove a context.
+    /// Delete a context.
     #[command(
         name = "rm",
         after_help = "\
@@ -66,7 +67,7 @@ Examples:
   longhaul context rm old -q"
     )]
     Remove {
-        /// The name of the context.
+        /// Name of the context.
         name: String,
     },
 }

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Dead {
-    /// List the dead letters of a queue, the oldest first.
+    /// List the dead letters of a queue, oldest first.
     #[command(
         visible_alias = "ls",
         after_help = "\
@@ -36,9 +36,9 @@ Examples:
   longhaul dead list tasks --contains 'status 503' --failed-after '1h ago' -o json"
     )]
     List {
-        /// The queue, by the name of its task topic.
+        /// Name of the queue (its task topic).
         queue: String,
-        /// How many are listed at most.
+        /// List at most this many dead letters.
         #[arg(long, value_name = "COUNT", default_value_t = 100)]
         limit: usize,
         #[command(flatten)]
@@ -50,14 +50,14 @@ Examples:
   longhaul dead show tasks@12:3:-1
   longhaul dead show tasks@12:3:-1 --payload > payload.json")]
     Show {
-        /// The task, as QUEUE@ID.
+        /// Name of the task, as QUEUE@ID.
         #[arg(value_parser = parse_task)]
         task: TaskRef,
-        /// Prints the payload alone, as it is.
+        /// Print only the payload, byte for byte.
         #[arg(long)]
         payload: bool,
     },
-    /// Run tasks once more: those that are named, or all of a queue that a filter takes.
+    /// Run tasks that failed for good again: those named, or all of a queue that match a filter.
     #[command(after_help = "\
 Examples:
   longhaul dead replay tasks@12:3:-1
@@ -65,8 +65,7 @@ Examples:
   longhaul dead replay tasks --all --contains 'longest duration' --max-duration 2h
   longhaul dead replay tasks@12:3:-1 --file payload.json --reason 'spelt right'")]
     Replay(DeadReplayArgs),
-    /// Mark dead letters as handled: those of the tasks that are named, or all of a queue that a
-    /// filter takes.
+    /// Mark dead letters as handled: those of named tasks, or all of a queue that match a filter.
     #[command(after_help = "\
 Examples:
   longhaul dead purge tasks@12:3:-1 --reason 'nobody wants it'
@@ -74,13 +73,13 @@ Examples:
     Purge(Many),
 }
 
-/// Tasks by name, or all that a filter takes.
+/// Tasks by name, or all that match a filter.
 #[derive(Debug, Args)]
 pub(crate) struct Many {
-    /// Tasks as QUEUE@ID; or, with --all, the task topic.
+    /// Names of tasks, as QUEUE@ID; or, with --all, names of queues.
     #[arg(required = true, value_name = "TASK|QUEUE")]
     what: Vec<String>,
-    /// All dead letters of the queue that the filter takes.
+    /// Select all dead letters of the queues that match the filter.
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -110,29 +109,29 @@ pub(crate) struct DeadReplayArgs {
     changes: ReplayChangeArgs,
 }
 
-/// What a task that is run once more has instead.
+/// Changes to a task that runs again.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "What the new task has instead")]
+#[command(next_help_heading = "Changes to the new task")]
 pub(crate) struct ReplayChangeArgs {
-    /// The payload; of one task alone.
+    /// Use this payload. Only for a single named task.
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     payload: Option<String>,
-    /// The file with the payload; `-` is standard input.
+    /// Read the payload from this file; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Which level of the queue it goes to.
+    /// Submit the task to this level of the queue.
     #[arg(long, value_parser = one_of::<Priority>(["high", "normal", "low"]))]
     priority: Option<Priority>,
-    /// It does not start before so long from now.
+    /// Do not start the task before this time has passed.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     delay: Option<Duration>,
-    /// How many attempts it has.
+    /// Allow this many attempts.
     #[arg(long, value_name = "COUNT")]
     max_attempts: Option<u32>,
-    /// The longest that one attempt may take.
+    /// Limit each attempt to this time.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     max_duration: Option<Duration>,
-    /// The longest that all attempts together may take.
+    /// Limit all attempts together to this time.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     max_total_duration: Option<Duration>,
 }
@@ -172,26 +171,26 @@ impl ReplayChangeArgs {
     }
 }
 
-/// Which dead letters are meant.
+/// Selects dead letters.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Which dead letters")]
 pub(crate) struct DeadLetterFilterArgs {
-    /// Those whose reason contains this text.
+    /// Select dead letters whose reason contains this text.
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     contains: Option<String>,
-    /// Those with this tag; of several, all of them.
+    /// Select tasks with this tag. Repeat the option to require several tags.
     #[arg(long, value_name = "WORD", value_parser = NonEmptyStringValueParser::new())]
     tag: Vec<String>,
-    /// Those of this type.
+    /// Select tasks of this type.
     #[arg(long = "type", value_name = "TYPE", value_parser = NonEmptyStringValueParser::new())]
     task_type: Option<String>,
-    /// Those that their submitters call this.
+    /// Select tasks with this key.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
-    /// Those that failed since then.
+    /// Select tasks that failed at this instant or later.
     #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
     failed_after: Option<Instant>,
-    /// Those that failed before.
+    /// Select tasks that failed at this instant or earlier.
     #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
     failed_before: Option<Instant>,
 }

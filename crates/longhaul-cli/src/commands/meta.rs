@@ -15,9 +15,9 @@ Examples:
   longhaul completions bash > /etc/bash_completion.d/longhaul
   longhaul completions zsh > ~/.zfunc/_longhaul
 
-The script asks the program for each completion.")]
+The script calls longhaul for each completion.")]
 pub(crate) struct Completions {
-    /// The shell.
+    /// Shell to print completions for.
     shell: Shell,
 }
 
@@ -30,7 +30,7 @@ Examples:
   longhaul man | man -l -
   longhaul man /usr/local/share/man/man1")]
 pub(crate) struct Man {
-    /// The folder for the pages of all commands.
+    /// Write the pages of all commands to this folder. Without it, print the page of longhaul.
     folder: Option<PathBuf>,
 }
 

@@ -28,28 +28,29 @@ Examples:
   longhaul export tasks tasks.jsonl
   longhaul export tasks tasks.jsonl --pause --wait 30m
 
-The file has settings, tasks with their attempts, checkpoints, keys and results, dead letters and schedules, one record of JSON a line.
-Without --pause workers go on, and a task that ends meanwhile may be in it as one that is to be run. The queue stays paused.")]
+The file has one JSON record per line: settings, tasks with their attempts, checkpoints, keys and \
+results, dead letters, and schedules. Without --pause, workers continue, and a task that ends \
+meanwhile may be in the file as unfinished. With --pause, the queue stays paused.")]
 pub(crate) struct ExportArgs {
-    /// The queue, by the name of its task topic.
+    /// Name of the queue (its task topic).
     queue: String,
-    /// Where to write it. A file that is there is replaced when the export is whole.
+    /// File to write. An existing file is replaced when the export is complete.
     file: PathBuf,
-    /// Pauses the queue first, and waits until nothing runs.
+    /// Pause the queue first, and wait until no task runs.
     #[arg(long)]
     pause: bool,
     #[command(flatten)]
     running: RunningTaskArgs,
 }
 
-/// What becomes of tasks that run.
+/// The options for running tasks.
 #[derive(Debug, Args)]
 struct RunningTaskArgs {
-    /// How long tasks that run may take to end.
+    /// Wait up to this time until running tasks are over.
     #[arg(long, value_name = "TIME", value_parser = times::duration, default_value = "10m")]
     wait: Duration,
-    /// Takes tasks that run from their workers: their attempts count as used up, and the next ones
-    /// go on from their checkpoints.
+    /// Take running tasks from their workers. Their attempts count as used, and the next ones
+    /// continue from their checkpoints.
     #[arg(long)]
     take_running: bool,
 }
@@ -60,12 +61,13 @@ Examples:
   longhaul import tasks tasks.jsonl --context production
   longhaul import tasks tasks.jsonl --service-url pulsar://broker:6650
 
-The queue is set up before (`longhaul topic setup`). It is paused meanwhile and stays so: close the tasks where they were, or see that nobody runs
-them there, then resume it. The same file once more changes nothing.")]
+Set up the queue first (`longhaul topic setup`). The import pauses the queue, and it stays \
+paused. Close the tasks at the source, or make sure that no worker runs them there, then resume \
+the queue. A second import of the same file changes nothing.")]
 pub(crate) struct ImportArgs {
-    /// The queue to write to, by the name of its task topic.
+    /// Name of the queue to write to (its task topic).
     queue: String,
-    /// What `longhaul export` has written.
+    /// File that `longhaul export` has written.
     file: PathBuf,
 }
 
@@ -73,16 +75,22 @@ pub(crate) struct ImportArgs {
 #[command(after_help = "\
 Examples:
   longhaul migrate tasks --to-context production
-  longhaul migrate tasks --to-service-url pulsar://broker:6650 --to-admin-url http://broker:8080 --setup --partitions 4
+  longhaul migrate tasks --to-service-url pulsar://broker:6650 \
+    --to-admin-url http://broker:8080 --setup --partitions 4
   longhaul migrate tasks --to-context production --follow
 
-It pauses the queue here and there, waits until nothing runs here, writes each task there once (one that is over with its result, one that is to be run with its attempts and its
-checkpoint), closes it here, and resumes the queue there. Here it stays paused. When it is interrupted, run it again: it goes on. Point producers and workers at
-the new place when it has ended; --follow moves what is still submitted here until Ctrl-C. `longhaul task moved` finds a task by its old id.")]
+The command pauses the queue at the source and at the destination, and waits until no task runs \
+at the source. It copies each task to the destination once: a finished task with its result, an \
+unfinished one with its attempts and its checkpoint. Then it closes unfinished tasks at the \
+source, and resumes the queue at the destination. The queue at the source stays paused.
+
+If the command is interrupted, run it again: it continues. When it has ended, point producers and \
+workers at the destination; --follow moves what is still submitted at the source until Ctrl-C. \
+`longhaul task moved` finds a task by its old id.")]
 pub(crate) struct Migrate {
-    /// The queue, by the name of its task topic.
+    /// Name of the queue (its task topic).
     queue: String,
-    /// The context of the cluster to move to: see `longhaul context`.
+    /// Move the queue to the cluster of this context (see `longhaul context`).
     #[arg(
         long,
         value_name = "NAME",
@@ -90,28 +98,28 @@ pub(crate) struct Migrate {
         required_unless_present = "to_service_url"
     )]
     to_context: Option<String>,
-    /// Where the brokers to move to are: pulsar://HOST:PORT or pulsar+ssl://HOST:PORT.
+    /// Move the queue to the brokers at pulsar://HOST:PORT or pulsar+ssl://HOST:PORT.
     #[arg(long, value_name = "URL")]
     to_service_url: Option<String>,
-    /// Where the admin API of that cluster is.
+    /// Use the admin API of the destination at this URL.
     #[arg(long, value_name = "URL", requires = "to_service_url")]
     to_admin_url: Option<String>,
-    /// The name of the queue there, if it is another one.
+    /// Use this name for the queue at the destination. Default: the same name.
     #[arg(long, value_name = "QUEUE")]
     to_queue: Option<String>,
-    /// Sets the topics up there first; needs the admin API of that cluster.
+    /// Set up the topics at the destination first; needs its admin API.
     #[arg(long)]
     setup: bool,
-    /// With --setup: so many partitions.
+    /// With --setup: create this many partitions.
     #[arg(long, value_name = "COUNT", requires = "setup")]
     partitions: Option<u32>,
-    /// With --setup: the topics of the levels high and low, too.
+    /// With --setup: create the topics of the levels high and low as well.
     #[arg(long, requires = "setup")]
     levels: bool,
-    /// Leaves the queue paused there.
+    /// Leave the queue at the destination paused.
     #[arg(long)]
     stay_paused: bool,
-    /// Goes on moving what is still submitted here, until Ctrl-C.
+    /// Continue to move tasks that are submitted at the source, until Ctrl-C.
     #[arg(long, conflicts_with = "stay_paused")]
     follow: bool,
     #[command(flatten)]

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueCommand {
-    /// List the queues of a namespace with the numbers of their tasks; needs the admin API.
+    /// List the queues of a namespace with their task counts; needs the admin API.
     #[command(
         visible_alias = "ls",
         after_help = "\
@@ -28,17 +28,17 @@ Examples:
   longhaul queue list acme/production --admin-url http://localhost:8080"
     )]
     List {
-        /// Tenant and namespace.
+        /// Tenant and namespace of the queues.
         #[arg(default_value = "public/default")]
         namespace: String,
     },
-    /// Make a queue, or put right what is wrong with its topics.
+    /// Create a queue, or correct its topics; needs the admin API.
     #[command(after_help = "\
 Examples:
   longhaul queue create tasks
   longhaul queue create tasks --levels --partitions 4")]
     Create(QueueCreateArgs),
-    /// Delete a queue, with all its tasks and their history.
+    /// Delete a queue with all its tasks and their history; needs the admin API.
     #[command(
         visible_alias = "rm",
         after_help = "\
@@ -47,65 +47,65 @@ Examples:
   longhaul queue delete tasks --yes"
     )]
     Delete {
-        /// The queue, by the name of its task topic.
+        /// Name of the queue (its task topic).
         queue: String,
     },
-    /// Show how a queue stands: tasks by status, workers, dead letters.
+    /// Show the state of a queue: tasks by status, workers, dead letters.
     #[command(after_help = "\
 Examples:
   longhaul queue stats tasks
   longhaul queue stats tasks -o json")]
     Stats {
-        /// The queue, by the name of its task topic.
+        /// Name of the queue (its task topic).
         queue: String,
     },
-    /// Begin no task any more; what runs goes on.
+    /// Pause a queue: no task starts, and running tasks continue.
     #[command(after_help = "\
 Examples:
   longhaul queue pause tasks
   longhaul queue pause tasks -o json")]
     Pause {
-        /// The queue, by the name of its task topic.
+        /// Name of the queue (its task topic).
         queue: String,
     },
-    /// Begin tasks again.
+    /// Resume a paused queue: tasks start again.
     #[command(after_help = "\
 Examples:
   longhaul queue resume tasks
   longhaul queue resume tasks -o json")]
     Resume {
-        /// The queue, by the name of its task topic.
+        /// Name of the queue (its task topic).
         queue: String,
     },
-    /// Limits over all workers: how many tasks run at once, how many begin in a time.
+    /// Show or set limits over all workers: tasks at once, and tasks started per time.
     #[command(subcommand)]
     Limits(QueueLimitsCommand),
-    /// What applies to tasks that do not say it themselves.
+    /// Show or change the settings of a queue, such as the defaults of its tasks.
     #[command(subcommand)]
     Settings(SettingsCommand),
-    /// Delete all tasks that a filter takes and that are not over.
+    /// Delete all unfinished tasks that match a filter.
     #[command(after_help = "\
 Examples:
   longhaul queue purge tasks --tag test --reason 'load test is over' --yes
   longhaul queue purge tasks --status ready --created-before '1 day ago'")]
     Purge {
-        /// The queue, by the name of its task topic.
+        /// Name of the queue (its task topic).
         queue: String,
-        /// All tasks, where no filter is given.
+        /// Delete all unfinished tasks, if no filter is given.
         #[arg(long)]
         all: bool,
         #[command(flatten)]
         filter: TaskFilterArgs,
     },
-    /// Show who has deleted, failed, released, cancelled or replayed what, and why.
+    /// Show the actions of operators: who did what, when and why.
     #[command(after_help = "\
 Examples:
   longhaul queue actions tasks
   longhaul queue actions tasks --limit 1000 -o jsonl")]
     Actions {
-        /// The queue, by the name of its task topic.
+        /// Name of the queue (its task topic).
         queue: String,
-        /// The newest so many.
+        /// Show at most this many actions, the newest ones.
         #[arg(long, value_name = "COUNT", default_value_t = 100)]
         limit: usize,
     },
@@ -113,15 +113,16 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct QueueCreateArgs {
-    /// The queue, by the name of its task topic.
+    /// Name of the queue (its task topic).
     queue: String,
-    /// Partitions of its topics; a new queue has none without it. They can be raised.
+    /// Create topics with this many partitions. The number can be raised later. Default: none for a
+    /// new queue.
     #[arg(long, value_name = "COUNT")]
     partitions: Option<u32>,
-    /// With topics for tasks of high and of low priority.
+    /// Create topics for tasks of high and of low priority as well.
     #[arg(long)]
     levels: bool,
-    /// How long a finished task stays in the ledger; an hour without it.
+    /// Keep a finished task in the ledger for this time. Default: 1h.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     ledger_retention: Option<Duration>,
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScheduleCommand {
-    /// Make a schedule.
+    /// Create a schedule.
     Create(Box<ScheduleCreateArgs>),
     /// List the schedules of a queue.
     #[command(
@@ -26,34 +26,34 @@ Examples:
   longhaul schedule list reports -o json"
     )]
     List {
-        /// The queue, by the name of its task topic.
+        /// Name of the queue (its task topic).
         queue: String,
     },
-    /// Show a schedule: when it fires, what it submits, its last task.
+    /// Show when a schedule fires, what it submits, and its last task.
     #[command(after_help = "\
 Examples:
   longhaul schedule show reports nightly
   longhaul schedule show reports nightly -o json")]
     Show(ScheduleNameArgs),
-    /// Fire no more, except by hand.
+    /// Pause a schedule, so that only `trigger` fires it.
     #[command(after_help = "\
 Examples:
   longhaul schedule pause reports nightly
   longhaul schedule pause reports nightly -q")]
     Pause(ScheduleNameArgs),
-    /// Fire again; what has passed meanwhile is not made up for.
+    /// Resume a schedule, without the firings that it missed.
     #[command(after_help = "\
 Examples:
   longhaul schedule resume reports nightly
   longhaul schedule resume reports nightly -q")]
     Resume(ScheduleNameArgs),
-    /// Fire now, paused or not.
+    /// Fire a schedule now, even if it is paused.
     #[command(after_help = "\
 Examples:
   longhaul schedule trigger reports nightly
   longhaul schedule trigger reports nightly -q")]
     Trigger(ScheduleNameArgs),
-    /// Delete a schedule; its tasks go on.
+    /// Delete a schedule; its tasks continue.
     #[command(
         visible_alias = "rm",
         after_help = "\
@@ -66,9 +66,9 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct ScheduleNameArgs {
-    /// The queue, by the name of its task topic.
+    /// Name of the queue (its task topic).
     queue: String,
-    /// The name of the schedule.
+    /// Name of the schedule.
     name: String,
 }
 
@@ -76,47 +76,48 @@ pub(crate) struct ScheduleNameArgs {
 #[command(after_help = "\
 Examples:
   longhaul schedule create reports nightly 'report' --cron '30 2 * * *' --time-zone Europe/Berlin
-  longhaul schedule create reports pulse 'ping' --every 15m --overlap cancel-other --max-duration 10m
+  longhaul schedule create reports pulse 'ping' --every 15m --overlap cancel-other \
+    --max-duration 10m
   longhaul schedule create reports once --file report.json --at 2030-01-01T00:00Z")]
 pub(crate) struct ScheduleCreateArgs {
-    /// The queue, by the name of its task topic.
+    /// Name of the queue (its task topic).
     queue: String,
-    /// The name of the schedule.
+    /// Name of the schedule.
     name: String,
     #[command(flatten)]
     payload: PayloadArgs,
     #[command(flatten)]
     when: When,
-    /// The time zone of the cron expression, such as Europe/Berlin; UTC without it.
+    /// Use this time zone for the cron expression, such as Europe/Berlin. Default: UTC.
     #[arg(long, value_name = "ZONE", requires = "cron")]
     time_zone: Option<String>,
-    /// Moves the instants of an interval.
+    /// Move the firings of --every by this time.
     #[arg(long, value_name = "TIME", value_parser = times::duration, requires = "every")]
     offset: Option<Duration>,
-    /// What happens at an instant while the task before is not over.
+    /// Decide what happens when the schedule fires while its previous task is not over.
     #[arg(long, default_value = "skip", value_parser = overlap())]
     overlap: OverlapBody,
-    /// How far back it is made up for instants that were missed.
+    /// Make up for missed firings this far back, at least 10s. Default: a year.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     catch_up_window: Option<Duration>,
-    /// Makes it paused.
+    /// Create the schedule paused.
     #[arg(long)]
     paused: bool,
     #[command(flatten)]
     terms: TermArgs,
 }
 
-/// When it fires.
+/// The times of a schedule.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct When {
-    /// A cron expression of five fields, six (seconds first) or seven (years last).
+    /// Fire by this cron expression of five fields, six (seconds first) or seven (years last).
     #[arg(long, value_name = "EXPRESSION")]
     cron: Option<String>,
-    /// At this distance, a second at least.
+    /// Fire at this interval, at least 1s.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     every: Option<Duration>,
-    /// Once.
+    /// Fire once, at this instant.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant)]
     at: Option<SystemTime>,
 }
@@ -125,9 +126,9 @@ pub(crate) struct When {
 fn overlap() -> impl TypedValueParser<Value = OverlapBody> {
     let words = [
         PossibleValue::new("skip").help("Nothing is submitted"),
-        PossibleValue::new("buffer-one").help("One task waits for the one before"),
-        PossibleValue::new("cancel-other").help("The task before is cancelled"),
-        PossibleValue::new("allow-all").help("Tasks run beside each other"),
+        PossibleValue::new("buffer-one").help("One task waits for the previous one"),
+        PossibleValue::new("cancel-other").help("The previous task is cancelled"),
+        PossibleValue::new("allow-all").help("Tasks run in parallel"),
     ];
     let api = |word: String| serde_json::from_value(word.replace('-', "_").into());
     PossibleValuesParser::new(words).try_map(api)

@@ -18,18 +18,18 @@ use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token for callers of the gateway and print it. The file keeps its sum alone: it is
-    /// not shown again.
+    /// Create a token for callers of the gateway and print it once; the file keeps only its hash.
     #[command(after_help = "\
 Examples:
   longhaul token create ci --scopes submit,read --queues mails --expires 90d --file tokens.json
   longhaul token create ops --scopes admin > ops.token
 
-Scopes: submit (submit tasks), work (lease them and report on them), read (see everything, payloads included), admin (all of it,
-and change queues). Gateways that run read the file again. To change a token make a second one of the same name, give it to the
-callers, and then revoke the first one by its id.")]
+Scopes: submit (submit tasks), work (lease tasks and report on them), read (see everything, \
+including payloads), admin (all of these, and change queues). Running gateways read the file \
+again. To replace a token, create a second one of the same name, give it to the callers, and \
+revoke the first one by its id.")]
     Create(TokenCreateArgs),
-    /// List the tokens of the gateway, without what they are.
+    /// List the tokens of the gateway by name and id, without the secrets.
     #[command(
         visible_alias = "ls",
         after_help = "\
@@ -38,26 +38,26 @@ Examples:
   longhaul token list -o json"
     )]
     List(InFile),
-    /// Take tokens of the gateway away: they are refused from the next request on.
+    /// Revoke a token of the gateway: the next request with it is refused.
     #[command(after_help = "\
 Examples:
   longhaul token revoke ci --file tokens.json
   longhaul token revoke 9f86d081")]
     Revoke {
-        /// The name of the token, or its id as `longhaul token list` shows it.
+        /// Name of the token, or its id as `longhaul token list` shows it.
         #[arg(value_name = "NAME|ID")]
         token: String,
         #[command(flatten)]
         file: InFile,
     },
-    /// Make the secret that tokens of the embedded broker are signed with, in a file that its owner
-    /// alone may read.
+    /// Create the secret that signs tokens of the embedded broker, in a file that only its owner
+    /// can read.
     #[command(after_help = "\
 Examples:
   longhaul token secret broker.key
   longhaul token secret /etc/longhaul/broker.key")]
     Secret {
-        /// The file, which must not exist.
+        /// File to create. It must not exist.
         file: PathBuf,
     },
     /// Print a token for clients of the embedded broker, signed with its secret.
@@ -66,18 +66,18 @@ Examples:
   longhaul token sign --secret broker.key --role admin --expires 30d > admin.token
   longhaul token sign --secret broker.key --role transcoder
 
-What a role may do: --broker-superusers names those that may do everything; the others need grants.")]
+Roles in --broker-superusers may do everything; other roles need grants.")]
     Sign {
-        /// The secret: a file, or data:;base64,…
+        /// Sign with this secret: a file, or data:;base64,…
         #[arg(long, value_name = "KEY")]
         secret: String,
-        /// Whose token it is.
+        /// Role of the client that uses the token.
         #[arg(long, value_name = "ROLE")]
         role: String,
-        /// The broker's audience, if it has one (--broker-token-audience).
+        /// Audience of the token, if the broker has one (--broker-token-audience).
         #[arg(long, value_name = "NAME")]
         audience: Option<String>,
-        /// How long it is valid, such as 12h or 30d; for ever without it.
+        /// Let the token expire after this time, such as 12h or 30d. Default: never.
         #[arg(long, value_name = "TIME", value_parser = times::duration)]
         expires: Option<Duration>,
     },
@@ -85,15 +85,15 @@ What a role may do: --broker-superusers names those that may do everything; the 
 
 #[derive(Debug, Args)]
 pub(crate) struct TokenCreateArgs {
-    /// Who acts with it, as the log of actions names them.
+    /// Name of the caller, as the log of actions shows it.
     name: String,
-    /// What it allows: submit, work, read, admin.
+    /// Allow these scopes, separated by commas: submit, work, read, admin.
     #[arg(long, required = true, value_delimiter = ',', value_name = "SCOPES", value_parser = scope)]
     scopes: Vec<TokenScope>,
-    /// The queues that it is bound to; all without it.
+    /// Restrict the token to these queues, separated by commas. Default: all queues.
     #[arg(long, value_delimiter = ',', value_name = "QUEUES")]
     queues: Vec<String>,
-    /// How long it is valid, such as 12h or 90d; for ever without it.
+    /// Let the token expire after this time, such as 12h or 90d. Default: never.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     expires: Option<Duration>,
     #[command(flatten)]
@@ -102,8 +102,7 @@ pub(crate) struct TokenCreateArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InFile {
-    /// The file of the tokens, which gateways are given by --http-tokens; that of the settings
-    /// without it.
+    /// File of the tokens, as in --http-tokens of gateways. Default: that of the settings.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }

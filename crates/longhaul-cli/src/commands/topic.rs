@@ -13,21 +13,21 @@ const LOOKS_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TopicCommand {
-    /// Make the topics of a queue as the task protocol needs them, or put them right; needs the
-    /// admin API.
+    /// Create or correct the topics of a queue for the task protocol; needs the admin API.
     #[command(after_help = "\
 Examples:
   longhaul topic setup tasks --admin-url http://localhost:8080
   longhaul topic setup tasks --partitions 4 --history-retention 30d --dry-run")]
     Setup(TopicSetupArgs),
-    /// Tell what is not as it should be; needs the admin API. It exits with 1 if there is an error.
+    /// List deviations of the topics, and exit with code 1 if one is an error; needs the admin API.
     #[command(after_help = "\
 Examples:
   longhaul topic check tasks --admin-url http://localhost:8080
   longhaul topic check tasks -o json")]
     Check(TopicCheckArgs),
-    /// Have the broker compact the topics of a queue now; needs the admin API. It does so by itself
-    /// as they grow.
+    /// Compact the topics of a queue now; needs the admin API
+    ///
+    /// The broker also compacts topics by itself as they grow.
     #[command(after_help = "\
 Examples:
   longhaul topic compact tasks --admin-url http://localhost:8080
@@ -37,16 +37,16 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct Compact {
-    /// The queue, by the name of its task topic.
+    /// Name of the queue (its task topic).
     queue: String,
-    /// Waits until it is done; exits with 1 if a compaction has failed.
+    /// Wait until the compaction is done. Exit with code 1 if it has failed.
     #[arg(long)]
     wait: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TopicCheckArgs {
-    /// The queue, by the name of its task topic.
+    /// Name of the queue (its task topic).
     queue: String,
     #[command(flatten)]
     kept: RetentionArgs,
@@ -54,33 +54,34 @@ pub(crate) struct TopicCheckArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TopicSetupArgs {
-    /// The queue, by the name of its task topic.
+    /// Name of the queue (its task topic).
     queue: String,
     #[command(flatten)]
     kept: RetentionArgs,
-    /// So many partitions; without it a topic is left as it is, and a new one has none.
+    /// Create topics with this many partitions. Without it, existing topics stay as they are, and
+    /// new ones have none.
     #[arg(long, value_name = "COUNT")]
     partitions: Option<u32>,
-    /// The topics of the levels high and low, too: without them no task may have a --priority.
+    /// Set up the topics of the levels high and low as well: tasks with a --priority need them.
     #[arg(long, conflicts_with = "dry_run")]
     levels: bool,
-    /// Where the subscription was lost: makes it at the earliest message, so that tasks which are
-    /// still there come again.
+    /// Create a lost subscription at the earliest message, so that all tasks left on the topic are
+    /// delivered again.
     #[arg(long)]
     replay: bool,
-    /// Tells what would be done, and does nothing.
+    /// Print what would be done, and change nothing.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// How long things are kept.
+/// The retention times.
 #[derive(Debug, Args)]
 struct RetentionArgs {
-    /// How long a finished task stays in the ledger.
+    /// Retention of finished tasks in the ledger.
     #[arg(long, value_name = "TIME", value_parser = times::duration, default_value = "1h")]
     ledger_retention: Duration,
-    /// How far back the log can be read: four times that at least, or `unlimited`; a day by
-    /// default, or four times that if it is longer.
+    /// Retention of the log: at least four times --ledger-retention, or `unlimited`. Default: a
+    /// day, or four times --ledger-retention if that is longer.
     #[arg(long, value_name = "TIME|unlimited", value_parser = history)]
     history_retention: Option<HistoryRetention>,
 }
@@ -108,10 +109,10 @@ Examples:
   longhaul verify tasks
   longhaul verify tasks --timeout 10m -o json
 
-It reads while workers work, and exits with 1 if an entry breaks an invariant, or if the topics of the queue do not fit
-together, so that there may be entries which it does not find.")]
+Workers may run meanwhile. The command exits with code 1 if an entry breaks an invariant, or if \
+it may miss entries because the topics of the queue do not fit together.")]
 pub(crate) struct Verify {
-    /// The queue, by the name of its task topic.
+    /// Name of the queue (its task topic).
     queue: String,
 }
 

@@ -20,42 +20,43 @@ Examples:
   longhaul worker list tasks -o json"
     )]
     List {
-        /// The queue, by the name of its task topic.
+        /// Name of the queue (its task topic).
         queue: String,
     },
-    /// Show one worker, and what it runs.
+    /// Show a worker and the tasks that it runs.
     #[command(after_help = "\
 Examples:
   longhaul worker show tasks worker-7
   longhaul worker show tasks worker-7 -o json")]
     Show {
-        /// The queue, by the name of its task topic.
+        /// Name of the queue (its task topic).
         queue: String,
-        /// The worker's name, or one of its owner ids.
+        /// Name of the worker, or one of its owner ids.
         name: String,
     },
-    /// Have a worker take nothing new, finish what it runs, and end, wherever it is.
+    /// Drain a worker: it takes no new tasks, finishes its running tasks, and exits
     ///
-    /// It drains as after SIGTERM. What still runs when its time for that is over is given back,
-    /// and other workers go on with it. A worker that works on several queues leaves them all.
+    /// The worker drains as after SIGTERM, on whichever machine it runs. When its time limit is
+    /// over, it gives back the tasks that still run, and other workers continue them. A worker of
+    /// several queues leaves them all.
     #[command(after_help = "\
 Examples:
   longhaul worker drain tasks worker-7 --reason 'its machine is to be replaced'
   longhaul worker drain tasks worker-7 --wait --timeout 10m")]
     Drain {
-        /// The queue, by the name of its task topic.
+        /// Name of the queue (its task topic).
         queue: String,
-        /// The worker's name, or one of its owner ids.
+        /// Name of the worker, or one of its owner ids.
         name: String,
-        /// Waits until it has left.
+        /// Wait until the worker has left.
         #[arg(long)]
         wait: bool,
     },
-    /// Be a worker that runs a program for each task, until Ctrl-C or SIGTERM.
+    /// Run a program for each task of a queue, until Ctrl-C or SIGTERM
     ///
-    /// The payload is the program's standard input, and what it prints is the result. Exit code 0
-    /// is success, 65 a failure for good, and after any other the task is tried again. Progress,
-    /// checkpoints and more: docs/exec.md.
+    /// The program reads the payload from standard input, and its standard output is the result.
+    /// Exit code 0 completes the task, 65 fails it for good, and after any other code the task is
+    /// tried again. docs/exec.md describes progress, checkpoints and more.
     Run(Box<WorkerRun>),
 }
 

@@ -9,50 +9,51 @@ use longhaul::WorkerConfig;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What `worker run` is told.
+/// The options of `worker run`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   longhaul worker run thumbnails --exec 'convert - -resize 200x200 png:-'
-  longhaul worker run reports --shell --exec 'gzip -dc | ./report.py 2>> errors.log' --max-duration 2h")]
+  longhaul worker run reports --shell --exec 'gzip -dc | ./report.py 2>> errors.log' \
+    --max-duration 2h")]
 pub(crate) struct WorkerRun {
-    /// The queue: the name of its task topic.
+    /// Name of the queue (its task topic).
     pub(crate) queue: String,
-    /// The program with its arguments, split into words without a shell. It runs the tasks that no
-    /// --type names.
+    /// Run this program, with its arguments, for each task; with --type, for tasks without a type.
+    /// The command line is split into words without a shell.
     #[arg(long, value_name = "COMMAND", required_unless_present = "types")]
     pub(crate) exec: Option<String>,
-    /// The program of the tasks of one type (the property TASK_TYPE). May be repeated.
+    /// Run this program for tasks of one type (the property TASK_TYPE). Can be repeated.
     #[arg(long = "type", value_name = "TYPE=COMMAND")]
     pub(crate) types: Vec<String>,
-    /// Has command lines read by `sh -c`: pipes, variables and redirections work.
+    /// Run command lines by `sh -c`, with pipes, variables and redirections.
     #[arg(long)]
     pub(crate) shell: bool,
-    /// Works on the levels of the queue as well, those of higher priority first
+    /// Run the tasks of the levels of the queue as well, higher priority first
     #[arg(long)]
     pub(crate) levels: bool,
-    /// How many programs run at once [default: the number of processors]
+    /// Run at most this many programs at once [default: number of processors]
     #[arg(long, value_name = "NUMBER", env = "LONGHAUL_CONCURRENCY")]
     pub(crate) concurrency: Option<usize>,
-    /// How many attempts a task has that does not say it
+    /// Allow this many attempts for tasks that set no number
     #[arg(long, value_name = "NUMBER", env = "LONGHAUL_MAX_ATTEMPTS", default_value_t = 3)]
     pub(crate) max_attempts: u32,
-    /// How long an attempt may take, at tasks that do not say it [default: without a limit]
+    /// Limit each attempt to this time, for tasks that set no limit [default: no limit]
     #[arg(long, value_name = "DURATION", env = "LONGHAUL_MAX_DURATION", value_parser = duration)]
     pub(crate) max_duration: Option<Duration>,
-    /// The largest result, such as 512KiB; a larger one fails its task for good. At most 3MiB
+    /// Fail a task for good if its result is larger than this, such as 512KiB. At most 3MiB
     #[arg(long, value_name = "SIZE", env = "LONGHAUL_MAX_OUTPUT", default_value = "1MiB", value_parser = size)]
     pub(crate) max_output: usize,
-    /// How long a program may go on after SIGTERM, until SIGKILL
+    /// Wait this long between SIGTERM and SIGKILL when a program must end
     #[arg(long, value_name = "DURATION", env = "LONGHAUL_GRACE", default_value = "10s", value_parser = duration)]
     pub(crate) grace: Duration,
-    /// How long programs may go on once the worker is to end. Then they get SIGTERM, and their
-    /// tasks are given back
+    /// Let programs run this long after the worker was told to end. Then they get SIGTERM, and the
+    /// worker gives their tasks back
     #[arg(long, value_name = "DURATION", env = "LONGHAUL_DRAIN", default_value = "30s", value_parser = duration)]
     pub(crate) drain: Duration,
-    /// Runs programs at this niceness: 19 leaves the processors to everything else
+    /// Run programs at this niceness, -20 to 19: 19 gives way to everything else
     #[arg(long, value_name = "NUMBER", env = "LONGHAUL_NICE", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     pub(crate) nice: Option<i32>,
-    /// After these exit codes a task is not tried again
+    /// Fail a task for good after these exit codes, separated by commas
     #[arg(
         long,
         value_name = "CODES",
@@ -61,21 +62,19 @@ pub(crate) struct WorkerRun {
         default_value = "65"
     )]
     pub(crate) fatal_exit_codes: Vec<u8>,
-    /// How often the worker says that it is alive: after two of these without a word, another one
-    /// takes its tasks over
+    /// Send a heartbeat at this interval. After two intervals without one, another worker takes
+    /// over the tasks
     #[arg(long, value_name = "DURATION", env = "LONGHAUL_HEARTBEAT", default_value = "10s", value_parser = duration)]
     pub(crate) heartbeat: Duration,
-    /// The worker's name, by which lists show it and `worker drain` finds it: give each of a queue
-    /// its own, such as the name of its pod [default: one drawn at the start]
+    /// Name of the worker in lists and for `worker drain`. Give each worker of a queue its own,
+    /// such as the name of its pod [default: random]
     #[arg(long, value_name = "TEXT", env = "LONGHAUL_WORKER_NAME")]
     pub(crate) name: Option<String>,
-    /// Where it serves its metrics (`/metrics`) and a sign of life (`/livez`), such as
-    /// 127.0.0.1:7072; none if it is not said. Beyond this machine only with
-    /// LONGHAUL_INSECURE=true, because everybody may read them
+    /// Serve `/metrics` and `/livez` at this address, such as 127.0.0.1:7072. Default: not served.
+    /// An address beyond this machine needs LONGHAUL_INSECURE=true, because everybody can read them
     #[arg(long, value_name = "HOST:PORT", env = "LONGHAUL_WORKER_METRICS")]
     pub(crate) metrics: Option<SocketAddr>,
-    /// Anything else to tell workers apart by, such as a version: lists of workers and tasks show
-    /// it
+    /// Show this text in lists of workers and tasks, such as a version, to tell workers apart
     #[arg(long, value_name = "TEXT", env = "LONGHAUL_LABEL", default_value = "")]
     pub(crate) label: String,
 }

@@ -15,16 +15,16 @@ use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueLimitsCommand {
-    /// Show the limits of a queue, and who uses them.
+    /// Show the limits of a queue and their use.
     #[command(after_help = "\
 Examples:
   longhaul queue limits get tasks
   longhaul queue limits get tasks -o json")]
     Get {
-        /// The queue, by the name of its task topic.
+        /// Name of the queue (its task topic).
         queue: String,
     },
-    /// Set limits: of the queue, of each key, or of one key. `none` takes one away.
+    /// Set limits of the queue, of each key, or of one key; `none` removes a limit.
     #[command(after_help = "\
 Examples:
   longhaul queue limits set tasks --max-in-flight 20 --rate 100/1m
@@ -35,21 +35,21 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct SetLimits {
-    /// The queue, by the name of its task topic.
+    /// Name of the queue (its task topic).
     queue: String,
-    /// For the tasks of each key that has no limit of its own.
+    /// Set the limits of each key that has no limits of its own.
     #[arg(long)]
     each_key: bool,
-    /// For the tasks of this key.
+    /// Set the limits of this key.
     #[arg(long, conflicts_with = "each_key")]
     key: Option<String>,
-    /// So many run at once.
+    /// Run at most this many tasks at once.
     #[arg(long, value_name = "COUNT|none", value_parser = count)]
     max_in_flight: Option<Value>,
-    /// So many begin in a time, such as 100/1m.
+    /// Start at most this many tasks per time, such as 100/1m.
     #[arg(long, value_name = "RATE|none", value_parser = rate)]
     rate: Option<Value>,
-    /// Changes nothing if the settings have another version.
+    /// Change nothing if the settings have another version.
     #[arg(long, value_name = "VERSION")]
     expected_version: Option<u64>,
 }
@@ -62,10 +62,10 @@ Examples:
   longhaul queue settings get tasks
   longhaul queue settings get tasks -o json > settings.json")]
     Get {
-        /// The queue, by the name of its task topic.
+        /// Name of the queue (its task topic).
         queue: String,
     },
-    /// Change settings of a queue. `none` takes one away.
+    /// Change settings of a queue; `none` removes a setting.
     #[command(after_help = "\
 Examples:
   longhaul queue settings set tasks --max-attempts 5 --retry 1s..5m
@@ -78,37 +78,37 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct SetSettings {
-    /// The queue, by the name of its task topic.
+    /// Name of the queue (its task topic).
     queue: String,
-    /// How many attempts a task has.
+    /// Allow this many attempts for tasks that set no number.
     #[arg(long, value_name = "COUNT|none", value_parser = count)]
     max_attempts: Option<Value>,
-    /// Pauses between attempts: 1s..5m, or a list such as 1s,10s,1m.
+    /// Pause between attempts: 1s..5m, or a list such as 1s,10s,1m.
     #[arg(long, value_name = "PAUSES|none", value_parser = pauses)]
     retry: Option<Value>,
-    /// No attempt begins later than so long after the submit.
+    /// Start no attempt later than this time after the submit.
     #[arg(long, value_name = "TIME|none", value_parser = time)]
     expires_after: Option<Value>,
-    /// An attempt that reports nothing for so long has failed.
+    /// Fail an attempt that reports nothing for this time.
     #[arg(long, value_name = "TIME|none", value_parser = time)]
     no_progress_timeout: Option<Value>,
-    /// In which order tasks are run: `key` for those of one order key one at a time, in order.
+    /// Order of tasks: `key` runs the tasks of each order key one at a time, in order.
     #[arg(long, value_name = "key|none", value_parser = order)]
     order: Option<Value>,
-    /// What the queue is for: at most 1,024 characters.
+    /// Describe what the queue is for, in at most 1,024 characters.
     #[arg(long, value_name = "TEXT|none", value_parser = text)]
     description: Option<Value>,
-    /// URLs that are called at the end of each task, with commas in between: at most 8. Their
-    /// origins are among those that the gateway allows.
+    /// Call these URLs at the end of each task: at most 8, separated by commas. The gateway must
+    /// allow their origins.
     #[arg(long, value_name = "URLS|none", value_parser = urls)]
     webhooks: Option<Value>,
-    /// A JSON merge patch of the settings, as `get` shows them.
+    /// Apply this JSON merge patch to the settings that `get` shows.
     #[arg(long, value_name = "JSON", value_parser = object)]
     patch: Option<Value>,
-    /// The same in a file.
+    /// Apply the JSON merge patch in this file.
     #[arg(long, value_name = "FILE", conflicts_with = "patch")]
     patch_file: Option<PathBuf>,
-    /// Changes nothing if the settings have another version.
+    /// Change nothing if the settings have another version.
     #[arg(long, value_name = "VERSION")]
     expected_version: Option<u64>,
 }

@@ -13,8 +13,8 @@ Examples:
 pub(crate) struct Dev {
     #[command(flatten)]
     listen: Listen,
-    /// Adds a worker with sample tasks on the queue `demo`, which show progress, failure and retry.
-    /// More of them follow for as long as it runs.
+    /// Start a worker with sample tasks on the queue `demo`, which show progress, failure and
+    /// retry. New ones follow until the server ends.
     #[arg(long)]
     pub(super) demo: bool,
 }
@@ -23,74 +23,77 @@ pub(crate) struct Dev {
 #[command(after_help = "\
 Examples:
   longhaul server start --data /var/lib/longhaul
-  longhaul server start --engine pulsar --service-url pulsar://pulsar:6650 --admin-url http://pulsar:8080
+  longhaul server start --engine pulsar --service-url pulsar://pulsar:6650 \
+    --admin-url http://pulsar:8080
   longhaul server start --engine pulsar --http 0.0.0.0:7070 --http-tokens /etc/longhaul/tokens.json
-  longhaul server start --data /var/lib/longhaul --webhook-allow https://hooks.example.com --webhook-secret-file /etc/longhaul/webhook-secret")]
+  longhaul server start --data /var/lib/longhaul --webhook-allow https://hooks.example.com \
+    --webhook-secret-file /etc/longhaul/webhook-secret")]
 pub(crate) struct ServerStartArgs {
-    /// What keeps the tasks: embedded (a broker in this process; the default, which needs --data)
-    /// or pulsar (at --service-url).
+    /// Store the tasks in this engine: embedded (a broker in this process, which needs --data; the
+    /// default) or pulsar (at --service-url).
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
     #[command(flatten)]
     listen: Listen,
-    /// Tenant and namespace of Pulsar that hold the queues; public/default if it is not said.
+    /// Tenant and namespace of the gateway's queues. Default: public/default.
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
-    /// The file of the tokens that let callers in; it is read again when it changes.
+    /// Accept callers with a token of this file, which is read again when it changes.
     #[arg(long, value_name = "FILE")]
     http_tokens: Option<String>,
-    /// Listens beyond this machine and lets everybody in.
+    /// Allow the gateway to listen beyond this machine without authentication.
     #[arg(long)]
     insecure: bool,
-    /// The certificate of the gateway, as PEM.
+    /// Serve HTTPS with the certificate in this PEM file.
     #[arg(long, value_name = "FILE")]
     http_certificate_file: Option<String>,
-    /// Its key, as PEM.
+    /// Private key of --http-certificate-file, as PEM.
     #[arg(long, value_name = "FILE")]
     http_key_file: Option<String>,
-    /// The authorities whose client certificates let callers in, as PEM.
+    /// Accept callers with a client certificate of the authorities in this PEM file.
     #[arg(long, value_name = "FILE")]
     http_client_authorities: Option<String>,
-    /// Names by which the gateway may be asked for, with commas in between.
+    /// Accept requests for these host names or IP addresses, separated by commas.
     #[arg(long, value_name = "HOSTS")]
     http_hosts: Option<String>,
-    /// Origins of web pages that may use the gateway, with commas in between.
+    /// Accept requests of web pages from these origins, separated by commas.
     #[arg(long, value_name = "ORIGINS")]
     http_origins: Option<String>,
-    /// How many requests each caller may make, such as 100/1s, or 100/1s,burst=200.
+    /// Limit the requests of each caller, such as 100/1s, or 100/1s,burst=200. Default: no limit.
     #[arg(long, value_name = "RATE")]
     rate_limit: Option<String>,
-    /// How long requests wait for a broker that is away; then they are answered with 503 at once.
+    /// Let requests wait this long for a broker that is away; after that, they get 503 at once.
+    /// Default: 2s.
     #[arg(long, value_name = "TIME")]
     broker_grace: Option<String>,
-    /// How long a connection may be idle; 10s by default. Longer than that of a balancer in front
-    /// of the gateway, or the balancer meets closed connections.
+    /// Close a connection that is idle for this time. Default: 10s. Set it longer than the idle
+    /// time of a balancer in front, or the balancer meets closed connections.
     #[arg(long, value_name = "TIME")]
     http_idle_time: Option<String>,
-    /// Largest number of connections of one address; three quarters of all by default. Loopback
-    /// has no limit. A balancer on another machine has one address for all its clients.
+    /// Accept at most this many connections of one address. Default: three quarters of all.
+    /// Loopback has no limit. A balancer on another machine has one address for all its clients.
     #[arg(long, value_name = "COUNT")]
     http_connections_per_address: Option<String>,
-    /// Shows payloads and results to tokens with the scope admin alone, and to workers with their
+    /// Show payloads and results only to tokens with the scope admin, and to workers with their
     /// leases.
     #[arg(long)]
     hide_payloads: bool,
-    /// Queues whose tasks are counted for the metrics, with commas in between: for an autoscaler of
+    /// Count the tasks of these queues, separated by commas, in the metrics: for an autoscaler of
     /// their workers.
     #[arg(long, value_name = "QUEUES")]
     measure: Option<String>,
-    /// Origins that webhooks may call, such as https://hooks.example.com; several with commas in
-    /// between, or by saying it twice. With it the gateway calls the URLs in the settings of queues.
+    /// Call webhooks, the URLs in the settings of queues, at this origin, such as
+    /// https://hooks.example.com. Separate several by commas, or repeat the option.
     #[arg(long, value_name = "ORIGIN")]
     webhook_allow: Vec<String>,
-    /// The file of the secret that signs these calls: at least 24 bytes, or whsec_ and their
-    /// base64. It is read again when it changes.
+    /// Sign webhook calls with the secret in this file: at least 24 bytes, or whsec_ and their
+    /// base64. The file is read again when it changes.
     #[arg(long, value_name = "FILE")]
     webhook_secret_file: Option<String>,
-    /// The web pages at /ui: on (the default), read-only (they show and change nothing) or off.
+    /// Serve the web pages at /ui: on (the default), read-only (they change nothing) or off.
     #[arg(long, value_name = "HOW")]
     dashboard: Option<String>,
-    /// How long it may take to end in order; 30s if it is not said.
+    /// Limit an orderly shutdown to this time. Default: 30s.
     #[arg(long, value_name = "TIME")]
     drain: Option<String>,
     // Last: later options would appear in its group of the help.
@@ -102,64 +105,63 @@ pub(crate) struct ServerStartArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Embedded broker")]
 pub(in crate::commands) struct Secured {
-    /// Where its admin API listens for those who encrypt.
+    /// Listen here for the admin API with TLS.
     #[arg(long, value_name = "HOST:PORT")]
     admin_tls: Option<String>,
-    /// Names by which its admin API may be asked for, with commas in between: for a proxy in front
-    /// of it.
+    /// Accept requests for these host names at the admin API, separated by commas: for a proxy in
+    /// front of it.
     #[arg(long, value_name = "HOSTS")]
     admin_hosts: Option<String>,
-    /// The host that clients are told to connect to.
+    /// Advertise this host to clients.
     #[arg(long, value_name = "HOST")]
     broker_host: Option<String>,
-    /// The secret that tokens of clients are signed with: a file, or data:;base64,…
-    /// `longhaul token secret` makes one.
+    /// Verify the tokens of clients with this secret: a file, or data:;base64,… `longhaul token
+    /// secret` creates one.
     #[arg(long, value_name = "KEY")]
     broker_token_secret: Option<String>,
-    /// The audience that tokens of clients must name (claim `aud`).
+    /// Accept only tokens of clients for this audience (claim `aud`). Default: any.
     #[arg(long, value_name = "NAME")]
     broker_token_audience: Option<String>,
-    /// Roles that may do everything, with commas in between.
+    /// Let these roles, separated by commas, do everything.
     #[arg(long, value_name = "ROLES")]
     broker_superusers: Option<String>,
-    /// Roles that may see its metrics and the statistics of all topics, with commas in between.
+    /// Let these roles, separated by commas, read the metrics and the statistics of all topics.
     #[arg(long, value_name = "ROLES")]
     broker_monitors: Option<String>,
-    /// A JSON file with more of both, and with revoked roles and tokens; it is read again when it
-    /// changes.
+    /// Read more superusers and monitors, and revoked roles and tokens, from this JSON file. It is
+    /// read again when it changes.
     #[arg(long, value_name = "FILE")]
     broker_roles: Option<String>,
-    /// Lets every role publish and consume in a namespace where nobody was ever granted anything.
+    /// Let every role publish and consume in a namespace that has never had a grant.
     #[arg(long)]
     broker_open_namespaces: bool,
-    /// Where it listens for clients that encrypt.
+    /// Listen here for clients with TLS.
     #[arg(long, value_name = "HOST:PORT")]
     broker_tls: Option<String>,
-    /// Its certificate, as PEM.
+    /// Certificate of the broker, as PEM.
     #[arg(long, value_name = "FILE")]
     broker_certificate_file: Option<String>,
-    /// The key of the certificate, as PEM.
+    /// Private key of --broker-certificate-file, as PEM.
     #[arg(long, value_name = "FILE")]
     broker_key_file: Option<String>,
-    /// Authorities of client certificates, as PEM. With them, clients that use TLS must show a
-    /// certificate.
+    /// Require a certificate of the authorities in this PEM file from clients with TLS.
     #[arg(long, value_name = "FILE")]
     broker_client_authorities: Option<String>,
-    /// Keeps a copy of its data in a directory or in S3, about a second behind: a path, or
-    /// s3://BUCKET/FOLDER. `longhaul broker restore` makes a data directory of it.
+    /// Keep a copy of the data, about a second behind, in a directory or at s3://BUCKET/FOLDER.
+    /// `longhaul broker restore` creates a data directory from it.
     #[arg(long, value_name = "PLACE")]
     broker_backup: Option<String>,
-    /// How far back the copy can be restored; 1d by default.
+    /// Allow restores to any time this far back. Default: 1d.
     #[arg(long, value_name = "DURATION")]
     broker_backup_keep: Option<String>,
-    /// Size of the log on disk above which the broker refuses publishes, such as 512M or 10G. At
-    /// least 256M.
+    /// Refuse publishes while the log on disk is larger than this, such as 512M or 10G; at least
+    /// 256M. Default: no limit.
     #[arg(long, value_name = "BYTES")]
     broker_disk_bytes_max: Option<String>,
-    /// Largest message, such as 512K; 5M by default.
+    /// Refuse larger messages than this, such as 512K. Default: 5M.
     #[arg(long, value_name = "BYTES")]
     broker_message_bytes_max: Option<String>,
-    /// Largest number of client connections; 10000 by default.
+    /// Accept at most this many client connections. Default: 10000.
     #[arg(long, value_name = "COUNT")]
     broker_connections_max: Option<String>,
 }
@@ -193,24 +195,24 @@ impl Secured {
 
 #[derive(Debug, Args)]
 struct Listen {
-    /// The directory that everything is kept in; made if it does not exist. `longhaul dev` does
-    /// without, and loses everything at its end.
+    /// Keep all data in this directory, which is created if it does not exist. Without it,
+    /// `longhaul dev` deletes all data at the end.
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
-    /// Where the gateway listens; 127.0.0.1:7070 if it is not said.
+    /// Listen here for HTTP. Default: 127.0.0.1:7070.
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
-    /// Where the embedded broker listens for clients of Pulsar; 127.0.0.1:6650 if it is not said.
+    /// Listen here for Pulsar clients of the embedded broker. Default: 127.0.0.1:6650.
     #[arg(long, value_name = "HOST:PORT")]
     broker: Option<String>,
-    /// Where the embedded broker's admin API and its metrics are; 127.0.0.1:7071 if it is not said.
+    /// Listen here for the embedded broker's admin API and metrics. Default: 127.0.0.1:7071.
     #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
-    /// Routes of another task queue that are served as well: 001 or 002; both with a comma, or by
-    /// saying it twice.
+    /// Serve the routes of another task queue as well: 001 or 002. Separate both by a comma, or
+    /// repeat the option.
     #[arg(long, value_name = "DIALECTS")]
     dialect: Vec<String>,
-    /// The queue of these routes, which is made if there is none; `default` if it is not said.
+    /// Use this queue for the --dialect routes, created if it does not exist. Default: `default`.
     #[arg(long, value_name = "QUEUE")]
     dialect_queue: Option<String>,
 }

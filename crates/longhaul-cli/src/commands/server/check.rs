@@ -22,13 +22,14 @@ const SHOWN_CHARS: usize = 300;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServerCheckArgs {
-    /// Where the gateway listens; 127.0.0.1:7070 if it is not said.
+    /// Address of the gateway. Default: 127.0.0.1:7070.
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
-    /// Asks whether it lives, and not whether it is ready: a gateway whose broker is away lives.
+    /// Check whether the gateway is alive, not whether it is ready. It is alive even if its broker
+    /// is away.
     #[arg(long)]
     live: bool,
-    /// How long to wait until it is, such as 30s.
+    /// Wait up to this time until the check succeeds, such as 30s.
     #[arg(long, value_name = "TIME", value_parser = times::duration, default_value = "0s")]
     wait: Duration,
 }

@@ -21,18 +21,18 @@ use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServerCommand {
-    /// A broker and the gateway on this machine, for development: the same as `longhaul dev`.
+    /// Start a broker and the gateway for development: the same as `longhaul dev`.
     #[command(after_help = "\
 Examples:
   longhaul server dev
   longhaul server dev --data ./data --demo")]
     Dev(Box<Dev>),
-    /// The gateway for production, with the embedded broker or before a Pulsar.
+    /// Start the gateway for production, with the embedded broker or in front of Pulsar.
     Start(Box<ServerStartArgs>),
-    /// Ask the gateway of this machine whether it is ready: for health checks of containers.
+    /// Check whether the gateway on this machine is ready, for health checks of containers
     ///
-    /// It asks where --http, LONGHAUL_HTTP or the file say that the gateway listens, over TLS where
-    /// that has a certificate. Exit code 0: it is ready; 5: it is not, or nobody answers.
+    /// The command connects to the address in --http, LONGHAUL_HTTP or the settings file, with TLS
+    /// if these name its certificate. Exit code 0: ready; 5: not ready, or no answer.
     #[command(after_help = "\
 Examples:
   longhaul server check

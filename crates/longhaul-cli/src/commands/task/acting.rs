@@ -21,8 +21,9 @@ Examples:
   longhaul task reschedule tasks --status retrying --all --delay 2h
   longhaul task reschedule tasks@12:3:-1 --hold
 
-The attempts that it has used stay the same. A pause of its queue and limits still apply. A task that runs, or waits for
-other tasks, is not rescheduled, nor one that has not begun and has an order key or a total budget.")]
+The used attempts stay the same. A pause of the queue and limits still apply. The command refuses \
+a task that runs or waits for other tasks, and a task without an attempt that has an order key or \
+a total budget.")]
 pub(crate) struct TaskRescheduleArgs {
     #[command(flatten)]
     tasks: TaskSelectionArgs,
@@ -33,16 +34,16 @@ pub(crate) struct TaskRescheduleArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct NewTimeArgs {
-    /// It begins as soon as a worker is free.
+    /// Start the tasks as soon as a worker is free.
     #[arg(long)]
     now: bool,
-    /// It begins so long from now.
+    /// Start the tasks after this time.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     delay: Option<Duration>,
-    /// It begins at this instant, such as 2027-01-01T08:00:00Z.
+    /// Start the tasks at this instant, such as 2027-01-01T08:00:00Z.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant)]
     at: Option<SystemTime>,
-    /// It does not begin before it is rescheduled once more.
+    /// Hold the tasks until they are rescheduled again.
     #[arg(long)]
     hold: bool,
 }
@@ -53,12 +54,13 @@ Examples:
   longhaul task force-fail tasks@12:3:-1 --epoch 2 --reason 'its worker hangs'
   longhaul task force-fail tasks@12:3:-1
 
-`longhaul task list -o json` shows epochs. If the task has changed hands since the epoch that you name, nothing happens.")]
+`longhaul task list -o json` shows epochs. If the task is in another epoch than --epoch, the \
+command changes nothing and exits with code 4.")]
 pub(crate) struct ForceFail {
-    /// The task, as QUEUE@ID.
+    /// Name of the task, as QUEUE@ID.
     #[arg(value_parser = parse_task)]
     task: TaskRef,
-    /// The epoch that you have seen it in; without it, the one that it is in now.
+    /// Act only if the task is still in this epoch. Default: its current epoch.
     #[arg(long)]
     epoch: Option<u32>,
 }
@@ -69,12 +71,13 @@ Examples:
   longhaul task force-release tasks@12:3:-1 --epoch 2
   longhaul task force-release tasks@12:3:-1 --reason 'its worker hangs'
 
-Another worker takes it after two heartbeat intervals. The attempt counts.")]
+Another worker runs the task after two heartbeat intervals, or the same one when its processor \
+has stopped. The attempt counts; if it was the last one, the task fails.")]
 pub(crate) struct ForceRelease {
-    /// The task, as QUEUE@ID.
+    /// Name of the task, as QUEUE@ID.
     #[arg(value_parser = parse_task)]
     task: TaskRef,
-    /// The epoch that you have seen it in; without it, the one that it is in now.
+    /// Act only if the task is still in this epoch. Default: its current epoch.
     #[arg(long)]
     epoch: Option<u32>,
 }

@@ -18,9 +18,9 @@ Examples:
   longhaul task wait tasks@12:3:-1 --timeout 10m
   longhaul task wait tasks@12:3:-1 tasks@12:4:-1 -o jsonl
 
-It exits with 0 if all completed, with 1 if one did not, and with 124 when the time of --timeout is over.")]
+Exit codes: 0 all tasks completed, 1 a task did not, 124 the time of --timeout is over.")]
 pub(crate) struct TaskWaitArgs {
-    /// The tasks, as QUEUE@ID.
+    /// Names of the tasks, as QUEUE@ID.
     #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
     tasks: Vec<TaskRef>,
 }
@@ -32,13 +32,12 @@ Examples:
   longhaul task watch tasks@12:3:-1 --until running
   longhaul task watch tasks@12:3:-1 -o jsonl")]
 pub(crate) struct TaskWatchArgs {
-    /// The queue, by the name of its task topic; or one task as QUEUE@ID, which is watched until it
-    /// is over.
+    /// Name of the queue; or of one task, as QUEUE@ID, to watch until it is over.
     what: String,
-    /// Ends as soon as a task has this status.
+    /// Exit as soon as a task has this status.
     #[arg(long, value_name = "STATUS", value_parser = status)]
     until: Option<&'static str>,
-    /// Begins with the next change, and not with how each task stands.
+    /// Start with the next change, not with the current state of each task.
     #[arg(long)]
     from_now: bool,
 }

@@ -21,24 +21,24 @@ Examples:
   longhaul task list tasks --at '30m ago' --tag newsletter -o jsonl
   longhaul task list tasks --status failed --changed-after 2026-11-20T07:00Z --all -q")]
 pub(crate) struct TaskListArgs {
-    /// The queue, by the name of its task topic.
+    /// Name of the queue (its task topic).
     queue: String,
-    /// As it was at this instant.
+    /// List the tasks as they were at this instant, such as `30m ago`.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
     at: Option<u64>,
-    /// Which come first.
+    /// List the tasks in this order.
     #[arg(long, value_enum, default_value_t = TaskListOrder::Newest)]
     order: TaskListOrder,
-    /// How many are listed at most.
+    /// List at most this many tasks.
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     limit: usize,
-    /// Those behind this id, where a list was cut off.
+    /// Continue a list that was cut off after this id.
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new(), allow_hyphen_values = true)]
     after: Option<String>,
-    /// Lists all, however many there are.
+    /// List all tasks, without a limit.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
-    /// Adds why each waiting task does not run. This reads the message of each of them.
+    /// Show why each waiting task does not run. This reads the message of each of them.
     #[arg(long, conflicts_with = "at")]
     why: bool,
     // Last: later options would appear in its group of the help.
@@ -52,12 +52,12 @@ Examples:
   longhaul task count tasks --status ready,running
   longhaul task count tasks --at '1h ago' -o json")]
 pub(crate) struct TaskCountArgs {
-    /// The queue, by the name of its task topic.
+    /// Name of the queue (its task topic).
     queue: String,
-    /// Those with this status alone; of several, with commas in between, with any of them.
+    /// Count only tasks with one of these statuses, separated by commas.
     #[arg(short, long, value_name = "STATUSES", value_delimiter = ',', value_parser = status)]
     status: Vec<&'static str>,
-    /// As it was at this instant.
+    /// Count the tasks as they were at this instant, such as `30m ago`.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
     at: Option<u64>,
 }
@@ -70,36 +70,36 @@ struct CountedQueue {
     counts: TaskCountsBody,
 }
 
-/// Which tasks are meant.
+/// Selects tasks.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Which tasks")]
 pub(crate) struct TaskFilterArgs {
-    /// Those with this status; of several, with commas in between, any of them: scheduled, ready,
-    /// waiting, claimed, running, retrying, completed, failed, cancelled, expired, ended.
+    /// Select tasks with one of these statuses, separated by commas: scheduled, ready, waiting,
+    /// claimed, running, retrying, completed, failed, cancelled, expired, ended.
     #[arg(short, long, value_name = "STATUSES", value_delimiter = ',', value_parser = status)]
     status: Vec<&'static str>,
-    /// Those with this tag; of several, all of them.
+    /// Select tasks with this tag. Repeat the option to require several tags.
     #[arg(long, value_name = "WORD", value_parser = NonEmptyStringValueParser::new())]
     tag: Vec<String>,
-    /// Those of this type.
+    /// Select tasks of this type.
     #[arg(long = "type", value_name = "TYPE", value_parser = NonEmptyStringValueParser::new())]
     task_type: Option<String>,
-    /// Those that their submitters call this.
+    /// Select tasks with this key.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
-    /// Those that have each of these words in their id, key, type, tags or failure reason.
+    /// Select tasks with each of these words in their id, key, type, tags or failure reason.
     #[arg(long, value_name = "WORDS", value_parser = NonEmptyStringValueParser::new())]
     text: Option<String>,
-    /// Those submitted since then.
+    /// Select tasks submitted at this instant or later.
     #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
     created_after: Option<Instant>,
-    /// Those submitted before.
+    /// Select tasks submitted at this instant or earlier.
     #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
     created_before: Option<Instant>,
-    /// Those that have changed since then.
+    /// Select tasks that changed at this instant or later.
     #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
     changed_after: Option<Instant>,
-    /// Those that have not changed since then.
+    /// Select tasks that have not changed since this instant.
     #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
     changed_before: Option<Instant>,
 }

@@ -21,9 +21,9 @@ use serde::Serialize;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskCommand {
-    /// Submit a task, or one for each line.
+    /// Submit a task, or one for each line of the payload.
     Submit(Box<submitting::Submit>),
-    /// Show tasks: state, attempts, progress, result or failure.
+    /// Show tasks: status, attempts, progress, result or failure.
     Get(Get),
     /// List the tasks of a queue, now or at a past instant.
     #[command(visible_alias = "ls")]
@@ -32,32 +32,32 @@ pub(crate) enum TaskCommand {
     Count(listing::TaskCountArgs),
     /// Wait until tasks are over.
     Wait(following::TaskWaitArgs),
-    /// Watch the tasks of a queue, or one task, as they change.
+    /// Watch the tasks of a queue, or one task, and print each change.
     Watch(following::TaskWatchArgs),
-    /// Show what happened to a task, entry by entry.
+    /// Show the history of a task, entry by entry.
     History(TaskHistoryArgs),
-    /// Say why a task does not run, or who runs it.
+    /// Show why a task does not run, or which worker runs it.
     Why(TaskWhyArgs),
-    /// Ask tasks to end, whether they wait or run.
+    /// Request the cancellation of waiting or running tasks.
     Cancel(Cancel),
     /// End tasks without waiting for their processors.
     Kill(Kill),
-    /// Start waiting tasks now, put them off, or hold them.
+    /// Start waiting tasks now, delay them, or hold them.
     Reschedule(acting::TaskRescheduleArgs),
-    /// Run tasks once more that failed for good, or with --waiting those that wait.
+    /// Run tasks that failed for good again; with --waiting, restart waiting tasks.
     Retry(retrying::TaskRetryArgs),
-    /// Close tasks, wherever they stand.
+    /// Close unfinished tasks, whether they wait or run.
     #[command(visible_alias = "rm")]
     Delete(Delete),
-    /// Close a task that hangs as failed for good.
+    /// Close a hanging task as failed for good.
     ForceFail(acting::ForceFail),
-    /// Take a task from the worker that hangs with it.
+    /// Take a task from a worker that hangs.
     ForceRelease(acting::ForceRelease),
-    /// Print the result of a task as it is.
+    /// Print the result of a task, byte for byte.
     Result(ResultOf),
-    /// Print the payload of a task as it is.
+    /// Print the payload of a task, byte for byte.
     Payload(PayloadOf),
-    /// Tell what a task is called here that `longhaul migrate` has moved here.
+    /// Print the new id of a task that `longhaul migrate` has moved.
     Moved(TaskMovedArgs),
 }
 
@@ -67,7 +67,7 @@ Examples:
   longhaul task moved tasks@12:3:-1
   longhaul task moved tasks@12:3:-1 -o json")]
 pub(crate) struct TaskMovedArgs {
-    /// The queue here, and the id that the task had where it was, as QUEUE@ID.
+    /// Queue at the destination, and old id of the task, as QUEUE@ID.
     #[arg(value_parser = parse_task)]
     task: TaskRef,
 }
@@ -92,7 +92,7 @@ Examples:
   longhaul task get tasks@12:3:-1
   longhaul task get tasks@12:3:-1 tasks@12:4:-1 -o json")]
 pub(crate) struct Get {
-    /// The tasks, as QUEUE@ID.
+    /// Names of the tasks, as QUEUE@ID.
     #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
     tasks: Vec<TaskRef>,
 }
@@ -104,10 +104,10 @@ Examples:
   longhaul task history tasks@12:3:-1 --log-lines
   longhaul task history tasks@12:3:-1 -o jsonl")]
 pub(crate) struct TaskHistoryArgs {
-    /// The task, as QUEUE@ID.
+    /// Name of the task, as QUEUE@ID.
     #[arg(value_parser = parse_task)]
     task: TaskRef,
-    /// Show the log lines of all attempts as well, the newest 1,000.
+    /// Show the newest 1,000 log lines of all attempts as well.
     #[arg(long = "log-lines")]
     has_log: bool,
 }
@@ -118,7 +118,7 @@ Examples:
   longhaul task why tasks@12:3:-1
   longhaul task why tasks@12:3:-1 -o json")]
 pub(crate) struct TaskWhyArgs {
-    /// The task, as QUEUE@ID.
+    /// Name of the task, as QUEUE@ID.
     #[arg(value_parser = parse_task)]
     task: TaskRef,
 }
@@ -150,7 +150,8 @@ Examples:
   longhaul task delete tasks@12:3:-1 --reason 'wrong customer'
   longhaul task delete tasks --type report --created-before '1 day ago'
 
-`longhaul queue purge` does so without naming each task.")]
+`longhaul queue purge` deletes all unfinished tasks that match a filter, and prints only their \
+number.")]
 pub(crate) struct Delete {
     #[command(flatten)]
     tasks: TaskSelectionArgs,
@@ -162,10 +163,10 @@ Examples:
   longhaul task result tasks@12:3:-1
   longhaul task result tasks@12:3:-1 --wait > report.pdf")]
 pub(crate) struct ResultOf {
-    /// The task, as QUEUE@ID.
+    /// Name of the task, as QUEUE@ID.
     #[arg(value_parser = parse_task)]
     task: TaskRef,
-    /// Waits for it.
+    /// Wait until the task is over.
     #[arg(long)]
     wait: bool,
 }
@@ -176,10 +177,10 @@ Examples:
   longhaul task payload tasks@12:3:-1
   longhaul task payload tasks@12:3:-1 --properties -o json")]
 pub(crate) struct PayloadOf {
-    /// The task, as QUEUE@ID.
+    /// Name of the task, as QUEUE@ID.
     #[arg(value_parser = parse_task)]
     task: TaskRef,
-    /// Shows the properties of its message instead.
+    /// Show the properties of the task's message instead.
     #[arg(long)]
     properties: bool,
 }

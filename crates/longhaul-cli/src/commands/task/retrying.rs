@@ -32,15 +32,17 @@ Examples:
   longhaul task retry tasks --type report --changed-after '1h ago'
   longhaul task retry tasks@12:3:-1 --waiting --priority high
 
-The task runs once more as a new one, whose name is told. `longhaul dead replay` does so for all that a filter takes.
+Each task runs again as a new task, whose name is printed. `longhaul dead replay` does the same \
+for all dead letters that match a filter.
 
-A task that waits gets another priority, payload or limit with --waiting: it is closed as failed, and the new task takes
-its place, without its dedupe key and its expiry. Tasks that wait for the first one see it fail. The queue needs a worker
-that runs, and dead letters. A task that waits for its time, or for other tasks, is left alone.")]
+With --waiting, you can change the priority, payload or limits of a waiting task: the command \
+closes it as failed, and a new task replaces it, without its dedupe key and its expiry. Tasks \
+that wait for the old task see it fail. The queue needs a running worker, and dead letters. A \
+task that waits for its start time, or for other tasks, stays unchanged.")]
 pub(crate) struct TaskRetryArgs {
     #[command(flatten)]
     tasks: TaskSelectionArgs,
-    /// Tasks that still wait for a worker or for their next attempt.
+    /// Restart tasks that still wait for a worker or for their next attempt.
     #[arg(long)]
     waiting: bool,
     #[command(flatten)]

@@ -11,10 +11,10 @@ use longhaul_api::queue::PurgeBody;
 
 #[derive(Debug, Args)]
 pub(crate) struct TaskSelectionArgs {
-    /// The tasks, as QUEUE@ID; or, with a filter or --all, the queues whose tasks are meant.
+    /// Names of tasks, as QUEUE@ID; or, with a filter or --all, names of queues.
     #[arg(required = true, value_name = "TASK|QUEUE")]
     what: Vec<String>,
-    /// All tasks of the queue to which this can be done.
+    /// Select all tasks of the queues to which the command applies.
     #[arg(long)]
     all: bool,
     #[command(flatten)]

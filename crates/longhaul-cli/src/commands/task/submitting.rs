@@ -30,26 +30,26 @@ Examples:
   longhaul task submit reports --file report.json --key order-4711 --max-duration 1h
   longhaul task submit mails --lines < addresses.txt --delay 10m --tag newsletter")]
 pub(crate) struct Submit {
-    /// The queue, by the name of its task topic.
+    /// Name of the queue (its task topic).
     queue: String,
     #[command(flatten)]
     payload: PayloadArgs,
-    /// Submits a task for each line of the payload.
+    /// Submit a task for each non-empty line of the payload.
     #[arg(long, conflicts_with_all = ["wait", "idempotency_key", "dedupe_key"])]
     lines: bool,
-    /// Waits until the task is over, and prints its result.
+    /// Wait until the task is over, and print its result.
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
     terms: TermArgs,
 }
 
-/// What is submitted.
+/// The payload.
 #[derive(Debug, Args)]
 pub(crate) struct PayloadArgs {
-    /// The payload; without it, that of `--file` or standard input is read.
+    /// Payload of the task. Without it, the payload is read from --file or standard input.
     payload: Option<String>,
-    /// The file with the payload; `-` is standard input.
+    /// Read the payload from this file; `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "payload")]
     file: Option<PathBuf>,
 }
@@ -90,79 +90,80 @@ impl PayloadArgs {
     }
 }
 
-/// How it is to be run.
+/// The options of a task.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Task")]
 pub(crate) struct TermArgs {
-    /// A property for the processor; may be given several times.
+    /// Set a property for the processor. Can be repeated.
     #[arg(short = 'p', long = "property", value_name = "NAME=VALUE", value_parser = property)]
     properties: Vec<(String, String)>,
-    /// What kind of task it is; workers choose the processor by it.
+    /// Set the type of the task. Workers choose the processor by it.
     #[arg(long = "type", value_name = "TYPE")]
     task_type: Option<String>,
-    /// What you call it. A name and nothing else.
+    /// Set your own name for the task. It does not change how the task runs.
     #[arg(long)]
     key: Option<String>,
-    /// A word to find it by; may be given several times.
+    /// Set a tag to find the task by. Can be repeated.
     #[arg(long = "tag", value_name = "WORD")]
     tags: Vec<String>,
-    /// Which level of the queue it goes to; another one than normal needs a queue with levels.
+    /// Submit the task to this level of the queue. `high` and `low` need a queue with levels.
     #[arg(long, default_value = "normal", value_parser = one_of::<Priority>(["high", "normal", "low"]))]
     priority: Priority,
-    /// It does not start before so long from now.
+    /// Do not start the task before this time has passed.
     #[arg(long, value_name = "TIME", value_parser = times::duration, conflicts_with = "start_at")]
     delay: Option<Duration>,
-    /// It does not start before this instant.
+    /// Do not start the task before this instant.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant)]
     start_at: Option<SystemTime>,
-    /// No attempt begins after this instant.
+    /// Start no attempt after this instant.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant)]
     expires_at: Option<SystemTime>,
-    /// The longest that one attempt may take.
+    /// Limit each attempt to this time.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     max_duration: Option<Duration>,
-    /// The longest that all attempts together may take.
+    /// Limit all attempts together to this time.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     max_total_duration: Option<Duration>,
-    /// How long an attempt may report nothing.
+    /// Fail an attempt that reports nothing for this time.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     no_progress_timeout: Option<Duration>,
-    /// How many attempts it has.
+    /// Allow this many attempts. Default: the number of the queue or the worker.
     #[arg(long, value_name = "COUNT")]
     max_attempts: Option<u32>,
-    /// Pauses between attempts: 1s..5m (random, below a ceiling that doubles), or a list such as
+    /// Pause between attempts: 1s..5m (random, below a limit that doubles), or a list such as
     /// 1s,10s,1m.
     #[arg(long, value_name = "PAUSES", value_parser = retry)]
     retry: Option<RetryPolicy>,
-    /// The limits of this key apply to it.
+    /// Apply the limits of this key to the task.
     #[arg(long, value_name = "KEY")]
     limit_key: Option<String>,
-    /// On a queue with an order: of all tasks with this key one is run at a time, in order.
+    /// On a queue with an order: run the tasks of this key one at a time, in order.
     #[arg(long, value_name = "KEY")]
     order_key: Option<String>,
-    /// Of all tasks with this key one is run, however often it is submitted.
+    /// Run only one of all tasks with this key, however often it is submitted.
     #[arg(long, value_name = "KEY", conflicts_with = "dedupe_key")]
     idempotency_key: Option<String>,
-    /// Of all tasks with this key that are not over one is run.
+    /// Run only one of all unfinished tasks with this key.
     #[arg(long, value_name = "KEY")]
     dedupe_key: Option<String>,
-    /// With a dedupe key: takes the place of the task that holds it and does not run.
+    /// With --dedupe-key: replace the waiting task that holds the key, or run after it if it runs.
     #[arg(long, requires = "dedupe_key")]
     overwrite: bool,
-    /// With a key: refuses another payload than that of the task which holds it.
+    /// With --idempotency-key or --dedupe-key: fail if the task that holds the key has another
+    /// payload.
     #[arg(long)]
     strict: bool,
-    /// It begins when this task is over; may be given several times.
+    /// Start the task when this task is over. Can be repeated.
     #[arg(long = "after", value_name = "TASK", value_parser = parse_task)]
     after: Vec<TaskRef>,
-    /// It begins when the task with this idempotency key or dedupe key is over.
+    /// Start the task when the task with this idempotency or dedupe key is over. Can be repeated.
     #[arg(long = "after-key", value_name = "KEY")]
     after_keys: Vec<String>,
-    /// What follows when one of those has no result.
+    /// Decide what happens if a task of --after or --after-key has no result. Default: fail.
     #[arg(long, value_name = "WHAT", value_parser = one_of::<AfterFailed>([
-        PossibleValue::new("fail").help("It fails, too"),
-        PossibleValue::new("skip").help("It is cancelled"),
-        PossibleValue::new("run").help("It runs all the same"),
+        PossibleValue::new("fail").help("The task fails, too"),
+        PossibleValue::new("skip").help("The task is cancelled"),
+        PossibleValue::new("run").help("The task runs nevertheless"),
     ]))]
     after_failed: Option<AfterFailed>,
 }

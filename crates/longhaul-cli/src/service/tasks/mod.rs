@@ -43,9 +43,9 @@ pub(crate) enum WatchStart {
 /// Which tasks of a list come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TaskListOrder {
-    /// Those that were submitted last.
+    /// Tasks that were submitted last come first.
     Newest,
-    /// By partition, those that were submitted first.
+    /// Tasks that were submitted first come first, by partition.
     Oldest,
 }
 
