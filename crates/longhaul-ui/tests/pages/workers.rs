@@ -18,7 +18,7 @@ async fn the_workers_of_each_priority_are_shown() {
         );
     }
     // A worker shares its slots among its partitions and priorities.
-    assert!(page.text.contains("1 of 8"), "{}", page.text);
+    assert!(page.text.contains("2 of 8"), "{}", page.text);
 }
 
 /// Dead workers must not be named as successors, although the gateway still lists them.
