@@ -109,6 +109,7 @@ pub use worker::{
 
 /// Compiles and runs the code of these pages as doc tests of this crate.
 #[cfg(all(doctest, feature = "schedules", feature = "testing"))]
+#[doc = include_str!("../docs/connecting.md")]
 #[doc = include_str!("../docs/dead-letters.md")]
 #[doc = include_str!("../docs/embedded.md")]
 #[doc = include_str!("../docs/limits.md")]

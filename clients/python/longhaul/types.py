@@ -539,6 +539,10 @@ class SeriesStep(TypedDict):
     """
     When it began, in ms since the epoch.
     """
+    cancelled: int
+    """
+    How many of these were cancelled.
+    """
     completed: int
     latency_p50_ms: NotRequired[int | None]
     """

@@ -983,6 +983,11 @@ export interface components {
              * @description When it began, in ms since the epoch.
              */
             at: number;
+            /**
+             * Format: int64
+             * @description How many of these were cancelled.
+             */
+            cancelled: number;
             /** Format: int64 */
             completed: number;
             /**

@@ -144,6 +144,13 @@ fn variable<'a>(container: &'a Value, name: &str) -> &'a str {
 #[test]
 fn pods_have_the_time_to_drain_and_live_without_their_broker() {
     let (gateway, worker) = (deployment("gateway"), deployment("worker"));
+    for deployment in [&gateway, &worker, &deployment("worker-http")] {
+        let pod = &deployment["spec"]["template"]["spec"];
+        let held = &pod["containers"][0]["securityContext"];
+        assert_eq!(held["readOnlyRootFilesystem"], true);
+        // The namespace asks for it, too, and so does the image.
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    }
     for deployment in [&gateway, &worker] {
         let pod = &deployment["spec"]["template"]["spec"];
         let container = &pod["containers"][0];
@@ -155,10 +162,6 @@ fn pods_have_the_time_to_drain_and_live_without_their_broker() {
             before + DRAIN + GATEWAY_MORE
         };
         assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() >= needed, "{needed}");
-        let (held, of_pod) = (&container["securityContext"], &pod["securityContext"]);
-        assert_eq!(held["readOnlyRootFilesystem"], true);
-        // The namespace asks for it, too, and so does the image.
-        assert_eq!(of_pod["runAsNonRoot"], true);
         for probe in ["startupProbe", "livenessProbe"] {
             assert_eq!(container[probe]["httpGet"]["path"], "/livez", "a restart mends no broker");
         }
