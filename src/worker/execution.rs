@@ -88,6 +88,7 @@ impl Ending {
             Self::Failed(_, reason) if reason == text::OVER_BUDGET => "budget",
             Self::Failed(_, reason) if reason == text::NO_PROGRESS => "timeout",
             Self::Failed(_, reason) if reason.starts_with(text::PANICKED) => "panic",
+            Self::Failed(_, reason) if reason.starts_with(text::LEASE_EXPIRED) => "lost",
             Self::Failed(..) => "error",
             Self::Cancelled => "cancelled",
             Self::Fenced => "fenced",
@@ -366,6 +367,14 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
     const TASK: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
+
+    /// An alert about lost workers did not know those over HTTP: their attempts counted as errors.
+    #[test]
+    fn an_attempt_whose_lease_was_silent_is_lost() {
+        let failed = |reason| Ending::Failed(AttemptFailure::Retry, reason).in_a_word();
+        assert_eq!(failed(text::lease_expired("ann", SECOND)), "lost");
+        assert_eq!(failed("no printer".to_owned()), "error");
+    }
 
     /// Records whether its body has begun.
     #[derive(Default)]

@@ -80,7 +80,17 @@ def instant(value: Instant | None) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """A task that is to be submitted. Each field but the payload may be left out; `longhaul.types.NewTask` says what each is.
+    """A task that is to be submitted. Each field but the payload may be left out.
+
+    - `type`: chooses the processor. `key`: your name for the task. `tags`: words to find it by. `properties`: for the processor.
+    - `delay`, `scheduled_at`: it begins no sooner. `expires_at`: it begins no later.
+    - `idempotency_key`: of all tasks with it, one runs. `dedupe_key`: of those that are not over, one runs; with `overwrite` the new one takes its place.
+    - `order_key`: tasks with it run one at a time, on a queue with an order. `limit_key`: the limits of this key apply.
+    - `after`, `after_keys`: tasks, by id or key, that must be over first. `after_failed`: what happens if one of them has no result.
+    - `max_attempts`. `retry`: pauses between attempts, as `{"base": .., "max": ..}` or `{"intervals": [..]}`.
+    - `max_duration`: limits an attempt. `max_total_duration`: all of them. `no_progress_timeout`: how long an attempt may report nothing.
+
+    Durations are texts such as `"30s"`, or seconds; instants are ms since 1970, or texts such as `"2026-11-29T15:00:00Z"`.
 
     The payload is sent as it is if it is `str` or `bytes`, and otherwise as JSON. A task without an `idempotency_key` and a `dedupe_key` gets a random
     idempotency key with each submit, so that a submit whose answer got lost is repeated. With a `dedupe_key` such a submit raises `OutcomeUnknown`: that key
@@ -246,7 +256,10 @@ class Client:
         self._ask("DELETE", _at(queue, "tasks", task), query={"reason": reason})
 
     def retry(self, queue: str, task: str, reason: str = "") -> str:
-        """Runs a task that failed for good again as a new task, and returns the id of that."""
+        """Runs a task that failed for good again as a new task, and returns the id of that.
+
+        A repeat returns the same id: if the new task fails too, retry that one.
+        """
         return cast(str, self._ask("POST", _at(queue, "tasks", f"{task}:retry"), {"reason": reason}).json()["id"])
 
     def force_fail(self, queue: str, task: str, reason: str = "", *, epoch: int | None = None) -> None:

@@ -49,7 +49,7 @@ class GiveBack(Exception):
 
 
 class Halt(BaseException):
-    """There is no use in going on. It is no `Exception`, so that `except Exception` does not hold it back."""
+    """There is no use in going on: `Cancelled`, `LeaseLost` or `Draining`. It is no `Exception`, so that `except Exception` does not hold it back."""
 
 
 class LeaseLost(Halt):
@@ -57,7 +57,7 @@ class LeaseLost(Halt):
 
 
 class Cancelled(Halt):
-    """Somebody has asked for the end of the task, for a reason that the task's entry has. It ends as cancelled, whatever is reported, and sooner if something is."""
+    """Somebody has asked for the end of the task; `Client.get` has the reason when it is over. It ends as cancelled, whatever is reported, and sooner if something is."""
 
 
 class Draining(Halt):

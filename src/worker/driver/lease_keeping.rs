@@ -7,6 +7,7 @@ use super::leasing::{LOOK_MAX, Leasing};
 use super::telling::AttemptLog;
 use super::{WorkerDriver, WorkerEvent};
 use crate::lease::{LeaseToken, LeaseView, ReportError};
+use crate::telemetry;
 use crate::transport::Message;
 use crate::worker::execution::Ending;
 use crate::worker::leasing::{LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, Reply};
@@ -250,6 +251,7 @@ impl WorkerDriver {
         tracing::warn!(event = "lease_expired", %task, %epoch, attempt = fold.attempt, %worker, %job_id, lease_id, worker_id = &*worker, "lease expired: nothing was heard of it for too long");
         let (topic, attempt) = (&lane.topics.task, fold.attempt);
         let told = AttemptLog { topic, id: task, epoch, attempt };
+        telemetry::attempted(&topic.topic, "lost", took);
         told.ends(outcome, &reason, took, Some(&worker));
     }
 
