@@ -110,7 +110,7 @@ fn a_wrong_option_is_told_before_a_broker_that_is_away() {
         (&["--http-tokens", "nothing"], &["--http-tokens"]),
         (&["--admin-url", "nowhere"], &["--admin-url"]),
         (&["--tls-certificate-file", "mine.pem"], &["--tls-key-file"]),
-        (&["--auth-plugin", "kerberos"], &["token, tls, basic and oauth2"]),
+        (&["--auth-plugin", "kerberos"], &["token, tls, basic or oauth2"]),
     ];
     for (wrong, expected) in wrong {
         let all: Vec<_> = away.iter().chain(wrong).copied().collect();

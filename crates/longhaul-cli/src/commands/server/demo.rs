@@ -159,11 +159,11 @@ impl Demo {
         self.companions.abort_all();
         // On a directory that is kept, it would go on without a worker.
         if let Err(error) = self.client.queue(QUEUE).schedules().delete(SCHEDULE.0).await {
-            tracing::warn!(%error, "the schedule of the demo was not deleted");
+            tracing::warn!(%error, "cannot delete the schedule of the demo");
         }
         // Steps are short, so the samples end soon when cancelled.
         if let Err(error) = self.worker.drain(limit.min(Duration::from_secs(1))).await {
-            tracing::warn!(%error, "the worker of the demo did not end in order");
+            tracing::warn!(%error, "the worker of the demo did not drain");
         }
     }
 }
