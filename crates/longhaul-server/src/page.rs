@@ -77,7 +77,7 @@ async fn serve(socket: TcpListener, end: CancellationToken, tasks: TaskTracker) 
                 });
             }
             Err(error) => {
-                tracing::warn!(event = "accept_failed", %error, "a connection cannot be accepted");
+                tracing::warn!(event = "accept_failed", %error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -93,7 +93,7 @@ async fn serve_connection(stream: TcpStream) {
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service_fn(answer));
     if let Err(error) = connection.await {
-        tracing::debug!(%error, "a connection has ended");
+        tracing::debug!(%error, "connection ended");
     }
 }
 

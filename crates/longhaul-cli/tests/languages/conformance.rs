@@ -27,7 +27,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("one-at-a-time", "several", "up to 1 tasks at once, not 3"),
     ("one-gateway", "gateway-gone", ""),
     ("slow-news", "progress", "was not shown with progress"),
-    ("success-after-loss", "taken-away", "after a report was refused"),
+    ("success-after-loss", "taken-away", "after a report on it was refused"),
     ("tells-once", "answer-lost", "did not send the repeated report"),
     ("text-alone", "results", "not with the result"),
 ];
