@@ -24,7 +24,7 @@ pub enum QueueNameError {
     )]
     Form(String),
     /// A topic of this name belongs to another queue.
-    #[error("a queue name cannot end with `{0}`: names of other topics of a queue end so")]
+    #[error("a queue name cannot end with `{0}`: that ending marks another topic of a queue")]
     Companion(&'static str),
 }
 

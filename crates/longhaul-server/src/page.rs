@@ -105,8 +105,11 @@ fn answer<B>(request: &Request<B>) -> Response<Body> {
     };
     let (status, body) = match (request.method(), known) {
         (&Method::GET | &Method::HEAD, Some(body)) => (StatusCode::OK, body),
-        (_, Some(_)) => (StatusCode::METHOD_NOT_ALLOWED, "GET alone\n".to_owned()),
-        (_, None) => (StatusCode::NOT_FOUND, "there are /metrics and /livez here\n".to_owned()),
+        (_, Some(_)) => (StatusCode::METHOD_NOT_ALLOWED, "only GET is supported\n".to_owned()),
+        (_, None) => (
+            StatusCode::NOT_FOUND,
+            "not found: only /metrics and /livez are served here\n".to_owned(),
+        ),
     };
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;

@@ -255,7 +255,7 @@ pub(crate) async fn import(it: &ImportArgs, context: &CommandContext) -> anyhow:
 /// # Errors
 /// When the command fails.
 pub(crate) async fn migrate(it: &Migrate, context: &CommandContext) -> anyhow::Result<()> {
-    context.needs_broker("a move")?;
+    context.needs_broker("a migration")?;
     let source = context.client().await?;
     let target = connect::builder(&target(it)?)?.connect().await.context("the destination")?;
     let to = it.to_queue.as_deref().unwrap_or(&it.queue);

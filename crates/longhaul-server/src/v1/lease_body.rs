@@ -294,7 +294,9 @@ impl ReportBody {
     /// Refuses a report that names a lease in addition to the path.
     pub(crate) fn check_unnamed(&self) -> Result<(), ServiceError> {
         match self.lease {
-            Some(_) => Err(unfit("the path names the lease; leave `lease` out of the body")),
+            Some(_) => {
+                Err(unfit("the path already names the lease; leave `lease` out of the body"))
+            }
             None => Ok(()),
         }
     }
