@@ -19,11 +19,12 @@ pub struct QueueName(String);
 pub enum QueueNameError {
     /// It is malformed.
     #[error(
-        "the name of a queue has 1 to {BYTES_MAX} characters of `-`, `_`, `.`, digits and letters, and does not begin with `.`; this one has {0}"
+        "a queue name has 1 to {BYTES_MAX} characters of `-`, `_`, `.`, digits and letters, and \
+         does not begin with `.`; this one has {0}"
     )]
     Form(String),
     /// A topic of this name belongs to another queue.
-    #[error("a queue's name does not end with `{0}`, as the topics do that belong to a queue")]
+    #[error("a queue name cannot end with `{0}`: that ending marks another topic of a queue")]
     Companion(&'static str),
 }
 
@@ -145,7 +146,8 @@ pub struct TaskName {
 /// The text is not the name of a task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{}` is not the id of a task; ids are such as `12:0:-1`, or `high~12:0:-1` for a task with a priority",
+    "`{}` is not a task id; expected one such as `12:0:-1`, or `high~12:0:-1` for a task with a \
+     priority",
     .0.escape_debug()
 )]
 pub struct TaskNameError(String);

@@ -108,7 +108,7 @@ impl TryFrom<RetryBody> for RetryPolicy {
         let all = Self::default();
         match (base, max, intervals.is_empty()) {
             (None, None, true) => {
-                Err(UnfitBody::new("`retry` has `base` and `max`, or `intervals`; it is empty"))
+                Err(UnfitBody::new("`retry` is empty: set `base` and `max`, or `intervals`"))
             }
             (base, max, true) => Ok(Self::exponential(
                 base.map_or(all.base, |it| it.0),
@@ -117,7 +117,7 @@ impl TryFrom<RetryBody> for RetryPolicy {
             (None, None, false) => {
                 Ok(Self::intervals(intervals.into_iter().map(|it| it.0).collect::<Vec<_>>()))
             }
-            _ => Err(UnfitBody::new("`retry` has `base` and `max`, or `intervals`, not both")),
+            _ => Err(UnfitBody::new("`retry` has both: set `base` and `max`, or `intervals`")),
         }
     }
 }

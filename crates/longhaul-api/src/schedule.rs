@@ -137,7 +137,7 @@ impl TimesBody {
     pub fn into_schedule(self) -> Result<Schedule, UnfitBody> {
         let kinds = [self.cron.is_some(), self.every.is_some(), self.at.is_some()];
         if kinds.iter().filter(|is| **is).count() != 1 {
-            let text = "a schedule has one of `cron`, `every` and `at`";
+            let text = "a schedule needs exactly one of `cron`, `every` and `at`";
             return Err(UnfitBody::new(text));
         }
         let mut schedule = match (self.cron, self.every, self.at) {

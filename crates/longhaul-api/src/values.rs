@@ -42,7 +42,7 @@ impl Length {
         }
         let span: Span = text.trim().parse().map_err(|_| refused("not a duration"))?;
         if span.get_years() != 0 || span.get_months() != 0 {
-            return Err(refused("of no certain length, as months and years differ"));
+            return Err(refused("ambiguous, because months and years differ in length"));
         }
         let length = span.to_duration(SpanRelativeTo::days_are_24_hours());
         let length = length.map_err(|_| refused("too long"))?;

@@ -21,7 +21,7 @@ impl Complaint {
     pub(crate) fn fails(&self, error: &BackupError) {
         let now = clock::monotonic();
         if self.said.get().is_none_or(|said| now.duration_since(said) >= PAUSE) {
-            tracing::warn!(error = causes(error), "the backup is behind, and tries again");
+            tracing::warn!(error = causes(error), "backup is behind; retrying");
             self.said.set(Some(now));
         }
     }
@@ -29,7 +29,7 @@ impl Complaint {
     /// It works.
     pub(crate) fn succeeds(&self) {
         if self.said.take().is_some() {
-            tracing::info!("the backup is up to date again");
+            tracing::info!("backup is up to date again");
         }
     }
 }

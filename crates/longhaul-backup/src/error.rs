@@ -10,7 +10,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum BackupError {
     /// The place is neither a directory nor a URL of a known kind.
-    #[error("{url} cannot hold a backup: {reason}. Give a directory, or s3://bucket/folder")]
+    #[error("{url} cannot store a backup: {reason}. Use a directory, or s3://bucket/folder")]
     Place {
         /// The place as it was given.
         url: String,
@@ -35,7 +35,8 @@ pub enum BackupError {
     },
     /// The broker removes segments before they are stored.
     #[error(
-        "the broker removes segments of the log before they are stored: the store takes less than what is written"
+        "the broker removes segments of the log before the backup has stored them: the store is \
+         slower than the writes"
     )]
     Behind,
     /// The store has no backup, or none of that time.
@@ -48,7 +49,8 @@ pub enum BackupError {
     },
     /// Segments are missing without which messages would be lost.
     #[error(
-        "the backup has not all of the log: {}. Delete the new directory, and restore an earlier time: --at {}",
+        "the backup does not have the whole log: {}. Delete the new directory, and restore an \
+         earlier time: --at {}",
         absent(.missing), before(*.as_of)
     )]
     Incomplete {
@@ -62,7 +64,8 @@ pub enum BackupError {
     Rescue(#[from] RescueError),
     /// The restored directory is damaged.
     #[error(
-        "{report}The restored directory is damaged, and no broker accepts it. Delete it, and restore an earlier time: --at {}. Or make a new directory of what can be read of it: longhaul broker salvage {} NEW",
+        "{report}The restored directory is damaged, and brokers refuse it. Delete it, and restore \
+         an earlier time: --at {}. Or salvage what is readable: longhaul broker salvage {} NEW",
         before(*.as_of), path.display()
     )]
     Damaged {
@@ -90,5 +93,5 @@ fn before(as_of: Option<u64>) -> String {
 }
 
 fn when(at: Option<u64>) -> &'static str {
-    if at.is_some() { " that is as old as --at says" } else { "" }
+    if at.is_some() { " from before the time of --at" } else { "" }
 }

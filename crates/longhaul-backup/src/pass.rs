@@ -93,7 +93,8 @@ impl BackupPass {
         if ahead > AHEAD_S {
             tracing::warn!(
                 seconds = ahead,
-                "the backup has names of a later time than the clock says: `--at` finds nothing newer before that time has come"
+                "the backup has files with times in the future: until then, `--at` finds nothing \
+                 newer"
             );
         }
         let keep_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);

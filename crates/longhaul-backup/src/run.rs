@@ -77,7 +77,8 @@ impl Backup {
             runtime.block_on(async {
                 tokio::select! {
                     () = run(pass, &ends, &backed_up) => {}
-                    () = last => tracing::warn!("the last messages are not in the backup: it has not stored them in time"),
+                    () = last => tracing::warn!("the last messages are not in the backup: storing \
+                        them took too long"),
                 }
             });
             // A file system that hangs does not hold up the end.
@@ -97,7 +98,7 @@ impl Backup {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the backup's thread has panicked");
+            tracing::error!("backup thread panicked");
         }
     }
 }
@@ -174,7 +175,7 @@ fn apart(place: &str, directory: &Path) -> Result<(), BackupError> {
     let path = place.strip_prefix("file://").unwrap_or(place);
     let both = fs::canonicalize(path).ok().zip(fs::canonicalize(directory).ok());
     if both.is_some_and(|(place, directory)| place.starts_with(directory)) {
-        let reason = "it lies in the data directory".to_owned();
+        let reason = "it is inside the data directory".to_owned();
         return Err(BackupError::Place { url: place.to_owned(), reason });
     }
     Ok(())

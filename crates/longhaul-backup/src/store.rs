@@ -51,9 +51,11 @@ impl BackupFolder {
                 return Ok(Self { store, folder, place: place.to_owned() });
             }
             Some(url) if url.scheme() == "file" => {
-                url.to_file_path().map_err(|()| refused("it names no path".to_owned()))?
+                url.to_file_path().map_err(|()| refused("it has no path".to_owned()))?
             }
-            Some(url) => return Err(refused(format!("{} is no known kind", url.scheme()))),
+            Some(url) => {
+                return Err(refused(format!("the kind `{}` is not supported", url.scheme())));
+            }
             None => PathBuf::from(place),
         };
         let store = local(&path, is_new).map_err(|error| refused(error.to_string()))?;

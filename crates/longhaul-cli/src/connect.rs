@@ -52,8 +52,8 @@ pub(crate) fn certificate_files(
         (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
         (None, None) => Ok(None),
         (Some(_), None) | (None, Some(_)) => {
-            Err(CommandFailure::usage("a certificate to show needs its key")
-                .help("say both --tls-certificate-file and --tls-key-file"))
+            Err(CommandFailure::usage("a client certificate needs its key")
+                .help("set both --tls-certificate-file and --tls-key-file"))
         }
     }
 }
@@ -78,8 +78,8 @@ impl AuthSettings {
             Some(plugin) => Self::read(plugin, params),
             None if params.is_empty() => Ok(Self::default()),
             None if is_token(params) => Self::read("token", params),
-            None => Err(CommandFailure::usage("auth-params were given without auth-plugin")
-                .help("say --auth-plugin token, tls, basic or oauth2")),
+            None => Err(CommandFailure::usage("auth-params is set without auth-plugin")
+                .help("set --auth-plugin to token, tls, basic or oauth2")),
         }
     }
 
@@ -142,8 +142,11 @@ fn kind(plugin: &str) -> Result<AuthPluginKind, CommandFailure> {
         "tls" | "AuthenticationTls" => Ok(AuthPluginKind::Tls),
         "basic" | "AuthenticationBasic" => Ok(AuthPluginKind::Basic),
         "oauth2" | "AuthenticationOAuth2" => Ok(AuthPluginKind::OAuth2),
-        _ => Err(CommandFailure::usage(format!("the authentication `{plugin}` is not known"))
-            .help("token, tls, basic and oauth2 are, by these names or by the classes of Pulsar's Java client")),
+        _ => Err(CommandFailure::usage(format!("the authentication `{plugin}` is not supported"))
+            .help(
+                "use token, tls, basic or oauth2, or the name of such a class of Pulsar's Java \
+                client",
+            )),
     }
 }
 

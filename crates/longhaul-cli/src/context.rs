@@ -95,8 +95,8 @@ impl CommandContext {
         if self.settings.text("gateway").is_none() {
             return Ok(());
         }
-        Err(CommandFailure::usage(format!("{what} needs the broker, and a gateway was named"))
-            .help("say --service-url in place of --gateway"))
+        Err(CommandFailure::usage(format!("{what} needs the broker, but a gateway is set"))
+            .help("use --service-url instead of --gateway"))
     }
 
     /// The reason for an action.
@@ -114,8 +114,8 @@ impl CommandContext {
         }
         let refused = || CommandFailure::new(Code::Usage, "nothing was changed");
         if !io::stdin().is_terminal() {
-            return Err(CommandFailure::usage(format!("{what}: nobody can be asked"))
-                .help("say --yes where no person types"));
+            return Err(CommandFailure::usage(format!("{what}: cannot ask without a terminal"))
+                .help("confirm with --yes"));
         }
         // With a closed standard error the answer will be no.
         write!(io::stderr().lock(), "{} [y/N] ", crate::output::text::line(what)).ok();

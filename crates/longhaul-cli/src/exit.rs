@@ -199,20 +199,21 @@ fn help_by_kind(error: &Error) -> Option<&'static str> {
     let has = |code| code_of(error) == code;
     let kind = error.chain().find_map(transport).map(|it| it.kind);
     if matches!(error.downcast_ref(), Some(SetupError::NoAdminUrl)) {
-        return Some("say where Pulsar's admin API is: --admin-url http://HOST:8080");
+        return Some("set the URL of Pulsar's admin API: --admin-url http://HOST:8080");
     }
     match kind {
         Some(TransportErrorKind::Unauthorized) => {
             return Some(CREDENTIALS);
         }
         Some(TransportErrorKind::Invalid) => {
-            return Some("`longhaul config show` says where each setting came from");
+            return Some("check the settings: `longhaul config show` shows where each comes from");
         }
         _ => {}
     }
     if matches!(error.chain().find_map(admin), Some(it) if it.kind == AdminErrorKind::Invalid) {
         return Some(
-            "--admin-url takes such as http://HOST:8080; `longhaul config show` says where it came from",
+            "set --admin-url to a URL such as http://HOST:8080; `longhaul config show` shows \
+             where it comes from",
         );
     }
     if error.chain().any(|it| is_mistrust(&it.to_string())) {
@@ -220,27 +221,26 @@ fn help_by_kind(error: &Error) -> Option<&'static str> {
     }
     if has(Code::Unreachable) {
         return Some(
-            "see that the broker runs and that the address is right (--service-url; `longhaul config show` \
-             says where it came from); `longhaul dev` starts one on this machine",
+            "check that the broker runs and that its address is right (--service-url; `longhaul \
+             config show` shows where it comes from), or start one here: `longhaul dev`",
         );
     }
     match error.downcast_ref::<CommandFailure>().map(CommandFailure::api_code) {
-        Some("stale_epoch") => {
-            Some("look at the task again, and act upon the epoch that it is in now")
-        }
-        Some("version_conflict") => {
-            Some("read it again, see whether your change still makes sense, and repeat it")
-        }
+        Some("stale_epoch") => Some("look at the task again, and use its current epoch"),
+        Some("version_conflict") => Some(
+            "read the current version, check that your change still makes sense, and repeat it",
+        ),
         _ => None,
     }
 }
 
 /// The advice for refused credentials.
-pub(crate) const CREDENTIALS: &str = "give credentials with --token-file, or --auth-plugin and --auth-params; \
-     `longhaul config show` says which ones were used, and where they came from";
+pub(crate) const CREDENTIALS: &str = "set credentials with --token-file, or --auth-plugin and \
+    --auth-params; `longhaul config show` shows which ones were used, and where they come from";
 
 /// The advice for an untrusted certificate.
-pub(crate) const MISTRUST: &str = "--tls-trust-certs-file names the authority that has signed it, as PEM, where that is none of the system's";
+pub(crate) const MISTRUST: &str = "if the system does not trust the authority that signed the \
+    certificate, give it with --tls-trust-certs-file, as PEM";
 
 /// Whether an error text is about the peer's certificate.
 pub(crate) fn is_mistrust(text: &str) -> bool {
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(lines[0], "error: task 7");
         assert_eq!(lines[1], "  because: the task was not submitted");
         assert_eq!(lines[2], "  because: pulsar://b:6650: cannot be reached: refused \\u{1b}[2J");
-        assert!(lines[3].starts_with("  what to do: see that the broker runs"), "{told}");
+        assert!(lines[3].starts_with("  what to do: check that the broker runs"), "{told}");
         assert_eq!(lines.len(), 4);
     }
 

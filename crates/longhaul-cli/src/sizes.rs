@@ -26,7 +26,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 /// # Errors
 /// As [`bytes`].
 pub(crate) fn memory_bytes(text: &str) -> Result<usize, String> {
-    usize::try_from(bytes(text)?).map_err(|_| "more than fits into memory".to_owned())
+    usize::try_from(bytes(text)?).map_err(|_| "the size does not fit into memory".to_owned())
 }
 
 #[cfg(test)]

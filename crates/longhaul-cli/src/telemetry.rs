@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 /// # Errors
 /// When it is invalid.
 pub(crate) fn filter(text: &str) -> Result<EnvFilter, String> {
-    let help = "expected a level or targets with levels, such as `info` or `longhaul=debug`";
+    let help = "expected a level, or targets with levels, such as `info` or `longhaul=debug`";
     EnvFilter::try_new(text).map_err(|error| format!("{error}; {help}"))
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn start(context: &CommandContext, usual: &str) {
     // `RUST_LOG` may be meant for other programs.
     let filter = said.or_else(|| rust_log().map(|it| filter(&it))).unwrap_or_else(|| filter(usual));
     let filter = filter.unwrap_or_else(|error| {
-        context.output.note(&format!("note: the log's filter cannot be used: {error}"));
+        context.output.note(&format!("note: the log filter is invalid: {error}"));
         EnvFilter::new(usual)
     });
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

@@ -18,7 +18,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let length = span.to_duration(SpanRelativeTo::days_are_24_hours());
     let length = length.map_err(|_| help.to_owned())?;
     if length.is_negative() {
-        return Err(format!("a duration is not negative; {help}"));
+        return Err(format!("a duration cannot be negative; {help}"));
     }
     Duration::try_from(length).map_err(|_| help.to_owned())
 }
@@ -42,13 +42,13 @@ pub(crate) fn instant(text: &str) -> Result<SystemTime, String> {
 /// As [`instant`].
 pub(crate) fn instant_ms(text: &str) -> Result<u64, String> {
     let at = Timestamp::try_from(instant(text)?).map_err(|error| error.to_string())?;
-    u64::try_from(at.as_millisecond()).map_err(|_| "instants begin with 1970".to_owned())
+    u64::try_from(at.as_millisecond()).map_err(|_| "the instant is before 1970".to_owned())
 }
 
 fn instant_from(text: &str, now: SystemTime) -> Result<SystemTime, String> {
     let text = text.trim();
     let help = "expected an instant such as 2026-11-20T07:00Z, now, `15m ago` or `in 2h`";
-    let outside = || format!("the instant is too far away; {help}");
+    let outside = || format!("the instant is out of range; {help}");
     let before = text.strip_prefix('-').or_else(|| text.strip_suffix("ago"));
     if let Some(distance) = before.filter(|it| !it.starts_with(['P', 'p'])) {
         return now.checked_sub(duration(distance)?).ok_or_else(outside);

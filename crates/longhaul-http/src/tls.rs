@@ -22,7 +22,7 @@ pub struct TlsConfig {
 
 /// A TLS file cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("TLS cannot be set up with {path}: {problem}", path = path.display())]
+#[error("cannot set up TLS with {path}: {problem}", path = path.display())]
 pub struct TlsError {
     /// The file.
     pub path: PathBuf,
@@ -69,7 +69,7 @@ impl TlsConfig {
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| {
         if matches!(error, pem::Error::NoItemsFound) {
-            return unusable(path, "it holds no private key");
+            return unusable(path, "it has no private key");
         }
         unusable(path, error)
     })
@@ -79,7 +79,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let read = CertificateDer::pem_file_iter(path).map_err(|error| unusable(path, error))?;
     let all = read.collect::<Result<Vec<_>, _>>().map_err(|error| unusable(path, error))?;
     if all.is_empty() {
-        return Err(unusable(path, "it holds no certificate"));
+        return Err(unusable(path, "it has no certificate"));
     }
     Ok(all)
 }
@@ -174,12 +174,12 @@ mod tests {
         files.put("nonsense", "no PEM");
         files.put("other", &KeyPair::generate().unwrap().serialize_pem());
         files.check("missing", "key", None, "missing: ");
-        files.check("nonsense", "key", None, "nonsense: it holds no certificate");
-        files.check("key", "key", None, "key: it holds no certificate");
-        files.check("cert", "nonsense", None, "nonsense: it holds no private key");
+        files.check("nonsense", "key", None, "nonsense: it has no certificate");
+        files.check("key", "key", None, "key: it has no certificate");
+        files.check("cert", "nonsense", None, "nonsense: it has no private key");
         files.check("cert", "missing", None, "missing: ");
         files.check("cert", "other", None, "other: ");
-        files.check("cert", "key", Some("nonsense"), "nonsense: it holds no certificate");
+        files.check("cert", "key", Some("nonsense"), "nonsense: it has no certificate");
     }
 
     /// The error for a version 1 certificate, as `openssl x509 -req` creates it without extensions,

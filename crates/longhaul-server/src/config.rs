@@ -218,39 +218,42 @@ pub enum Dialect {
 pub enum ServerConfigError {
     /// It would listen beyond this machine without authentication.
     #[error(
-        "{0} can be reached from other machines, and no callers are told apart: give a token file, or client authorities for TLS, or listen on 127.0.0.1; \
-         `insecure` allows it nevertheless"
+        "{0} can be reached from other machines without authentication: set a token file, or \
+         client authorities for TLS, or listen on 127.0.0.1; `insecure` allows it nevertheless"
     )]
     OpenToAll(SocketAddr),
     /// The namespace is malformed.
     #[error(
-        "the namespace is a tenant and a namespace of Pulsar, such as `public/default`; this is `{0}`"
+        "the namespace `{0}` is invalid: expected a tenant and a namespace of Pulsar, such as \
+         `public/default`"
     )]
     Namespace(String),
     /// An origin is malformed.
     #[error(
-        "an allowed origin is a scheme, a host and perhaps a port, such as `https://tasks.example.org`; this is `{0}`"
+        "the allowed origin `{0}` is invalid: expected a scheme, a host and an optional port, \
+         such as `https://tasks.example.org`"
     )]
     Origin(String),
     /// A host is malformed.
     #[error(
-        "an allowed host is a name or a number without scheme and port, such as `tasks.example.org`; this is `{0}`"
+        "the allowed host `{0}` is invalid: expected a name or an IP address without scheme and \
+         port, such as `tasks.example.org`"
     )]
     Host(String),
     /// The queue of the dialects has an invalid name.
-    #[error("the queue of the dialects: {0}")]
+    #[error("the queue of the dialects is invalid: {0}")]
     Queue(String),
     /// A queue to be measured has an invalid name.
-    #[error("the queues that are measured: {0}")]
+    #[error("a queue to measure is invalid: {0}")]
     Measured(String),
     /// There are too many queues to be measured.
-    #[error("{0} queues are to be measured, of which at most {MEASURED_MAX} are")]
+    #[error("{0} queues to measure are too many: the limit is {MEASURED_MAX}")]
     MeasuredMany(usize),
     /// Webhooks cannot be called with these settings.
     #[error(transparent)]
     Webhooks(#[from] WebhookConfigError),
     /// A limit is zero.
-    #[error("the limit `{0}` is zero, and nothing could be served")]
+    #[error("the limit `{0}` must be at least 1")]
     Zero(&'static str),
 }
 

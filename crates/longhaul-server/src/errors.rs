@@ -74,7 +74,8 @@ impl ProblemDetails {
 fn of_kind(kind: ErrorKind, code: &'static str, text: String) -> ProblemDetails {
     let status = match (kind, code) {
         (ErrorKind::Misconfigured, "no_admin_api") => {
-            let detail = "the gateway does not know Pulsar's admin API, by which queues are made, listed and deleted: start it with an admin URL";
+            let detail = "the gateway needs Pulsar's admin API to create, list and delete queues: \
+                start it with an admin URL";
             return ProblemDetails::new(StatusCode::NOT_IMPLEMENTED, code, detail);
         }
         (_, "too_many_triggers") => StatusCode::TOO_MANY_REQUESTS,

@@ -77,7 +77,7 @@ async fn serve(socket: TcpListener, end: CancellationToken, tasks: TaskTracker) 
                 });
             }
             Err(error) => {
-                tracing::warn!(event = "accept_failed", %error, "a connection cannot be accepted");
+                tracing::warn!(event = "accept_failed", %error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -93,7 +93,7 @@ async fn serve_connection(stream: TcpStream) {
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service_fn(answer));
     if let Err(error) = connection.await {
-        tracing::debug!(%error, "a connection has ended");
+        tracing::debug!(%error, "connection ended");
     }
 }
 
@@ -105,8 +105,11 @@ fn answer<B>(request: &Request<B>) -> Response<Body> {
     };
     let (status, body) = match (request.method(), known) {
         (&Method::GET | &Method::HEAD, Some(body)) => (StatusCode::OK, body),
-        (_, Some(_)) => (StatusCode::METHOD_NOT_ALLOWED, "GET alone\n".to_owned()),
-        (_, None) => (StatusCode::NOT_FOUND, "there are /metrics and /livez here\n".to_owned()),
+        (_, Some(_)) => (StatusCode::METHOD_NOT_ALLOWED, "only GET is supported\n".to_owned()),
+        (_, None) => (
+            StatusCode::NOT_FOUND,
+            "not found: only /metrics and /livez are served here\n".to_owned(),
+        ),
     };
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;

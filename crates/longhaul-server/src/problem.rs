@@ -95,7 +95,8 @@ impl From<ConnectionOutage> for ProblemDetails {
     fn from(outage: ConnectionOutage) -> Self {
         let code = if outage.refused { "broker_refused" } else { "broker_unreachable" };
         let detail = format!(
-            "the gateway has no way to its broker: {}; nothing was done: try again, or ask another gateway",
+            "the gateway cannot reach its broker: {}; nothing was done: try again, or ask another \
+             gateway",
             outage.why
         );
         Self::unavailable(code, detail)

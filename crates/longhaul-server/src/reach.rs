@@ -66,7 +66,7 @@ impl BrokerReachability {
                     tracing::warn!(
                         event = "broker_lost",
                         why = now.why,
-                        "the gateway has lost its broker"
+                        "connection to the broker lost"
                     );
                 }
                 (Some(before), None) => {
@@ -75,14 +75,14 @@ impl BrokerReachability {
                     tracing::info!(
                         event = "broker_back",
                         ?elapsed,
-                        "the gateway has its broker again"
+                        "connection to the broker restored"
                     );
                 }
                 (Some(before), Some(now)) if now.refused && !before.refused => {
                     tracing::warn!(
                         event = "broker_refused",
                         why = now.why,
-                        "the broker is there and keeps the gateway out"
+                        "the broker refuses the gateway"
                     );
                 }
                 (Some(_), Some(_)) => {}

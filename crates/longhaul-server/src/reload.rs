@@ -65,12 +65,12 @@ impl<T> Reloaded<T> {
                 *self.value.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
                 // A failed read leaves the stamps as they were, so that the next check reads again.
                 (last.stamps, last.failure) = (now, String::new());
-                tracing::info!(event = "file_reloaded", files = ?self.files, "read again");
+                tracing::info!(event = "file_reloaded", files = ?self.files, "file read again");
             }
             Err(error) => {
                 let failure = error.to_string();
                 if failure != last.failure {
-                    tracing::error!(event = "file_not_reloaded", files = ?self.files, %error, "what was read before stays in force");
+                    tracing::error!(event = "file_not_reloaded", files = ?self.files, %error, "cannot read the file again; keeping the previous content");
                 }
                 last.failure = failure;
             }

@@ -271,11 +271,11 @@ fn cors(shell: &Shell) -> Option<CorsLayer> {
 }
 
 async fn no_route() -> ProblemDetails {
-    let detail = "there is no such route; GET /v1/openapi.json lists all of them";
+    let detail = "there is no such route; GET /v1/openapi.json lists all routes";
     ProblemDetails::new(StatusCode::NOT_FOUND, "route_not_found", detail)
 }
 
 async fn wrong_method() -> ProblemDetails {
-    let detail = "the route has other methods: the header `Allow` names them";
+    let detail = "the route does not support this method; the header `Allow` lists its methods";
     ProblemDetails::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
 }

@@ -31,7 +31,8 @@ pub enum ServerStartError {
     Tls(#[from] TlsError),
     /// The address cannot be bound.
     #[error(
-        "cannot listen at {address}: {source}; give another address, or end the program that uses it"
+        "cannot listen at {address}: {source}; choose another address, or stop the program that \
+         uses it"
     )]
     Listen {
         /// The address.
@@ -183,7 +184,7 @@ impl Server {
         // Reports were accepted until here. Later callers must use another gateway.
         let left = tokio::time::timeout(leave, self.service.leave_leases(leave)).await;
         let finished = finished && left.is_ok();
-        tracing::info!(event = "gateway_stopped", finished, "the gateway has ended");
+        tracing::info!(event = "gateway_stopped", finished, "gateway stopped");
         finished
     }
 

@@ -32,7 +32,7 @@ pub(crate) fn install() {
     RECORDER.get_or_init(|| match recorder() {
         Ok(handle) => Some(handle),
         Err(error) => {
-            tracing::warn!(%error, "the gateway shows no metrics");
+            tracing::warn!(%error, "the gateway cannot serve its metrics");
             None
         }
     });

@@ -43,9 +43,8 @@ impl Api {
     ) -> Result<T, PageError> {
         let answer = self.call(caller, Method::GET, path, None).await?;
         let bytes = whole(answer).await?;
-        serde_json::from_slice(&bytes).map_err(|error| {
-            PageError::ours(format!("{path} answered something else than expected: {error}"))
-        })
+        serde_json::from_slice(&bytes)
+            .map_err(|error| PageError::ours(format!("unexpected answer of {path}: {error}")))
     }
 
     /// Calls a route that changes something; the caller interprets the answer.
@@ -89,7 +88,7 @@ impl Api {
         };
         let mut request = request
             .body(body)
-            .map_err(|error| PageError::ours(format!("{path} cannot be asked for: {error}")))?;
+            .map_err(|error| PageError::ours(format!("cannot request {path}: {error}")))?;
         request.extensions_mut().extend(caller.connection.clone());
         let routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let answer = match routes.oneshot(request).await {
@@ -118,7 +117,7 @@ async fn refused(answer: Response) -> PageError {
     };
     let detail = match text("detail") {
         detail if detail.is_empty() => {
-            status.canonical_reason().unwrap_or("it was refused").to_owned()
+            status.canonical_reason().unwrap_or("the gateway refused it").to_owned()
         }
         detail => detail,
     };

@@ -99,7 +99,7 @@ fn form(visit: &Visit, place: &str, trouble: Option<&PageError>) -> maud::Markup
         @if let Some(trouble) = trouble {
             p.notice.bad role="alert" { (trouble.detail) }
         }
-        p { "This gateway asks for a token. " code { "longhaul token create" } " makes one." }
+        p { "This gateway requires a token. " code { "longhaul token create" } " creates one." }
         form.stack method="post" action={ (ROOT) "/sign-in" } {
             input type="hidden" name="to" value=(place);
             label for="token" { "Token" }

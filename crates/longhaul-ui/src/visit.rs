@@ -161,7 +161,7 @@ impl Visit {
         body: Value,
     ) -> Result<Value, PageError> {
         if self.is_read_only() {
-            let detail = "this dashboard only shows (`read_only`); use the program or the API";
+            let detail = "this dashboard is read-only (`read_only`); use the program or the API";
             return Err(PageError::new(StatusCode::FORBIDDEN, "read_only", detail));
         }
         self.ui.api.act(&self.caller, method, path, Some(body)).await
@@ -183,7 +183,7 @@ impl Visit {
         match outcome {
             Ok(told) => match told.get("stopped").and_then(Value::as_str) {
                 Some(why) => {
-                    let detail = format!("Not all of it was done: {why}");
+                    let detail = format!("Only a part was done: {why}");
                     self.answer(Err(PageError::new(StatusCode::BAD_GATEWAY, "", detail)))
                 }
                 None => to(place),

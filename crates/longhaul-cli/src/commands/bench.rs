@@ -223,7 +223,7 @@ async fn follow(
             return Ok(now);
         }
     }
-    Err(anyhow::anyhow!("the watch of the queue has ended"))
+    Err(anyhow::anyhow!("the watch of the queue ended"))
 }
 
 fn spread(board: &Mutex<Board>) -> anyhow::Result<(Histogram<u64>, u64)> {

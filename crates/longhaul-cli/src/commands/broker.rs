@@ -192,9 +192,9 @@ async fn restore(it: &BrokerRestoreArgs, context: &CommandContext) -> anyhow::Re
     let as_of = restored.as_of.and_then(|at| i64::try_from(at).ok());
     let as_of = as_of.and_then(|at| Timestamp::from_millisecond(at).ok());
     context.output.lines(restored.report.to_string().trim_end())?;
-    context.output.lines(&format!("It was made of {}.", restored.folder))?;
+    context.output.lines(&format!("Restored from {}.", restored.folder))?;
     let text = as_of.map_or_else(
-        || "The backup had never stored everything: nothing says what is missing.".to_owned(),
+        || "The backup was never complete: it is unknown what is missing.".to_owned(),
         |at| format!("It has everything that was confirmed before {at}."),
     );
     Ok(context.output.lines(&text)?)
@@ -205,7 +205,7 @@ async fn serve(it: &BrokerRunArgs, context: &CommandContext) -> anyhow::Result<(
     let key = match (settings.text("broker-token-secret"), settings.text("broker-token-public-key"))
     {
         (Some(_), Some(_)) => {
-            let what = "broker-token-secret and broker-token-public-key are both set";
+            let what = "broker-token-secret and broker-token-public-key cannot both be set";
             return Err(CommandFailure::usage(what).help("unset one of them").into());
         }
         (Some(secret), None) => Some(("broker-token-secret", TokenKey::secret(secret))),
@@ -232,7 +232,7 @@ async fn serve(it: &BrokerRunArgs, context: &CommandContext) -> anyhow::Result<(
         context.output.one(&addresses, &addresses.fields())?;
     }
     tokio::select! {
-        ended = broker.ended() => ended.context("the broker has stopped by itself")?,
+        ended = broker.ended() => ended.context("the broker stopped by itself")?,
         () = signals.next() => {}
     }
     tracing::info!("stopping");
@@ -240,8 +240,9 @@ async fn serve(it: &BrokerRunArgs, context: &CommandContext) -> anyhow::Result<(
     tokio::select! {
         stopped = stopping => Ok(stopped?.context("the broker did not stop cleanly")?),
         () = signals.next() => {
-            let what = "stopped at once, at a second signal";
-            Err(CommandFailure::new(Code::Failed, what).help("what was confirmed is kept").into())
+            let what = "stopped at a second signal, without waiting";
+            Err(CommandFailure::new(Code::Failed, what).help("start the broker again: all \
+                confirmed messages are stored").into())
         }
     }
 }

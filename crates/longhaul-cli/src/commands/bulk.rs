@@ -93,7 +93,7 @@ impl<'a> BulkOutcomes<'a> {
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
         let total = self.done + self.failed;
         if total == 0 {
-            self.context.output.note("nothing to do: none fits");
+            self.context.output.note("nothing to do: no match");
         }
         if total == 1
             && let Some((_, error)) = self.errors.pop()
@@ -107,7 +107,7 @@ impl<'a> BulkOutcomes<'a> {
                 self.context.output.note(&format!("{task}: {error:#}"));
             }
         }
-        let what = format!("{} of {total} could not be done", self.failed);
+        let what = format!("{} of {total} failed", self.failed);
         Err(CommandFailure::new(code, what).into())
     }
 }

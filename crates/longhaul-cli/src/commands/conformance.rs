@@ -102,7 +102,8 @@ pub(crate) async fn run(arguments: &Conformance, context: &CommandContext) -> an
     let findings = tokio::select! {
         findings = judge(arguments, &checks, context) => findings?,
         // Started processes end with this program.
-        () = signals.next() => return Err(CommandFailure::new(Code::Failed, "it was ended before all checks were made").into()),
+        () = signals.next() => return Err(CommandFailure::new(Code::Failed, "interrupted before \
+            all checks were made").into()),
     };
     context.output.list(&findings)?;
     let failed: Vec<&ConformanceFinding> =
@@ -128,10 +129,12 @@ fn chosen(arguments: &Conformance) -> Result<Vec<ConformanceCheck>, CommandFailu
     let known = |name: &String| ALL.iter().any(|check| check.name == name);
     if let Some(name) = only.iter().chain(skip).find(|name| !known(name)) {
         let what = format!("there is no check `{name}`");
-        return Err(CommandFailure::usage(what).help("longhaul conformance --list names them"));
+        return Err(
+            CommandFailure::usage(what).help("`longhaul conformance --list` lists the checks")
+        );
     }
     if !(1..=64).contains(jobs) {
-        return Err(CommandFailure::usage("--jobs is 1 to 64"));
+        return Err(CommandFailure::usage("--jobs must be between 1 and 64"));
     }
     let named =
         |names: &[String], check: &ConformanceCheck| names.iter().any(|name| name == check.name);
@@ -158,7 +161,7 @@ async fn examine(stage: &ConformanceEnvironment, check: &ConformanceCheck) -> Co
     let (result, output) = match stage.scene(check.name).await {
         Ok(mut scene) => {
             let result = timeout(LIMIT, (check.run)(&mut scene)).await;
-            let late = || Err(anyhow::anyhow!("it is not done within {LIMIT:?}"));
+            let late = || Err(anyhow::anyhow!("the check did not end within {LIMIT:?}"));
             (result.unwrap_or_else(|_| late()), Some(scene.last_lines()))
         }
         Err(error) => (Err(error), None),

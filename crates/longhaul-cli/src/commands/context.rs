@@ -101,9 +101,9 @@ pub(crate) fn run(command: ContextCommand, context: &CommandContext) -> anyhow::
         ContextCommand::Add { name, select, replace } => {
             check_name(&name)?;
             if file.context(&name).is_some() && !replace {
-                let what = format!("there is a context `{name}` already");
+                let what = format!("the context `{name}` exists already");
                 return Err(CommandFailure::new(Code::Conflict, what)
-                    .help("--replace overwrites it")
+                    .help("overwrite it with --replace")
                     .into());
             }
             let settings = of_command_line(context)?;
@@ -112,7 +112,7 @@ pub(crate) fn run(command: ContextCommand, context: &CommandContext) -> anyhow::
                 file.select(Some(&name));
             }
             file.write()?;
-            context.output.note(&format!("the context {name} is in {}", file.path.display()));
+            context.output.note(&format!("wrote the context {name} to {}", file.path.display()));
         }
         ContextCommand::List => {
             let listed = file.names().map(|name| ContextRow {
@@ -149,10 +149,8 @@ fn of_command_line(context: &CommandContext) -> Result<BTreeMap<String, String>,
     let kept: BTreeMap<_, _> =
         kept.map(|(name, text)| ((*name).to_owned(), text.clone())).collect();
     if kept.is_empty() {
-        return Err(CommandFailure::usage(
-            "the command line names no setting that the context could hold",
-        )
-        .help("say --service-url at least"));
+        return Err(CommandFailure::usage("the command line has no setting for the context")
+            .help("give at least --service-url"));
     }
     Ok(kept)
 }
@@ -173,7 +171,5 @@ fn check_name(name: &str) -> Result<(), CommandFailure> {
     if (1..=64).contains(&name.len()) && name.chars().all(is_plain) {
         return Ok(());
     }
-    Err(CommandFailure::usage(
-        "the name of a context has 1 to 64 letters, digits, `-`, `_` and `.`",
-    ))
+    Err(CommandFailure::usage("a context name has 1 to 64 letters, digits, `-`, `_` and `.`"))
 }

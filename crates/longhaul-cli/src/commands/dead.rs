@@ -90,10 +90,10 @@ impl Many {
     /// The named tasks. All names are parsed before anything changes.
     fn tasks(&self) -> Result<Vec<TaskRef>, CommandFailure> {
         if !self.filter.is_empty() {
-            let what = "a filter goes with --all, and not with the names of tasks";
+            let what = "filters need --all; they do not apply to named tasks";
             return Err(CommandFailure::usage(what));
         }
-        let help = "name tasks as QUEUE@ID, or say --all for those of a queue";
+        let help = "name tasks as QUEUE@ID, or select those of a queue with --all";
         let read =
             |text: &String| parse_task(text).map_err(|it| CommandFailure::usage(it).help(help));
         self.what.iter().map(read).collect()
@@ -144,7 +144,7 @@ impl ReplayChangeArgs {
     pub(crate) fn body(self, tasks: usize) -> anyhow::Result<Option<ReplayChangesBody>> {
         let has_payload = self.payload.is_some() || self.file.is_some();
         if has_payload && tasks != 1 {
-            let what = "a payload is changed for one task at a time";
+            let what = "a payload can be changed only for a single task";
             return Err(CommandFailure::usage(what).help("name one task as QUEUE@ID").into());
         }
         let is_read = self.file.is_some();
@@ -154,8 +154,8 @@ impl ReplayChangeArgs {
         };
         // The program before a pipe may have failed, and a letter is replayed once.
         if is_read && payload.is_empty() {
-            let failure = CommandFailure::usage("the payload is empty, so nothing was done");
-            return Err(failure.help("an empty one is given by --payload ''").into());
+            let failure = CommandFailure::usage("the payload is empty; nothing was done");
+            return Err(failure.help("use --payload '' for an empty payload").into());
         }
         let payload = if has_payload { with_payload(&payload) } else { NewTaskBody::default() };
         let body = ReplayChangesBody {
@@ -246,7 +246,7 @@ async fn list(
     let (letters, has_more) = service.letters(queue, selection, limit).await?;
     context.output.list(&letters)?;
     if has_more {
-        context.output.note("there are more: --limit says how many are listed");
+        context.output.note("there are more: raise --limit to see them");
     }
     Ok(())
 }
@@ -260,11 +260,14 @@ async fn show(
     let Some(letter) = service.letter(task).await? else {
         let what = format!("there is no dead letter of {}", named(task));
         return Err(CommandFailure::not_found(what)
-            .help("it has not failed for good, or somebody has handled it")
+            .help(
+                "check the task with `longhaul task get`: it has not failed for good, or its \
+                dead letter was handled",
+            )
             .into());
     };
     if payload && letter.hidden {
-        let what = "the gateway shows payloads to tokens with the scope `admin` alone";
+        let what = "the gateway shows payloads only to tokens with the scope `admin`";
         return Err(CommandFailure::new(Code::Failed, what).into());
     }
     let bytes = letter.payload_base64.as_ref().map(|it| STANDARD.decode(it)).transpose()?;
@@ -291,9 +294,7 @@ async fn replay(
     }
     let (selection, changes) = (many.filter.selection(), changes.body(0)?);
     for queue in &many.what {
-        context.confirm(&format!(
-            "run the tasks of all dead letters of the queue `{queue}` that fit once more?"
-        ))?;
+        context.confirm(&format!("replay all matching dead letters of the queue `{queue}`?"))?;
         let (selection, changes) = (selection.clone(), changes.clone());
         for replayed in service.replay_all(queue, selection, context.reason(), changes).await? {
             let (task, replayed) = replayed?;
@@ -315,9 +316,7 @@ async fn purge(service: &GatewayClient, it: Many, context: &CommandContext) -> a
     }
     let selection = it.filter.selection();
     for queue in &it.what {
-        context.confirm(&format!(
-            "mark all dead letters of the queue `{queue}` that fit as handled?"
-        ))?;
+        context.confirm(&format!("purge all matching dead letters of the queue `{queue}`?"))?;
         for task in service.purge_letters(queue, selection.clone(), context.reason()).await? {
             outcomes.done(task?, "purged", None)?;
         }
@@ -327,7 +326,7 @@ async fn purge(service: &GatewayClient, it: Many, context: &CommandContext) -> a
 
 fn no_letter() -> anyhow::Error {
     CommandFailure::not_found(
-        "it has no dead letter: somebody has handled it, or it has not failed for good",
+        "the task has no dead letter: it was handled, or the task has not failed for good",
     )
     .into()
 }
@@ -351,27 +350,28 @@ pub(crate) fn tell(
 /// Why a task was not replayed.
 pub(crate) fn why_not(replayed: &Replayed) -> CommandFailure {
     match replayed {
-        Replayed::NotFound => {
-            CommandFailure::not_found("it has no dead letter: it was purged, or never was")
-        }
+        Replayed::NotFound => CommandFailure::not_found(
+            "the task has no dead letter: it was purged, or never existed",
+        ),
         Replayed::NotDead => {
             let failure = CommandFailure::new(Code::Conflict, "the task has not failed for good");
-            failure.help("only a task that has can be started again: submit another one")
+            failure.help("submit a new task; only failed tasks can be replayed")
         }
         Replayed::RestartedBefore(new) => {
-            let what = format!("it was restarted before, unchanged by this: {}", named(new));
+            let what =
+                format!("the task was replayed before, as {}; nothing was changed", named(new));
             CommandFailure::new(Code::Conflict, what)
         }
         Replayed::DedupeConflict(holder) => {
-            let what = format!("{} holds its dedupe key, and is not over", named(holder));
+            let what = format!("the unfinished task {} holds the same dedupe key", named(holder));
             CommandFailure::new(Code::Conflict, what)
         }
-        Replayed::NoPayload => {
-            CommandFailure::not_found("its payload was gone before its dead letter was written")
-        }
+        Replayed::NoPayload => CommandFailure::not_found(
+            "the dead letter has no payload: the payload was deleted before the task failed",
+        ),
         Replayed::Restarted(_) | _ => CommandFailure::new(
             Code::Failed,
-            "it was not restarted, and this version does not know why",
+            "the task was not replayed, for a reason that this version does not know",
         ),
     }
 }

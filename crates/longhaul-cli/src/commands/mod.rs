@@ -37,8 +37,9 @@ pub(crate) async fn run(command: CliCommand, context: &CommandContext) -> anyhow
     match tokio::time::timeout(limit, running).await {
         Ok(ended) => ended,
         Err(_) => {
-            let what = format!("it was not done within {}", times::human(limit));
-            let help = "--timeout sets the limit; what was submitted or asked for by then stands";
+            let what = format!("the command did not end within {}", times::human(limit));
+            let help =
+                "raise --timeout; what the command has already submitted or requested remains";
             Err(CommandFailure::new(Code::TimedOut, what).help(help).into())
         }
     }

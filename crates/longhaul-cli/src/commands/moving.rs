@@ -246,16 +246,18 @@ pub(crate) async fn import(it: &ImportArgs, context: &CommandContext) -> anyhow:
     let client = context.client().await?;
     let mut report = QueueMoveReport::default();
     report.add(imported(&client, &it.queue, &it.file).await?);
-    context.output.note(&format!("the queue is paused: longhaul queue resume {}", it.queue));
+    context
+        .output
+        .note(&format!("the queue is paused; resume it with `longhaul queue resume {}`", it.queue));
     report.finish(context)
 }
 
 /// # Errors
 /// When the command fails.
 pub(crate) async fn migrate(it: &Migrate, context: &CommandContext) -> anyhow::Result<()> {
-    context.needs_broker("a move")?;
+    context.needs_broker("a migration")?;
     let source = context.client().await?;
-    let target = connect::builder(&target(it)?)?.connect().await.context("the target")?;
+    let target = connect::builder(&target(it)?)?.connect().await.context("the destination")?;
     let to = it.to_queue.as_deref().unwrap_or(&it.queue);
     if it.setup {
         setup(it, &target, to).await?;
@@ -280,7 +282,7 @@ pub(crate) async fn migrate(it: &Migrate, context: &CommandContext) -> anyhow::R
         let Exported { open, over, .. } = exported;
         context
             .output
-            .note(&format!("round {round}: {open} tasks to be run, {over} that are over"));
+            .note(&format!("round {round}: {open} unfinished tasks, {over} finished ones"));
         let imported = imported(&target, to, &file).await?;
         // Unmoved tasks appear again in the next round.
         unmoved = imported.unmoved.len() as u64;
@@ -289,7 +291,7 @@ pub(crate) async fn migrate(it: &Migrate, context: &CommandContext) -> anyhow::R
         report.add_closed(&closed);
         left = closed.left.len();
         if left > 0 {
-            context.output.note(&format!("{left} tasks have gone on since they were copied"));
+            context.output.note(&format!("{left} tasks have changed since they were copied"));
         } else if !it.stay_paused {
             target.queue(to).resume().await?;
         }
@@ -297,15 +299,18 @@ pub(crate) async fn migrate(it: &Migrate, context: &CommandContext) -> anyhow::R
             continue;
         }
         if left > 0 {
-            let what = format!("{left} tasks of {} have gone on again and again", it.queue);
-            let help =
-                "see that nobody resumes the queue here, and run it again: both queues stay paused";
+            let what = format!("{left} tasks of {} changed again in each round", it.queue);
+            let help = "make sure that nobody resumes the queue at the source, and run the \
+                command again; both queues stay paused";
             return Err(CommandFailure::new(Code::Conflict, what).help(help).into());
         }
-        context.output.note("tasks are still submitted here: run it again when producers use the new place, or say --follow");
+        context.output.note(
+            "tasks are still submitted at the source: point producers at the \
+            destination and run the command again, or use --follow",
+        );
         break;
     }
-    context.output.note(&format!("{} stays paused where it was", it.queue));
+    context.output.note(&format!("{} stays paused at the source", it.queue));
     report.finish(context)
 }
 
@@ -352,21 +357,21 @@ async fn paused(
     let (count, wait) = (reader.running(), times::human(running.wait));
     context
         .output
-        .note(&format!("{queue} is paused; {count} tasks still run, and have {wait} to end"));
+        .note(&format!("{queue} is paused; waiting up to {wait} for {count} running tasks"));
     let left = reader.until_idle(running.wait).await?;
     if left == 0 {
         return Ok(reader);
     }
-    let what = format!("{left} tasks of {queue} still run");
-    let help = "wait longer with --wait, or say --take-running: their attempts count, and the next ones go on from their checkpoints; \
-                the queue stays paused until `longhaul queue resume`";
+    let what = format!("{left} tasks of {queue} are still running");
+    let help = "raise --wait, or use --take-running: their attempts count, and the next ones \
+        continue from their checkpoints; the queue stays paused until `longhaul queue resume`";
     Err(CommandFailure::new(Code::Conflict, what).help(help).into())
 }
 
 /// Writes an export completely or not at all. A device or a pipe, such as `/dev/stdout`, is written
 /// to as it is: a file in its place would replace it.
 async fn write(reader: &mut Reader, path: &Path) -> anyhow::Result<Exported> {
-    let failed = || format!("{} cannot be written", path.display());
+    let failed = || format!("cannot write {}", path.display());
     if std::fs::metadata(path).is_ok_and(|it| !it.is_file()) {
         let file = File::options().write(true).open(path).with_context(failed)?;
         return Ok(records(reader, file).await?.0);
@@ -391,14 +396,15 @@ async fn records<F: Write + Send>(reader: &mut Reader, file: F) -> anyhow::Resul
 }
 
 async fn imported(client: &Client, queue: &str, file: &Path) -> anyhow::Result<Imported> {
-    File::open(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
     client.queue(queue).import(file).await.map_err(|error| {
         let missing = |cause: &TransportError| cause.kind == TransportErrorKind::NotFound;
         if !matches!(&error, MoveError::Transport(cause) if missing(cause)) {
             return error.into();
         }
-        let help =
-            format!("set it up first: longhaul topic setup {queue}, or --setup with `migrate`");
+        let help = format!(
+            "create its topics first: `longhaul topic setup {queue}`, or `migrate` with --setup"
+        );
         let error = anyhow::Error::from(error);
         CommandFailure::not_found(format!("{error:#}")).help(help).into()
     })

@@ -185,7 +185,8 @@ async fn list(
         let many = names.len();
         context.output.list(&names.drain(..).map(row).collect::<Vec<_>>())?;
         context.output.note(&format!(
-            "the tasks of up to {COUNTED_MAX} queues are counted in a list, and these are {many}: `longhaul queue stats QUEUE` counts those of one"
+            "tasks are not counted: there are {many} queues, and the limit is {COUNTED_MAX}; \
+             `longhaul queue stats QUEUE` counts those of one queue"
         ));
         return Ok(());
     }
@@ -195,7 +196,7 @@ async fn list(
             Err(error) if code_of(&error) == Code::Unreachable => Err(error),
             // One that cannot be counted, or was deleted meanwhile, does not hide the others.
             Err(error) => {
-                context.output.note(&format!("the tasks of `{queue}` are not counted: {error}"));
+                context.output.note(&format!("cannot count the tasks of `{queue}`: {error}"));
                 Ok(ListedQueue { queue, counts: None })
             }
             Ok(counts) => Ok(ListedQueue { queue, counts: Some(counts) }),
@@ -217,7 +218,7 @@ async fn create(
         defaults: None,
     };
     let created = service.create_queue(&it.queue, &queue).await?;
-    let done = if created.steps.is_empty() { "it was there" } else { "it is there" };
+    let done = if created.steps.is_empty() { "it existed already" } else { "it exists now" };
     let fields =
         [("queue", it.queue), ("created", done.to_owned()), ("steps", created.steps.join("\n"))];
     Ok(context.output.one(&created, &fields)?)
@@ -232,12 +233,11 @@ async fn purge(
 ) -> anyhow::Result<()> {
     let filter = filter.filter();
     if filter == PurgeBody::default() && !all {
-        return Err(CommandFailure::usage("no filter says which tasks are meant")
+        return Err(CommandFailure::usage("no filter selects the tasks to delete")
             .help("give one, such as --tag test, or --all")
             .into());
     }
-    context
-        .confirm(&format!("delete the tasks of the queue `{queue}` that fit and are not over?"))?;
+    context.confirm(&format!("delete all matching unfinished tasks of the queue `{queue}`?"))?;
     let mut outcomes = BulkOutcomes::new(context);
     for purged in service.purge(queue, filter, context.reason()).await? {
         match purged {

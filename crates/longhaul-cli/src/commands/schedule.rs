@@ -190,8 +190,8 @@ async fn show(
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let Some(found) = service.schedule(&it.queue, &it.name).await? else {
-        let what = format!("{} has no schedule `{}`", it.queue, it.name);
-        let help = format!("`longhaul schedule list {}` lists them", it.queue);
+        let what = format!("the queue {} has no schedule `{}`", it.queue, it.name);
+        let help = format!("`longhaul schedule list {}` lists its schedules", it.queue);
         return Err(CommandFailure::not_found(what).help(help).into());
     };
     Ok(context.output.one(&found, &schedule_fields(&found))?)

@@ -162,8 +162,8 @@ impl InFile {
     fn path(&self, context: &CommandContext) -> anyhow::Result<PathBuf> {
         let of_settings = || context.settings.path("http-tokens");
         self.file.clone().or_else(of_settings).ok_or_else(|| {
-            let what = "it is not said in which file the gateway's tokens are";
-            let help = "--file FILE says it, or the setting http-tokens (LONGHAUL_HTTP_TOKENS)";
+            let what = "the file of the gateway's tokens is not set";
+            let help = "set it with --file FILE, or the setting http-tokens (LONGHAUL_HTTP_TOKENS)";
             CommandFailure::usage(what).help(help).into()
         })
     }
@@ -172,7 +172,7 @@ impl InFile {
 fn scope(text: &str) -> Result<TokenScope, String> {
     let words = TokenScope::ALL.map(TokenScope::word).join(", ");
     let found = TokenScope::ALL.into_iter().find(|it| it.word() == text);
-    found.ok_or_else(|| format!("expected some of {words}, with commas between"))
+    found.ok_or_else(|| format!("expected one or more of {words}, separated by commas"))
 }
 
 /// # Errors
@@ -195,7 +195,8 @@ pub(crate) fn run(command: TokenCommand, context: &CommandContext) -> anyhow::Re
             context.output.lines(&token)?;
             if let Some(id) = TokenKey::token_id(&token) {
                 context.output.note(&format!(
-                    "its id is {id}: `revoked` in the file of --broker-roles takes ids and roles"
+                    "its id is {id}; to revoke it, add the id to `revoked` in the file of \
+                     --broker-roles"
                 ));
             }
             Ok(())
@@ -219,11 +220,12 @@ fn create(it: TokenCreateArgs, context: &CommandContext) -> anyhow::Result<()> {
     context.output.lines(&token)?;
     let namesakes = file.entries().iter().filter(|it| it.name == shown.name).count();
     let file = path.display();
-    context.output.note(&format!("its sum is in {file}; the token itself is not shown again"));
+    context.output.note(&format!("wrote its hash to {file}; the token is not shown again"));
     if namesakes > 1 {
         let name = &shown.name;
         context.output.note(&format!(
-            "there are {namesakes} tokens named {name} now: `longhaul token list` shows their ids, to revoke one"
+            "{namesakes} tokens are named {name} now; to revoke one, use its id from `longhaul \
+             token list`"
         ));
     }
     Ok(())
@@ -233,8 +235,8 @@ fn instant_after(time: Duration) -> anyhow::Result<String> {
     let now = Timestamp::try_from(clock::wall())?;
     let time = SignedDuration::try_from(time)?;
     let at = now.checked_add(time).map_err(|_| {
-        CommandFailure::usage("--expires lies too far ahead")
-            .help("without it the token is valid for ever")
+        CommandFailure::usage("--expires is too far in the future")
+            .help("leave it out for a token that never expires")
     })?;
     Ok(at.round(jiff::Unit::Second)?.to_string())
 }
@@ -243,17 +245,17 @@ fn revoke(token: &str, path: &Path, output: &Output) -> anyhow::Result<()> {
     let mut file = TokenFile::open(path).map_err(usage)?;
     let revoked = file.revoke(token);
     if revoked.is_empty() {
-        let what = format!("{} has no token with the name or the id `{token}`", path.display());
+        let what = format!("{} has no token with the name or id `{token}`", path.display());
         return Err(CommandFailure::not_found(what)
-            .help("`longhaul token list` shows those that it has")
+            .help("`longhaul token list` lists its tokens")
             .into());
     }
     if let [first, _, ..] = &*revoked
         && first.name == token
     {
         let ids: Vec<_> = revoked.iter().map(TokenEntry::id).collect();
-        let what = format!("there are {} tokens named `{token}`: {}", ids.len(), ids.join(", "));
-        let help = "revoke them one by one, by these ids";
+        let what = format!("{} tokens are named `{token}`: {}", ids.len(), ids.join(", "));
+        let help = "revoke each by its id";
         return Err(CommandFailure::new(Code::Conflict, what).help(help).into());
     }
     file.write().map_err(usage)?;

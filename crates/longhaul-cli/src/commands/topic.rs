@@ -142,7 +142,7 @@ async fn setup(
     fields.extend(report.findings.iter().flat_map(|it| it.fields()));
     context.output.one(&report, &fields)?;
     if report.steps.is_empty() && context.output.is_for_people() {
-        context.output.note("everything is as it should be");
+        context.output.note("all topics are correct");
     }
     Ok(())
 }
@@ -158,7 +158,7 @@ async fn check(
             context.output.one(finding, &finding.fields())?;
         }
         if found.is_empty() {
-            context.output.note("everything is as it should be");
+            context.output.note("all topics are correct");
         }
     } else {
         context.output.one(&found, &[])?;
@@ -168,7 +168,7 @@ async fn check(
         return Ok(());
     }
     let what = format!("{errors} of {} findings are errors", found.len());
-    let help = format!("`longhaul topic setup {}` puts right what it can", it.queue);
+    let help = format!("`longhaul topic setup {}` corrects what it can", it.queue);
     Err(CommandFailure::new(Code::Failed, what).help(help).into())
 }
 
@@ -180,16 +180,15 @@ async fn compact(service: &Topics, it: &Compact, context: &CommandContext) -> an
         states = service.compactions(&it.queue).await?;
     }
     if states.is_empty() {
-        let help = format!("`longhaul topic setup {}` makes its topics", it.queue);
-        let what = format!("there is no queue `{}`: it has no topics", it.queue);
+        let help = format!("create them with `longhaul topic setup {}`", it.queue);
+        let what = format!("the queue `{}` does not exist: it has no topics", it.queue);
         return Err(CommandFailure::not_found(what).help(help).into());
     }
     context.output.list(&states)?;
     match states.iter().filter(|state| state.has_failed).count() {
         0 => Ok(()),
         count => {
-            let what =
-                format!("the compaction of {count} of {} partitions has failed", states.len());
+            let what = format!("compaction failed on {count} of {} partitions", states.len());
             Err(CommandFailure::new(Code::Failed, what).into())
         }
     }
@@ -221,10 +220,13 @@ pub(crate) async fn verify(it: &Verify, context: &CommandContext) -> anyhow::Res
     }
     if verdict.broken == 0 {
         let help =
-            format!("`longhaul topic check {}` tells what is wrong with its topics", it.queue);
-        return Err(CommandFailure::new(Code::Failed, "not all of the queue was judged")
-            .help(help)
-            .into());
+            format!("`longhaul topic check {}` shows what is wrong with its topics", it.queue);
+        return Err(CommandFailure::new(
+            Code::Failed,
+            "not all entries of the queue could be checked",
+        )
+        .help(help)
+        .into());
     }
     if context.output.is_for_people() {
         context.output.list(&verdict.findings)?;

@@ -108,8 +108,12 @@ async fn show(
     let mut workers = service.workers(queue).await?;
     workers.retain(is_it);
     if workers.is_empty() {
-        let help = format!("`longhaul worker list {queue}` lists those that there are");
-        return Err(CommandFailure::not_found(format!("no worker `{name}`")).help(help).into());
+        let help = format!("`longhaul worker list {queue}` lists the workers");
+        return Err(CommandFailure::not_found(format!(
+            "the queue `{queue}` has no worker `{name}`"
+        ))
+        .help(help)
+        .into());
     }
     for worker in &workers {
         let owners = worker.owners.iter().map(|(partition, owner)| format!("{partition}: {owner}"));

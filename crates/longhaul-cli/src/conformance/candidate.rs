@@ -54,7 +54,7 @@ impl Candidate {
         place: &CandidateConfig<'_>,
         orders: &Orders,
     ) -> anyhow::Result<Self> {
-        let (program, arguments) = words.split_first().context("no program was named")?;
+        let (program, arguments) = words.split_first().context("no program is given")?;
         let mut command = Command::new(program);
         command.args(arguments);
         let Orders { name, concurrency, lease_time, drain } = orders;
@@ -70,13 +70,13 @@ impl Candidate {
         let process =
             process.with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
         let id = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        Ok(Self { process, group: id.context("the worker has ended at once")? })
+        Ok(Self { process, group: id.context("the worker ended as soon as it was started")? })
     }
 
     /// # Errors
     /// When the process is gone.
     pub(crate) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        kill_process_group(self.group, signal).context("the worker is not there any more")
+        kill_process_group(self.group, signal).context("the worker is no longer running")
     }
 
     /// Waits for its end.
@@ -86,7 +86,7 @@ impl Candidate {
     pub(crate) async fn ended(&mut self, limit: Duration) -> anyhow::Result<ExitStatus> {
         match timeout(limit, self.process.wait()).await {
             Ok(status) => Ok(status?),
-            Err(_) => bail!("the worker does not end within {limit:?}"),
+            Err(_) => bail!("the worker did not end within {limit:?}"),
         }
     }
 }

@@ -85,7 +85,7 @@ impl FaultProxy {
     /// # Errors
     /// When it cannot listen.
     pub(super) async fn open(gateway: &str, http: reqwest::Client) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot open a door")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot start the proxy")?;
         let url = format!("http://{}", listener.local_addr()?);
         let gateway = gateway.to_owned();
         let book = Mutex::default();
@@ -94,7 +94,7 @@ impl FaultProxy {
         let mut serving = JoinSet::new();
         serving.spawn(async move {
             if let Err(error) = axum::serve(listener, routes).await {
-                tracing::error!(%error, "a door of the conformance suite has closed");
+                tracing::error!(%error, "conformance proxy stopped");
             }
         });
         Ok(Self { url, shared, _serving: serving })
@@ -133,7 +133,7 @@ impl FaultProxy {
             }
         };
         if timeout(limit, wait).await.is_err() {
-            bail!("within {limit:?} there was not {what}");
+            bail!("the worker did not send {what} within {limit:?}");
         }
         Ok(())
     }
@@ -242,7 +242,7 @@ fn refusal(status: u16, seconds: u32) -> Response {
     let code = if status == 429 { "rate_limited" } else { "too_many_requests" };
     let problem = json!({
         "status": status, "code": code, "title": "Later", "retry_after": seconds,
-        "detail": "the gateway serves as many requests as it may; try again",
+        "detail": "the gateway is at its limit of concurrent requests; try again",
     });
     let mut answer = Response::new(Body::from(problem.to_string()));
     *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);

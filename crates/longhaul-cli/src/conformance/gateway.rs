@@ -63,14 +63,14 @@ impl SpawnedGateway {
     pub(crate) async fn start_again(&mut self) -> anyhow::Result<()> {
         let address = self.url.strip_prefix("http://").unwrap_or(&self.url).to_owned();
         let (process, url) = launch(&self.recipe, &address).await?;
-        ensure!(url == self.url, "the gateway listens at {url} now, and not at {}", self.url);
+        ensure!(url == self.url, "the gateway listens at {url} now, not at {}", self.url);
         self.process = process;
         Ok(())
     }
 }
 
 async fn launch(recipe: &Recipe, address: &str) -> anyhow::Result<(Child, String)> {
-    let program = std::env::current_exe().context("this program does not know its own file")?;
+    let program = std::env::current_exe().context("cannot find the file of this program")?;
     let mut command = Command::new(program);
     command.args(["server", "start", "--engine", "pulsar", "--output", "jsonl", "--log", "error"]);
     command.args(["--http", address, "--service-url", &recipe.service_url]);
@@ -85,9 +85,10 @@ async fn launch(recipe: &Recipe, address: &str) -> anyhow::Result<(Child, String
     let mut process = command.spawn().context("cannot start a gateway")?;
     let lines = process.stdout.take().context("the gateway has no output")?;
     let mut lines = BufReader::new(lines).lines();
-    let line = timeout(START, lines.next_line()).await.context("the gateway does not start")??;
-    let line = line.context("the gateway has ended at once")?;
-    let ready: Ready = serde_json::from_str(&line).context("the gateway says something else")?;
+    let line = timeout(START, lines.next_line()).await.context("the gateway did not start")??;
+    let line = line.context("the gateway ended as soon as it was started")?;
+    let ready: Ready =
+        serde_json::from_str(&line).context("the gateway printed an unexpected line")?;
     Ok((process, ready.http))
 }
 

@@ -154,7 +154,7 @@ impl Scene<'_> {
     ) -> anyhow::Result<TaskMetadata> {
         let Ok(end) = timeout(limit, self.stage.client.wait_metadata(task)).await else {
             let events = self.events(task).await?;
-            bail!("the task is not over within {limit:?}; its history: {events:?}");
+            bail!("the task did not end within {limit:?}; its history: {events:?}");
         };
         Ok(end?)
     }
@@ -174,12 +174,12 @@ impl Scene<'_> {
         let wanted = String::from_utf8_lossy(result);
         ensure!(
             end.result.as_deref() == Some(result),
-            "the task ends with {found:?} ({:?}), and not with the result {wanted:?}",
+            "the task ended with {found:?} ({:?}), not with the result {wanted:?}",
             end.failure_reason
         );
         ensure!(
             end.attempts == attempts,
-            "the task has taken {} attempts, and not {attempts}; its history: {:?}",
+            "the task took {} attempts, not {attempts}; its history: {:?}",
             end.attempts,
             self.events(task).await?
         );
@@ -219,11 +219,11 @@ impl Scene<'_> {
                     return Ok(metadata);
                 }
             }
-            bail!("the watch of the queue has ended")
+            bail!("the watch of the queue ended")
         };
         match timeout(limit, search).await {
             Ok(found) => found,
-            Err(_) => bail!("within {limit:?} the task was not {what}"),
+            Err(_) => bail!("the task was not {what} within {limit:?}"),
         }
     }
 

@@ -111,8 +111,8 @@ impl WorkerRun {
         let typed = self.types.iter().map(|text| {
             let (task_type, command) = text
                 .split_once('=')
-                .with_context(|| format!("--type {text}: write TYPE=COMMAND"))?;
-            ensure!(!task_type.is_empty(), "--type {text}: name a type before the `=`");
+                .with_context(|| format!("--type {text}: expected TYPE=COMMAND"))?;
+            ensure!(!task_type.is_empty(), "--type {text}: no type before the `=`");
             let command = read(command).with_context(|| format!("--type {task_type}"))?;
             Ok((task_type.to_owned(), command))
         });
@@ -127,11 +127,11 @@ impl WorkerRun {
         let fatal_codes = self.fatal_exit_codes.clone();
         ensure!(
             !fatal_codes.contains(&0),
-            "--fatal-exit-codes: 0 is success, and cannot be a failure"
+            "--fatal-exit-codes: 0 means success and cannot be a failure"
         );
         ensure!(
             self.drain <= DRAIN_MAX,
-            "--drain: {} days is the limit",
+            "--drain: the limit is {} days",
             DRAIN_MAX.as_secs() / 86_400
         );
         let Self { max_output: output_max, grace, nice, .. } = *self;
@@ -162,10 +162,10 @@ fn size(text: &str) -> Result<usize, String> {
         "" | "b" => 1,
         "k" | "kib" => 1024,
         "m" | "mib" => 1024 * 1024,
-        _ => return Err("write a number of bytes, or one with KiB or MiB".to_owned()),
+        _ => return Err("expected a number of bytes, or one with KiB or MiB".to_owned()),
     };
     let bytes = number.parse::<usize>().ok().and_then(|number| number.checked_mul(factor));
-    bytes.ok_or_else(|| "write a number of bytes, or one with KiB or MiB".to_owned())
+    bytes.ok_or_else(|| "expected a number of bytes, or one with KiB or MiB".to_owned())
 }
 
 #[cfg(test)]
@@ -213,8 +213,8 @@ mod tests {
         for (words, told) in [
             (&["--exec", "no-such-program"][..], "--exec: there is no program"),
             (&["--exec", ""], "--exec: the command line is empty"),
-            (&["--type", "resize"], "write TYPE=COMMAND"),
-            (&["--type", "=true"], "name a type"),
+            (&["--type", "resize"], "expected TYPE=COMMAND"),
+            (&["--type", "=true"], "no type before the `=`"),
             (&["--type", "a=no-such-program"], "--type a: there is no program"),
         ] {
             let error = format!("{:#}", parse(words).unwrap().commands().unwrap_err());

@@ -19,7 +19,7 @@ impl CommandLine {
     /// When it has no words, or an unterminated quote.
     pub(crate) fn split(text: &str) -> anyhow::Result<Self> {
         let words = shlex::split(text).with_context(|| {
-            format!("`{text}` ends within a quote: close it, or escape it by a backslash")
+            format!("`{text}` ends within a quote: close it, or escape it with a backslash")
         })?;
         ensure!(!words.is_empty(), "the command line is empty: name a program");
         Ok(Self { words })
@@ -50,7 +50,8 @@ impl CommandLine {
             let file = Path::new(program);
             ensure!(
                 is_executable(file),
-                "`{program}` cannot be executed: there is no such file, or it is not marked as executable (chmod +x)"
+                "cannot execute `{program}`: the file does not exist, or is not executable (chmod \
+                 +x)"
             );
             return Ok(());
         }
@@ -59,7 +60,7 @@ impl CommandLine {
             return Ok(());
         }
         bail!(
-            "there is no program `{program}` in the folders of PATH: install it, or name it with its folder"
+            "there is no program `{program}` in the folders of PATH: install it, or give its path"
         )
     }
 }

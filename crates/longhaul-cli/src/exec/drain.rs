@@ -51,7 +51,7 @@ pub(crate) async fn run(
         drained.was_stopped || (drained.has_signal && signals.next().now_or_never().is_some());
     if was_stopped && drained.running > 0 {
         bail!(
-            "stopped at a second signal: {} killed; other workers take over in {} or so",
+            "stopped at a second signal: {} killed; other workers take over in about {}",
             programs(drained.running, "was", "were"),
             times::human(2 * args.heartbeat)
         );
@@ -82,7 +82,7 @@ async fn drain(
 ) {
     tokio::select! {
         () = signals.next() => drained.has_signal = true,
-        () = told => output.note("told to drain by the worker's name"),
+        () = told => output.note("drain requested for this worker"),
     }
     let mut running = attempts.running();
     let mut every = tokio::time::interval(TELL_EVERY);
@@ -102,7 +102,7 @@ async fn drain(
             }
             (_, true) => {
                 let told = programs(count, "is", "are");
-                format!("draining: the time is over, {told} told to end")
+                format!("draining: time limit reached, {told} told to end")
             }
         });
         every.reset();

@@ -35,7 +35,7 @@ pub(crate) fn of(context: &TaskContext) -> Vec<(String, String)> {
             variables.push((name, value));
         } else {
             let (task, bytes) = (context.task_id(), value.len());
-            tracing::warn!(%task, name, bytes, "a property is not in the program's environment: it is too large, or has a NUL");
+            tracing::warn!(%task, name, bytes, "property left out of the program's environment: too large, or contains NUL");
         }
     }
     variables

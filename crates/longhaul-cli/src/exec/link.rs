@@ -87,7 +87,7 @@ pub(crate) fn receive_ends(socket: impl AsFd) -> anyhow::Result<(ProgramPipes, u
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut buffers = [IoSliceMut::new(&mut announced)];
     let received = recvmsg(socket, &mut buffers, &mut ancillary, RecvFlags::empty())?;
-    ensure!(received.bytes == 4, "this command is for workers, which start it themselves");
+    ensure!(received.bytes == 4, "only workers may start this command");
     let mut fds = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -95,15 +95,15 @@ pub(crate) fn receive_ends(socket: impl AsFd) -> anyhow::Result<(ProgramPipes, u
         }
     }
     for fd in &fds {
-        fcntl_setfd(fd, FdFlags::CLOEXEC).context("cannot keep a descriptor from programs")?;
+        fcntl_setfd(fd, FdFlags::CLOEXEC).context("cannot hide a descriptor from programs")?;
     }
     let Ok([reports, stdin, stdout, stderr]) = <[OwnedFd; 4]>::try_from(fds) else {
-        bail!("this command is for workers, which send four descriptors");
+        bail!("only workers may start this command: they send four descriptors");
     };
     let length = u32::from_le_bytes(announced);
     ensure!(
         length <= SPEC_BYTES_MAX,
-        "{length} bytes are announced, {SPEC_BYTES_MAX} is the limit"
+        "{length} bytes were announced; the limit is {SPEC_BYTES_MAX}"
     );
     Ok((ProgramPipes { reports, stdin, stdout, stderr }, length))
 }
@@ -146,7 +146,7 @@ mod tests {
             ours.write_all(bytes).unwrap();
             drop(ours);
             let told = receive_ends(&theirs).unwrap_err().to_string();
-            assert!(told.contains("for workers"), "{told}");
+            assert!(told.contains("only workers"), "{told}");
         }
     }
 }

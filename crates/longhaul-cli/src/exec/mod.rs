@@ -61,15 +61,16 @@ pub(crate) async fn run(args: &WorkerRun, context: &CommandContext) -> anyhow::R
 async fn page(args: &WorkerRun, context: &CommandContext) -> anyhow::Result<Option<MetricsPage>> {
     let Some(address) = args.metrics else { return Ok(None) };
     if !address.ip().is_loopback() && !context.settings_with(Vec::new())?.is("insecure")? {
-        let what =
-            format!("{address} can be reached from other machines, and nobody is asked who he is");
-        let help =
-            "--metrics 127.0.0.1:7072 keeps others out; LONGHAUL_INSECURE=true lets everybody in";
+        let what = format!(
+            "{address} can be reached from other machines, and the metrics have no authentication"
+        );
+        let help = "keep others out with --metrics 127.0.0.1:7072, or let everybody in with \
+            LONGHAUL_INSECURE=true";
         return Err(CommandFailure::usage(what).help(help).into());
     }
     let page = MetricsPage::start(address).await.map_err(|error| {
         CommandFailure::usage(format!("cannot listen on {address}: {error}"))
-            .help("--metrics names another address")
+            .help("choose another address with --metrics")
     })?;
     context.output.note(&format!("metrics at http://{}/metrics", page.address()));
     Ok(Some(page))

@@ -84,7 +84,7 @@ impl TaskProcessor for Exec {
             grace_ms: u64::try_from(self.settings.grace.as_millis()).unwrap_or(u64::MAX),
         };
         let program = RunningProgram::start(&spec).await.map_err(|error| {
-            TaskError::elsewhere(format!("{} could not be started: {error:#}", self.command.name()))
+            TaskError::elsewhere(format!("cannot start {}: {error:#}", self.command.name()))
         })?;
         let stop = &self.attempts.stop;
         let heard = program.run(task.0, self.settings.output_max, &context, stop).await;
@@ -101,10 +101,7 @@ impl Exec {
         let (code, signal) = match end {
             ProgramEnd::Said(SupervisorMessage::Ended { code, signal, left_behind }) => {
                 if left_behind {
-                    tracing::error!(
-                        program = name,
-                        "a process could not be ended by SIGKILL, and is left behind"
-                    );
+                    tracing::error!(program = name, "process left behind: SIGKILL did not end it");
                 }
                 (code, signal)
             }
@@ -135,7 +132,7 @@ impl Exec {
         match (code, signal, output) {
             (Some(0), _, Some(output)) => Ok(Raw(output)),
             (Some(0), _, None) => {
-                Err(again(reason("ended, but its stdout could not be read to the end")))
+                Err(again(reason("ended, but its stdout could not be read completely")))
             }
             (Some(code), ..) if self.is_fatal(code) => {
                 Err(TaskError::fatal(reason(&format!("ended with exit code {code}"))))
@@ -145,7 +142,7 @@ impl Exec {
                 Err(again(reason(&format!("was killed by {}", signals::name(signal)))))
             }
             (None, None, _) => {
-                Err(again(reason("was killed, because its supervisor process had gone")))
+                Err(again(reason("was killed because its supervisor process ended")))
             }
         }
     }
@@ -157,8 +154,8 @@ impl Exec {
     fn too_large(&self) -> String {
         let (name, limit) = (self.command.name(), self.settings.output_max);
         format!(
-            "{name} wrote more than {limit} bytes to stdout, which is the limit of a result (--max-output): \
-             keep large results elsewhere, and print where"
+            "{name} wrote more than {limit} bytes to stdout, the limit of a result \
+             (--max-output): store large results elsewhere, and print where"
         )
     }
 }
@@ -229,9 +226,7 @@ mod tests {
         let told = "convert was killed by SIGSEGV; the end of its stderr:\ndisk full\ngiving up";
         check(heard(None, Some(11)), TaskErrorKind::Retry, told);
         let gone = Heard { end: ProgramEnd::Unsupervised, output: None, ..heard(None, None) };
-        assert!(
-            exec().judge(gone).unwrap_err().message().contains("its supervisor process had gone")
-        );
+        assert!(exec().judge(gone).unwrap_err().message().contains("its supervisor process ended"));
     }
 
     #[test]

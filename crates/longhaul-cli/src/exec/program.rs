@@ -316,10 +316,11 @@ impl ProgramOutput<'_> {
             return;
         }
         let line: String = printable(line).chars().take(80).collect();
-        tracing::warn!(task = %self.context.task_id(), line, cause, "a report of the program is ignored");
+        let task = self.context.task_id();
+        tracing::warn!(%task, line, cause, "report of the program ignored");
         self.context.log(format!("report ignored: {cause}: {line}"));
         if count == COMPLAINTS_MAX {
-            self.context.log("more reports that are ignored are not told");
+            self.context.log("further ignored reports are not logged");
         }
     }
 }

@@ -38,7 +38,7 @@ impl ProgramReport {
     /// What is wrong with the line, and what is expected.
     pub(crate) fn read(line: &OutputLine) -> Result<Self, NoReport> {
         if line.is_cut {
-            return Err(NoReport(format!("it is longer than {REPORT_BYTES_MAX} bytes")));
+            return Err(NoReport(format!("the report is longer than {REPORT_BYTES_MAX} bytes")));
         }
         let text = line.text.trim();
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
@@ -50,12 +50,11 @@ impl ProgramReport {
                 .map(|bytes| Self::Checkpoint(bytes.into()))
                 .map_err(|error| NoReport(format!("the checkpoint is not Base64: {error}"))),
             "checkpoint-file" if !rest.is_empty() => Ok(Self::CheckpointFile(rest.into())),
-            "checkpoint-file" => Err(NoReport("write `checkpoint-file PATH`".to_owned())),
+            "checkpoint-file" => Err(NoReport("expected `checkpoint-file PATH`".to_owned())),
             "log" => Ok(Self::Log(printable(rest))),
             "retry-after" => duration(rest).map(Self::RetryAfter).map_err(NoReport),
             _ => Err(NoReport(
-                "it begins with none of progress, checkpoint, checkpoint-file, log, retry-after"
-                    .to_owned(),
+                "expected progress, checkpoint, checkpoint-file, log or retry-after".to_owned(),
             )),
         }
     }
@@ -66,7 +65,7 @@ impl ProgramReport {
 fn progress(rest: &str) -> Result<ProgramReport, NoReport> {
     let (done, rest) = next_word(rest);
     let done = done.parse().map_err(|_| {
-        NoReport("write `progress DONE [TOTAL] [MESSAGE]`, with whole numbers".to_owned())
+        NoReport("expected `progress DONE [TOTAL] [MESSAGE]` with whole numbers".to_owned())
     })?;
     let (second, after) = next_word(rest);
     let (total, message) = match second.parse() {
@@ -118,16 +117,16 @@ mod tests {
     #[test]
     fn a_line_that_is_no_report_says_what_would_be_one() {
         for (text, told) in [
-            ("progress", "write `progress DONE"),
+            ("progress", "expected `progress DONE"),
             ("progress half", "whole numbers"),
             ("progress -1 10", "whole numbers"),
             ("progress 99999999999999999999", "whole numbers"),
             ("checkpoint !", "not Base64"),
-            ("checkpoint-file", "write `checkpoint-file PATH`"),
+            ("checkpoint-file", "expected `checkpoint-file PATH`"),
             ("retry-after", "a duration such as 90s"),
-            ("retry-after -5s", "not negative"),
-            ("Progress 1", "begins with none of"),
-            ("hello", "begins with none of"),
+            ("retry-after -5s", "cannot be negative"),
+            ("Progress 1", "expected progress, checkpoint"),
+            ("hello", "expected progress, checkpoint"),
         ] {
             let error = read(text).unwrap_err().to_string();
             assert!(error.contains(told), "{text}: {error}");

@@ -49,9 +49,9 @@ pub(crate) fn main() -> ExitCode {
 fn supervise() -> anyhow::Result<()> {
     // A session of its own: Ctrl-C at the worker's terminal does not reach it, programs cannot ask
     // for a password there, and processes left by a killed supervisor can be found.
-    rustix::process::setsid().context("this command is for workers, which start it themselves")?;
+    rustix::process::setsid().context("only workers may start this command")?;
     let stdin = rustix::stdio::stdin();
-    let (ends, length) = receive_ends(stdin).context("no program is supervised")?;
+    let (ends, length) = receive_ends(stdin).context("the supervisor has no program")?;
     let mut control = StdUnixStream::from(fcntl_dupfd_cloexec(stdin, 3)?);
     let mut spec = vec![0; usize::try_from(length)?];
     control.read_exact(&mut spec)?;
@@ -106,7 +106,7 @@ enum TerminationStage {
 
 impl SupervisedProgram {
     fn start(spec: &Spec, ends: ProgramPipes) -> anyhow::Result<Self> {
-        let (name, arguments) = spec.words.split_first().context("no program is named")?;
+        let (name, arguments) = spec.words.split_first().context("no program is given")?;
         let checkpoint = spec.checkpoint.as_ref().map(keep_checkpoint).transpose()?;
         if let Some(increment) = spec.nice {
             rustix::process::nice(increment)

@@ -20,8 +20,8 @@ pub(crate) fn letter_fields(
     let text = |it: &Option<String>| it.clone().unwrap_or_default();
     let properties = letter.properties.iter().map(|(name, value)| format!("{name}={value}"));
     let bytes = || match (letter.payload_bytes, letter.hidden) {
-        (bytes, true) => format!("({bytes} bytes, which are hidden from you)"),
-        (bytes, false) => format!("({bytes} bytes: --payload prints them)"),
+        (bytes, true) => format!("({bytes} bytes, hidden by the gateway)"),
+        (bytes, false) => format!("({bytes} bytes; print them with --payload)"),
     };
     let payload = payload.and_then(|it| std::str::from_utf8(it).ok());
     vec![

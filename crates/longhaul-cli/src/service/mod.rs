@@ -18,18 +18,19 @@ use crate::exit::{Code, CommandFailure};
 /// The error for a queue that does not exist.
 pub(crate) fn no_queue(queue: &str) -> CommandFailure {
     CommandFailure::not_found(format!("there is no queue `{queue}`")).help(format!(
-        "`longhaul queue create {queue}` makes it, and so does its first worker; `longhaul queue list` lists those that there are"
+        "create it with `longhaul queue create {queue}`, or start its first worker; `longhaul \
+         queue list` lists the existing queues"
     ))
 }
 
 /// The error for a task of a priority on a queue without topics for priorities: it would wait for
 /// ever.
 fn no_levels(queue: &str) -> CommandFailure {
-    let what = format!(
-        "the queue `{queue}` has no topics for priorities: such a task would wait for ever"
-    );
+    let what =
+        format!("the queue `{queue}` has no topics for priorities: the task would never run");
     CommandFailure::new(Code::Conflict, what).help(format!(
-        "`longhaul queue create {queue} --levels` makes them; workers that serve them, such as `longhaul worker run --levels` and gateways, run such tasks"
+        "create them with `longhaul queue create {queue} --levels`, and run workers that serve \
+         them, such as `longhaul worker run --levels`, or a gateway"
     ))
 }
 

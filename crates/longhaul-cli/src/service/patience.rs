@@ -45,7 +45,8 @@ impl Patience {
         let limit = times::human(self.limit);
         let what = format!("{who} has not answered for {limit}: {}", away.cause);
         CommandFailure::new(Code::Unreachable, what).help(
-            "tasks go on without you: ask again when it is back; --reconnect-timeout sets how long to go on",
+            "run the command again later, or raise --reconnect-timeout; the tasks continue \
+             meanwhile",
         )
     }
 }

@@ -119,7 +119,7 @@ fn target(action: &ActionBody) -> String {
 /// Settings with a merge patch applied.
 pub(crate) fn patched(settings: &SettingsBody, patch: &Value) -> anyhow::Result<SettingsBody> {
     let mut document =
-        serde_json::to_value(settings).context("the settings have no form as JSON")?;
+        serde_json::to_value(settings).context("cannot write the settings as JSON")?;
     merge(&mut document, patch);
     let read = serde_json::from_value(document);
     Ok(read

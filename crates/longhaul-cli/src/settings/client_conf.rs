@@ -41,11 +41,9 @@ impl ClientConf {
         let properties = properties(text);
         let get = |key: &str| properties.get(key).map(String::as_str).filter(|it| !it.is_empty());
         if get("useKeyStoreTls") == Some("true") {
-            return Err(
-                "useKeyStoreTls=true: key stores of Java are not read; name PEM files with \
-                        tlsTrustCertsFilePath, tlsCertificateFilePath and tlsKeyFilePath"
-                    .to_owned(),
-            );
+            return Err("useKeyStoreTls=true: key stores of Java are not supported; set \
+                 tlsTrustCertsFilePath, tlsCertificateFilePath and tlsKeyFilePath to PEM files"
+                .to_owned());
         }
         let mut found = Self::default();
         for (key, name) in KEYS {
@@ -56,8 +54,8 @@ impl ClientConf {
         }
         if get("tlsAllowInsecureConnection") == Some("true") {
             found.notes.push(
-                "tlsAllowInsecureConnection=true of client.conf is not followed: certificates are always checked. Name \
-                 your authority with tlsTrustCertsFilePath"
+                "tlsAllowInsecureConnection=true in client.conf is ignored: certificates are \
+                 always checked. Set tlsTrustCertsFilePath to your authority"
                     .to_owned(),
             );
         }

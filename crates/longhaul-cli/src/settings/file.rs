@@ -53,7 +53,7 @@ impl File {
             Err(error) => return Err(failed(error.to_string())),
         };
         if text.len() > BYTES_MAX {
-            return Err(failed(format!("it has more than {BYTES_MAX} bytes")));
+            return Err(failed(format!("the file has more than {BYTES_MAX} bytes")));
         }
         let table: Table = text.parse().map_err(|it: toml::de::Error| failed(it.to_string()))?;
         Self { path: path.clone(), ..Self::default() }.take(table).map_err(failed)
@@ -106,10 +106,10 @@ impl File {
         }
         let names: Vec<_> = self.names().collect();
         let help = if names.is_empty() {
-            "there are no contexts yet; `longhaul context add NAME --service-url URL` makes one"
+            "there are no contexts yet; add one with `longhaul context add NAME --service-url URL`"
                 .to_owned()
         } else {
-            format!("the contexts are: {}", names.join(", "))
+            format!("choose one of: {}", names.join(", "))
         };
         Err(CommandFailure::not_found(format!("there is no context `{name}`")).help(help))
     }
@@ -149,7 +149,7 @@ impl File {
     pub(crate) fn write(&self) -> Result<(), CommandFailure> {
         let failed = |problem: &dyn std::fmt::Display| {
             let what = format!("cannot write {}: {problem}", self.path.display());
-            CommandFailure::usage(what).help("LONGHAUL_CONFIG names another file")
+            CommandFailure::usage(what).help("choose another file with LONGHAUL_CONFIG")
         };
         let folder = self.path.parent().filter(|it| !it.as_os_str().is_empty());
         let folder = folder.unwrap_or_else(|| Path::new("."));
@@ -184,7 +184,7 @@ impl File {
 fn setting(key: String, value: toml::Value) -> Result<(String, String), String> {
     if !SETTINGS.iter().any(|setting| setting.name == key) {
         let names: Vec<_> = SETTINGS.iter().map(|setting| setting.name).collect();
-        return Err(format!("`{key}` is not a setting; those are {}", names.join(", ")));
+        return Err(format!("`{key}` is not a setting; expected one of {}", names.join(", ")));
     }
     match value {
         toml::Value::String(text) => Ok((key, text)),
@@ -195,6 +195,6 @@ fn setting(key: String, value: toml::Value) -> Result<(String, String), String> 
         toml::Value::Float(_)
         | toml::Value::Datetime(_)
         | toml::Value::Array(_)
-        | toml::Value::Table(_) => Err(format!("`{key}` is not a text")),
+        | toml::Value::Table(_) => Err(format!("`{key}` is not a string")),
     }
 }

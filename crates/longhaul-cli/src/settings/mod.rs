@@ -254,8 +254,9 @@ fn from_environment(
     }
     let variable = format!("{variable}_FILE");
     let Some(path) = environment(&variable) else { return Ok(None) };
-    let text = std::fs::read_to_string(&path)
-        .map_err(|error| CommandFailure::usage(format!("{variable} names {path}: {error}")))?;
+    let text = std::fs::read_to_string(&path).map_err(|error| {
+        CommandFailure::usage(format!("cannot read {path}, the file in {variable}: {error}"))
+    })?;
     let source = SettingSource::SecretFile(variable, path.into());
     Ok(Some(SettingValue { text: text.trim().to_owned(), source }))
 }
@@ -301,7 +302,8 @@ fn settle_credentials(
     let best_ways: Vec<_> = ways.iter().filter(|way| rank(values, way) == Some(best)).collect();
     let [way] = best_ways.as_slice() else {
         return Err(CommandFailure::usage(
-            "two ways to authenticate were given in one place: a token, a token's file, or a plugin with its parameters",
+            "two ways to authenticate are set in the same place; set only one: a token, a token \
+             file, or a plugin with its parameters",
         ));
     };
     values.retain(|name, _| !CREDENTIALS.contains(name) || way.contains(name));

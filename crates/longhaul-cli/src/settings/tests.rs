@@ -141,8 +141,8 @@ fn what_is_wrong_names_the_place() {
         told.starts_with("timeout is `soon`, from /") && told.contains("config.toml: expected")
     );
     for (text, problem) in [
-        ("speed = 1", "`speed` is not a setting; those are gateway, service-url, "),
-        ("output = [1]", "`output` is not a text"),
+        ("speed = 1", "`speed` is not a setting; expected one of gateway, service-url, "),
+        ("output = [1]", "`output` is not a string"),
         ("contexts = 1", "`contexts` is not a setting"),
         ("[contexts]\na = 1", "contexts.a is not a table"),
         ("output", "TOML parse error"),

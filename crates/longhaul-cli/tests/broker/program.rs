@@ -121,10 +121,13 @@ fn a_backup_has_a_place_outside_the_directory_that_can_be_written() {
     let data = folder.path().join("data");
     let (data, within) = (data.to_str().unwrap(), data.join("store"));
     for (place, words) in [
-        ("ftp://host/folder", "ftp is no known kind. Give a directory, or s3://bucket/folder"),
-        (within.to_str().unwrap(), "it lies in the data directory"),
+        (
+            "ftp://host/folder",
+            "the kind `ftp` is not supported. Use a directory, or s3://bucket/folder",
+        ),
+        (within.to_str().unwrap(), "it is inside the data directory"),
         // It exists, and nobody may write there, root included.
-        ("/proc", "/proc cannot hold a backup: "),
+        ("/proc", "/proc cannot store a backup: "),
     ] {
         let arguments = ["--data", data, "--broker-backup", place];
         let refused = run(&[&RUN[..], &arguments].concat());

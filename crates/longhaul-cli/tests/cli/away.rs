@@ -118,7 +118,7 @@ fn a_watch_goes_on_where_it_was_when_its_gateway_is_back() {
         "{ended:?}"
     );
     assert_eq!(says(&format!("connected to the gateway at {url}/ again, after ")), 2, "{ended:?}");
-    assert_eq!(says("that is how it stands"), 1, "{ended:?}");
+    assert_eq!(says("end of the current state"), 1, "{ended:?}");
     stage.end();
 }
 
@@ -303,7 +303,7 @@ fn who_waits_until_a_worker_has_drained_hears_it_from_the_gateway_that_is_back()
         let mut said = notes.by_ref().map(Result::unwrap);
         assert!(said.any(|line| line.contains(words)), "it has ended before it said `{words}`");
     };
-    hear(&format!("draining: it runs {task}"));
+    hear(&format!("draining: {task} runs"));
     let address = stage.kill_gateway();
     hear(&format!("reconnecting to the gateway at {url}/, for up to 5m"));
     stage.start_gateway(address);

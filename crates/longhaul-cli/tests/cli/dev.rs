@@ -186,7 +186,10 @@ fn what_was_submitted_is_there_after_a_kill() {
     let second = longhaul(&second, here).output().unwrap();
     let told = String::from_utf8(second.stderr).unwrap();
     assert_eq!(second.status.code(), Some(2), "{told}");
-    assert!(told.contains("in use") && told.contains("--data names another directory"), "{told}");
+    assert!(
+        told.contains("in use") && told.contains("choose another directory with --data"),
+        "{told}"
+    );
 
     dev.end(Signal::KILL);
     let dev = start();
@@ -256,7 +259,7 @@ fn a_second_signal_ends_it_at_once() {
     dev.signal(Signal::INT);
     let mut line = String::new();
     dev.notes.read_line(&mut line).unwrap();
-    assert!(line.starts_with("ending in order"), "{line}");
+    assert!(line.starts_with("stopping; a second signal"), "{line}");
     assert_eq!(dev.end(Signal::INT), Some(1));
 }
 

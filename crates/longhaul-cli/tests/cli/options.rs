@@ -37,11 +37,11 @@ const WRONG: [(&[&str], &[&str]); 40] = [
     (&["--broker-certificate-file", "bad.pem"], &["--broker-key-file"]),
     (
         &["--broker-certificate-file", "bad.pem", "--broker-key-file", "bad.pem"],
-        &["bad.pem: it holds no certificate", "--broker-certificate-file"],
+        &["bad.pem: it has no certificate", "--broker-certificate-file"],
     ),
-    (&["--namespace", "public"], &["this is `public`", "--namespace"]),
+    (&["--namespace", "public"], &["the namespace `public`", "--namespace"]),
     (&["--dialect", "003"], &["dialect is `003`"]),
-    (&["--dialect-queue", "a/b"], &["name of a queue", "--dialect-queue"]),
+    (&["--dialect-queue", "a/b"], &["queue name", "--dialect-queue"]),
     (&["--http-tokens", "nothing"], &["nothing cannot be used", "--http-tokens"]),
     (&["--http-tokens", "bad.pem"], &["bad.pem cannot be used", "--http-tokens"]),
     (&["--http-certificate-file", "bad.pem"], &["--http-key-file"]),
@@ -50,9 +50,9 @@ const WRONG: [(&[&str], &[&str]); 40] = [
         &["bad.pem", "--http-certificate-file"],
     ),
     (&["--http-client-authorities", "bad.pem"], &["--http-certificate-file"]),
-    (&["--http-origins", "*"], &["this is `*`", "--http-origins"]),
+    (&["--http-origins", "*"], &["the allowed origin `*`", "--http-origins"]),
     (&["--rate-limit", "many"], &["rate-limit is `many`", "100/1s"]),
-    (&["--rate-limit", "0/1s"], &["is zero", "--rate-limit"]),
+    (&["--rate-limit", "0/1s"], &["must be at least 1", "--rate-limit"]),
     (&["--drain", "soon"], &["drain is `soon`"]),
     (&["--subscription", "a/b"], &["`a/b` is not a subscription name", "--subscription"]),
     (&["--engine", "steam"], &["engine is `steam`", "embedded or pulsar"]),
@@ -110,7 +110,7 @@ fn a_wrong_option_is_told_before_a_broker_that_is_away() {
         (&["--http-tokens", "nothing"], &["--http-tokens"]),
         (&["--admin-url", "nowhere"], &["--admin-url"]),
         (&["--tls-certificate-file", "mine.pem"], &["--tls-key-file"]),
-        (&["--auth-plugin", "kerberos"], &["token, tls, basic and oauth2"]),
+        (&["--auth-plugin", "kerberos"], &["token, tls, basic or oauth2"]),
     ];
     for (wrong, expected) in wrong {
         let all: Vec<_> = away.iter().chain(wrong).copied().collect();

@@ -86,7 +86,7 @@ fn who_has_no_token_is_told_what_to_do_and_secrets_are_not_repeated() {
         let told = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{told}");
         assert!(told.contains("not authorized"), "{told}");
-        assert!(told.contains("what to do: give credentials with --token-file"), "{told}");
+        assert!(told.contains("what to do: set credentials with --token-file"), "{told}");
         assert!(!told.contains(&wrong), "{told}");
     }
 }

@@ -30,7 +30,7 @@ fn tokens_are_printed_once_listed_without_them_and_taken_away() {
     let (code, made, note) = token(&first);
     assert_eq!(code, Some(0), "{note}");
     assert!(made.starts_with("lh_") && made.trim().len() > 40, "{made}");
-    assert_eq!(note, "its sum is in tokens.json; the token itself is not shown again\n");
+    assert_eq!(note, "wrote its hash to tokens.json; the token is not shown again\n");
     for _ in 0..2 {
         assert_eq!(token(&["create", "ops", "--scopes", "admin", "-q"]).0, Some(0));
     }
@@ -45,14 +45,14 @@ fn tokens_are_printed_once_listed_without_them_and_taken_away() {
     let (code, _, told) = token(&["revoke", "ops"]);
     assert_eq!(code, Some(4), "{told}");
     let id = listed[1]["id"].as_str().unwrap();
-    assert!(told.contains(id) && told.contains("one by one"), "{told}");
+    assert!(told.contains(id) && told.contains("revoke each by its id"), "{told}");
     for gone in [id, "ops", "ci"] {
         let expected = format!("the token {gone} is refused from now on\n");
         assert_eq!(token(&["revoke", gone]), (Some(0), String::new(), expected));
     }
     let (code, _, told) = token(&["revoke", "ci"]);
     assert_eq!(code, Some(3), "{told}");
-    assert!(told.contains("`longhaul token list` shows"), "{told}");
+    assert!(told.contains("`longhaul token list` lists its tokens"), "{told}");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn wrong_tokens_are_told_before_anything_is_written() {
         "submit, work, read, admin",
     );
     refused(&["create", "ann", "--file", "t.json"], "--scopes");
-    refused(&["create", "ann", "--scopes", "read"], "--file FILE says it");
+    refused(&["create", "ann", "--scopes", "read"], "set it with --file FILE");
     refused(&["list", "--file", "t.json"], "t.json cannot be used");
     refused(&["sign", "--secret", "t.key", "--role", "ann"], "t.key");
     std::fs::write(folder.path().join("t.json"), "[]").unwrap();

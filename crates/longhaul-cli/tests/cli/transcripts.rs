@@ -123,7 +123,7 @@ fn a_verification_says_what_it_has_not_read() {
         out.contains("other has no partitions, and ") && out.contains("has 4 partitions"),
         "{out}"
     );
-    assert!(error.contains("not all of the queue was judged"), "{error}");
+    assert!(error.contains("not all entries of the queue could be checked"), "{error}");
     stage.end();
 }
 

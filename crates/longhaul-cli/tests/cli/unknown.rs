@@ -80,7 +80,7 @@ fn a_queue_that_does_not_exist_is_told_and_not_made() {
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{command}: {output:?}");
         assert!(told.contains("there is no queue `typo`"), "{command}: {told}");
-        assert!(told.contains("`longhaul queue create typo` makes it"), "{command}: {told}");
+        assert!(told.contains("create it with `longhaul queue create typo`"), "{command}: {told}");
         assert_eq!(topics(&stage), before, "{command} has made topics");
     }
     for command in COMMANDS {

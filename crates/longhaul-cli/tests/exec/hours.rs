@@ -57,7 +57,7 @@ async fn a_worker_that_is_drained_by_its_name_lets_its_programs_end() {
     life.pid().await;
     let waits = ["worker", "drain", QUEUE, &name, "--wait", "--reason", "its machine goes"];
     let mut waits = stage.longhaul(&waits).stderr(Stdio::null()).spawn().unwrap();
-    worker.line_with("told to drain by the worker's name").await;
+    worker.line_with("drain requested for this worker").await;
     worker.line_with("draining: 1 program runs").await;
     // Kubernetes sends it when the pod is deleted; running programs may still finish.
     worker.signal(Signal::TERM);
@@ -93,7 +93,7 @@ async fn at_the_end_of_a_drain_programs_get_sigterm_and_their_tasks_are_given_ba
     let task = stage.submit("").await;
     life.pid().await;
     worker.signal(Signal::INT);
-    worker.line_with("the time is over, 1 program is told to end").await;
+    worker.line_with("time limit reached, 1 program is told to end").await;
     assert_eq!(life.line().await, "saved");
     let (status, lines) = worker.ended().await;
     assert!(status.success(), "{lines:#?}");

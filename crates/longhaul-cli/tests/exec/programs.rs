@@ -101,7 +101,8 @@ async fn a_gigabyte_on_stdout_fails_the_task_and_costs_no_memory() {
         .worker(&["--shell", "--exec", "head -c 1000000000 /dev/zero; echo $? >> written"])
         .await;
     let (reason, attempts) = stage.failure("").await;
-    let told = "Processing error: sh wrote more than 1048576 bytes to stdout, which is the limit of a result (--max-output)";
+    let told = "Processing error: sh wrote more than 1048576 bytes to stdout, the limit of a \
+        result (--max-output)";
     assert!(reason.starts_with(told), "{reason}");
     assert_eq!(attempts, 1, "more of the same would not help");
     let status = std::fs::read_to_string(format!("/proc/{}/status", worker.pid()));

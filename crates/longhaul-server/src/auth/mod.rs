@@ -128,7 +128,7 @@ impl GatewayAuth {
             .split_at_checked(7)
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"bearer "));
         let Some((_, token)) = token else {
-            let detail = "the header `Authorization` has another form than `Bearer TOKEN`";
+            let detail = "the header `Authorization` is malformed: expected `Bearer TOKEN`";
             return Err(refused("token_malformed", detail));
         };
         match tokens.get(|| Tokens::read(path)).find(token) {

@@ -175,7 +175,9 @@ impl TokenFile {
             Err(error) => return Err(self.unusable(error.to_string())),
         };
         if now != self.read {
-            return Err(self.unusable("it was changed meanwhile; do it again".to_owned()));
+            return Err(self.unusable(
+                "another program changed the file meanwhile; run the command again".to_owned(),
+            ));
         }
         self.replace(&text).map_err(|error| self.unusable(error.to_string()))?;
         self.read = Some(text);
@@ -214,7 +216,7 @@ fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
 
 fn limited(count: usize) -> Result<(), String> {
     match count > TOKENS_MAX {
-        true => Err(format!("it has {count} tokens, and {TOKENS_MAX} is the limit")),
+        true => Err(format!("it has {count} tokens; the limit is {TOKENS_MAX}")),
         false => Ok(()),
     }
 }
@@ -294,7 +296,7 @@ mod tests {
         first.write().unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let refused = second.write().unwrap_err().to_string();
-        assert!(refused.contains("changed meanwhile"), "{refused}");
+        assert!(refused.contains("changed the file meanwhile"), "{refused}");
         first.create(entry("m")).unwrap();
         first.write().unwrap();
         assert_eq!(TokenFile::open(&path).unwrap().entries().len(), 2);
@@ -309,7 +311,7 @@ mod tests {
         for _ in 0..TOKENS_MAX {
             file.create(entry("n")).unwrap();
         }
-        assert!(file.create(entry("n")).unwrap_err().to_string().contains("1000 is the limit"));
+        assert!(file.create(entry("n")).unwrap_err().to_string().contains("the limit is 1000"));
         assert!(file.write().is_err());
     }
 }

@@ -64,7 +64,10 @@ impl TokenEntry {
     pub(super) fn checked(&self) -> Result<KnownToken, String> {
         let Self { name, sha256, scopes, queues, expires } = self;
         let hash = unhex(sha256).ok_or_else(|| {
-            format!("`sha256` of the token `{name}` has 64 hexadecimal digits: it is what `printf %s TOKEN | sha256sum` prints")
+            format!(
+                "`sha256` of the token `{name}` is not 64 hexadecimal digits: use the output \
+                of `printf %s TOKEN | sha256sum`"
+            )
         })?;
         let instant = |text: &String| {
             let at: Result<jiff::Timestamp, _> = text.parse();

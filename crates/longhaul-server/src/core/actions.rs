@@ -144,9 +144,11 @@ impl GatewayService {
             Replayed::NotDead => Err(ServiceError::NotDead(name)),
             Replayed::DedupeConflict(task) => Err(ServiceError::DedupeConflict(name_of(&task))),
             Replayed::NoPayload => Err(ServiceError::Gone(format!(
-                "the dead letter of the task {name} was stored without its payload: there is nothing to run"
+                "the dead letter of the task {name} has no payload, so the task cannot run again"
             ))),
-            other => Err(ServiceError::Unfit(format!("the replay has ended otherwise: {other:?}"))),
+            other => {
+                Err(ServiceError::Unfit(format!("the replay ended in an unknown way: {other:?}")))
+            }
         }
     }
 

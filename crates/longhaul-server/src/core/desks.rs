@@ -146,7 +146,7 @@ impl Desks {
     async fn end_of(&self, queue: &QueueName, ended: &Leases) -> Result<(), WorkerError> {
         match ended.drain(Duration::ZERO).await {
             Err(WorkerError::Refused(LedgerConfigError::Differs { ledger, .. })) => {
-                tracing::info!(%queue, ?ledger, "the gateway takes over the settings of the queue's ledger");
+                tracing::info!(%queue, ?ledger, "adopting the settings of the queue's ledger");
                 let mut known = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
                 if known.len() < LEDGERS_MAX || known.contains_key(queue) {
                     known.insert(queue.clone(), ledger);
@@ -202,9 +202,9 @@ impl Desks {
         let Some(Some(Ok(leases))) = slot.map(|slot| slot.opening.now_or_never()) else { return };
         let queue = queue.clone();
         self.tasks.spawn(async move {
-            tracing::debug!(%queue, "desk closed: nobody uses it");
+            tracing::debug!(%queue, "desk closed: unused");
             if let Err(error) = leases.drain(Duration::ZERO).await {
-                tracing::info!(%queue, %error, "the desk of a queue did not close in order");
+                tracing::info!(%queue, %error, "desk of a queue did not drain");
             }
         });
     }
@@ -229,7 +229,7 @@ impl Desks {
         let drains = open.into_iter().map(|(queue, slot)| async move {
             let Some(Ok(leases)) = slot.opening.now_or_never() else { return };
             if let Err(error) = leases.drain(deadline).await {
-                tracing::warn!(%queue, %error, "the leases of a queue were not left in order");
+                tracing::warn!(%queue, %error, "leases of a queue were not handed over");
             }
         });
         futures::future::join_all(drains).await;

@@ -129,8 +129,7 @@ impl GatewayService {
         self.check_not_webhooks(queue)?;
         let reserved = |name: &String| RESERVED.contains(&name.as_str());
         if let Some(name) = task.properties.keys().find(|name| reserved(name)) {
-            let problem =
-                "is no property of your own: say it by the field of the request that is for it";
+            let problem = "is a reserved property: use the field of the request for it";
             return Err(ServiceError::Unfit(format!("`{name}` {problem}")));
         }
         let after: Vec<_> = task.after.iter().map(|it| self.task_ref(queue, *it)).collect();

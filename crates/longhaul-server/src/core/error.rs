@@ -19,7 +19,8 @@ pub(crate) enum ServiceError {
     NoQueue(QueueName),
     /// It is unknown whether the queue exists.
     #[error(
-        "Pulsar's admin API does not tell whether there is a queue `{0}`; try again, or ask another gateway"
+        "Pulsar's admin API did not answer whether the queue `{0}` exists; try again, or ask \
+         another gateway"
     )]
     Untold(QueueName),
     /// No message has this id, or it is gone, and no topic knows such a task.
@@ -36,41 +37,40 @@ pub(crate) enum ServiceError {
     Gone(String),
     /// The queue has no topics for this priority: the task would wait for ever.
     #[error(
-        "the queue `{0}` has no topics for priorities; make them with PUT /v1/queues/{0} and the body {{\"levels\":true}}"
+        "the queue `{0}` has no topics for priorities; create them with PUT /v1/queues/{0} and \
+         the body {{\"levels\":true}}"
     )]
     NoLevels(QueueName),
     /// The task has not failed for good, so it cannot be replayed.
-    #[error("the task {0} has not failed for good, so that there is nothing to run again")]
+    #[error("the task {0} has not failed for good, so it cannot be replayed")]
     NotDead(TaskName),
     /// The tasks of this queue are the calls of webhooks: a task of anybody else could have the
     /// gateway sign anything.
-    #[error(
-        "the tasks of the queue `{0}` are the calls of webhooks, which workers submit and gateways run; use another queue"
-    )]
+    #[error("the queue `{0}` is reserved for calls of webhooks; use another queue")]
     Reserved(QueueName),
     /// The gateway does not call this URL.
     #[error("webhooks: {0}")]
     Webhook(String),
     /// Another task has the key.
-    #[error(
-        "another task that is not over has the dedupe key: {0}; wait for its end, or cancel it"
-    )]
+    #[error("the unfinished task {0} has the same dedupe key; wait for its end, or cancel it")]
     DedupeConflict(TaskName),
     /// The gateway is not connected to the broker, so it cannot lease tasks.
     #[error(
-        "the gateway has no connection with the broker of the queue `{0}`; try again, or ask another gateway"
+        "the gateway is not connected to the broker of the queue `{0}`; try again, or ask another \
+         gateway"
     )]
     NotConnected(QueueName),
     /// The gateway leases tasks of as many queues as its limit allows, and all of them are in use.
     #[error(
-        "this gateway leases the tasks of {0} queues, as many as it may, and all of these are in use; ask another gateway, or raise its limit on leased queues"
+        "this gateway leases the tasks of {0} queues, its limit, and all of them are in use; ask \
+         another gateway, or raise the limit on leased queues"
     )]
     ManyQueues(usize),
     /// The topics of another queue are being read.
     #[error("the topics of another queue are being read; try again in a second")]
     Inspecting,
     /// The queue's leases cannot be served.
-    #[error("the leases of the queue cannot be looked after")]
+    #[error("the gateway cannot serve the leases of the queue")]
     Leases(#[source] Arc<WorkerError>),
     #[error(transparent)]
     Lease(#[from] LeaseError),

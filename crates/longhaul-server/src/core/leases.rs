@@ -208,7 +208,7 @@ impl GatewayService {
             }
             // Nothing would open them again.
             Err(ServiceError::Setup(SetupError::NoAdminUrl)) => {}
-            Err(error) => tracing::debug!(%error, "it cannot be seen now which queues there are"),
+            Err(error) => tracing::debug!(%error, "cannot list the queues"),
         }
         if let Some(queue) = &self.dialect_queue {
             // Gateways of a dialect know each other by their desks on its queue, which stay open.
@@ -266,7 +266,7 @@ impl GatewayService {
         }
         if let Some((queue, error)) = failed.first() {
             let queues = failed.len();
-            tracing::warn!(queues, %queue, %error, "the leases of some queues are not looked after here; it is tried again");
+            tracing::warn!(queues, %queue, %error, "cannot serve the leases of some queues; retrying");
         }
     }
 
@@ -343,14 +343,14 @@ impl GatewayService {
         if self.desks.may_open(queue)
             && let Err(error) = self.desk(queue).await
         {
-            tracing::warn!(%queue, %error, "the tasks of a queue are not looked after here; it is tried again");
+            tracing::warn!(%queue, %error, "cannot serve the tasks of a queue; retrying");
         }
     }
 
     /// As `see_to`, with a short wait: opening continues in the background.
     pub(super) async fn see_to_soon(&self, queue: &QueueName) {
         if timeout(SEE_TO_MAX, self.see_to(queue)).await.is_err() {
-            tracing::debug!(%queue, "the queue is still being opened here");
+            tracing::debug!(%queue, "queue is still being opened");
         }
     }
 

@@ -86,7 +86,7 @@ impl GatewayService {
                 }
                 Ok(Err(_)) | Err(_) => {
                     asked.fail();
-                    tracing::debug!(%queue, "the admin API does not tell whether the queue is still there");
+                    tracing::debug!(%queue, "the admin API did not answer whether the queue still exists");
                 }
             }
         }

@@ -249,7 +249,7 @@ impl GatewayService {
                 (false, _) => ServiceError::NoTask(name),
                 (true, false) => ServiceError::NotOver(name),
                 (true, true) => ServiceError::Gone(format!(
-                    "the task {name} has ended, and its result is not kept any more"
+                    "the task {name} has ended, and its result is no longer stored"
                 )),
             });
         };
@@ -257,7 +257,7 @@ impl GatewayService {
             return Err(ServiceError::NotOver(name));
         }
         if shown.state != TaskState::Completed {
-            let reason = shown.reason().unwrap_or("it did not complete").to_owned();
+            let reason = shown.reason().unwrap_or("the task did not complete").to_owned();
             return Err(ServiceError::NoResult { task: name, reason });
         }
         Ok(shown.result.unwrap_or_default())
@@ -280,7 +280,8 @@ impl GatewayService {
         };
         let gone = || {
             ServiceError::Gone(format!(
-                "the message of the task {name} is not kept any more, and its payload was too large to be shown"
+                "the message of the task {name} is no longer stored, and its payload was too \
+                 large to be shown"
             ))
         };
         Ok(StoredPayload { bytes: shown.task.ok_or_else(gone)?, properties: None })

@@ -26,11 +26,12 @@ impl GatewayService {
         let new = after.webhooks.iter().filter(|url| !before.webhooks.contains(url));
         for url in new.filter(|_| !self.as_clients_do) {
             let Some(allowed) = &self.webhooks else {
-                let problem = "this gateway calls none; start it with `--webhook-allow ORIGIN` and `--webhook-secret-file FILE`";
+                let problem = "this gateway calls no webhooks; start it with `--webhook-allow \
+                    ORIGIN` and `--webhook-secret-file FILE`";
                 return Err(ServiceError::Webhook(problem.to_owned()));
             };
             allowed.check(url).map_err(|problem| {
-                ServiceError::Webhook(format!("{problem}; `--webhook-allow ORIGIN` allows it"))
+                ServiceError::Webhook(format!("{problem}; allow it with `--webhook-allow ORIGIN`"))
             })?;
         }
         Ok(())

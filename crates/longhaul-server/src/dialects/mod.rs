@@ -55,14 +55,14 @@ fn queue<'a>(
 /// documents.
 fn read<'a, T: Deserialize<'a>>(body: &'a RawBody) -> Result<T, ProblemDetails> {
     if body.other_kind().is_some() {
-        return Err(malformed("it is not an object of JSON"));
+        return Err(malformed("it is not a JSON object"));
     }
     serde_json::from_slice(&body.bytes).map_err(malformed)
 }
 
 /// The error for a body that is not what its route takes.
 fn malformed(error: impl fmt::Display) -> ProblemDetails {
-    let detail = format!("the body is not what this route takes: {error}");
+    let detail = format!("the body does not match what this route takes: {error}");
     ProblemDetails::bad_request("json_malformed", detail)
 }
 
@@ -90,7 +90,8 @@ fn plain(error: impl Into<ProblemDetails>) -> ProblemDetails {
 /// A report without effect, with the reason in the words of document 001.
 fn conflict(reason: &'static str, id: &str) -> ProblemDetails {
     let detail = format!(
-        "the lease does not hold {id} (any more): {reason}; leave it alone, and ask for another one"
+        "the lease does not hold {id}, or not any more: {reason}; stop working on it, and request \
+         another one"
     );
     ProblemDetails::new(StatusCode::CONFLICT, reason, detail)
 }

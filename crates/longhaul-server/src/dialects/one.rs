@@ -149,7 +149,7 @@ async fn report(
     let worker = word("worker_id", worker_id)?;
     let (id, number) = (word("job_id", job_id)?, given("lease_id", lease_id)?);
     let Some(task) = task_of(&id) else {
-        let detail = "no job has such an id";
+        let detail = "there is no job with this id";
         return Err(ProblemDetails::new(StatusCode::NOT_FOUND, "task_not_found", detail));
     };
     let settled = settle(service, (queue, &worker), task, Some(number), outcome(&worker));

@@ -93,8 +93,13 @@ fn answered(answer: DialectResult) -> Response {
 }
 
 fn name(text: &str) -> Result<TaskName, ProblemDetails> {
-    let unknown =
-        |_| ProblemDetails::new(StatusCode::NOT_FOUND, "task_not_found", "no task has such an id");
+    let unknown = |_| {
+        ProblemDetails::new(
+            StatusCode::NOT_FOUND,
+            "task_not_found",
+            "there is no task with this id",
+        )
+    };
     text.parse().map_err(unknown)
 }
 

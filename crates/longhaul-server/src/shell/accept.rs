@@ -111,7 +111,7 @@ impl GatewayListener {
                     return AcceptedConnection { stream, peer, permits: (permit, address) };
                 }
                 Err(error) => {
-                    tracing::warn!(event = "accept_failed", %error, "a connection cannot be accepted");
+                    tracing::warn!(event = "accept_failed", %error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -150,7 +150,7 @@ where
     let service = TowerToHyperService::new(service);
     let ended = longhaul_http::converse(stream, service, limits, shell.draining()).await;
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection has ended");
+        tracing::debug!(%error, "connection ended");
     }
 }
 

@@ -52,7 +52,7 @@ impl AddressLimit {
         }
         if !std::mem::replace(&mut of_address.is_logged, true) {
             let limit = self.limit;
-            tracing::warn!(event = "connections_refused", %address, limit, "an address has too many connections");
+            tracing::warn!(event = "connections_refused", %address, limit, "too many connections of an address");
         }
         None
     }
@@ -62,7 +62,7 @@ impl AddressLimit {
     pub(super) fn refuse(&self, stream: &TcpStream, has_tls: bool) {
         telemetry::connection_refused();
         if !has_tls && let Err(error) = stream.try_write(&self.refusal) {
-            tracing::debug!(%error, "a refused connection is gone");
+            tracing::debug!(%error, "refused connection closed");
         }
     }
 
@@ -87,8 +87,9 @@ impl Drop for AddressPermit {
 
 fn refusal(limit: usize) -> Vec<u8> {
     let detail = format!(
-        "this address has {limit} connections, as many as it may; nothing was done. Close some, or raise the limit of the gateway \
-         (`limits.connections_per_address`, `--http-connections-per-address`)"
+        "this address has {limit} connections, its limit; nothing was done. Close some, or raise \
+         the limit of the gateway (`limits.connections_per_address`, \
+         `--http-connections-per-address`)"
     );
     let problem = ProblemDetails::unavailable("too_many_connections", detail);
     let body = serde_json::to_string(&problem).unwrap_or_default();

@@ -36,8 +36,8 @@ pub(super) const fn kib(bytes: usize) -> usize {
 /// The error for a body over its limit.
 pub(super) fn too_large(limit: usize) -> ProblemDetails {
     let detail = format!(
-        "the body has more than {limit} bytes, the limit of this route; put large payloads into a store and submit references to them, or send smaller \
-         batches"
+        "the body has more than {limit} bytes, the limit of this route; store large payloads \
+         elsewhere and submit references to them, or send smaller batches"
     );
     ProblemDetails::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
 }
@@ -50,7 +50,7 @@ impl<S: Sync> FromRequest<S> for RawBody {
         let Some(caller) = parts.extensions.get::<Caller>() else {
             return Err(ProblemDetails::unavailable(
                 "no_caller",
-                "the request came past the checks",
+                "internal error: the request was not checked",
             ));
         };
         let time = caller.shell.config.limits.body_time;
@@ -123,7 +123,8 @@ impl RawBody {
         if !self.is_json() {
             let is = self.content_type.as_deref().unwrap_or("none");
             let detail = format!(
-                "this route takes JSON, and the content type is {is}; send the header `Content-Type: application/json`"
+                "this route takes JSON, but the content type is {is}; send the header \
+                 `Content-Type: application/json`"
             );
             return Err(ProblemDetails::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -136,7 +137,7 @@ impl RawBody {
         if let Some(kind) = self.other_kind()
             && self.is_valid_json()
         {
-            return Err(json_unfit(&format!("it is {kind}, and an object is expected")));
+            return Err(json_unfit(&format!("expected an object, found {kind}")));
         }
         serde_json::from_slice(&self.bytes).map_err(|error| self.problem(&error))
     }
@@ -207,7 +208,7 @@ fn json_problem(error: &serde_json::Error) -> ProblemDetails {
 
 fn json_unfit(why: &str) -> ProblemDetails {
     let why = in_plain_words(why);
-    let detail = format!("the body is JSON, and not what this route takes: {why}");
+    let detail = format!("the JSON does not match what this route takes: {why}");
     ProblemDetails::new(StatusCode::UNPROCESSABLE_ENTITY, "json_unfit", detail)
 }
 

@@ -44,7 +44,8 @@ impl Caller {
         if !self.is_blind() {
             return Ok(());
         }
-        let detail = "this gateway hides payloads and results from all but tokens with the scope `admin` (`hide_payloads`): ask with such a token";
+        let detail = "this gateway shows payloads and results only to tokens with the scope \
+            `admin` (`hide_payloads`); send such a token";
         Err(ProblemDetails::new(StatusCode::FORBIDDEN, "payload_hidden", detail))
     }
 }
@@ -112,7 +113,7 @@ impl RouteGate {
         };
         let place = Arc::clone(places).try_acquire_owned();
         let detail =
-            "the gateway serves as many requests as it may; try again, or ask another gateway";
+            "the gateway is at its limit of concurrent requests; try again, or ask another gateway";
         place.map(Some).map_err(|_| ProblemDetails::unavailable("too_many_requests", detail))
     }
 
@@ -146,7 +147,8 @@ impl RouteGate {
                     Ok(response) => response,
                     Err(_) => {
                         let detail = format!(
-                            "there was no answer within {time:?}: what was asked for may have been done, or not; look before you ask again"
+                            "there was no answer within {time:?}; the request may have taken \
+                             effect: check before you repeat it"
                         );
                         ProblemDetails::unavailable("timed_out", detail).into_response()
                     }
@@ -164,7 +166,7 @@ impl RouteGate {
         };
         let Some(url) = self.service.peer() else { return response };
         let Ok(header) = HeaderValue::from_str(&url) else { return response };
-        let detail = format!("{}; another gateway was seen at {url}", problem.detail);
+        let detail = format!("{}; there is another gateway at {url}", problem.detail);
         let mut response =
             ProblemDetails { detail: detail.into(), ..problem.clone() }.into_response();
         response.headers_mut().insert(GATEWAY, header);
@@ -196,8 +198,8 @@ impl Shell {
     ) -> Result<Option<BodyPermit>, ProblemDetails> {
         let encoding = headers.get(CONTENT_ENCODING).map(|it| it.as_bytes());
         if encoding.is_some_and(|it| !it.eq_ignore_ascii_case(b"identity")) {
-            let detail =
-                "the gateway takes no compressed bodies; send it without `Content-Encoding`";
+            let detail = "the gateway does not support compressed bodies; send the body without \
+                `Content-Encoding`";
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return Err(ProblemDetails::new(status, "content_encoding_unsupported", detail));
         }
@@ -213,7 +215,9 @@ impl Shell {
         if bytes == 0 {
             return Ok(None);
         }
-        let detail = "the bodies that the gateway reads, of all callers or of this one, have as many bytes as they may (`limits.all_body_bytes`); try again, or ask another gateway";
+        let detail = "the bodies that the gateway is reading, of all callers or of this one, are \
+            at their limit of bytes (`limits.all_body_bytes`); try again, or ask another \
+            gateway";
         let held = self.bodies.take(caller, bytes).map(Some);
         held.ok_or_else(|| ProblemDetails::unavailable("too_many_bytes", detail))
     }
@@ -225,8 +229,8 @@ fn lost(outage: ConnectionOutage, only_looks: bool) -> ProblemDetails {
         return outage.into();
     }
     let detail = format!(
-        "the gateway has lost its broker meanwhile: {}; what was asked for may have been done, or not: look before you ask again (with an idempotency key asking again \
-         is safe)",
+        "the gateway lost its broker meanwhile: {}; the request may have taken effect: check \
+         before you repeat it (with an idempotency key, repeating it is safe)",
         outage.why
     );
     ProblemDetails::unavailable("outcome_unknown", detail)

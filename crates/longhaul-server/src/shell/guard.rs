@@ -21,8 +21,8 @@ fn check(
     headers: &HeaderMap,
 ) -> Result<(), ProblemDetails> {
     if !guard.allows_host(uri, headers) {
-        let detail = "the request names a host (`Host`) that this gateway does not answer for; use localhost or the address that it listens at, or allow the \
-                      name in the gateway's configuration (allowed hosts)";
+        let detail = "this gateway does not serve the host in the header `Host`; use localhost or \
+            the gateway's listen address, or add the host to the gateway's allowed hosts";
         return Err(ProblemDetails::new(
             StatusCode::MISDIRECTED_REQUEST,
             "host_not_allowed",
@@ -32,8 +32,8 @@ fn check(
     if method.is_safe() || guard.allows_origin(headers, scheme) {
         return Ok(());
     }
-    let detail = "the request was sent by a web page of another origin; allow that in the gateway's configuration (allowed origins), if it is meant \
-                  to use the gateway";
+    let detail = "the request was sent by a web page of another origin; if the page may use the \
+        gateway, add its origin to the gateway's allowed origins";
     Err(ProblemDetails::new(StatusCode::FORBIDDEN, "cross_site_request", detail))
 }
 

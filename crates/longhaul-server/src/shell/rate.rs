@@ -119,8 +119,9 @@ fn limited(RateLimit { requests, per, burst }: RateLimit, wait: Duration) -> Pro
     let whole = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     let seconds = u32::try_from(whole).unwrap_or(u32::MAX);
     let detail = format!(
-        "this caller has made as many requests as it may: {requests} in {per:?}, {burst} at once; nothing was done. Ask again after {seconds} s; \
-         batches make fewer requests, and the gateway's rate limit may be raised"
+        "this caller has reached its rate limit: {requests} requests in {per:?}, {burst} at once; \
+         nothing was done. Try again after {seconds} s, use batches, or raise the gateway's rate \
+         limit"
     );
     let problem = ProblemDetails::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail);
     ProblemDetails { retry_after: Some(seconds), ..problem }

@@ -38,11 +38,11 @@ impl Tls {
         match tokio::time::timeout(time, handshake).await {
             Ok(Ok(stream)) => Some(stream),
             Ok(Err(error)) => {
-                tracing::info!(event = "tls_refused", %peer, %error, "a TLS handshake has failed");
+                tracing::info!(event = "tls_refused", %peer, %error, "TLS handshake failed");
                 None
             }
             Err(_) => {
-                tracing::info!(event = "tls_refused", %peer, ?time, "a TLS handshake took too long");
+                tracing::info!(event = "tls_refused", %peer, ?time, "TLS handshake timed out");
                 None
             }
         }

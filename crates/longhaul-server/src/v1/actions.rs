@@ -194,7 +194,7 @@ async fn reschedule(
         (Some(delay), None) => delay.0,
         (None, Some(at)) => until(at),
         (Some(_), Some(_)) | (None, None) => {
-            let detail = "say when it is to begin: by `delay` (`0s`: now), or by `at`";
+            let detail = "no start time is given: set `delay` (`0s`: now) or `at`";
             let unfit = StatusCode::UNPROCESSABLE_ENTITY;
             return Err(ProblemDetails::new(unfit, "request_unfit", detail));
         }
@@ -219,7 +219,7 @@ async fn log(
 ) -> Result<Json<ActionList>, ProblemDetails> {
     let limit = limit.unwrap_or(RECORDS);
     if !(1..=RECORDS_MAX).contains(&limit) {
-        let detail = format!("a list has 1 to {RECORDS_MAX} actions, {limit} were asked for");
+        let detail = format!("`limit` must be 1 to {RECORDS_MAX} actions, not {limit}");
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
     let records = service.action_log((&queue, level), limit).await?;

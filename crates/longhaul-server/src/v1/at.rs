@@ -80,7 +80,7 @@ impl Caller {
     pub(crate) fn says<'a>(&'a self, reason: &'a str) -> Result<ActionOrigin<'a>, ProblemDetails> {
         if reason.len() > REASON_BYTES_MAX {
             let detail = format!(
-                "a reason has up to {REASON_BYTES_MAX} bytes, this one has {}",
+                "a reason has at most {REASON_BYTES_MAX} bytes, this one has {}",
                 reason.len()
             );
             return Err(ProblemDetails::new(
@@ -113,7 +113,7 @@ impl Caller {
         if identity.may_use(queue.as_str()) {
             return Ok(());
         }
-        let detail = format!("the token is bound to other queues than `{queue}`");
+        let detail = format!("the token may not use the queue `{queue}`");
         Err(ProblemDetails::new(StatusCode::FORBIDDEN, "queue_not_allowed", detail))
     }
 }
@@ -125,7 +125,8 @@ async fn parameters(parts: &mut Parts) -> Result<(Caller, Vec<(String, String)>)
     })?;
     let named = named.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let caller = parts.extensions.get::<Caller>().cloned();
-    let past = || ProblemDetails::unavailable("no_caller", "the request came past the checks");
+    let past =
+        || ProblemDetails::unavailable("no_caller", "internal error: the request was not checked");
     Ok((caller.ok_or_else(past)?, named))
 }
 
@@ -164,7 +165,7 @@ impl<S: Sync> FromRequestParts<S> for QueueAt {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let (caller, named) = parameters(parts).await?;
         let queue = queue(&caller, &named)?;
-        no_level(parts, "it is about the whole queue")?;
+        no_level(parts, "it applies to the whole queue")?;
         Ok(Self { queue, caller })
     }
 }
@@ -192,7 +193,7 @@ impl<S: Sync> FromRequestParts<S> for SomeLevelAt {
             [word] => of_word(word),
             [..] => None,
         };
-        let unfit = "`level` is `high`, `normal` or `low`, and is given once";
+        let unfit = "`level` must be given once, as `high`, `normal` or `low`";
         let level = level.ok_or_else(|| ProblemDetails::bad_request("query_invalid", unfit))?;
         // The other parameters are read by `QueryParams`, which refuses what it does not know.
         let rest = format!("{}?{query}", parts.uri.path());
@@ -209,7 +210,7 @@ impl<S: Sync> FromRequestParts<S> for TaskAt {
         let (caller, named) = parameters(parts).await?;
         let queue = queue(&caller, &named)?;
         let task = find(&named, "task").parse::<TaskName>().map_err(ServiceError::from)?;
-        no_level(parts, "the level of a task stands before its id, such as `high~12:0:-1`")?;
+        no_level(parts, "put the level before the id of the task, such as `high~12:0:-1`")?;
         Ok(Self { queue, task, caller })
     }
 }
@@ -237,7 +238,7 @@ impl<S: Sync> FromRequestParts<S> for NamedAt {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let (caller, named) = parameters(parts).await?;
         let queue = queue(&caller, &named)?;
-        no_level(parts, "it is about the whole queue")?;
+        no_level(parts, "it applies to the whole queue")?;
         Ok(Self { queue, name: find(&named, "name").to_owned(), caller })
     }
 }
@@ -248,10 +249,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T>
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
         let asked = Query::<T>::from_request_parts(parts, state).await;
         let Query(asked) = asked.map_err(|error| {
-            let detail = format!(
-                "what stands behind `?` is not what this route takes: {}",
-                error.body_text()
-            );
+            let detail =
+                format!("the query does not match what this route takes: {}", error.body_text());
             ProblemDetails::bad_request("query_invalid", detail)
         })?;
         Ok(Self(asked))

@@ -29,7 +29,8 @@ impl<'a, const MAX: usize> BatchEntries<'a, MAX> {
         if count <= MAX {
             return Ok(kept);
         }
-        let detail = format!("a batch has up to {MAX} {entries}, this one has {count}; {refused}");
+        let detail =
+            format!("a batch has at most {MAX} {entries}, this one has {count}; {refused}");
         Err(ProblemDetails::new(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit", detail))
     }
 }

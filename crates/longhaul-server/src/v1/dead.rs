@@ -117,7 +117,7 @@ fn position_of(text: &str) -> Result<Position, ProblemDetails> {
         let batch_index = numbers.next().map(str::parse).transpose().ok()?;
         numbers.next().is_none().then_some(Position { ledger, entry, batch_index })
     };
-    let detail = "`after` is the `next` of the page before";
+    let detail = "`after` must be the `next` of the previous page";
     read().ok_or_else(|| ProblemDetails::bad_request("query_invalid", detail))
 }
 
@@ -188,12 +188,13 @@ fn selected(it: &DeadSelection) -> DeadLetterFilter {
 /// The named tasks, if any.
 fn named(it: &DeadSelection, level: Option<Priority>) -> Result<Vec<TaskName>, ProblemDetails> {
     if level.is_some() && !it.tasks.is_empty() {
-        let detail = "`level` does not go with `tasks`: the level of a task stands before its id, such as `high~12:0:-1`";
+        let detail = "`level` cannot be used with `tasks`: put the level before the id of the \
+            task, such as `high~12:0:-1`";
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
     if it.tasks.len() > NAMED_MAX {
         let detail =
-            format!("a request names up to {NAMED_MAX} tasks, this one {}", it.tasks.len());
+            format!("a request names at most {NAMED_MAX} tasks, this one names {}", it.tasks.len());
         return Err(ProblemDetails::bad_request("request_unfit", detail));
     }
     let names: Result<Vec<TaskName>, _> = it.tasks.iter().map(|id| id.parse()).collect();
@@ -208,11 +209,11 @@ fn changes_of(
     let unfit = |detail| ProblemDetails::bad_request("request_unfit", detail);
     let Some(it) = it else { return Ok(None) };
     if it == ReplayChangesBody::default() {
-        return Err(unfit("`changes` says nothing; leave it out to change nothing"));
+        return Err(unfit("`changes` is empty; leave it out to change nothing"));
     }
     let payload = match (it.payload, it.payload_base64) {
         (Some(_), Some(_)) => {
-            return Err(unfit("a payload is in `payload` or in `payload_base64`, not in both"));
+            return Err(unfit("set `payload` or `payload_base64`, not both"));
         }
         (Some(text), None) => Some(text.into()),
         (None, Some(text)) => {
@@ -222,7 +223,7 @@ fn changes_of(
         (None, None) => None,
     };
     if payload.is_some() && tasks != 1 {
-        return Err(unfit("a payload is changed for one task at a time: name it in `tasks`"));
+        return Err(unfit("a payload can be changed only for a single task: name it in `tasks`"));
     }
     Ok(Some(ReplayChanges {
         payload,
@@ -275,7 +276,7 @@ async fn replay(
     let mut stopped = early_end(stopped, !replays.is_empty())?;
     if replays.len() >= REPLAYS_MAX {
         stopped = Some(format!(
-            "a request replays {REPLAYS_MAX} dead letters at most; ask again for the rest"
+            "a request replays at most {REPLAYS_MAX} dead letters; repeat it for the rest"
         ));
     }
     let outcomes = replays.into_iter().map(|(task, it)| outcome(task.to_string(), it)).collect();
@@ -290,7 +291,7 @@ async fn purge(
 ) -> Result<Json<PurgedLetters>, ProblemDetails> {
     let selection = selection_of(&body)?;
     if selection.changes.is_some() {
-        let detail = "`changes` are for replays: a purge runs nothing";
+        let detail = "`changes` is only for replays: a purge runs nothing";
         return Err(ProblemDetails::bad_request("request_unfit", detail));
     }
     let said = caller.says(&selection.reason)?;

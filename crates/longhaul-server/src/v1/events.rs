@@ -97,7 +97,8 @@ async fn events(
     let behind = last_event_id(&headers, &query);
     if let Some(task) = &query.task {
         if query.from.is_some() {
-            let detail = "`from` does not go with `task`: its events begin with the task as it is";
+            let detail =
+                "`from` cannot be used with `task`: its events begin with the current state";
             return Err(ProblemDetails::bad_request("query_invalid", detail));
         }
         if behind == Some(OVER) {
@@ -111,7 +112,7 @@ async fn events(
         None | Some("latest") => WatchFrom::Latest,
         Some("earliest") => WatchFrom::Earliest,
         Some(_) => {
-            let detail = "`from` is `earliest` or `latest`";
+            let detail = "`from` must be `earliest` or `latest`";
             return Err(ProblemDetails::bad_request("query_invalid", detail));
         }
     };
@@ -212,7 +213,7 @@ async fn next(
         let (event, place) = match next {
             Ok(next) => next,
             Err(error) => {
-                tracing::warn!(event = "events_ended", queue = %to.queue, %error, "a stream of events has ended");
+                tracing::warn!(event = "events_ended", queue = %to.queue, %error, "event stream ended");
                 return None;
             }
         };

@@ -48,13 +48,13 @@ async fn alive() -> &'static str {
 
 async fn ready(Extension(caller): Extension<Caller>) -> Result<&'static str, ProblemDetails> {
     if caller.shell.draining().is_cancelled() {
-        let detail = "the gateway ends; ask another one";
+        let detail = "the gateway is stopping; use another one";
         return Err(ProblemDetails::unavailable("draining", detail));
     }
     if let Some(mut outage) = caller.shell.reach.outage() {
         // Anybody may call this, and must not learn the broker's address.
         if caller.shell.config.has_auth() {
-            "the gateway's log says why".clone_into(&mut outage.why);
+            "the gateway's log has the cause".clone_into(&mut outage.why);
         }
         return Err(outage.into());
     }
@@ -66,13 +66,13 @@ async fn metrics(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ProblemDetails> {
     if caller.identity.is_bound() {
-        let detail = "the metrics cover all queues; send a token that is not bound to some of them";
+        let detail = "the metrics cover all queues; send a token that is not bound to queues";
         return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "queue_not_allowed", detail));
     }
     if caller.shell.reach.outage().is_none() {
         service.measure().await;
     }
-    let detail = "the process has a recorder of metrics of its own, which has them";
+    let detail = "the process has its own recorder of metrics; read them there";
     let rendered =
         telemetry::render().ok_or_else(|| ProblemDetails::unavailable("no_metrics", detail))?;
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], rendered).into_response())

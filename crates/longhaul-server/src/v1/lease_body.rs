@@ -222,8 +222,7 @@ impl LeaseRequestBody {
     pub(crate) fn into_request(self, wait: Duration) -> Result<LeaseRequest, ProblemDetails> {
         let count = self.count.unwrap_or(1);
         if !(1..=COUNT_MAX).contains(&count) {
-            let detail =
-                format!("a request asks for 1 to {COUNT_MAX} leases, this one for {count}");
+            let detail = format!("`count` must be 1 to {COUNT_MAX} leases, not {count}");
             return Err(ProblemDetails::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "request_unfit",
@@ -295,7 +294,9 @@ impl ReportBody {
     /// Refuses a report that names a lease in addition to the path.
     pub(crate) fn check_unnamed(&self) -> Result<(), ServiceError> {
         match self.lease {
-            Some(_) => Err(unfit("the path names the lease; leave `lease` out of the body")),
+            Some(_) => {
+                Err(unfit("the path already names the lease; leave `lease` out of the body"))
+            }
             None => Ok(()),
         }
     }
@@ -322,7 +323,7 @@ impl ReportBody {
             ),
         ];
         if let Some((field, _, status)) = misplaced.iter().find(|(_, is_so, _)| *is_so) {
-            return Err(unfit(format!("`{field}` goes with the status {status}")));
+            return Err(unfit(format!("`{field}` can be used only with the status {status}")));
         }
         let outcome = match self.status {
             ReportStatus::InProgress => None,
@@ -351,9 +352,7 @@ fn result(results: Results) -> Result<Bytes, ServiceError> {
         (Some(text), None, None) => Ok(Bytes::from(text)),
         (None, Some(text), None) => decoded("result_base64", &text),
         (None, None, Some(json)) => Ok(json_bytes(json)),
-        _ => Err(unfit(
-            "a result is in one of `result`, `result_base64` and `result_json`; there is more than one",
-        )),
+        _ => Err(unfit("set only one of `result`, `result_base64` and `result_json`")),
     }
 }
 

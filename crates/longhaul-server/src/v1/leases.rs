@@ -220,7 +220,7 @@ async fn find(
     match service.lease_of(&queue, task).await? {
         Some(view) => Ok(axum::Json(LeaseHolder::of(task, view, clock::wall_ms()))),
         None => {
-            let detail = format!("no lease runs the task {task} now");
+            let detail = format!("the task {task} is not leased now");
             Err(ProblemDetails::new(StatusCode::NOT_FOUND, "lease_not_found", detail))
         }
     }

@@ -68,7 +68,7 @@ pub(crate) fn into_task(mut it: NewTaskBody) -> Result<NewTask, ServiceError> {
     let payload = take_payload(&mut it)?;
     let after: Result<Vec<TaskName>, _> = it.after.iter().map(|id| id.parse()).collect();
     if it.delay.is_some() && it.scheduled_at.is_some() {
-        return Err(unfit("a task has `delay` or `scheduled_at`, not both"));
+        return Err(unfit("set `delay` or `scheduled_at`, not both"));
     }
     Ok(NewTask {
         payload,
@@ -105,12 +105,10 @@ fn take_payload(it: &mut NewTaskBody) -> Result<Bytes, ServiceError> {
             ServiceError::Unfit(format!("`payload_base64` is not base64: {error}"))
         }),
         (None, None, Some(json)) => Ok(json_bytes(json)),
-        (None, None, None) => Err(unfit(
-            "a task has its payload in `payload`, `payload_base64` or `payload_json`; all of them are missing",
-        )),
-        _ => Err(unfit(
-            "a task has its payload in one of `payload`, `payload_base64` and `payload_json`; there is more than one",
-        )),
+        (None, None, None) => {
+            Err(unfit("the task has no payload: set `payload`, `payload_base64` or `payload_json`"))
+        }
+        _ => Err(unfit("set only one of `payload`, `payload_base64` and `payload_json`")),
     }
 }
 
@@ -121,7 +119,7 @@ impl RawTerms {
         content_type: Option<String>,
     ) -> Result<NewTask, ServiceError> {
         if self.delay.is_some() && self.scheduled_at.is_some() {
-            return Err(unfit("a task has `delay` or `scheduled_at`, not both"));
+            return Err(unfit("set `delay` or `scheduled_at`, not both"));
         }
         let content_type = content_type.map(|it| (CONTENT_TYPE_PROPERTY.to_owned(), it));
         Ok(NewTask {
@@ -155,7 +153,8 @@ pub(crate) fn new_task(
 ) -> Result<NewTask, ProblemDetails> {
     let mut task = if body.is_json() {
         if has_query {
-            let detail = "a task in JSON says everything in its body; what stands behind `?` is for bodies that are the payload itself";
+            let detail = "query parameters are only for bodies that are the payload itself; put \
+                the fields into the JSON body";
             return Err(ProblemDetails::bad_request("query_invalid", detail));
         }
         into_task(body.json()?)?
@@ -163,7 +162,9 @@ pub(crate) fn new_task(
         // That of `curl --data` without a header, which sends JSON more often than a form.
         if matches!(body.content_type.as_deref(), None | Some("application/x-www-form-urlencoded"))
         {
-            let detail = "the request does not say what its body is; send `Content-Type: application/json`, or another one, such as `application/octet-stream`, for a body that is the payload itself";
+            let detail = "the content type of the body is missing; send `Content-Type: \
+                application/json`, or another one, such as `application/octet-stream`, for a body \
+                that is the payload itself";
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return Err(ProblemDetails::new(status, "content_type_missing", detail));
         }
@@ -185,7 +186,7 @@ pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Probl
     let mut keys = headers.get_all(IDEMPOTENCY_KEY_HEADER).iter();
     let Some(key) = keys.next() else { return Ok(None) };
     if keys.next().is_some() {
-        return Err(invalid("the header `Idempotency-Key` is there more than once; send one"));
+        return Err(invalid("the header `Idempotency-Key` is sent more than once; send it once"));
     }
     let key = key.to_str();
     key.map(Some).map_err(|_| invalid("the header `Idempotency-Key` is not ASCII text"))

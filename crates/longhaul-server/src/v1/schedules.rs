@@ -165,7 +165,7 @@ async fn update(
             schedules.set_task(&name, expected_version, task).await
         }
         _ => {
-            let text = "an update has `schedule` or `task`";
+            let text = "an update needs `schedule` or `task`";
             return Err(ServiceError::Unfit(text.to_owned()).into());
         }
     };

@@ -53,7 +53,7 @@ async fn series(
     let step = query.step.map_or(STEP, |length| length.0);
     let steps = query.steps.unwrap_or(STEPS);
     if step < Duration::from_secs(1) || !(1..=STEPS_MAX).contains(&steps) {
-        let detail = format!("a series has 1 to {STEPS_MAX} steps of at least a second");
+        let detail = format!("a series needs 1 to {STEPS_MAX} steps of at least a second");
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
     let found = service.series(&level, step, steps).await?;

@@ -175,7 +175,8 @@ impl TaskQuery {
         }
         if let Some(text) = &self.text {
             if !(1..=TEXT_WORDS_MAX).contains(&text.split_whitespace().count()) {
-                let detail = format!("`text` has 1 to {TEXT_WORDS_MAX} words, or is left out");
+                let detail =
+                    format!("`text` must have 1 to {TEXT_WORDS_MAX} words, or be left out");
                 return Err(ProblemDetails::bad_request("query_invalid", detail));
             }
             // The ids of a level are shown with its name, and the level is chosen already.
@@ -215,7 +216,7 @@ pub(crate) fn status_of(text: &str) -> Result<TaskStatus, ProblemDetails> {
         let shown: String = text.chars().take(80).collect();
         ProblemDetails::bad_request(
             "query_invalid",
-            format!("`{shown}` is no status; statuses are {all}"),
+            format!("`{shown}` is not a status; expected one of {all}"),
         )
     })
 }
@@ -226,7 +227,7 @@ pub(crate) fn page(limit: Option<usize>) -> Result<usize, ProblemDetails> {
         None => Ok(PAGE),
         Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
         Some(limit) => {
-            let detail = format!("a page has 1 to {PAGE_MAX} entries, {limit} were asked for");
+            let detail = format!("`limit` must be 1 to {PAGE_MAX} entries, not {limit}");
             Err(ProblemDetails::bad_request("query_invalid", detail))
         }
     }
@@ -239,12 +240,11 @@ async fn list(
 ) -> Result<Json<TaskList>, ProblemDetails> {
     let (filter, limit) = (query.filter()?, page(query.limit)?);
     if query.why && limit > PAGE_WHY_MAX {
-        let detail =
-            format!("with `why` a page has 1 to {PAGE_WHY_MAX} tasks, {limit} were asked for");
+        let detail = format!("with `why`, `limit` must be 1 to {PAGE_WHY_MAX} tasks, not {limit}");
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
     if query.why && query.at.is_some() {
-        let detail = "`why` says why a task does not run now; it does not go with `at`";
+        let detail = "`why` cannot be used with `at`: it explains why a task does not run now";
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
     let scope = scope_at(query.at);
@@ -350,8 +350,7 @@ async fn properties(
 ) -> Result<Json<BTreeMap<String, String>>, ProblemDetails> {
     let payload = service.payload(&queue, task).await?;
     caller.check_sight()?;
-    let gone =
-        || ServiceError::Gone(format!("the message of the task {task} is not kept any more"));
+    let gone = || ServiceError::Gone(format!("the message of the task {task} is no longer stored"));
     Ok(Json(payload.properties.ok_or_else(gone)?))
 }
 

@@ -21,10 +21,11 @@ pub(super) fn all_or_some(all: bool, is_narrow: bool, fields: &str) -> Result<()
         (true, false) | (false, true) => return Ok(()),
         (false, false) => {
             format!(
-                "nothing says which are meant, so that nothing was done: give {fields}; or {{\"all\":true}} for all of the queue"
+                "nothing is selected, so nothing was done: give {fields}; or {{\"all\":true}} for \
+                 all of the queue"
             )
         }
-        (true, true) => format!("`all` goes with none of {fields}: leave out one or the other"),
+        (true, true) => format!("`all` cannot be used with {fields}: leave out one or the other"),
     };
     Err(ProblemDetails::bad_request("selection_unclear", detail))
 }

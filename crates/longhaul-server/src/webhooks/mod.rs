@@ -25,7 +25,8 @@ pub enum WebhookConfigError {
     NoOrigin,
     /// An origin is malformed.
     #[error(
-        "an allowed origin of webhooks is a scheme, a host and perhaps a port, such as `https://hooks.example.com`; this is `{0}`"
+        "the allowed origin of webhooks `{0}` is invalid: expected a scheme, a host and an \
+         optional port, such as `https://hooks.example.com`"
     )]
     Origin(String),
     /// The file of the secret cannot be used.
@@ -37,7 +38,7 @@ pub enum WebhookConfigError {
         problem: String,
     },
     /// The HTTP client cannot be made.
-    #[error("webhooks cannot be called from here: {0}")]
+    #[error("cannot set up the calls of webhooks: {0}")]
     Client(String),
 }
 

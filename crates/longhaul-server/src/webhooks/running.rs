@@ -32,7 +32,8 @@ pub(crate) async fn run(
                 if ended.is_ok() && !drain.is_cancelled() {
                     tracing::warn!(
                         event = "webhooks_drained",
-                        "somebody has drained the worker of the webhooks: this gateway calls none before it is started again"
+                        "the worker of the webhooks was drained: this gateway calls no webhooks \
+                         until it is restarted"
                     );
                 }
                 ended.map_err(|error| error.to_string())
@@ -41,7 +42,7 @@ pub(crate) async fn run(
         };
         let Err(cause) = ended else { return };
         if cause != told {
-            tracing::warn!(event = "webhooks_ended", cause, "webhooks are not called at present");
+            tracing::warn!(event = "webhooks_ended", cause, "calls of webhooks stopped; retrying");
             told = cause;
         }
         if drain.run_until_cancelled(tokio::time::sleep(START_AGAIN)).await.is_none() {

@@ -50,7 +50,7 @@ fn read(path: &Path) -> Result<hmac::Key, WebhookConfigError> {
     if secret.len() < SECRET_BYTES_MIN {
         let bytes = secret.len();
         return Err(failed(format!(
-            "it has {bytes} bytes, and at least {SECRET_BYTES_MIN} are needed"
+            "it has {bytes} bytes; at least {SECRET_BYTES_MIN} are needed"
         )));
     }
     Ok(hmac::Key::new(hmac::HMAC_SHA256, &secret))

@@ -34,7 +34,7 @@ fn an_address_in_use_is_told() {
         let client = std::thread::spawn(|| TestEngine::new().client().clone()).join().unwrap();
         let refused = Server::start(client, taken).await.unwrap_err();
         assert!(matches!(refused, ServerStartError::Listen { .. }), "{refused}");
-        assert!(refused.to_string().contains("give another address"), "{refused}");
+        assert!(refused.to_string().contains("choose another address"), "{refused}");
     });
 }
 

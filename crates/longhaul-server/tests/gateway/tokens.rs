@@ -61,6 +61,6 @@ fn a_gateway_does_not_start_with_tokens_that_it_cannot_read_or_open_to_all() {
     assert!(matches!(missing, ServerStartError::Tokens(_)), "{missing}");
     let open = start(&|it| it.listen = "0.0.0.0:0".parse().unwrap()).unwrap_err();
     assert!(matches!(open, ServerStartError::Config(_)), "{open}");
-    assert!(open.to_string().contains("give a token file"), "{open}");
+    assert!(open.to_string().contains("set a token file"), "{open}");
     start(&|it| (it.listen, it.insecure) = ("0.0.0.0:0".parse().unwrap(), true)).unwrap();
 }

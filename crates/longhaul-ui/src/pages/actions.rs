@@ -26,7 +26,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
     let heads = [Text("When"), Text("Who"), Text("What"), Text("Upon"), Text("Why")];
     let body = html! {
         h1 { "Actions" }
-        (table::table("actions", "Actions, the newest first", &heads, &rows, &html! { "Nobody has acted upon this queue, its tasks, workers or schedules." }))
+        (table::table("actions", "Actions, the newest first", &heads, &rows, &html! { "There are no actions on this queue, its tasks, workers or schedules." }))
     };
     Ok(layout::of_queue(
         visit,

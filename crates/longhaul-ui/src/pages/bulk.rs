@@ -42,7 +42,7 @@ pub(super) const BULK_VERBS: [BulkVerb; 3] = [
         word: "cancel",
         name: "Cancel",
         done: "asked to end",
-        what: "Tasks that run are asked to end, and their processors may clean up first. The others end at once.",
+        what: "Requests the end of running tasks; their processors may clean up first. Other tasks end at once.",
         statuses: &NOT_OVER,
         tasks_max: 1_000,
     },
@@ -59,7 +59,7 @@ pub(super) const BULK_VERBS: [BulkVerb; 3] = [
         word: "delete",
         name: "Delete",
         done: "deleted",
-        what: "Closes the tasks as cancelled, also those that run.",
+        what: "Closes the tasks as cancelled, including running ones.",
         statuses: &NOT_OVER,
         tasks_max: 1_000,
     },
@@ -148,15 +148,15 @@ async fn confirm_page(
     let body = html! {
         h1 { (title) }
         @if chosen.tasks.is_empty() {
-            p.notice { "Tick tasks, or choose all that match. This can be done to tasks that are " (verb.statuses.join(", ")) "." }
+            p.notice { "Select tasks, or all that match. This action applies to tasks that are " (verb.statuses.join(", ")) "." }
         } @else {
             p { (verb.what) }
         }
-        @if chosen.others > 0 { p.notice { (tasks(chosen.others)) " of those ticked cannot be chosen: this can be done to up to " (verb.tasks_max) " tasks that are " (verb.statuses.join(", ")) "." } }
+        @if chosen.others > 0 { p.notice { (tasks(chosen.others)) " of the selected ones cannot be chosen: this action applies to up to " (verb.tasks_max) " tasks that are " (verb.statuses.join(", ")) "." } }
         @if let Some(next) = &chosen.next {
             @let place = queue_place(queue, "/bulk");
             p.notice {
-                "More tasks match than one action takes. "
+                "More tasks match than one action can handle. "
                 a href={ (place) "?verb=" (verb.word) "&all=true&" (filter.query()) "&after=" (escaped(next)) } { "Choose the next ones" }
             }
         }
@@ -207,7 +207,7 @@ pub(super) async fn act(
 async fn act_on_each(visit: &Visit, queue: &str, fields: &Fields) -> PageResult {
     let (verb, chosen) = (verb(fields)?, values(fields, "task"));
     if chosen.len() > verb.tasks_max {
-        let detail = format!("one action takes up to {} tasks", verb.tasks_max);
+        let detail = format!("one action handles at most {} tasks", verb.tasks_max);
         return Err(PageError::new(StatusCode::UNPROCESSABLE_ENTITY, "", detail));
     }
     let reason = values(fields, "reason").first().copied().unwrap_or_default();

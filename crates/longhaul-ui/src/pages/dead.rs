@@ -69,7 +69,7 @@ async fn page(visit: &Visit, queue: &str, filter: &DeadLetterFilterQuery) -> Pag
     let body = html! {
         h1 { "Dead letters" }
         (form(queue, filter))
-        (table::table("dead", "Dead letters", &heads, &rows, &html! { "There is none." }))
+        (table::table("dead", "Dead letters", &heads, &rows, &html! { "There are no dead letters." }))
         (table::pager(&place, filter.after.as_deref(), found.next.as_deref()))
         @if !visit.is_read_only() && !rows.is_empty() { (actions(queue, filter)) }
     };
@@ -120,14 +120,14 @@ fn actions(queue: &str, filter: &DeadLetterFilterQuery) -> Markup {
     let which = if filter.query().is_empty() {
         "all dead letters of the queue"
     } else {
-        "all dead letters that the filter takes, on every page"
+        "all dead letters that match the filter, on every page"
     };
     let place = queue_place(queue, "/dead");
     html! {
         section.actions {
             h2 { "Actions" }
-            (asked(&place, "Replay", &format!("Submits {which} once more, up to 100,000."), &hidden("replay")))
-            (asked(&place, "Purge", &format!("Removes {which}, with their payloads. It cannot be undone."), &hidden("purge")))
+            (asked(&place, "Replay", &format!("Submits {which} again, up to 100,000."), &hidden("replay")))
+            (asked(&place, "Purge", &format!("Removes {which}, with their payloads. This cannot be undone."), &hidden("purge")))
         }
     }
 }
@@ -206,13 +206,13 @@ async fn letter(
         h1 { "Dead letter of " (Outside(task)) }
         p.notice.bad { (Outside(&letter.reason)) @if let Some(detail) = &letter.detail { ": " (Outside(detail)) } }
         p { (task_link(queue, task)) " failed for good after " (attempts(letter.attempts)) "." }
-        @if let Some(other) = &letter.replay_of { p { "It was itself a replay of " (task_link(queue, other)) "." } }
+        @if let Some(other) = &letter.replay_of { p { "The task was a replay of " (task_link(queue, other)) "." } }
         section #payload {
             h2 { "Payload" @if let Some(codec) = codec { " " span.tag { "encoded by " (Outside(codec)) } } }
             @match bytes {
                 Some(bytes) => { (payload::show(&bytes, form, &place, &format!("{}/payload", task_place(queue, task)))) }
                 None if letter.hidden => { p.notice { "This gateway hides payloads from you." } }
-                None => { p.empty { "It has none." } }
+                None => { p.empty { "The dead letter has no payload." } }
             }
         }
         section { h2 { "Properties" } dl.facts { @for (name, value) in &letter.properties { div { dt { (Outside(name)) } dd { (Outside(value)) } } } } }
@@ -233,8 +233,8 @@ fn letter_actions(place: &str) -> Markup {
     html! {
         section.actions {
             h2 { "Actions" }
-            (asked(place, "Replay", "Submits it once more, as a new task.", &verb("replay")))
-            (asked(place, "Purge", "Removes the letter, with its payload. It cannot be undone.", &verb("purge")))
+            (asked(place, "Replay", "Submits the task again, as a new task.", &verb("replay")))
+            (asked(place, "Purge", "Removes the dead letter, with its payload. This cannot be undone.", &verb("purge")))
         }
     }
 }

@@ -21,10 +21,10 @@ const NAMED_MAX: usize = 5;
 
 /// Settings with their own field; others are changed as JSON.
 const FIELDS: [(&str, &str, &str); 4] = [
-    ("max_in_flight", "Most tasks that run at once, over all workers", "20"),
-    ("rate_tokens", "Most tasks that begin in a time", "100"),
-    ("rate_per", "That time, such as 10s or 1m", "1m"),
-    ("max_attempts", "Most attempts of a task", "3"),
+    ("max_in_flight", "Maximum of tasks that run at once, over all workers", "20"),
+    ("rate_tokens", "Rate limit: tasks that may begin per time", "100"),
+    ("rate_per", "Time of the rate limit, such as 10s or 1m", "1m"),
+    ("max_attempts", "Maximum of attempts of a task", "3"),
 ];
 
 pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
@@ -40,10 +40,10 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         if found.settings.paused { ("/resume", "Resume") } else { ("/pause", "Pause") };
     let body = html! {
         h1 { "Limits" @if found.settings.paused { " " span.tag { "paused" } } }
-        @if found.settings.paused { p.notice { "The queue is paused: no task begins, whatever the limits allow." } }
+        @if found.settings.paused { p.notice { "The queue is paused: no task begins." } }
         (usage(queue, &found))
         h2 { "Settings" }
-        p { "Version " (found.version) ". All workers obey a change within a second. What is left empty is not set." }
+        p { "Version " (found.version) ". All workers apply a change within a second. Empty fields are not set." }
         @if visit.is_read_only() {
             pre tabindex="0" { (text(&all, true)) }
         } @else {
@@ -77,10 +77,11 @@ fn usage(queue: &str, found: &QueueBody) -> Markup {
         Text("Next start"),
     ];
     let rows: Vec<RowCells> = found.limits.iter().map(|it| drawn(queue, it, found.now)).collect();
-    let empty = html! { "Nothing is limited: as many tasks run at once as there are slots." };
+    let empty =
+        html! { "There are no limits: as many tasks run at once as the workers have slots." };
     html! {
         (table::table("usage", "Limits in use", &heads, &rows, &empty))
-        @if !found.limits.is_empty() { p { "A worker lines up for as many tasks as it has free slots. The other ones are on the list of tasks, as ready." } }
+        @if !found.limits.is_empty() { p { "A worker queues for as many tasks as it has free slots. The other tasks are shown as ready in the list of tasks." } }
     }
 }
 
@@ -165,7 +166,7 @@ impl QueueSettingsForm {
         let wrong =
             |why: String| PageError::new(StatusCode::UNPROCESSABLE_ENTITY, "settings_unfit", why);
         let mut settings: Map<String, Value> = serde_json::from_str(&self.settings)
-            .map_err(|error| wrong(format!("the settings are no JSON object: {error}")))?;
+            .map_err(|error| wrong(format!("the settings are not a JSON object: {error}")))?;
         for (name, text) in
             [("max_in_flight", &self.max_in_flight), ("max_attempts", &self.max_attempts)]
         {
@@ -180,7 +181,7 @@ impl QueueSettingsForm {
                 (Some(tokens), per) if !per.is_empty() => {
                     Some(json!({ "tokens": tokens, "per": per }))
                 }
-                _ => return Err(wrong("a rate is a number of tasks and a time".to_owned())),
+                _ => return Err(wrong("a rate needs a number of tasks and a time".to_owned())),
             };
             set(&mut settings, "rate", rate);
         }
@@ -201,7 +202,7 @@ fn whole_number(text: &str, name: &str) -> Result<Option<Value>, String> {
         digits => digits
             .parse::<u64>()
             .map(|number| Some(number.into()))
-            .map_err(|_| format!("{name}: {digits:?} is no number")),
+            .map_err(|_| format!("{name}: {digits:?} is not a number")),
     }
 }
 

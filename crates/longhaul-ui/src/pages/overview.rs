@@ -86,7 +86,7 @@ async fn page(visit: &Visit, after: Option<&str>) -> PageResult {
         Number("Oldest ready"),
         Text("Last hour"),
     ];
-    let empty = html! { "There is no queue yet. Make one below, or with " code.command { "longhaul queue create NAME" } "; the first submit at the gateway makes one too." };
+    let empty = html! { "There is no queue yet. Create one below, or with " code.command { "longhaul queue create NAME" } "; the first submit at the gateway creates one too." };
     let body = html! {
         h1 { "Queues" }
         (figures(&found))
@@ -132,7 +132,7 @@ fn figures(rows: &[QueueOverviewRow]) -> Markup {
         div.figures #sums {
             p.unseen { "Sums over the queues of this page" }
             (figure(&shown(sum("running")), "running"))
-            (figure(&shown(demand), "demand: tasks that are ready or run"))
+            (figure(&shown(demand), "demand: tasks that are ready or running"))
             (figure(&length(oldest), "the oldest ready task waits"))
             (figure(&shown(completed), "completed in the last hour"))
             (figure(&shown(others), "failed, cancelled or expired in the last hour"))
@@ -140,7 +140,7 @@ fn figures(rows: &[QueueOverviewRow]) -> Markup {
     }
 }
 
-/// What needs somebody, with the page to go to.
+/// What needs attention, with the page to go to.
 fn problems(rows: &[QueueOverviewRow]) -> Markup {
     let mut found: Vec<_> = rows
         .iter()
@@ -151,7 +151,7 @@ fn problems(rows: &[QueueOverviewRow]) -> Markup {
     html! {
         @if !found.is_empty() {
             section #problems {
-                h2 { "What needs somebody" }
+                h2 { "Needs attention" }
                 ul { @for (queue, problem) in &found { li { a href=(queue_place(queue, problem.kind.page())) { (Outside(queue)) } ": " (Outside(&problem.what)) } } }
             }
         }
@@ -227,10 +227,10 @@ fn waits_ms(counts: &TaskCountsBody) -> Option<u64> {
 fn new_queue() -> Markup {
     html! {
         details.asked {
-            summary { "Make a queue" }
+            summary { "Create a queue" }
             form.stack method="post" action={ (crate::ROOT) "/queues" } {
                 label { "Name" input name="name" required autocomplete="off"; }
-                label { "Partitions; one topic without" input name="partitions" type="number" min="1" autocomplete="off"; }
+                label { "Partitions (empty: one topic)" input name="partitions" type="number" min="1" autocomplete="off"; }
                 label { "With high and low priority" input name="levels" type="checkbox" value="true"; }
                 button { "Make" }
             }
@@ -251,7 +251,7 @@ pub(super) async fn create(visit: Visit, FormFields(new): FormFields<NewQueueFor
     let of = format!("/v1/queues/{}", escaped(name));
     // The same request would change an existing queue.
     if !visit.is_read_only() && visit.get::<QueueBody>(&of).await.is_ok() {
-        let detail = format!("there is a queue {name} already");
+        let detail = format!("the queue {name} exists already");
         return visit.answer(Err(PageError::new(StatusCode::CONFLICT, "", detail)));
     }
     let mut body = json!({ "levels": new.levels.is_some() });

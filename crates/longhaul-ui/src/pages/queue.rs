@@ -94,7 +94,7 @@ pub(super) async fn pause(visit: &Visit, queue: &str) -> Markup {
     });
     html! {
         p.notice #pause {
-            "Paused: no task begins, and what runs goes on. "
+            "Paused: no task begins; running tasks continue. "
             @if let Some((action, now_ms)) = by {
                 (Outside(&action.operator)) " paused it " (ShownInstant { at_ms: action.at, now_ms })
                 @if action.reason.is_empty() { " without a reason." } @else { ": " (Outside(&action.reason)) }
@@ -134,7 +134,7 @@ fn figures(queue: &str, level: Priority, counts: &TaskCountsBody) -> Markup {
                 }
             }
             (figure(&html! { (number(counts.total)) }, "all tasks"))
-            (figure(&html! { (number(counts.demand)) }, "demand: tasks that are ready or run"))
+            (figure(&html! { (number(counts.demand)) }, "demand: tasks that are ready or running"))
             @if let Some(oldest) = &counts.oldest_ready {
                 (figure(&length(Some(counts.now.saturating_sub(oldest.since))), "the oldest ready task waits"))
                 p { "Oldest: " (task_link(queue, &oldest.id)) }
@@ -146,7 +146,7 @@ fn figures(queue: &str, level: Priority, counts: &TaskCountsBody) -> Markup {
 fn actions(queue: &str, level: Priority, found: &QueueBody) -> Markup {
     let whose = if found.levels { format!(" with the priority {level}") } else { String::new() };
     let what =
-        format!("Deletes every task of the queue{whose} that is not over. What runs is cancelled.");
+        format!("Deletes every unfinished task of the queue{whose}, and cancels running ones.");
     let purge = queue_place(queue, &format!("/purge?level={level}"));
     html! {
         section.actions {
@@ -154,7 +154,7 @@ fn actions(queue: &str, level: Priority, found: &QueueBody) -> Markup {
             @if found.settings.paused {
                 (button(&queue_place(queue, "/resume"), "Resume", ""))
             } @else {
-                (asked(&queue_place(queue, "/pause"), "Pause", "No task begins until the queue is resumed. What runs goes on.", &html! {}))
+                (asked(&queue_place(queue, "/pause"), "Pause", "No task begins until the queue is resumed. Running tasks continue.", &html! {}))
             }
             (asked(&purge, "Purge", &what, &html! {}))
         }

@@ -69,7 +69,7 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
     let heads = [Number("Tasks"), Text("Reason of the last one"), Text("When"), Text("Task")];
     let body = html! {
         h1 { "Reasons" }
-        p { "Reasons that differ only in words with digits count as one. The list behind a reason has each failed task with its words." }
+        p { "Reasons that differ only in words with digits count as one. The list behind each reason shows its failed tasks with their full texts." }
         (table::table("reasons", "Reasons, the most frequent first", &heads, &rows, &html! { "No task failed." }))
         @if found.next.is_some() { p { "Only the newest " (number(TASKS_MAX as u64)) " failed tasks are counted." } }
         p { a href=(filter.place(queue)) { "The failed tasks" } }

@@ -31,7 +31,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         found.schedules.iter().map(|schedule| row(visit, queue, schedule, found.now)).collect();
     let heads = [Text("Schedule"), Text("When"), Text("Last"), Text("Next"), Text("Actions")];
     let empty = html! {
-        "There is none. Make one below, or with " (parts::command("longhaul schedule create", queue, "nightly 'report' --cron '30 2 * * *'"))
+        "There are no schedules. Create one below, or with " (parts::command("longhaul schedule create", queue, "nightly 'report' --cron '30 2 * * *'"))
     };
     let body = html! {
         h1 { "Schedules" }
@@ -66,7 +66,7 @@ fn row(visit: &Visit, queue: &str, schedule: &ScheduleBody, now_ms: u64) -> RowC
             @if !visit.is_read_only() {
                 (button(&place("trigger"), "Run now", ""))
                 @if is_paused { (button(&place("resume"), "Resume", "")) } @else { (button(&place("pause"), "Pause", "")) }
-                (asked(&place("delete"), "Delete", "It fires no more. Tasks that it has submitted stay.", &html! {}))
+                (asked(&place("delete"), "Delete", "The schedule no longer fires. Tasks that it has submitted stay.", &html! {}))
             }
         },
     ]
@@ -76,7 +76,7 @@ fn new_schedule(queue: &str) -> Markup {
     let field = |name: &str, label: &str, hint: &str| html! { label { (label) input name=(name) placeholder=(hint) autocomplete="off"; } };
     html! {
         details.asked {
-            summary { "Make a schedule" }
+            summary { "Create a schedule" }
             form.stack method="post" action=(queue_place(queue, "/schedules")) {
                 label { "Name" input name="name" required autocomplete="off"; }
                 label {
@@ -88,14 +88,14 @@ fn new_schedule(queue: &str) -> Markup {
                     }
                 }
                 label { "When" input name="when" required placeholder="30 2 * * *, or 1h, or 2030-01-01T00:00:00Z" autocomplete="off"; }
-                (field("time_zone", "Time zone of a cron expression; UTC without", "Europe/Berlin"))
+                (field("time_zone", "Time zone of a cron expression (empty: UTC)", "Europe/Berlin"))
                 label {
-                    "While the task before is not over"
+                    "While the previous task is not over"
                     select name="overlap" {
                         option value="skip" { "no task is submitted" }
                         option value="buffer_one" { "one task waits" }
-                        option value="cancel_other" { "the task before is cancelled" }
-                        option value="allow_all" { "tasks run beside each other" }
+                        option value="cancel_other" { "the previous task is cancelled" }
+                        option value="allow_all" { "tasks run in parallel" }
                     }
                 }
                 label { "Payload of the task" textarea name="payload" rows="3" {} }

@@ -186,13 +186,13 @@ fn holder(task: &TaskBody, workers: &WorkerList) -> Markup {
         p #holder {
             @match found {
                 Some(worker) if worker.holds_leases => {
-                    "It is leased: when its holder is silent for longer than the lease allows, any gateway ends the attempt as failed, and another one follows."
+                    "The task is leased: if its worker is silent for longer than the lease time, any gateway ends the attempt as failed, and another one follows."
                 }
                 Some(worker) => {
                     @if let Some(at_ms) = worker.last_heartbeat_at { "Last heartbeat of its worker: " (ShownInstant { at_ms, now_ms: workers.now }) ". " }
-                    @if !worker.is_gone() { "When it is silent for two heartbeat intervals, the task goes to: " (workers::successors(worker, workers)) "." }
+                    @if !worker.is_gone() { "If it is silent for two heartbeat intervals, the task goes to: " (workers::successors(worker, workers)) "." }
                 }
-                None => { "No worker that is heard of runs it: another one takes it over." }
+                None => { "No live worker runs the task: another one takes it over." }
             }
         }
     }
@@ -239,10 +239,10 @@ fn checkpoint(task: &TaskBody, history: &HistoryBody) -> Option<Markup> {
     Some(match last {
         Some(last) => html! {
             (crate::shown::bytes(last.bytes.unwrap_or_default())) ", "
-            (ShownInstant { at_ms: last.at, now_ms: task.now }) ": the next attempt goes on from there"
+            (ShownInstant { at_ms: last.at, now_ms: task.now }) ": the next attempt continues from there"
         },
         None if task.status == "running" && history.is_whole => {
-            html! { "none: another attempt would begin anew" }
+            html! { "none: another attempt starts from the beginning" }
         }
         None => return None,
     })
@@ -273,7 +273,7 @@ fn facts(
         ("Checkpoint", checkpoint(task, history)),
         ("Budget of the attempt", budgets.attempt.map(|text| html! { (text) })),
         ("Budget of all attempts", budgets.whole.map(|text| html! { (text) })),
-        ("Begins at the latest", instant(limits.expires_at)),
+        ("Latest start", instant(limits.expires_at)),
         ("Epoch", task.epoch.map(|epoch| html! { (epoch) })),
         ("Worker", task.worker.as_ref().map(parts::worker)),
         (
@@ -321,7 +321,7 @@ async fn read(visit: &Visit, path: &str) -> Result<axum::body::Bytes, PageError>
     let answer = visit.raw(path).await?;
     let bytes = to_bytes(answer.into_body(), BYTES_MAX).await;
     bytes.map_err(|_| {
-        PageError::new(StatusCode::PAYLOAD_TOO_LARGE, "", "it is too large to be shown: save it")
+        PageError::new(StatusCode::PAYLOAD_TOO_LARGE, "", "too large to be shown: save it")
     })
 }
 
@@ -335,16 +335,16 @@ fn actions(queue: &str, task: &TaskBody) -> Markup {
                 (asked(&place("retry"), "Run it once more", "Submits the same payload as a new task.", &html! {}))
             }
             @if !task.is_over() {
-                (asked(&place("cancel"), "Cancel", "Asks for its end; its processor may clean up first.", &html! {}))
-                (asked(&place("kill"), "Kill", "Ends it without waiting for its processor.", &html! {}))
+                (asked(&place("cancel"), "Cancel", "Requests the end of the task; its processor may clean up first.", &html! {}))
+                (asked(&place("kill"), "Kill", "Ends the task without waiting for its processor.", &html! {}))
                 @if task.status == "scheduled" || task.status == "retrying" {
-                    (asked(&place("start"), "Start now", "It begins as soon as a worker is free, in place of its time.", &html! {}))
+                    (asked(&place("start"), "Start now", "Starts the task as soon as a worker is free, before its time.", &html! {}))
                 }
                 @if task.status == "running" {
-                    (asked(&place("force-release"), "Take it from its worker", "Another attempt follows; what the worker writes later is ignored.", &epoch))
+                    (asked(&place("force-release"), "Take it from its worker", "Another attempt follows; later entries of the worker are ignored.", &epoch))
                 }
-                (asked(&place("force-fail"), "Fail it for good", "It ends as failed, with a dead letter where the queue keeps them.", &epoch))
-                (asked(&place("delete"), "Delete", "Closes it, wherever it stands, as cancelled.", &html! {}))
+                (asked(&place("force-fail"), "Fail it for good", "Ends the task as failed, with a dead letter if the queue keeps them.", &epoch))
+                (asked(&place("delete"), "Delete", "Closes the task as cancelled, whatever its status.", &html! {}))
             }
         }
     }

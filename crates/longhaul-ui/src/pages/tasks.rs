@@ -42,8 +42,7 @@ const STATUSES: [&str; 11] = [
 const UNBEGUN: [&str; 4] = ["ready", "scheduled", "waiting", "retrying"];
 
 /// The status that does not explain itself.
-const ENDED: &str =
-    "It is over, and its entry is gone, so that how it ended is not known any more.";
+const ENDED: &str = "The task is over, and its entry was removed: how it ended is unknown.";
 
 /// The filter. Empty fields of forms are unset.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -180,7 +179,7 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
     ];
     let place = filter.place(queue);
     let empty = html! {
-        "No task fits."
+        "No task matches."
         @if counts.total == 0 && !visit.is_read_only() { " Submit one below, or with " (parts::command("longhaul task submit", queue, "'good morning' --wait")) }
     };
     let body = html! {
@@ -191,7 +190,7 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
                 (form(queue, filter, of.levels))
                 @if !visit.is_read_only() && !rows.is_empty() { (bulk_bar(queue, filter)) }
                 @if filter.status == "failed" { p { a href={ (queue_place(queue, "/reasons")) "?" (filter.query()) } { "Group by reason" } } }
-                @if !filter.why && UNBEGUN.contains(&filter.status.as_str()) { p { a href={ (place) "&why=true" } { "Say why they do not run" } } }
+                @if !filter.why && UNBEGUN.contains(&filter.status.as_str()) { p { a href={ (place) "&why=true" } { "Show why they do not run" } } }
                 (table::table("tasks", "Tasks, the newest first", &heads, &rows, &empty))
                 (table::pager(&place, filter.after.as_deref(), found.next.as_deref()))
                 @if !visit.is_read_only() { (submit_form(queue)) }
@@ -266,10 +265,10 @@ fn form(queue: &str, filter: &TaskFilterQuery, has_levels: bool) -> Markup {
 /// What is done to the ticked tasks, or to all that match the filter.
 fn bulk_bar(queue: &str, filter: &TaskFilterQuery) -> Markup {
     html! {
-        form.bar #bulk method="get" action=(queue_place(queue, "/bulk")) aria-label="The ticked tasks" {
+        form.bar #bulk method="get" action=(queue_place(queue, "/bulk")) aria-label="The selected tasks" {
             @for (name, value) in filter.fields() { input type="hidden" name=(name) value=(value); }
             @for verb in &BULK_VERBS { button name="verb" value=(verb.word) { (verb.name) " …" } }
-            label { input type="checkbox" name="all" value="true" autocomplete="off"; " All that match, not only the ticked ones" }
+            label { input type="checkbox" name="all" value="true" autocomplete="off"; " All that match, not only the selected ones" }
         }
     }
 }

@@ -49,7 +49,7 @@ async fn page(visit: &Visit, queue: &str, retention: &str) -> PageResult {
 }
 
 fn without_admin(trouble: &PageError) -> Markup {
-    html! { p.notice { "The gateway cannot ask the broker about its topics: " (Outside(&trouble.detail)) } }
+    html! { p.notice { "The gateway cannot read the topics from the broker: " (Outside(&trouble.detail)) } }
 }
 
 fn content(queue: &str, found: &TopicsBody, retention: &str) -> Markup {
@@ -62,13 +62,13 @@ fn content(queue: &str, found: &TopicsBody, retention: &str) -> Markup {
     ];
     let rows: Vec<RowCells> = found.topics.iter().map(row).collect();
     let all: u64 = found.topics.iter().map(|it| it.stored_bytes).sum();
-    let empty = html! { "The broker has no topic of this queue. Make them: " (command("longhaul topic setup", queue, "--admin-url URL")) };
+    let empty = html! { "The broker has no topic of this queue. Create them: " (command("longhaul topic setup", queue, "--admin-url URL")) };
     html! {
         (table::table("topics", "Topics", &heads, &rows, &empty))
-        p { "Together " (size(all)) ", one copy. The topics of other priorities are not among them." }
+        p { "Together " (size(all)) ", one copy. The topics of other priorities are not included." }
         section #findings {
             h2 { "Check" }
-            @if found.findings.is_empty() { p { "The topics are as the task protocol needs them." } }
+            @if found.findings.is_empty() { p { "The topics are correct for the task protocol." } }
             @for finding in &found.findings { (drawn(finding)) }
             form.bar method="get" action=(queue_place(queue, "/topics")) {
                 label { "Check them for a ledger retention of" input name="ledger_retention" value=(retention) autocomplete="off"; }
@@ -76,7 +76,7 @@ fn content(queue: &str, found: &TopicsBody, retention: &str) -> Markup {
             }
         }
         dl.facts {
-            div { dt { "Broker" } dd { @match &found.broker_version { Some(version) => { (Outside(version)) } None => { "It does not tell its version to this gateway." } } } }
+            div { dt { "Broker" } dd { @match &found.broker_version { Some(version) => { (Outside(version)) } None => { "The broker does not report its version to this gateway." } } } }
             div { dt { "Gateway" } dd { "longhaul " (Outside(&found.gateway_version)) } }
         }
     }

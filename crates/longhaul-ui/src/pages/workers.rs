@@ -65,12 +65,12 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         Text("Actions"),
     ];
     let empty = html! {
-        "Nobody works on this queue. Start a worker: " (parts::command("longhaul worker run", queue, "--exec 'tr a-z A-Z'"))
+        "This queue has no workers. Start one: " (parts::command("longhaul worker run", queue, "--exec 'tr a-z A-Z'"))
     };
     let body = html! {
         h1 { "Workers" }
         (table::table("workers", "Workers", &heads, &rows, &empty))
-        p { "A worker that is silent for two heartbeat intervals counts as gone: the other workers of its partition take its tasks over, each task by one of them." }
+        p { "A worker that is silent for two heartbeat intervals counts as gone: other workers of its partition take its tasks over, one worker per task." }
         @if of.levels { p { "A worker has a row for each priority that it works on." } }
     };
     // The workers of all levels are on the page, and events are those of one.
@@ -118,7 +118,7 @@ fn row(
             @if found.running.len() > NAMED_MAX { "…" }
         },
         html! { @if !worker.grants_leases && !found.holds_leases { (successors(found, all)) } },
-        html! { @if may_drain { (asked(&drain, "Drain", "It takes nothing new, lets its tasks end, and ends itself.", &html! {})) } },
+        html! { @if may_drain { (asked(&drain, "Drain", "The worker takes no new tasks, lets its tasks end, and ends.", &html! {})) } },
     ]
 }
 

@@ -112,13 +112,13 @@ pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Markup {
     let title = match trouble.status.canonical_reason() {
         _ if is_away => "The broker is away",
         Some(reason) => reason,
-        None => "It did not work",
+        None => "The action failed",
     };
     let comes_back = is_away && visit.is_safe();
     let body = html! {
         h1 { (title) }
         @if comes_back {
-            p { "The gateway has no way to its broker, so there is nothing that this page could show. It comes back by itself." }
+            p { "The gateway cannot reach its broker, so this page has nothing to show. It comes back by itself." }
         }
         p.notice.bad role="alert" { (Outside(&trouble.detail)) }
         @if !trouble.code.is_empty() { p { "Code: " code { (trouble.code) } } }

@@ -137,7 +137,7 @@ pub(crate) fn timeline(history: &HistoryBody, submitted: Option<u64>) -> Markup 
 fn drawing(holds: &[TaskHold], submitted: Option<u64>, history: &HistoryBody) -> Markup {
     let drawn = holds.get(holds.len().saturating_sub(DRAWN_MAX)..).unwrap_or(holds);
     let Some(first) = drawn.first() else {
-        return html! { p.empty { "Nobody has claimed it yet." } };
+        return html! { p.empty { "No worker has claimed the task yet." } };
     };
     let from =
         submitted.filter(|at| drawn.len() == holds.len() && *at < first.from).unwrap_or(first.from);
@@ -147,7 +147,7 @@ fn drawing(holds: &[TaskHold], submitted: Option<u64>, history: &HistoryBody) ->
     let x = |at: u64| NAMES_WIDTH + at.saturating_sub(from).min(to - from) * WIDTH / (to - from);
     let height = ROW_HEIGHT * (drawn.len() as u64 + 1);
     html! {
-        svg.timeline role="img" viewBox={ "0 0 " (NAMES_WIDTH + WIDTH + 10) " " (height) } aria-label={ "Who held the task over " (length(to - from)) } {
+        svg.timeline role="img" viewBox={ "0 0 " (NAMES_WIDTH + WIDTH + 10) " " (height) } aria-label={ "Workers that held the task over " (length(to - from)) } {
             @for (row, hold) in drawn.iter().enumerate() {
                 @let y = ROW_HEIGHT * row as u64;
                 text x="0" y=(y + 17) { (name(hold)) }
@@ -164,7 +164,7 @@ fn drawing(holds: &[TaskHold], submitted: Option<u64>, history: &HistoryBody) ->
                     circle.checkpoint cx=(x(at)) cy=(y + 13) r="4" { title { "checkpoint" } }
                 }
                 @for &at in &hold.ignored {
-                    circle.ignored cx=(x(at)) cy=(y + 13) r="5" { title { "written by a holder that had been replaced: ignored" } }
+                    circle.ignored cx=(x(at)) cy=(y + 13) r="5" { title { "written by a replaced worker: ignored" } }
                 }
             }
             text.axis x=(NAMES_WIDTH) y=(height - 8) { (if submitted == Some(from) { "submitted" } else { "claimed" }) }
@@ -219,7 +219,7 @@ fn words(entry: &HistoryEntryBody) -> String {
         "cancel_requested" => "a cancel was requested".to_owned(),
         "sealed" => "sealed: nothing can change its end any more".to_owned(),
         "shown" => format!("shown as {}", text(&entry.state)),
-        "evicted" => "not shown any more".to_owned(),
+        "evicted" => "no longer shown".to_owned(),
         other => other.to_owned(),
     }
 }
@@ -227,7 +227,7 @@ fn words(entry: &HistoryEntryBody) -> String {
 /// Why an entry changes nothing.
 fn ignored(word: &str) -> &str {
     match word {
-        "not_next" | "replaced" => "by a holder that had been replaced",
+        "not_next" | "replaced" => "by a replaced worker",
         "attempt_not_above" => "its attempt is not above the last one",
         "task_ended" => "the task had ended",
         "not_running" => "the task was not running",
@@ -391,7 +391,7 @@ mod tests {
         let page = shown(&history, Some(0));
         assert!(
             page.contains("ignored")
-                && page.contains("by a holder that had been replaced")
+                && page.contains("by a replaced worker")
                 && page.contains("hold taken-over"),
             "{page}"
         );

@@ -233,7 +233,7 @@ async fn a_queue_is_made_unless_it_exists() {
     };
     let refused = site.post("/ui/queues", &make("mails")).await;
     assert_eq!(refused.status, 409);
-    assert!(refused.text.contains("there is a queue mails already"), "{}", refused.text);
+    assert!(refused.text.contains("the queue mails exists already"), "{}", refused.text);
     assert!(site.calls().iter().all(|call| call.method == Method::GET));
     let made = site.post("/ui/queues", &make("new")).await;
     assert_eq!((made.status.as_u16(), made.header("location")), (303, "/ui/queues/new"));
@@ -304,11 +304,11 @@ async fn all_that_match_are_those_of_the_filter_to_which_it_can_be_done() {
     // A task that runs did not fail, and what completed cannot be cancelled.
     for none in ["&verb=retry&status=running", "&verb=cancel&status=completed"] {
         let page = site.get(&format!("{of}{none}")).await.text;
-        assert!(page.contains("This can be done to tasks that are"), "{page}");
+        assert!(page.contains("This action applies to tasks that are"), "{page}");
         assert!(post_forms(&page).is_empty() && lists(&site).is_empty(), "{page}");
     }
     let ticked = site.get("/ui/queues/mails/bulk?verb=retry&level=normal&task=12:0:-1").await.text;
-    assert!(ticked.contains("1 task of those ticked cannot be chosen"), "{ticked}");
+    assert!(ticked.contains("1 task of the selected ones cannot be chosen"), "{ticked}");
 }
 
 /// A worker and a schedule with unusual names are found again by their links.
@@ -345,7 +345,7 @@ async fn pages_that_only_show_have_no_form_and_do_nothing() {
         }
         let answer = site.post(&form.action, &form.fields).await;
         assert_eq!(answer.status, 403, "{}", form.action);
-        assert!(answer.text.contains("only shows"), "{}", answer.text);
+        assert!(answer.text.contains("is read-only"), "{}", answer.text);
     }
     let calls = site.calls();
     assert!(calls.iter().all(|call| call.method == Method::GET), "{calls:?}");

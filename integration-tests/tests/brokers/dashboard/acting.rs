@@ -73,7 +73,7 @@ pub(super) async fn upon_several_tasks(stage: &Stage) -> Result<()> {
         stage.until_status(&held[at], status).await?;
     }
     stage.open("/tasks?text=hold&level=normal").await?;
-    browser.until_shown("No task fits").await?;
+    browser.until_shown("No task matches").await?;
     stage.open(&format!("/tasks?text={}&level=normal", held[1])).await?;
     browser.click("//input[@name='all']").await?;
     stage.press("Delete …").await?;
@@ -120,7 +120,7 @@ pub(super) async fn upon_dead_letters(stage: &Stage) -> Result<()> {
     browser.click("//summary[normalize-space()='Purge']").await?;
     ensure!(letters(stage).await?.len() == 1, "nothing is done before it is confirmed");
     browser.click("//details[summary[normalize-space()='Purge']]//button").await?;
-    browser.until_shown("There is none").await?;
+    browser.until_shown("There are no dead letters").await?;
     ensure!(letters(stage).await?.is_empty(), "all are gone");
     Ok(())
 }
@@ -144,7 +144,7 @@ pub(super) async fn upon_a_schedule(stage: &Stage) -> Result<()> {
     .await?;
     stage.open("/schedules").await?;
     stage.ask("Delete", "not any more").await?;
-    browser.until_shown("There is none").await?;
+    browser.until_shown("There are no schedules").await?;
     ensure!(schedule().await?["schedules"] == json!([]), "deleted");
     Ok(())
 }

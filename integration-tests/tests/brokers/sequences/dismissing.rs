@@ -95,8 +95,8 @@ async fn a_worker_process_is_drained_by_its_name_and_nothing_is_lost() -> Result
     let reason = ["--reason", "its machine goes"];
     let words = [&["worker", "drain", &topic, &name, "--wait"][..], &reason].concat();
     let mut waits = longhaul.start(&words)?;
-    waits.line_with("draining: it runs 2 tasks").await?;
-    first.line_with("told to drain by the worker's name").await?;
+    waits.line_with("draining: 2 tasks run").await?;
+    first.line_with("drain requested for this worker").await?;
     // Another operator asks as well.
     longhaul.start(&["worker", "drain", &topic, &name])?.finished().await?;
     let mut quick = Vec::new();

@@ -259,8 +259,8 @@ async fn set_limits(
     let limits: Map<_, _> =
         limits.into_iter().filter_map(|(name, it)| Some((name.to_owned(), it?))).collect();
     if limits.is_empty() {
-        return Err(CommandFailure::usage("no limit is named")
-            .help("say --max-in-flight or --rate")
+        return Err(CommandFailure::usage("no limit is given")
+            .help("set --max-in-flight or --rate")
             .into());
     }
     let patch = match (it.each_key, it.key) {
@@ -307,7 +307,7 @@ async fn set_settings(
         ("webhooks", it.webhooks),
     ];
     let Some(fields) = patch.as_object_mut() else {
-        return Err(CommandFailure::usage("the patch is no JSON object").into());
+        return Err(CommandFailure::usage("the patch is not a JSON object").into());
     };
     // The output of `get -o json` is accepted as it is.
     if let Some(Value::Object(settings)) = fields.remove("settings") {
@@ -318,8 +318,8 @@ async fn set_settings(
     }
     fields.extend(named.into_iter().filter_map(|(name, it)| Some((name.to_owned(), it?))));
     if fields.is_empty() {
-        return Err(CommandFailure::usage("no setting is named")
-            .help("`longhaul queue settings set --help` lists them")
+        return Err(CommandFailure::usage("no setting is given")
+            .help("`longhaul queue settings set --help` lists the settings")
             .into());
     }
     told(service.change(&it.queue, it.expected_version, &patch, context.reason()).await?, context)

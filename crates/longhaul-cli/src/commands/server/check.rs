@@ -60,7 +60,8 @@ async fn ask(client: &reqwest::Client, url: &str) -> Result<(), CommandFailure> 
     let asked = client.get(url).send().await;
     let lost = |error: reqwest::Error| {
         let what = format!("{url}: {:#}", anyhow::Error::from(error));
-        CommandFailure::new(Code::Unreachable, what).help("--http says where the gateway listens")
+        CommandFailure::new(Code::Unreachable, what)
+            .help("set --http to the address where the gateway listens")
     };
     let answer = asked.map_err(lost)?;
     let status = answer.status();

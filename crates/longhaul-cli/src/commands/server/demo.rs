@@ -25,8 +25,8 @@ const STEP: Duration = Duration::from_millis(500);
 
 /// Type and payload of each sample.
 const SAMPLES: [(&str, &str); 4] = [
-    ("count", "one task that tells how far it is"),
-    ("count", "another one beside it"),
+    ("count", "a task that reports its progress"),
+    ("count", "a second task at the same time"),
     ("flaky", "a task that fails twice before it succeeds"),
     ("broken", "a task that fails for good, and leaves a dead letter"),
 ];
@@ -36,7 +36,7 @@ const FIRST: &str = "first";
 
 /// The samples that follow, in turn.
 const MORE: [(&str, &str); 15] = {
-    let mut more = [("count", "a task of every few seconds"); 15];
+    let mut more = [("count", "a task every few seconds"); 15];
     more[4] = ("flaky", "a task that fails twice before it succeeds");
     more[9] = more[4];
     more[14] = ("broken", "a task that fails for good, and leaves a dead letter");
@@ -93,7 +93,7 @@ async fn tell(client: Client, colours: bool) {
             return;
         }
     }
-    output.lines("\nMore samples follow: the pages show them.").ok();
+    output.lines("\nMore samples follow on the pages.").ok();
 }
 
 /// A sample that is not sent yet.
@@ -147,7 +147,7 @@ impl Demo {
         for (kind, text) in SAMPLES {
             sample(&client, kind, text).tag(FIRST).send().await?;
         }
-        let by_schedule = sample(&client, "count", "a task of each minute");
+        let by_schedule = sample(&client, "count", "a task every minute");
         let schedule = Schedule::every(SCHEDULE.1);
         client.queue(QUEUE).schedules().set(SCHEDULE.0, schedule, by_schedule).await?;
         companions.spawn(go_on(client.clone()));
@@ -159,11 +159,11 @@ impl Demo {
         self.companions.abort_all();
         // On a directory that is kept, it would go on without a worker.
         if let Err(error) = self.client.queue(QUEUE).schedules().delete(SCHEDULE.0).await {
-            tracing::warn!(%error, "the schedule of the demo was not deleted");
+            tracing::warn!(%error, "cannot delete the schedule of the demo");
         }
         // Steps are short, so the samples end soon when cancelled.
         if let Err(error) = self.worker.drain(limit.min(Duration::from_secs(1))).await {
-            tracing::warn!(%error, "the worker of the demo did not end in order");
+            tracing::warn!(%error, "the worker of the demo did not drain");
         }
     }
 }

@@ -55,9 +55,9 @@ impl PreparedEmbeddedBroker {
     /// When a setting is invalid.
     pub(super) fn read(settings: &CliSettings) -> Result<Self, CommandFailure> {
         if settings.is_said("broker-token-public-key") {
-            let what = "the gateway signs tokens for its own clients, and broker-token-public-key only verifies them";
-            let help =
-                "say --broker-token-secret, or run the broker by itself: longhaul broker run";
+            let what = "the gateway cannot sign its own tokens with broker-token-public-key";
+            let help = "use --broker-token-secret, or run the broker without a gateway: `longhaul \
+                broker run`";
             return Err(CommandFailure::usage(what).help(help));
         }
         let key = settings.text("broker-token-secret").map(TokenKey::secret).transpose();
@@ -94,8 +94,8 @@ pub(in crate::commands) fn config(
 ) -> Result<BrokerConfig, CommandFailure> {
     let barred = if key.is_none() { BARRED } else { &[] };
     if let Some(name) = barred.iter().find(|name| settings.is_said(name)) {
-        let what = format!("{name} is of no use without tokens: everybody may do everything");
-        return Err(CommandFailure::usage(what).help("say --broker-token-secret as well"));
+        let what = format!("{name} has no effect without tokens: every client may do everything");
+        return Err(CommandFailure::usage(what).help("set --broker-token-secret as well"));
     }
     let address_of = |name| settings.text(name).map(|_| address(settings, name)).transpose();
     let defaults = BrokerConfig::default();
@@ -131,8 +131,9 @@ pub(in crate::commands) fn backup(
 ) -> Result<Option<BackupSettings>, CommandFailure> {
     let Some(place) = settings.text("broker-backup") else { return Ok(None) };
     let Some(directory) = settings.path("data") else {
-        let what = "broker-backup needs a data directory: without one everything is deleted";
-        return Err(CommandFailure::usage(what).help("say --data as well"));
+        let what =
+            "broker-backup needs a data directory: without one, all data is deleted at the end";
+        return Err(CommandFailure::usage(what).help("set --data as well"));
     };
     let keep = settings.duration("broker-backup-keep")?.unwrap_or_default();
     let backed_up = Arc::default();
@@ -218,19 +219,22 @@ fn auth(
 /// The error for an invalid setting of the broker, with the options that fix it.
 fn refused(error: &StartError) -> CommandFailure {
     let help = match error {
-        StartError::Host { which: "admin", .. } => "--admin-hosts names the hosts",
-        StartError::Host { .. } => "--broker-host names the host",
-        StartError::Tls(_) => "--broker-certificate-file and --broker-key-file name the files",
+        StartError::Host { which: "admin", .. } => "correct --admin-hosts",
+        StartError::Host { .. } => "correct --broker-host",
+        StartError::Tls(_) => "check --broker-certificate-file and --broker-key-file",
         StartError::Auth(AuthConfigError::RolesFile { .. } | AuthConfigError::Roles { .. }) => {
-            "--broker-roles names the file"
+            "check --broker-roles"
         }
-        StartError::Auth(_) => "--broker-token-secret or --broker-token-public-key names the key",
+        StartError::Auth(_) => "check --broker-token-secret or --broker-token-public-key",
         // Either a certificate or a token key is missing; the error text says which.
         StartError::Config(_) => {
-            "a certificate is given by --broker-certificate-file and --broker-key-file, a key for tokens by --broker-token-secret; \
-             --broker, --broker-tls, --admin and --admin-tls say where it listens"
+            "set a certificate with --broker-certificate-file and --broker-key-file, a key for \
+             tokens with --broker-token-secret, and the listen addresses with --broker, \
+             --broker-tls, --admin and --admin-tls"
         }
-        StartError::Directory { .. } | StartError::Log { .. } => "--data names another directory",
+        StartError::Directory { .. } | StartError::Log { .. } => {
+            "choose another directory with --data"
+        }
         StartError::Compacted(_) | StartError::Listen { .. } | StartError::Thread(_) => "",
         _ => "",
     };
@@ -294,7 +298,7 @@ fn tls(settings: &CliSettings) -> Result<Option<TlsConfig>, CommandFailure> {
         }
         (None, None) if client_authorities.is_none() => Ok(None),
         _ => Err(CommandFailure::usage("TLS of the broker needs a certificate and its key")
-            .help("say --broker-certificate-file and --broker-key-file")),
+            .help("set both --broker-certificate-file and --broker-key-file")),
     }
 }
 
@@ -333,7 +337,8 @@ pub(super) fn in_use(flag: &str, address: SocketAddr, source: &std::io::Error) -
     let why =
         if is_taken { "another program listens there".to_owned() } else { source.to_string() };
     let help = format!(
-        "end the other program (another `longhaul dev`, perhaps), or give another address with --{flag}, such as --{flag} {}:0 for any free port",
+        "stop the other program (another `longhaul dev`, perhaps), or choose another address with \
+         --{flag}, such as --{flag} {}:0 for any free port",
         address.ip()
     );
     CommandFailure::usage(format!("cannot listen on {address}: {why}")).help(help)
@@ -350,6 +355,6 @@ pub(super) fn address(
         let first = found.iter().find(|it| it.is_ipv4()).or_else(|| found.first());
         first.copied().ok_or_else(|| "the name has no address".to_owned())
     };
-    let missing = || CommandFailure::usage(format!("{name} is not said"));
+    let missing = || CommandFailure::usage(format!("{name} is not set"));
     settings.parsed(name, read)?.ok_or_else(missing)
 }

@@ -108,8 +108,11 @@ async fn start(it: &ServerStartArgs, context: &CommandContext) -> anyhow::Result
     let (engine, client) = match settings.text("engine") {
         Some("embedded") => {
             if settings.text("data").is_none() {
-                return Err(CommandFailure::usage("it is not said where the data are to be kept")
-                    .help("--data DIR keeps them there; `longhaul dev` does without, and loses them when it ends")
+                return Err(CommandFailure::usage("no data directory is set")
+                    .help(
+                        "set --data DIR, or use `longhaul dev`, which deletes all data when it \
+                        ends",
+                    )
                     .into());
             }
             let broker =
@@ -124,7 +127,7 @@ async fn start(it: &ServerStartArgs, context: &CommandContext) -> anyhow::Result
         other => {
             let other = other.unwrap_or_default();
             let what = format!("engine is `{other}`: expected embedded or pulsar");
-            return Err(CommandFailure::usage(what).help("--engine says which").into());
+            return Err(CommandFailure::usage(what).help("set --engine").into());
         }
     };
     let client = client.connect().await?;
@@ -155,7 +158,7 @@ fn fields(addresses: &ServerAddressList) -> [(&'static str, String); 4] {
 /// The start message for people.
 fn introduction(it: &ServerAddressList, demo: bool, took: &str) -> String {
     let data = it.data.as_ref().map_or_else(
-        || "temporary; --data DIR keeps them".to_owned(),
+        || "temporary; use --data DIR to keep it".to_owned(),
         |path| path.display().to_string(),
     );
     let admin = it.admin.as_deref().unwrap_or("nowhere");
@@ -177,11 +180,11 @@ fn introduction(it: &ServerAddressList, demo: bool, took: &str) -> String {
         );
     } else {
         text.push_str(
-            "  longhaul worker run hello --exec 'tr a-z A-Z'\n\nand in a third one:\n\n  \
+            "  longhaul worker run hello --exec 'tr a-z A-Z'\n\nand in a third terminal:\n\n  \
              longhaul task submit hello 'Hello' --wait\n  longhaul queue stats hello\n",
         );
     }
-    text.push_str("\nCtrl-C ends it in order, a second one at once.\n");
+    text.push_str("\nPress Ctrl-C to stop, and again to stop without waiting.\n");
     if demo {
         text.push_str("\nThe samples:\n");
     }

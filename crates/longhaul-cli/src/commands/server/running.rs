@@ -60,27 +60,31 @@ impl GatewayOptions {
 fn refused(error: &ServerStartError) -> CommandFailure {
     let help = match error {
         ServerStartError::Config(ServerConfigError::OpenToAll(_)) => {
-            "--http-tokens FILE tells callers apart, as --http-client-authorities FILE does with a certificate (`longhaul server start`); \
-             --http 127.0.0.1:7070 keeps others out; --insecure, or LONGHAUL_INSECURE=true, lets everybody in"
+            "authenticate callers with --http-tokens FILE, or with --http-client-authorities FILE \
+             and a certificate (`longhaul server start`); keep others out with --http \
+             127.0.0.1:7070; or let everybody in with --insecure or LONGHAUL_INSECURE=true"
         }
-        ServerStartError::Config(ServerConfigError::Namespace(_)) => "--namespace names it",
-        ServerStartError::Config(ServerConfigError::Origin(_)) => "--http-origins names them",
-        ServerStartError::Config(ServerConfigError::Queue(_)) => "--dialect-queue names it",
+        ServerStartError::Config(ServerConfigError::Namespace(_)) => "correct --namespace",
+        ServerStartError::Config(ServerConfigError::Origin(_)) => "correct --http-origins",
+        ServerStartError::Config(ServerConfigError::Queue(_)) => "correct --dialect-queue",
         ServerStartError::Config(
             ServerConfigError::Measured(_) | ServerConfigError::MeasuredMany(_),
-        ) => "--measure names them",
+        ) => "correct --measure",
         ServerStartError::Config(ServerConfigError::Webhooks(_)) => {
-            "--webhook-allow names the origins, and --webhook-secret-file the file of the secret"
+            "check --webhook-allow and --webhook-secret-file"
         }
         ServerStartError::Config(ServerConfigError::Zero("connections_per_address")) => {
-            "--http-connections-per-address takes 1 or more"
+            "set --http-connections-per-address to 1 or more"
         }
-        ServerStartError::Config(ServerConfigError::Zero(_)) => "--rate-limit takes such as 100/1s",
+        ServerStartError::Config(ServerConfigError::Zero(_)) => {
+            "set --rate-limit to a rate such as 100/1s"
+        }
         ServerStartError::Tokens(_) => {
-            "--http-tokens names the file; docs/http.md shows what is in it"
+            "check the file of --http-tokens; docs/http.md shows its format"
         }
         ServerStartError::Tls(_) => {
-            "--http-certificate-file, --http-key-file and --http-client-authorities name PEM files"
+            "check --http-certificate-file, --http-key-file and --http-client-authorities: they \
+             name PEM files"
         }
         ServerStartError::Config(_) | ServerStartError::Listen { .. } => "",
         _ => "",
@@ -156,13 +160,14 @@ impl RunningServer {
             () = signals.next() => {}
             error = broken(engine) => return Err(error),
         }
-        output.note("ending in order; a second signal ends it at once");
+        output.note("stopping; a second signal stops without waiting");
         let Self { engine, server, demo, mut signals, drain: limit, .. } = self;
         tokio::select! {
             ended = drain(engine, server, demo, limit) => ended,
             () = signals.next() => {
-                let what = "ended at once, at a second signal";
-                Err(CommandFailure::new(Code::Failed, what).help("what was confirmed is kept; a worker's tasks are taken over").into())
+                let what = "stopped at a second signal, without waiting";
+                Err(CommandFailure::new(Code::Failed, what).help("start it again: all confirmed \
+                    messages are stored, and other workers take over running tasks").into())
             }
         }
     }
@@ -172,8 +177,8 @@ impl RunningServer {
 async fn broken(engine: &Engine) -> anyhow::Error {
     match engine {
         Engine::Embedded(it) => match it.ended().await {
-            Ok(()) => anyhow::anyhow!("the broker has ended"),
-            Err(error) => anyhow::Error::from(error).context("the broker has ended by itself"),
+            Ok(()) => anyhow::anyhow!("the broker stopped"),
+            Err(error) => anyhow::Error::from(error).context("the broker stopped by itself"),
         },
         Engine::Pulsar(_) => std::future::pending().await,
     }
@@ -215,7 +220,7 @@ fn config(settings: &CliSettings) -> Result<ServerConfig, CommandFailure> {
             return Err(CommandFailure::usage(
                 "TLS of the gateway needs a certificate and its key",
             )
-            .help("say --http-certificate-file and --http-key-file"));
+            .help("set both --http-certificate-file and --http-key-file"));
         }
     };
     config.allowed_hosts = engine::list(settings, "http-hosts");
@@ -247,7 +252,7 @@ fn webhooks(settings: &CliSettings) -> Result<Option<WebhookConfig>, CommandFail
         (true, None) => Ok(None),
         (false, Some(secret_file)) => Ok(Some(WebhookConfig { allow, secret_file })),
         _ => Err(CommandFailure::usage("webhooks need allowed origins and a secret")
-            .help("say --webhook-allow and --webhook-secret-file")),
+            .help("set both --webhook-allow and --webhook-secret-file")),
     }
 }
 

@@ -111,7 +111,9 @@ pub(crate) fn print_result(task: &TaskDetails, context: &CommandContext) -> anyh
     }
     if !task.is_over() {
         let what = format!("{} has no result yet: it is {}", task.id, task.status);
-        return Err(CommandFailure::new(Code::Conflict, what).help("--wait waits for it").into());
+        return Err(CommandFailure::new(Code::Conflict, what)
+            .help("use --wait to wait for it")
+            .into());
     }
     let why = task
         .reason
@@ -165,7 +167,7 @@ pub(crate) async fn watch(
                 }
             }
             TaskChange::CaughtUp if !it.from_now && has_shown => {
-                context.output.note("(that is how it stands; changes follow)");
+                context.output.note("(end of the current state; changes follow)");
             }
             TaskChange::CaughtUp => {}
             TaskChange::Unreadable(what) => context.output.note(&format!("note: {what}")),

@@ -147,7 +147,9 @@ pub(crate) async fn list(
     let (tasks, next) = service.list(&it.queue, query).await?;
     context.output.list(&tasks)?;
     if let Some(next) = next {
-        context.output.note(&format!("there are more: --after {next} lists them, --all lists all"));
+        context
+            .output
+            .note(&format!("there are more: continue with --after {next}, or list all with --all"));
     }
     Ok(())
 }

@@ -262,11 +262,17 @@ async fn history(
     if history.entries.is_empty() {
         let what = format!("the log has no entry about {}", named(task));
         return Err(CommandFailure::not_found(what)
-            .help("no worker has claimed it yet, or its entries were removed: the log is kept for a day by default")
+            .help(
+                "check the task with `longhaul task get`: it was not claimed yet, or its \
+                entries were removed (after a day by default)",
+            )
             .into());
     }
     if !history.is_whole {
-        context.output.note("note: the first entries of the task are gone, so that nobody can tell which of the others counted");
+        context.output.note(
+            "note: the first entries of the task were removed, so it is unknown \
+            which of the others counted",
+        );
     }
     let rows = history_rows(&history, *has_log);
     if !context.output.is_for_people() {
@@ -319,8 +325,9 @@ async fn payload(
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let gone = || {
-        let what = format!("the message of {} is not on the task topic any more", named(&it.task));
-        let help = "a task that failed for good keeps its payload in its dead letter: `longhaul dead show`";
+        let what =
+            format!("the message of {} is no longer stored on the task topic", named(&it.task));
+        let help = "if the task failed for good, `longhaul dead show` has its payload";
         CommandFailure::not_found(what).help(help)
     };
     if !it.properties {

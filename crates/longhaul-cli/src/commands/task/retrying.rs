@@ -87,9 +87,9 @@ async fn replace(
     // The workers of the queue were built to keep no dead letters, or this one had no room for the
     // payload.
     if matches!(replayed, Replayed::NotFound | Replayed::NoPayload) {
-        let what = "it is closed, and no dead letter with its payload was kept";
+        let what = "the task was closed, but has no dead letter with its payload";
         let help =
-            format!("submit it anew: `longhaul task payload {}` prints its payload", named(task));
+            format!("submit it again: `longhaul task payload {}` prints its payload", named(task));
         return Err(CommandFailure::not_found(what).help(help).into());
     }
     Ok(replayed)
@@ -108,12 +108,12 @@ async fn close_waiting(
     }
     if !WAITING.contains(&&*shown.status) {
         let what =
-            format!("only what is ready or retrying is replaced, and it is {}", shown.status);
+            format!("the task is {}; only ready and retrying tasks can be replaced", shown.status);
         return Err(CommandFailure::new(Code::Conflict, what).into());
     }
     let letters = service.settings(&task.topic).await?.settings.dead_letters;
     if letters.and_then(|it| it.enabled) == Some(false) {
-        let what = "the queue keeps no dead letters, and the new task is made of one";
+        let what = "the queue keeps no dead letters, which replacing a task needs";
         return Err(CommandFailure::new(Code::Conflict, what).into());
     }
     // In another epoch it runs by now, and is left alone.
@@ -123,8 +123,8 @@ async fn close_waiting(
     match timeout(LETTER_LIMIT, service.ended(task)).await {
         Ok(ended) => ended.map(drop),
         Err(_) => {
-            let what = "it is closed, but its dead letter is not there yet";
-            let help = "once a worker runs, the same command goes on";
+            let what = "the task was closed, but its dead letter is not written yet";
+            let help = "start a worker and run the same command again";
             Err(CommandFailure::new(Code::TimedOut, what).help(help).into())
         }
     }

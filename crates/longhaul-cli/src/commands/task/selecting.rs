@@ -35,14 +35,14 @@ impl TaskSelectionArgs {
     ) -> anyhow::Result<Vec<TaskRef>> {
         let mut filter = self.filter.filter();
         if !self.all && filter == PurgeBody::default() {
-            let help = "name tasks as QUEUE@ID, or give a filter or --all for those of a queue";
+            let help = "name tasks as QUEUE@ID, or select those of a queue with a filter or --all";
             let read = |text: &String| {
                 parse_task(text).map_err(|it| CommandFailure::usage(it).help(help).into())
             };
             return self.what.iter().map(read).collect();
         }
         if let Some(task) = self.what.iter().find(|it| it.contains('@')) {
-            let what = format!("`{task}` is a task; a filter and --all go with queues");
+            let what = format!("`{task}` is a task; filters and --all need a queue");
             return Err(CommandFailure::usage(what).into());
         }
         if filter.status.is_empty() {

@@ -71,8 +71,8 @@ impl PayloadArgs {
             }
             (None, file) => {
                 if file.is_none() && io::stdin().is_terminal() {
-                    return Err(CommandFailure::usage("there is no payload")
-                        .help("give it behind the queue, by --file, or on standard input")
+                    return Err(CommandFailure::usage("no payload is given")
+                        .help("give it after the queue, with --file, or on standard input")
                         .into());
                 }
                 Box::new(io::stdin())
@@ -83,7 +83,7 @@ impl PayloadArgs {
         if bytes.len() as u64 > BYTES_MAX {
             let what = format!("the payload has more than {BYTES_MAX} bytes");
             return Err(CommandFailure::usage(what)
-                .help("put it into a store and submit a reference to it")
+                .help("store it elsewhere and submit a reference to it")
                 .into());
         }
         Ok(Bytes::from(bytes))
@@ -175,8 +175,8 @@ impl TermArgs {
     /// When the queue or a task has no name in the API, or options do not go together.
     pub(crate) fn task(self, queue: &str, payload: &[u8]) -> Result<NewTaskBody, CommandFailure> {
         if self.overwrite && self.dedupe_key.is_none() {
-            let what = "--overwrite takes the place of the task that holds a dedupe key";
-            return Err(CommandFailure::usage(what).help("say --dedupe-key as well"));
+            let what = "--overwrite needs a dedupe key";
+            return Err(CommandFailure::usage(what).help("set --dedupe-key as well"));
         }
         let after: Result<_, _> = self.after.iter().map(name_in_queue).collect();
         Ok(NewTaskBody {
@@ -267,8 +267,8 @@ async fn submit_lines(
     use futures::{StreamExt, TryStreamExt, stream};
     const TOGETHER: usize = 64;
     let lines: Result<Vec<String>, _> = payload.lines().collect();
-    let lines =
-        lines.map_err(|_| CommandFailure::usage("the payload is no text: it has no lines"))?;
+    let lines = lines
+        .map_err(|_| CommandFailure::usage("the payload is not UTF-8 text, so it has no lines"))?;
     let progress = context.output.progress(lines.len() as u64);
     let submit = async |line: String| {
         service.submit(queue, &NewTaskBody { payload: Some(line), ..task.clone() }).await

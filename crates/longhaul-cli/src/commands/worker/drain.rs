@@ -69,8 +69,8 @@ async fn gone(
                 };
                 service.back();
                 if heard.is_none() && is_silent(&worker) {
-                    let told = "either it is cut off, and drains when it is back, or it has died";
-                    context.output.note(&format!("heard of last {}: {told}", worker.heartbeat()));
+                    let told = "it is cut off, and drains when it is back, or it has died";
+                    context.output.note(&format!("last heartbeat {}: {told}", worker.heartbeat()));
                 }
                 if running != Some(worker.running.len()) {
                     running = Some(worker.running.len());
@@ -108,16 +108,19 @@ async fn found(
 
 fn told(running: &[String]) -> String {
     match running {
-        [] => "draining: it runs nothing".to_owned(),
-        [one] => format!("draining: it runs {one}"),
-        many => format!("draining: it runs {} tasks", many.len()),
+        [] => "draining: no task runs".to_owned(),
+        [one] => format!("draining: {one} runs"),
+        many => format!("draining: {} tasks run", many.len()),
     }
 }
 
 fn died(name: &str) -> CommandFailure {
     let time = times::human(SILENCE_MAX);
-    CommandFailure::new(Code::Failed, format!("the worker `{name}` was not heard of for {time}"))
-        .help("it has died, or cannot reach the broker: other workers take over what it ran")
+    CommandFailure::new(Code::Failed, format!("the worker `{name}` sent no heartbeat for {time}"))
+        .help(
+            "check its machine: it has died or cannot reach the broker; other workers take over \
+            its tasks",
+        )
 }
 
 #[cfg(test)]
@@ -138,11 +141,8 @@ mod tests {
     fn what_still_runs_is_told() {
         let tasks = |count: usize| vec!["tasks/1:2:-1".to_owned(); count];
         let texts = [0, 1, 2].map(|count| told(&tasks(count)));
-        let expected = [
-            "draining: it runs nothing",
-            "draining: it runs tasks/1:2:-1",
-            "draining: it runs 2 tasks",
-        ];
+        let expected =
+            ["draining: no task runs", "draining: tasks/1:2:-1 runs", "draining: 2 tasks run"];
         assert_eq!(texts, expected);
     }
 }

@@ -44,11 +44,11 @@ fn waits(calls: &[ProxiedRequest], kind: &ProxiedRequestKind) -> anyhow::Result<
             let after = second.at - first.at;
             ensure!(
                 after >= pause,
-                "{kind:?} came again {after:?} after it was refused for {PAUSE} s"
+                "the worker repeated {kind:?} after {after:?}, although Retry-After was {PAUSE} s"
             );
         }
     }
-    ensure!(refused == 2, "{refused} of 2 refusals were followed by another {kind:?}");
+    ensure!(refused == 2, "the worker repeated {kind:?} after {refused} of 2 refusals");
     Ok(())
 }
 
@@ -64,7 +64,7 @@ pub(super) async fn answer_lost(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         told >= 2
     };
     let limit = Duration::from_secs(20);
-    scene.door.until("the report once more", limit, twice).await?;
+    scene.door.until("the repeated report", limit, twice).await?;
     let next = scene.submit(&json!([[{ "succeed": "next" }]])).await?;
     scene.succeeds(&next, b"next", 1).await
 }

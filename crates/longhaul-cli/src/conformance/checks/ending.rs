@@ -25,7 +25,7 @@ pub(super) async fn failure(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let task = scene.submit(&steps).await?;
     scene.succeeds(&task, b"done", 2).await?;
     let reason = first_failure(scene, &task).await?.1;
-    ensure!(reason.contains("a page is stuck"), "the reason of the failure is {reason:?}");
+    ensure!(reason.contains("a page is stuck"), "the failure reason is {reason:?}");
     Ok(())
 }
 
@@ -66,9 +66,14 @@ pub(super) async fn too_large(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 async fn fails_for_good(scene: &Scene<'_>, task: &TaskRef, why: &str) -> anyhow::Result<()> {
     let end = scene.end(task, PATIENCE).await?;
     let is_final = end.outcome == Some(TaskOutcome::Final);
-    ensure!(is_final && end.attempts == 1, "it ends {:?} after {}", end.outcome, end.attempts);
+    ensure!(
+        is_final && end.attempts == 1,
+        "the task ended as {:?} after {} attempts, not as failed for good after 1",
+        end.outcome,
+        end.attempts
+    );
     let reason = end.failure_reason.unwrap_or_default();
-    ensure!(reason.contains(why), "the reason of the failure is {reason:?}");
+    ensure!(reason.contains(why), "the failure reason is {reason:?}");
     Ok(())
 }
 

@@ -14,9 +14,8 @@ pub(super) async fn progress(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let task = scene.submit(&steps).await?;
     // The worker must start first, and a lease of a minute is kept alive only after 20 s.
     let limit = Duration::from_secs(12);
-    let shown = scene
-        .until(&task, "shown with its progress", limit, |shown| shown.progress.is_some())
-        .await?;
+    let shown =
+        scene.until(&task, "shown with progress", limit, |shown| shown.progress.is_some()).await?;
     let progress = shown.progress.unwrap_or_default();
     let found = (progress.done, progress.total, progress.message.as_str());
     ensure!(found == (1, 3, "copying"), "the progress is {found:?}");
@@ -66,6 +65,6 @@ pub(super) async fn several(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         most = most.max(running);
     }
     let wanted = i32::try_from(AT_ONCE)?;
-    ensure!(most == wanted, "it had up to {most} tasks at once, and was told {wanted}");
+    ensure!(most == wanted, "the worker ran up to {most} tasks at once, not {wanted}");
     Ok(())
 }

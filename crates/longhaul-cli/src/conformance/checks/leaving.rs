@@ -16,10 +16,14 @@ pub(super) async fn cancelled(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.until_running(&task, 1).await?;
     scene.cancel(&task).await?;
     let end = scene.end(&task, Duration::from_secs(15)).await?;
-    ensure!(end.outcome == Some(TaskOutcome::Cancelled), "the task ends {:?}", end.outcome);
+    ensure!(
+        end.outcome == Some(TaskOutcome::Cancelled),
+        "the task ended as {:?}, not as cancelled",
+        end.outcome
+    );
     // The worker itself must have reported the end.
     let reported = |calls: &[ProxiedRequest]| calls.iter().any(|call| is_end(&call.kind));
-    ensure!(reported(&scene.door.calls()), "the worker has reported nothing");
+    ensure!(reported(&scene.door.calls()), "the worker did not report the end of the task");
     let next = scene.submit(&json!([[{ "succeed": "next" }]])).await?;
     scene.succeeds(&next, b"next", 1).await
 }
@@ -33,7 +37,7 @@ pub(super) async fn taken_away(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.until_running(&task, 1).await?;
     scene.take_away(&task).await?;
     let refused = |calls: &[ProxiedRequest]| calls.iter().any(is_refusal);
-    scene.door.until("a report on the lease that is over", PATIENCE, refused).await?;
+    scene.door.until("a report on the ended lease", PATIENCE, refused).await?;
     // When this task is over, the worker has ended both tasks, and would have sent any forbidden
     // report.
     scene.end(&task, PATIENCE).await?;
@@ -53,12 +57,12 @@ pub(super) async fn frozen(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.until_running(&task, 2).await?;
     worker.signal(Signal::CONT)?;
     let refused = |calls: &[ProxiedRequest]| calls.iter().any(is_refusal);
-    scene.door.until("a report on the lease that has expired", PATIENCE, refused).await?;
+    scene.door.until("a report on the expired lease", PATIENCE, refused).await?;
     scene.succeeds(&task, b"second", 2).await?;
     drop(other);
     let next = scene.submit(&json!([[{ "succeed": "next" }]])).await?;
     let end = scene.end(&next, PATIENCE).await?;
-    ensure!(end.result.is_some(), "the next task ends {:?}", end.failure_reason);
+    ensure!(end.result.is_some(), "the next task failed: {:?}", end.failure_reason);
     silent_about_lost_leases(scene)
 }
 
@@ -77,15 +81,18 @@ pub(super) async fn drain(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.until_running(&short, 1).await?;
     worker.signal(Signal::TERM)?;
     let status = worker.ended(Duration::from_secs(45)).await?;
-    ensure!(status.success(), "the worker ends with {status}");
+    ensure!(status.success(), "the worker ended with {status}");
     let gone = scene.history(&long).await?;
     let given_back = gone.iter().any(|entry| entry.event == HistoryEvent::Released);
-    ensure!(given_back, "the task that was not over was not given back");
+    ensure!(given_back, "the worker did not give back the unfinished task");
     let late = scene.submit(&json!([[{ "succeed": "late" }]])).await?;
     let _next = scene.worker(&Orders { name: "next", ..orders })?;
-    scene.succeeds(&short, b"in time", 1).await.context("the task that ends soon")?;
+    scene
+        .succeeds(&short, b"in time", 1)
+        .await
+        .context("the task that ends within the drain limit")?;
     scene.succeeds(&long, b"half", 1).await.context("the task that was given back")?;
-    scene.succeeds(&late, b"late", 1).await.context("a task that came later")
+    scene.succeeds(&late, b"late", 1).await.context("a task submitted later")
 }
 
 fn is_refusal(call: &ProxiedRequest) -> bool {
@@ -106,7 +113,9 @@ fn silent_about_lost_leases(scene: &Scene<'_>) -> anyhow::Result<()> {
         if let Some(call) = later.next() {
             let after = call.at - lost.at;
             let what = &call.kind;
-            anyhow::bail!("{after:?} after a report was refused there was {what:?} on that lease");
+            anyhow::bail!(
+                "the worker sent {what:?} on a lease {after:?} after a report on it was refused"
+            );
         }
     }
     Ok(())

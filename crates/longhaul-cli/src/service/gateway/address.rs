@@ -24,8 +24,9 @@ impl QueueAddress {
         let path = topic.strip_prefix("persistent://").unwrap_or(topic);
         let (namespace, name) = path.rsplit_once('/').unwrap_or((NAMESPACE, path));
         if namespace.split('/').count() != 2 {
-            let what =
-                format!("`{topic}` is no queue: it is named `mails` or `tenant/namespace/mails`");
+            let what = format!(
+                "`{topic}` is not a queue name: expected `mails` or `tenant/namespace/mails`"
+            );
             return Err(CommandFailure::usage(what));
         }
         let level = name.parse();
@@ -62,7 +63,7 @@ impl QueueAddress {
 
     /// The task with this name in the queue.
     pub(super) fn task(&self, name: &str) -> anyhow::Result<TaskRef> {
-        let name: TaskName = name.parse().context("the answer cannot be read")?;
+        let name: TaskName = name.parse().context("cannot read the gateway's answer")?;
         let (namespace, level) = (&self.namespace, name.in_queue(self.queue()));
         Ok(TaskRef::new(&format!("persistent://{namespace}/{level}"), name.id)?)
     }

@@ -85,8 +85,8 @@ impl GatewayEventStream {
                     let named = gateway.is_some_and(|url| self.gateway.way.hinted(&url));
                     let by = self.response.as_ref().map(Response::url);
                     self.gateway.way.lost(by, true);
-                    let other = if named { "; it names another one" } else { "" };
-                    Err(away(format!("the broker is lost: {why}{other}")))
+                    let other = if named { "; it names another gateway" } else { "" };
+                    Err(away(format!("the gateway has lost the broker: {why}{other}")))
                 }
                 None => self.read().await,
             };
@@ -137,9 +137,9 @@ impl GatewayEventStream {
             way.lost(Some(&by), true);
             away(what.to_owned())
         };
-        let chunk = chunk.map_err(|_| gone("the gateway has fallen silent"))?;
+        let chunk = chunk.map_err(|_| gone("the gateway stopped sending events"))?;
         let chunk = chunk.map_err(|error| self.gateway.lost(&error))?;
-        let chunk = chunk.ok_or_else(|| gone("the gateway has ended the stream of events"))?;
+        let chunk = chunk.ok_or_else(|| gone("the gateway ended the stream of events"))?;
         self.gateway.way.back();
         self.buffer.extend_from_slice(&chunk);
         Ok(())

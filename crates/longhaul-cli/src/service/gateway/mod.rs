@@ -207,8 +207,9 @@ impl GatewayClient {
             GatewayTransport::InProcess(_) => Some(to.namespace.split('/')),
             GatewayTransport::Network if to.namespace == NAMESPACE => None,
             GatewayTransport::Network => {
-                let what = "a gateway knows the queues of its own namespace alone";
-                let help = "name the queue without tenant and namespace, or ask the broker: --service-url in place of --gateway";
+                let what = "a gateway serves only the queues of its own namespace";
+                let help = "name the queue without tenant and namespace, or use the broker: \
+                    --service-url instead of --gateway";
                 return Err(CommandFailure::usage(what).help(help).into());
             }
         };
@@ -288,7 +289,7 @@ impl GatewayClient {
     async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> anyhow::Result<T> {
         let response = self.send(request).await?;
         let body = self.body(response).await?;
-        serde_json::from_slice(&body).context("the answer cannot be read")
+        serde_json::from_slice(&body).context("cannot read the gateway's answer")
     }
 
     async fn get<T: DeserializeOwned>(&self, from: &GatewayRoute) -> anyhow::Result<T> {
@@ -348,7 +349,10 @@ impl GatewayClient {
         if is_mistrusted {
             return failure.help(MISTRUST);
         }
-        failure.help("see that it runs and that the address is right (--gateway); `longhaul dev` starts one on this machine")
+        failure.help(
+            "check that it runs and that its address is right (--gateway), or start one \
+            here: `longhaul dev`",
+        )
     }
 }
 
@@ -428,11 +432,11 @@ fn refused(status: StatusCode, body: &[u8]) -> CommandFailure {
         _ => CommandFailure::new(code, &what),
     };
     let failure = match (status.as_u16(), problem.code.as_str()) {
-        (429, _) => failure.help("ask less often, or have its --rate-limit raised"),
+        (429, _) => failure.help("send fewer requests, or have the gateway's --rate-limit raised"),
         (401 | 403, _) => {
-            failure.help("give a token of the gateway with --token-file or LONGHAUL_TOKEN")
+            failure.help("set a token of the gateway with --token-file or LONGHAUL_TOKEN")
         }
-        (_, "") => failure.help("is that a gateway of longhaul?"),
+        (_, "") => failure.help("check that --gateway is the address of a longhaul gateway"),
         _ => failure,
     };
     failure.of_api(&problem.code)
@@ -443,13 +447,12 @@ fn of_broker(failure: CommandFailure) -> CommandFailure {
     let code = failure.api_code().to_owned();
     let failure = match &*code {
         "no_admin_api" => {
-            let what = "this needs Pulsar's admin API, and no URL of it is known";
+            let what = "this command needs Pulsar's admin API, but its URL is not set";
             CommandFailure::usage(what)
-                .help("say where Pulsar's admin API is: --admin-url http://HOST:8080")
+                .help("set the URL of Pulsar's admin API: --admin-url http://HOST:8080")
         }
-        "broker_refused" if failure.to_string().contains("TopicTerminatedError") => failure.help(
-            "the topic accepts no more messages: `longhaul topic check` says what can be done",
-        ),
+        "broker_refused" if failure.to_string().contains("TopicTerminatedError") => failure
+            .help("the topic accepts no more messages: `longhaul topic check` shows the remedy"),
         "broker_refused" => failure.help(CREDENTIALS),
         "broker_unreachable" => {
             let what = failure.to_string();
@@ -474,8 +477,8 @@ fn chain(error: &reqwest::Error) -> String {
 
 /// The error after which a gateway has done no more of a bulk request.
 fn early_end(why: &str) -> anyhow::Error {
-    CommandFailure::new(Code::Failed, format!("it was stopped early: {why}"))
-        .help("what is listed above is done; run the command again for the rest")
+    CommandFailure::new(Code::Failed, format!("the gateway stopped early: {why}"))
+        .help("run the command again for the rest; what is listed above is done")
         .into()
 }
 

@@ -115,7 +115,7 @@ impl GatewayClient {
                 changed => return Ok(changed?.version),
             }
         }
-        let what = "others change the settings faster than this change can be made";
+        let what = "other changes of the settings came first, again and again";
         Err(CommandFailure::new(Code::Conflict, what).into())
     }
 
@@ -142,7 +142,7 @@ impl GatewayClient {
         let told: PurgeResultBody = self.work(&to, &purge).await?;
         let deleted = (told.deleted > 0).then(|| (format!("{} tasks", told.deleted), Ok(())));
         let failed = (told.failed > 0).then(|| {
-            let error = anyhow::anyhow!("they could not be deleted");
+            let error = anyhow::anyhow!("the gateway could not delete them");
             (format!("{} tasks", told.failed), Err(error))
         });
         let stopped = told.stopped.map(|why| Err(early_end(&why)));

@@ -31,7 +31,7 @@ const PAGE: usize = 1_000;
 const PAGE_WHY: usize = 100;
 
 /// Why there is no result.
-const HIDDEN: &str = "the gateway shows results to tokens with the scope `admin` alone";
+const HIDDEN: &str = "the gateway shows results only to tokens with the scope `admin`";
 
 /// A task whose tasks are named as people name them.
 fn renamed(of: &QueueAddress, mut task: TaskBody) -> TaskBody {
@@ -232,7 +232,10 @@ pub(crate) fn priority_of(queue: &str, said: Priority) -> Result<Priority, Comma
     if said == Priority::Normal {
         return Ok(level);
     }
-    let what = format!("`{}` is the level {level} of its queue, not {said}", short_topic(queue));
-    let help = "name the queue without its level, or leave --priority out";
+    let what = format!(
+        "`{}` is the level {level} of its queue, but --priority is {said}",
+        short_topic(queue)
+    );
+    let help = "name the queue without its level, or omit --priority";
     Err(CommandFailure::usage(what).help(help))
 }

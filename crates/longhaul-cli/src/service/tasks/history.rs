@@ -134,13 +134,13 @@ fn detail(entry: &HistoryEntryBody) -> String {
 fn why_ignored(word: &str) -> &'static str {
     match word {
         "not_next" => "another worker was first",
-        "attempt_not_above" => "the attempt was had already",
+        "attempt_not_above" => "the attempt was counted before",
         "task_ended" => "the task was over",
         "replaced" => "its worker had been replaced",
         "not_running" => "the attempt was over",
         "sealed" => "the task was sealed",
         "late" => "later entries came first",
-        "unknown" => "nobody can tell: earlier entries are gone",
-        _ => "of no effect",
+        "unknown" => "unknown: earlier entries were removed",
+        _ => "no effect",
     }
 }

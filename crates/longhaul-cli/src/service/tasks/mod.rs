@@ -110,6 +110,7 @@ impl TaskOperation {
 /// The error for a task that does not exist.
 pub(crate) fn no_task(task: &TaskRef) -> CommandFailure {
     CommandFailure::not_found(format!("there is no task {}, or it ended long ago", named(task))).help(
-        "`longhaul task list` lists those of a queue, and `longhaul task history` what the log still has of one",
+        "list the tasks of the queue with `longhaul task list`, or what the log still has about \
+         this one with `longhaul task history`",
     )
 }

@@ -81,7 +81,7 @@ fn readiness_does_not_say_where_the_broker_is() {
     let ready = bench.get("/readyz");
     assert_eq!(told(&ready), (503, "broker_unreachable".to_owned()));
     let detail = ready.text("detail");
-    assert!(detail.contains("log says why") && !detail.contains("b:6650"), "{detail}");
+    assert!(detail.contains("log has the cause") && !detail.contains("b:6650"), "{detail}");
 }
 
 /// A broker that refuses the gateway refuses each request itself, so requests need not wait.

@@ -383,7 +383,7 @@ fn what_cannot_be_used_changes_nothing() {
         assert_eq!(is(&bench.post(LEASES, body.clone())), told(422, code), "{body}");
     }
     let none = bench.post(LEASES, json!({"worker": "ann", "count": 0})).text("detail");
-    assert_eq!(none, "a request asks for 1 to 100 leases, this one for 0");
+    assert_eq!(none, "`count` must be 1 to 100 leases, not 0");
     let longest = bench.post(LEASES, json!({"worker": "ann", "lease_time": "7d"}));
     assert_eq!(longest.status, 204, "{longest:?}");
     let id = bench.submit("tasks", "work");

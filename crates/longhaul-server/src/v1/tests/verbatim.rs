@@ -119,7 +119,7 @@ fn large_bodies_of_small_values_take_little_memory() {
     for (path, body, code, says) in [
         (&tasks, format!(r#"{{"tasks":[{}]}}"#, many(r#"{"a":0}"#)), "request_unfit", "1048576"),
         (&reports, format!(r#"{{"reports":[{}]}}"#, many("0")), "request_unfit", "4194304"),
-        (&tasks, format!("[{}]", many("0")), "json_unfit", "it is an array"),
+        (&tasks, format!("[{}]", many("0")), "json_unfit", "found an array"),
     ] {
         let before = peak();
         let refused = post(&bench, path, body);
