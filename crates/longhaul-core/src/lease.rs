@@ -176,7 +176,7 @@ pub enum ReportError {
         max: usize,
     },
     /// The requested lease time is out of range.
-    #[error("a lease may be silent for 100 ms to 7 days, not for {time:?}")]
+    #[error("the time of a lease must be between 100 ms and 7 days, is {time:?}")]
     LeaseTime {
         /// The requested lease time.
         time: Duration,
