@@ -178,10 +178,7 @@ fn cost(state: &BrokerState, finding: &LogFinding) -> String {
                 "message {ledger}:{entry} of topic number {id}, which was deleted or whose name is lost"
             ),
             (Some(topic), None) => {
-                format!(
-                    "a message of {} that says to be {ledger}:{entry}, which is unknown",
-                    topic.name
-                )
+                format!("a message of {} with the unknown id {ledger}:{entry}", topic.name)
             }
             (_, Some((topic, ordinal))) => {
                 let why = match topic.entries.get(ordinal) {

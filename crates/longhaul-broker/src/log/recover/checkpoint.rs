@@ -128,7 +128,7 @@ impl Checkpoint {
         }
         file.read_at(&mut header, 0).map_err(io)?;
         let Some((mut rest, crc)) = fields(&header) else {
-            return damaged(0, "this is no header of a checkpoint");
+            return damaged(0, "this is not the header of a checkpoint");
         };
         let version = rest.get_u32();
         if version != VERSION {

@@ -364,7 +364,7 @@ impl Surveyor<'_> {
                     let entry = next.and_then(|next| scan.entry_at(offset, next));
                     let lost = self.cost_of(number, offset, u64::from(to.saturating_sub(offset)));
                     let cost = entry.map_or(lost, Cost::Entry);
-                    let what = format!("no record stands in {} bytes", to.saturating_sub(offset));
+                    let what = format!("there is no record in {} bytes", to.saturating_sub(offset));
                     self.find(&name, offset.into(), what, cost);
                     let Some(next) = next else { return Ok(()) };
                     tail.end = next;
