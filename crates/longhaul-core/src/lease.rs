@@ -154,7 +154,7 @@ pub enum ReportError {
         current: u32,
     },
     /// Another lease holds this epoch.
-    #[error("this lease is not the one that holds the task")]
+    #[error("this lease does not hold the task")]
     NotOwner,
     /// The lease was silent for too long, or its attempt has ended.
     #[error("the lease has expired, or its attempt has ended")]
@@ -168,7 +168,7 @@ pub enum ReportError {
         outcome: Option<TaskOutcome>,
     },
     /// A result or a checkpoint is too large.
-    #[error("{bytes} bytes are too many: at most {max} are taken")]
+    #[error("{bytes} bytes are too many: the limit is {max}")]
     TooLarge {
         /// Its size in bytes.
         bytes: usize,
@@ -182,7 +182,7 @@ pub enum ReportError {
         time: Duration,
     },
     /// The log did not answer in time.
-    #[error("the log did not confirm it in time: it may count or not; say it again")]
+    #[error("the log did not confirm it in time: it may or may not count; send it again")]
     Unavailable,
 }
 
