@@ -148,7 +148,7 @@ pub enum ReportError {
     #[error("no such task, or it was removed long ago")]
     NotFound,
     /// The task has had a later claim since.
-    #[error("the lease is stale: the task is at epoch {current} by now")]
+    #[error("the lease is stale: the task is now at epoch {current}")]
     StaleLease {
         /// The current epoch.
         current: u32,

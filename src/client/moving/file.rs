@@ -43,7 +43,7 @@ pub(super) fn check(file: &Path) -> Result<(QueueRecord, HashSet<QueueTask>), Mo
         MoveError::Form("its end is missing: the export was interrupted".to_owned())
     })?;
     if end != found {
-        let cause = format!("it has {found} records, but its end says {end}");
+        let cause = format!("it holds {found}, but its end says {end}");
         return Err(MoveError::Form(cause));
     }
     Ok((head, tasks))

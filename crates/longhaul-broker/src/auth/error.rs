@@ -72,7 +72,7 @@ pub enum AuthError {
     #[error("only tokens are accepted (authentication method `token`)")]
     Method,
     /// The token is not a JSON Web Token, or is too long.
-    #[error("what was given is not a token")]
+    #[error("the given text is not a token")]
     Malformed,
     /// The token's algorithm does not match the broker's key.
     #[error("the token's signing algorithm does not match the broker's key")]

@@ -63,7 +63,7 @@ fn a_file_that_is_cut_short_is_refused_wherever_the_cut_is() {
 fn a_file_with_other_records_than_it_says_is_refused() {
     let stage = Stage::new();
     let lines = lines(&stage);
-    let expected = "records, but its end says";
+    let expected = ", but its end says";
     for kind in ["task", "letter", "schedule"] {
         let at = lines.iter().position(|line| kind_of(line) == kind).unwrap();
         let mut without = lines.clone();

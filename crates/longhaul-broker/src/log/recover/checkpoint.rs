@@ -137,7 +137,7 @@ impl Checkpoint {
         let at = LogPosition { segment: rest.get_u32(), offset: rest.get_u32() };
         let (images, bytes) = (rest.get_u32(), rest.get_u64());
         if length - HEADER_BYTES as u64 != bytes && !may_be_cut {
-            return damaged(length, "the file has another size than its header says");
+            return damaged(length, "the size of the file differs from that in its header");
         }
         Ok(Some(Self { at, path, file, images, bytes, crc }))
     }

@@ -390,7 +390,7 @@ impl Surveyor<'_> {
         let what = match Index::read(self.storage, segment, next.as_ref()) {
             Ok(index) if index.is(expected) => return,
             Err(Unusable::Missing) => return,
-            Ok(_) => "the index of the segment does not say what is in it".to_owned(),
+            Ok(_) => "the index does not match the content of the segment".to_owned(),
             Err(Unusable::Unfit(what)) => format!("the index of the segment is damaged: {what}"),
         };
         self.find(&index::name(segment.header.number), 0, what, Cost::Nothing);
