@@ -40,12 +40,12 @@ pub enum ActionError {
     },
     /// The task is over.
     #[error(
-        "the task is over ({}), and stays as it is; one that has failed for good can be started again by a replay of its dead letter",
+        "the task is over ({}) and cannot be changed; to run a failed task again, replay its dead letter",
         format!("{_0:?}").to_lowercase()
     )]
     Over(TaskStatus),
     /// The task is no longer in the epoch that the operator gave: it was claimed or released since.
-    #[error("the task is in epoch {current} by now")]
+    #[error("the task is now in epoch {current}")]
     Stale {
         /// The current epoch.
         current: u32,
@@ -60,16 +60,16 @@ pub enum ActionError {
     #[error("the task waits for other tasks, and begins when those are over")]
     Parked,
     /// The task has used no attempt, and what is decided before it begins forbids another time.
-    #[error("the task has not begun, and {0}: it keeps its time")]
+    #[error("a task that has not begun cannot be rescheduled if {0}")]
     KeepsTime(&'static str),
     /// The task would begin too late.
     #[error("a task can be put off for 100 years at most")]
     TooLate,
     /// A worker was faster at every try.
-    #[error("the task changes hands faster than it can be closed")]
+    #[error("the task changes its owner faster than it can be closed: try again")]
     Contended,
     /// No worker of this name works on the queue; it may have left.
-    #[error("no worker `{name}` works on the queue, or not any more; {}", listed(alive))]
+    #[error("no worker `{name}` works on the queue; {}", listed(alive))]
     NoSuchWorker {
         /// The name given.
         name: String,
@@ -77,7 +77,7 @@ pub enum ActionError {
         alive: Vec<String>,
     },
     /// Several workers have this name.
-    #[error("{} workers have the name `{name}`: name one by its id, {}", owners.len(), shown(owners))]
+    #[error("{} workers have the name `{name}`: use the id of one, {}", owners.len(), shown(owners))]
     AmbiguousWorker {
         /// The name given.
         name: String,
@@ -87,13 +87,13 @@ pub enum ActionError {
     /// The worker leases its tasks and has said no instance: see
     /// [`LeaseRequest::instance`](crate::lease::LeaseRequest::instance).
     #[error(
-        "`{0}` leases its tasks and says no `instance` in its requests, by which it could be told to drain: end its process where it runs"
+        "`{0}` leases its tasks without an `instance` in its requests, so it cannot be drained: end its process"
     )]
     HoldsLeases(String),
     /// The worker is a gateway, or grants leases like one. It would open the queue again at the
     /// next request for a lease.
     #[error(
-        "`{0}` grants leases and may serve many queues, so it is not drained for one of them: end its process with SIGTERM, by which it drains; its leases live on"
+        "`{0}` grants leases and may serve several queues: to drain it, send SIGTERM to its process; its leases continue"
     )]
     GrantsLeases(String),
     /// The worker's version of longhaul does not know drain requests.
@@ -102,7 +102,7 @@ pub enum ActionError {
     )]
     WorkerTooOld(String),
     /// The topic is a priority level of a queue. Workers do not read a level's register.
-    #[error("`{0}` has the name of a level: name its queue, without `-high` or `-low`")]
+    #[error("`{0}` has the name of a level: use the name of its queue, without `-high` or `-low`")]
     Level(String),
     /// There is no schedule of this name.
     #[error("there is no schedule of this name")]
@@ -115,7 +115,7 @@ pub enum ActionError {
     #[error(transparent)]
     InvalidSchedule(#[from] ScheduleError),
     /// The task of a schedule belongs to another queue than these schedules.
-    #[error("the task goes to `{task}`, and these are the schedules of `{queue}`")]
+    #[error("the task belongs to `{task}`, but these are the schedules of `{queue}`")]
     OtherQueue {
         /// The topic of the task.
         task: String,
@@ -123,7 +123,7 @@ pub enum ActionError {
         queue: String,
     },
     /// The task of a schedule cannot have this option: the schedule sets it.
-    #[error("the task of a schedule has no {0} of its own")]
+    #[error("the task of a schedule cannot have {0}")]
     ScheduleSets(&'static str),
     /// The tasks of a schedule go to one topic as long as the schedule exists. To change the
     /// priority, delete it and create another.
@@ -131,7 +131,7 @@ pub enum ActionError {
     OtherPriority,
     /// This number of firings by hand wait already.
     #[error(
-        "{0} firings by hand wait already: is a worker of the queue running that has the feature `schedules`?"
+        "{0} manual firings already wait: start a worker of the queue with the feature `schedules`"
     )]
     TooManyTriggers(usize),
     /// The name of the document is empty, or has more than 200 bytes.
@@ -161,7 +161,7 @@ pub enum ActionError {
     #[error("cannot use the queue")]
     Transport(#[from] TransportError),
     /// The broker gave no receipt, or refused: the action may not be stored.
-    #[error("the action has no receipt")]
+    #[error("no receipt for the action")]
     NoReceipt(#[source] PublishError),
 }
 
@@ -245,9 +245,9 @@ fn shown(names: &[String]) -> String {
 
 fn listed(alive: &[String]) -> String {
     if alive.is_empty() {
-        return "no worker does just now".to_owned();
+        return "it has no workers now".to_owned();
     }
-    format!("those that do are {}", shown(alive))
+    format!("its workers are {}", shown(alive))
 }
 
 #[cfg(test)]

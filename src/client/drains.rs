@@ -225,10 +225,10 @@ mod tests {
         let mut left = workers;
         left[2].last_heartbeat_ms = None;
         let error = find(&left, "b").unwrap_err().to_string();
-        let said = "no worker `b` works on the queue, or not any more; those that do are a";
+        let said = "no worker `b` works on the queue; its workers are a";
         assert_eq!(error, said);
         let error = find(&[], "b").unwrap_err().to_string();
-        assert!(error.ends_with("no worker does just now"), "{error}");
+        assert!(error.ends_with("it has no workers now"), "{error}");
     }
 
     /// A killed pod has the same name as its successor.
@@ -237,7 +237,7 @@ mod tests {
         let workers = [worker("o1", named("a", "i1")), worker("o2", named("a", "i2"))];
         let error = find(&workers, "a").unwrap_err();
         assert!(matches!(&error, ActionError::AmbiguousWorker { owners, .. } if owners.len() == 2));
-        assert!(error.to_string().ends_with("name one by its id, o1, o2"), "{error}");
+        assert!(error.to_string().ends_with("use the id of one, o1, o2"), "{error}");
         assert_eq!(find(&workers, "o2").unwrap().0.instance, "i2");
     }
 

@@ -200,7 +200,7 @@ impl Client {
                     binds += 1;
                     if binds >= BINDS_MAX {
                         bound.map_err(|failure| SubmitError::Unbound(failure.to_string()))?;
-                        let cause = "its key is bound and released faster than it is read";
+                        let cause = "its key changes faster than it can be read";
                         return Err(SubmitError::Unbound(cause.to_owned()));
                     }
                 }

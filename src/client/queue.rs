@@ -278,8 +278,9 @@ impl Queue {
 fn readable(version: u64, content: &Bytes) -> Result<QueueSettings, ActionError> {
     QueueSettings::read(content).map_err(|error| {
         ActionError::Invalid(format!(
-            "version {version} of the queue's settings cannot be read ({error}); what applies are the last ones before it that can, if any. If no newer \
-             longhaul has written it, `Queue::repair` writes a readable version in its place"
+            "version {version} of the queue's settings cannot be read ({error}): the last readable \
+             version applies, if any. If no newer longhaul wrote it, replace it with \
+             `Queue::repair`"
         ))
     })
 }

@@ -61,7 +61,7 @@ pub enum SubmitError {
     #[error("a task has an idempotency key or a dedupe key, not both")]
     TwoKeys,
     /// [`Submission::overwrite`] was asked for without a dedupe key.
-    #[error("a task that overwrites another one has a dedupe key")]
+    #[error("a task that overwrites another one needs a dedupe key")]
     OverwriteWithoutKey,
     /// Another task holds the key with another payload, and [`Submission::strict`] is set.
     #[error("another task holds the key, with another payload: {0}")]
@@ -326,7 +326,7 @@ impl Submission {
             && order_key.is_some_and(|key| properties.get(DEDUPE_KEY) != Some(key))
         {
             let problem =
-                "a task that overwrites another one has its dedupe key as its order key, or none";
+                "the order key of a task that overwrites another one must be its dedupe key";
             return Err(SubmitError::Property { name: ORDER_KEY, problem: problem.to_owned() });
         }
         let mut payload = payload.map_err(SubmitError::Encode)?;

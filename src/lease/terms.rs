@@ -249,39 +249,39 @@ pub enum LeaseError {
     Worker,
     /// The worker's instance is invalid.
     #[error(
-        "the instance of a worker has up to 64 bytes and no control characters, and is not said of leases that are reported by name"
+        "the instance of a worker has up to 64 bytes and no control characters; leave it out for leases that are reported by name"
     )]
     Instance,
     /// The number of leases is out of bounds.
-    #[error("{count} leases were asked for: it must be between 1 and {COUNT_MAX}")]
+    #[error("the number of leases must be between 1 and {COUNT_MAX}, is {count}")]
     Count {
         /// The requested number.
         count: usize,
     },
     /// The task types are invalid.
     #[error(
-        "a request names 1 to {TYPES_MAX} types of 1 to {TASK_TYPE_BYTES_MAX} bytes each; one that names none asks for tasks of any type"
+        "a request names 1 to {TYPES_MAX} types of 1 to {TASK_TYPE_BYTES_MAX} bytes each; to get tasks of any type, leave the types out"
     )]
     Types,
     /// The lease time is out of bounds.
-    #[error("a lease may be silent for 100 ms to 7 days, not for {time:?}")]
+    #[error("the time of a lease must be between 100 ms and 7 days, is {time:?}")]
     LeaseTime {
         /// The requested lease time.
         time: Duration,
     },
     /// Too many requests wait.
-    #[error("{waiting} requests for leases wait already: ask again later")]
+    #[error("{waiting} requests for leases are already waiting: ask again later")]
     Busy {
         /// Their number.
         waiting: u64,
     },
     /// Leases are no longer granted here.
-    #[error("leases are not granted here any more: ask another gateway")]
+    #[error("no more leases are granted here: ask another gateway")]
     Stopped,
     /// Somebody has asked for the drain of this worker: it gets no more leases, from whatever
     /// gateway. It should end what it has and stop.
     #[error(
-        "this worker was told to drain: it gets no more tasks, and ends when those that it has are over"
+        "this worker is draining: it gets no more tasks, and ends when its current tasks are over"
     )]
     Drained,
 }

@@ -147,7 +147,7 @@ impl Connections {
                 }
                 state.refusals += u64::from(cause.kind.is_permanent());
                 if cause.kind == TransportErrorKind::Terminated {
-                    tracing::error!(of, %cause, "the topic was terminated and accepts no more messages: was it migrated to a scalable topic? Stop the workers, and make another queue; still trying");
+                    tracing::error!(of, %cause, "the topic was terminated and accepts no more messages: was it migrated to a scalable topic? Stop the workers, and create another queue; still trying");
                 } else if cause.kind.is_permanent() {
                     tracing::error!(of, %cause, "refused until a permission or a setting is changed; still trying");
                 } else {

@@ -65,7 +65,7 @@ pub enum WorkerError {
     /// A drain gave up waiting for work in progress 10 s after its deadline: outcomes or acks that
     /// the broker did not confirm, or a processor that ignores its cancellation. Other workers take
     /// these tasks over. The task is one of them, if it is known.
-    #[error("the drain gave up waiting for what was under way{}", .0.map(|task| format!(", task {task} for one")).unwrap_or_default())]
+    #[error("the drain gave up waiting for running work{}", .0.map(|task| format!(", such as task {task}")).unwrap_or_default())]
     DrainGaveUp(Option<TaskId>),
     /// The queue was deleted while [`Leases`](crate::lease::Leases) were granted there. They end,
     /// because opening a topic again would create it, without its policies.
@@ -250,7 +250,7 @@ impl WorkerHandle {
     /// # Errors
     /// The error that ended it.
     pub async fn join(self) -> Result<(), WorkerError> {
-        let gone = || WorkerError::Thread("it ended without a word".to_owned());
+        let gone = || WorkerError::Thread("it ended unexpectedly".to_owned());
         // The sender of stop requests must outlive the wait: dropping it requests a stop.
         let Self { stop_request, ended, .. } = self;
         let result = ended.await.unwrap_or_else(|_| Err(gone()));

@@ -28,8 +28,8 @@ const ADMIN_TIME_MAX: Duration = Duration::from_secs(FAILOVER_TIME_MAX.as_secs()
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// The risk with topics that were not checked.
-const RISK: &str = "if its ledger lacks deduplication, compaction or retention, tasks may run twice or lose their outcomes; \
-    `Queue::setup_topics` sees to them";
+const RISK: &str = "if the ledger lacks deduplication, compaction or retention, tasks may run \
+    twice or lose their outcomes; run `Queue::setup_topics`";
 
 /// Checks a worker's topics before it starts.
 #[derive(Clone, Debug, Default)]
@@ -73,7 +73,7 @@ impl Preflight {
             // reason to warn.
             tracing::info!(
                 topic,
-                "no admin URL: the topics are taken as they are. On Pulsar they need to be set up once, see `Queue::setup_topics`"
+                "no admin URL: the topics are not checked. On Pulsar, set them up once with `Queue::setup_topics`"
             );
             return Ok(());
         };

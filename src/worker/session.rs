@@ -365,7 +365,7 @@ impl ConsumerSession {
                         if error.kind == TransportErrorKind::Terminated && !self.is_drained =>
                     {
                         self.is_drained = true;
-                        tracing::error!(%error, "all tasks of this topic have ended, and nobody can submit more: was it migrated to a scalable topic? Tasks that are submitted there reach no worker: make another queue");
+                        tracing::error!(%error, "all tasks of this topic have ended, and nobody can submit more: was it migrated to a scalable topic? Tasks that are submitted there reach no worker: create another queue");
                         return Ok(());
                     }
                     delivery => delivery?,

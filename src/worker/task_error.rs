@@ -208,12 +208,12 @@ impl AfterTasks {
     /// The list of the tasks, or why there is none: tasks of another topic cannot be waited for.
     pub(super) fn list(&self, topic: &str) -> Result<WaitsFor, String> {
         if let Some(task) = self.tasks.iter().find(|task| task.topic != topic) {
-            return Err(format!("{task} cannot be waited for: it is a task of another topic"));
+            return Err(format!("cannot wait for {task}: it is a task of another topic"));
         }
         let list = WaitsFor::of(self.tasks.iter().map(|task| task.id), self.failed);
         let count = list.names.len();
         if count > NAMED_MAX {
-            return Err(format!("{count} tasks cannot be waited for: {NAMED_MAX} is the limit"));
+            return Err(format!("cannot wait for {count} tasks: the limit is {NAMED_MAX}"));
         }
         Ok(list)
     }
@@ -341,10 +341,10 @@ mod tests {
         let list = WaitsFor::of(tasks.iter().map(|task| task.id), AfterFailed::Skip);
         assert_eq!(after.list("own"), Ok(list));
         let told = after.list("other").unwrap_err();
-        assert_eq!(told, "own@1:1:-1 cannot be waited for: it is a task of another topic");
+        assert_eq!(told, "cannot wait for own@1:1:-1: it is a task of another topic");
         let many: Vec<_> = (0..=1_000).map(|entry| task("own", entry)).collect();
         let told = TaskError::after(&many).take_after().unwrap().list("own").unwrap_err();
-        assert_eq!(told, "1001 tasks cannot be waited for: 1000 is the limit");
+        assert_eq!(told, "cannot wait for 1001 tasks: the limit is 1000");
     }
 
     #[test]

@@ -261,15 +261,15 @@ impl Judge<'_> {
                 return None;
             }
             (TopicRole::Register, found @ TopicPartitioning::Partitioned(_), _) => (
-                format!("the topic has {found}, and a register has none"),
+                format!("the topic has {found}, but a register must have none"),
                 format!("stop the workers, delete {}, then {}", self.topic, self.setup()),
             ),
             (TopicRole::DeadLetters, found @ TopicPartitioning::Partitioned(_), _) => {
-                let what = format!("the topic has {found}, and dead letters go to a topic without");
+                let what = format!("the topic has {found}, but a dead-letter topic must have none");
                 let risk =
                     "the broker refuses dead letters, and tasks that failed for good stay open";
                 let remedy = format!(
-                    "if nobody needs what is on it, delete {} and {}; or name another topic for the dead letters",
+                    "if its messages are not needed, delete {} and {}; or use another dead-letter topic",
                     self.topic,
                     self.setup()
                 );
@@ -295,7 +295,7 @@ impl Judge<'_> {
         let risk = if self.role == TopicRole::Register {
             "workers cannot read it, and take no tasks"
         } else {
-            "tasks of the partitions that are not covered are held and never run"
+            "tasks of the missing partitions are held and never run"
         };
         Some(self.finding(FindingKind::PartitionsDiffer, Severity::Error, what, risk, remedy))
     }
@@ -321,7 +321,7 @@ impl Judge<'_> {
         match source {
             // Setup does not lower a retention, because that deletes messages.
             PolicySource::Applied if too_long => {
-                format!("if nobody needs what is older: {}", unmet.policy.request(topic))
+                format!("if older messages are not needed: {}", unmet.policy.request(topic))
             }
             PolicySource::Applied => self.set(&unmet.policy),
             // Tasks and ledger need different retentions, and usually share the namespace.
@@ -335,9 +335,8 @@ impl Judge<'_> {
     }
 
     fn policies_disabled(&self) -> TopicFinding {
-        let what = "topic-level policies are disabled at the broker: only what the namespace says is known";
-        let risk =
-            "a default in the broker's own configuration may break what was not found broken here";
+        let what = "topic-level policies are disabled at the broker: only those of the namespace are known";
+        let risk = "a default in the broker's configuration may cause problems that this check does not find";
         let kind = FindingKind::PoliciesDisabled;
         self.finding(kind, Severity::Warning, what.to_owned(), risk, self.enable())
     }
@@ -368,7 +367,7 @@ impl Judge<'_> {
             return None;
         }
         let what =
-            format!("entries are spread over {ensemble} bookies and there are only {bookies}");
+            format!("entries are spread over {ensemble} bookies, but there are only {bookies}");
         let risk = "a single dead bookie stops every publish until it is back";
         let remedy =
             format!("run at least {} bookies, or lower the ensemble below {bookies}", ensemble + 1);
@@ -416,10 +415,10 @@ fn subscription(
             kind: FindingKind::SubscriptionLost,
             severity,
             what: format!("the subscription `{subscription}` is missing on {partitions}, but the ledger has entries"),
-            risk: "what was delivered and not finished is known to nobody, and a new subscription delivers finished tasks again"
+            risk: "the unfinished deliveries are lost, and a new subscription delivers finished tasks again"
                 .to_owned(),
             remedy: format!(
-                "find out who deleted it; then {} and `replay`, which delivers again all that the topic still holds",
+                "find out who deleted it; then {} and `replay`, which delivers all messages of the topic again",
                 setup_command(names)
             ),
         });
@@ -430,7 +429,7 @@ fn subscription(
         kind: FindingKind::SubscriptionMissing,
         severity,
         what: format!("the subscription `{subscription}` is missing on {}", listed(&missing)?),
-        risk: "tasks submitted before the first worker comes may be deleted unseen".to_owned(),
+        risk: "tasks submitted before the first worker starts may be deleted".to_owned(),
         remedy: setup_command(names),
     })
 }
@@ -444,11 +443,9 @@ fn dead_letter_subscription(observed: &Observed, names: &TopicNames) -> Option<T
         kind: FindingKind::SubscriptionMissing,
         severity: Severity::Error,
         what: format!("there is no durable subscription on {}", listed(&missing)?),
-        risk:
-            "the broker deletes dead letters that nobody has handled when their retention is over"
-                .to_owned(),
+        risk: "the broker deletes unhandled dead letters when their retention is over".to_owned(),
         remedy: format!(
-            "{}, which makes the subscription `{DEAD_LETTER_SUBSCRIPTION}`, or make one of another name",
+            "{}, which creates the subscription `{DEAD_LETTER_SUBSCRIPTION}`, or create one of another name",
             setup_command(names)
         ),
     })

@@ -345,7 +345,7 @@ impl Http {
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, ExchangeError> {
         let answer = tokio::time::timeout(REQUEST_TIMEOUT, self.send_once(request)).await;
         answer.unwrap_or_else(|_| {
-            let late = format!("no whole answer within {} s", REQUEST_TIMEOUT.as_secs());
+            let late = format!("no complete answer within {} s", REQUEST_TIMEOUT.as_secs());
             Err(ExchangeError::Unanswered(late.into()))
         })
     }
@@ -386,11 +386,11 @@ impl ExchangeError {
         match self {
             Self::Unanswered(cause) if hop == 0 => (AdminErrorKind::Unreachable, "", Some(cause)),
             Self::Unanswered(cause) => {
-                let reason = "a broker sent us there, and it does not answer";
+                let reason = "a broker redirected to this host, and it does not answer";
                 (AdminErrorKind::Unavailable, reason, Some(cause))
             }
             Self::BrokeOff(cause) => {
-                (AdminErrorKind::Unreachable, "the answer broke off", Some(cause))
+                (AdminErrorKind::Unreachable, "the answer is incomplete", Some(cause))
             }
             Self::TooLarge => (AdminErrorKind::Other, "the answer is too large", None),
         }
@@ -466,8 +466,9 @@ fn tls_config(options: &TlsOptions, required: bool) -> Result<ClientConfig, TlsO
 
 /// The target of a redirect: an absolute URL, or a path at the same host.
 fn next_hop(from: &Uri, location: Option<&HeaderValue>) -> Result<Uri, String> {
-    let location = location.and_then(|value| value.to_str().ok()).ok_or("redirected to nowhere")?;
-    let no_url = || "redirected to what is no URL".to_owned();
+    let location =
+        location.and_then(|value| value.to_str().ok()).ok_or("redirected without an address")?;
+    let no_url = || "redirected to an invalid URL".to_owned();
     if location.starts_with('/') && !location.starts_with("//") {
         let mut parts = from.clone().into_parts();
         parts.path_and_query = Some(location.parse().map_err(|_| no_url())?);

@@ -123,8 +123,8 @@ pub(super) fn unmet(role: TopicRole, found: &Quotas) -> Vec<Unmet> {
         let does = match action {
             QuotaAction::ProducerRequestHold => "holds producers",
             QuotaAction::ProducerException => "refuses producers",
-            QuotaAction::ConsumerBacklogEviction => "skips what was not read",
-            QuotaAction::Unknown => "does what this version does not know",
+            QuotaAction::ConsumerBacklogEviction => "skips unread messages",
+            QuotaAction::Unknown => "takes an action unknown to this version",
         };
         let what = format!(
             "the {kind} is {limit} {unit}, at which the broker {does}, needed is none (-1)"
@@ -146,16 +146,15 @@ const fn risk(
     Some(match (role, evicts) {
         (TopicRole::Task, true) => (
             Severity::Error,
-            "the broker drops the oldest tasks, running ones among them, and nobody is told",
+            "the broker drops the oldest tasks, even running ones, without notice",
         ),
-        (TopicRole::DeadLetters, true) => (
-            Severity::Error,
-            "the broker drops the oldest dead letters that nobody has handled, and nobody is told",
-        ),
+        (TopicRole::DeadLetters, true) => {
+            (Severity::Error, "the broker drops the oldest unhandled dead letters without notice")
+        }
         (TopicRole::Ledger | TopicRole::Register, true) => (
             Severity::Error,
-            "the broker moves its own cursor of compaction on, too, and may delete entries that were never compacted: \
-             finished tasks may run again",
+            "the broker also advances its compaction cursor and may delete entries that were never \
+             compacted: finished tasks may run again",
         ),
         (TopicRole::Metadata, true) => (
             Severity::Warning,
@@ -171,16 +170,16 @@ const fn risk(
         },
         (TopicRole::DeadLetters, false) => (
             Severity::Warning,
-            "once so much is not handled, dead letters are refused, and tasks that failed for good stay open",
+            "when unhandled dead letters reach the limit, more are refused, and tasks that failed for good stay open",
         ),
         (TopicRole::Ledger | TopicRole::Register, false) => (
             Severity::Warning,
-            "once a subscription that stands still, or compaction, has so much to read, workers can begin and end no task",
+            "when the backlog of an idle subscription or of compaction reaches the limit, workers cannot begin or end tasks",
         ),
         (TopicRole::Metadata, false) => (
             Severity::Warning,
-            "once a subscription that stands still has so much to read, workers can show nothing, and what has ended is not \
-             acknowledged",
+            "when the backlog of an idle subscription reaches the limit, workers cannot show \
+             states, and finished tasks are not acknowledged",
         ),
     })
 }
@@ -225,7 +224,7 @@ mod tests {
         let action = QuotaAction::ProducerRequestHold;
         let none = |kind| Policy::BacklogQuota { kind, limit: None, action };
         let size = "the backlog quota by size is 0 bytes, at which the broker refuses producers, needed is none (-1)";
-        let age = "the backlog quota by age is 60 s, at which the broker skips what was not read, needed is none (-1)";
+        let age = "the backlog quota by age is 60 s, at which the broker skips unread messages, needed is none (-1)";
         for role in ROLES {
             let found = found(role, quotas);
             let severities = match role {

@@ -167,14 +167,15 @@ const LEDGER_TRIMMED: &str = "a worker that reads slowly silently skips ledger e
 const REGISTER_TRIMMED: &str = "a worker or client that reads slowly silently skips entries that the broker has already \
     deleted, and may run a second task of one key";
 const METADATA_TRIMMED: &str = "watchers that read slowly silently miss states of tasks";
-const TASKS_REMAIN: &str = "acknowledged tasks outlive their ledger entries: they run again if the subscription is ever \
-    reset or made anew";
+const TASKS_REMAIN: &str = "acknowledged tasks outlive their ledger entries: they run again if the \
+    subscription is ever reset or created again";
 const TASKS_TRIMMED: &str = "after an outage of bookies, brokers of 2025 may stop delivering from such a topic until \
     the workers reconnect (apache/pulsar#25174)";
-const HISTORY_TRIMMED: &str = "what happened to tasks can be read back less far than was asked for";
-const LETTERS_TRIMMED: &str = "dead letters are gone as soon as they are handled, and all of them if their subscription is \
-    ever deleted";
-const LOG_GROWS: &str = "the disk fills up: the broker keeps all that compaction has replaced";
+const HISTORY_TRIMMED: &str = "the history of tasks goes back less far than the settings ask";
+const LETTERS_TRIMMED: &str = "dead letters are deleted as soon as they are handled, and all of \
+    them if their subscription is deleted";
+const LOG_GROWS: &str =
+    "the disk fills up: the broker keeps all messages that compaction has replaced";
 
 fn unmet_ttl(role: TopicRole, found: &EffectivePolicies) -> Option<Unmet> {
     if found.ttl_s == 0 {
@@ -183,15 +184,15 @@ fn unmet_ttl(role: TopicRole, found: &EffectivePolicies) -> Option<Unmet> {
     let (severity, risk) = match role {
         TopicRole::Task => (
             Severity::Error,
-            "the broker drops every task that was not finished in that time, and nobody is told",
+            "the broker drops every task that is not finished in that time, without notice",
         ),
         TopicRole::DeadLetters => (
             Severity::Error,
-            "the broker drops every dead letter that nobody has handled in that time, and nobody is told",
+            "the broker drops every dead letter that is not handled in that time, without notice",
         ),
         TopicRole::Metadata | TopicRole::Ledger | TopicRole::Register => (
             Severity::Warning,
-            "the broker acknowledges old entries in the name of durable readers, which then never see them",
+            "the broker acknowledges old entries for durable readers, which then never see them",
         ),
     };
     let what = format!("message TTL is {} s, needed is 0 (off)", found.ttl_s);
@@ -206,8 +207,8 @@ fn unmet_deletion(role: TopicRole, found: &EffectivePolicies) -> Option<Unmet> {
         TopicRole::Task if !found.inactive.ignores_subscriptions() => return None,
         TopicRole::Task => (
             Severity::Error,
-            "the broker deletes the task topic with its subscription as soon as it is idle, and tasks \
-             submitted before the next worker comes are lost",
+            "the broker deletes the task topic with its subscription as soon as it is idle, and \
+             tasks submitted before the next worker starts are lost",
         ),
         TopicRole::Ledger => (
             Severity::Error,
@@ -224,7 +225,7 @@ fn unmet_deletion(role: TopicRole, found: &EffectivePolicies) -> Option<Unmet> {
         ),
         TopicRole::DeadLetters => (
             Severity::Warning,
-            "nothing but a subscription keeps the broker from deleting the idle topic with all dead letters",
+            "only a subscription keeps the broker from deleting the idle topic with all dead letters",
         ),
         TopicRole::Metadata => (
             Severity::Warning,
@@ -264,7 +265,7 @@ fn unmet_compaction(found: &EffectivePolicies) -> Option<Unmet> {
         kind: FindingKind::CompactionThreshold,
         severity: Severity::Error,
         what: format!("compaction threshold is 0 (off), needed is {COMPACTION_THRESHOLD_BYTES} bytes"),
-        risk: "the broker never compacts the topic, and deletes what is older than the retention, unfinished tasks included",
+        risk: "the broker never compacts the topic, and deletes entries older than the retention, even of unfinished tasks",
     })
 }
 
@@ -272,13 +273,13 @@ fn unmet_deduplication(role: TopicRole, found: &EffectivePolicies) -> Option<Unm
     let (severity, risk) = match role {
         TopicRole::Task => (
             Severity::Warning,
-            "a producer sends again what has no receipt when its connection breaks: one submit may become two tasks",
+            "a producer whose connection breaks resends messages without a receipt: one submit may become two tasks",
         ),
         // Workers never send an entry twice, so this guards against other clients.
         TopicRole::Ledger | TopicRole::Register | TopicRole::Metadata | TopicRole::DeadLetters => (
             Severity::Warning,
-            "workers send no entry twice, but an entry that another client sends twice can overrule what lies between, and \
-             a task may run twice or lose its outcome",
+            "workers send no entry twice, but an entry that another client sends twice can \
+             overrule the entries in between, and a task may run twice or lose its outcome",
         ),
     };
     (!found.deduplication).then(|| Unmet {

@@ -66,7 +66,7 @@ pub enum TopicSettingsError {
     #[error("{0} partitions: expected 1 to {PARTITIONS_MAX}, or none at all")]
     Partitions(u32),
     /// Zero, or more than [`LEDGER_RETENTION_MAX`].
-    #[error("a ledger retention of {0:?}: expected more than nothing and at most ten years")]
+    #[error("a ledger retention of {0:?}: expected more than zero and at most ten years")]
     LedgerRetention(Duration),
     /// Less than four times the ledger retention, or more than four times [`LEDGER_RETENTION_MAX`].
     #[error(

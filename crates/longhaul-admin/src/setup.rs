@@ -124,7 +124,7 @@ pub enum SetupError {
     /// Pulsar can neither remove partitions nor partition an unpartitioned topic; nothing was
     /// changed.
     #[error(
-        "{topic} has {found}, which cannot become {wanted}: set it up with what it has, or use another topic"
+        "{topic} has {found}, which cannot become {wanted}: set it up with {found}, or use another topic"
     )]
     Partitions {
         /// Full name of the topic.
@@ -139,7 +139,7 @@ pub enum SetupError {
     #[error("{0}")]
     SubscriptionLost(Box<TopicFinding>),
     /// All steps were taken, and these errors remain.
-    #[error("the topics are not as they should be:{}", lines(.0))]
+    #[error("the topics are not set up correctly:{}", lines(.0))]
     Incomplete(Vec<TopicFinding>),
 }
 

@@ -78,8 +78,8 @@ impl Traits {
         let (severity, risk) = match role {
             TopicRole::Task => (
                 Severity::Warning,
-                "longhaul's client names no schema, so the broker refuses what it submits; producers that name one are not \
-                 affected",
+                "longhaul's client names no schema, so the broker refuses its tasks; producers \
+                 that name one are not affected",
             ),
             TopicRole::Ledger => (
                 Severity::Error,
@@ -98,9 +98,11 @@ impl Traits {
         };
         let TopicParts { tenant, namespace, local } = topic;
         let remedy = format!(
-            "let the topic's schema go: DELETE /admin/v2/schemas/{tenant}/{namespace}/{local}/schema, or do not enforce \
-             schemas there: POST /admin/v2/persistent/{tenant}/{namespace}/{local}/{SCHEMA_VALIDATION} with the body false, \
-             the same for the namespace, and isSchemaValidationEnforced=false at the brokers"
+            "delete the topic's schema: DELETE \
+             /admin/v2/schemas/{tenant}/{namespace}/{local}/schema, or do not enforce schemas \
+             there: POST /admin/v2/persistent/{tenant}/{namespace}/{local}/{SCHEMA_VALIDATION} \
+             with the body false, the same for the namespace, and isSchemaValidationEnforced=false \
+             at the brokers"
         );
         let what = "the topic has a schema, and producers that name none are refused".to_owned();
         Some(Unfit { kind: FindingKind::SchemaEnforced, severity, what, risk, remedy })
@@ -112,8 +114,8 @@ impl Traits {
         }
         let risk = match role {
             TopicRole::Task => {
-                "longhaul neither encrypts nor decrypts: what its client submits is refused, and what others submit encrypted \
-                 fails for good"
+                "longhaul neither encrypts nor decrypts: tasks of its client are refused, and \
+                 encrypted tasks of others fail for good"
             }
             TopicRole::Ledger => {
                 "longhaul does not encrypt: claims are refused, and no task is run"
@@ -130,8 +132,9 @@ impl Traits {
         };
         let TopicParts { tenant, namespace, .. } = topic;
         let remedy = format!(
-            "use another namespace, or do not require it: POST /admin/v2/namespaces/{tenant}/{namespace}/encryptionRequired with \
-             the body false, and encryptionRequireOnProducer=false at the brokers; disks can be encrypted below Pulsar"
+            "use another namespace, or do not require encryption: POST \
+             /admin/v2/namespaces/{tenant}/{namespace}/encryptionRequired with the body false, and \
+             encryptionRequireOnProducer=false at the brokers; disks can be encrypted below Pulsar"
         );
         Some(Unfit {
             kind: FindingKind::EncryptionRequired,
@@ -148,16 +151,17 @@ impl Traits {
         }
         let (risk, remedy) = match role {
             TopicRole::Task => (
-                "a task that another client submits reaches every cluster, under a task id of its own in each: it is run where it \
-                 was submitted, and dropped elsewhere unless workers are told to run such tasks, once in each cluster",
+                "a task that another client submits reaches every cluster, with a different task \
+                 id in each: it runs where it was submitted, and is dropped elsewhere unless \
+                 workers set `run_replicated`, which runs it once in each cluster",
                 "replicate the task topic to one cluster only",
             ),
             TopicRole::Ledger
             | TopicRole::Metadata
             | TopicRole::Register
             | TopicRole::DeadLetters => (
-                "nothing that workers publish here leaves their cluster: people in another one see nothing, and the broker may \
-                 keep the log for a cluster that does not read it",
+                "entries of workers do not leave their cluster: people in another cluster do not \
+                 see them, and the broker may keep the log for a cluster that does not read it",
                 "replicate the topic to one cluster only",
             ),
         };

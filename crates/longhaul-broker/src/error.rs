@@ -28,7 +28,7 @@ pub enum StartError {
     },
     /// A compacted view is damaged or missing.
     #[error(
-        "cannot open a compacted topic, nor make it again, as the log has not all of its messages any more. Put the file back, or restore the data directory from a copy; `longhaul broker check DIR` says what is lost, `longhaul broker salvage DIR NEW` makes a new directory of what can be read"
+        "cannot open a compacted topic, nor rebuild it, because the log no longer has all of its messages. Put the file back, or restore the data directory from a copy; `longhaul broker check DIR` lists what is lost, `longhaul broker salvage DIR NEW` copies all readable data to a new directory"
     )]
     Compacted(#[source] crate::log::CompactedError),
     /// A port cannot be listened on.
@@ -50,7 +50,7 @@ pub enum StartError {
     Config(&'static str),
     /// The given host is invalid.
     #[error(
-        "the {which} host `{given}` is no host: write a name or an address alone, without a port, a scheme or a path, such as broker.example or 10.0.0.1"
+        "the {which} host `{given}` is not a host: give only a name or an address, without a port, a scheme or a path, such as broker.example or 10.0.0.1"
     )]
     Host {
         /// Which setting: the advertised host, or a host of the admin interface.
@@ -69,12 +69,12 @@ pub enum StartError {
 pub enum BrokerError {
     /// Written data did not reach the disk. The data on disk is correct; clients that wait for an
     /// answer have to try again.
-    #[error("the log cannot be written any more; see to the disk and start the broker again")]
+    #[error("the log can no longer be written; check the disk and restart the broker")]
     Log(#[source] std::sync::Arc<WriteError>),
     /// A defect was detected before it caused harm: nothing was written or answered after it. The
     /// data on disk is correct.
     #[error(
-        "the broker has stopped because of a defect, with nothing wrong written ({0}); start it again, and please report this"
+        "the broker stopped because of a bug, before it wrote anything wrong ({0}); restart it, and please report the bug"
     )]
     Invariant(String),
     /// The broker has ended because of a defect.
@@ -89,7 +89,7 @@ fn damage_hint(path: &Path, source: &OpenError) -> String {
         | OpenError::Missing { .. }
         | OpenError::NotRemoved { .. }
         | OpenError::Apply { .. } => format!(
-            ". To see all that is damaged and what that costs, run `longhaul broker check {0}`; for a new directory of what can be read, `longhaul broker salvage {0} NEW`",
+            ". To list the damage and its cost, run `longhaul broker check {0}`; to copy all readable data to a new directory, `longhaul broker salvage {0} NEW`",
             path.display()
         ),
         OpenError::Locked { .. }
@@ -105,7 +105,7 @@ fn listen_hint(source: &std::io::Error) -> &'static str {
         (std::io::ErrorKind::AddrInUse, ": is another broker running there?"),
         (
             std::io::ErrorKind::PermissionDenied,
-            ": this process may not have that port; ports below 1024 are often reserved",
+            ": this process may not use that port; ports below 1024 are often reserved",
         ),
         (std::io::ErrorKind::AddrNotAvailable, ": this machine has no such address"),
     ];

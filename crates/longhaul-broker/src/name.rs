@@ -14,16 +14,16 @@ pub enum NameError {
     #[error("`{0}`: non-persistent topics are not supported, use persistent://")]
     NonPersistent(String),
     /// The text does not have the form of a name.
-    #[error("`{0}` is no topic: expected persistent://tenant/namespace/topic, or a topic alone")]
+    #[error("`{0}` is not a topic: expected persistent://tenant/namespace/topic, or a topic alone")]
     Form(String),
     /// One of its parts has a character that it must not have, or is empty, or consists of dots.
     #[error(
-        "`{0}` is no topic: tenant, namespace and topic take letters, digits and -=:._%~@+ and more, but no control characters, blanks or slashes, and are not `.` or `..`"
+        "`{0}` is not a topic: tenant, namespace and topic may have letters, digits and -=:._%~@+ and more, but no control characters, blanks or slashes, and are not `.` or `..`"
     )]
     Characters(String),
     /// A partition's name would be too long.
     #[error(
-        "a topic's name has at most 255 bytes, that of its partition {1} would have {0}: take a shorter one"
+        "a topic's name has at most 255 bytes, that of its partition {1} would have {0}: use a shorter one"
     )]
     LongPartition(usize, u32),
     /// The name is too long.

@@ -148,13 +148,13 @@ pub enum ReportError {
     #[error("no such task, or it was removed long ago")]
     NotFound,
     /// The task has had a later claim since.
-    #[error("the lease is stale: the task is at epoch {current} by now")]
+    #[error("the lease is stale: the task is now at epoch {current}")]
     StaleLease {
         /// The current epoch.
         current: u32,
     },
     /// Another lease holds this epoch.
-    #[error("this lease is not the one that holds the task")]
+    #[error("this lease does not hold the task")]
     NotOwner,
     /// The lease was silent for too long, or its attempt has ended.
     #[error("the lease has expired, or its attempt has ended")]
@@ -168,7 +168,7 @@ pub enum ReportError {
         outcome: Option<TaskOutcome>,
     },
     /// A result or a checkpoint is too large.
-    #[error("{bytes} bytes are too many: at most {max} are taken")]
+    #[error("{bytes} bytes are too many: the limit is {max}")]
     TooLarge {
         /// Its size in bytes.
         bytes: usize,
@@ -176,13 +176,13 @@ pub enum ReportError {
         max: usize,
     },
     /// The requested lease time is out of range.
-    #[error("a lease may be silent for 100 ms to 7 days, not for {time:?}")]
+    #[error("the time of a lease must be between 100 ms and 7 days, is {time:?}")]
     LeaseTime {
         /// The requested lease time.
         time: Duration,
     },
     /// The log did not answer in time.
-    #[error("the log did not confirm it in time: it may count or not; say it again")]
+    #[error("the log did not confirm it in time: it may or may not count; send it again")]
     Unavailable,
 }
 

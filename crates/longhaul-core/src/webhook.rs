@@ -125,9 +125,9 @@ pub fn url_problem(url: &str) -> Option<String> {
     if authority.is_empty() {
         return Some(format!("the URL `{}` has no host", shown()));
     }
-    authority
-        .contains('@')
-        .then(|| "a URL has no user and no password: the signature proves who calls".to_owned())
+    authority.contains('@').then(|| {
+        "a URL must not have a user or a password: the signature identifies the caller".to_owned()
+    })
 }
 
 #[cfg(test)]

@@ -192,7 +192,7 @@ impl Credentials {
             }
             // The broker splits user and password at the first colon.
             CredentialsKind::Basic { user, .. } if user.contains(':') => {
-                Err("the user's name has a colon, which ends it")
+                Err("the user's name contains a colon")
             }
             CredentialsKind::None
             | CredentialsKind::Token(_)

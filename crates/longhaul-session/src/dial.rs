@@ -37,7 +37,7 @@ pub(crate) async fn dial_within(
     let tls = match (endpoint.tls, tls) {
         (false, _) => None,
         (true, Some(config)) => Some(Encryption::new(endpoint, config)?),
-        (true, None) => return Err(invalid(endpoint, "TLS is wanted and not set up")),
+        (true, None) => return Err(invalid(endpoint, "TLS is required, but not set up")),
     };
     let clock = Clock::System;
     let start = clock.now();
@@ -219,7 +219,7 @@ fn our_certificate_refused(failure: &io::Error) -> Option<String> {
         Alert::DecryptError,
     ];
     let what = if *alert == Alert::CertificateRequired {
-        "wants a client certificate"
+        "requires a client certificate"
     } else {
         "does not accept our client certificate"
     };

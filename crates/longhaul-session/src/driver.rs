@@ -259,7 +259,7 @@ impl ConnectionDriver {
                     match &data {
                         Ok(data) => self.around.shown.clone_from(data),
                         Err(cause) => {
-                            tracing::warn!(address = %self.address, %cause, "no fresh credentials for the broker");
+                            tracing::warn!(address = %self.address, %cause, "cannot refresh the credentials for the broker");
                         }
                     }
                     let data = data.map(|data| data.map(Into::into));

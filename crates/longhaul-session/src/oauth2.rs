@@ -274,7 +274,7 @@ impl<'a> Issuer<'a> {
             return Err(invalid("an issuer has an https:// URL"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(invalid("credentials belong into the key, not into the URL"));
+            return Err(invalid("the URL contains credentials: put them into the key"));
         }
         url.set_query(None);
         url.set_fragment(None);

@@ -107,7 +107,7 @@ impl ConnectOptions {
                 return Err(invalid(&"the client certificate is missing"));
             }
             if !encrypted {
-                return Err(invalid(&"a client certificate is shown to pulsar+ssl:// alone"));
+                return Err(invalid(&"a client certificate needs a pulsar+ssl:// URL"));
             }
         }
         if let Some(host) = self.eavesdropped(&endpoints) {
@@ -123,7 +123,7 @@ impl ConnectOptions {
         for (time, name) in [(self.keep_alive, "keep_alive"), (self.answer_time, "answer_time")] {
             if time.is_zero() || time > TIME_MAX {
                 return Err(invalid(&format_args!(
-                    "{name} is {time:?}: above zero, up to {TIME_MAX:?}"
+                    "{name} is {time:?}: expected above zero, up to {TIME_MAX:?}"
                 )));
             }
         }
@@ -332,7 +332,7 @@ mod tests {
             ("pulsar+ssl://broker", &given, None),
             ("pulsar+ssl://broker", &named, None),
             ("pulsar+ssl://broker", &tls, Some("is missing")),
-            ("pulsar://broker", &given, Some("pulsar+ssl:// alone")),
+            ("pulsar://broker", &given, Some("needs a pulsar+ssl:// URL")),
         ] {
             let options = ConnectOptions::new(url).tls(tls.clone());
             let options = options.credentials(Credentials::client_certificate());

@@ -221,7 +221,7 @@ impl Pool {
             match self.follow(&detour, topic, purpose).await {
                 Ok(link) => return Ok(link),
                 Err(error) => {
-                    tracing::warn!(topic, %error, "the address named by the broker cannot be used: looking the topic up");
+                    tracing::warn!(topic, %error, "the address given by the broker cannot be used: looking up the topic again");
                 }
             }
         }
@@ -391,7 +391,7 @@ fn next(lookup: &Lookup, service: &Endpoint) -> Result<(Endpoint, Option<String>
     let (url, what) =
         if service.tls { (&lookup.url_tls, "with TLS") } else { (&lookup.url, "without TLS") };
     if url.is_empty() {
-        let cause = format_args!("the topic's broker names no address {what}");
+        let cause = format_args!("the topic's broker gives no address {what}");
         return Err(error::refused(service, cause));
     }
     let owner = endpoints(url)?.swap_remove(0);
@@ -403,7 +403,8 @@ fn next(lookup: &Lookup, service: &Endpoint) -> Result<(Endpoint, Option<String>
     if owner.tls != service.tls {
         // Otherwise credentials would be sent in plain text, or TLS would be used without being
         // configured.
-        let cause = format_args!("the topic's broker is {owner}, and not {what} as the service is");
+        let cause =
+            format_args!("the topic's broker is {owner}, but must be {what} like the service");
         return Err(error::refused(service, cause));
     }
     Ok((owner, None))

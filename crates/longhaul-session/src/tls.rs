@@ -125,13 +125,13 @@ pub enum TlsOptionsError {
         cause: io::Error,
     },
     /// No authority is trusted.
-    #[error("no authority to trust: the system has none, and none was given")]
+    #[error("no certificate authority to trust: the system has none; give one")]
     NobodyTrusted,
     /// An authority's certificate is invalid, or the system's authorities cannot be read.
     #[error("the authorities cannot be used: {0}")]
     Authorities(String),
     /// The client certificate is unusable, or the key does not belong to it.
-    #[error("the client certificate cannot be used, or the key is not its own: {0}")]
+    #[error("the client certificate cannot be used, or does not match its key: {0}")]
     Client(rustls::Error),
     /// The program has installed no provider, and longhaul was built without one.
     #[error(
@@ -195,7 +195,7 @@ impl TlsOptions {
                 Ok(verifier) => return Ok(Arc::new(verifier)),
                 // The given authorities are valid, so the error concerns the system's.
                 Err(cause) => {
-                    tracing::warn!(%cause, "no authority of the system is trusted, only what was given");
+                    tracing::warn!(%cause, "no authority of the system is trusted, only the given ones");
                 }
             }
         }

@@ -146,7 +146,7 @@ impl BrokerAnswer for Acked {
     }
 }
 
-const GIVEN_UP: &str = "it was given up before there was an answer";
+const GIVEN_UP: &str = "it was given up before an answer arrived";
 
 /// Receives the broker's answer, once. Dropping it without an answer reports that none will come.
 pub struct OnAnswer<T: BrokerAnswer>(Option<Box<dyn FnOnce(T) + Send>>);

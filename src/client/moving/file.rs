@@ -15,7 +15,7 @@ pub(super) fn check(file: &Path) -> Result<(QueueRecord, HashSet<QueueTask>), Mo
     let head = match records.next().transpose()? {
         Some(ExportLine::Queue(head)) if head.form <= FORM => head,
         Some(ExportLine::Queue(head)) => {
-            let cause = format!("its form is {}, and this version knows {FORM}", head.form);
+            let cause = format!("its form is {}, but this version reads {FORM}", head.form);
             return Err(MoveError::Form(cause));
         }
         _ => return Err(MoveError::Form("it does not begin with a queue".to_owned())),
@@ -24,7 +24,7 @@ pub(super) fn check(file: &Path) -> Result<(QueueRecord, HashSet<QueueTask>), Mo
     for record in records {
         let record = record?;
         if end.is_some() {
-            return Err(MoveError::Form("it has more behind its end".to_owned()));
+            return Err(MoveError::Form("it continues after its end".to_owned()));
         }
         match record {
             ExportLine::Task(record) => {
@@ -43,7 +43,7 @@ pub(super) fn check(file: &Path) -> Result<(QueueRecord, HashSet<QueueTask>), Mo
         MoveError::Form("its end is missing: the export was interrupted".to_owned())
     })?;
     if end != found {
-        let cause = format!("it does not hold as many records as it says: {found}, and not {end}");
+        let cause = format!("it holds {found}, but its end says {end}");
         return Err(MoveError::Form(cause));
     }
     Ok((head, tasks))

@@ -206,7 +206,7 @@ impl Import {
             let marks = &self.marks;
             let tasks = &self.tasks;
             if let Err(missing) = copy::rename(&mut record, old.level, marks, tasks, partition) {
-                let cause = format!("it waits for {missing}, which is not here");
+                let cause = format!("it waits for {missing}, which does not exist here");
                 unmoved.push(Unmoved { task: record.id, cause });
                 continue;
             }
@@ -342,7 +342,7 @@ impl Import {
             }
             for (key, verdict) in ledger.write(&client, entries).await? {
                 if verdict != Verdict::Accepted {
-                    let busy = "was begun while its past was written: is the queue still paused?";
+                    let busy = "began before its history was written: keep the queue paused";
                     return Err(MoveError::Busy(format!("the copy {} {busy}", key.task)));
                 }
             }
@@ -360,7 +360,7 @@ impl Import {
                 self.levels.len() - 1
             }
         };
-        let gone = || MoveError::Form("a level of the queue is gone".to_owned());
+        let gone = || MoveError::Form("a level of the queue does not exist".to_owned());
         let open = self.levels.get_mut(at).ok_or_else(gone)?;
         if !open.ledgers.iter().any(|it| it.place.partition == index) {
             let place = partition(open.names.ledger.clone(), index);

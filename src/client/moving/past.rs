@@ -49,7 +49,7 @@ pub(super) fn entries(
     }
     if fold.epoch != Epoch(0) && fold.owner != writer.owner {
         let (old, busy) =
-            (&record.id, "was begun before its past was written: is the queue still paused?");
+            (&record.id, "began before its history was written: keep the queue paused");
         return Err(MoveError::Busy(format!("the copy {id} of task {old} {busy}")));
     }
     if fold.phase.is_terminal() {

@@ -58,7 +58,7 @@ impl Import {
             self.unmarked.iter().filter(|(old, copy)| !copy.is_begun && !self.tasks.contains(old));
         self.kept_out.extend(strays.map(|(old, UnmarkedCopy { task, .. })| {
             let cause = format!(
-                "an import that was interrupted has published its copy {task}, and the export does not have the task: delete the copy, or let it run"
+                "an interrupted import published its copy {task}, but the task is not in the export: delete the copy, or let it run"
             );
             (*old, cause)
         }));

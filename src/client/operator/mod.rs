@@ -180,7 +180,7 @@ impl Client {
         let place = partition(task.topic.clone(), task.id.partition);
         let message = self.inner.transport.fetch(&place, task.id.position()).await?;
         message.ok_or_else(|| {
-            let cause = "its message is gone, and the ledger does not know it".to_owned();
+            let cause = "its message is gone, and the ledger has no entry of it".to_owned();
             ActionError::NoSuchTask { task: Box::new(task.clone()), cause }
         })
     }

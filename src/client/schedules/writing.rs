@@ -218,10 +218,10 @@ impl Schedules {
         let prepared = task.prepare()?;
         let PreparedSubmission { payload, properties, key, priority, delivery } = prepared;
         if key.is_some() {
-            return Err(ActionError::ScheduleSets("idempotency key or dedupe key"));
+            return Err(ActionError::ScheduleSets("an idempotency key or a dedupe key"));
         }
         if let DeliveryTime::At(_) = delivery {
-            return Err(ActionError::ScheduleSets("start time"));
+            return Err(ActionError::ScheduleSets("a start time"));
         }
         if properties.contains_key(text::AFTER) {
             return Err(ActionError::ScheduleSets("tasks that it waits for"));

@@ -184,7 +184,7 @@ fn a_worker_behind_any_gateway_is_listed_and_drained_whether_it_works_or_waits()
             tokio::time::sleep(MINUTE).await;
         }
         let twins = drain("ann").await.unwrap_err();
-        assert!(twins.to_string().ends_with("by its id, a1, a2"), "{twins}");
+        assert!(twins.to_string().ends_with("use the id of one, a1, a2"), "{twins}");
         drain("a2").await.unwrap();
         engine.time_passed()
     };

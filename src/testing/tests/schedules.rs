@@ -322,7 +322,7 @@ fn a_schedule_is_changed_by_who_has_seen_its_version() {
     assert!(matches!(keyed, Err(ActionError::ScheduleSets(_))), "{keyed:?}");
     let elsewhere = engine.client().submission("mails", &text("tick"));
     let elsewhere = engine.run(schedules.create("elsewhere", minutely(), elsewhere)).unwrap_err();
-    let said = "the task goes to `persistent://public/default/mails`, and these are the schedules of `persistent://public/default/tasks`";
+    let said = "the task belongs to `persistent://public/default/mails`, but these are the schedules of `persistent://public/default/tasks`";
     assert_eq!(elsewhere.to_string(), said);
     let missing = engine.run(schedules.pause("nobody"));
     assert!(matches!(missing, Err(ActionError::NoSuchSchedule)), "{missing:?}");

@@ -63,7 +63,7 @@ impl WorkerDriver {
         let created_ms = task.as_deref().map(|task| task.created_ms).unwrap_or_default();
         let found = task.and_then(|task| task.checkpoint.as_deref().copied());
         let Some(payload) = lane.payloads.get(task_id).cloned() else {
-            tracing::error!(task = %task_id, %epoch, "no payload is at hand: the attempt is given back. This is a bug");
+            tracing::error!(task = %task_id, %epoch, "the payload is missing: the attempt is given back. This is a bug");
             lane.core.handle_payload_missing(task_id, epoch, now);
             return;
         };
@@ -180,10 +180,10 @@ impl WorkerDriver {
         let attempts = (running.attempt, lane.core.machine().max_attempts(task));
         let (outcome, body) = self.config.judge(ending, topic, attempts, terms, (sample, wall_ms));
         if !begun && !running.fresh {
-            tracing::warn!(%task, %epoch, "its checkpoint was not read for too long: others look after the lease");
+            tracing::warn!(%task, %epoch, "cannot read the checkpoint of a lease: leaving the lease to other workers");
             lane.core.let_go_of_lease(task, epoch, now);
         } else if !begun {
-            tracing::warn!(%task, %epoch, "its checkpoint was not read, or the process stood still, for a heartbeat interval: the attempt is given back");
+            tracing::warn!(%task, %epoch, "the checkpoint was not read, or the process was frozen, for a heartbeat interval: the attempt is given back");
             lane.core.handle_not_begun(task, epoch, now);
         } else if let Some(outcome) = outcome {
             let (topic, attempt) = (&lane.topics.task, running.attempt);

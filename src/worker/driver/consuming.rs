@@ -80,7 +80,7 @@ impl PartitionDriver {
             let topic = &self.topics.task;
             return tracing::error!(
                 %topic,
-                "the queue asks for an order, which workers of the Java reference do not keep: this worker runs its tasks in any order"
+                "the queue has an order, which workers of the Java reference do not keep: this worker runs its tasks in any order"
             );
         }
         if self.core.keeps_order() != by_key {

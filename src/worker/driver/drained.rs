@@ -29,7 +29,7 @@ impl WorkerDriver {
             register = %read.register(),
             request = %String::from_utf8_lossy(content),
             ?limit,
-            "draining: somebody has asked for it from outside"
+            "draining: an operator requested it"
         );
         self.told_to_drain = Some(self.env.clock.now() + limit);
         self.env.drain_request.arrive();

@@ -42,7 +42,7 @@ impl WorkerDriver {
                 } else {
                     tracing::warn!(
                         topic = %lane.topics.task,
-                        "cut off from the ledger for too long: starting afresh, running tasks go on"
+                        "cut off from the ledger for too long: starting afresh, tasks continue"
                     );
                     self.stats.self_fenced();
                 }
@@ -56,14 +56,14 @@ impl WorkerDriver {
             }
             PartitionEffect::Differs { other, lacks, works: false } => tracing::error!(
                 topic = %lane.topics.ledger, %other, lacks,
-                "another worker knows the ledger differently, also after its log was read: this one takes no tasks until what differs is over and sealed, or until the others have stopped. `lacks` says how many more tasks the other one knows, if it knows more"
+                "this worker reads the ledger differently than another worker, even from its whole log: it takes no tasks until the differing tasks are over and sealed, or the other workers have stopped. `lacks` is the number of tasks that only the other worker has, if it has more"
             ),
             PartitionEffect::Differs { other, lacks, works: true } => tracing::error!(
                 topic = %lane.topics.ledger, %other, lacks,
-                "another worker knows the ledger differently than this one, which has read its log and works on: restart the other one, so that it compares itself"
+                "another worker reads the ledger differently than this one, which has read the whole log and continues: restart the other worker, so that it compares itself"
             ),
             PartitionEffect::Refused(error) => {
-                tracing::error!(topic = %lane.topics.ledger, "the settings of the ledger keep this worker out");
+                tracing::error!(topic = %lane.topics.ledger, "this worker's settings differ from those of the ledger: it cannot work");
                 self.refused = Some(error);
             }
             PartitionEffect::AskForLegacy => lane.legacy_asked.put_alone(self.env.clock.now()),
@@ -292,7 +292,7 @@ impl WorkerDriver {
         }
         tracing::warn!(
             topic = %lane.topics.task, %task,
-            "somebody has asked for the end of this task, and its message was not found for 18 hours: it is not looked for any more, for there is no such task, or none any more. Should it be delivered it is ended. Nothing is said of other ones"
+            "cancel requested for an unknown task: giving up after 18 h without its message. If it is ever delivered, it is ended. This worker logs no other such task"
         );
     }
 }

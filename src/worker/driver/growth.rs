@@ -60,15 +60,17 @@ impl PartitionMismatch {
         match self {
             Self::NotCovered { task, ledger } => tracing::warn!(
                 topic,
-                "the task topic has {task} partitions, its ledger {ledger_topic} has {ledger}: tasks of partitions {ledger} to {} \
-                 stand still until ledger and metadata topic have as many; run `longhaul topic setup`",
+                "the task topic has {task} partitions, its ledger {ledger_topic} has {ledger}: \
+                 tasks of partitions {ledger} to {} do not run until ledger and metadata topic \
+                 have as many; run `longhaul topic setup`",
                 task - 1
             ),
             Self::NotSetUp { task } => tracing::warn!(
                 topic,
-                "the task topic has grown to {task} partitions, and its ledger {ledger_topic} was never set up: the broker makes a \
-                 topic per partition, without policies; once no task is open, stop the workers, delete those topics of ledger and \
-                 metadata, and run `longhaul topic setup`"
+                "the task topic has grown to {task} partitions, and its ledger {ledger_topic} was \
+                 never set up: the broker creates a topic per partition, without policies; once no \
+                 task is open, stop the workers, delete those topics of ledger and metadata, and \
+                 run `longhaul topic setup`"
             ),
         }
     }

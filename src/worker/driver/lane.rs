@@ -227,7 +227,7 @@ impl PartitionDriver {
             tracing::warn!(
                 %topic,
                 cluster = cluster.as_deref().unwrap_or_default(),
-                "tasks that were replicated from another cluster run there, and are dropped here: see `run_replicated`"
+                "dropping tasks that were replicated from another cluster, where they run: to run them here too, set `run_replicated`"
             );
         }
         if self.replica.replace(entry) != Some(entry) {

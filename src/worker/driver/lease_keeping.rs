@@ -248,7 +248,7 @@ impl WorkerDriver {
             lane.ended_attempts.remove(task);
             return;
         }
-        tracing::warn!(event = "lease_expired", %task, %epoch, attempt = fold.attempt, %worker, %job_id, lease_id, worker_id = &*worker, "lease expired: nothing was heard of it for too long");
+        tracing::warn!(event = "lease_expired", %task, %epoch, attempt = fold.attempt, %worker, %job_id, lease_id, worker_id = &*worker, "lease expired: no keep-alive in time");
         let (topic, attempt) = (&lane.topics.task, fold.attempt);
         let told = AttemptLog { topic, id: task, epoch, attempt };
         telemetry::attempted(&topic.topic, "lost", took);

@@ -41,7 +41,7 @@ impl WorkerDriver {
     pub(super) fn has_given_up(&self, now: Moment) -> bool {
         let given_up = self.gives_up_at.is_some_and(|until| now >= until);
         if given_up {
-            tracing::warn!("drain: gave up waiting for what was under way");
+            tracing::warn!("drain: gave up waiting for running work");
         }
         given_up
     }
@@ -83,7 +83,7 @@ impl WorkerDriver {
             let (on_receipt, receipt) = OnReceipt::awaited();
             lane.publish(&tombstone, b"", None, on_receipt);
             if receipt.await.is_err() {
-                tracing::debug!(%owner, "heartbeat key not tombstoned: others will do it");
+                tracing::debug!(%owner, "heartbeat key not tombstoned: other workers will do it");
             }
         });
         let goodbyes = timeout(LEAVING_MAX, join(join_all(goodbyes), requests));
@@ -92,7 +92,7 @@ impl WorkerDriver {
             // This resolves also when the handle was dropped: then no stop can be requested.
             _ = self.stop_request.wait_for(|stop_request| *stop_request == StopRequest::Stop) => {}
             said = goodbyes => if said.is_err() {
-                tracing::debug!("what nobody needs any more not removed in time: others will do it");
+                tracing::debug!("obsolete entries not removed in time: other workers will do it");
             }
         }
     }

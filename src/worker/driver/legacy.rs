@@ -101,7 +101,7 @@ impl WorkerDriver {
     ) {
         let now = self.env.clock.now();
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        tracing::info!(%task, %epoch, ?outcome, "a worker of the Java reference has ended the task: its end goes to the ledger");
+        tracing::info!(%task, %epoch, ?outcome, "a worker of the Java reference has ended the task: copying its end to the ledger");
         if lane.core.machine().awaits_end(task, epoch) {
             lane.keep_body((task, epoch), body);
         }

@@ -312,7 +312,7 @@ impl WorkerDriver {
                 self.pump();
                 if self.is_quiet() {
                     self.leave().await;
-                    tracing::info!("drained: nothing of this worker is under way any more");
+                    tracing::info!("drained: this worker has no work left");
                     return Some(Ok(()));
                 }
                 if self.has_given_up(now) {

@@ -25,7 +25,7 @@ impl WorkerDriver {
         tracing::warn!(
             topic = %lane.topics.task, worker = %own, max_attempts = ours,
             other_worker = %heartbeat.owner, other_max_attempts = theirs,
-            "two workers give tasks different numbers of attempts: a task has as many as the one gives it that claimed it last. Set `max_attempts` to the same on all of them, or for the queue"
+            "workers have different `max_attempts`: that of a task's last claimer applies. Set the same value on all workers, or set it for the queue"
         );
     }
 }

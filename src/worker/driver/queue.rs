@@ -305,7 +305,7 @@ impl WorkerDriver {
             FollowedWhole::Gone => {
                 tracing::error!(
                     topic = %queue.register,
-                    "the register was deleted or replaced: keys that were bound are free again, and a second task may run with one of them"
+                    "the register was deleted or replaced: all keys are free again, and a second task may run with the same key"
                 );
                 self.stats.register_lost();
                 queue.read_from_start(&mut self.env);

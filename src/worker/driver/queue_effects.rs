@@ -171,7 +171,7 @@ impl OwnQueue {
                 tracing::warn!(%task, %error, "AFTER cannot be read: the task fails");
             }
             Remark::ParkedUnreadable(task, error) => {
-                tracing::error!(%task, %error, "a parked task cannot go on: it fails");
+                tracing::error!(%task, %error, "a parked task cannot continue: it fails");
             }
             Remark::DependencyMissing(task, named) => {
                 tracing::warn!(%task, %named, "a task waits for one that does not exist");
@@ -181,7 +181,7 @@ impl OwnQueue {
                 tracing::debug!(%task, %owner, %gate, "an abandoned ticket is given back");
             }
             Remark::SettingsUnreadable(version, error) => {
-                tracing::error!(%register, %error, version, "the settings of the queue cannot be read: those before them stand");
+                tracing::error!(%register, %error, version, "the settings of the queue cannot be read: the previous ones apply");
             }
             Remark::Paused(paused) => {
                 let what = if *paused { "paused" } else { "resumed" };

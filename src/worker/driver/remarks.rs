@@ -63,7 +63,7 @@ impl PartitionDriver {
         if let Some(cause) = payload.facts.overwrite_problem(&payload.properties) {
             warn(
                 metadata,
-                text::property_ignored(text::OVERWRITE, cause, "the task takes nobody's place"),
+                text::property_ignored(text::OVERWRITE, cause, "the task replaces no other task"),
             );
         }
         if let Some(key) = payload.properties.get(text::LIMIT_KEY)
@@ -172,7 +172,7 @@ impl WorkerConfig {
             },
             text::MAX_TOTAL_DURATION | text::NO_PROGRESS_TIMEOUT => "no limit applies".into(),
             text::MAX_ATTEMPTS if cause.starts_with(text::RETRY_INTERVALS) => {
-                "so many apply".into()
+                "that number applies".into()
             }
             text::MAX_ATTEMPTS => format!("the worker's own {} apply", self.attempts()).into(),
             text::RETRY_BACKOFF if cause.starts_with(text::RETRY_INTERVALS) => {

@@ -192,7 +192,7 @@ impl WorkerDriver {
             }
             None if shows.is_some() => lane.metadata.ended.leave_out(task_id),
             None if !lane.payloads.contains(task_id) => {
-                tracing::warn!(task = %task_id, "payload is gone: the dead letter goes out without it");
+                tracing::warn!(task = %task_id, "the payload is gone: publishing the dead letter without it");
                 lane.payloads.insert(task_id, TaskPayload::default());
                 lane.metadata.ended.leave_out(task_id);
             }
@@ -305,7 +305,7 @@ impl WorkerDriver {
             PublishResult::Refused(cause) => {
                 if lane.make_dead_letter_smaller(task_id, &cause, self.env.clock.now()) {
                     let topic = &lane.topics.dead_letters;
-                    tracing::error!(%topic, task = %task_id, cause, "a dead letter is refused: publishing it again with less in it");
+                    tracing::error!(%topic, task = %task_id, cause, "the broker refuses a dead letter: publishing it again with less content");
                     self.stats.refused();
                 }
                 false
@@ -354,12 +354,12 @@ impl WorkerDriver {
                     lane.metadata.keeper.missed(task, now);
                 }
                 Some(Chore::Repair(task, Lack::Covered)) => {
-                    tracing::warn!(%task, "a late entry has covered how the task ended on the metadata topic: showing it again");
+                    tracing::warn!(%task, "a late entry has replaced the outcome of the task on the metadata topic: showing it again");
                     self.stats.repaired();
                     self.publish_end(id, task, Showing::Repair);
                 }
                 Some(Chore::Repair(task, Lack::Missing)) => {
-                    tracing::info!(%task, "the metadata topic does not show how the task ended: showing it");
+                    tracing::info!(%task, "the metadata topic does not show the outcome of the task: showing it");
                     self.publish_end(id, task, Showing::Repair);
                 }
             }
@@ -388,7 +388,7 @@ impl WorkerDriver {
         let Some(Message { key, properties, payload, .. }) = message else {
             return lane.remove_from_metadata(task);
         };
-        tracing::warn!(%task, "a late entry has covered how a sealed task ended on the metadata topic: showing it again");
+        tracing::warn!(%task, "a late entry has replaced the outcome of a sealed task on the metadata topic: showing it again");
         let message = Outgoing { key, properties, payload, ..Outgoing::default() };
         lane.show(message, None, OnReceipt::ignored());
         // Checked again after a while, because the publish may have been lost.
@@ -399,7 +399,7 @@ impl WorkerDriver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         lane.metadata.removed(task, *fate != PublishResult::Unknown);
         if let PublishResult::Refused(cause) = fate {
-            tracing::warn!(%task, cause, "a tombstone on the metadata topic is refused: the task stays there");
+            tracing::warn!(%task, cause, "the metadata topic refuses a tombstone: the task stays there");
         }
     }
 }

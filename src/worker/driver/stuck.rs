@@ -61,13 +61,13 @@ impl WorkerDriver {
         let (id, task, epoch) = place;
         let (left, most) = (self.stuck.left_behind.len(), self.config.concurrency);
         if left >= most {
-            tracing::warn!(%task, %epoch, left, "a killed processor does not end and keeps its slot: as many as there are slots were left behind");
+            tracing::warn!(%task, %epoch, left, "a killed processor does not end and keeps its slot: the limit, one abandoned processor per slot, is reached");
             return;
         }
         self.stuck.in_slots.remove(&place);
         self.stuck.left_behind.insert(place);
         self.stats.left_behind(left + 1);
-        tracing::warn!(%task, %epoch, left = left + 1, "a killed processor does not end: it is left behind, and its slot is free");
+        tracing::warn!(%task, %epoch, left = left + 1, "a killed processor does not end: it is abandoned, and its slot is free");
         let now = self.env.clock.now();
         if let Some(lane) = self.lanes.get_mut(&id) {
             lane.core.handle_processor_gone(task, epoch, now);
@@ -80,7 +80,7 @@ impl WorkerDriver {
         let now = self.env.clock.now();
         if self.stuck.left_behind.remove(&place) {
             self.stats.left_behind(self.stuck.left_behind.len());
-            tracing::info!(%task, %epoch, "a processor that was left behind has ended");
+            tracing::info!(%task, %epoch, "an abandoned processor has ended");
             let next = self.stuck.in_slots.iter().find(|(_, killed)| **killed);
             if let Some(next) = next.map(|(place, _)| *place) {
                 self.leave_behind(next);

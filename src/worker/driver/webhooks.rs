@@ -62,7 +62,7 @@ impl WorkerDriver {
         for cause in fates.iter().filter_map(|fate| fate.as_ref().err()) {
             if lane.refused_calls.is_news(cause, now) {
                 let topic = &lane.topics.task;
-                tracing::error!(%topic, task = %task_id, cause, "webhook call given up: the end of the task is shown without it; check the queue `webhooks`");
+                tracing::error!(%topic, task = %task_id, cause, "webhook call given up: the outcome of the task is shown without it; check the queue `webhooks`");
                 self.stats.refused();
             }
         }
@@ -82,7 +82,7 @@ async fn publish_at_last(
     call: Outgoing,
     patience: Duration,
 ) -> Result<(), String> {
-    let mut cause = "no answer of the broker".to_owned();
+    let mut cause = "no answer from the broker".to_owned();
     let stored = async {
         loop {
             match producer.publish(topic, call.clone()).await {

@@ -19,7 +19,7 @@ impl WorkerHandle {
     ) -> Result<(), WorkerError> {
         tokio::select! {
             result = &mut self.ended => {
-                let gone = WorkerError::Thread("it ended without a word".to_owned());
+                let gone = WorkerError::Thread("it ended unexpectedly".to_owned());
                 result.unwrap_or(Err(gone))
             }
             () = stop => self.drain(drain).await,
@@ -38,7 +38,7 @@ impl WorkerHandle {
         loop {
             tokio::select! {
                 result = &mut handle.ended => {
-                    let gone = WorkerError::Thread("it ended without a word".to_owned());
+                    let gone = WorkerError::Thread("it ended unexpectedly".to_owned());
                     return result.unwrap_or(Err(gone));
                 }
                 () = signal() => {

@@ -155,7 +155,7 @@ impl LeaseSupervisor {
         let reason = text::lease_expired(&self.worker, lease_time);
         let (LeaseToken { task, epoch, .. }, worker) = (self.token, &self.worker);
         let (job_id, lease_id) = (task, epoch.0);
-        tracing::warn!(event = "lease_expired", %task, %epoch, %worker, %job_id, lease_id, worker_id = &**worker, "lease expired: nothing was heard of it for too long");
+        tracing::warn!(event = "lease_expired", %task, %epoch, %worker, %job_id, lease_id, worker_id = &**worker, "lease expired: no keep-alive in time");
         if self.expired_at_once {
             TaskError::retry_after(Duration::ZERO, reason)
         } else {

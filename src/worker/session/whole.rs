@@ -49,7 +49,7 @@ pub(in crate::worker) async fn follow_whole(
                     && clock.now().since(since) < TOLD_AFTER;
                 if !to_end && !told && !patient {
                     told = true;
-                    tracing::warn!(%topic, %error, "the register cannot be read: until it can, this worker takes no tasks");
+                    tracing::warn!(%topic, %error, "the register cannot be read: this worker takes no tasks until it can be");
                 }
                 continue;
             }

@@ -8,20 +8,20 @@ impl Judge<'_> {
     pub(super) fn topic_missing(&self) -> TopicFinding {
         let risk = match self.role {
             TopicRole::Task => {
-                "workers find no tasks, and a topic that the broker makes by itself keeps none before they come"
+                "workers find no tasks, and a topic that the broker creates by itself keeps none before they start"
             }
             TopicRole::Ledger => {
-                "workers cannot claim anything, and a topic that the broker makes by itself forgets claims"
+                "workers cannot claim tasks, and a topic that the broker creates by itself loses claims"
             }
             TopicRole::Metadata => {
-                "nobody can see the state of a task, and a topic that the broker makes by itself forgets it"
+                "nobody can see the state of a task, and a topic that the broker creates by itself loses it"
             }
             TopicRole::Register => {
-                "workers take no tasks before they have read it, and a topic that the broker makes by itself forgets keys"
+                "workers take no tasks before they have read it, and a topic that the broker creates by itself loses keys"
             }
             TopicRole::DeadLetters => {
-                "the first task that fails for good makes the broker create it, and a topic so made is deleted, with all \
-                 dead letters, soon after the last worker has gone"
+                "the broker creates it when the first task fails for good, and deletes it, with \
+                 all dead letters, soon after the last worker has ended"
             }
         };
         let what = "the topic does not exist".to_owned();
@@ -31,7 +31,7 @@ impl Judge<'_> {
     pub(super) fn partitions_missing(&self, state: &TopicState) -> Option<TopicFinding> {
         let missing = indexes(&state.partitions, |partition| !partition.exists);
         let what = format!("{} of the topic's {} missing", listed(&missing)?, state.shape);
-        let risk = "tasks of these partitions stand still, or what is known of them is gone";
+        let risk = "tasks of these partitions do not run, or their state is lost";
         Some(self.finding(
             FindingKind::PartitionsMissing,
             Severity::Error,
@@ -49,10 +49,12 @@ impl Judge<'_> {
             state.shape
         );
         let risk = match self.role {
-            TopicRole::Task => "nobody can submit, and what is submitted elsewhere no worker sees",
+            TopicRole::Task => {
+                "nobody can submit tasks, and no worker sees tasks submitted elsewhere"
+            }
             TopicRole::Ledger => "no task begins, and no outcome is stored",
             TopicRole::Metadata | TopicRole::DeadLetters => {
-                "no end is shown, and tasks that have ended stay unacknowledged"
+                "no outcome is shown, and finished tasks stay unacknowledged"
             }
             TopicRole::Register => "tasks wait for their keys and limits for ever",
         };

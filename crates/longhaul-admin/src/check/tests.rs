@@ -108,7 +108,7 @@ fn a_missing_topic_is_named() {
     check(("tasks-metadata", TopicMissing, Severity::Error), "does not exist", |o| {
         o.metadata = None
     });
-    check(("tasks-register", TopicMissing, Severity::Error), "forgets keys", |o| o.register = None);
+    check(("tasks-register", TopicMissing, Severity::Error), "loses keys", |o| o.register = None);
     check(("tasks", TopicMissing, Severity::Error), "does not exist", |o| o.task = None);
 }
 
@@ -122,9 +122,13 @@ fn partitions_that_differ_are_counted() {
     check(("tasks-metadata", PartitionsDiffer, Severity::Error), "delete persistent://", |o| {
         *metadata(o) = topic(TopicPartitioning::Unpartitioned, 1440);
     });
-    check(("tasks-register", PartitionsDiffer, Severity::Error), "a register has none", |o| {
-        o.register = Some(topic(TopicPartitioning::Partitioned(2), 1440));
-    });
+    check(
+        ("tasks-register", PartitionsDiffer, Severity::Error),
+        "a register must have none",
+        |o| {
+            o.register = Some(topic(TopicPartitioning::Partitioned(2), 1440));
+        },
+    );
     check(("tasks-ledger", PartitionsMissing, Severity::Error), "partition 1", |o| {
         ledger(o).partitions[1].exists = false;
     });
@@ -214,7 +218,7 @@ fn a_task_topic_that_loses_or_withholds_tasks_is_named() {
         task(o).policies.inactive = inactive(true, "delete_when_subscriptions_caught_up");
     });
     check(warning(RetentionTooLong), "61 min", |o| task(o).policies.retention.minutes = 61);
-    check(warning(RetentionTooLong), "if nobody needs what is older: POST", |o| {
+    check(warning(RetentionTooLong), "if older messages are not needed: POST", |o| {
         task(o).policies.retention.minutes = -1
     });
     check(warning(RetentionTooShort), "none", |o| {
@@ -304,14 +308,14 @@ fn dead_letters_that_may_get_lost_are_named() {
     use FindingKind as Kind;
     let error = |kind| ("tasks-longhaul-DLQ", kind, Severity::Error);
     let warning = |kind| ("tasks-longhaul-DLQ", kind, Severity::Warning);
-    check(error(Kind::TopicMissing), "soon after the last worker has gone", |o| {
+    check(error(Kind::TopicMissing), "soon after the last worker has ended", |o| {
         o.dead_letters = None
     });
     check(error(Kind::SubscriptionMissing), "`dead-letters`", |o| {
         letters(o).partitions[0].subscribed = false;
     });
     check(error(Kind::MessageTtl), "drops every dead letter", |o| letters(o).policies.ttl_s = 1);
-    check(warning(Kind::DeleteWhileInactive), "nothing but a subscription", |o| {
+    check(warning(Kind::DeleteWhileInactive), "only a subscription", |o| {
         letters(o).policies.inactive = InactiveTopic::default();
     });
     check(error(Kind::DeleteWhileInactive), "handled or not", |o| {
@@ -320,7 +324,7 @@ fn dead_letters_that_may_get_lost_are_named() {
     check(warning(Kind::RetentionTooShort), "at least 1440 min, and unlimited in size", |o| {
         letters(o).policies.retention.minutes = 1439;
     });
-    check(error(Kind::PartitionsDiffer), "name another topic", |o| {
+    check(error(Kind::PartitionsDiffer), "use another dead-letter topic", |o| {
         *letters(o) = topic(TopicPartitioning::Partitioned(2), 1440);
     });
 }
@@ -393,9 +397,7 @@ fn an_enforced_schema_matters_only_where_the_topic_has_one_and_we_name_none() {
     fn enforce(state: &mut TopicState) {
         state.traits = Traits { schema_enforced: true, has_schema: true, ..Traits::default() };
     }
-    check(("tasks", SchemaEnforced, Severity::Warning), "refuses what it submits", |o| {
-        enforce(task(o))
-    });
+    check(("tasks", SchemaEnforced, Severity::Warning), "refuses its tasks", |o| enforce(task(o)));
     let remedy = "DELETE /admin/v2/schemas/public/default/tasks-ledger/schema";
     check(("tasks-ledger", SchemaEnforced, Severity::Error), remedy, |o| enforce(ledger(o)));
     check(("tasks-longhaul-DLQ", SchemaEnforced, Severity::Error), "stay open", |o| {
@@ -436,7 +438,7 @@ fn replication_to_other_clusters_is_a_warning() {
     check(("tasks", Replicated, Severity::Warning), "the clusters here, there", |o| {
         task(o).traits.clusters = clusters(&["here", "there"]);
     });
-    check(("tasks-metadata", Replicated, Severity::Warning), "leaves their cluster", |o| {
+    check(("tasks-metadata", Replicated, Severity::Warning), "do not leave their cluster", |o| {
         metadata(o).traits.clusters = clusters(&["here", "there"]);
     });
     let mut observed = healthy(TopicPartitioning::Unpartitioned);

@@ -54,7 +54,7 @@ fn bases(url: &str) -> Result<Vec<Uri>, (&'static str, Option<Cause>)> {
         return Err(("too many hosts", None));
     }
     if hosts.contains('@') {
-        return Err(("credentials do not belong into the URL: give a token", None));
+        return Err(("the URL contains credentials: remove them, and give a token", None));
     }
     let scheme = scheme.to_ascii_lowercase();
     let base = |host: &str| parse(&format!("{scheme}://{host}{path}"));

@@ -43,7 +43,7 @@ fn checked<'a>(what: &str, name: &'a str) -> Result<&'a str, AdminCallError> {
 /// logs.
 fn refused(what: &str, name: &str) -> AdminCallError {
     let shown: String = name.chars().take(64).flat_map(char::escape_default).collect();
-    AdminCallError::PreconditionFailed(format!("`{shown}` is no name of a {what}"))
+    AdminCallError::PreconditionFailed(format!("`{shown}` is not the name of a {what}"))
 }
 
 #[cfg(test)]

@@ -179,7 +179,7 @@ const POLICIES: &[PolicyRow] = &[
     kept("", "antiAffinity", "antiAffinityGroup", WORD),
     both("autoSubscriptionCreation", "autoSubscriptionCreationOverride", OBJECT).refused_if(
         |value| is_false(value, "allowAutoSubscriptionCreation"),
-        "this broker makes subscriptions when a consumer comes: use grants to say who may consume",
+        "this broker creates subscriptions for consumers: use grants to say who may consume",
     ),
     both("delayedDelivery", "delayed_delivery_policies", OBJECT).refused_if(
         |value| is_false(value, "active"),
@@ -213,16 +213,16 @@ const POLICIES: &[PolicyRow] = &[
         "this broker allows all types: Exclusive, Shared, Failover and Key_Shared",
     ),
     both("schemaCompatibilityStrategy", "schema_compatibility_strategy", WORD)
-        .refused_if(is_strict, "this broker takes each new version of a schema: ALWAYS_COMPATIBLE")
+        .refused_if(is_strict, "this broker accepts every version of a schema: ALWAYS_COMPATIBLE")
         .unset(|| json!("UNDEFINED")),
     kept("", "isAllowAutoUpdateSchema", "is_allow_auto_update_schema", FLAG)
         .refused_if(
             |value| *value == false,
-            "this broker takes new schemas from producers and consumers",
+            "this broker accepts new schemas from producers and consumers",
         )
         .unset(|| json!(true)),
     kept("", "encryptionRequired", "encryption_required", FLAG)
-        .refused_if(is_true, "this broker takes messages that are not encrypted")
+        .refused_if(is_true, "this broker accepts messages that are not encrypted")
         .unset(|| json!(false)),
     kept("", "subscriptionAuthMode", "subscription_auth_mode", WORD)
         .refused_if(

@@ -55,7 +55,7 @@ impl Seats {
         {
             tracing::warn!(
                 closed,
-                "the admin interface has as many connections as are allowed: a new one takes the place of the one that waits for its client longest"
+                "the admin interface has reached its limit of connections: a new one replaces the one that has waited longest for its client"
             );
         }
         while permit.is_none() && taken.free() {

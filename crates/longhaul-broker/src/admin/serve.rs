@@ -42,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Why a role is refused that has no grant.
-const NO_GRANT: &str = "may not use this namespace: a superuser may grant it that";
+const NO_GRANT: &str = "may not use this namespace: ask a superuser for a grant";
 
 /// The broker behind the interface.
 pub(crate) trait Core: Send + Sync {
@@ -248,7 +248,7 @@ impl AdminServerContext {
         peer: SocketAddr,
         seat: &Seat,
     ) -> Response<Full<Bytes>> {
-        let late = "not answered in time: what was asked for may still happen";
+        let late = "not answered in time: the request may still take effect";
         let processed = timeout(self.limits.request_timeout, self.process(request, peer, seat));
         let answer = match processed.await {
             Ok(Ok(answer) | Err(answer)) => answer,
@@ -286,7 +286,7 @@ impl AdminServerContext {
             }
         };
         if !seat.is_asked() {
-            let text = "others needed this connection's place: nothing was done";
+            let text = "this connection made room for others: nothing was done";
             return Err(AdminResponse::refusal(StatusCode::SERVICE_UNAVAILABLE, text));
         }
         let asked = AdminRequest { method: head.method.as_str(), target: &target, body: &body };
@@ -364,10 +364,12 @@ impl AdminServerContext {
         match Limited::new(body, limit).collect().await {
             Ok(body) => Ok(body.to_bytes()),
             Err(error) if error.is::<LengthLimitError>() => {
-                let reason = format!("a body of at most {limit} bytes is taken");
+                let reason = format!("the body has more than {limit} bytes, the limit");
                 Err(AdminResponse::refusal(StatusCode::PAYLOAD_TOO_LARGE, &reason))
             }
-            Err(_) => Err(AdminResponse::refusal(StatusCode::BAD_REQUEST, "the body broke off")),
+            Err(_) => {
+                Err(AdminResponse::refusal(StatusCode::BAD_REQUEST, "the body is incomplete"))
+            }
         }
     }
 
@@ -411,7 +413,7 @@ impl AdminServerContext {
         };
         match access {
             AdminAccess::Everybody | AdminAccess::Authenticated => Ok(()),
-            AdminAccess::Superuser => denied("is no superuser"),
+            AdminAccess::Superuser => denied("is not a superuser"),
             AdminAccess::Viewer(_) if role.monitor => Ok(()),
             AdminAccess::Tenant(tenant) => {
                 let name = role.name.clone();
@@ -420,7 +422,7 @@ impl AdminServerContext {
                 if self.ask(true, administers).await? {
                     Ok(())
                 } else {
-                    denied("is no superuser, and does not administer this tenant")
+                    denied("is not a superuser and does not administer this tenant")
                 }
             }
             AdminAccess::Namespace(namespace) => {

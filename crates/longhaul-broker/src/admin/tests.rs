@@ -318,7 +318,7 @@ async fn a_token_opens_what_its_role_may_do() {
         assert!(page.contains("pulsar_producers_count"), "{page}");
     }
     let (_, refused) = server.send("GET", tenants, &tasks, "").await;
-    assert_eq!(refused, r#"{"reason":"the role `tasks` is no superuser"}"#);
+    assert_eq!(refused, r#"{"reason":"the role `tasks` is not a superuser"}"#);
     server.end().await;
 }
 
@@ -416,7 +416,7 @@ async fn what_is_too_large_or_too_slow_is_cut_off() {
     assert_eq!(server.send("GET", "/status.html", &headers, "").await.0, 431);
     let (status, reason) = server.send("PUT", &format!("{A}/compaction"), "", "").await;
     assert_eq!(status, 503);
-    assert!(reason.contains("may still happen"), "{reason}");
+    assert!(reason.contains("may still take effect"), "{reason}");
     server.end().await;
 }
 

@@ -25,7 +25,7 @@ pub enum AuthConfigError {
     },
     /// The file of roles is not JSON with the known fields.
     #[error(
-        "the file of roles, {}, is not JSON with lists of texts named superusers, monitors and revoked",
+        "the file of roles, {}, must be JSON with the lists of strings `superusers`, `monitors` and `revoked`",
         path.display()
     )]
     Roles {
@@ -41,7 +41,7 @@ pub enum AuthConfigError {
     #[error("the secret for tokens has {0} bytes: at least {SECRET_BYTES_MIN} are needed")]
     Short(usize),
     /// The system provides no random numbers.
-    #[error("the system gives no random numbers for a secret")]
+    #[error("cannot get random numbers for a secret from the system")]
     NoRandomness,
     /// A public key verifies tokens and cannot sign them.
     #[error("a secret is needed to sign tokens, not a public key")]
@@ -56,7 +56,7 @@ pub enum AuthConfigError {
     Key,
     /// The RSA key has a size whose signatures are not accepted.
     #[error(
-        "the public key for tokens is of RSA with {0} bits: {RSA_BITS_MIN} to {RSA_BITS_MAX} are taken. `openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048` makes a key pair"
+        "the public key for tokens is of RSA with {0} bits: expected {RSA_BITS_MIN} to {RSA_BITS_MAX}. `openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048` makes a key pair"
     )]
     RsaBits(usize),
 }
@@ -69,13 +69,13 @@ pub enum AuthError {
     #[error("a token is needed")]
     Missing,
     /// The client used another authentication method.
-    #[error("only tokens are taken (authentication method `token`)")]
+    #[error("only tokens are accepted (authentication method `token`)")]
     Method,
     /// The token is not a JSON Web Token, or is too long.
-    #[error("what was given is not a token")]
+    #[error("the given text is not a token")]
     Malformed,
     /// The token's algorithm does not match the broker's key.
-    #[error("the token is signed with an algorithm that does not go with the broker's key")]
+    #[error("the token's signing algorithm does not match the broker's key")]
     Algorithm,
     /// The signature does not verify with the broker's key.
     #[error("the token's signature is wrong")]
@@ -99,6 +99,6 @@ pub enum AuthError {
     #[error("the token names no role (claim `sub`)")]
     NoRole,
     /// A connection belongs to the role that opened it.
-    #[error("the new token is that of another role")]
+    #[error("the new token belongs to another role")]
     OtherRole,
 }

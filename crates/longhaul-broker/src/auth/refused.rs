@@ -76,7 +76,7 @@ impl AuthRefusals {
         let mut text = said(host, &key.1, 0);
         let uncounted = std::mem::take(&mut self.uncounted);
         if uncounted > 0 {
-            text.push_str(&format!("; {uncounted} of other hosts were not told"));
+            text.push_str(&format!("; {uncounted} from other hosts were not logged"));
         }
         self.seen.insert(key, (now_s, 0));
         Some(text)
@@ -92,7 +92,7 @@ fn is_quiet(told_s: u64, now_s: u64) -> bool {
 fn said(host: &str, reason: &AuthRefusalReason, untold: u64) -> String {
     let more = match untold {
         0 => String::new(),
-        count => format!(" ({count} more since this was last told)"),
+        count => format!(" ({count} more since this was last logged)"),
     };
     let what = match reason {
         AuthRefusalReason::Login(_) => "login",
@@ -115,7 +115,7 @@ mod tests {
         assert!(refused.note("/10.0.0.1:4001", AuthError::Signature, 159).is_some());
         assert!(refused.note("[::1]:4001", AuthError::Expired, 159).is_some());
         let told = refused.note("/10.0.0.1:4002", AuthError::Expired, 160).unwrap();
-        assert!(told.ends_with("(1 more since this was last told)"), "{told}");
+        assert!(told.ends_with("(1 more since this was last logged)"), "{told}");
         assert!(!refused.note("/10.0.0.1:4002", AuthError::Expired, 220).unwrap().contains("more"));
     }
 

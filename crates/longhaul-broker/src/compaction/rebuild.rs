@@ -116,10 +116,10 @@ pub(crate) fn mend(state: &BrokerState, reader: &RecordReader, storage: &Arc<dyn
                 topic = %topic.name,
                 messages = made.slots().len(),
                 %cause,
-                "a compacted view was lost or damaged, and was made again: nothing of it is missing. Check the disk"
+                "a compacted view was lost or damaged, and is rebuilt completely: check the disk"
             ),
             Err(error) => {
-                tracing::error!(file, topic = %topic.name, error, "a compacted view cannot be made again");
+                tracing::error!(file, topic = %topic.name, error, "a compacted view cannot be rebuilt");
             }
         }
     }

@@ -116,7 +116,7 @@ pub(crate) fn in_background(work: impl FnOnce() + Send + 'static) {
     };
     let started = std::thread::Builder::new().name("longhaul-compaction".to_owned()).spawn(work);
     if let Err(error) = started {
-        tracing::warn!(%error, "no thread for a compaction");
+        tracing::warn!(%error, "cannot start a thread for a compaction");
     }
 }
 

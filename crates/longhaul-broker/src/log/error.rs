@@ -26,7 +26,7 @@ pub enum WriteError {
     /// The next segment cannot be created at the moment: the disk is full, or the process has no
     /// file descriptor. Nothing is lost: submit the same group again when there is room.
     #[error(
-        "cannot make {file}: {reason}. Free space, or file descriptors, then submit the same group again"
+        "cannot create {file}: {reason}. Free space, or file descriptors, then submit the same group again"
     )]
     Full {
         /// The file that could not be created.
@@ -41,7 +41,7 @@ pub enum WriteError {
         reason: String,
     },
     /// A checkpoint could not be written. The previous one remains valid.
-    #[error("could not write {file}: {reason}; the earlier checkpoint still counts")]
+    #[error("could not write {file}: {reason}; the earlier checkpoint stays in use")]
     Checkpoint {
         /// The file.
         file: String,
@@ -121,7 +121,7 @@ pub enum OpenError {
     /// A segment is missing that only the inventory lists. The log is complete without it, except
     /// for its entries.
     #[error(
-        "{file} is missing, and the broker has not removed it. Put it back, or restore the data directory from a copy, or salvage what can be read. To go on without what it held, delete {inventory}. Nothing was changed"
+        "{file} is missing, and the broker has not removed it. Nothing was changed. Put it back, or restore the data directory from a copy, or salvage what can be read. To start without its data, delete {inventory}"
     )]
     NotRemoved {
         /// The file.

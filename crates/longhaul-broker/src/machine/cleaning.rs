@@ -212,7 +212,7 @@ impl BrokerMachine {
             let backoff = self.cleaner.unreadable.entry(segment).or_default();
             backoff.fail(self.up, UNREADABLE_PAUSE_MS);
             let text = format!(
-                "a segment of the log that holds little is kept, and is looked at again after {} s, as it cannot be read: {cause}: check the disk",
+                "a segment of the log cannot be read to free its space; the broker tries again after {} s: {cause}: check the disk",
                 backoff.pause_ms / 1000
             );
             self.effects.push(MachineEffect::Warn(text));

@@ -186,7 +186,7 @@ impl Invariants {
         for (invariant, broken) in &mut self.broken {
             if broken.count > broken.told && up >= broken.tell_at {
                 news.push(format!(
-                    "a defect of the broker: its state is not what it has to be ({}), {} times so far; the connections concerned are ended, and nothing on disk is concerned: please report it",
+                    "a bug of the broker: its state is inconsistent ({}), {} times so far; the affected connections are closed, and data on disk is not affected: please report it",
                     invariant.name(),
                     broken.count
                 ));

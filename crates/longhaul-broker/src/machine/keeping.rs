@@ -216,7 +216,7 @@ impl BrokerMachine {
         if let Some(ordinal) = live.withheld.first_to_compact(from) {
             let id = kept.entries.position_of(ordinal).unwrap_or(EntryPosition::NONE);
             let text = format!(
-                "message {}:{} cannot be read, and an older value of its key would take its place: check the disk",
+                "message {}:{} cannot be read, and an older value of its key would replace it: check the disk",
                 id.ledger, id.entry
             );
             self.effects

@@ -89,7 +89,7 @@ impl Watchers {
             format!("a connection has at most {WATCHERS_MAX} watchers of topics")
         } else if self.all.len() >= WATCHERS_MAX_IN_ALL {
             format!(
-                "the broker has {WATCHERS_MAX_IN_ALL} watchers of topics, and no room for more: ask for the list of topics now and then, or end some"
+                "the broker has {WATCHERS_MAX_IN_ALL} watchers of topics, its limit: poll the list of topics instead, or close some"
             )
         } else {
             return Ok(());
@@ -180,7 +180,7 @@ impl BrokerMachine {
         }
         let name = role.map_or("", |role| role.name.as_str());
         let text = format!(
-            "role {name} may not use any topic of {namespace}, and not watch which there are: a superuser may grant it that"
+            "role {name} may not use or watch any topic of {namespace}: ask a superuser for a grant"
         );
         Err(RequestRefusal::new(ServerError::AuthorizationError, text))
     }

@@ -70,7 +70,7 @@ impl BrokerMachine {
             ("keeps for ever", "give it a retention by time or size, delete it")
         } else if kept.durable().next().is_none() {
             (
-                "keeps, though no subscription is there to read them,",
+                "has no subscription and keeps",
                 "subscribe and consume, give it a retention by size, delete it",
             )
         } else {
@@ -78,7 +78,7 @@ impl BrokerMachine {
         };
         let text = if is_default {
             format!(
-                "{name} {what} about {backlog} bytes, and may take half of the disk, {limit} bytes, as long as no quota is set for it: {remedy}, or set a backlog quota, -1 for none"
+                "{name} {what} about {backlog} bytes, and without a quota its limit is half of the disk, {limit} bytes: {remedy}, or set a backlog quota, -1 for none"
             )
         } else {
             format!("{name} has a backlog of about {backlog} bytes, its quota is {limit}")

@@ -157,7 +157,7 @@ impl BrokerMachine {
         }
         let name = &role.name;
         let text =
-            format!("role {name} may not {what} in {namespace}: a superuser may grant it that");
+            format!("role {name} may not {what} in {namespace}: ask a superuser for a grant");
         let told = self.refused.note(
             &session.peer,
             AuthRefusalReason::Request(text.clone()),

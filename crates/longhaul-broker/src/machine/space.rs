@@ -190,7 +190,7 @@ impl BrokerMachine {
         };
         if self.log.is_stuck || !self.composer.has_room_for(bytes) {
             return refuse(
-                "the log cannot go on for want of disk space or of file descriptors: free some, the broker goes on by itself"
+                "the log lacks disk space or file descriptors: free some, and the broker continues by itself"
                     .to_owned(),
             );
         }
@@ -198,7 +198,7 @@ impl BrokerMachine {
         let used = self.used_bytes();
         if used + RESERVE_BYTES >= limit {
             return refuse(format!(
-                "the log takes {used} bytes, compacted views included, of the {limit} that it may, of which {RESERVE_BYTES} are kept free for its next segments and for acknowledgements: consume, or raise the limit"
+                "the log takes {used} bytes with its compacted views; the limit is {limit} bytes, of which {RESERVE_BYTES} are reserved for its next segments and for acknowledgements: consume, or raise the limit"
             ));
         }
         Ok(())
@@ -223,7 +223,7 @@ impl BrokerMachine {
                 format!("the disk is full, and publishes and new producers are refused: {why}")
             }
             Some(SpaceNotice::Again) => {
-                "publishes are no longer refused for want of room on the disk".to_owned()
+                "the disk has room again: publishes are no longer refused".to_owned()
             }
             None => return,
         };

@@ -76,7 +76,7 @@ impl BrokerMachine {
             // The consumer keeps the entry: assigning it again would never end.
             return may_warn(&mut self.said.beyond, self.up).then(|| {
                 format!(
-                    "{what} ({cause}), and is not set aside, as {WITHHELD_MAX} are already; others may be concerned: see to the disk, and start the broker again"
+                    "{what} ({cause}), and is not set aside, because {WITHHELD_MAX} already are; others may be affected: check the disk, and restart the broker"
                 )
             });
         } else if is_damaged {
@@ -91,7 +91,7 @@ impl BrokerMachine {
             let pause = live.withheld.backoff.pause_ms / 1000;
             may_warn(&mut self.said.refused, self.up).then(|| {
                 format!(
-                    "{what} now, and is tried again after {pause} s, as others are that this line does not name: {cause}: check the disk"
+                    "{what} now; the broker tries it, and others not named here, again after {pause} s: {cause}: check the disk"
                 )
             })
         };

@@ -44,7 +44,7 @@ pub enum RescueError {
         pid: Option<u32>,
     },
     /// The directory has no log.
-    #[error("{} is no data directory of a broker: it has no log and no checkpoint", path.display())]
+    #[error("{} is not a broker's data directory: it has no log and no checkpoint", path.display())]
     NoLog {
         /// The directory.
         path: PathBuf,
@@ -56,7 +56,7 @@ pub enum RescueError {
         path: PathBuf,
     },
     /// The new directory would be inside the source directory.
-    #[error("{} lies in {}, which is not to be changed: choose another directory", new.display(), path.display())]
+    #[error("{} is inside {}, which must not be changed: choose another directory", new.display(), path.display())]
     Within {
         /// The data directory.
         path: PathBuf,
@@ -64,7 +64,7 @@ pub enum RescueError {
         new: PathBuf,
     },
     /// The new directory exists and is not empty.
-    #[error("{} is there already and is not empty: choose another directory", path.display())]
+    #[error("{} already exists and is not empty: choose another directory", path.display())]
     Exists {
         /// The new directory.
         path: PathBuf,

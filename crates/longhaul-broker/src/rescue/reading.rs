@@ -211,7 +211,7 @@ impl SalvageReading {
     /// Applies a change that is made up here to complete the state.
     pub(super) fn apply(&mut self, change: impl Into<StateChange>) {
         if let Err(cause) = self.state.apply(&change.into()) {
-            tracing::error!(%cause, "a change that was to complete what is left does not apply");
+            tracing::error!(%cause, "a change that completes the remaining data does not apply");
         }
     }
 

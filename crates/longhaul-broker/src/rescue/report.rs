@@ -178,10 +178,7 @@ fn cost(state: &BrokerState, finding: &LogFinding) -> String {
                 "message {ledger}:{entry} of topic number {id}, which was deleted or whose name is lost"
             ),
             (Some(topic), None) => {
-                format!(
-                    "a message of {} that says to be {ledger}:{entry}, which is unknown",
-                    topic.name
-                )
+                format!("a message of {} with the unknown id {ledger}:{entry}", topic.name)
             }
             (_, Some((topic, ordinal))) => {
                 let why = match topic.entries.get(ordinal) {
@@ -210,9 +207,9 @@ fn cost(state: &BrokerState, finding: &LogFinding) -> String {
 fn view_line(state: &BrokerState, damaged: &Damaged) -> String {
     let name = state.topic(damaged.topic).map_or("", |topic| topic.name.as_str());
     let cost = if damaged.is_complete {
-        "nothing is lost: it can be made again".to_owned()
+        "nothing is lost: it can be rebuilt".to_owned()
     } else if damaged.unreadable.is_empty() {
-        format!("messages of the compacted view of {name} that the log does not have any more")
+        format!("messages of the compacted view of {name} that the log no longer has")
     } else {
         let ids: Vec<String> = damaged
             .unreadable
@@ -229,7 +226,7 @@ fn notes(read: &SalvageReading) -> Vec<String> {
     let mut notes = Vec::new();
     if read.lacks_inventory {
         notes.push(
-            "There is no inventory of the segments (the file `segments`): a full disk may have left no room for it, or it was removed. Segments before the checkpoint that are missing do not show without it.".to_owned(),
+            "There is no inventory of the segments (the file `segments`): a full disk may have left no room for it, or it was removed. Without it, missing segments before the checkpoint are not noticed.".to_owned(),
         );
     }
     if read.has_lost_state() {
@@ -239,7 +236,7 @@ fn notes(read: &SalvageReading) -> Vec<String> {
     }
     if !read.findings.is_empty() && read.unapplied.0 > 0 {
         notes.push(format!(
-            "{} changes do not apply to what is left, and are left out; the first: {}",
+            "{} changes do not apply to the remaining data and are left out; the first: {}",
             read.unapplied.0, read.unapplied.1
         ));
     }

@@ -58,7 +58,7 @@ pub fn salvage(directory: &Path, new: &Path) -> Result<RescueReport, RescueError
             file.map_err(|reason| RescueError::View { topic: topic.name.to_string(), reason })?;
         if !left.is_complete {
             report.note(format!(
-                "The compacted view of {} has {} messages. Others that it had, and that the log does not have any more, are lost: readers of the view do not see them, and may see earlier messages of the same keys.",
+                "The compacted view of {} has {} messages. Its other messages, which the log no longer has, are lost: readers of the view do not see them, and may see earlier messages of the same keys.",
                 topic.name,
                 file.slots().len()
             ));

@@ -126,7 +126,7 @@ pub(super) async fn serve(
             }
         }
         () = outbox.overfull() => {
-            let error = late("the client does not take its answers");
+            let error = late("the client does not read its answers");
             tracing::debug!(conn = id, %error, "connection ended");
         }
     }
@@ -171,7 +171,7 @@ async fn read(
                 continue;
             }
             if !is_connected || asked {
-                return Err(late("the client says nothing"));
+                return Err(late("the client is silent"));
             }
             (asked, deadline) = (true, now + rules.keep_alive);
             let mut ping = BytesMut::new();
@@ -362,7 +362,7 @@ impl Pieces {
         events: &BrokerEventSender,
     ) -> io::Result<()> {
         while !self.bytes.is_empty() {
-            let stuck = |_| late("the client takes nothing");
+            let stuck = |_| late("the client reads nothing");
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let pieces = slices.iter_mut().zip(&self.bytes);
             let count = pieces.map(|(slice, bytes)| *slice = IoSlice::new(bytes)).count();

@@ -109,7 +109,7 @@ impl WatchedFiles {
                         files = ?self.files,
                         error,
                         times,
-                        "changed files cannot be used, and their former content stays in use: correct them; the broker tries again every second"
+                        "changed files cannot be used, and their former content stays in use: correct them; the broker retries every second"
                     );
                 }
             }

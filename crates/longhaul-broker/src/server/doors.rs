@@ -20,7 +20,7 @@ pub(super) fn warn_of_clear_text(config: &BrokerConfig) {
             tracing::warn!(
                 %address,
                 instead,
-                "tokens of {what} travel in clear text to this port, which other machines reach"
+                "tokens of {what} travel unencrypted to this port, which other machines reach"
             );
         }
     }
@@ -36,7 +36,7 @@ pub(super) fn warn_of_closed_namespaces(config: &BrokerConfig, machine: &BrokerM
     } else if !namespaces.is_empty() {
         let namespaces = listed(&namespaces);
         tracing::info!(
-            "only superusers may use these namespaces, where nobody was granted anything: {namespaces}"
+            "only superusers may use these namespaces, which have no grants: {namespaces}"
         );
     }
 }
@@ -47,8 +47,9 @@ fn nobody_may(auth: &AuthConfig, namespaces: &[&str]) -> Option<String> {
     if !auth.superusers.is_empty() || auth.roles_file.is_some() {
         return None;
     }
-    let mut text = "there is no superuser: a role may do only what it was granted before, and nobody can grant it more. Name a superuser (--broker-superusers), which may \
-                    grant, or let every role use what has no grants (--broker-open-namespaces)"
+    let mut text = "there is no superuser: roles keep their grants, and nobody can grant more. \
+                    Name a superuser (--broker-superusers), or open namespaces without grants to \
+                    every role (--broker-open-namespaces)"
         .to_owned();
     if !namespaces.is_empty() {
         text.push_str(&format!(". Nobody may use {}", listed(namespaces)));

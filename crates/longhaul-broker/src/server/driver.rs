@@ -284,7 +284,7 @@ impl BrokerDriver {
         match result {
             Ok(()) => {
                 if self.machine.is_stuck() {
-                    tracing::info!("the log is written again");
+                    tracing::info!("the log can be written again");
                     self.machine.set_log(self.log.status());
                 }
                 if let Some(group) = self.in_flight.take() {
@@ -295,7 +295,7 @@ impl BrokerDriver {
             Err(error @ WriteError::Full { .. }) => {
                 // It is tried again each second.
                 if !self.machine.is_stuck() {
-                    tracing::warn!(%error, "nothing is written until then");
+                    tracing::warn!(%error, "cannot write the log: retrying every second");
                 }
                 self.machine.set_log(self.log.status());
                 self.retry_at = Some(self.uptime.ms() + FULL_PAUSE_MS);

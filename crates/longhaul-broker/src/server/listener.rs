@@ -120,11 +120,11 @@ impl BrokerListener {
 fn tell_operator(crowded: Crowded, closed: u64) {
     match crowded {
         Crowded::Connections => {
-            tracing::warn!(closed, "there are as many connections as are allowed: more are closed");
+            tracing::warn!(closed, "the limit of connections is reached: closing new ones");
         }
         Crowded::Descriptors => tracing::warn!(
             closed,
-            "there are as many connections as the limit on open files (ulimit -n) leaves room for: more are closed"
+            "the limit on open files (ulimit -n) leaves no room for more connections: closing new ones"
         ),
     }
 }
@@ -133,7 +133,7 @@ fn tell_operator(crowded: Crowded, closed: u64) {
 /// does no harm, because it is only for people.
 fn tell_why(stream: &TcpStream) {
     let mut out = BytesMut::new();
-    let message = "the broker has as many connections as it may have: try again later".to_owned();
+    let message = "the broker has reached its limit of connections: try again later".to_owned();
     let error = ServerError::ServiceNotReady.into();
     frame::encode(CommandError { request_id: u64::MAX, error, message }, &mut out);
     stream.try_write(&out).ok();

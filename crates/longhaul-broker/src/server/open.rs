@@ -58,7 +58,7 @@ pub(super) fn open(
             file = cut.file,
             offset = cut.offset,
             bytes = cut.bytes,
-            "dropped what was being written when the broker ended"
+            "dropped an incomplete write of the last run"
         );
     }
     let open_views = || compaction::views::open(&state, storage.as_ref());

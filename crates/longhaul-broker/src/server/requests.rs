@@ -85,7 +85,7 @@ pub(crate) fn requests(
                 let message = payload.ok_or_else(|| {
                     RequestRefusal::new(
                         ServerError::UnknownError,
-                        "SEND comes with a message, this one has none",
+                        "SEND needs a message, this one has none",
                     )
                 });
                 parsed.requests.push(ClientRequest::Publish(send, message.and_then(verified)));

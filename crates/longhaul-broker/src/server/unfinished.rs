@@ -73,7 +73,7 @@ impl PartialMessageBudget {
         if let Some(closed) = closed {
             tracing::warn!(
                 closed,
-                "connections hold parts of {} MiB of messages together: those whose messages do not go on coming are closed",
+                "incomplete messages take {} MiB in all: closing connections whose messages stall",
                 u64::from(UNITS_MAX) * u64::from(UNIT_BYTES) / (1024 * 1024)
             );
         }
@@ -142,7 +142,7 @@ impl Unfinished {
             return Ok(None);
         };
         let units = u32::from_be_bytes(*size).div_ceil(UNIT_BYTES).saturating_add(1);
-        let late = |_| late("there are too many messages of which only a part has come");
+        let late = |_| late("there are too many incomplete messages");
         let room = timeout(MESSAGE_TIMEOUT, self.all.take(units)).await.map_err(late)?;
         let now = clock::monotonic();
         let next_by = now + UNIT_TIMEOUT;
@@ -163,16 +163,14 @@ impl Unfinished {
     pub(super) fn look(&mut self, now: Instant) -> io::Result<()> {
         let Some(held) = &mut self.held else { return Ok(()) };
         if now >= held.complete_by {
-            return Err(late("a message is not complete, minutes after it began"));
+            return Err(late("a message is still incomplete minutes after it began"));
         }
         if now < held.next_by {
             return Ok(());
         }
         if self.all.is_scarce(&held.room) {
             self.all.tell(now);
-            return Err(late(
-                "a message does not go on, and others wait for the room that it takes",
-            ));
+            return Err(late("a message has stalled, and others wait for its room"));
         }
         held.next_by = now + UNIT_TIMEOUT;
         Ok(())

@@ -118,7 +118,7 @@ async fn a_view_that_is_lost_is_made_again_from_the_log() {
     compacted(folder.path(), false).await;
     fs::remove_file(file(folder.path())).unwrap_or_else(|error| panic!("{error}"));
     let found = check(folder.path()).unwrap();
-    assert!(!found.is_sound() && found.to_string().contains("can be made again"), "{found}");
+    assert!(!found.is_sound() && found.to_string().contains("can be rebuilt"), "{found}");
     let broker = start(folder.path()).unwrap();
     assert_eq!(view(&broker, 20).await, (0..MESSAGES).collect::<Vec<u64>>());
     broker.shutdown().unwrap();
@@ -133,7 +133,7 @@ async fn an_index_that_is_damaged_is_made_again_from_the_file() {
     compacted(folder.path(), true).await;
     flip(&file(folder.path()), 100);
     let found = check(folder.path()).unwrap();
-    assert!(!found.is_sound() && found.to_string().contains("can be made again"), "{found}");
+    assert!(!found.is_sound() && found.to_string().contains("can be rebuilt"), "{found}");
     let broker = start(folder.path()).unwrap();
     assert_eq!(view(&broker, 20).await, (0..MESSAGES).collect::<Vec<u64>>());
     broker.shutdown().unwrap();

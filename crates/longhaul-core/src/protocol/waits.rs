@@ -111,7 +111,7 @@ pub enum WaitsError {
     #[error("the entry that parks the task does not say what it waits for")]
     Body,
     /// The policy is none of the three.
-    #[error("`{0}` is none of `fail`, `skip` and `run`")]
+    #[error("`{0}` is not `fail`, `skip` or `run`")]
     Policy(String),
 }
 

@@ -151,7 +151,7 @@ pub enum ScheduleError {
         problem: String,
     },
     /// The expression is valid but names no future instant, such as the 30th of February.
-    #[error("the schedule never fires: no instant is named that lies ahead")]
+    #[error("the schedule never fires: it has no instant in the future")]
     NeverFires,
     /// There is no time zone of this name.
     #[error("`{0}` is not a time zone of the IANA database, such as `Europe/Berlin`")]
@@ -164,7 +164,7 @@ pub enum ScheduleError {
     Value(String),
     /// The name is empty, longer than 200 bytes, or contains a slash or a control character.
     #[error(
-        "the name of a schedule has 1 to {NAME_BYTES_MAX} bytes, and no `/` and no control characters; `{0}` is none"
+        "`{0}` is not the name of a schedule: expected 1 to {NAME_BYTES_MAX} bytes without `/` and control characters"
     )]
     Name(String),
     /// The document is not a schedule.
@@ -347,7 +347,7 @@ impl TaskTemplate {
             }
             (None, None) => Ok(Bytes::new()),
             (Some(_), Some(_)) => {
-                let problem = "the task has `text` and `base64`, and only one of them counts";
+                let problem = "the task has both `text` and `base64`: give only one of them";
                 Err(ScheduleError::Document(problem.to_owned()))
             }
         }

@@ -48,12 +48,10 @@ impl FiringTimes {
             (None, Some(every), None) => Self::every(every, offset.as_deref()),
             (None, None, Some(at)) => {
                 let at = instant_of(at).map_err(|error| ScheduleError::Value(error.to_string()))?;
-                let beyond = || ScheduleError::Value(format!("{at} ms lies beyond the year 2286"));
+                let beyond = || ScheduleError::Value(format!("{at} ms is beyond the year 2286"));
                 (at <= LATEST_MS).then_some(Self::At(at)).ok_or_else(beyond)
             }
-            _ => Err(ScheduleError::When(
-                "it says when by one of `cron`, `every` and `at`, and no other",
-            )),
+            _ => Err(ScheduleError::When("give exactly one of `cron`, `every` and `at`")),
         }
     }
 

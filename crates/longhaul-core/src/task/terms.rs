@@ -185,7 +185,7 @@ impl TermsReader<'_> {
         match (intervals, backoff) {
             (Some(intervals), None) => Some(Pauses::Intervals(intervals)),
             (Some(intervals), Some(_)) => {
-                let cause = format!("{} stands beside it", text::RETRY_INTERVALS);
+                let cause = format!("{} is also set", text::RETRY_INTERVALS);
                 self.note(text::RETRY_BACKOFF, cause);
                 Some(Pauses::Intervals(intervals))
             }
@@ -197,7 +197,7 @@ impl TermsReader<'_> {
         let at = self.read(text::SCHEDULED_AT, values::instant_ms);
         let delay = self.read(text::DELAY, values::delay_ms);
         if at.is_some() && delay.is_some() {
-            self.note(text::DELAY, format!("{} stands beside it", text::SCHEDULED_AT));
+            self.note(text::DELAY, format!("{} is also set", text::SCHEDULED_AT));
         }
         at.or_else(|| delay.map(|delay| publish_time_ms.saturating_add(delay)))
     }

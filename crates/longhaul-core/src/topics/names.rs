@@ -41,7 +41,7 @@ pub enum TopicNameError {
     NotPersistent(String),
     /// `topic://…` or `segment://…`, a scalable topic of Pulsar 5.
     #[error(
-        "`{0}` is a scalable topic of Pulsar 5, and tasks have persistent topics only: name a topic that was not migrated"
+        "`{0}` is a scalable topic of Pulsar 5, but tasks need a persistent topic: use a topic that was not migrated"
     )]
     Scalable(String),
     /// Neither `topic`, `tenant/namespace/topic` nor `persistent://tenant/namespace/topic`.
@@ -58,7 +58,7 @@ pub enum TopicNameError {
         problem: &'static str,
     },
     /// It is the name of one partition instead of the whole topic.
-    #[error("`{0}` is one partition of a topic: give the name of the topic without `-partition-…`")]
+    #[error("`{0}` is one partition of a topic: use the name of the topic, without `-partition-…`")]
     Partition(String),
     /// More than [`TOPIC_NAME_BYTES_MAX`] bytes.
     #[error(
@@ -80,7 +80,7 @@ pub enum TopicNameError {
     },
     /// The name has the suffix of a metadata topic, ledger or register: a task there would be lost,
     /// or would replace an entry.
-    #[error("`{name}` belongs to the task topic `{of}`: give the name of that one")]
+    #[error("`{name}` belongs to the task topic `{of}`: use the name of the task topic")]
     Companion {
         /// Full name.
         name: String,
@@ -89,7 +89,7 @@ pub enum TopicNameError {
     },
     /// Two topics of the set, or of a worker's task topics, have the same name.
     #[error(
-        "`{0}` is named twice: the topics of one task topic, and the task topics of one worker, must all be different"
+        "`{0}` is given twice: the topics of one task topic, and the task topics of one worker, must all differ"
     )]
     Twice(String),
     /// A worker has too many task topics.

@@ -252,7 +252,7 @@ fn alert(alert: AlertDescription) -> io::Error {
 fn what_a_server_says_about_our_certificate_is_told_in_words() {
     use TransportErrorKind::{Refused, Unauthorized};
     for (description, kind, words) in [
-        (AlertDescription::CertificateRequired, Unauthorized, "wants a client certificate"),
+        (AlertDescription::CertificateRequired, Unauthorized, "requires a client certificate"),
         (AlertDescription::UnknownCA, Unauthorized, "does not accept our client certificate"),
         (AlertDescription::InternalError, Refused, "does the server know its authority?"),
     ] {

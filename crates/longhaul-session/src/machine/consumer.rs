@@ -274,7 +274,7 @@ impl<A, P> ConnectionMachine<A, P> {
             return;
         }
         if !consumer.flow.admit() {
-            let cause = error::unreachable(&self.address, "a delivery that nobody asked for");
+            let cause = error::unreachable(&self.address, "an unrequested delivery");
             return self.abandon_consumer(id, &cause, self.heard);
         }
         let damage = payload.verify().err();
@@ -290,7 +290,7 @@ impl<A, P> ConnectionMachine<A, P> {
             match unpack(command, payload, damage.as_ref(), room) {
                 Unpacked::Entry(entry) => entry,
                 Unpacked::NoRoom { counted } => {
-                    return self.give_back(command, counted, "too much waits to be taken");
+                    return self.give_back(command, counted, "too many messages wait to be read");
                 }
             };
         messages.retain(|message| consumer.from.admits(message));

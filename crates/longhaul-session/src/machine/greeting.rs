@@ -97,7 +97,7 @@ impl<A, P> ConnectionMachine<A, P> {
             }
             other => {
                 let number = other.number();
-                let cause = format_args!("command {number} in answer to the greeting");
+                let cause = format_args!("unexpected command {number} in answer to the greeting");
                 self.fail(error::refused(&self.address, cause));
             }
         }

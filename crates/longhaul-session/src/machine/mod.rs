@@ -219,7 +219,7 @@ impl<A, P> ConnectionMachine<A, P> {
                         self.dirty.insert(consumer);
                     }
                     None => {
-                        let cause = error::unreachable(&self.address, "the consumer is over");
+                        let cause = error::unreachable(&self.address, "the consumer is closed");
                         self.events.push_back(ConnectionEvent::Answered(token, Err(cause)));
                     }
                 }
@@ -366,7 +366,7 @@ impl<A, P> ConnectionMachine<A, P> {
             self.abandon_producer(id, &cause, now);
         }
         if self.is_unused() && now >= self.idle_since + IDLE_TIME_MAX {
-            self.fail(error::unreachable(&self.address, "closed, because nobody used it"));
+            self.fail(error::unreachable(&self.address, "closed because it was unused"));
         }
     }
 
@@ -421,7 +421,7 @@ impl<A, P> ConnectionMachine<A, P> {
             return self.answer(token, Err(cause));
         }
         if self.requests.is_full() {
-            let cause = error::unreachable(&self.address, "too many questions wait for an answer");
+            let cause = error::unreachable(&self.address, "too many requests wait for an answer");
             return self.answer(token, Err(cause));
         }
         match question {

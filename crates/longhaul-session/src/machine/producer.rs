@@ -87,7 +87,7 @@ enum WriteTurn {
 
 /// The result of a message that no producer accepted.
 pub(super) fn over() -> PublishError {
-    PublishError::NotStored("the producer is over".to_owned())
+    PublishError::NotStored("the producer is closed".to_owned())
 }
 
 impl<P> ConnectionProducer<P> {
@@ -377,7 +377,7 @@ impl<A, P> ConnectionMachine<A, P> {
             producer.in_flight.push_front(entry);
             // A missing receipt means a message of unknown fate, and all later receipts are off by
             // one.
-            let cause = format_args!("receipt {sequence_id} came where {expected} was due");
+            let cause = format_args!("expected receipt {expected}, got {sequence_id}");
             return self.fail(error::unreachable(&self.address, cause));
         }
         let stored = entry_of(receipt.message_id.as_ref());

@@ -222,7 +222,7 @@ fn an_issuer_with_tls_needs_somebody_to_be_trusted() {
     let nobody = TlsOptions { ca_certificate_only: true, ..TlsOptions::default() };
     assert!(issuer_at("http://127.0.0.1/", &nobody).is_ok());
     let Err(error) = issuer_at("https://127.0.0.1/", &nobody) else { panic!("nobody is trusted") };
-    assert!(error.cause.contains("no authority to trust"), "{error}");
+    assert!(error.cause.contains("no certificate authority to trust"), "{error}");
     let ca_certificate_pem = Some(b"rubbish".to_vec());
     assert!(issuer_at("http://127.0.0.1/", &TlsOptions { ca_certificate_pem, ..nobody }).is_err());
 }

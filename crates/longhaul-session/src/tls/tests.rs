@@ -28,7 +28,7 @@ fn a_client_certificate_needs_its_own_key() {
         ..TlsOptions::default()
     };
     assert!(with_client(&one.certificate_pem, &one.key_pem).client_config().is_ok());
-    check(&with_client(&one.certificate_pem, &other.key_pem), "the key is not its own");
+    check(&with_client(&one.certificate_pem, &other.key_pem), "does not match its key");
     check(&with_client(&one.key_pem, &one.key_pem), "client certificate holds no certificate");
     check(&with_client(&one.certificate_pem, &one.certificate_pem), "holds no private key");
     let broken = b"-----BEGIN PRIVATE KEY-----\n!\n-----END PRIVATE KEY-----\n";
@@ -41,7 +41,7 @@ fn a_client_certificate_needs_its_own_key() {
 #[test]
 fn somebody_has_to_be_trusted() {
     let nobody = TlsOptions { ca_certificate_only: true, ..TlsOptions::default() };
-    check(&nobody, "no authority to trust");
+    check(&nobody, "no certificate authority to trust");
     let ca_certificate_pem = Some(Authority::new("ours").pem().into_bytes());
     let own = TlsOptions { ca_certificate_pem, ca_certificate_only: true, ..TlsOptions::default() };
     assert!(own.client_config().is_ok());
@@ -69,7 +69,7 @@ fn certificates_in_files_are_read_each_time() {
     std::fs::write(path("certificate.pem"), &one.certificate_pem).unwrap();
     assert!(options.client_config().is_ok());
     std::fs::write(path("certificate.pem"), &other.certificate_pem).unwrap();
-    check(&options, "the key is not its own");
+    check(&options, "does not match its key");
     std::fs::write(path("key.pem"), &other.key_pem).unwrap();
     assert!(options.client_config().is_ok());
     std::fs::write(path("ca.pem"), "rubbish").unwrap();

@@ -216,7 +216,7 @@ async fn client_certificates_that_cannot_work_are_told_before_anything_is_sent()
     let good = client(plain, &one.certificate_pem, &one.key_pem);
     check_refused(good, plain, Invalid, "pulsar+ssl://").await?;
     let mixed = client(encrypted, &one.certificate_pem, &other.key_pem);
-    check_refused(mixed, encrypted, Invalid, "not its own").await?;
+    check_refused(mixed, encrypted, Invalid, "does not match its key").await?;
     let empty = client(encrypted, "no PEM", &one.key_pem);
     check_refused(empty, encrypted, Invalid, "no certificate").await?;
     Ok(())

@@ -63,7 +63,7 @@ fn a_file_that_is_cut_short_is_refused_wherever_the_cut_is() {
 fn a_file_with_other_records_than_it_says_is_refused() {
     let stage = Stage::new();
     let lines = lines(&stage);
-    let expected = "does not hold as many";
+    let expected = ", but its end says";
     for kind in ["task", "letter", "schedule"] {
         let at = lines.iter().position(|line| kind_of(line) == kind).unwrap();
         let mut without = lines.clone();
@@ -76,7 +76,7 @@ fn a_file_with_other_records_than_it_says_is_refused() {
         }
     }
     let behind = format!("{}\n{}", lines.join("\n"), lines[1]);
-    assert!(refused(&stage, behind).contains("more behind its end"));
+    assert!(refused(&stage, behind).contains("continues after its end"));
     let two = format!("{}\n{}", lines[0], lines.join("\n"));
     assert!(refused(&stage, two).contains("a second queue"));
     assert!(refused(&stage, lines[1..].join("\n")).contains("does not begin with a queue"));
@@ -101,7 +101,7 @@ fn a_file_of_another_form_is_refused() {
         ("id,state\n1,open\n".to_owned(), "line 1"),
         ("[]".to_owned(), "line 1"),
         ("{\"record\":\"cluster\"}".to_owned(), "unknown variant `cluster`"),
-        (changed(0, "form", 2.into()), "its form is 2, and this version knows 1"),
+        (changed(0, "form", 2.into()), "its form is 2, but this version reads 1"),
         (changed(0, "source", "somewhere".into()), "`somewhere` names no queue"),
         (changed(0, "settings", "!".into()), "line 1"),
         (changed(0, "settings", "bm8=".into()), "settings"),

@@ -21,9 +21,9 @@ fn write_cause(f: &mut fmt::Formatter<'_>, why: &Why, cause: &WhyCause) -> fmt::
         | WhyCause::NoRequest { .. }
         | WhyCause::NoSlot { .. }
         | WhyCause::Ready { .. }) => workers(f, cause, now),
-        WhyCause::CancelRequested => {
-            f.write_str("its end was requested: the next worker that sees it closes it")
-        }
+        WhyCause::CancelRequested => f.write_str(
+            "its cancellation was requested: the next worker that sees the task closes it",
+        ),
         WhyCause::Scheduled { at } => write!(f, "it is scheduled: it may begin {}", At(now, *at)),
         WhyCause::Retrying { at, attempts } => {
             let next = At(now, *at);
@@ -33,7 +33,7 @@ fn write_cause(f: &mut fmt::Formatter<'_>, why: &Why, cause: &WhyCause) -> fmt::
             )
         }
         WhyCause::Dependencies { open_count: 0, .. } => {
-            f.write_str("it waits for other tasks, and none of those that are known is open")
+            f.write_str("it waits for other tasks, and all the known ones are over")
         }
         WhyCause::Dependencies { open, open_count, total } => {
             let least = if *total >= SHOWN_MAX { "at least " } else { "" };
@@ -121,7 +121,7 @@ fn workers(f: &mut fmt::Formatter<'_>, cause: &WhyCause, now: u64) -> fmt::Resul
         let gateways = Plural(*gateways as u64, "gateway is", "gateways are");
         write!(
             f,
-            "no worker serves the queue: only {gateways} alive, and nobody has asked there for "
+            "no worker serves the queue: only {gateways} alive, and no worker there asks for "
         )?;
         return f.write_str("this task; start a worker");
     }

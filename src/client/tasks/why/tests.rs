@@ -168,7 +168,7 @@ fn workers_that_are_not_there_or_busy() {
     bench.workers.push(worker("w1", Some(4), 4, 0));
     bench.says("all 4 slots of 1 worker are busy; 2 ready tasks are before it");
     bench.workers.pop();
-    bench.says("no worker serves the queue: only 1 gateway is alive, and nobody has asked there for this task; start a worker");
+    bench.says("no worker serves the queue: only 1 gateway is alive, and no worker there asks for this task; start a worker");
     bench.workers = vec![worker("w1", Some(4), 0, 2)];
     bench.workers[0].last_heartbeat_ms = Some(NOW - 240_000);
     bench.says("no worker is alive: the last heartbeat was 4m ago; start a worker");
@@ -267,5 +267,5 @@ fn a_task_that_runs_and_one_that_is_over() {
     bench.says("the task is over: completed");
     let mut bench = Bench::new(TaskStatus::Ready);
     bench.info.cancel_requested = true;
-    bench.says("its end was requested: the next worker that sees it closes it");
+    bench.says("its cancellation was requested: the next worker that sees the task closes it");
 }

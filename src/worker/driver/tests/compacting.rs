@@ -189,7 +189,7 @@ async fn a_worker_takes_no_tasks_while_another_one_knows_more_than_the_ledger() 
     pair.first.broker.compact_forgetting(&ledger, 3);
     let mut second = pair.second();
     tokio::join!(pair.first.run_for(60 * SECOND), second.run_for(60 * SECOND));
-    let told = log.with(&["ERROR", "knows the ledger differently"]);
+    let told = log.with(&["ERROR", "reads the ledger differently"]);
     assert_eq!(told.len(), 1, "once a minute: {told:#?}");
     pair.first.broker.restart(SECOND, true, Loss::Error);
     tokio::join!(pair.first.run_for(60 * SECOND), second.run_for(60 * SECOND));

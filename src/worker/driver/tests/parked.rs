@@ -129,11 +129,7 @@ async fn a_list_that_nobody_can_follow_fails_the_task_with_that_reason() {
     bench.run_for(5 * SECOND).await;
     for (after, failed, reason) in [
         ("yesterday", "fail", "AFTER cannot be followed: `yesterday` is not the id of a task"),
-        (
-            "1:2:-1",
-            "maybe",
-            "AFTER cannot be followed: `maybe` is none of `fail`, `skip` and `run`",
-        ),
+        ("1:2:-1", "maybe", "AFTER cannot be followed: `maybe` is not `fail`, `skip` or `run`"),
         ("1:2:5", "run", "AFTER names 1:2:5, which is no task of this topic"),
     ] {
         let task = bench.submit(&[("AFTER", after), ("AFTER_FAILED", failed)]);

@@ -63,7 +63,8 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
     let (log, _guard) = CapturedLog::capture();
     let mut bench =
         Bench::new(WorkerConfig::default(), None, |_| async { Ok(Text("done".to_owned())) });
-    let warnings = |words: &[&str]| log.with(&[&["WARN", "numbers of attempts"], words].concat());
+    let warnings =
+        |words: &[&str]| log.with(&[&["WARN", "different `max_attempts`"], words].concat());
     let beat = |owner, max_attempts| {
         Entry::Heartbeat(Heartbeat {
             owner: OwnerId(owner),
@@ -144,7 +145,7 @@ async fn requests_to_end_what_is_not_there_are_told_of_once() {
         bench.write(&Entry::Cancel(absent(entry)));
     }
     bench.run_long(17 * 3600 * SECOND).await;
-    let told = || log.with(&["WARN", "it is not looked for any more"]).len();
+    let told = || log.with(&["WARN", "cancel requested for an unknown task"]).len();
     assert_eq!(told(), 0, "it may come yet");
     bench.run_long(3 * 3600 * SECOND).await;
     assert_eq!(told(), 1);

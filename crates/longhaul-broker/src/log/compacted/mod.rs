@@ -227,7 +227,7 @@ impl CompactedFile {
         let mut header = [0; HEADER_BYTES];
         file.read_at(&mut header, 0).map_err(io)?;
         let (Some(mut rest), true) = (header.strip_prefix(MAGIC), crc_fits(&header)) else {
-            return damaged(0, "this is no header of a compacted file");
+            return damaged(0, "this is not the header of a compacted file");
         };
         let version = rest.get_u32();
         if version != VERSION {
@@ -241,7 +241,7 @@ impl CompactedFile {
         let index_bytes = count.checked_mul(SLOT_BYTES as u64);
         let adds_up = index_bytes.and_then(|bytes| bytes.checked_add(index)) == Some(trailer_at);
         if !rest.starts_with(MAGIC) || !crc_fits(&trailer) || !adds_up {
-            return damaged(trailer_at, "this is no trailer of a compacted file");
+            return damaged(trailer_at, "this is not the trailer of a compacted file");
         }
         let index_bytes = usize::try_from(trailer_at - index).unwrap_or(usize::MAX);
         let mut bytes = vec![0; index_bytes];

@@ -138,7 +138,7 @@ fn make_index(shared: &SharedLogState, segment: &Segment, facts: FactsOf) -> Opt
     tracing::warn!(
         file = shared.storage.describe(&segment::name(segment.header.number)),
         offset,
-        "a segment of the log is damaged, as was found when its index was to be made: check the disk, and run `longhaul broker check` when the broker is stopped"
+        "a segment of the log is damaged and cannot be indexed: check the disk, then stop the broker and run `longhaul broker check`"
     );
     None
 }

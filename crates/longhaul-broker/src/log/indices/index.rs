@@ -226,7 +226,7 @@ impl Index {
         }
         let mut rest = covered;
         if !rest.starts_with(MAGIC) {
-            return unfit("this is no index");
+            return unfit("this is not an index");
         }
         rest.advance(MAGIC.len());
         if rest.get_u32() != VERSION {

@@ -54,7 +54,7 @@ impl<'a> Indices<'a> {
         })?;
         let Some(count) = count else {
             // Entries that were already passed on come again from the segment, without effect.
-            self.give_up(number, "it makes no sense");
+            self.give_up(number, "its content is inconsistent");
             return Ok(None);
         };
         self.used.insert(number);
@@ -66,7 +66,7 @@ impl<'a> Indices<'a> {
         tracing::warn!(
             file = self.storage.describe(&index::name(number)),
             what,
-            "the index of a segment does not fit it: the segment is read in full instead, and the index is made again. Check the disk"
+            "the index of a segment does not match it: the segment is read in full instead, and the index is rebuilt. Check the disk"
         );
     }
 
@@ -78,7 +78,7 @@ impl<'a> Indices<'a> {
             tracing::info!(
                 segments = self.missing.len(),
                 first,
-                "segments of the log have no index yet: they were read in full, and their indices are made now. This is as it should be after a stop under load, and after an update"
+                "segments of the log have no index yet: they were read in full, and their indices are built now. This is normal after a stop under load and after an update"
             );
         }
         sealed.filter(|number| !self.used.contains(number)).collect()

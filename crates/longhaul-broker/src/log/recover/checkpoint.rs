@@ -128,7 +128,7 @@ impl Checkpoint {
         }
         file.read_at(&mut header, 0).map_err(io)?;
         let Some((mut rest, crc)) = fields(&header) else {
-            return damaged(0, "this is no header of a checkpoint");
+            return damaged(0, "this is not the header of a checkpoint");
         };
         let version = rest.get_u32();
         if version != VERSION {
@@ -137,7 +137,7 @@ impl Checkpoint {
         let at = LogPosition { segment: rest.get_u32(), offset: rest.get_u32() };
         let (images, bytes) = (rest.get_u32(), rest.get_u64());
         if length - HEADER_BYTES as u64 != bytes && !may_be_cut {
-            return damaged(length, "the file has another size than its header says");
+            return damaged(length, "the size of the file differs from that in its header");
         }
         Ok(Some(Self { at, path, file, images, bytes, crc }))
     }

@@ -98,7 +98,7 @@ impl SegmentFollower {
         let header = header.ok_or_else(|| OpenError::Damaged {
             file: storage.describe(&name),
             offset: 0,
-            what: "this is no header of the segment".to_owned(),
+            what: "this is not the header of the segment".to_owned(),
         })?;
         Ok(Some(Self { file, header, size, read_to: 0, is_at_end: false, is_gone: false }))
     }

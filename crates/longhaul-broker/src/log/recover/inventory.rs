@@ -69,7 +69,7 @@ pub(in crate::log) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>
         Err(InventoryFault::Damaged) => {
             tracing::warn!(
                 file = path,
-                "the inventory of the segments is damaged: a missing segment before the checkpoint does not show at this start; the next checkpoint writes the inventory anew. Check the disk"
+                "the inventory of the segments is damaged: this start cannot notice a missing segment before the checkpoint; the next checkpoint writes a new inventory. Check the disk"
             );
             Ok(None)
         }

@@ -155,7 +155,7 @@ fn read(storage: &dyn Storage, apply: Apply<'_>) -> Result<Sound, OpenError> {
     if checkpoint.is_some() && inventory::is_missing(storage) {
         tracing::warn!(
             file = storage.describe(inventory::NAME),
-            "there is no inventory of the segments: a missing segment before the checkpoint does not show at this start. A full disk may have left no room for it; if it was removed, look whether other files were"
+            "there is no inventory of the segments: this start cannot notice a missing segment before the checkpoint. A full disk may have left no room for it; if somebody removed it, check for other missing files"
         );
     }
     let indices = Indices::new(storage);
@@ -202,7 +202,7 @@ fn open_segments(
         let file = storage.open(&name).map_err(io)?;
         let header = match SegmentHeader::read(&*file).map_err(io)? {
             Ok(header) => header,
-            Err(HeaderFault::Damaged) => return damaged("this is no header of a segment"),
+            Err(HeaderFault::Damaged) => return damaged("this is not the header of a segment"),
             Err(HeaderFault::Version(version)) => {
                 return Err(OpenError::Version { file: storage.describe(&name), version });
             }
@@ -347,7 +347,7 @@ impl Replay<'_> {
         next: Option<&SegmentHeader>,
     ) -> Result<(), OpenError> {
         let Some(sealed) = tail.seal else {
-            let what = "no record of this segment stands here, and the segment goes on";
+            let what = "there is no record of this segment here, but the segment continues";
             return Err(damaged(self.storage, number, tail.end, what));
         };
         let agrees = |next: &SegmentHeader| {

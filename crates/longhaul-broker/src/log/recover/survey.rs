@@ -364,7 +364,7 @@ impl Surveyor<'_> {
                     let entry = next.and_then(|next| scan.entry_at(offset, next));
                     let lost = self.cost_of(number, offset, u64::from(to.saturating_sub(offset)));
                     let cost = entry.map_or(lost, Cost::Entry);
-                    let what = format!("no record stands in {} bytes", to.saturating_sub(offset));
+                    let what = format!("there is no record in {} bytes", to.saturating_sub(offset));
                     self.find(&name, offset.into(), what, cost);
                     let Some(next) = next else { return Ok(()) };
                     tail.end = next;
@@ -390,7 +390,7 @@ impl Surveyor<'_> {
         let what = match Index::read(self.storage, segment, next.as_ref()) {
             Ok(index) if index.is(expected) => return,
             Err(Unusable::Missing) => return,
-            Ok(_) => "the index of the segment does not say what is in it".to_owned(),
+            Ok(_) => "the index does not match the content of the segment".to_owned(),
             Err(Unusable::Unfit(what)) => format!("the index of the segment is damaged: {what}"),
         };
         self.find(&index::name(segment.header.number), 0, what, Cost::Nothing);

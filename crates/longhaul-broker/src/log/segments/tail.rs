@@ -73,7 +73,7 @@ impl SegmentTail {
             if let Some((at, mark)) = later {
                 let group = mark.group();
                 let what = format!(
-                    "no record stands here, but group {group} at offset {at} was written after it"
+                    "there is no record here, but group {group} at offset {at} was written after it"
                 );
                 let (file, offset) = (file.to_owned(), u64::from(self.end));
                 return Err(OpenError::Damaged { file, offset, what });

@@ -161,7 +161,7 @@ fn a_missing_segment_before_the_checkpoint_is_refused_unless_it_was_removed() {
     let lost = sample.storage.fork();
     lost.remove(&segment::name(1)).unwrap();
     let refused = recover_with(&lost, options()).unwrap_err();
-    let expected = "simulated/log/0000000001.seg is missing, and the broker has not removed it. Put it back, or restore the data directory from a copy, or salvage what can be read. To go on without what it held, delete simulated/segments. Nothing was changed";
+    let expected = "simulated/log/0000000001.seg is missing, and the broker has not removed it. Nothing was changed. Put it back, or restore the data directory from a copy, or salvage what can be read. To start without its data, delete simulated/segments";
     assert_eq!(refused.to_string(), expected);
     background::remove(&shared, &[1]);
     drop((parts, shared));

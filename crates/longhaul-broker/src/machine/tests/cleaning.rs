@@ -370,7 +370,7 @@ fn what_cannot_be_read_is_not_copied_and_its_segment_is_tried_again_after_longer
         rig.machine.not_copied(&[(found[0], cause.clone())]);
         let told = rig.machine.take_effects();
         assert!(
-            matches!(&told[..], [MachineEffect::Warn(warning)] if warning.contains("looked at again"))
+            matches!(&told[..], [MachineEffect::Warn(warning)] if warning.contains("the broker tries again"))
         );
     }
     let pauses: Vec<i32> = tried.windows(2).map(|pair| pair[1] - pair[0]).collect();

@@ -70,10 +70,10 @@ fn what_a_role_may_not_do_is_told_once_a_minute() {
     let [text] = &first[..] else { panic!("{first:?}") };
     assert!(text.starts_with("a request from "), "{text}");
     assert!(text.contains("role one may not produce in public/default"), "{text}");
-    assert!(text.ends_with("a superuser may grant it that"), "{text}");
+    assert!(text.ends_with("ask a superuser for a grant"), "{text}");
     assert_eq!(told(&mut rig), [""; 0]);
     rig.pass(60_000);
-    assert!(told(&mut rig)[0].ends_with("(1 more since this was last told)"));
+    assert!(told(&mut rig)[0].ends_with("(1 more since this was last logged)"));
 }
 
 #[test]

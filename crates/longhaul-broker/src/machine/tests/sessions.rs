@@ -317,8 +317,7 @@ fn who_is_refused_learns_what_it_may_not_do() {
         found,
         [(
             4,
-            "role nobody may not produce in public/default: a superuser may grant it that"
-                .to_owned()
+            "role nobody may not produce in public/default: ask a superuser for a grant".to_owned()
         )]
     );
     let subscribe = CommandSubscribe { topic: TOPIC.to_owned(), ..CommandSubscribe::default() };
@@ -327,8 +326,7 @@ fn who_is_refused_learns_what_it_may_not_do() {
         found,
         [(
             4,
-            "role nobody may not consume in public/default: a superuser may grant it that"
-                .to_owned()
+            "role nobody may not consume in public/default: ask a superuser for a grant".to_owned()
         )]
     );
 }

@@ -91,7 +91,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
 pub(crate) async fn publish(round: Round, producer: u64) -> std::io::Result<()> {
     let mut client = Client::connect(round.address).await?;
     if let Err(refused) = client.produce(TOPIC, producer).await {
-        if refused.to_string().contains("for want of disk space") {
+        if refused.to_string().contains("lacks disk space") {
             round.seen.lock().unwrap().refused += 1;
             round.news.notify_one();
         }

@@ -56,7 +56,7 @@ pub fn duration_or_zero(text: &str) -> Value<Duration> {
     }
     let span: Span = text.parse().map_err(|cause: jiff::Error| error(&cause.to_string()))?;
     let signed = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| {
-        error("years and months differ in length: say days, hours, minutes, seconds")
+        error("years and months differ in length: use days, hours, minutes, seconds")
     })?;
     match Duration::try_from(signed) {
         Ok(duration) if duration <= DURATION_MAX => Ok(duration),

@@ -54,7 +54,7 @@ fn a_worker_finishes_what_it_runs_and_leaves_and_the_reason_is_logged() {
     // The worker has left by now.
     let left = bench.post(&path("pod:1%2Fa"), json!({}));
     assert_eq!((left.status.as_u16(), left.code()), (404, "worker_not_found".to_owned()));
-    assert!(left.text("detail").ends_with("those that do are pod:2"), "{left:?}");
+    assert!(left.text("detail").ends_with("its workers are pod:2"), "{left:?}");
     drop(second);
 }
 

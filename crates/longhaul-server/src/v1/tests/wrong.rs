@@ -62,7 +62,7 @@ fn bodies_that_are_no_tasks_are_refused_and_nothing_is_submitted() {
         (r#"{"payload":"a","key":""}"#, 422, "request_unfit", "1 to 256 bytes"),
         (r#"{"payload":"a","type":""}"#, 422, "request_unfit", "1 to 128 bytes"),
         (r#"{"payload":"a","idempotency_key":""}"#, 422, "request_unfit", "1 to 256 bytes"),
-        (r#"{"payload":"a","overwrite":true}"#, 422, "request_unfit", "has a dedupe key"),
+        (r#"{"payload":"a","overwrite":true}"#, 422, "request_unfit", "needs a dedupe key"),
         (r#"{"payload":"a","after":["x"]}"#, 400, "task_id_invalid", "`x` is not a task id"),
         (&*many, 422, "request_unfit", "TAGS"),
     ] {

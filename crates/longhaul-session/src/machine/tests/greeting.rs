@@ -335,7 +335,7 @@ fn a_connection_that_nobody_uses_is_closed() {
     }
     assert!(bench.machine.end().is_none());
     bench.wait(Duration::from_secs(10));
-    assert!(bench.machine.end().unwrap().cause.contains("nobody used it"));
+    assert!(bench.machine.end().unwrap().cause.contains("it was unused"));
 }
 
 /// An idle gateway held a connection in order to learn of its end. The connection was closed as
@@ -354,7 +354,7 @@ fn whoever_waits_for_the_end_of_a_connection_uses_it() {
         bench.wait(Duration::from_secs(10));
         bench.says(CommandPong {});
     }
-    assert!(bench.machine.end().unwrap().cause.contains("nobody used it"));
+    assert!(bench.machine.end().unwrap().cause.contains("it was unused"));
 }
 
 /// A consumer that only listens makes no calls. When the broker closed it after an hour, the

@@ -260,6 +260,6 @@ fn a_name_that_leaves_no_room_for_partitions_is_refused_before_anything_is_recor
     }
     assert_eq!(rig.machine.recorded(), before);
     assert_eq!(rig.answer(create(&longest, 10)), DONE);
-    rig.refuses(grow_of(&longest, 11), 412, "take a shorter one");
+    rig.refuses(grow_of(&longest, 11), 412, "use a shorter one");
     assert_eq!(topics(&rig).len(), 10);
 }
