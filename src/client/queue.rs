@@ -86,7 +86,7 @@ impl Queue {
         self
     }
 
-    /// Sets the reason for changes to the settings and [schedules](Self::schedules) of the queue, as
+    /// Sets the reason for changes to the settings and schedules of the queue, as
     /// the [log of actions](Self::action_log) shows it. Default: none. Other actions take a reason
     /// of their own.
     ///

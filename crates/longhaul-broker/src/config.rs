@@ -166,7 +166,7 @@ mod tests {
         let admin_hosts = vec!["fine.example.".to_owned(), "admin.example:8443".to_owned()];
         let config = BrokerConfig { admin_hosts, ..BrokerConfig::default() };
         let text = config.validate().unwrap_err().to_string();
-        assert!(text.starts_with("the admin host `admin.example:8443` is no host"), "{text}");
+        assert!(text.starts_with("the admin host `admin.example:8443` is not a host"), "{text}");
         assert!(text.contains("without a port"), "{text}");
         let advertised_host = Some("https://broker.example".to_owned());
         let config = BrokerConfig { advertised_host, ..BrokerConfig::default() };

@@ -117,7 +117,7 @@ impl WorkerDriver {
                 if lane.core.machine().is_own(heartbeat.owner) {
                     self.look_for_lost_checkpoints(id, inbound.position);
                 }
-                self.compare(id, heartbeat);
+                self.compare(id, heartbeat, message);
             }
             Entry::Seal(seal) => {
                 lane.forget_sealed(&seal.entries, now);

@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(refused.note("one-more:1", AuthError::Missing, 159), None);
         assert_eq!(refused.seen.len(), REMEMBERED_MAX);
         let told = refused.note("later:1", AuthError::Missing, 160).unwrap();
-        assert!(told.contains("; 1 of other hosts"), "{told}");
+        assert!(told.contains("; 1 from other hosts"), "{told}");
         assert_eq!(refused.seen.len(), 1);
     }
 }

@@ -128,7 +128,7 @@ fn who_trusts_the_authority_talks_to_a_broker_by_tls() {
     let stranger = submit(&[], &["--service-url", url]);
     let told = String::from_utf8(stranger.stderr).unwrap();
     assert_eq!(stranger.status.code(), Some(1), "{told}");
-    assert!(told.contains("certificate") && told.contains("do: --tls-trust-certs-file"), "{told}");
+    assert!(told.contains("certificate") && told.contains("with --tls-trust-certs-file"), "{told}");
 }
 
 #[test]
@@ -164,12 +164,12 @@ fn a_gateway_is_asked_with_its_token_by_tls() {
     for wrong in ["", "another token, of thirty-two bytes"] {
         let (code, told) = ask(wrong, &trusting);
         assert_eq!(code, Some(1), "{told}");
-        assert!(told.contains("what to do: give a token of the gateway"), "{told}");
+        assert!(told.contains("what to do: set a token of the gateway"), "{told}");
     }
     let (code, told) = ask(token, &[]);
     assert_eq!(code, Some(5), "{told}");
     assert!(told.contains("certificate") && !told.contains(token), "{told}");
-    assert!(told.contains("do: --tls-trust-certs-file"), "{told}");
+    assert!(told.contains("with --tls-trust-certs-file"), "{told}");
 }
 
 /// The program ignored its certificate towards a gateway.

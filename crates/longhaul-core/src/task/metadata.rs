@@ -14,7 +14,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt::Display;
 
-/// The states of the reference.
+/// The state that the metadata topic shows. A cancelled or expired task is `Failed`, with that
+/// [`TaskOutcome`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum TaskState {

@@ -4,7 +4,7 @@ use super::*;
 use crate::captured::CapturedLog;
 use crate::worker::of_this_process;
 use longhaul_core::protocol::entry::Heartbeat;
-use longhaul_core::task::TaskState;
+use longhaul_core::task::{TaskState, WorkerIdentity};
 
 /// Regression: a worker logged nothing about its tasks at any level, and a processor's log did not
 /// name the task.
@@ -80,6 +80,11 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
     // A heartbeat of a worker that was gone before this one started, which waits for its answer.
     bench.write(&beat(6, Some(9)));
     bench.run_for(3 * SECOND).await;
+    // Regression: a worker with another number than the gateway of `longhaul dev` warned of it, and
+    // nobody could set both to the same.
+    let gateway = WorkerIdentity { grants_leases: true, ..WorkerIdentity::named("gateway") };
+    let message = ledger::message(&beat(8, Some(4)), &gateway.content());
+    bench.broker.publish(&bench.ledger(), message);
     for _ in 0..2 {
         for (owner, max_attempts) in [(7, Some(3)), (7, None), (0xab, Some(5)), (9, Some(5))] {
             bench.write(&beat(owner, max_attempts));
@@ -114,7 +119,6 @@ async fn the_lag_is_the_time_that_heartbeats_take_to_come_back() {
 /// its machine.
 #[tokio::test(start_paused = true)]
 async fn heartbeats_and_entries_of_running_tasks_say_who_the_worker_is() {
-    use longhaul_core::task::WorkerIdentity;
     let identity = of_this_process("mailer-1", "blue");
     let config = WorkerConfig { identity: identity.clone(), ..WorkerConfig::default() };
     let mut bench = Bench::new(config, None, |_| async {

@@ -85,7 +85,7 @@ impl TaskDetails {
             ("warning", text(&self.warning)),
             ("due", at(self.due_at.filter(|_| !self.is_over()))),
             ("created", at(self.created_at)),
-            ("updated", at(self.changed_at)),
+            ("changed", at(self.changed_at)),
             ("waits for", self.waits_for.join("\n")),
             ("type", text(&self.task_type)),
             ("key", text(&self.key)),
