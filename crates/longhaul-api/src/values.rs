@@ -8,12 +8,12 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use utoipa::ToSchema;
 
-/// A duration: a text such as `30s`, `1h 30m`, `7d` or `PT1H30M`, or a number of seconds. A day has 24 hours. It is written in the form `PT1H30M`.
+/// A duration: a text such as `30s`, `1h 30m`, `7d` or `PT1H30M`, or a number of seconds. A day has 24 hours. Answers have the form `PT1H30M`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
 #[schema(value_type = String, example = "PT30S")]
 pub struct Length(pub Duration);
 
-/// An instant: in ms since the epoch, or a text such as `2026-11-22T09:30:00Z`. It is written as the first.
+/// An instant: ms since the epoch, or a text such as `2026-11-22T09:30:00Z`. Answers have ms since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
 #[schema(value_type = u64, example = 1_792_000_000_000_u64)]
 pub struct Instant(pub SystemTime);
