@@ -1,6 +1,6 @@
-"""A worker: leases tasks, runs several at once, and gives back what it has when it is to end.
+"""A worker: leases tasks, runs several at once, and gives back unfinished tasks when it ends.
 
-Keep-alives are sent by threads, since an event loop that a processor blocks would send them too late.
+Threads send the keep-alives, because an event loop that a processor blocks would send them too late.
 """
 
 from __future__ import annotations
@@ -46,23 +46,24 @@ Processor = Callable[[Task], Any]
 class Worker:
     """Runs the tasks of a queue by calling `processor` with each.
 
-    The processor returns the result: `bytes` and `str` as they are, `None` for none, anything else as JSON. An exception is a failed attempt with its text
-    as the reason; see `longhaul.task` for the others. Each task has a thread of its own, `concurrency` of them at most.
+    The processor returns the result: `bytes` and `str` as they are, `None` for none, anything else as JSON. An exception fails the attempt, with its text
+    as the reason; `longhaul.task` has exceptions with other effects. Each task has its own thread, and at most `concurrency` tasks run at once.
 
     An `async def` processor runs in an event loop, which one thread runs for all tasks. The worker
     cancels the coroutine (`asyncio.CancelledError`) within a second when its task is cancelled or
-    lost, or is to be given back. Do not call `task.sleep` there: it blocks the loop.
+    lost, or must be given back. Do not call `task.sleep` there: it blocks the loop.
 
-    - `name`: what is shown as the worker; host and process id if it is not said.
-    - `lease_time`: seconds of silence after which others may have the tasks. Leases are kept alive three times in that
+    - `name`: the name of the worker for display; by default host and process id.
+    - `lease_time`: seconds of silence after which other workers may get the tasks. The worker sends keep-alives three times in that
       time, and at least every 5 s.
-    - `types`: takes tasks of these types only.
-    - `drain`: how many seconds running tasks get for their end when the worker is to end; then they are given back, with their checkpoints.
-    - `poll`: for how many seconds, 30 at most, a request for tasks waits for one. It is not cut short, for it may just have got one, so that a worker that
+    - `types`: leases only tasks of these types.
+    - `drain`: how many seconds running tasks may take to end when the worker ends. After that, the worker gives them back with their checkpoints.
+    - `poll`: for how many seconds, 30 at most, a request waits for a task. A worker that ends may wait for this request, because cancelling it could lose a
+      task.
       is to end may wait for it.
-    - `report_patience`: for how many seconds the end of a task is reported again and again while no gateway takes it.
+    - `report_patience`: for how many seconds the worker repeats the report of a task's end while no gateway takes it.
 
-    The logger `longhaul` says at the level info what becomes of each task, and at the level warning why an attempt failed, with the traceback.
+    The logger `longhaul` logs the outcome of each task at the level info, and why an attempt failed, with the traceback, at the level warning.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
-        """Works until SIGTERM or Ctrl-C, until `stop` is called, or until somebody drains it (`longhaul worker drain`); returns when the last task is over or given back.
+        """Works until SIGTERM or Ctrl-C, until `stop`, or until somebody drains it (`longhaul worker drain`). Returns when the last task is over or given back.
 
         A second signal ends the process.
         """
@@ -124,16 +125,16 @@ class Worker:
             self._work()
 
     def start(self) -> None:
-        """Works in a thread of its own, until `stop`."""
+        """Starts the worker in its own thread. It works until `stop`."""
         self._thread = threading.Thread(target=self._work, name=f"worker {self.name}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Asks for nothing new, and ends as `run` says. Returns at once; more often is the same as once."""
+        """Tells the worker to end as described for `run`, and returns at once. You may call it more than once."""
         self._stopping.set()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits for the end of a worker that was started; whether it has come."""
+        """Waits for the end of a started worker. Returns whether it has ended."""
         if self._thread is not None:
             self._thread.join(timeout)
             return not self._thread.is_alive()
