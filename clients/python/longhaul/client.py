@@ -261,7 +261,7 @@ class Client:
         self._ask("DELETE", _at(queue, "tasks", task), query={"reason": reason})
 
     def retry(self, queue: str, task: str, reason: str = "") -> str:
-        """Runs a task that failed for good again as a new task, and returns the id of the new task.
+        """Restarts a task that failed for good, as a new task, and returns the id of the new task.
 
         A repeat returns the same id. If the new task fails too, retry the new task.
         """
@@ -369,7 +369,7 @@ class Client:
         return cast(DeadLetter, self._get(_at(queue, "dead", task)))
 
     def replay(self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[DeadSelection]) -> ReplayList:
-        """Runs tasks that failed for good again, each as a new task.
+        """Restarts tasks that failed for good, each as a new task.
 
         Select up to 100 by `tasks`, or others by their fields, or all by `all=True`. A request replays
         at most 100,000; then the answer has `stopped`. Raises `OutcomeUnknown` after `timeout` seconds.

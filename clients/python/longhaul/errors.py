@@ -106,11 +106,11 @@ class WaitTimeout(LonghaulError, TimeoutError):
     """A task is not over after the time limit of the wait."""
 
 
-# Codes of which it is not known whether the request was done.
+# Codes that leave open whether the request was done.
 _UNKNOWN = frozenset({"outcome_unknown", "timed_out"})
-# Begins the code of an answer that has none of a gateway.
+# Prefix of the code of an answer without a gateway's code.
 _NO_CODE = "http_"
-# Codes with which a report is refused because the lease has ended, or is somebody else's.
+# Codes of reports that are refused because the lease has ended, or another worker has the task.
 LEASE_OVER = frozenset({"stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended"})
 
 _BY_STATUS: dict[int, type[GatewayError]] = {
@@ -144,7 +144,7 @@ def from_answer(status: int, body: bytes, retry_after: str | None) -> GatewayErr
         return LeaseRefused(problem, seconds)
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else Invalid)
     if problem["code"].startswith(_NO_CODE) and issubclass(kind, (NotFound, Conflict)):
-        # A proxy does not know what there is.
+        # A proxy does not know the tasks and queues of a gateway.
         kind = GatewayError
     return kind(problem, seconds)
 

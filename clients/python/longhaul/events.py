@@ -15,7 +15,7 @@ from .http import Gateways, HaltEvent
 
 # The gateway sends a comment every 15 s: a stream that is silent for longer than this is dead.
 _SILENCE = 45.0
-# The id of the end of the one task whose events these are.
+# The id of the end of the watched task.
 _OVER = "over"
 _LINE_BYTES = 8 * 1024 * 1024
 _PAUSE, _PAUSE_MAX = 0.2, 5.0
@@ -67,7 +67,7 @@ def watch(
                 last_event_id = event.id or last_event_id
                 yield event
         except _Cut:
-            # A stream that ends at once, again and again, is no reason to ask without a pause.
+            # Pause also after a stream that ended at once, because the next ones may do so, too.
             halt.wait(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _PAUSE_MAX)
         finally:

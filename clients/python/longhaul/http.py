@@ -28,7 +28,7 @@ from .errors import GatewayError, LonghaulError, OutcomeUnknown, Unavailable, Un
 # A gateway closes a connection that is idle for 10 s: one that is used again must be younger than that.
 _IDLE_SECONDS = 5.0
 _IDLE_CONNECTIONS = 8
-# Gateways that others have named are remembered, up to so many in all.
+# The most gateways that a client knows, with those that other gateways named.
 _GATEWAYS = 16
 # The longest answer that is read: lists have up to 1,000 tasks.
 _ANSWER_BYTES = 64 * 1024 * 1024
@@ -90,7 +90,7 @@ class _Gateway:
         self.url, self.scheme, self.host, self.port = url, parts.scheme, parts.hostname, parts.port
         self.path = parts.path.rstrip("/")
         self.context = context
-        # It is left alone until then, by `time.monotonic`.
+        # The end of the gateway's rest, by `time.monotonic`.
         self.resting = 0.0
         self._idle: list[tuple[float, http.client.HTTPConnection]] = []
         self._lock = threading.Lock()
@@ -170,7 +170,7 @@ class Gateways:
         failure: LonghaulError = Unreachable("the program is to end")
         doubt: LonghaulError | None = None
         while True:
-            # Whoever was told to come later by another request of this client waits, too.
+            # A pause that a gateway asked for applies to all requests of the client.
             if halt.wait(max(self._next_free() - time.monotonic(), 0.0)):
                 raise doubt or failure
             gateway = self._pick()
@@ -192,11 +192,11 @@ class Gateways:
             if method == "GET":
                 doubt = None
             if halt.is_set():
-                # Nothing is known against the gateway.
+                # The gateway is not to blame, so it does not rest.
                 raise doubt or failure
             now = time.monotonic()
             give_up = now + patience if give_up is None else give_up
-            # Who is told to come later does so; a pause of one's own grows, and is never the same for all clients.
+            # The pause that the gateway asked for, or a growing, random one, so that clients do not return at once.
             rest = max(retry_after, pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _PAUSE_MAX)
             self._rest(gateway, now + rest)

@@ -20,9 +20,9 @@ from .types import Lease, Reported
 
 logger = logging.getLogger("longhaul")
 
-# News of a task are sent when they come, but no more often than this, in seconds.
+# The shortest time between two reports with news, in seconds.
 _NEWS_EVERY = 1.0
-# Keep-alives are sent at least this often, in seconds, since their answers tell that the task was cancelled.
+# The longest time between two keep-alives, in seconds: their answers tell that the task was cancelled.
 _KEEP_ALIVE_EVERY = 5.0
 _CHECKPOINT_BYTES = 64 * 1024
 _LOG_LINES = 100
@@ -148,7 +148,7 @@ class Task:
 
     def _tell(self, name: str, value: object) -> None:
         self.check()
-        # What is no JSON is the mistake of who says it, and must not get into a report.
+        # Fails if the value has no form in JSON: it must not get into a report.
         json.dumps(value, allow_nan=False)
         with self._lock:
             self._news[name] = value
@@ -161,7 +161,7 @@ class Task:
             self.stop(LeaseLost(f"no keep-alive succeeded for {silent:.1f} s, and the lease lasts {self._left:.1f} s"))
         return self._halt
 
-    # What follows is for the worker.
+    # The rest is for the worker.
 
     def stop(self, halt: Halt) -> None:
         """Tells the processor to stop. The first reason counts, but `LeaseLost` replaces the others."""
@@ -211,7 +211,7 @@ class Task:
         return news
 
     def _put_back(self, news: dict[str, Any]) -> None:
-        """Keeps what was not told for the next time, unless there is newer."""
+        """Keeps news that were not sent for the next report, unless there are newer ones."""
         with self._lock:
             self._lines = deque([*news.pop("log", []), *self._lines], maxlen=_LOG_LINES)
             self._news = news | self._news
@@ -260,7 +260,7 @@ class Task:
             return self._lost
         news = self._take_news()
         if status == "SUCCEEDED":
-            # There is no next attempt that could go on from it.
+            # No attempt follows that could continue from it.
             news.pop("checkpoint_base64", None)
         try:
             self._report({"status": status} | news | more, timeout=10.0, patience=max(patience, self._left))
@@ -273,7 +273,7 @@ class Task:
         return None
 
     def _refused(self, status: str, error: Invalid, patience: float) -> str:
-        """A report that cannot be used, such as one with a result that is too large: another attempt would end in the same way, so the task has failed."""
+        """Fails the task for good after an invalid report, such as one with a result that is too large: another attempt would end in the same way."""
         if status != "RELEASED":
             try:
                 body = {"status": "FAILED", "fatal": True, "reason": f"{error.code}: {error.detail}"}

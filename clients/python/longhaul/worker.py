@@ -31,10 +31,10 @@ from .types import Leases
 
 logger = logging.getLogger("longhaul")
 
-# A worker takes up to so many tasks with one request: the gateway's limit.
+# The most tasks that a gateway leases to one request.
 _COUNT = 100
 _PAUSE_MAX = 10.0
-# How long a processor that was told to end may take for that before its task is given back without it, in seconds.
+# How long a processor may take to end after a `Draining`, in seconds. After that, its task is given back although it runs.
 _GRACE = 5.0
 # How often the worker checks whether to cancel a coroutine, in seconds.
 _LOOK_EVERY = 1.0
@@ -157,7 +157,7 @@ class Worker:
                     logger.info("told to drain")
                     self.stop()
                     break
-                # Also an answer that is none of a gateway: it may be one again.
+                # Also after an answer that is not a gateway's: a gateway may answer again.
                 logger.warning("no lease: %s", error or type(error).__name__)
                 self._stopping.wait(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, _PAUSE_MAX)
@@ -166,14 +166,14 @@ class Worker:
             self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _free(self) -> int:
-        """How many more tasks it may run, after a short wait for there to be any."""
+        """Waits briefly for a free slot, and returns how many more tasks the worker may run."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._running) < self.concurrency, 0.2)
             return min(self.concurrency - len(self._running), _COUNT)
 
     def _lease(self, count: int) -> None:
         path = f"/v1/queues/{self.queue}/leases"
-        # What has been granted to an answer that got lost ends by itself: to ask again is no harm.
+        # A lease whose answer got lost expires by itself, so the request is repeatable.
         answer = self.client.gateways.request("POST", path, self._asked | {"count": count}, timeout=self._timeout, patience=5.0, halt=self._stopping)
         if answer.status != 200:
             return
@@ -188,7 +188,7 @@ class Worker:
         """Runs the processor in a thread or in the event loop. A thread reports its end."""
         logger.info("leased %s attempt %s", task.id, task.attempt)
         if self._stopping.is_set():
-            # A worker that is to end begins nothing.
+            # A worker that drains begins nothing.
             task.stop(Draining("the worker is to end"))
 
         def run(process: Callable[[], Any]) -> None:
@@ -241,7 +241,7 @@ class Worker:
             thread.join(max(give_up - time.monotonic(), 0.0))
 
     def _abandon(self, task: Task) -> None:
-        """Gives a task back whose processor does not end."""
+        """Gives back a task whose processor does not end."""
         if task.end("RELEASED", self.report_patience) is None:
             logger.info("released %s though it still runs", task.id)
 
@@ -265,7 +265,7 @@ class Worker:
         except Cancelled as halt:
             more, told = {"reason": str(halt)}, "cancelled"
         except Halt:
-            # Also without keep-alives: the gateway says whether the lease is over, and otherwise another attempt may begin at once.
+            # Also after a lost lease: the gateway decides whether it is over. If not, another attempt may begin at once.
             status = "RELEASED"
         except GiveBack as back:
             status = "RELEASED"
@@ -275,7 +275,7 @@ class Worker:
         except RetryAfter as error:
             more = _failure(task, error, retry_after=length(error.seconds))
         except BaseException as error:
-            # Whatever a task may meet ends its attempt alone.
+            # Any other error ends only this attempt.
             more = _failure(task, error)
         why = task.end(status, self.report_patience, **more)
         if task.is_lost() and not told:
@@ -293,7 +293,7 @@ def _loop_in_thread() -> asyncio.AbstractEventLoop:
     def run() -> None:
         is_stopped = False
         while not is_stopped:
-            # A processor raised it, and its attempt has failed. The others go on.
+            # A processor raised it, and its attempt has failed. The others continue.
             with suppress(SystemExit, KeyboardInterrupt):
                 loop.run_forever()
                 is_stopped = True
@@ -317,6 +317,6 @@ def _result(value: Any) -> dict[str, Any]:
         return {"result": value}
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"result_base64": base64.b64encode(value).decode()}
-    # What is no JSON is the mistake of who returns it: no report could be made of it later on.
+    # Fails the attempt if the value has no form in JSON: no report could carry it.
     json.dumps(value, allow_nan=False)
     return {"result_json": value}

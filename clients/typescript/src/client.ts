@@ -65,7 +65,7 @@ export interface ClientOptions {
 }
 
 export interface OfLevel {
-  /** Only tasks of this priority. By default, the whole queue or the level `normal`, as the route says. */
+  /** Only tasks of this priority. By default, the whole queue or the level `normal`, depending on the method. */
   level?: Priority;
 }
 
@@ -210,7 +210,7 @@ export class Client {
     await this.#ask("DELETE", at(queue, "tasks", task), { query: { reason } });
   }
 
-  /** Runs a task that failed for good again as a new task, and returns the id of the new task. */
+  /** Restarts a task that failed for good, as a new task, and returns the id of the new task. */
   async retry(queue: string, task: string, reason = ""): Promise<string> {
     return json<types.Restarted>(await this.#ask("POST", at(queue, "tasks", `${task}:retry`), { body: { reason } })).id;
   }
@@ -339,7 +339,7 @@ export class Client {
   }
 
   /**
-   * Runs tasks that failed for good again, each as a new task.
+   * Restarts tasks that failed for good, each as a new task.
    *
    * Select up to 100 by `tasks`, or others by their fields, or all by `all: true`. A request replays at most
    * 100,000; then the answer has `stopped`. Throws `OutcomeUnknown` after `timeout` seconds (300 by default).

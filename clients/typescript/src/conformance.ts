@@ -50,7 +50,7 @@ async function work(task: Task): Promise<unknown> {
   return undefined;
 }
 
-/** What is written for this attempt. */
+/** The steps for this attempt. */
 function script(task: Task): Step[] {
   try {
     const { attempts } = task.json() as { attempts: Step[][] };
@@ -59,7 +59,7 @@ function script(task: Task): Step[] {
       return steps;
     }
   } catch {
-    // It is said below what is wrong.
+    // The check below reports the error.
   }
   throw new Fatal("the payload is no script");
 }

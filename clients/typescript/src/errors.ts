@@ -76,13 +76,13 @@ export class TaskFailed extends LonghaulError {
 /** A task is not over after the time limit of the wait. */
 export class WaitTimeout extends LonghaulError {}
 
-/** Codes of which it is not known whether the request was done. */
+/** Codes that leave open whether the request was done. */
 const UNKNOWN: ReadonlySet<string> = new Set(["outcome_unknown", "timed_out"]);
 
-/** Begins the code of an answer that has none of a gateway. */
+/** Prefix of the code of an answer without a gateway's code. */
 const NO_CODE = "http_";
 
-/** Codes with which a report is refused because the lease has ended, or is somebody else's. */
+/** Codes of reports that are refused because the lease has ended, or another worker has the task. */
 const LEASE_OVER: ReadonlySet<string> = new Set(["stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended"]);
 
 const BY_STATUS = new Map<number, typeof GatewayError>([
@@ -106,7 +106,7 @@ export function fromAnswer(status: number, body: string, retryAfter: string | nu
       problem = { ...problem, ...(told as Problem), status };
     }
   } catch {
-    // It is no JSON: what was said of the answer stands.
+    // Not JSON: the problem above stays.
   }
   const seconds = retryAfter === null || !Number.isFinite(Number(retryAfter)) ? undefined : Number(retryAfter);
   if (LEASE_OVER.has(problem.code)) {
@@ -114,7 +114,7 @@ export function fromAnswer(status: number, body: string, retryAfter: string | nu
   }
   let kind = BY_STATUS.get(status) ?? (status >= 500 ? Unavailable : Invalid);
   if (problem.code.startsWith(NO_CODE) && (kind === NotFound || kind === Conflict)) {
-    // A proxy does not know what there is.
+    // A proxy does not know the tasks and queues of a gateway.
     kind = GatewayError;
   }
   return new kind(problem, seconds);

@@ -7,7 +7,7 @@ import type { Task } from "./types.ts";
 
 /** The gateway sends a comment every 15 s: a stream that is silent for longer than this is dead. In ms. */
 const SILENCE = 45_000;
-/** The id of the end of the one task whose events these are. */
+/** The id of the end of the watched task. */
 const OVER = "over";
 const EVENT_CHARS = 8 * 1024 * 1024;
 const PAUSE = 200;
@@ -67,7 +67,7 @@ export async function* watch(gateways: Gateways, { path, lastEventId, patience, 
       clearTimeout(timer);
       silence.abort();
     }
-    // A stream that ends at once, again and again, is no reason to ask without a pause.
+    // Pause also after a stream that ended at once, because the next ones may do so, too.
     await sleep(Math.max(retryAfter, pause * (0.5 + Math.random() / 2)), undefined, signal && { signal }).catch(() => {});
     pause = Math.min(pause * 2, PAUSE_MAX);
   }

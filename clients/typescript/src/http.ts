@@ -14,7 +14,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fromAnswer, type GatewayError, mayBeDone, OutcomeUnknown, Unavailable, Unreachable } from "./errors.ts";
 import { VERSION } from "./version.ts";
 
-/** Gateways that others have named are remembered, up to so many in all. */
+/** The most gateways that a client knows, with those that other gateways named. */
 const GATEWAYS = 16;
 /** The longest answer that is read: lists have up to 1,000 tasks. */
 const ANSWER_BYTES = 64 * 1024 * 1024;
@@ -22,10 +22,10 @@ const ANSWER_BYTES = 64 * 1024 * 1024;
 const PAUSE = 200;
 const PAUSE_MAX = 5_000;
 const RETRY_AFTER_MAX = 30_000;
-/** A cause with which no request has left. */
+/** Causes of errors before a request was sent. */
 const NOT_SENT: ReadonlySet<unknown> = new Set([
   ...["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"],
-  // Of TLS: the gateway is not trusted, so that nothing was said to it.
+  // TLS: the gateway is not trusted, so nothing was sent.
   ...["DEPTH_ZERO_SELF_SIGNED_CERT", "SELF_SIGNED_CERT_IN_CHAIN", "UNABLE_TO_VERIFY_LEAF_SIGNATURE", "UNABLE_TO_GET_ISSUER_CERT_LOCALLY"],
   ...["CERT_HAS_EXPIRED", "ERR_TLS_CERT_ALTNAME_INVALID"],
 ]);
@@ -106,7 +106,7 @@ export class Gateways {
     let failure: Error = new Unreachable("the program is to end");
     let doubt: Error | undefined;
     for (;;) {
-      // Whoever was told to come later by another request of this client waits, too.
+      // A pause that a gateway asked for applies to all requests of the client.
       const wait = this.#nextFree() - performance.now();
       if (wait > 0) {
         await sleep(wait, undefined, halt && { signal: halt }).catch(() => {
@@ -139,7 +139,7 @@ export class Gateways {
       }
       const now = performance.now();
       giveUp ??= now + patience;
-      // Who is told to come later does so; a pause of one's own grows, and is never the same for all clients.
+      // The pause that the gateway asked for, or a growing, random one, so that clients do not return at once.
       gateway.resting = now + Math.max(retryAfter, pause * (0.5 + Math.random() / 2));
       pause = Math.min(pause * 2, PAUSE_MAX);
       if (Math.max(this.#nextFree(), now) > giveUp || halt?.aborted) {
@@ -224,7 +224,7 @@ export class Gateways {
     return encrypts && (!this.#token || named.hostname === configured.hostname || (isLocal(named) && isLocal(configured)));
   }
 
-  /** When a gateway may be asked, by `performance.now`. */
+  /** When a request may go to any gateway, by `performance.now`. */
   #nextFree(): number {
     return Math.min(...this.#all.map((each) => each.resting));
   }

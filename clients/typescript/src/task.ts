@@ -10,9 +10,9 @@ import { GatewayError, Invalid, LeaseRefused, LonghaulError, NotFound } from "./
 import { type Gateways, json } from "./http.ts";
 import type { Lease, Report, Reported } from "./types.ts";
 
-/** News of a task are sent when they come, but no more often than this, in ms. */
+/** The shortest time between two reports with news, in ms. */
 const NEWS_EVERY = 1_000;
-/** Keep-alives are sent at least this often, in ms, since their answers tell that the task was cancelled. */
+/** The longest time between two keep-alives, in ms: their answers tell that the task was cancelled. */
 const KEEP_ALIVE_EVERY = 5_000;
 const CHECKPOINT_BYTES = 64 * 1024;
 const LOG_LINES = 100;
@@ -228,7 +228,7 @@ export class Task {
     return news;
   }
 
-  /** Keeps what was not told for the next time, unless there is newer. */
+  /** Keeps news that were not sent for the next report, unless there are newer ones. */
   #putBack({ log, ...news }: News): void {
     this.#lines = [...(log ?? []), ...this.#lines].slice(-LOG_LINES);
     this.#news = { ...news, ...this.#news };
@@ -287,7 +287,7 @@ export class Task {
     }
     const news = this.#takeNews();
     if (status === "SUCCEEDED") {
-      // There is no next attempt that could go on from it.
+      // No attempt follows that could continue from it.
       delete news.checkpoint_base64;
     }
     const limit = Math.max(patience, this.#left);
@@ -299,7 +299,7 @@ export class Task {
         return this.#lose(error);
       }
       if (error instanceof Invalid && status !== "RELEASED") {
-        // One that cannot be used, such as a result that is too large: another attempt would end in the same way, so the task has failed.
+        // Such as a result that is too large: another attempt would end in the same way, so the task fails for good.
         await this.#report({ status: "FAILED", fatal: true, reason: error.message }, 10_000, limit).catch((second: unknown) => {
           this.#warn(`the end of ${this.id} was not told: ${second}`);
         });

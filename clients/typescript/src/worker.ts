@@ -10,11 +10,11 @@ import { json } from "./http.ts";
 import { Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task } from "./task.ts";
 import type { Leases, Report } from "./types.ts";
 
-/** A worker takes up to so many tasks with one request: the gateway's limit. */
+/** The most tasks that a gateway leases to one request. */
 const COUNT = 100;
 const PAUSE = 500;
 const PAUSE_MAX = 10_000;
-/** How long a processor that was told to end may take for that before its task is given back without it, in ms. */
+/** How long a processor may take to end after a `Draining`, in ms. After that, its task is given back although it runs. */
 const GRACE = 5_000;
 
 /** Works on a task and returns the result: text and bytes as they are, `undefined` for none, anything else as JSON. */
@@ -114,7 +114,7 @@ export class Worker {
           this.stop();
           break;
         }
-        // Also after an answer that is none of a gateway: it may be one again.
+        // Also after an answer that is not a gateway's: a gateway may answer again.
         this.#options.log(`no lease: ${error}`);
         await sleep(pause * (0.5 + Math.random() / 2), undefined, { signal: this.#stopping.signal }).catch(() => {});
         pause = Math.min(pause * 2, PAUSE_MAX);
@@ -124,7 +124,7 @@ export class Worker {
   }
 
   async #lease(count: number): Promise<void> {
-    // What has been granted to an answer that got lost ends by itself: to ask again is no harm.
+    // A lease whose answer got lost expires by itself, so the request is repeatable.
     const answer = await this.#client.gateways.request("POST", `/v1/queues/${encodeURIComponent(this.#queue)}/leases`, {
       body: { ...this.#asked, count },
       timeout: (this.#options.poll + 10) * 1000,
@@ -183,14 +183,14 @@ export class Worker {
     let more: Partial<Report> = {};
     let told: string | undefined;
     try {
-      // A worker that is to end begins nothing.
+      // A worker that drains begins nothing.
       if (this.#stopping.signal.aborted) {
         throw new Draining("the worker is to end");
       }
       more = result(await this.#processor(task));
       status = "SUCCEEDED";
     } catch (error) {
-      // Whatever it threw when it was told to stop: that is why it ends.
+      // If the processor was told to stop, that is the reason, whatever it threw.
       const why: unknown = task.signal.aborted ? task.signal.reason : error;
       if (why !== error && !(error instanceof Halt || error instanceof Cancelled)) {
         log(`attempt ${task.attempt} of ${task.id} failed when it was told to stop: ${inspect(error)}`);
@@ -227,7 +227,7 @@ function result(value: unknown): Partial<Report> {
   if (value instanceof Uint8Array) {
     return { result_base64: Buffer.from(value).toString("base64") };
   }
-  // What is no JSON is the mistake of who returns it: no report could be made of it later on.
+  // Fails the attempt if the value has no form in JSON: no report could carry it.
   JSON.stringify(value);
   return { result_json: value };
 }

@@ -47,7 +47,7 @@ pub struct SettingsBody {
     /// The order in which tasks run; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderBody>,
-    /// What the queue is for: at most 1,024 characters.
+    /// The purpose of the queue: at most 1,024 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Up to 8 URLs that a gateway calls at the end of each task: absolute, with http or https. The gateway must allow their origins.

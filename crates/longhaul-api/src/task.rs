@@ -226,7 +226,7 @@ pub struct SubmittedTaskBody {
     pub now: u64,
 }
 
-/// A new task that runs a failed task again.
+/// The new task that restarts a failed task.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct Restarted {
     /// The new task.

@@ -47,7 +47,7 @@ pub struct FindingBody {
     pub topic: String,
     /// `error`: tasks may run twice, get lost or stop. `warning`: the queue works less well, or not for ever.
     pub severity: String,
-    /// What was found, and what is needed.
+    /// The state of the topic, and the state that is needed.
     pub what: String,
     pub risk: String,
     pub remedy: String,

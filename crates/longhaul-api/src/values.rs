@@ -30,7 +30,7 @@ impl Length {
     /// Reads it from text.
     ///
     /// # Errors
-    /// What is wrong with it, and how it is written.
+    /// If the text has another form; the error describes it and the right form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let refused = |why: &str| {
             format!(
@@ -59,7 +59,7 @@ impl Instant {
     /// Reads it from text.
     ///
     /// # Errors
-    /// What is wrong with it, and how it is written.
+    /// If the text has another form; the error describes it and the right form.
     pub fn parse(text: &str) -> Result<Self, String> {
         if let Ok(ms) = text.parse::<u64>() {
             return Self::of_ms(ms).ok_or_else(|| format!("{ms} ms since the epoch is too late"));

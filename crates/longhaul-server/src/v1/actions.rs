@@ -109,7 +109,7 @@ pub(super) fn routes_of_starts() -> Vec<ApiRoute> {
             TokenScope::Admin,
             retry,
         )
-        .does("retry_task", "Runs a task that failed for good again, as a new task.")
+        .does("retry_task", "Restarts a task that failed for good, as a new task.")
         .optional_body::<ReasonBody>()
         .answers::<Restarted>(200, "The new task."),
     ]

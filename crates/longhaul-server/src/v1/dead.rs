@@ -66,7 +66,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .answers::<DeadLetterBody>(200, "The dead letter."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}/dead:replay", TokenScope::Admin, replay)
             .works()
-            .does("replay_dead_letters", "Runs tasks that failed for good again, each as one new task, even if you repeat the request. The body selects the tasks.")
+            .does("replay_dead_letters", "Restarts tasks that failed for good, each as one new task, even if you repeat the request. The body selects the tasks.")
             .of_some_level()
             .body::<DeadSelection>()
             .answers::<ReplayList>(200, "The outcome of each replay, at most 100,000: repeat the request for the rest."),
