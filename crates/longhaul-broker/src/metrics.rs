@@ -231,7 +231,11 @@ fn broker(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
         &snapshot.totals.compaction_times,
     );
     let name = "longhaul_broker_broken_invariants_total";
-    page.head(name, Counter, "Contradictions that the broker found in its own state. They are defects.");
+    page.head(
+        name,
+        Counter,
+        "Contradictions that the broker found in its own state. They are defects.",
+    );
     for (invariant, count) in &snapshot.broken_invariants {
         page.sample(name, &format!("{{invariant=\"{invariant}\"}}"), count);
     }
@@ -263,7 +267,11 @@ fn counters(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
             "Entries dropped as duplicates.",
             totals.publishes_deduplicated,
         ),
-        ("longhaul_broker_deliveries_total", "Entries delivered to consumers, redeliveries included.", totals.deliveries),
+        (
+            "longhaul_broker_deliveries_total",
+            "Entries delivered to consumers, redeliveries included.",
+            totals.deliveries,
+        ),
         (
             "longhaul_broker_redeliveries_total",
             "Entries delivered to consumers again.",
@@ -300,9 +308,7 @@ fn topics(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
         }),
         ("pulsar_in_messages_total", Counter, "Messages published.", |one| one.messages_in),
         ("pulsar_in_bytes_total", Counter, "Bytes published.", |one| one.bytes_in),
-        ("pulsar_storage_size", Gauge, "Bytes of the stored entries.", |one| {
-            one.storage_bytes
-        }),
+        ("pulsar_storage_size", Gauge, "Bytes of the stored entries.", |one| one.storage_bytes),
         (
             "pulsar_storage_backlog_age_seconds",
             Gauge,
@@ -326,12 +332,18 @@ fn subscriptions(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
         ("pulsar_subscription_back_log", Gauge, "Entries that are not acknowledged.", |one| {
             one.backlog
         }),
-        ("pulsar_subscription_delayed", Gauge, "Entries that wait for their delivery time.", |one| {
-            one.delayed
-        }),
-        ("pulsar_subscription_unacked_messages", Gauge, "Messages delivered to consumers and not yet acknowledged.", |one| {
-            one.unacked
-        }),
+        (
+            "pulsar_subscription_delayed",
+            Gauge,
+            "Entries that wait for their delivery time.",
+            |one| one.delayed,
+        ),
+        (
+            "pulsar_subscription_unacked_messages",
+            Gauge,
+            "Messages delivered to consumers and not yet acknowledged.",
+            |one| one.unacked,
+        ),
         ("pulsar_out_messages_total", Counter, "Messages delivered to consumers.", |one| {
             one.messages_out
         }),

@@ -42,8 +42,14 @@ fn recorder() -> Result<PrometheusHandle, BuildError> {
     let seconds = Matcher::Suffix("_seconds".to_owned());
     let handle = PrometheusBuilder::new().set_buckets_for_metric(seconds, &SECONDS)?;
     let handle = handle.install_recorder()?;
-    metrics::describe_histogram!(REQUEST_SECONDS, "Duration of requests, by route, method and status.");
-    metrics::describe_gauge!(BROKER_CONNECTED, "1 if the gateway is connected to its broker, otherwise 0.");
+    metrics::describe_histogram!(
+        REQUEST_SECONDS,
+        "Duration of requests, by route, method and status."
+    );
+    metrics::describe_gauge!(
+        BROKER_CONNECTED,
+        "1 if the gateway is connected to its broker, otherwise 0."
+    );
     metrics::describe_counter!(BROKER_LOST, "Times that the gateway lost its broker.");
     let refused = "Connections refused because their address had too many.";
     metrics::describe_counter!(CONNECTIONS_REFUSED, refused);

@@ -9,28 +9,19 @@ pub(super) fn log(page: &mut MetricsText, totals: &Totals, log: &LogMetrics) {
     let counters = [
         ("longhaul_broker_log_groups_total", "Groups of records committed.", totals.groups),
         ("longhaul_broker_log_records_total", "Records written to the log.", totals.records),
+        ("longhaul_broker_log_syncs_total", "Disk syncs.", log.sync_times.count()),
         (
-            "longhaul_broker_log_syncs_total",
-            "Disk syncs.",
-            log.sync_times.count(),
+            "longhaul_broker_log_written_bytes_total",
+            "Bytes written to the log.",
+            totals.bytes_logged,
         ),
-        ("longhaul_broker_log_written_bytes_total", "Bytes written to the log.", totals.bytes_logged),
     ];
     for (name, help, value) in counters {
         page.single(name, Counter, help, value);
     }
     let name = "longhaul_broker_log_sync_seconds_total";
-    page.single(
-        name,
-        Counter,
-        "Total duration of disk syncs.",
-        log.sync_times.total.as_secs_f64(),
-    );
-    page.times(
-        "longhaul_broker_log_sync_seconds",
-        "Duration of a disk sync.",
-        &log.sync_times,
-    );
+    page.single(name, Counter, "Total duration of disk syncs.", log.sync_times.total.as_secs_f64());
+    page.times("longhaul_broker_log_sync_seconds", "Duration of a disk sync.", &log.sync_times);
     page.times(
         "longhaul_broker_checkpoint_seconds",
         "Duration of checkpoints.",

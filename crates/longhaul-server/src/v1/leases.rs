@@ -79,7 +79,10 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             TokenScope::Work,
             report_all,
         )
-        .does("report_batch", "Reports on up to 100 leases, and returns the outcome of each report.")
+        .does(
+            "report_batch",
+            "Reports on up to 100 leases, and returns the outcome of each report.",
+        )
         .body::<ReportsBody<'_>>()
         .takes(Size::Batch)
         .answers::<ReportOutcomes>(200, "The outcome of each report, in their order."),
@@ -89,7 +92,10 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             TokenScope::Work,
             report,
         )
-        .does("report_lease", "Reports the state or the end of the work under the lease in the path.")
+        .does(
+            "report_lease",
+            "Reports the state or the end of the work under the lease in the path.",
+        )
         .body::<ReportBody>()
         .takes(Size::Task)
         .answers::<ReportedBody>(200, "The report counts."),

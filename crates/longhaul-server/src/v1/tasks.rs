@@ -101,7 +101,10 @@ struct CountQuery {
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks", TokenScope::Read, list)
-            .does("list_tasks", "Lists tasks, by default in the order of their submission in each partition.")
+            .does(
+                "list_tasks",
+                "Lists tasks, by default in the order of their submission in each partition.",
+            )
             .of_level()
             .query::<TaskQuery>()
             .answers::<TaskList>(200, "A page of tasks."),
