@@ -57,7 +57,7 @@ pub struct DeadLetterBody {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct ReplayList {
     pub outcomes: Vec<ReplayBody>,
-    /// The error that stopped the request early. Up to 64 more letters may be done; the others were not tried. You may repeat the request.
+    /// Why the request stopped early: an error, or the limit of 100,000 replays. Up to 64 more letters may be done; the others were not tried. You may repeat the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
     /// The gateway's current time, in ms since the epoch.
@@ -97,7 +97,7 @@ pub struct PurgedLetters {
 pub struct DeadSelection {
     /// Up to 1,000 bytes, for the log of actions.
     pub reason: String,
-    /// Selects all dead letters, and cannot be combined with the other filters. A request that selects nothing is refused.
+    /// Selects all letters, and excludes the filters below. A request without selection is refused.
     pub all: bool,
     /// Ids of up to 100 tasks. If there are any, the filters below are ignored.
     pub tasks: Vec<String>,
@@ -122,10 +122,10 @@ pub struct DeadSelection {
 #[serde(deny_unknown_fields, default)]
 #[schema(as = ReplayChanges)]
 pub struct ReplayChangesBody {
-    /// Another payload, as text: only if `tasks` names one task. The codec of the old payload, if any, encodes it.
+    /// Another payload, as text, if `tasks` names one task. The old payload's codec encodes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
-    /// Another payload, in base64: only if `tasks` names one task.
+    /// Another payload, in base64, if `tasks` names one task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
     /// `high`, `normal` or `low`.
@@ -135,7 +135,7 @@ pub struct ReplayChangesBody {
     /// The earliest start, as a time from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Length>,
-    /// The most attempts: 1 to 1,000. A list of retry intervals sets the number of attempts, whatever this says.
+    /// The most attempts: 1 to 1,000. It is ignored for a task with a list of retry intervals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
     /// The time limit of an attempt.

@@ -54,7 +54,7 @@ pub struct HistoryEntryBody {
     pub bytes: Option<usize>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
-    /// The log lines of the attempt that no earlier entry has. A history has the newest 1,000 lines.
+    /// Log lines of the attempt that no earlier entry has. A history has the newest 1,000 lines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log: Vec<String>,
     /// How many log lines before these are missing; absent if none are.
@@ -85,7 +85,7 @@ pub struct SilenceBody {
     pub epoch: u32,
     /// When the holder was last heard from.
     pub since: u64,
-    /// When the holder was heard from again, or no longer held the task; absent while the silence lasts.
+    /// When the holder was heard from again or lost the task; absent while the silence lasts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
     /// How often the holder must report: its heartbeat interval, or the lease time.

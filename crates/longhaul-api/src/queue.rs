@@ -49,7 +49,7 @@ pub struct LimitUseBody {
     /// The tasks that wait first, at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first_waiting: Vec<String>,
-    /// When the rate lets the next task begin, in ms since the epoch; absent if a task may begin now.
+    /// When the rate lets the next task begin, in ms since the epoch; absent if it may begin now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_at: Option<u64>,
 }
@@ -93,7 +93,7 @@ pub struct PurgeResultBody {
 pub struct PurgeBody {
     /// Up to 1,000 bytes, for the log of actions.
     pub reason: String,
-    /// Selects all tasks, and cannot be combined with the fields below. A request that selects nothing is refused.
+    /// Selects all tasks, and excludes the fields below. A request without a selection is refused.
     pub all: bool,
     /// Selects tasks with any of these statuses.
     pub status: Vec<String>,
@@ -118,7 +118,7 @@ pub struct PurgeBody {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewQueue {
-    /// The number of partitions of its topics. By default, a new queue has none. The number can be raised later.
+    /// The number of partitions of its topics; a new queue has none by default. It can be raised.
     pub partitions: Option<u32>,
     /// Whether to create the topics for tasks of high and low priority as well.
     pub levels: bool,
@@ -140,7 +140,7 @@ pub enum DefaultsBody {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QueueUpdate {
-    /// The version that you have read. If it is not the current one, nothing is changed (`version_conflict`).
+    /// The version that you have read. If it is not current, nothing changes (`version_conflict`).
     pub expected_version: u64,
     /// The complete settings: an omitted setting is unset.
     pub settings: SettingsBody,

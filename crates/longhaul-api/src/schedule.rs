@@ -117,7 +117,7 @@ pub struct NewSchedule {
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleUpdate {
-    /// The version that you have read. If it is not the current one, nothing is changed (`version_conflict`).
+    /// The version that you have read. If it is not current, nothing changes (`version_conflict`).
     pub expected_version: u64,
     /// Set `schedule` or `task`, not both.
     #[serde(default)]

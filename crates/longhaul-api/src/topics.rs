@@ -32,7 +32,7 @@ pub struct TopicBody {
     /// Absent for a topic without partitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partitions: Option<u32>,
-    /// Bytes of the entries and of the compacted view, over all partitions. The broker counts one copy.
+    /// Bytes of the entries and the compacted view in all partitions. The broker counts one copy.
     pub stored_bytes: u64,
     /// How long, and up to what size, entries are kept that all subscriptions have acknowledged, such as `60 min, unlimited in size`.
     pub retention: String,

@@ -43,7 +43,7 @@ pub(crate) struct RawTerms {
     scheduled_at: Option<Instant>,
     /// For raw bodies: no attempt begins after this instant.
     expires_at: Option<Instant>,
-    /// For raw bodies: of all tasks with this key, one runs. You can also send the header `Idempotency-Key`.
+    /// For raw bodies: of all tasks with this key, one runs. Or send the header `Idempotency-Key`.
     idempotency_key: Option<String>,
     /// For raw bodies: of all unfinished tasks with this key, one runs.
     dedupe_key: Option<String>,

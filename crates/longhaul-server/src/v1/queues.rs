@@ -35,7 +35,10 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .does("get_queue", "Returns the settings of a queue.")
             .answers::<QueueBody>(200, "The queue."),
         ApiRoute::new(Method::Patch, "/v1/queues/{queue}", TokenScope::Admin, update)
-            .does("update_queue", "Replaces the settings of a queue. Workers follow them within a second.")
+            .does(
+                "update_queue",
+                "Replaces the settings of a queue. Workers follow them within a second.",
+            )
             .body::<QueueUpdate>()
             .answers::<QueueVersion>(200, "The settings are changed."),
         ApiRoute::new(Method::Delete, "/v1/queues/{queue}", TokenScope::Admin, delete)
@@ -43,7 +46,10 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .query::<ReasonQuery>()
             .answers_empty(204, "The queue is deleted."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}:pause", TokenScope::Admin, pause)
-            .does("pause_queue", "Pauses the queue: no task begins until it is resumed. Running tasks continue.")
+            .does(
+                "pause_queue",
+                "Pauses the queue: no task begins until it is resumed. Running tasks continue.",
+            )
             .optional_body::<ReasonBody>()
             .answers::<QueueVersion>(200, "The queue is paused."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}:resume", TokenScope::Admin, resume)
@@ -52,7 +58,11 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .answers::<QueueVersion>(200, "The queue is not paused."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}:purge", TokenScope::Admin, purge)
             .works()
-            .does("purge_queue", "Deletes the unfinished tasks of one priority level that the body selects. The request has no time limit; closing the connection stops it.")
+            .does(
+                "purge_queue",
+                "Deletes the unfinished tasks of one priority level that the body selects. The \
+                 request has no time limit; closing the connection stops it.",
+            )
             .of_level()
             .body::<PurgeBody>()
             .answers::<PurgeResultBody>(200, "The number of deleted tasks."),

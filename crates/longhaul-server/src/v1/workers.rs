@@ -31,7 +31,10 @@ pub(super) fn routes() -> Vec<ApiRoute> {
                 "Drains a worker, wherever it runs: it takes nothing new, finishes its tasks, and ends.",
             )
             .optional_body::<ReasonBody>()
-            .answers::<ToldToDrain>(200, "The worker was told to drain. It has left when it is no longer listed."),
+            .answers::<ToldToDrain>(
+                200,
+                "The worker was told to drain. It has left when it is no longer listed.",
+            ),
     ]
 }
 
