@@ -97,7 +97,7 @@ type Submission struct {
 	AfterKeys []string `json:"after_keys,omitempty"`
 	// AfterFailed says what follows if such a task has no result: fail, skip or run.
 	AfterFailed string `json:"after_failed,omitempty"`
-	// MaxAttempts is the most attempts.
+	// MaxAttempts is the most attempts, 1 to 1,000.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 	// MaxDuration is the time limit of an attempt.
 	MaxDuration time.Duration `json:"-"`

@@ -33,7 +33,7 @@ type Lease struct {
 	// with each lease of the task.
 	TaskID string `json:"task"`
 	Epoch  int    `json:"epoch"`
-	// Attempt begins with 1.
+	// Attempt is the number of the attempt, from 1.
 	Attempt     int `json:"attempt"`
 	MaxAttempts int `json:"max_attempts"`
 	// Type and Properties are those of the submission.

@@ -1,4 +1,4 @@
-"""The client for asyncio: each method of `Client`, run in a thread."""
+"""The client for asyncio. Threads run the methods of `Client`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 def _call(method: Callable[Concatenate[Client, P], R]) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, R]]:
-    """The method, run by one of the client's threads."""
+    """Runs the method in one of the client's threads."""
 
     @functools.wraps(method)
     async def call(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -33,7 +33,7 @@ def _call(method: Callable[Concatenate[Client, P], R]) -> Callable[Concatenate[A
 
 
 def _iterate(method: Callable[Concatenate[Client, P], Iterator[R]]) -> Callable[Concatenate[AsyncClient, P], AsyncGenerator[R, None]]:
-    """The iterator that the method returns, run by a thread of its own, because it may wait long."""
+    """Runs the iterator that the method returns in a thread of its own, because it may wait long."""
 
     @functools.wraps(method)
     async def iterate(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[R, None]:
@@ -51,7 +51,7 @@ def _iterate(method: Callable[Concatenate[Client, P], Iterator[R]]) -> Callable[
 
 
 class AsyncClient:
-    """The methods of a `Client` for asyncio. Several event loops may share it.
+    """A client for asyncio with the methods of `Client`. Several event loops may share it.
 
     `threads` limits the calls that run at once. Further calls wait for a thread, and their
     `timeout` begins when they get one. `wait` and `result` hold a thread until the task is over.
@@ -59,7 +59,7 @@ class AsyncClient:
     `contextlib.aclosing` to leave an iteration early: it ends the thread.
 
     Cancelling a call closes its connection and ends its repeats. The gateway may have done the
-    request or not. A call that is still connecting keeps its thread until the connection is there
+    request or not. A call that is still connecting keeps its thread until it is connected
     or its `timeout` is over.
     """
 
@@ -74,12 +74,12 @@ class AsyncClient:
         self.close()
 
     def close(self) -> None:
-        """Cancels calls that wait for a thread, and closes idle connections. No call may follow."""
+        """Cancels calls that wait for a thread, and closes idle connections. Do not use the client after that."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self.client.close()
 
     def _with_halt(self) -> tuple[Client, HaltEvent]:
-        """A copy of the client with the same connections, and the event that ends its requests."""
+        """Returns a copy of the client with the same connections, and the event that ends its requests."""
         client = copy.copy(self.client)
         client._halt = halt = HaltEvent()
         return client, halt

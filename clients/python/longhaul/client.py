@@ -1,4 +1,4 @@
-"""A client of one or several gateways: submits tasks, and operates queues and what they have."""
+"""A client of one or several gateways. It submits tasks and operates queues, workers, dead letters and schedules."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def length(value: Length) -> str: ...
 @overload
 def length(value: None) -> None: ...
 def length(value: Length | None) -> str | None:
-    """A length of time as the gateway takes it."""
+    """Converts a duration to the form that the gateway reads."""
     if value is None or isinstance(value, str):
         return value
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
@@ -70,7 +70,7 @@ def length(value: Length | None) -> str | None:
 
 
 def instant(value: Instant | None) -> int | None:
-    """An instant as the gateway takes it."""
+    """Converts an instant to the form that the gateway reads."""
     if not isinstance(value, datetime):
         return value
     if value.tzinfo is None:
@@ -80,21 +80,22 @@ def instant(value: Instant | None) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """A task that is to be submitted. Each field but the payload may be left out.
+    """A task to submit. All fields are optional.
 
-    - `type`: chooses the processor. `key`: your name for the task. `tags`: words to find it by. `properties`: for the processor.
-    - `delay`, `scheduled_at`: it begins no sooner. `expires_at`: it begins no later.
-    - `idempotency_key`: of all tasks with it, one runs. `dedupe_key`: of those that are not over, one runs; with `overwrite` the new one takes its place.
-    - `order_key`: tasks with it run one at a time, on a queue with an order. `limit_key`: the limits of this key apply.
-    - `after`, `after_keys`: tasks, by id or key, that must be over first. `after_failed`: what happens if one of them has no result.
-    - `max_attempts`. `retry`: pauses between attempts, as `{"base": .., "max": ..}` or `{"intervals": [..]}`.
-    - `max_duration`: limits an attempt. `max_total_duration`: all of them. `no_progress_timeout`: how long an attempt may report nothing.
+    - `type`: selects the processor. `key`: your name for the task. `tags`: words to find it by. `properties`: for the processor.
+    - `delay`, `scheduled_at`: the earliest start. `expires_at`: the latest start of an attempt.
+    - `idempotency_key`: of all tasks with this key, one runs.
+    - `dedupe_key`: of all unfinished tasks with this key, one runs. With `overwrite`, the new task replaces the earlier one.
+    - `order_key`: on a queue with an order, tasks with this key run one at a time. `limit_key`: the queue's limits for this key apply.
+    - `after`, `after_keys`: ids or keys of tasks that must be over first. `after_failed`: what happens if one of them has no result.
+    - `max_attempts`: the most attempts. `retry`: the pauses between attempts, as `{"base": .., "max": ..}` or `{"intervals": [..]}`.
+    - `max_duration`: time limit of an attempt. `max_total_duration`: time limit of all attempts. `no_progress_timeout`: how long an attempt may report nothing.
 
-    Durations are texts such as `"30s"`, or seconds; instants are ms since 1970, or texts such as `"2026-11-29T15:00:00Z"`.
+    Durations are seconds, `timedelta`, or texts such as `"30s"` (in `retry`, only texts). Instants are ms since the epoch, or `datetime` with a time zone.
 
-    The payload is sent as it is if it is `str` or `bytes`, and otherwise as JSON. A task without an `idempotency_key` and a `dedupe_key` gets a random
-    idempotency key with each submit, so that a submit whose answer got lost is repeated. With a `dedupe_key` such a submit raises `OutcomeUnknown`: that key
-    is free again when its task is over, so a repeat might make a second task.
+    A payload of type `str` or `bytes` is sent as it is, any other as JSON. A task without `idempotency_key` and `dedupe_key` gets a random
+    idempotency key with each submit, so that the client can repeat a submit whose answer got lost. With a `dedupe_key`, such a submit raises `OutcomeUnknown`:
+    that key is free again when its task is over, so a repeat might create a second task.
     """
 
     payload: Any = ""
@@ -122,7 +123,7 @@ class Submission:
     retry: Retry | None = None
 
     def body(self) -> NewTask:
-        """What is sent."""
+        """Returns the JSON body of the request."""
         body: dict[str, Any] = {}
         if isinstance(self.payload, str):
             body["payload"] = self.payload
@@ -139,20 +140,21 @@ class Submission:
         body |= {"tags": list(self.tags), "properties": dict(self.properties)}
         body |= {"after": list(self.after), "after_keys": list(self.after_keys)}
         body |= {"priority": self.priority, "overwrite": self.overwrite, "strict": self.strict}
-        # What is left out is the same as what the gateway takes for it.
+        # The gateway uses these values for omitted fields.
         left_out = {"priority": "normal", "tags": [], "after": [], "after_keys": [], "properties": {}, "overwrite": False, "strict": False}
         said = {name: value for name, value in body.items() if name.startswith("payload") or (value is not None and left_out.get(name) != value)}
         return cast(NewTask, said)
 
 
 class Client:
-    """One or several gateways of one cluster. Threads may share it.
+    """A client of one or several gateways of one cluster. Threads may share it.
 
-    `gateways` are URLs, or one text with commas between them; without it the variable `LONGHAUL_GATEWAY` is read, and without that it is
-    `http://127.0.0.1:7070`. `token` is a text, or a function that is called for each request; without it the variable `LONGHAUL_TOKEN` is read.
-    `ssl_context` says whom to trust and which certificate to show, where the system's trust is not enough. `patience` is for how many seconds a request
-    is tried again while no gateway serves it. With `add_keys=False` no task gets an idempotency key of its own: a submit with an unknown outcome raises
-    `OutcomeUnknown` then.
+    - `gateways`: URLs, as a sequence or as a text separated by commas. The default is the environment variable `LONGHAUL_GATEWAY`, or else
+      `http://127.0.0.1:7070`.
+    - `token`: a text, or a function that is called for each request. The default is the environment variable `LONGHAUL_TOKEN`.
+    - `ssl_context`: the trusted authorities and the client certificate, if those of the system do not fit.
+    - `patience`: for how many seconds the client repeats a request while no gateway serves it.
+    - `add_keys`: with `False`, tasks get no random idempotency key, and a submit with an unknown outcome raises `OutcomeUnknown`.
     """
 
     def __init__(
@@ -179,44 +181,44 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections that are idle. The client may be used again."""
+        """Closes idle connections. You may use the client again."""
         self.gateways.close()
 
     # Tasks.
 
     def submit(self, queue: str, task: Submission | Any) -> str:
-        """Submits a task, and returns its id; it is stored then. What is no `Submission` is the payload."""
+        """Submits a task, and returns its id when it is stored. Anything but a `Submission` is the payload."""
         body = self._new_task(task)
         answer = self._ask("POST", _at(queue, "tasks"), body, repeatable="idempotency_key" in body)
         return cast(str, answer.json()["id"])
 
     def submit_batch(self, queue: str, tasks: Iterable[Submission | Any]) -> list[str | GatewayError]:
-        """Submits up to 1,000 tasks; for each its id, or why there is none."""
+        """Submits up to 1,000 tasks, and returns for each its id, or the error."""
         bodies = [self._new_task(task) for task in tasks]
         repeatable = all("idempotency_key" in body for body in bodies)
         answer = self._ask("POST", _at(queue, "tasks:batch"), {"tasks": bodies}, repeatable=repeatable)
         return [_outcome(outcome) for outcome in answer.json()["outcomes"]]
 
     def get(self, queue: str, task: str) -> Task:
-        """How a task stands."""
+        """Returns the state of a task."""
         return cast(Task, self._get(_at(queue, "tasks", task)))
 
     def history(self, queue: str, task: str) -> History:
-        """What has happened to a task, entry by entry."""
+        """Returns the history of a task, entry by entry."""
         return cast(History, self._get(_at(queue, "tasks", task, "history")))
 
     def why(self, queue: str, task: str) -> Why:
-        """Why a task does not run, in one sentence and in its parts."""
+        """Explains why a task does not run, in one sentence and in details."""
         return cast(Why, self._get(_at(queue, "tasks", task, "why")))
 
     def lease(self, queue: str, task: str) -> LeaseHolder:
-        """The worker that has leased a task. Raises `NotFound` when none has."""
+        """Returns the worker that has leased a task. Raises `NotFound` if none has."""
         return cast(LeaseHolder, self._get(_at(queue, "tasks", task, "lease")))
 
     def wait(self, queue: str, task: str, timeout: float) -> Task:
-        """Waits for the end of a task, however it ends. An id that nobody knows yet is waited for, too.
+        """Waits up to `timeout` seconds for the end of a task, however it ends, and returns the task. Also waits for an unknown id.
 
-        Raises `WaitTimeout` when it is not over in time.
+        Raises `WaitTimeout` if the task is not over in time.
         """
         give_up = time.monotonic() + timeout
         while True:
@@ -230,7 +232,10 @@ class Client:
                 return cast(Task, answer.json())
 
     def result(self, queue: str, task: str, timeout: float) -> bytes:
-        """Waits for the end of a task, and returns its result. Raises `TaskFailed` when it has none, `WaitTimeout` when it is not over in time."""
+        """Waits up to `timeout` seconds for the end of a task, and returns its result.
+
+        Raises `TaskFailed` if the task has none, `WaitTimeout` if it is not over in time.
+        """
         ended = self.wait(queue, task, timeout)
         if ended["status"] != "completed":
             raise TaskFailed(ended)
@@ -240,136 +245,139 @@ class Client:
             raise TaskFailed(ended) from error
 
     def payload(self, queue: str, task: str) -> bytes:
-        """The payload of a task, as it was submitted."""
+        """Returns the payload of a task, as it was submitted."""
         return self._ask("GET", _at(queue, "tasks", task, "payload")).body
 
     def cancel(self, queue: str, task: str, reason: str = "") -> None:
-        """Asks for the end of a task. It ends when its worker has heard of it, or at once if it does not run."""
+        """Requests the end of a task. A running task ends when its worker has learned of it, any other at once."""
         self._ask("POST", _at(queue, "tasks", f"{task}:cancel"), {"reason": reason}, repeatable=True)
 
     def kill(self, queue: str, task: str, reason: str = "") -> None:
-        """Asks for the end of a task without waiting for its processor."""
+        """Requests the end of a task without waiting for its processor."""
         self._ask("POST", _at(queue, "tasks", f"{task}:kill"), {"reason": reason}, repeatable=True)
 
     def delete(self, queue: str, task: str, reason: str = "") -> None:
-        """Closes a task as cancelled, whatever its status. Raises `Conflict` when it is over."""
+        """Closes a task as cancelled, whatever its status. Raises `Conflict` if it is over."""
         self._ask("DELETE", _at(queue, "tasks", task), query={"reason": reason})
 
     def retry(self, queue: str, task: str, reason: str = "") -> str:
-        """Runs a task that failed for good again as a new task, and returns the id of that.
+        """Restarts a task that failed for good, as a new task, and returns the id of the new task.
 
-        A repeat returns the same id: if the new task fails too, retry that one.
+        A repeat returns the same id. If the new task fails too, retry the new task.
         """
         return cast(str, self._ask("POST", _at(queue, "tasks", f"{task}:retry"), {"reason": reason}).json()["id"])
 
     def force_fail(self, queue: str, task: str, reason: str = "", *, epoch: int | None = None) -> None:
         """Closes a task as failed for good.
 
-        With `epoch` it raises `Conflict` when the task is in another one.
+        With `epoch`, it raises `Conflict` if the task is in another epoch.
         """
         self._ask("POST", _at(queue, "tasks", f"{task}:force-fail"), {"reason": reason, "epoch": epoch}, repeatable=True)
 
     def force_release(self, queue: str, task: str, reason: str = "", *, epoch: int | None = None) -> None:
-        """Takes a running task from its worker; another attempt follows.
+        """Takes a running task from its worker. Another attempt follows.
 
-        With `epoch` it raises `Conflict` when the task is in another one.
+        With `epoch`, it raises `Conflict` if the task is in another epoch.
         """
         self._ask("POST", _at(queue, "tasks", f"{task}:force-release"), {"reason": reason, "epoch": epoch})
 
     def reschedule(self, queue: str, task: str, delay: float, reason: str = "") -> None:
-        """Has a waiting task begin after so many seconds, up to 100 years; 0: now. It costs no attempt. Raises `Conflict` for one that runs or waits for others."""
+        """Starts a waiting task after `delay` seconds, up to 100 years; 0 starts it now. It costs no attempt.
+
+        Raises `Conflict` if the task runs or waits for others.
+        """
         self._ask("POST", _at(queue, "tasks", f"{task}:reschedule"), {"reason": reason, "delay": length(delay)}, repeatable=True)
 
     # Queues.
 
     def queues(self) -> list[str]:
-        """The names of the queues that the token may use."""
+        """Returns the names of the queues that the token may use."""
         return cast("list[str]", self._get("/v1/queues")["queues"])
 
     def queue(self, queue: str) -> QueueBody:
-        """The settings of a queue, with their version."""
+        """Returns the settings of a queue and their version."""
         return cast(QueueBody, self._get(_at(queue)))
 
     def create_queue(self, queue: str, **settings: Unpack[NewQueue]) -> CreatedQueue:
-        """Creates a queue, or repairs its topics. Omitted settings stay as they are."""
+        """Creates a queue, or corrects its topics. Omitted settings stay as they are."""
         return cast(CreatedQueue, self._ask("PUT", _at(queue), settings).json())
 
     def change_queue(self, queue: str, settings: QueueSettings, expected_version: int, reason: str = "") -> int:
         """Replaces the settings of a queue, and returns their new version.
 
-        Raises `Conflict` when the version is not the expected one.
+        Raises `Conflict` if `expected_version` is not the current version.
         """
         body = {"settings": settings, "expected_version": expected_version, "reason": reason}
         return self._version("PATCH", _at(queue), body)
 
     def pause_queue(self, queue: str, reason: str = "") -> int:
-        """Lets no task begin, and returns the new version of the settings. Running tasks go on."""
+        """Pauses a queue: no task begins until it is resumed. Running tasks continue. Returns the new version of the settings."""
         return self._version("POST", f"{_at(queue)}:pause", {"reason": reason}, repeatable=True)
 
     def resume_queue(self, queue: str, reason: str = "") -> int:
-        """Lets tasks begin again, and returns the new version of the settings."""
+        """Resumes a queue, and returns the new version of the settings."""
         return self._version("POST", f"{_at(queue)}:resume", {"reason": reason}, repeatable=True)
 
     def delete_queue(self, queue: str, reason: str = "") -> None:
-        """Deletes a queue, with all its tasks and their history."""
+        """Deletes a queue with all its tasks and their history."""
         self._ask("DELETE", _at(queue), query={"reason": reason})
 
     def counts(self, queue: str, *, level: Level | None = None) -> Counts:
-        """How many tasks there are by status, and how many have ever ended."""
+        """Returns the numbers of tasks by status, and how many have ever ended."""
         return cast(Counts, self._get(_at(queue, "counts"), {"level": level}))
 
     def series(self, queue: str, *, step: Length | None = None, steps: int | None = None, level: Level | None = None) -> Series:
-        """How many tasks were submitted and ended in each step, and how long they took.
+        """Returns how many tasks were submitted and ended in each step, and how long they took.
 
-        A step is a minute by default. The answer has the last 60 steps by default, 1,440 at most.
+        By default, a step is a minute, and the answer has the last 60 steps; 1,440 at most.
         """
         return cast(Series, self._get(_at(queue, "series"), {"step": length(step), "steps": steps, "level": level}))
 
     def actions(self, queue: str, *, limit: int = 100, level: Level | None = None) -> list[Action]:
-        """The log of actions upon the queue, its tasks, workers and schedules, with operators and reasons, the oldest first.
+        """Returns the operators' actions on the queue, its tasks, workers and schedules, with their reasons, the oldest first.
 
-        It has the newest `limit` actions, 10,000 at most.
+        The list has the newest `limit` actions, 10,000 at most.
         """
         return cast("list[Action]", self._get(_at(queue, "actions"), {"limit": limit, "level": level})["actions"])
 
     def purge(self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[Purge]) -> Purged:
-        """Deletes tasks of one level that are not over; `all=True` selects all of them.
+        """Deletes unfinished tasks of one level; `all=True` selects all of them.
 
-        The purge stops after `timeout` seconds, with `OutcomeUnknown`.
+        After `timeout` seconds, the purge stops and raises `OutcomeUnknown`.
         """
         return cast(Purged, self._ask("POST", f"{_at(queue)}:purge", selection, query={"level": level}, timeout=timeout).json())
 
     # Workers.
 
     def workers(self, queue: str, *, level: Level | None = None) -> list[QueueWorker]:
-        """The workers of a queue, and the tasks that they run."""
+        """Returns the workers of a queue, and the tasks that they run."""
         return cast("list[QueueWorker]", self._get(_at(queue, "workers"), {"level": level})["workers"])
 
     def drain_worker(self, queue: str, worker: str, reason: str = "") -> ToldToDrain:
-        """Drains a worker: it takes nothing new, lets its tasks end, and ends.
+        """Drains a worker: it takes nothing new, finishes its tasks, and ends.
 
-        `worker` is a name of `workers`, an owner id or an instance.
-        Raises `Conflict` for a gateway and for a worker that leases without an `instance`, `NotFound`
-        for one that is not listed: an idle worker of this package is listed within 10 s.
+        `worker` is a name from `workers`, an owner id or an instance.
+        Raises `Conflict` for a gateway and for a worker that leases without an `instance`. Raises
+        `NotFound` for a worker that is not listed: an idle worker of this package is listed within 10 s.
         """
         return cast(ToldToDrain, self._ask("POST", _at(queue, "workers", f"{worker}:drain"), {"reason": reason}, repeatable=True).json())
 
     # Dead letters.
 
     def dead_letter(self, queue: str, task: str) -> DeadLetter:
-        """A task that failed for good, with its payload."""
+        """Returns the dead letter of a task, with its payload."""
         return cast(DeadLetter, self._get(_at(queue, "dead", task)))
 
     def replay(self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[DeadSelection]) -> ReplayList:
-        """Runs tasks that failed for good again, each as a new task.
+        """Restarts tasks that failed for good, each as a new task.
 
-        Select up to 100 by `tasks`, or others by their fields, or `all=True`. A request replays
-        100,000 at most; `stopped` in the answer says so. Raises `OutcomeUnknown` after `timeout` s.
+        Select up to 100 by `tasks`, or others by their fields, or all by `all=True`. A request replays
+        at most 100,000; then the answer has `stopped`. Raises `OutcomeUnknown` after `timeout` seconds.
         """
         return cast(ReplayList, self._ask("POST", _at(queue, "dead:replay"), selection, query={"level": level}, timeout=timeout).json())
 
     def purge_dead_letters(self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[DeadSelection]) -> PurgedLetters:
-        """Marks dead letters as handled, selected as for `replay`.
+        """Marks dead letters as handled. Select them as for `replay`.
 
         Raises `OutcomeUnknown` after `timeout` seconds.
         """
@@ -378,17 +386,17 @@ class Client:
     # Schedules.
 
     def schedules(self, queue: str) -> list[ScheduleBody]:
-        """The schedules of a queue, by name."""
+        """Returns the schedules of a queue, by name."""
         return cast("list[ScheduleBody]", self._get(_at(queue, "schedules"))["schedules"])
 
     def schedule(self, queue: str, name: str) -> ScheduleBody:
-        """A schedule, with its version, its last firing and its next slots."""
+        """Returns a schedule with its version, its last firing and its next slots."""
         return cast(ScheduleBody, self._get(_at(queue, "schedules", name)))
 
     def create_schedule(self, queue: str, name: str, schedule: Schedule, task: Submission | Any, reason: str = "") -> int:
         """Creates a schedule that submits `task`, and returns its version.
 
-        Raises `Conflict` when there is one of this name.
+        Raises `Conflict` if a schedule of this name exists.
         """
         body = {"schedule": schedule, "task": _submission(task).body(), "reason": reason}
         return self._version("POST", _at(queue, "schedules", name), body)
@@ -405,18 +413,18 @@ class Client:
     ) -> int:
         """Changes either the times or the task of a schedule, and returns its new version.
 
-        Raises `Conflict` when the version is not the expected one.
+        Raises `Conflict` if `expected_version` is not the current version.
         """
         task = None if task is None else _submission(task).body()
         body = {"expected_version": expected_version, "schedule": schedule, "task": task, "reason": reason}
         return self._version("PATCH", _at(queue, "schedules", name), body)
 
     def pause_schedule(self, queue: str, name: str, reason: str = "") -> int:
-        """Lets a schedule fire only by `trigger_schedule`, and returns its new version."""
+        """Pauses a schedule: it fires only by `trigger_schedule`. Returns its new version."""
         return self._version("POST", _at(queue, "schedules", f"{name}:pause"), {"reason": reason}, repeatable=True)
 
     def resume_schedule(self, queue: str, name: str, reason: str = "") -> int:
-        """Lets a schedule fire again without the missed slots, and returns its new version."""
+        """Resumes a schedule without the missed slots, and returns its new version."""
         return self._version("POST", _at(queue, "schedules", f"{name}:resume"), {"reason": reason}, repeatable=True)
 
     def trigger_schedule(self, queue: str, name: str, reason: str = "") -> int:
@@ -424,7 +432,7 @@ class Client:
         return self._version("POST", _at(queue, "schedules", f"{name}:trigger"), {"reason": reason})
 
     def delete_schedule(self, queue: str, name: str, reason: str = "") -> None:
-        """Deletes a schedule. Tasks that it has submitted go on."""
+        """Deletes a schedule. Tasks that it has submitted continue."""
         self._ask("DELETE", _at(queue, "schedules", name), query={"reason": reason})
 
     # Iterators.
@@ -445,11 +453,11 @@ class Client:
         level: Level | None = None,
         page: int = 100,
     ) -> Iterator[Task]:
-        """The matching tasks in the order of their submission, fetched page by page as you read.
+        """Iterates over the matching tasks in the order of their submission, and fetches them page by page.
 
-        `text` has words: each must be in the id, key, type, tags or reason.
-        A page has 1,000 tasks at most. With `why`, each task that does not run has the reason, and
-        a page has 100 at most.
+        `text` has words; a task must have each of them in its id, key, type, tags or reason.
+        A page has 1,000 tasks at most. With `why`, each task that does not run has the reason, and a
+        page has 100 tasks at most.
         """
         query: dict[str, Any] = {"status": ",".join(status), "tag": ",".join(tags), "type": type, "key": key, "text": text, "level": level, "limit": page}
         query |= {"created_from": instant(created_from), "created_to": instant(created_to), "order": order, "why": "true" if why else None}
@@ -466,9 +474,9 @@ class Client:
         level: Level | None = None,
         page: int = 100,
     ) -> Iterator[DeadLetter]:
-        """The matching tasks that failed for good, fetched page by page as you read.
+        """Iterates over the matching dead letters, and fetches them page by page.
 
-        They have no payloads. `reason` is a part of their reason. A page has 1,000 at most.
+        They have no payloads. `reason` is a part of their reason. A page has 1,000 letters at most.
         """
         query = {"reason": reason, "tag": ",".join(tags), "type": type, "key": key, "level": level, "limit": page}
         return self._pages(_at(queue, "dead"), "dead_letters", query)
@@ -482,10 +490,11 @@ class Client:
         last_event_id: str | None = None,
         level: Level | None = None,
     ) -> Generator[Event, None, None]:
-        """Events of a queue, as they come, without an end. After a cut it goes on where it was, at any gateway.
+        """Streams the events of a queue, without an end. After a lost connection, the stream continues where it was, at any gateway.
 
-        Begins with what happens from now on; with the last event of each task that is still shown; or behind an event that was seen. With `task`: first that
-        task as it is, then its changes, and last its end, after which there is nothing more. Raises why, when no gateway has served it for `patience` seconds.
+        The stream begins with the next change; with `from_earliest`, with the last event of each task that is still shown; with `last_event_id`, after that
+        event. With `task`, it has the state of that task, its changes, and its end, which ends the stream. Raises the last error when no gateway has served the
+        stream for `patience` seconds.
         """
         path = _with_query(_at(queue, "events"), {"task": task, "from": "earliest" if from_earliest else None, "level": level})
         return events.watch(self.gateways, path, last_event_id, self.patience, self._halt or HaltEvent())

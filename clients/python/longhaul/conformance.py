@@ -1,8 +1,8 @@
-"""The worker that `longhaul conformance` judges: its tasks say in their payloads what it is to do with them.
+"""The worker that `longhaul conformance` tests: the payload of a task tells what to do.
 
     longhaul conformance -- python3 -m longhaul.conformance
 
-The words are described in docs/clients.md of the project.
+docs/clients.md of the project describes the steps.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from . import Client, Fatal, GiveBack, RetryAfter, Task, Worker
 
 
 class _Thrown(Exception):
-    """A mistake that a processor makes, as far as the script wants one."""
+    """An error of the processor, as the script requests."""
 
 
 def process(task: Task) -> Any:
-    """Does what the script says that is written for this attempt."""
+    """Executes the steps that the script has for this attempt."""
     try:
         attempts = task.json()["attempts"]
         steps = attempts[min(task.attempt, len(attempts)) - 1]
@@ -65,7 +65,7 @@ def process(task: Task) -> Any:
 
 
 def main() -> None:
-    """Works until it is told to end."""
+    """Runs the worker until it is told to end."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
     worker = Worker(
         Client(),

@@ -1,18 +1,18 @@
-"""What can go wrong. Each error of a gateway has its `code`, which does not change; the class says what to do about it.
+"""The errors of this package. Each error of a gateway has a stable `code`; the class tells what to do.
 
     LonghaulError
-      Unreachable        nobody has answered: nothing was done
-      OutcomeUnknown     it may have been done or not: look before you ask again
-      GatewayError       a gateway has refused the request, and says why; as `http_404` and the like, a proxy has answered
-        Invalid          mend the request
-          TooLarge       it has too many bytes
-        NotAllowed       another token, or another permission
-        NotFound         there is no such thing, or it has gone
-        Conflict         look again, then decide
-          LeaseRefused   the lease is not this worker's any more
-        Unavailable      later, or at another gateway; nothing was done, unless a proxy has answered
-      TaskFailed         a task that was waited for has ended without a result
-      WaitTimeout        a task that was waited for is not over yet
+      Unreachable        no gateway has got the request: nothing was done
+      OutcomeUnknown     the request may have been done or not: check before you repeat it
+      GatewayError       a gateway has refused the request; with a code such as `http_404`, a proxy has answered
+        Invalid          correct the request
+          TooLarge       the request has too many bytes
+        NotAllowed       use another token, or ask for the permission
+        NotFound         there is no such queue, task or lease, or it ended long ago
+        Conflict         read the current state, then decide
+          LeaseRefused   this worker no longer holds the lease
+        Unavailable      try later, or another gateway; nothing was done, unless a proxy has answered
+      TaskFailed         the task has ended without a result
+      WaitTimeout        the task is not over yet
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ __all__ = [
 
 
 class LonghaulError(Exception):
-    """Whatever this package reports."""
+    """The base class of all errors of this package."""
 
 
 class Unreachable(LonghaulError):
-    """No gateway has answered, and none has got the request: nothing was done."""
+    """No gateway has got the request: nothing was done."""
 
 
 class OutcomeUnknown(LonghaulError):
-    """The request may have been done or not. With an idempotency key it is safe to ask again."""
+    """The request may have been done or not. With an idempotency key, you can safely repeat it."""
 
 
 class GatewayError(LonghaulError):
-    """A gateway has refused the request. `code` does not change, `detail` is for people.
+    """A gateway has refused the request. `code` is stable, `detail` is for people.
 
-    An answer without a code of a gateway, such as that of a proxy, has the code `http_` and its status. It does not say whether the request was done.
+    An answer without a gateway's code, such as a proxy's, gets the code `http_` with its status. It does not tell whether the request was done.
     """
 
     def __init__(self, problem: Problem, retry_after: float | None = None) -> None:
@@ -67,11 +67,11 @@ class GatewayError(LonghaulError):
 
 
 class Invalid(GatewayError):
-    """The request cannot be used: mend it."""
+    """The request is invalid: correct it."""
 
 
 class TooLarge(Invalid):
-    """The request has too many bytes: `detail` names the limit."""
+    """The request has too many bytes. `detail` names the limit."""
 
 
 class NotAllowed(GatewayError):
@@ -79,23 +79,23 @@ class NotAllowed(GatewayError):
 
 
 class NotFound(GatewayError):
-    """There is no such queue, task or lease, or it has ended long ago."""
+    """There is no such queue, task or lease, or it ended long ago."""
 
 
 class Conflict(GatewayError):
-    """Something stands differently: look again, then decide."""
+    """The request does not fit the current state: read the state, then decide."""
 
 
 class LeaseRefused(Conflict):
-    """The lease is not this worker's any more: whatever it reports does not count."""
+    """This worker no longer holds the lease. Its reports do not count."""
 
 
 class Unavailable(GatewayError):
-    """The gateway cannot serve this now. Nothing was done, unless a proxy has answered: then the outcome is unknown."""
+    """The gateway cannot serve the request now. Nothing was done, unless a proxy has answered: then the outcome is unknown."""
 
 
 class TaskFailed(LonghaulError):
-    """A task has ended without a result; `task` says how, and `task["reason"]` why."""
+    """A task has ended without a result. `task` has its status, and `task["reason"]` the reason."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -103,14 +103,14 @@ class TaskFailed(LonghaulError):
 
 
 class WaitTimeout(LonghaulError, TimeoutError):
-    """A task is not over after the time that was waited for it."""
+    """A task is not over after the time limit of the wait."""
 
 
-# Codes of which it is not known whether the request was done.
+# Codes that leave open whether the request was done.
 _UNKNOWN = frozenset({"outcome_unknown", "timed_out"})
-# Begins the code of an answer that has none of a gateway.
+# Prefix of the code of an answer without a gateway's code.
 _NO_CODE = "http_"
-# Codes with which a report is refused because the lease has ended, or is somebody else's.
+# Codes of reports that are refused because the lease has ended, or another worker has the task.
 LEASE_OVER = frozenset({"stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended"})
 
 _BY_STATUS: dict[int, type[GatewayError]] = {
@@ -127,7 +127,7 @@ _BY_STATUS: dict[int, type[GatewayError]] = {
 
 
 def from_answer(status: int, body: bytes, retry_after: str | None) -> GatewayError:
-    """The error that an answer stands for. A proxy in between may answer something else than a problem."""
+    """Converts an answer to an error. A proxy's answer may have another form than a gateway's."""
     problem: Problem = {"status": status, "code": f"{_NO_CODE}{status}", "title": "", "detail": body[:200].decode("utf-8", "replace")}
     try:
         told = json.loads(body)
@@ -144,11 +144,11 @@ def from_answer(status: int, body: bytes, retry_after: str | None) -> GatewayErr
         return LeaseRefused(problem, seconds)
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else Invalid)
     if problem["code"].startswith(_NO_CODE) and issubclass(kind, (NotFound, Conflict)):
-        # A proxy does not know what there is.
+        # A proxy does not know the tasks and queues of a gateway.
         kind = GatewayError
     return kind(problem, seconds)
 
 
 def may_be_done(error: GatewayError) -> bool:
-    """Whether the request may have been done although it was refused. Only the code of a gateway says that it was not."""
+    """Whether the request may have been done although it was refused. Only a gateway's code tells that it was not."""
     return error.code in _UNKNOWN or error.code.startswith(_NO_CODE)

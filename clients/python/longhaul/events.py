@@ -1,4 +1,4 @@
-"""The stream of a queue's events: server-sent events, which go on after a cut where they were."""
+"""The stream of a queue's events: server-sent events, which continue after a lost connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .http import Gateways, HaltEvent
 
 # The gateway sends a comment every 15 s: a stream that is silent for longer than this is dead.
 _SILENCE = 45.0
-# The id of the end of the one task whose events these are.
+# The id of the end of the watched task.
 _OVER = "over"
 _LINE_BYTES = 8 * 1024 * 1024
 _PAUSE, _PAUSE_MAX = 0.2, 5.0
@@ -23,10 +23,10 @@ _PAUSE, _PAUSE_MAX = 0.2, 5.0
 
 @dataclass(frozen=True)
 class Event:
-    """What has happened.
+    """An event of a queue.
 
-    `kind` is `task` (`data` is the task, as `longhaul.types.Task`), `evicted` (it is not shown any more), `caught-up` (what follows is news),
-    `broker-lost` or `broker-back`. `id` is the place to go on behind, also at another gateway; the last two have none.
+    `kind` is `task` (`data` is the task, as `longhaul.types.Task`), `evicted` (the task is not shown any more), `caught-up` (all later events are new),
+    `broker-lost` or `broker-back`. A stream can continue after `id`, also at another gateway; `broker-lost` and `broker-back` have none.
     """
 
     kind: str
@@ -35,13 +35,13 @@ class Event:
 
 
 class _Cut(Exception):
-    """The stream has ended; another one goes on."""
+    """The connection of the stream was lost; another one continues."""
 
 
 def watch(
     gateways: Gateways, path: str, last_event_id: str | None, patience: float, halt: HaltEvent
 ) -> Generator[Event, None, None]:
-    """The events of a queue, until `halt` is aborted. The stream goes on after a cut.
+    """Yields the events of a queue until `halt` is aborted. The stream continues after a lost connection.
 
     Raises the last error when no gateway has served the stream for `patience` seconds.
     """
@@ -67,7 +67,7 @@ def watch(
                 last_event_id = event.id or last_event_id
                 yield event
         except _Cut:
-            # A stream that ends at once, again and again, is no reason to ask without a pause.
+            # Pause also after a stream that ended at once, because the next ones may do so, too.
             halt.wait(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _PAUSE_MAX)
         finally:

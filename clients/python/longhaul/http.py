@@ -1,9 +1,9 @@
-"""How requests get to a gateway: several of them, connections that are kept for a while, and what is tried again.
+"""Sends requests to the gateways of a client, keeps connections, and repeats requests.
 
-Any gateway answers any request, so one that goes away costs a request no more than the way to the next one. This module decides what is sent again:
+Any gateway answers any request, so a request whose gateway goes away is sent to the next one. This module decides which requests are repeated:
 
-- a request that nobody has got, or that a gateway has refused with a code that says that nothing was done: always;
-- a request without an answer, or with an answer of a proxy: only if the caller has said that doing it twice is the same as once.
+- a request that no gateway has got, or that a gateway has refused with a code which tells that nothing was done: always;
+- a request without an answer, or with a proxy's answer: only if the caller has marked it as repeatable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .errors import GatewayError, LonghaulError, OutcomeUnknown, Unavailable, Un
 # A gateway closes a connection that is idle for 10 s: one that is used again must be younger than that.
 _IDLE_SECONDS = 5.0
 _IDLE_CONNECTIONS = 8
-# Gateways that others have named are remembered, up to so many in all.
+# The most gateways that a client knows, with those that other gateways named.
 _GATEWAYS = 16
 # The longest answer that is read: lists have up to 1,000 tasks.
 _ANSWER_BYTES = 64 * 1024 * 1024
@@ -42,18 +42,18 @@ _BROKEN = (OSError, http.client.HTTPException)
 
 @dataclass(frozen=True)
 class Answer:
-    """What a gateway has answered: a status below 300, and the body."""
+    """The answer of a gateway: a status below 300, and the body."""
 
     status: int
     body: bytes
 
     def json(self) -> Any:
-        """The body, which is JSON."""
+        """The body, parsed as JSON."""
         return json.loads(self.body)
 
 
 class HaltEvent(threading.Event):
-    """Ends a request from another thread: `set` ends its repeats, `abort` also its connection."""
+    """Ends a request from another thread: `set` ends its repeats, `abort` also closes its connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class HaltEvent(threading.Event):
         self._socket: socket.socket | None = None
 
     def guard(self, connection: socket.socket | None) -> None:
-        """Sets the connection that `abort` closes. None: another request may use it now."""
+        """Sets the connection that `abort` closes. With `None`, another request may use the connection."""
         with self._lock:
             self._socket = connection
             self._shut()
@@ -81,7 +81,7 @@ class HaltEvent(threading.Event):
 
 
 class _Gateway:
-    """One gateway, and its connections that are idle."""
+    """A gateway and its idle connections."""
 
     def __init__(self, url: str, context: ssl.SSLContext | None) -> None:
         parts = urlsplit(url)
@@ -90,13 +90,13 @@ class _Gateway:
         self.url, self.scheme, self.host, self.port = url, parts.scheme, parts.hostname, parts.port
         self.path = parts.path.rstrip("/")
         self.context = context
-        # It is left alone until then, by `time.monotonic`.
+        # The end of the gateway's rest, by `time.monotonic`.
         self.resting = 0.0
         self._idle: list[tuple[float, http.client.HTTPConnection]] = []
         self._lock = threading.Lock()
 
     def connect(self, timeout: float, fresh: bool = False) -> http.client.HTTPConnection:
-        """A connection; whoever asks for a fresh one shares it with nobody."""
+        """Returns an idle connection or a new one. A `fresh` connection is not shared with other requests."""
         while not fresh:
             with self._lock:
                 if not self._idle:
@@ -141,7 +141,7 @@ class Gateways:
         self._current = self._all[0]
 
     def close(self) -> None:
-        """Closes the connections that are idle."""
+        """Closes the idle connections."""
         for gateway in self._all:
             gateway.close()
 
@@ -157,11 +157,11 @@ class Gateways:
         repeatable: bool = True,
         halt: HaltEvent | None = None,
     ) -> Answer:
-        """Asks until a gateway has answered, for `patience` seconds at most after the first failure.
+        """Repeats a request until a gateway has answered, for at most `patience` seconds after the first failure.
 
-        `timeout` is for each attempt. A request that is not `repeatable` is not sent again once it
-        may have been done. No attempt follows once `halt` is set. What is raised in the end says
-        whether any of the attempts may have been done, and not the last one alone.
+        `timeout` limits each attempt. A request that is not `repeatable` is not sent again once it
+        may have been done. No attempt follows once `halt` is set. The final error tells whether any
+        of the attempts may have been done, not only the last one.
         """
         halt = halt or HaltEvent()
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
@@ -170,7 +170,7 @@ class Gateways:
         failure: LonghaulError = Unreachable("the program is to end")
         doubt: LonghaulError | None = None
         while True:
-            # Whoever was told to come later by another request of this client waits, too.
+            # A pause that a gateway asked for applies to all requests of the client.
             if halt.wait(max(self._next_free() - time.monotonic(), 0.0)):
                 raise doubt or failure
             gateway = self._pick()
@@ -192,11 +192,11 @@ class Gateways:
             if method == "GET":
                 doubt = None
             if halt.is_set():
-                # Nothing is known against the gateway.
+                # The gateway is not to blame, so it does not rest.
                 raise doubt or failure
             now = time.monotonic()
             give_up = now + patience if give_up is None else give_up
-            # Who is told to come later does so; a pause of one's own grows, and is never the same for all clients.
+            # The pause that the gateway asked for, or a growing, random one, so that clients do not return at once.
             rest = max(retry_after, pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _PAUSE_MAX)
             self._rest(gateway, now + rest)
@@ -206,7 +206,7 @@ class Gateways:
     def stream(
         self, path: str, headers: Mapping[str, str], timeout: float, halt: HaltEvent
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """Begins an answer that has no end. One attempt: whoever reads it begins anew."""
+        """Opens an answer that has no end. There is only one attempt: the reader must repeat it."""
         gateway, connection = self._pick(), None
         try:
             connection = gateway.connect(timeout, fresh=True)
@@ -285,12 +285,12 @@ class Gateways:
                 self._all.append(gateway)
 
     def _is_safe(self, named: _Gateway, configured: _Gateway) -> bool:
-        """The rule of the program `longhaul`: never unencrypted instead of encrypted, and never another host with a token."""
+        """The rule of the program `longhaul`: never unencrypted instead of encrypted, and with a token never another host."""
         encrypts = named.scheme == "https" or configured.scheme == "http"
         return encrypts and (not self._token or named.host == configured.host or (_is_local(named.host) and _is_local(configured.host)))
 
     def _pick(self) -> _Gateway:
-        """The one that was asked last, unless it rests; otherwise the one that rests no more, or for the shortest time."""
+        """Returns the gateway of the last request, unless it rests; then the one whose rest is over, or ends first."""
         now = time.monotonic()
         with self._lock:
             if self._current.resting > now:
@@ -307,7 +307,7 @@ class Gateways:
 
 
 def _is_local(host: str) -> bool:
-    """Whether this names the machine itself."""
+    """Whether the host is this machine."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

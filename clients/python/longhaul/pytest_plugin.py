@@ -1,4 +1,4 @@
-"""Fixtures of pytest, which it finds by itself where this package is installed."""
+"""Fixtures for pytest, which finds them if this package is installed."""
 
 from collections.abc import Iterator
 
@@ -16,5 +16,5 @@ def longhaul_embedded() -> Iterator[Embedded]:
 
 @pytest.fixture
 def longhaul_queue(longhaul_embedded: Embedded) -> str:
-    """A queue of this test alone, at the gateway of `longhaul_embedded`."""
+    """A new queue for this test alone, at the gateway of `longhaul_embedded`."""
     return longhaul_embedded.queue()

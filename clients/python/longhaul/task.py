@@ -1,7 +1,7 @@
 """A task that a worker has leased, and the thread that keeps its lease alive.
 
-The processor gets a `Task`, and says how it ends: it returns the result, or raises. Any exception is a failed attempt; `Fatal`, `RetryAfter` and `GiveBack`
-say more. `Halt` and what is below it is raised by the task's own methods when there is no use in going on: let it pass.
+The processor gets a `Task`. It returns the result, or raises an exception, which fails the attempt; `Fatal`, `RetryAfter` and `GiveBack` have other effects.
+The methods of a task raise a `Halt` when the processor must stop. If you catch it, raise it again.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from .types import Lease, Reported
 
 logger = logging.getLogger("longhaul")
 
-# News of a task are sent when they come, but no more often than this, in seconds.
+# The shortest time between two reports with news, in seconds.
 _NEWS_EVERY = 1.0
-# Keep-alives are sent at least this often, in seconds, since their answers tell that the task was cancelled.
+# The longest time between two keep-alives, in seconds: their answers tell that the task was cancelled.
 _KEEP_ALIVE_EVERY = 5.0
 _CHECKPOINT_BYTES = 64 * 1024
 _LOG_LINES = 100
 
 
 class Fatal(Exception):
-    """The task has failed for good: another attempt would fail as well."""
+    """Raise it to fail the task for good: no further attempt follows."""
 
 
 class RetryAfter(Exception):
-    """The attempt has failed, and the next one begins so many seconds later, whatever the queue's backoff says."""
+    """Raise it to fail the attempt. The next attempt begins after `seconds`, whatever the queue's backoff is."""
 
     def __init__(self, seconds: float, reason: str) -> None:
         self.seconds = seconds
@@ -41,7 +41,7 @@ class RetryAfter(Exception):
 
 
 class GiveBack(Exception):
-    """The task is given back, which costs it no attempt; with `after` nobody gets it before so many seconds."""
+    """Raise it to give the task back, which costs no attempt. No worker gets the task before `after` seconds."""
 
     def __init__(self, after: float | None = None) -> None:
         self.after = after
@@ -49,23 +49,23 @@ class GiveBack(Exception):
 
 
 class Halt(BaseException):
-    """There is no use in going on: `Cancelled`, `LeaseLost` or `Draining`. It is no `Exception`, so that `except Exception` does not hold it back."""
+    """The processor must stop: `Cancelled`, `LeaseLost` or `Draining`. It is not an `Exception`, so `except Exception` does not catch it."""
 
 
 class LeaseLost(Halt):
-    """The task is not this worker's any more: the gateway has refused a report, or no keep-alive has succeeded for longer than the lease lasts."""
+    """The worker has lost the task: the gateway has refused a report, or no keep-alive has succeeded within the lease time."""
 
 
 class Cancelled(Halt):
-    """Somebody has asked for the end of the task; `Client.get` has the reason when it is over. It ends as cancelled, whatever is reported, and sooner if something is."""
+    """Somebody has cancelled the task. It ends as cancelled, whatever is reported, and a report ends it sooner. Then `Client.get` has the reason."""
 
 
 class Draining(Halt):
-    """The worker is to end: the task is given back, which costs it no attempt. Its checkpoint is kept."""
+    """The worker ends. It gives the task back, which costs no attempt and keeps the checkpoint."""
 
 
 class Task:
-    """A task, and what a processor may say of it while it works. All methods may be called by any thread.
+    """A task for a processor, with methods for reports during the work. Any thread may call them.
 
     Attributes: `id`, `queue`, `type`, `properties`, `payload` (bytes), `attempt` (from 1), `max_attempts`,
     `epoch` and `last_checkpoint`. `stop`, `is_lost`, `end` and `forget` are for the worker.
@@ -77,14 +77,14 @@ class Task:
         # From 1.
         self.attempt: int = lease["attempt"]
         self.max_attempts: int = lease["max_attempts"]
-        # Grows whenever the task changes hands: with the id it is a fencing token for what the processor writes elsewhere.
+        # Grows with each lease of the task. With the id, it is a fencing token for what the processor writes elsewhere.
         self.epoch: int = lease["epoch"]
         self.type: str | None = lease.get("type")
         self.properties: dict[str, str] = lease["properties"]
         text = lease.get("payload")
         self.payload: bytes = text.encode() if text is not None else base64.b64decode(lease.get("payload_base64") or "")
         kept = lease.get("checkpoint_base64")
-        # What an attempt before has left for this one.
+        # The checkpoint of an earlier attempt.
         self.last_checkpoint: bytes | None = base64.b64decode(kept) if kept is not None else None
 
         self._gateways, self._lease = gateways, lease["lease"]
@@ -107,48 +107,48 @@ class Task:
         return self.payload.decode()
 
     def json(self) -> Any:
-        """The payload, which is JSON."""
+        """The payload, parsed as JSON."""
         return json.loads(self.payload)
 
     @property
     def halted(self) -> bool:
-        """There is no use in going on: the task was cancelled or lost, or the worker is to end."""
+        """Whether the processor must stop: the task was cancelled or lost, or the worker ends."""
         return self._look() is not None
 
     def check(self) -> None:
-        """Raises a `Halt` when there is no use in going on."""
+        """Raises a `Halt` if the processor must stop."""
         halt = self._look()
         if halt is not None:
             raise halt
 
     def sleep(self, seconds: float) -> None:
-        """Waits; raises a `Halt` as soon as there is no use in that."""
+        """Waits. Raises a `Halt` as soon as the processor must stop."""
         end = time.monotonic() + seconds
         while not self.halted and (left := end - time.monotonic()) > 0:
             self._halted.wait(min(left, 1.0))
         self.check()
 
     def progress(self, done: int, total: int | None = None, message: str | None = None) -> None:
-        """Says how far the task has come, in units of its own. Sent within a second or so, the newest alone. Raises a `Halt` like `check`."""
+        """Reports the progress of the task, in units of its own, within about a second. Newer progress replaces it. Raises a `Halt` like `check`."""
         said = {"done": done, "total": total, "message": message}
         self._tell("progress", {name: value for name, value in said.items() if value is not None})
 
     def checkpoint(self, data: bytes | str) -> None:
-        """Keeps up to 64 KiB for the next attempt, which finds them as `last_checkpoint`. Sent as progress is. Raises a `Halt` like `check`."""
+        """Stores up to 64 KiB for the next attempt, as its `last_checkpoint`, within about a second. Raises a `Halt` like `check`."""
         kept = data.encode() if isinstance(data, str) else data
         if len(kept) > _CHECKPOINT_BYTES:
             raise ValueError(f"a checkpoint has {_CHECKPOINT_BYTES} bytes at most, and this one {len(kept)}")
         self._tell("checkpoint_base64", base64.b64encode(kept).decode())
 
     def log(self, line: str) -> None:
-        """A line for whoever watches the task. Of more than 100 in a second the last ones are sent."""
+        """Reports a line for people who watch the task. Of more than 100 lines in a second, the last are sent."""
         with self._lock:
             self._lines.append(str(line))
         self._fresh.set()
 
     def _tell(self, name: str, value: object) -> None:
         self.check()
-        # What is no JSON is the mistake of who says it, and must not get into a report.
+        # Fails if the value has no form in JSON: it must not get into a report.
         json.dumps(value, allow_nan=False)
         with self._lock:
             self._news[name] = value
@@ -161,10 +161,10 @@ class Task:
             self.stop(LeaseLost(f"no keep-alive succeeded for {silent:.1f} s, and the lease lasts {self._left:.1f} s"))
         return self._halt
 
-    # What follows is for the worker.
+    # The rest is for the worker.
 
     def stop(self, halt: Halt) -> None:
-        """Tells the processor that there is no use in going on. The first reason stands, but that a lease is lost counts more than the others."""
+        """Tells the processor to stop. The first reason counts, but `LeaseLost` replaces the others."""
         with self._lock:
             if self._halt is None or (isinstance(halt, LeaseLost) and not isinstance(self._halt, LeaseLost)):
                 self._halt = halt
@@ -211,7 +211,7 @@ class Task:
         return news
 
     def _put_back(self, news: dict[str, Any]) -> None:
-        """Keeps what was not told for the next time, unless there is newer."""
+        """Keeps news that were not sent for the next report, unless there are newer ones."""
         with self._lock:
             self._lines = deque([*news.pop("log", []), *self._lines], maxlen=_LOG_LINES)
             self._news = news | self._news
@@ -248,7 +248,7 @@ class Task:
         return cast(Reported, answer.json())
 
     def end(self, status: str, patience: float, **more: Any) -> str | None:
-        """Reports the end, and asks again for so long where it is not known whether it counts. Returns why it does not, if so."""
+        """Reports the end of the task. Repeats the report for `patience` seconds until its outcome is known. Returns why the report does not count, if so."""
         with self._lock:
             if self._reported:
                 return "already reported"
@@ -260,7 +260,7 @@ class Task:
             return self._lost
         news = self._take_news()
         if status == "SUCCEEDED":
-            # There is no next attempt that could go on from it.
+            # No attempt follows that could continue from it.
             news.pop("checkpoint_base64", None)
         try:
             self._report({"status": status} | news | more, timeout=10.0, patience=max(patience, self._left))
@@ -273,7 +273,7 @@ class Task:
         return None
 
     def _refused(self, status: str, error: Invalid, patience: float) -> str:
-        """A report that cannot be used, such as one with a result that is too large: another attempt would end in the same way, so the task has failed."""
+        """Fails the task for good after an invalid report, such as one with a result that is too large: another attempt would end in the same way."""
         if status != "RELEASED":
             try:
                 body = {"status": "FAILED", "fatal": True, "reason": f"{error.code}: {error.detail}"}
@@ -283,13 +283,13 @@ class Task:
         return error.code
 
     def forget(self) -> None:
-        """Ends the keep-alives of a lease that is lost."""
+        """Ends the keep-alives of a lost lease."""
         self._over.set()
         self._fresh.set()
 
 
 def left_of(lease: Lease, now: int) -> float:
-    """Seconds that a lease has left. The gateway's clock and ours may differ: only the time between two of its own instants counts."""
+    """Returns the seconds that a lease has left, by the gateway's clock alone, because ours may differ."""
     return max((lease["expires_at"] - now) / 1000, 0.1)
 
 

@@ -1,4 +1,4 @@
-"""A broker with a gateway for your tests: a process of its own, on free ports, that keeps nothing.
+"""A broker with a gateway for your tests: a separate process, on free ports, that keeps nothing.
 
     with longhaul.testing.Embedded() as embedded:
         client = longhaul.Client(embedded.url)            # tasks, over HTTP
@@ -22,7 +22,7 @@ from .client import Client
 
 
 def new_queue(gateway: str) -> str:
-    """Makes a queue that nobody else has at this gateway, and returns its name."""
+    """Creates a queue with a new name at this gateway, and returns the name."""
     name = f"test-{uuid.uuid4().hex}"
     with Client(gateway) as client:
         client.create_queue(name)
@@ -33,7 +33,7 @@ class Embedded:
     """A running `longhaul dev`.
 
     `url` is its gateway, `service_url` its broker, and `admin_url` the broker's admin API. The
-    program is `program`, or what the environment variable `LONGHAUL_PROGRAM` names, or `longhaul`
+    program is `program`, or that of the environment variable `LONGHAUL_PROGRAM`, or `longhaul`
     on the path. It ends with `close`, with the `with` block, or with this process.
     """
 
@@ -64,11 +64,11 @@ class Embedded:
         self.admin_url: str = started["admin"]
 
     def queue(self) -> str:
-        """Makes a queue that nobody else has, and returns its name."""
+        """Creates a queue with a new name, and returns the name."""
         return new_queue(self.url)
 
     def close(self) -> None:
-        """Ends it. All that it has kept is gone."""
+        """Ends the process. Its data is lost."""
         atexit.unregister(self.close)
         self._process.terminate()
         try:

@@ -1,6 +1,6 @@
-"""A worker: leases tasks, runs several at once, and gives back what it has when it is to end.
+"""A worker: leases tasks, runs several at once, and gives back unfinished tasks when it ends.
 
-Keep-alives are sent by threads, since an event loop that a processor blocks would send them too late.
+Threads send the keep-alives, because an event loop that a processor blocks would send them too late.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from .types import Leases
 
 logger = logging.getLogger("longhaul")
 
-# A worker takes up to so many tasks with one request: the gateway's limit.
+# The most tasks that a gateway leases to one request.
 _COUNT = 100
 _PAUSE_MAX = 10.0
-# How long a processor that was told to end may take for that before its task is given back without it, in seconds.
+# How long a processor may take to end after a `Draining`, in seconds. After that, its task is given back although it runs.
 _GRACE = 5.0
 # How often the worker checks whether to cancel a coroutine, in seconds.
 _LOOK_EVERY = 1.0
@@ -46,23 +46,24 @@ Processor = Callable[[Task], Any]
 class Worker:
     """Runs the tasks of a queue by calling `processor` with each.
 
-    The processor returns the result: `bytes` and `str` as they are, `None` for none, anything else as JSON. An exception is a failed attempt with its text
-    as the reason; see `longhaul.task` for the others. Each task has a thread of its own, `concurrency` of them at most.
+    The processor returns the result: `bytes` and `str` as they are, `None` for none, anything else as JSON. An exception fails the attempt, with its text
+    as the reason; `longhaul.task` has exceptions with other effects. Each task has its own thread, and at most `concurrency` tasks run at once.
 
     An `async def` processor runs in an event loop, which one thread runs for all tasks. The worker
     cancels the coroutine (`asyncio.CancelledError`) within a second when its task is cancelled or
-    lost, or is to be given back. Do not call `task.sleep` there: it blocks the loop.
+    lost, or must be given back. Do not call `task.sleep` there: it blocks the loop.
 
-    - `name`: what is shown as the worker; host and process id if it is not said.
-    - `lease_time`: seconds of silence after which others may have the tasks. Leases are kept alive three times in that
+    - `name`: the name of the worker for display; by default host and process id.
+    - `lease_time`: seconds of silence after which other workers may get the tasks. The worker sends keep-alives three times in that
       time, and at least every 5 s.
-    - `types`: takes tasks of these types only.
-    - `drain`: how many seconds running tasks get for their end when the worker is to end; then they are given back, with their checkpoints.
-    - `poll`: for how many seconds, 30 at most, a request for tasks waits for one. It is not cut short, for it may just have got one, so that a worker that
+    - `types`: leases only tasks of these types.
+    - `drain`: how many seconds running tasks may take to end when the worker ends. After that, the worker gives them back with their checkpoints.
+    - `poll`: for how many seconds, 30 at most, a request waits for a task. A worker that ends may wait for this request, because cancelling it could lose a
+      task.
       is to end may wait for it.
-    - `report_patience`: for how many seconds the end of a task is reported again and again while no gateway takes it.
+    - `report_patience`: for how many seconds the worker repeats the report of a task's end while no gateway takes it.
 
-    The logger `longhaul` says at the level info what becomes of each task, and at the level warning why an attempt failed, with the traceback.
+    The logger `longhaul` logs the outcome of each task at the level info, and why an attempt failed, with the traceback, at the level warning.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
-        """Works until SIGTERM or Ctrl-C, until `stop` is called, or until somebody drains it (`longhaul worker drain`); returns when the last task is over or given back.
+        """Works until SIGTERM or Ctrl-C, until `stop`, or until somebody drains it (`longhaul worker drain`). Returns when the last task is over or given back.
 
         A second signal ends the process.
         """
@@ -124,16 +125,16 @@ class Worker:
             self._work()
 
     def start(self) -> None:
-        """Works in a thread of its own, until `stop`."""
+        """Starts the worker in its own thread. It works until `stop`."""
         self._thread = threading.Thread(target=self._work, name=f"worker {self.name}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Asks for nothing new, and ends as `run` says. Returns at once; more often is the same as once."""
+        """Tells the worker to end as described for `run`, and returns at once. You may call it more than once."""
         self._stopping.set()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits for the end of a worker that was started; whether it has come."""
+        """Waits for the end of a started worker. Returns whether it has ended."""
         if self._thread is not None:
             self._thread.join(timeout)
             return not self._thread.is_alive()
@@ -156,7 +157,7 @@ class Worker:
                     logger.info("told to drain")
                     self.stop()
                     break
-                # Also an answer that is none of a gateway: it may be one again.
+                # Also after an answer that is not a gateway's: a gateway may answer again.
                 logger.warning("no lease: %s", error or type(error).__name__)
                 self._stopping.wait(pause * random.uniform(0.5, 1.0))
                 pause = min(pause * 2, _PAUSE_MAX)
@@ -165,14 +166,14 @@ class Worker:
             self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _free(self) -> int:
-        """How many more tasks it may run, after a short wait for there to be any."""
+        """Waits briefly for a free slot, and returns how many more tasks the worker may run."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._running) < self.concurrency, 0.2)
             return min(self.concurrency - len(self._running), _COUNT)
 
     def _lease(self, count: int) -> None:
         path = f"/v1/queues/{self.queue}/leases"
-        # What has been granted to an answer that got lost ends by itself: to ask again is no harm.
+        # A lease whose answer got lost expires by itself, so the request is repeatable.
         answer = self.client.gateways.request("POST", path, self._asked | {"count": count}, timeout=self._timeout, patience=5.0, halt=self._stopping)
         if answer.status != 200:
             return
@@ -187,7 +188,7 @@ class Worker:
         """Runs the processor in a thread or in the event loop. A thread reports its end."""
         logger.info("leased %s attempt %s", task.id, task.attempt)
         if self._stopping.is_set():
-            # A worker that is to end begins nothing.
+            # A worker that drains begins nothing.
             task.stop(Draining("the worker is to end"))
 
         def run(process: Callable[[], Any]) -> None:
@@ -240,7 +241,7 @@ class Worker:
             thread.join(max(give_up - time.monotonic(), 0.0))
 
     def _abandon(self, task: Task) -> None:
-        """Gives a task back whose processor does not end."""
+        """Gives back a task whose processor does not end."""
         if task.end("RELEASED", self.report_patience) is None:
             logger.info("released %s though it still runs", task.id)
 
@@ -264,7 +265,7 @@ class Worker:
         except Cancelled as halt:
             more, told = {"reason": str(halt)}, "cancelled"
         except Halt:
-            # Also without keep-alives: the gateway says whether the lease is over, and otherwise another attempt may begin at once.
+            # Also after a lost lease: the gateway decides whether it is over. If not, another attempt may begin at once.
             status = "RELEASED"
         except GiveBack as back:
             status = "RELEASED"
@@ -274,7 +275,7 @@ class Worker:
         except RetryAfter as error:
             more = _failure(task, error, retry_after=length(error.seconds))
         except BaseException as error:
-            # Whatever a task may meet ends its attempt alone.
+            # Any other error ends only this attempt.
             more = _failure(task, error)
         why = task.end(status, self.report_patience, **more)
         if task.is_lost() and not told:
@@ -292,7 +293,7 @@ def _loop_in_thread() -> asyncio.AbstractEventLoop:
     def run() -> None:
         is_stopped = False
         while not is_stopped:
-            # A processor raised it, and its attempt has failed. The others go on.
+            # A processor raised it, and its attempt has failed. The others continue.
             with suppress(SystemExit, KeyboardInterrupt):
                 loop.run_forever()
                 is_stopped = True
@@ -316,6 +317,6 @@ def _result(value: Any) -> dict[str, Any]:
         return {"result": value}
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"result_base64": base64.b64encode(value).decode()}
-    # What is no JSON is the mistake of who returns it: no report could be made of it later on.
+    # Fails the attempt if the value has no form in JSON: no report could carry it.
     json.dumps(value, allow_nan=False)
     return {"result_json": value}

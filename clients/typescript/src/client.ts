@@ -1,4 +1,4 @@
-/** A client of one or several gateways: submits tasks, and operates queues and what they have. */
+/** A client of one or several gateways. It submits tasks and operates queues, workers, dead letters and schedules. */
 
 import { randomUUID } from "node:crypto";
 import { fromAnswer, type GatewayError, NotFound, TaskFailed, WaitTimeout } from "./errors.ts";
@@ -7,7 +7,7 @@ import { type Answer, type Asking, Gateways, json, type Token } from "./http.ts"
 import type * as types from "./types.ts";
 import type { NewTask, Priority, Schedule, Task } from "./types.ts";
 
-/** A length of time: seconds, or a text such as `1h 30m`. */
+/** A duration: seconds, or a text such as `1h 30m`. */
 export type Length = number | string;
 
 /** An instant: ms since the epoch, or a date. */
@@ -16,12 +16,12 @@ export type Instant = number | Date;
 /** Text and bytes are sent as they are, anything else as JSON. */
 export type Payload = unknown;
 
-/** The longest that a gateway waits in one request, in ms. */
+/** The time that a gateway waits in one request, in ms. */
 const POLL = 20_000;
-/** How long a request about many tasks may take, in ms. */
+/** The time limit of a request about many tasks, in ms. */
 const BULK = 300_000;
 
-/** What a gateway knows of a task that is submitted, in the words of JavaScript: {@link NewTask} says what each is. */
+/** The options of a task to submit. {@link NewTask} describes each of them under its name in JSON. */
 export interface Submission {
   type?: string;
   key?: string;
@@ -31,9 +31,9 @@ export interface Submission {
   delay?: Length;
   scheduledAt?: Instant;
   expiresAt?: Instant;
-  /** A task without this key and without a `dedupeKey` gets a random one with each submit, so that a submit whose answer got lost is repeated. */
+  /** A task without this key and without a `dedupeKey` gets a random key with each submit, so that the client can repeat a submit whose answer got lost. */
   idempotencyKey?: string;
-  /** It is free again when its task is over, so a submit whose answer got lost might make a second task: that throws `OutcomeUnknown`. */
+  /** A submit with this key whose answer got lost throws `OutcomeUnknown`: the key is free when its task is over, so a repeat might create a second one. */
   dedupeKey?: string;
   overwrite?: boolean;
   strict?: boolean;
@@ -42,7 +42,7 @@ export interface Submission {
   after?: string[];
   /** Idempotency or dedupe keys of tasks that must be over first. */
   afterKeys?: string[];
-  /** What becomes of the task if one of those has no result: it fails, if it is not said. */
+  /** What happens if one of those tasks has no result: by default, this task fails. */
   afterFailed?: "fail" | "skip" | "run";
   maxAttempts?: number;
   maxDuration?: Length;
@@ -52,26 +52,26 @@ export interface Submission {
 }
 
 export interface ClientOptions {
-  /** URLs of gateways. Without it the variable `LONGHAUL_GATEWAY` is read, with commas between them, and without that it is `http://127.0.0.1:7070`. */
+  /** URLs of gateways. The default is the environment variable `LONGHAUL_GATEWAY`, with URLs separated by commas, or else `http://127.0.0.1:7070`. */
   gateways?: string | string[];
-  /** A token, or a function that is called for each request. Without it the variable `LONGHAUL_TOKEN` is read. */
+  /** A token, or a function that is called for each request. The default is the environment variable `LONGHAUL_TOKEN`. */
   token?: Token;
-  /** In place of the global one: with a certificate to show, or authorities of its own (Node also reads `NODE_EXTRA_CA_CERTS`). */
+  /** Replaces the global `fetch`, such as for a client certificate or other trusted authorities (Node also reads `NODE_EXTRA_CA_CERTS`). */
   fetch?: typeof fetch;
-  /** For how many seconds a request is tried again while no gateway serves it; 30 if it is not said. */
+  /** For how many seconds the client repeats a request while no gateway serves it; 30 by default. */
   patience?: number;
-  /** With `false` no task gets an idempotency key of its own: a submit with an unknown outcome throws `OutcomeUnknown` then. */
+  /** With `false`, tasks get no random idempotency key, and a submit with an unknown outcome throws `OutcomeUnknown`. */
   addKeys?: boolean;
 }
 
 export interface OfLevel {
-  /** Only tasks of this priority. By default, the whole queue or the level `normal`, as the route says. */
+  /** Only tasks of this priority. By default, the whole queue or the level `normal`, depending on the method. */
   level?: Priority;
 }
 
 /** Selects tasks or dead letters. */
 export interface Filter extends OfLevel {
-  /** A task must have all of them. */
+  /** A task must have all of these tags. */
   tags?: string[];
   type?: string;
   key?: string;
@@ -86,7 +86,7 @@ interface Ask extends Omit<Asking, "halt"> {
   query?: Query;
 }
 
-/** A length of time as the gateway takes it. */
+/** Converts a duration to the form that the gateway reads. */
 export function length(value: Length): string;
 export function length(value: Length | undefined): string | undefined;
 export function length(value: Length | undefined): string | undefined {
@@ -97,7 +97,7 @@ function instant(value: Instant | undefined): number | undefined {
   return value instanceof Date ? value.getTime() : value;
 }
 
-/** One or several gateways of one cluster. */
+/** A client of one or several gateways of one cluster. */
 export class Client {
   readonly gateways: Gateways;
   readonly #patience: number;
@@ -113,14 +113,14 @@ export class Client {
 
   // Tasks.
 
-  /** Submits a task, and returns its id; it is stored then. */
+  /** Submits a task, and returns its id when it is stored. */
   async submit(queue: string, payload: Payload, submission: Submission = {}): Promise<string> {
     const body = this.#newTask(payload, submission);
     const answer = await this.#ask("POST", at(queue, "tasks"), { body, repeatable: body.idempotency_key !== undefined });
     return json<types.Submitted>(answer).id;
   }
 
-  /** Submits up to 1,000 tasks; for each its id, or why there is none. */
+  /** Submits up to 1,000 tasks, and returns for each its id, or the error. */
   async submitBatch(queue: string, tasks: { payload: Payload; submission?: Submission }[]): Promise<(string | GatewayError)[]> {
     const body = { tasks: tasks.map(({ payload, submission }) => this.#newTask(payload, submission)) };
     const repeatable = body.tasks.every((task) => task.idempotency_key !== undefined);
@@ -130,35 +130,35 @@ export class Client {
     );
   }
 
-  /** How a task stands. */
+  /** Returns the state of a task. */
   get(queue: string, task: string): Promise<Task> {
     return this.#get(at(queue, "tasks", task));
   }
 
-  /** What has happened to a task, entry by entry. */
+  /** Returns the history of a task, entry by entry. */
   history(queue: string, task: string): Promise<types.History> {
     return this.#get(at(queue, "tasks", task, "history"));
   }
 
-  /** Why a task does not run, in one sentence and in its parts. */
+  /** Explains why a task does not run, in one sentence and in details. */
   why(queue: string, task: string): Promise<types.Why> {
     return this.#get(at(queue, "tasks", task, "why"));
   }
 
-  /** The worker that has leased a task. Throws `NotFound` when none has. */
+  /** Returns the worker that has leased a task. Throws `NotFound` if none has. */
   lease(queue: string, task: string): Promise<types.LeaseHolder> {
     return this.#get(at(queue, "tasks", task, "lease"));
   }
 
-  /** The payload of a task, as it was submitted. */
+  /** Returns the payload of a task, as it was submitted. */
   async payload(queue: string, task: string): Promise<Uint8Array> {
     return (await this.#ask("GET", at(queue, "tasks", task, "payload"))).body;
   }
 
   /**
-   * Waits for the end of a task, however it ends, for so many seconds. An id that nobody knows yet is waited for, too.
+   * Waits up to `timeout` seconds for the end of a task, however it ends, and returns the task. Also waits for an unknown id.
    *
-   * @throws WaitTimeout when it is not over in time
+   * @throws WaitTimeout if the task is not over in time
    */
   async wait(queue: string, task: string, timeout: number): Promise<Task> {
     const giveUp = performance.now() + timeout * 1000;
@@ -178,10 +178,10 @@ export class Client {
   }
 
   /**
-   * Waits for the end of a task, for so many seconds, and returns its result.
+   * Waits up to `timeout` seconds for the end of a task, and returns its result.
    *
-   * @throws TaskFailed when it has none
-   * @throws WaitTimeout when it is not over in time
+   * @throws TaskFailed if the task has none
+   * @throws WaitTimeout if the task is not over in time
    */
   async result(queue: string, task: string, timeout: number): Promise<Uint8Array> {
     const ended = await this.wait(queue, task, timeout);
@@ -195,22 +195,22 @@ export class Client {
     }
   }
 
-  /** Asks for the end of a task. It ends when its worker has heard of it, or at once if it does not run. */
+  /** Requests the end of a task. A running task ends when its worker has learned of it, any other at once. */
   async cancel(queue: string, task: string, reason = ""): Promise<void> {
     await this.#ask("POST", at(queue, "tasks", `${task}:cancel`), { body: { reason }, repeatable: true });
   }
 
-  /** Asks for the end of a task without waiting for its processor. */
+  /** Requests the end of a task without waiting for its processor. */
   async kill(queue: string, task: string, reason = ""): Promise<void> {
     await this.#ask("POST", at(queue, "tasks", `${task}:kill`), { body: { reason }, repeatable: true });
   }
 
-  /** Closes a task as cancelled, whatever its status. Throws `Conflict` when it is over. */
+  /** Closes a task as cancelled, whatever its status. Throws `Conflict` if it is over. */
   async delete(queue: string, task: string, reason = ""): Promise<void> {
     await this.#ask("DELETE", at(queue, "tasks", task), { query: { reason } });
   }
 
-  /** Runs a task that failed for good again as a new task, and returns the id of that. */
+  /** Restarts a task that failed for good, as a new task, and returns the id of the new task. */
   async retry(queue: string, task: string, reason = ""): Promise<string> {
     return json<types.Restarted>(await this.#ask("POST", at(queue, "tasks", `${task}:retry`), { body: { reason } })).id;
   }
@@ -218,39 +218,39 @@ export class Client {
   /**
    * Closes a task as failed for good.
    *
-   * With `epoch` it throws `Conflict` when the task is in another one.
+   * With `epoch`, it throws `Conflict` if the task is in another epoch.
    */
   async forceFail(queue: string, task: string, reason = "", epoch?: number): Promise<void> {
     await this.#ask("POST", at(queue, "tasks", `${task}:force-fail`), { body: { reason, epoch }, repeatable: true });
   }
 
   /**
-   * Takes a running task from its worker; another attempt follows.
+   * Takes a running task from its worker. Another attempt follows.
    *
-   * With `epoch` it throws `Conflict` when the task is in another one.
+   * With `epoch`, it throws `Conflict` if the task is in another epoch.
    */
   async forceRelease(queue: string, task: string, reason = "", epoch?: number): Promise<void> {
     await this.#ask("POST", at(queue, "tasks", `${task}:force-release`), { body: { reason, epoch } });
   }
 
-  /** Has a waiting task begin after so many seconds, up to 100 years; 0: now. It costs no attempt. Throws `Conflict` for one that runs or waits for others. */
+  /** Starts a waiting task after `delay` seconds, up to 100 years; 0 starts it now. It costs no attempt. Throws `Conflict` if it runs or waits for others. */
   async reschedule(queue: string, task: string, delay: number, reason = ""): Promise<void> {
     await this.#ask("POST", at(queue, "tasks", `${task}:reschedule`), { body: { reason, delay: length(delay) }, repeatable: true });
   }
 
   // Queues.
 
-  /** The names of the queues that the token may use. */
+  /** Returns the names of the queues that the token may use. */
   async queues(): Promise<string[]> {
     return (await this.#get<types.QueueList>("/v1/queues")).queues;
   }
 
-  /** The settings of a queue, with their version. */
+  /** Returns the settings of a queue and their version. */
   queue(queue: string): Promise<types.QueueBody> {
     return this.#get(at(queue));
   }
 
-  /** Creates a queue, or repairs its topics. Omitted settings stay as they are. */
+  /** Creates a queue, or corrects its topics. Omitted settings stay as they are. */
   async createQueue(queue: string, settings: Partial<types.NewQueue> = {}): Promise<types.CreatedQueue> {
     return json(await this.#ask("PUT", at(queue), { body: settings }));
   }
@@ -258,55 +258,55 @@ export class Client {
   /**
    * Replaces the settings of a queue, and returns their new version.
    *
-   * Throws `Conflict` when the version is not the expected one.
+   * Throws `Conflict` if `expectedVersion` is not the current version.
    */
   changeQueue(queue: string, settings: Partial<types.QueueSettings>, expectedVersion: number, reason = ""): Promise<number> {
     return this.#version("PATCH", at(queue), { settings, expected_version: expectedVersion, reason });
   }
 
-  /** Lets no task begin, and returns the new version of the settings. Running tasks go on. */
+  /** Pauses a queue: no task begins until it is resumed. Running tasks continue. Returns the new version of the settings. */
   pauseQueue(queue: string, reason = ""): Promise<number> {
     return this.#version("POST", `${at(queue)}:pause`, { reason }, true);
   }
 
-  /** Lets tasks begin again, and returns the new version of the settings. */
+  /** Resumes a queue, and returns the new version of the settings. */
   resumeQueue(queue: string, reason = ""): Promise<number> {
     return this.#version("POST", `${at(queue)}:resume`, { reason }, true);
   }
 
-  /** Deletes a queue, with all its tasks and their history. */
+  /** Deletes a queue with all its tasks and their history. */
   async deleteQueue(queue: string, reason = ""): Promise<void> {
     await this.#ask("DELETE", at(queue), { query: { reason } });
   }
 
-  /** How many tasks there are by status, and how many have ever ended. */
+  /** Returns the numbers of tasks by status, and how many have ever ended. */
   counts(queue: string, { level }: OfLevel = {}): Promise<types.Counts> {
     return this.#get(at(queue, "counts"), { level });
   }
 
   /**
-   * How many tasks were submitted and ended in each step, and how long they took.
+   * Returns how many tasks were submitted and ended in each step, and how long they took.
    *
-   * A step is a minute by default. The answer has the last 60 steps by default, 1,440 at most.
+   * By default, a step is a minute, and the answer has the last 60 steps; 1,440 at most.
    */
   series(queue: string, { step, steps, level }: OfLevel & { step?: Length; steps?: number } = {}): Promise<types.Series> {
     return this.#get(at(queue, "series"), { step: length(step), steps, level });
   }
 
   /**
-   * The log of actions upon the queue, its tasks, workers and schedules, with operators and reasons, the oldest first.
+   * Returns the operators' actions on the queue, its tasks, workers and schedules, with their reasons, the oldest first.
    *
-   * It has the newest `limit` actions: 100 by default, 10,000 at most.
+   * The list has the newest `limit` actions: 100 by default, 10,000 at most.
    */
   async actions(queue: string, { limit, level }: OfLevel & { limit?: number } = {}): Promise<types.Action[]> {
     return (await this.#get<types.ActionList>(at(queue, "actions"), { limit, level })).actions;
   }
 
   /**
-   * Deletes tasks of one level that are not over; `all: true` selects all of them.
+   * Deletes unfinished tasks of one level; `all: true` selects all of them.
    *
-   * The purge stops after `timeout` seconds, with `OutcomeUnknown`: 300 by default, which is also
-   * the most that Node's own `fetch` waits.
+   * After `timeout` seconds, the purge stops and throws `OutcomeUnknown`. The default of 300 s is also
+   * the longest that Node's own `fetch` waits.
    */
   purge(queue: string, selection: Partial<types.Purge>, options: OfLevel & { timeout?: number } = {}): Promise<types.Purged> {
     return this.#bulk(`${at(queue)}:purge`, selection, options);
@@ -314,18 +314,18 @@ export class Client {
 
   // Workers.
 
-  /** The workers of a queue, and the tasks that they run. */
+  /** Returns the workers of a queue, and the tasks that they run. */
   async workers(queue: string, { level }: OfLevel = {}): Promise<types.QueueWorker[]> {
     return (await this.#get<types.WorkerList>(at(queue, "workers"), { level })).workers;
   }
 
   /**
-   * Drains a worker: it takes nothing new, lets its tasks end, and ends.
+   * Drains a worker: it takes nothing new, finishes its tasks, and ends.
    *
-   * `worker` is a name of `workers`, an owner id or an instance.
+   * `worker` is a name from `workers`, an owner id or an instance.
    *
-   * Throws `Conflict` for a gateway and for a worker that leases without an `instance`, `NotFound`
-   * for one that is not listed: an idle worker of this package is listed within 10 s.
+   * Throws `Conflict` for a gateway and for a worker that leases without an `instance`. Throws
+   * `NotFound` for a worker that is not listed: an idle worker of this package is listed within 10 s.
    */
   async drainWorker(queue: string, worker: string, reason = ""): Promise<types.ToldToDrain> {
     return json(await this.#ask("POST", at(queue, "workers", `${worker}:drain`), { body: { reason }, repeatable: true }));
@@ -333,42 +333,42 @@ export class Client {
 
   // Dead letters.
 
-  /** A task that failed for good, with its payload. */
+  /** Returns the dead letter of a task, with its payload. */
   deadLetter(queue: string, task: string): Promise<types.DeadLetter> {
     return this.#get(at(queue, "dead", task));
   }
 
   /**
-   * Runs tasks that failed for good again, each as a new task.
+   * Restarts tasks that failed for good, each as a new task.
    *
-   * Select up to 100 by `tasks`, or others by their fields, or `all: true`. A request replays 100,000
-   * at most; `stopped` in the answer says so. Throws `OutcomeUnknown` after `timeout` seconds (300).
+   * Select up to 100 by `tasks`, or others by their fields, or all by `all: true`. A request replays at most
+   * 100,000; then the answer has `stopped`. Throws `OutcomeUnknown` after `timeout` seconds (300 by default).
    */
   replay(queue: string, selection: Partial<types.DeadSelection>, options: OfLevel & { timeout?: number } = {}): Promise<types.ReplayList> {
     return this.#bulk(at(queue, "dead:replay"), selection, options);
   }
 
-  /** Marks dead letters as handled. Selection and `timeout` are those of `replay`. */
+  /** Marks dead letters as handled. Select them as for `replay`, which has the same `timeout`. */
   purgeDeadLetters(queue: string, selection: Partial<types.DeadSelection>, options: OfLevel & { timeout?: number } = {}): Promise<types.PurgedLetters> {
     return this.#bulk(at(queue, "dead:purge"), selection, options);
   }
 
   // Schedules.
 
-  /** The schedules of a queue, by name. */
+  /** Returns the schedules of a queue, by name. */
   async schedules(queue: string): Promise<types.ScheduleBody[]> {
     return (await this.#get<types.ScheduleList>(at(queue, "schedules"))).schedules;
   }
 
-  /** A schedule, with its version, its last firing and its next slots. */
+  /** Returns a schedule with its version, its last firing and its next slots. */
   schedule(queue: string, name: string): Promise<types.ScheduleBody> {
     return this.#get(at(queue, "schedules", name));
   }
 
   /**
-   * Creates a schedule that submits such tasks, and returns its version.
+   * Creates a schedule that submits tasks with this payload and these options, and returns its version.
    *
-   * Throws `Conflict` when there is one of this name.
+   * Throws `Conflict` if a schedule of this name exists.
    */
   createSchedule(
     queue: string,
@@ -384,7 +384,7 @@ export class Client {
   /**
    * Changes either the times or the task of a schedule, and returns its new version.
    *
-   * Throws `Conflict` when the version is not the expected one.
+   * Throws `Conflict` if `expectedVersion` is not the current version.
    */
   changeSchedule(
     queue: string,
@@ -397,12 +397,12 @@ export class Client {
     return this.#version("PATCH", at(queue, "schedules", name), { expected_version: expectedVersion, ...changed, reason });
   }
 
-  /** Lets a schedule fire only by `triggerSchedule`, and returns its new version. */
+  /** Pauses a schedule: it fires only by `triggerSchedule`. Returns its new version. */
   pauseSchedule(queue: string, name: string, reason = ""): Promise<number> {
     return this.#version("POST", at(queue, "schedules", `${name}:pause`), { reason }, true);
   }
 
-  /** Lets a schedule fire again without the missed slots, and returns its new version. */
+  /** Resumes a schedule without the missed slots, and returns its new version. */
   resumeSchedule(queue: string, name: string, reason = ""): Promise<number> {
     return this.#version("POST", at(queue, "schedules", `${name}:resume`), { reason }, true);
   }
@@ -412,7 +412,7 @@ export class Client {
     return this.#version("POST", at(queue, "schedules", `${name}:trigger`), { reason });
   }
 
-  /** Deletes a schedule. Tasks that it has submitted go on. */
+  /** Deletes a schedule. Tasks that it has submitted continue. */
   async deleteSchedule(queue: string, name: string, reason = ""): Promise<void> {
     await this.#ask("DELETE", at(queue, "schedules", name), { query: { reason } });
   }
@@ -420,10 +420,10 @@ export class Client {
   // Iterators.
 
   /**
-   * The matching tasks in the order of their submission, fetched page by page as you read.
+   * Iterates over the matching tasks in the order of their submission, and fetches them page by page.
    *
-   * `text` has words: each must be in the id, key, type, tags or reason.
-   * With `why`, each task that does not run has the reason, and a page has 100 at most.
+   * `text` has words; a task must have each of them in its id, key, type, tags or reason.
+   * With `why`, each task that does not run has the reason, and a page has 100 tasks at most.
    */
   list(
     queue: string,
@@ -441,7 +441,7 @@ export class Client {
   }
 
   /**
-   * The matching tasks that failed for good, fetched page by page as you read.
+   * Iterates over the matching dead letters, and fetches them page by page.
    *
    * They have no payloads. `reason` is a part of their reason.
    */
@@ -451,10 +451,11 @@ export class Client {
   }
 
   /**
-   * Events of a queue, as they come, until the signal. After a cut it goes on where it was, at any gateway.
+   * Streams the events of a queue until `signal` is aborted. After a lost connection, the stream continues where it was, at any gateway.
    *
-   * Begins with what happens from now on; with the last event of each task that is still shown (`fromEarliest`); or behind an event that was seen. With
-   * `task`: first that task as it is, then its changes, and last its end, after which there is nothing more.
+   * The stream begins with the next change; with `fromEarliest`, with the last event of each task that is still shown; with `lastEventId`, after that event.
+   * With `task`, it has the state of that task, its changes, and its end, which ends the stream. Throws the last error when no gateway has served the stream
+   * for the client's `patience`.
    */
   watch(
     queue: string,
@@ -541,7 +542,7 @@ function newTask(payload: Payload, submission: Submission): NewTask {
     no_progress_timeout: length(submission.noProgressTimeout),
     retry: retry && Object.fromEntries(Object.entries(retry).map(([name, value]) => [name, Array.isArray(value) ? value.map((each) => length(each)) : length(value)])),
   };
-  // What is undefined has no form in JSON, and is left out when it is sent.
+  // Undefined fields are omitted in JSON.
   return task as NewTask;
 }
 

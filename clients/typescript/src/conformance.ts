@@ -1,9 +1,9 @@
 /**
- * The worker that `longhaul conformance` judges: its tasks say in their payloads what it is to do with them.
+ * The worker that `longhaul conformance` tests: the payload of a task tells what to do.
  *
  *     longhaul conformance -- node node_modules/longhaul/dist/conformance.js
  *
- * The words are described in docs/clients.md of the project.
+ * docs/clients.md of the project describes the steps.
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
@@ -11,7 +11,7 @@ import { Client } from "./client.ts";
 import { Fatal, GiveBack, RetryAfter, type Task } from "./task.ts";
 import { Worker } from "./worker.ts";
 
-/** Something that the script says; only what stands there is looked at. */
+/** A step of the script. */
 type Step = Partial<{
   succeed: string;
   succeed_base64: string;
@@ -50,7 +50,7 @@ async function work(task: Task): Promise<unknown> {
   return undefined;
 }
 
-/** What is written for this attempt. */
+/** The steps for this attempt. */
 function script(task: Task): Step[] {
   try {
     const { attempts } = task.json() as { attempts: Step[][] };
@@ -59,7 +59,7 @@ function script(task: Task): Step[] {
       return steps;
     }
   } catch {
-    // It is said below what is wrong.
+    // The check below reports the error.
   }
   throw new Fatal("the payload is no script");
 }

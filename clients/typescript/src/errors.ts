@@ -1,10 +1,10 @@
 /**
- * What can go wrong. Each error of a gateway has its `code`, which does not change; the class says what to do about it.
+ * The errors of this package. Each error of a gateway has a stable `code`; the class tells what to do.
  */
 
 import type { Problem, Task } from "./types.ts";
 
-/** Whatever this package reports. */
+/** The base class of all errors of this package. */
 export class LonghaulError extends Error {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options);
@@ -12,25 +12,25 @@ export class LonghaulError extends Error {
   }
 }
 
-/** No gateway has answered, and none has got the request: nothing was done. */
+/** No gateway has got the request: nothing was done. */
 export class Unreachable extends LonghaulError {}
 
-/** The request may have been done or not. With an idempotency key it is safe to ask again. */
+/** The request may have been done or not. With an idempotency key, you can safely repeat it. */
 export class OutcomeUnknown extends LonghaulError {}
 
 /**
  * A gateway has refused the request.
  *
- * An answer without a code of a gateway, such as that of a proxy, has the code `http_` and its status. It does not say whether the request was done.
+ * An answer without a gateway's code, such as a proxy's, gets the code `http_` with its status. It does not tell whether the request was done.
  */
 export class GatewayError extends LonghaulError {
-  /** What the gateway has answered. */
+  /** The answer of the gateway. */
   readonly problem: Problem;
-  /** The status of HTTP. */
+  /** The HTTP status. */
   readonly status: number;
-  /** What kind of problem it is, for machines: it does not change. */
+  /** The kind of the error, for programs. It is stable. */
   readonly code: string;
-  /** After how many seconds to ask again, if the gateway says so. */
+  /** The number of seconds after which to repeat the request, if the gateway gave one. */
   readonly retryAfter: number | undefined;
 
   constructor(problem: Problem, retryAfter?: number) {
@@ -42,28 +42,28 @@ export class GatewayError extends LonghaulError {
   }
 }
 
-/** The request cannot be used: mend it. */
+/** The request is invalid: correct it. */
 export class Invalid extends GatewayError {}
 
-/** The request has too many bytes: the message names the limit. */
+/** The request has too many bytes. The message names the limit. */
 export class TooLarge extends Invalid {}
 
 /** The token is missing, unknown or expired, or may not do this. */
 export class NotAllowed extends GatewayError {}
 
-/** There is no such queue, task or lease, or it has ended long ago. */
+/** There is no such queue, task or lease, or it ended long ago. */
 export class NotFound extends GatewayError {}
 
-/** Something stands differently: look again, then decide. */
+/** The request does not fit the current state: read the state, then decide. */
 export class Conflict extends GatewayError {}
 
-/** The lease is not this worker's any more: whatever it reports does not count. */
+/** This worker no longer holds the lease. Its reports do not count. */
 export class LeaseRefused extends Conflict {}
 
-/** The gateway cannot serve this now. Nothing was done, unless a proxy has answered: then the outcome is unknown. */
+/** The gateway cannot serve the request now. Nothing was done, unless a proxy has answered: then the outcome is unknown. */
 export class Unavailable extends GatewayError {}
 
-/** A task has ended without a result; `task` says how and why. */
+/** A task has ended without a result. `task` has its status and the reason. */
 export class TaskFailed extends LonghaulError {
   readonly task: Task;
 
@@ -73,16 +73,16 @@ export class TaskFailed extends LonghaulError {
   }
 }
 
-/** A task is not over after the time that was waited for it. */
+/** A task is not over after the time limit of the wait. */
 export class WaitTimeout extends LonghaulError {}
 
-/** Codes of which it is not known whether the request was done. */
+/** Codes that leave open whether the request was done. */
 const UNKNOWN: ReadonlySet<string> = new Set(["outcome_unknown", "timed_out"]);
 
-/** Begins the code of an answer that has none of a gateway. */
+/** Prefix of the code of an answer without a gateway's code. */
 const NO_CODE = "http_";
 
-/** Codes with which a report is refused because the lease has ended, or is somebody else's. */
+/** Codes of reports that are refused because the lease has ended, or another worker has the task. */
 const LEASE_OVER: ReadonlySet<string> = new Set(["stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended"]);
 
 const BY_STATUS = new Map<number, typeof GatewayError>([
@@ -97,7 +97,7 @@ const BY_STATUS = new Map<number, typeof GatewayError>([
   [503, Unavailable],
 ]);
 
-/** The error that an answer stands for. A proxy in between may answer something else than a problem. */
+/** Converts an answer to an error. A proxy's answer may have another form than a gateway's. */
 export function fromAnswer(status: number, body: string, retryAfter: string | null): GatewayError {
   let problem: Problem = { status, code: `${NO_CODE}${status}`, title: "", detail: body.slice(0, 200) };
   try {
@@ -106,7 +106,7 @@ export function fromAnswer(status: number, body: string, retryAfter: string | nu
       problem = { ...problem, ...(told as Problem), status };
     }
   } catch {
-    // It is no JSON: what was said of the answer stands.
+    // Not JSON: the problem above stays.
   }
   const seconds = retryAfter === null || !Number.isFinite(Number(retryAfter)) ? undefined : Number(retryAfter);
   if (LEASE_OVER.has(problem.code)) {
@@ -114,13 +114,13 @@ export function fromAnswer(status: number, body: string, retryAfter: string | nu
   }
   let kind = BY_STATUS.get(status) ?? (status >= 500 ? Unavailable : Invalid);
   if (problem.code.startsWith(NO_CODE) && (kind === NotFound || kind === Conflict)) {
-    // A proxy does not know what there is.
+    // A proxy does not know the tasks and queues of a gateway.
     kind = GatewayError;
   }
   return new kind(problem, seconds);
 }
 
-/** Whether the request may have been done although it was refused. Only the code of a gateway says that it was not. */
+/** Whether the request may have been done although it was refused. Only a gateway's code tells that it was not. */
 export function mayBeDone(error: GatewayError): boolean {
   return UNKNOWN.has(error.code) || error.code.startsWith(NO_CODE);
 }

@@ -1,4 +1,4 @@
-/** The stream of a queue's events: server-sent events, which go on after a cut where they were. */
+/** The stream of a queue's events: server-sent events, which continue after a lost connection. */
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { Unavailable, Unreachable } from "./errors.ts";
@@ -7,20 +7,20 @@ import type { Task } from "./types.ts";
 
 /** The gateway sends a comment every 15 s: a stream that is silent for longer than this is dead. In ms. */
 const SILENCE = 45_000;
-/** The id of the end of the one task whose events these are. */
+/** The id of the end of the watched task. */
 const OVER = "over";
 const EVENT_CHARS = 8 * 1024 * 1024;
 const PAUSE = 200;
 const PAUSE_MAX = 5_000;
 
 /**
- * What has happened. `id` is the place to go on behind, also at another gateway; `broker-lost` and `broker-back` have none.
+ * An event of a queue. A stream can continue after `id`, also at another gateway; `broker-lost` and `broker-back` have none.
  */
 export type TaskEvent =
   | { kind: "task"; task: Task; id: string | undefined }
-  /** It is not shown any more. */
+  /** The task is not shown any more. */
   | { kind: "evicted"; task: string; id: string | undefined }
-  /** What follows is news. */
+  /** All later events are new. */
   | { kind: "caught-up"; id: string | undefined }
   | { kind: "broker-lost"; detail: string; id: undefined }
   | { kind: "broker-back"; id: undefined };
@@ -28,12 +28,12 @@ export type TaskEvent =
 export interface Watching {
   path: string;
   lastEventId: string | undefined;
-  /** In ms. */
+  /** How long to repeat the request while no gateway serves the stream, in ms. */
   patience: number;
   signal: AbortSignal | undefined;
 }
 
-/** The events of a queue, until the signal. After a cut it goes on; without a gateway for `patience` it throws why. */
+/** Yields the events of a queue until the signal is aborted. It continues after a lost connection, and throws when no gateway serves it for `patience`. */
 export async function* watch(gateways: Gateways, { path, lastEventId, patience, signal }: Watching): AsyncGenerator<TaskEvent, void, undefined> {
   let pause = PAUSE;
   let giveUp: number | undefined;
@@ -67,7 +67,7 @@ export async function* watch(gateways: Gateways, { path, lastEventId, patience, 
       clearTimeout(timer);
       silence.abort();
     }
-    // A stream that ends at once, again and again, is no reason to ask without a pause.
+    // Pause also after a stream that ended at once, because the next ones may do so, too.
     await sleep(Math.max(retryAfter, pause * (0.5 + Math.random() / 2)), undefined, signal && { signal }).catch(() => {});
     pause = Math.min(pause * 2, PAUSE_MAX);
   }
@@ -93,7 +93,7 @@ async function* events(body: ReadableStream<Uint8Array>, heard: () => void): Asy
   }
 }
 
-/** What the lines of an event say; nothing where they are a comment, or something that is not known here. */
+/** Parses the lines of an event. Returns nothing for a comment or an unknown event. */
 function meaning(lines: string): TaskEvent | undefined {
   let kind = "message";
   let id: string | undefined;

@@ -1,12 +1,12 @@
 /**
- * How requests get to a gateway: several of them, and what is tried again.
+ * Sends requests to the gateways of a client, and repeats them.
  *
- * Any gateway answers any request, so one that goes away costs a request no more than the way to the next one. This module decides what is sent again:
+ * Any gateway answers any request, so a request whose gateway goes away is sent to the next one. This module decides which requests are repeated:
  *
- * - a request that nobody has got, or that a gateway has refused with a code that says that nothing was done: always;
- * - a request without an answer, or with an answer of a proxy: only if the caller has said that doing it twice is the same as once.
+ * - a request that no gateway has got, or that a gateway has refused with a code which tells that nothing was done: always;
+ * - a request without an answer, or with a proxy's answer: only if the caller has marked it as repeatable.
  *
- * Connections are kept by `fetch`, for less than the 10 s after which a gateway closes them.
+ * `fetch` keeps connections, for less than the 10 s after which a gateway closes them.
  */
 
 import { isIPv4 } from "node:net";
@@ -14,7 +14,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { fromAnswer, type GatewayError, mayBeDone, OutcomeUnknown, Unavailable, Unreachable } from "./errors.ts";
 import { VERSION } from "./version.ts";
 
-/** Gateways that others have named are remembered, up to so many in all. */
+/** The most gateways that a client knows, with those that other gateways named. */
 const GATEWAYS = 16;
 /** The longest answer that is read: lists have up to 1,000 tasks. */
 const ANSWER_BYTES = 64 * 1024 * 1024;
@@ -22,44 +22,44 @@ const ANSWER_BYTES = 64 * 1024 * 1024;
 const PAUSE = 200;
 const PAUSE_MAX = 5_000;
 const RETRY_AFTER_MAX = 30_000;
-/** A cause with which no request has left. */
+/** Causes of errors before a request was sent. */
 const NOT_SENT: ReadonlySet<unknown> = new Set([
   ...["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"],
-  // Of TLS: the gateway is not trusted, so that nothing was said to it.
+  // TLS: the gateway is not trusted, so nothing was sent.
   ...["DEPTH_ZERO_SELF_SIGNED_CERT", "SELF_SIGNED_CERT_IN_CHAIN", "UNABLE_TO_VERIFY_LEAF_SIGNATURE", "UNABLE_TO_GET_ISSUER_CERT_LOCALLY"],
   ...["CERT_HAS_EXPIRED", "ERR_TLS_CERT_ALTNAME_INVALID"],
 ]);
 
-/** A token, or what gives one for each request. */
+/** A token, or a function that returns one for each request. */
 export type Token = string | (() => string);
 
-/** What a gateway has answered: a status below 300, and the body. */
+/** The answer of a gateway: a status below 300, and the body. */
 export interface Answer {
   status: number;
   body: Uint8Array;
 }
 
-/** The body of an answer, which is JSON. */
+/** The body of an answer, parsed as JSON. */
 export function json<T>(answer: Answer): T {
   return JSON.parse(Buffer.from(answer.body).toString()) as T;
 }
 
 export interface Asking {
-  /** It is sent as JSON. */
+  /** The body, which is sent as JSON. */
   body?: object;
-  /** For each attempt, in ms. */
+  /** The time limit of each attempt, in ms. */
   timeout?: number;
-  /** It is tried again for so many ms after the first failure. */
+  /** How long the request is repeated after its first failure, in ms. */
   patience?: number;
-  /** To do it twice is the same as once. */
+  /** Whether a repeat does no harm if the request has taken effect. */
   repeatable?: boolean;
-  /** Ends the pauses between attempts, and not an attempt. */
+  /** Ends the pauses between attempts, but no attempt. */
   halt?: AbortSignal;
 }
 
 class Gateway {
   readonly url: URL;
-  /** It is left alone until then, by `performance.now`. */
+  /** The end of the gateway's rest, by `performance.now`. */
   resting = 0;
 
   constructor(url: string) {
@@ -95,8 +95,8 @@ export class Gateways {
   }
 
   /**
-   * Asks until a gateway has answered, for `patience` at most after the first failure. What is thrown in the end says whether any of the attempts may have
-   * been done, and not the last one alone.
+   * Repeats a request until a gateway has answered, for at most `patience` after the first failure. The final error tells whether any of the attempts may have
+   * been done, not only the last one.
    */
   async request(method: string, path: string, asking: Asking = {}): Promise<Answer> {
     const { timeout = 30_000, patience = 30_000, repeatable = true, halt } = asking;
@@ -106,7 +106,7 @@ export class Gateways {
     let failure: Error = new Unreachable("the program is to end");
     let doubt: Error | undefined;
     for (;;) {
-      // Whoever was told to come later by another request of this client waits, too.
+      // A pause that a gateway asked for applies to all requests of the client.
       const wait = this.#nextFree() - performance.now();
       if (wait > 0) {
         await sleep(wait, undefined, halt && { signal: halt }).catch(() => {
@@ -139,7 +139,7 @@ export class Gateways {
       }
       const now = performance.now();
       giveUp ??= now + patience;
-      // Who is told to come later does so; a pause of one's own grows, and is never the same for all clients.
+      // The pause that the gateway asked for, or a growing, random one, so that clients do not return at once.
       gateway.resting = now + Math.max(retryAfter, pause * (0.5 + Math.random() / 2));
       pause = Math.min(pause * 2, PAUSE_MAX);
       if (Math.max(this.#nextFree(), now) > giveUp || halt?.aborted) {
@@ -148,7 +148,7 @@ export class Gateways {
     }
   }
 
-  /** Begins an answer that has no end. One attempt: whoever reads it begins anew. */
+  /** Opens an answer that has no end. There is only one attempt: the reader must repeat it. */
   async stream(path: string, headers: Record<string, string>, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
     const gateway = this.#pick();
     let response: Response;
@@ -218,18 +218,18 @@ export class Gateways {
     }
   }
 
-  /** The rule of the program `longhaul`: never unencrypted instead of encrypted, and never another host with a token. */
+  /** The rule of the program `longhaul`: never unencrypted instead of encrypted, and with a token never another host. */
   #isSafe(named: URL, configured: URL): boolean {
     const encrypts = named.protocol === "https:" || (named.protocol === "http:" && configured.protocol === "http:");
     return encrypts && (!this.#token || named.hostname === configured.hostname || (isLocal(named) && isLocal(configured)));
   }
 
-  /** When a gateway may be asked, by `performance.now`. */
+  /** When a request may go to any gateway, by `performance.now`. */
   #nextFree(): number {
     return Math.min(...this.#all.map((each) => each.resting));
   }
 
-  /** The one that was asked last, unless it rests; otherwise the one that rests no more, or for the shortest time. */
+  /** Returns the gateway of the last request, unless it rests; then the one whose rest is over, or ends first. */
   #pick(): Gateway {
     const now = performance.now();
     if (this.#current.resting > now) {
@@ -239,7 +239,7 @@ export class Gateways {
   }
 }
 
-/** Whether this names the machine itself. */
+/** Whether the host is this machine. */
 function isLocal({ hostname }: URL): boolean {
   return ["localhost", "[::1]"].includes(hostname) || (isIPv4(hostname) && hostname.startsWith("127."));
 }

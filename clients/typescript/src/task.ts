@@ -1,8 +1,8 @@
 /**
  * A task that a worker has leased, and the keep-alives of its lease.
  *
- * The processor gets a `Task`, and says how it ends: it returns the result, or throws. Any error is a failed attempt; `Fatal`, `RetryAfter` and `GiveBack`
- * say more. A `Halt` is thrown by the task's own methods when there is no use in going on: let it pass. `task.signal` is aborted with it, too.
+ * The processor gets a `Task`. It returns the result, or throws an error, which fails the attempt; `Fatal`, `RetryAfter` and `GiveBack` have other effects.
+ * The methods of a task throw a `Halt` when the processor must stop, and `task.signal` is aborted with it. If you catch a `Halt`, throw it again.
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
@@ -10,17 +10,17 @@ import { GatewayError, Invalid, LeaseRefused, LonghaulError, NotFound } from "./
 import { type Gateways, json } from "./http.ts";
 import type { Lease, Report, Reported } from "./types.ts";
 
-/** News of a task are sent when they come, but no more often than this, in ms. */
+/** The shortest time between two reports with news, in ms. */
 const NEWS_EVERY = 1_000;
-/** Keep-alives are sent at least this often, in ms, since their answers tell that the task was cancelled. */
+/** The longest time between two keep-alives, in ms: their answers tell that the task was cancelled. */
 const KEEP_ALIVE_EVERY = 5_000;
 const CHECKPOINT_BYTES = 64 * 1024;
 const LOG_LINES = 100;
 
-/** The task has failed for good: another attempt would fail as well. */
+/** Throw it to fail the task for good: no further attempt follows. */
 export class Fatal extends Error {}
 
-/** The attempt has failed, and the next one begins so many seconds later, whatever the queue's backoff says. */
+/** Throw it to fail the attempt. The next attempt begins after `seconds`, whatever the queue's backoff is. */
 export class RetryAfter extends Error {
   readonly seconds: number;
 
@@ -30,7 +30,7 @@ export class RetryAfter extends Error {
   }
 }
 
-/** The task is given back, which costs it no attempt; with a number nobody gets it before so many seconds. */
+/** Throw it to give the task back, which costs no attempt. No worker gets the task before `after` seconds. */
 export class GiveBack extends Error {
   readonly after: number | undefined;
 
@@ -40,34 +40,34 @@ export class GiveBack extends Error {
   }
 }
 
-/** There is no use in going on. */
+/** The processor must stop. */
 export class Halt extends Error {}
 
-/** The task is not this worker's any more: the gateway has refused a report, or no keep-alive has succeeded for longer than the lease lasts. */
+/** The worker has lost the task: the gateway has refused a report, or no keep-alive has succeeded within the lease time. */
 export class LeaseLost extends Halt {}
 
-/** Somebody has asked for the end of the task. It ends as cancelled, whatever is reported, and sooner if something is. */
+/** Somebody has cancelled the task. It ends as cancelled, whatever is reported, and a report ends it sooner. */
 export class Cancelled extends Halt {}
 
-/** The worker is to end: the task is given back, which costs it no attempt. Its checkpoint is kept. */
+/** The worker ends. It gives the task back, which costs no attempt and keeps the checkpoint. */
 export class Draining extends Halt {}
 
 type News = Pick<Report, "progress" | "checkpoint_base64" | "log">;
 type End = Omit<Report, "lease" | "status" | keyof News>;
 
-/** A task, and what a processor may say of it while it works. */
+/** A task for a processor, with methods for reports during the work. */
 export class Task {
   readonly id: string;
   readonly queue: string;
-  /** From 1. */
+  /** The number of the attempt, from 1. */
   readonly attempt: number;
   readonly maxAttempts: number;
-  /** Grows whenever the task changes hands: with the id it is a fencing token for what the processor writes elsewhere. */
+  /** Grows with each lease of the task. With the id, it is a fencing token for what the processor writes elsewhere. */
   readonly epoch: number;
   readonly type: string | undefined;
   readonly properties: Readonly<Record<string, string>>;
   readonly payload: Buffer;
-  /** What an attempt before has left for this one. */
+  /** The checkpoint of an earlier attempt. */
   readonly lastCheckpoint: Buffer | undefined;
   readonly #gateways: Gateways;
   readonly #path: string;
@@ -75,7 +75,7 @@ export class Task {
   readonly #warn: (line: string) => void;
   readonly #halt = new AbortController();
   readonly #over = new AbortController();
-  /** Aborted when there is something to tell; replaced by another one then. */
+  /** Aborted when there is news, and then replaced. */
   #fresh = new AbortController();
   /** Why the gateway has refused a report. */
   #lost: string | undefined;
@@ -84,13 +84,13 @@ export class Task {
   #left: number;
   /** Looks at the clock when the lease is over. */
   #alarm: NodeJS.Timeout | undefined;
-  /** What the next keep-alive says. */
+  /** The news for the next keep-alive. */
   #news: News = {};
   #lines: string[] = [];
   #reported = false;
   readonly #keeper: Promise<void>;
 
-  /** For the worker. `now` is the gateway's clock: ours may differ, so only the time between two of its own instants counts. */
+  /** For the worker. `now` is the time of the gateway's clock, which measures the lease, because ours may differ. */
   constructor(gateways: Gateways, queue: string, lease: Lease, now: number, warn: (line: string) => void) {
     this.queue = queue;
     this.id = lease.task;
@@ -114,37 +114,37 @@ export class Task {
     return this.payload.toString();
   }
 
-  /** The payload, which is JSON. */
+  /** The payload, parsed as JSON. */
   json(): unknown {
     return JSON.parse(this.text());
   }
 
-  /** Aborted when there is no use in going on; its reason is the `Halt`. */
+  /** Aborted when the processor must stop. Its reason is the `Halt`. */
   get signal(): AbortSignal {
     this.#look();
     return this.#halt.signal;
   }
 
-  /** Throws a `Halt` when there is no use in going on. */
+  /** Throws a `Halt` if the processor must stop. */
   check(): void {
     this.signal.throwIfAborted();
   }
 
-  /** Waits for so many seconds; throws a `Halt` as soon as there is no use in that. */
+  /** Waits. Throws a `Halt` as soon as the processor must stop. */
   async sleep(seconds: number): Promise<void> {
     this.check();
     await wait(seconds * 1000, this.signal);
     this.check();
   }
 
-  /** Says how far the task has come, in units of its own. Sent within a second or so, the newest alone. Throws a `Halt` like `check`. */
+  /** Reports the progress of the task, in units of its own, within about a second. Newer progress replaces it. Throws a `Halt` like `check`. */
   progress(done: number, total?: number, message?: string): void {
     this.check();
     this.#news.progress = { done, ...(total !== undefined && { total }), ...(message !== undefined && { message }) };
     this.#fresh.abort();
   }
 
-  /** Keeps up to 64 KiB for the next attempt, which finds them as `lastCheckpoint`. Sent as progress is. Throws a `Halt` like `check`. */
+  /** Stores up to 64 KiB for the next attempt, as its `lastCheckpoint`, within about a second. Throws a `Halt` like `check`. */
   checkpoint(data: Uint8Array | string): void {
     this.check();
     const kept = Buffer.from(data as string);
@@ -155,13 +155,13 @@ export class Task {
     this.#fresh.abort();
   }
 
-  /** A line for whoever watches the task. Of more than 100 in a second the last ones are sent. */
+  /** Reports a line for people who watch the task. Of more than 100 lines in a second, the last are sent. */
   log(line: string): void {
     this.#lines = [...this.#lines, line].slice(-LOG_LINES);
     this.#fresh.abort();
   }
 
-  /** For the worker: tells the processor that there is no use in going on. */
+  /** For the worker: tells the processor to stop. */
   stop(halt: Halt): void {
     this.#halt.abort(halt);
   }
@@ -228,7 +228,7 @@ export class Task {
     return news;
   }
 
-  /** Keeps what was not told for the next time, unless there is newer. */
+  /** Keeps news that were not sent for the next report, unless there are newer ones. */
   #putBack({ log, ...news }: News): void {
     this.#lines = [...(log ?? []), ...this.#lines].slice(-LOG_LINES);
     this.#news = { ...news, ...this.#news };
@@ -273,7 +273,7 @@ export class Task {
   }
 
   /**
-   * For the worker: reports the end, and asks again for so many ms where it is not known whether it counts. Returns why it does not, if so.
+   * For the worker: reports the end of the task. Repeats the report for `patience` ms until its outcome is known. Returns why the report does not count, if so.
    */
   async end(status: "SUCCEEDED" | "FAILED" | "RELEASED", patience: number, more: End = {}): Promise<string | undefined> {
     if (this.#reported) {
@@ -287,7 +287,7 @@ export class Task {
     }
     const news = this.#takeNews();
     if (status === "SUCCEEDED") {
-      // There is no next attempt that could go on from it.
+      // No attempt follows that could continue from it.
       delete news.checkpoint_base64;
     }
     const limit = Math.max(patience, this.#left);
@@ -299,7 +299,7 @@ export class Task {
         return this.#lose(error);
       }
       if (error instanceof Invalid && status !== "RELEASED") {
-        // One that cannot be used, such as a result that is too large: another attempt would end in the same way, so the task has failed.
+        // Such as a result that is too large: another attempt would end in the same way, so the task fails for good.
         await this.#report({ status: "FAILED", fatal: true, reason: error.message }, 10_000, limit).catch((second: unknown) => {
           this.#warn(`the end of ${this.id} was not told: ${second}`);
         });
@@ -317,7 +317,7 @@ export class Task {
   }
 }
 
-/** Waits for so many ms, or until the signal comes. */
+/** Waits for `time` ms, or until the signal is aborted. */
 async function wait(time: number, signal: AbortSignal): Promise<void> {
   await sleep(Math.max(time, 0), undefined, { signal }).catch(() => {});
 }

@@ -1,4 +1,4 @@
-/** A broker with a gateway for your tests: a process of its own, on free ports, that keeps nothing. */
+/** A broker with a gateway for your tests: a separate process, on free ports, that keeps nothing. */
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -6,7 +6,7 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { Client } from "./client.ts";
 
-/** Makes a queue that nobody else has at this gateway, and returns its name. */
+/** Creates a queue with a new name at this gateway, and returns the name. */
 export async function newQueue(gateway: string): Promise<string> {
   const name = `test-${randomUUID()}`;
   await new Client({ gateways: gateway }).createQueue(name);
@@ -14,7 +14,7 @@ export async function newQueue(gateway: string): Promise<string> {
 }
 
 export interface EmbeddedOptions {
-  /** The program `longhaul`; otherwise what the environment variable `LONGHAUL_PROGRAM` names, or `longhaul` on the path. */
+  /** The program. The default is that of the environment variable `LONGHAUL_PROGRAM`, or else `longhaul` on the path. */
   program?: string;
   /** Seconds that the start may take; 30 by default. */
   startTimeout?: number;
@@ -70,12 +70,12 @@ export class Embedded {
     }
   }
 
-  /** Makes a queue that nobody else has, and returns its name. */
+  /** Creates a queue with a new name, and returns the name. */
   queue(): Promise<string> {
     return newQueue(this.url);
   }
 
-  /** Ends it. All that it has kept is gone. */
+  /** Ends the process. Its data is lost. */
   async close(): Promise<void> {
     process.off("exit", this.#kill);
     if (this.#process.exitCode !== null || this.#process.signalCode !== null) return;

@@ -1,4 +1,4 @@
-/** A worker: leases tasks, runs several at once, and gives back what it has when it is to end. */
+/** A worker: leases tasks, runs several at once, and gives back unfinished tasks when it ends. */
 
 import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
@@ -10,39 +10,39 @@ import { json } from "./http.ts";
 import { Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task } from "./task.ts";
 import type { Leases, Report } from "./types.ts";
 
-/** A worker takes up to so many tasks with one request: the gateway's limit. */
+/** The most tasks that a gateway leases to one request. */
 const COUNT = 100;
 const PAUSE = 500;
 const PAUSE_MAX = 10_000;
-/** How long a processor that was told to end may take for that before its task is given back without it, in ms. */
+/** How long a processor may take to end after a `Draining`, in ms. After that, its task is given back although it runs. */
 const GRACE = 5_000;
 
-/** Works on a task. What it returns is the result: text and bytes as they are, `undefined` for none, anything else as JSON. */
+/** Works on a task and returns the result: text and bytes as they are, `undefined` for none, anything else as JSON. */
 export type Processor = (task: Task) => unknown;
 
 export interface WorkerOptions {
-  /** How many tasks run at once; 4 if it is not said. */
+  /** The most tasks that run at once; 4 by default. */
   concurrency?: number;
-  /** What is shown as the worker; host and process id if it is not said. */
+  /** The name of the worker for display; by default host and process id. */
   name?: string;
-  /** Seconds of silence after which others may have the tasks; 30 if it is not said. Leases are kept alive three times in that time, and at least every 5 s. */
+  /** Seconds of silence after which other workers may get the tasks; 30 by default. The worker sends three keep-alives in that time, at least one every 5 s. */
   leaseTime?: number;
-  /** Takes tasks of these types only. */
+  /** Leases only tasks of these types. */
   types?: string[];
-  /** How many seconds running tasks get for their end when the worker is to end; then they are given back, with their checkpoints. 10 if it is not said. */
+  /** How many seconds running tasks may take to end when the worker ends; 10 by default. After that, the worker gives them back with their checkpoints. */
   drain?: number;
   /**
-   * For how many seconds, 30 at most, a request for tasks waits for one; 5 if it is not said. It is not cut short, for it may just have got one, so that a
-   * worker that is to end may wait for it.
+   * For how many seconds a request waits for a task; 5 by default, 30 at most. A worker that ends may wait for this request, because cancelling it could lose
+   * a task.
    */
   poll?: number;
-  /** For how many seconds the end of a task is reported again and again while no gateway takes it; 60 if it is not said. */
+  /** For how many seconds the worker repeats the report of a task's end while no gateway takes it; 60 by default. */
   reportPatience?: number;
-  /** Gets a line for what becomes of each task, and the reason and the stack of each failed attempt. */
+  /** Gets a line for the outcome of each task, and the reason and the stack of each failed attempt. */
   log?: (line: string) => void;
 }
 
-/** Runs the tasks of a queue by calling the processor with each. An error is a failed attempt with its text as the reason. */
+/** Runs the tasks of a queue by calling the processor with each. An error fails the attempt, with its text as the reason. */
 export class Worker {
   readonly #client: Client;
   readonly #queue: string;
@@ -74,7 +74,7 @@ export class Worker {
   }
 
   /**
-   * Works until SIGTERM or Ctrl-C, until `stop`, or until somebody drains it (`longhaul worker drain`); returns when the last task is over or given back. A
+   * Works until SIGTERM or Ctrl-C, until `stop`, or until somebody drains it (`longhaul worker drain`). Returns when the last task is over or given back. A
    * second signal ends the process.
    */
   async run(): Promise<void> {
@@ -90,12 +90,12 @@ export class Worker {
     }
   }
 
-  /** Asks for nothing new, and ends as `run` says. More often is the same as once. */
+  /** Tells the worker to end as described for `run`. You may call it more than once. */
   stop(): void {
     this.#stopping.abort();
   }
 
-  /** As `run`, but signals are left to the program. */
+  /** Works like `run`, but leaves signals to the program. */
   async work(): Promise<void> {
     this.#options.log("ready");
     let pause = PAUSE;
@@ -114,7 +114,7 @@ export class Worker {
           this.stop();
           break;
         }
-        // Also after an answer that is none of a gateway: it may be one again.
+        // Also after an answer that is not a gateway's: a gateway may answer again.
         this.#options.log(`no lease: ${error}`);
         await sleep(pause * (0.5 + Math.random() / 2), undefined, { signal: this.#stopping.signal }).catch(() => {});
         pause = Math.min(pause * 2, PAUSE_MAX);
@@ -124,7 +124,7 @@ export class Worker {
   }
 
   async #lease(count: number): Promise<void> {
-    // What has been granted to an answer that got lost ends by itself: to ask again is no harm.
+    // A lease whose answer got lost expires by itself, so the request is repeatable.
     const answer = await this.#client.gateways.request("POST", `/v1/queues/${encodeURIComponent(this.#queue)}/leases`, {
       body: { ...this.#asked, count },
       timeout: (this.#options.poll + 10) * 1000,
@@ -164,7 +164,7 @@ export class Worker {
     log("drained");
   }
 
-  /** Waits for something, or until the signal comes. */
+  /** Waits for a promise, or until the signal is aborted. */
   async #until(something: Promise<unknown>, signal: AbortSignal): Promise<void> {
     const over = new AbortController();
     const either = AbortSignal.any([signal, over.signal]);
@@ -183,14 +183,14 @@ export class Worker {
     let more: Partial<Report> = {};
     let told: string | undefined;
     try {
-      // A worker that is to end begins nothing.
+      // A worker that drains begins nothing.
       if (this.#stopping.signal.aborted) {
         throw new Draining("the worker is to end");
       }
       more = result(await this.#processor(task));
       status = "SUCCEEDED";
     } catch (error) {
-      // Whatever it threw when it was told to stop: that is why it ends.
+      // If the processor was told to stop, that is the reason, whatever it threw.
       const why: unknown = task.signal.aborted ? task.signal.reason : error;
       if (why !== error && !(error instanceof Halt || error instanceof Cancelled)) {
         log(`attempt ${task.attempt} of ${task.id} failed when it was told to stop: ${inspect(error)}`);
@@ -227,7 +227,7 @@ function result(value: unknown): Partial<Report> {
   if (value instanceof Uint8Array) {
     return { result_base64: Buffer.from(value).toString("base64") };
   }
-  // What is no JSON is the mistake of who returns it: no report could be made of it later on.
+  // Fails the attempt if the value has no form in JSON: no report could carry it.
   JSON.stringify(value);
   return { result_json: value };
 }

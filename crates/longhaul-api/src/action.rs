@@ -9,38 +9,38 @@ use crate::values::{Instant, Length};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Why something is done.
+/// The reason for an action.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Reason)]
 pub struct ReasonBody {
-    /// Up to 1,000 bytes; it is logged, and shown where the task shows why it ended.
+    /// Up to 1,000 bytes. It is logged, and a task that the action ends shows it.
     #[serde(default)]
     pub reason: String,
 }
 
-/// Why, and in which epoch of the task.
+/// The reason for an action on a task, and the epoch in which the action applies.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ForceReason {
-    /// Up to 1,000 bytes.
+    /// Up to 1,000 bytes, for the log of actions.
     pub reason: String,
-    /// The epoch that was seen; in another one nothing is done (`stale_epoch`). Without it: whichever it is in.
+    /// The epoch that you have seen. If the task is in another one, nothing is done (`stale_epoch`). If omitted, any epoch fits.
     pub epoch: Option<u32>,
 }
 
-/// When a waiting task is to begin: `delay` or `at`.
+/// The new start of a waiting task: set `delay` or `at`.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = Reschedule)]
 pub struct RescheduleBody {
-    /// So long from now, up to 100 years, which holds it; `0s`: at once.
+    /// Time from now: `0s` starts the task at once; 100 years, the maximum, hold it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Length>,
-    /// At this time.
+    /// The instant of the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Instant>,
-    /// Up to 1,000 bytes.
+    /// Up to 1,000 bytes, for the log of actions.
     pub reason: String,
 }
 
@@ -48,29 +48,29 @@ pub struct RescheduleBody {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct ActionList {
     pub actions: Vec<ActionBody>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// What an operator did to a task, a worker, a schedule or the queue.
+/// An operator's action on a task, a worker, a schedule or the queue.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = Action)]
 pub struct ActionBody {
     pub at: u64,
-    /// The task. Without `task`, `worker` and `schedule` the action was on the queue.
+    /// The task. Without `task`, `worker` and `schedule`, the action was on the queue itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
     /// The worker that was drained.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// The schedule, by its name.
+    /// The name of the schedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
     pub operator: String,
-    /// `delete`, `force-fail`, `force-release`, `reschedule`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`; of a schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; of the queue `update` (of its settings), `repair`, `pause` or `resume`.
+    /// On a task: `delete`, `force-fail`, `force-release`, `reschedule`, `supersede`, `cancel` or `kill`. On its dead letter: `replay`, `purge` or `expire`. On a worker: `drain`. On a schedule: `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`. On the queue: `update` (of its settings), `repair`, `pause` or `resume`.
     pub action: String,
     pub reason: String,
-    /// The task that came of a replay.
+    /// The new task that the replay submitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
 }

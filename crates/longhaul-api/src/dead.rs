@@ -13,18 +13,18 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// Some of the dead letters that were asked for.
+/// A page of dead letters.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct DeadLetterList {
     pub dead_letters: Vec<DeadLetterBody>,
-    /// What the next page comes after (`after`); absent when there is none.
+    /// Send this as `after` to get the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// A task that failed for good.
+/// The dead letter of a task that failed for good.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = DeadLetter)]
 pub struct DeadLetterBody {
@@ -45,103 +45,103 @@ pub struct DeadLetterBody {
     pub key: Option<String>,
     pub properties: BTreeMap<String, String>,
     pub payload_bytes: usize,
-    /// The payload; left out of lists.
+    /// The payload; omitted in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
-    /// The payload is hidden from whoever asks.
+    /// Whether the payload is hidden from the caller.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hidden: bool,
 }
 
-/// What became of each replay.
+/// The outcomes of replays.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct ReplayList {
     pub outcomes: Vec<ReplayBody>,
-    /// The error that has ended it early. Up to 64 letters were under way then, the others were not tried; asking again does no harm.
+    /// Why the request stopped early: an error, or the limit of 100,000 replays. Up to 64 more letters may be done; the others were not tried. You may repeat the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// What became of a replay.
+/// The outcome of a replay.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = Replay)]
 pub struct ReplayBody {
     pub task: String,
-    /// `RESTARTED`, `RESTARTED_BEFORE` (by an earlier replay, so that `changes` were not made; of two at the same time one has its changes made, and both are told `RESTARTED`), `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`.
+    /// `RESTARTED`, `RESTARTED_BEFORE` (by an earlier replay, so `changes` were not made), `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`. Of two simultaneous replays, one has its `changes` made, and both get `RESTARTED`.
     #[schema(value_type = String)]
     pub outcome: Cow<'static, str>,
-    /// The task that runs it once more, or the one that has the dedupe key.
+    /// The new task, or the task that holds the dedupe key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other: Option<String>,
 }
 
-/// What became of a purge.
+/// The result of a purge.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct PurgedLetters {
     pub purged: u64,
-    /// Of the tasks that were named, those that have no dead letter: it was purged or replayed, or never was.
+    /// The named tasks without a dead letter: it was purged or replayed, or never existed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_found: Vec<String>,
-    /// The error that has ended it early. Up to 64 letters were under way then, the others were not tried; asking again does no harm.
+    /// The error that stopped the request early. Up to 64 more letters may be done; the others were not tried. You may repeat the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// Which dead letters, and why something is done with them.
+/// The dead letters to replay or purge, and the reason.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeadSelection {
-    /// Why it is done; up to 1,000 bytes.
+    /// Up to 1,000 bytes, for the log of actions.
     pub reason: String,
-    /// All of the queue, where nothing else says which: a request that says nothing is refused.
+    /// Selects all letters, and excludes the filters below. A request without selection is refused.
     pub all: bool,
-    /// Ids of tasks; if there are any, what follows is not looked at. Up to 100.
+    /// Ids of up to 100 tasks. If there are any, the filters below are ignored.
     pub tasks: Vec<String>,
-    /// Letters whose reason contains this text.
+    /// Selects letters whose reason contains this text.
     pub failed_with: Option<String>,
-    /// Letters with all of these tags.
+    /// Selects letters with all of these tags.
     pub tag: Vec<String>,
     #[serde(rename = "type")]
     pub task_type: Option<String>,
     pub key: Option<String>,
-    /// Letters of tasks that failed at this instant or later.
+    /// Selects letters of tasks that failed at this instant or later.
     pub failed_from: Option<Instant>,
-    /// Letters of tasks that failed at this instant or earlier.
+    /// Selects letters of tasks that failed at this instant or earlier.
     pub failed_to: Option<Instant>,
-    /// For replays: what the new tasks have instead.
+    /// For replays only: changes to the new tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<ReplayChangesBody>,
 }
 
-/// What a task that is run once more has instead. What is left out stays as it was.
+/// Changes that a replay makes to the new task. Omitted fields stay as they were.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = ReplayChanges)]
 pub struct ReplayChangesBody {
-    /// The payload, as text: for one task in `tasks` alone. Encoded as the one before, if that was.
+    /// Another payload, as text, if `tasks` names one task. The old payload's codec encodes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
-    /// The payload, in base64.
+    /// Another payload, in base64, if `tasks` names one task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
     /// `high`, `normal` or `low`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<PriorityBody>)]
     pub priority: Option<Priority>,
-    /// It does not start before so long from now.
+    /// The earliest start, as a time from now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Length>,
-    /// 1 to 1,000. A task with a list of pauses has as many attempts as that makes.
+    /// The most attempts: 1 to 1,000. It is ignored for a task with a list of retry intervals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// The longest that an attempt may take.
+    /// The time limit of an attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_duration: Option<Length>,
-    /// The longest that the task may take, over all attempts.
+    /// The time limit of the task, over all attempts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_total_duration: Option<Length>,
 }

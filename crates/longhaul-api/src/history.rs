@@ -11,25 +11,25 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use utoipa::ToSchema;
 
-/// What happened to a task, as far as its entries are still there.
+/// The history of a task, from the entries that are still stored.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = History)]
 pub struct HistoryBody {
     pub task: String,
-    /// Whether its first entries are still there.
+    /// Whether the first entries of the task are still stored.
     pub is_whole: bool,
     pub entries: Vec<HistoryEntryBody>,
-    /// When nothing was heard of who held it, although heartbeats were due.
+    /// The times in which the holder of the task was silent although heartbeats were due.
     pub silences: Vec<SilenceBody>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// One entry about a task.
+/// An entry in the history of a task.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = HistoryEntry)]
 pub struct HistoryEntryBody {
-    /// When it was published, by the clock of its publisher.
+    /// When the entry was published, by the clock of its publisher.
     pub at: u64,
     /// `claimed`, `leased`, `renewed`, `closed`, `completed`, `failed`, `ended`, `released`, `parked`, `offered`, `checkpoint`, `cancel_requested`, `sealed`, `shown` or `evicted`.
     #[schema(value_type = String)]
@@ -54,43 +54,43 @@ pub struct HistoryEntryBody {
     pub bytes: Option<usize>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
-    /// The log lines of the attempt that no earlier entry has; in all, the newest 1,000.
+    /// Log lines of the attempt that no earlier entry has. A history has the newest 1,000 lines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log: Vec<String>,
-    /// How many lines before these are in no entry; absent for none.
+    /// How many log lines before these are missing; absent if none are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lines_lost: Option<u64>,
-    /// What the worker calls itself that has leased the attempt.
+    /// The name of the worker that leased the attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leased_to: Option<String>,
-    /// The silence after which the lease may be ended.
+    /// How long the worker may be silent before its lease may be ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_time: Option<Length>,
-    /// Who did it from outside.
+    /// The operator who caused the entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerBody>,
-    /// Why it changes nothing: `not_next`, `attempt_not_above`, `task_ended`, `replaced`, `not_running`, `sealed`, `late` or `unknown`.
+    /// Why the entry has no effect: `not_next`, `attempt_not_above`, `task_ended`, `replaced`, `not_running`, `sealed`, `late` or `unknown`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub ignored: Option<Cow<'static, str>>,
 }
 
-/// A time in which nothing was heard of who held the task, although heartbeats were due.
+/// A time in which the holder of the task was silent although heartbeats were due.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = HolderSilence)]
 pub struct SilenceBody {
     /// The epoch of the holder.
     pub epoch: u32,
-    /// When anything was heard of it last.
+    /// When the holder was last heard from.
     pub since: u64,
-    /// When it was heard of again, or held the task no longer; absent while the silence lasts.
+    /// When the holder was heard from again or lost the task; absent while the silence lasts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
-    /// How often something was due: the heartbeat interval, or the lease time.
+    /// How often the holder must report: its heartbeat interval, or the lease time.
     pub every: Length,
-    /// How many heartbeats are missing; of a lease, how many times its lease time has passed.
+    /// How many heartbeats are missing; for a lease, how many times its lease time has passed.
     pub missed: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerBody>,

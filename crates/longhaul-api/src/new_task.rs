@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// A task. It has its payload in one of `payload`, `payload_base64` and `payload_json`.
+/// A task to submit. Set one of `payload`, `payload_base64` and `payload_json`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = NewTask)]
@@ -24,60 +24,60 @@ pub struct NewTaskBody {
     pub payload: Option<String>,
     /// The payload, in base64.
     pub payload_base64: Option<String>,
-    /// The payload, as JSON of any kind. It is stored as it is sent, `null` included.
+    /// The payload, as any JSON value, `null` included. It is stored byte for byte.
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>)]
     pub payload_json: Option<Box<RawValue>>,
-    /// Properties of your own, which the worker gets.
+    /// Your own properties, which the worker gets.
     pub properties: BTreeMap<String, String>,
-    /// What kind of task it is: workers may ask for some types only. Up to 128 bytes.
+    /// The type of the task: workers may request some types only. Up to 128 bytes.
     #[serde(rename = "type")]
     pub task_type: Option<String>,
-    /// What you call it. Up to 256 bytes.
+    /// Your name for the task. Up to 256 bytes.
     pub key: Option<String>,
-    /// Words to find it by: up to 16 of up to 64 bytes.
+    /// Words to find the task by: up to 16, each of up to 64 bytes.
     pub tags: Vec<String>,
     /// `high`, `normal` or `low`.
     #[schema(value_type = PriorityBody)]
     pub priority: Priority,
-    /// It does not start before so long from now.
+    /// The earliest start, as a time from now.
     pub delay: Option<Length>,
-    /// It does not start before this instant; one that has passed means now.
+    /// The earliest start. An instant in the past means now.
     pub scheduled_at: Option<Instant>,
     /// No attempt begins after this instant.
     pub expires_at: Option<Instant>,
-    /// Of all tasks with this key one is run, and each submit with it answers with that one. Also by the header `Idempotency-Key`.
+    /// Of all tasks with this key, one runs, and every submit with the key returns its id. You can also send the header `Idempotency-Key`.
     pub idempotency_key: Option<String>,
-    /// Of all tasks with this key that are not over one is run.
+    /// Of all unfinished tasks with this key, one runs.
     pub dedupe_key: Option<String>,
-    /// With a dedupe key: the task takes the place of the one that holds it.
+    /// With a dedupe key: this task replaces the unfinished task that holds the key.
     pub overwrite: bool,
     /// With a key: another payload under the same key is an error (`key_conflict`).
     pub strict: bool,
     /// The limits of this key in the settings of the queue apply.
     pub limit_key: Option<String>,
-    /// On a queue with an order: of all tasks with this key one is run at a time, in the order in which they were submitted.
+    /// On a queue with an order: tasks with this key run one at a time, in the order of their submission.
     pub order_key: Option<String>,
-    /// 1 to 1,000.
+    /// The most attempts: 1 to 1,000.
     pub max_attempts: Option<u32>,
-    /// The longest that an attempt may take.
+    /// The time limit of an attempt.
     pub max_duration: Option<Length>,
-    /// The longest that the task may take, over all attempts.
+    /// The time limit of the task, over all attempts.
     pub max_total_duration: Option<Length>,
-    /// An attempt that reports nothing for so long has failed.
+    /// An attempt that reports nothing for this long has failed.
     pub no_progress_timeout: Option<Length>,
     pub retry: Option<RetryBody>,
     /// Ids of tasks of this queue that must be over first.
     pub after: Vec<String>,
     /// Idempotency or dedupe keys of tasks of this queue that must be over first.
     pub after_keys: Vec<String>,
-    /// What becomes of it if one of those has no result: `fail` (the default), `skip`, by which it is cancelled, or `run`.
+    /// If one of the tasks in `after` and `after_keys` ends without a result, this task fails (`fail`, the default), is cancelled (`skip`), or runs anyway (`run`).
     #[schema(value_type = Option<String>)]
     pub after_failed: Option<AfterFailed>,
 }
 
 // [`Priority`] as the OpenAPI document has it: its crate does not know of such documents.
-/// Which tasks go first.
+/// The priority level of a task: higher levels go first.
 #[derive(Clone, Copy, Debug, Default, ToSchema)]
 #[schema(as = Priority, rename_all = "lowercase")]
 pub enum PriorityBody {
@@ -87,8 +87,7 @@ pub enum PriorityBody {
     Low,
 }
 
-/// How long a task waits between its attempts: a random time below a ceiling that doubles from `base` to `max`; or the intervals, which make one attempt more
-/// than there are intervals.
+/// The pauses between attempts: with `base` and `max`, random times below a ceiling that doubles from `base` to `max`; or `intervals`, of which N make N + 1 attempts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Retry)]

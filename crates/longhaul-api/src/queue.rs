@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct QueueList {
     pub queues: Vec<String>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
@@ -22,15 +22,15 @@ pub struct QueueList {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct QueueBody {
     pub name: String,
-    /// Counts the changes of its settings.
+    /// The version of the settings: the number of their changes.
     pub version: u64,
     pub settings: SettingsBody,
-    /// It has tasks of high and of low priority as well.
+    /// Whether the queue also has the levels `high` and `low`.
     pub levels: bool,
-    /// Its limits, and who uses them: first that of the queue, then those of keys, the one at which most tasks wait first. At most 100. Keys that share the limit of all keys are listed while they use it.
+    /// The limits and their use, at most 100: first the limit of the queue, then those of limit keys, the one with the most waiting tasks first. A key without a limit of its own is listed while it uses `per_key`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LimitUseBody>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
@@ -38,15 +38,15 @@ pub struct QueueBody {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = LimitUse)]
 pub struct LimitUseBody {
-    /// The key whose tasks it limits; absent for the limit of the queue.
+    /// The limit key; absent for the limit of the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     pub limit: LimitBody,
-    /// Tasks that have one of the slots; 0 if the limit is only a rate.
+    /// How many tasks hold a slot of the limit; 0 if the limit is only a rate.
     pub running: u64,
-    /// Tasks in its line. A worker lines up for as many tasks as it has free slots, and for none that a rate lets begin much later: the other ones are ready.
+    /// How many tasks wait for the limit. A worker lets only as many tasks wait as it has free slots, and none that the rate delays for long; its other tasks are `ready`.
     pub waiting: u64,
-    /// The first of them, at most 20.
+    /// The tasks that wait first, at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first_waiting: Vec<String>,
     /// When the rate lets the next task begin, in ms since the epoch; absent if it may begin now.
@@ -54,81 +54,81 @@ pub struct LimitUseBody {
     pub opens_at: Option<u64>,
 }
 
-/// The version of the settings that stands.
+/// The current version of the settings.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct QueueVersion {
     pub version: u64,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// A queue that was made, or was there.
+/// A queue that was created or already existed.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct CreatedQueue {
     pub name: String,
-    /// What was done; empty if everything was right already.
+    /// The changes that were made; empty if everything was already right.
     pub steps: Vec<String>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// What became of a purge.
+/// The result of a purge.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = Purged)]
 pub struct PurgeResultBody {
     pub deleted: u64,
-    /// Tasks that ended meanwhile, or could not be deleted.
+    /// How many tasks ended meanwhile or could not be deleted.
     pub failed: u64,
-    /// The error that has ended it early: the others were not tried.
+    /// The error that stopped the purge early; the other tasks were not tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// Which tasks are to be deleted, and why.
+/// The tasks to delete, and the reason.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = Purge)]
 pub struct PurgeBody {
-    /// Up to 1,000 bytes.
+    /// Up to 1,000 bytes, for the log of actions.
     pub reason: String,
-    /// All of the queue, where nothing else says which: a request that says nothing is refused.
+    /// Selects all tasks, and excludes the fields below. A request without a selection is refused.
     pub all: bool,
-    /// Statuses: tasks with any of them.
+    /// Selects tasks with any of these statuses.
     pub status: Vec<String>,
-    /// Tags: tasks with all of them.
+    /// Selects tasks with all of these tags.
     pub tag: Vec<String>,
     #[serde(rename = "type")]
     pub task_type: Option<String>,
     pub key: Option<String>,
-    /// Words, with blanks between them: tasks that have each of them in their id, key, type, tags or reason.
+    /// Words separated by spaces. Selects tasks that have each word in their id, key, type, tags or reason.
     pub text: Option<String>,
-    /// Submitted at this instant or later.
+    /// Selects tasks that were submitted at this instant or later.
     pub created_from: Option<Instant>,
-    /// Submitted at this instant or earlier.
+    /// Selects tasks that were submitted at this instant or earlier.
     pub created_to: Option<Instant>,
-    /// Changed at this instant or later.
+    /// Selects tasks that changed at this instant or later.
     pub changed_from: Option<Instant>,
-    /// Not changed since this instant.
+    /// Selects tasks that have not changed since this instant.
     pub changed_to: Option<Instant>,
 }
 
-/// How a queue is to be made. What it does not say is left as it is.
+/// The properties of a queue. An omitted field leaves an existing queue as it is.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewQueue {
-    /// Partitions of its topics; a new queue has none if it is not said. They can be raised.
+    /// The number of partitions of its topics; a new queue has none by default. It can be raised.
     pub partitions: Option<u32>,
-    /// With topics for tasks of high and of low priority.
+    /// Whether to create the topics for tasks of high and low priority as well.
     pub levels: bool,
-    /// How long a finished task stays in the ledger; an hour if it is not said.
+    /// How long a finished task stays in the ledger (1 h by default).
     pub ledger_retention: Option<Length>,
-    /// Settings that are written, where the queue has none yet; a queue that has settings keeps them.
+    /// Settings for a queue that has none yet. A queue that has settings keeps them.
     pub defaults: Option<DefaultsBody>,
 }
 
-/// Settings for a new queue. `004`: those of document 004, by which tasks expire after 14 days, have one attempt, and leave no dead letter.
+/// Settings for a new queue. `004` means those of document 004: tasks expire after 14 days, have one attempt, and leave no dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[schema(as = QueueDefaults)]
 pub enum DefaultsBody {
@@ -136,44 +136,44 @@ pub enum DefaultsBody {
     Document004,
 }
 
-/// Other settings for a queue.
+/// New settings for a queue.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QueueUpdate {
-    /// The version that was seen; if another one stands nothing is changed (`version_conflict`).
+    /// The version that you have read. If it is not current, nothing changes (`version_conflict`).
     pub expected_version: u64,
-    /// All of them: what is missing is not set any more.
+    /// The complete settings: an omitted setting is unset.
     pub settings: SettingsBody,
     /// Up to 1,000 bytes, for the log of actions.
     #[serde(default)]
     pub reason: String,
 }
 
-/// How a queue fared, by steps of equal length, the oldest first. The last one is the current one, which is not over yet. Tasks count as long as they are shown.
+/// Throughput and latencies of a queue in steps of equal length, the oldest first. The last step is still in progress. Tasks count as long as they are shown.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct Series {
     pub step_ms: u64,
     pub steps: Vec<SeriesStep>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// What happened in the time of a step.
+/// The numbers of one step.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = SeriesStep)]
 pub struct SeriesStep {
-    /// When it began, in ms since the epoch.
+    /// When the step began, in ms since the epoch.
     pub at: u64,
     pub submitted: u64,
     pub completed: u64,
-    /// Failed for good, cancelled or expired.
+    /// Tasks that failed for good, were cancelled or expired.
     pub not_completed: u64,
-    /// How many of these were cancelled.
+    /// How many of the tasks in `not_completed` were cancelled.
     pub cancelled: u64,
-    /// From submission to end, of half of those that completed at most.
+    /// Median time from submission to end of the completed tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_p50_ms: Option<u64>,
-    /// The same for 95 of 100.
+    /// 95th percentile of the time from submission to end of the completed tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_p95_ms: Option<u64>,
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// When a schedule fires: by `cron`, `every` or `at`.
+/// When a schedule fires. Set exactly one of `cron`, `every` and `at`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = Schedule)]
@@ -21,28 +21,28 @@ pub struct TimesBody {
     /// A cron expression of 5 to 7 fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cron: Option<String>,
-    /// The time zone of the expression, such as `Europe/Berlin`.
+    /// The time zone of `cron`, such as `Europe/Berlin` (UTC by default).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
-    /// An interval.
+    /// The interval between slots, at least 1 s. Slots count from the epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<Length>,
-    /// How far the slots of an interval lie behind the epoch's.
+    /// Moves the slots of `every` by this time after the epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<Length>,
-    /// One instant.
+    /// The only instant at which the schedule fires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Instant>,
-    /// What happens at a slot while a task of an earlier one is not over.
+    /// What happens at a slot while the task of an earlier slot is not over.
     pub overlap: OverlapBody,
-    /// Slots that passed while nobody fired them are made up for if they are not older.
+    /// Missed slots are made up for if they are not older than this (1 year by default).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub catch_up_window: Option<Length>,
-    /// It fires only by hand.
+    /// Whether the schedule fires only by hand.
     pub paused: bool,
 }
 
-/// What happens at a slot while a task of an earlier one is not over.
+/// What happens at a slot while the task of an earlier slot is not over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = Overlap)]
@@ -50,39 +50,39 @@ pub enum OverlapBody {
     /// Nothing is submitted.
     #[default]
     Skip,
-    /// One task waits.
+    /// One task is submitted, and waits until the earlier one is over.
     BufferOne,
-    /// The task before is cancelled.
+    /// The earlier task is cancelled.
     CancelOther,
-    /// Tasks run beside each other.
+    /// The tasks run in parallel.
     AllowAll,
 }
 
-/// A schedule, and how it stands.
+/// A schedule and its state.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct ScheduleBody {
     pub name: String,
     pub version: u64,
     pub schedule: TimesBody,
-    /// What it submits: the payload in `text` or `base64`, and the properties of the message. Absent where payloads are hidden from whoever asks.
+    /// The task that the schedule submits: its payload in `text` or `base64`, and the properties of its message. Absent if payloads are hidden from the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub task: Option<Value>,
-    /// The slot that was settled last.
+    /// The last slot that was fired or skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<FiringBody>,
-    /// Its next slots, up to ten.
+    /// The next slots, up to ten.
     pub next: Vec<Instant>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// A slot that was settled.
+/// A slot that was fired or skipped.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = Firing)]
 pub struct FiringBody {
     pub slot: Instant,
-    /// The task that came of it, or was in its way.
+    /// The task of the slot; for a skipped slot, the unfinished task that was in its way.
     pub task: String,
 }
 
@@ -90,15 +90,15 @@ pub struct FiringBody {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct ScheduleList {
     pub schedules: Vec<ScheduleBody>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// The version of a schedule that stands.
+/// The current version of a schedule.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct ScheduleVersion {
     pub version: u64,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
@@ -113,13 +113,13 @@ pub struct NewSchedule {
     pub reason: String,
 }
 
-/// Other times, or another task, for a schedule.
+/// New times or a new task for a schedule.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleUpdate {
-    /// The version that was seen; if another one stands nothing is changed (`version_conflict`).
+    /// The version that you have read. If it is not current, nothing changes (`version_conflict`).
     pub expected_version: u64,
-    /// `schedule` or `task`, not both.
+    /// Set `schedule` or `task`, not both.
     #[serde(default)]
     pub schedule: Option<TimesBody>,
     #[serde(default)]

@@ -14,23 +14,23 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// Limits that hold over all workers of a queue, and what applies to tasks that do not say it.
+/// The settings of a queue: limits over all its workers, and defaults for its tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = QueueSettings)]
 pub struct SettingsBody {
-    /// No task begins while this is so.
+    /// While this is `true`, no task begins. Running tasks continue.
     pub paused: bool,
-    /// So many run at once.
+    /// The most tasks that run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_in_flight: Option<u32>,
-    /// So many begin in a time.
+    /// The most tasks that begin in a period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<RateBody>,
-    /// For the tasks of each limit key that has no limit of its own.
+    /// The limit for the tasks of each limit key that is not in `keys`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_key: Option<LimitBody>,
-    /// For the tasks of these limit keys.
+    /// The limits for the tasks of these limit keys.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub keys: BTreeMap<String, LimitBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,32 +39,32 @@ pub struct SettingsBody {
     pub retry: Option<RetryBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// No attempt of a task begins later than so long after it was submitted.
+    /// Tasks expire this long after their submission: no attempt begins later.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_after: Option<Length>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letters: Option<DeadLettersBody>,
-    /// In which order its tasks are run; in none if it is not said.
+    /// The order in which tasks run; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<OrderBody>,
-    /// What the queue is for: at most 1,024 characters.
+    /// The purpose of the queue: at most 1,024 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// URLs that are called at the end of each task: at most 8, absolute, with http or https. Their origins are among those that the gateway allows.
+    /// Up to 8 URLs that a gateway calls at the end of each task: absolute, with http or https. The gateway must allow their origins.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub webhooks: Vec<String>,
 }
 
-/// In which order the tasks of a queue are run.
+/// The order in which the tasks of a queue run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = QueueOrder)]
 pub enum OrderBody {
-    /// Those of one order key one at a time, in the order in which they were submitted.
+    /// Tasks with the same order key run one at a time, in the order of their submission.
     Key,
 }
 
-/// How many tasks run at once, and how many begin in a time.
+/// How many tasks run at once, and how many begin in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = Limit)]
@@ -85,21 +85,21 @@ pub struct RateBody {
     pub per: Length,
 }
 
-/// What becomes of tasks that failed for good.
+/// Which tasks leave a dead letter, and how long it is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = DeadLetterSettings)]
 pub struct DeadLettersBody {
-    /// Whether a dead letter is kept; yes if it is not said.
+    /// Whether a task that failed for good leaves a dead letter (`true` by default).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Whether a task that expired gets one; no if it is not said.
+    /// Whether an expired task leaves one, too (`false` by default).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expired: Option<bool>,
-    /// How many are kept: the oldest ones go first.
+    /// The most dead letters that are kept; the oldest go first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<u64>,
-    /// How long they are kept.
+    /// How long dead letters are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention: Option<Length>,
 }

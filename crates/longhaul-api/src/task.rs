@@ -32,64 +32,64 @@ pub struct TaskBody {
     /// When its state changed last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<u64>,
-    /// Before when it does not start: its scheduled time, or that of its next attempt.
+    /// The earliest start: the scheduled time, or the time of the next attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due_at: Option<u64>,
-    /// How often it has changed hands: what force-fail and force-release name.
+    /// How often the task has changed hands. Force-fail and force-release may name it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u32>,
-    /// Who runs it, or ran it last.
+    /// The worker that runs the task, or ran it last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerBody>,
-    /// Somebody asked for its end.
+    /// Whether somebody has requested the end of the task.
     pub cancel_requested: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<ProgressBody>,
-    /// Why the last attempt failed, or the task ended; in a list its first 200 characters.
+    /// Why the last attempt failed, or why the task ended. Lists have the first 200 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why it does not run, in one sentence: in a list that was asked for with `why`.
+    /// Why the task does not run, in one sentence. Only in lists that are requested with `why`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Something that whoever looks should know.
+    /// A warning for people who look at the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
-    /// What the attempt has logged last.
+    /// The last log lines of the attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log: Vec<String>,
-    /// How many bytes its result has: GET …/result.
+    /// The number of bytes of the result, which `GET …/result` returns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_bytes: Option<usize>,
-    /// The codec that its payload and its result are encoded by, as far as a worker has said so.
+    /// The codec of the payload and the result, if a worker has reported it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub codec: Option<String>,
-    /// The result, if it is text of up to 1,024 bytes and was not encoded.
+    /// The result, if it is text of up to 1,024 bytes and has no codec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
-    /// Its payload and its result are hidden from whoever asks.
+    /// Whether the payload and the result are hidden from the caller.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hidden: bool,
-    /// The tasks that it waits for.
+    /// The tasks that this task waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub task_type: Option<String>,
-    /// What its submitter calls it.
+    /// The submitter's name for the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The task that holds the key of this one, which never ran.
+    /// The task that holds the key of this one. This task never ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duplicate_of: Option<String>,
-    /// The task that has taken the place of this one.
+    /// The task that replaced this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub superseded_by: Option<String>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// A worker, as it calls itself.
+/// A worker, as it describes itself.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = WorkerIdentity)]
 pub struct WorkerBody {
@@ -103,62 +103,62 @@ pub struct WorkerBody {
     pub version: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
-    /// Drawn anew at each start, whatever its name is.
+    /// A random text that is new at each start of the worker.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instance: String,
-    /// It grants leases, as a gateway does.
+    /// Whether the worker grants leases, as a gateway does.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub grants_leases: bool,
-    /// It takes nothing new, and ends when its tasks have ended.
+    /// Whether the worker drains: it takes nothing new, and ends when its tasks have ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
-    /// How many tasks it runs at once; a gateway has no slots.
+    /// How many tasks the worker runs at once; absent for a gateway, which has no slots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
 }
 
-/// How far a task has come, in units of its own.
+/// The progress of a task, in units of its own.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = Progress)]
 pub struct ProgressBody {
     pub done: u64,
-    /// Zero when unknown.
+    /// 0 if unknown.
     pub total: u64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// Some of the tasks that were asked for.
+/// A page of tasks.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct TaskList {
     pub tasks: Vec<TaskBody>,
-    /// What the next page comes after (`after`); absent when there is none.
+    /// Send this as `after` to get the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// How many tasks there are.
+/// The numbers of tasks.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = Counts)]
 pub struct TaskCountsBody {
-    /// By status; a status without tasks is left out.
+    /// By status. A status without tasks is omitted.
     pub by_status: BTreeMap<Cow<'static, str>, u64>,
-    /// All together.
+    /// The number of all tasks.
     pub total: u64,
-    /// How many want a worker now: what an autoscaler goes by.
+    /// How many tasks need a worker now, for an autoscaler.
     pub demand: u64,
     /// The task that has been ready for the longest time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_ready: Option<OldestReady>,
-    /// How many have ever ended, those included that are not shown any more: since the queue was made, over all workers and restarts.
+    /// How many tasks have ended since the queue was created, over all workers and restarts. Tasks that are not shown any more count, too.
     pub ever_ended: EverEnded,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// How many tasks have ever ended, by how.
+/// How many tasks have ever ended, by outcome.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct EverEnded {
     pub completed: u64,
@@ -173,11 +173,11 @@ pub struct EverEnded {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct OldestReady {
     pub id: String,
-    /// Since when, in ms since the epoch.
+    /// When the task became ready, in ms since the epoch.
     pub since: u64,
 }
 
-/// Why a task does not run, or who runs it.
+/// Why a task does not run, or which worker runs it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = Why)]
 pub struct WhyBody {
@@ -186,29 +186,29 @@ pub struct WhyBody {
     pub status: Cow<'static, str>,
     /// `over`, `running`, `leased`, `cancel_requested`, `scheduled`, `retrying`, `no_worker`, `no_request`, `dependencies`, `behind_key`, `key_lost`, `order`, `paused`, `limit`, `rate`, `no_slot` or `ready`.
     pub cause: String,
-    /// The cause in one sentence, with what changes it.
+    /// The cause in one sentence, and what would change it.
     pub sentence: String,
-    /// The parts of the cause. Times are in ms since the epoch.
+    /// The details of the cause. Times are in ms since the epoch.
     #[schema(value_type = Object)]
     pub details: Value,
-    /// Its budgets, and its number of attempts.
+    /// The time limits of the task, and its number of attempts.
     #[serde(default)]
     pub limits: TaskLimitsBody,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// The limits of a task, by its message or else by the settings of its queue. The settings of the worker that runs it may set others.
+/// The limits of a task: those of its message, or else of the settings of its queue. The worker that runs it may have others.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = TaskLimits)]
 pub struct TaskLimitsBody {
-    /// If neither says one, that of the worker that has the task, or that of all live workers if it is the same.
+    /// If neither the message nor the queue sets it, the value of the worker that has the task, or of all live workers if they agree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// Of each attempt.
+    /// The time limit of each attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_duration: Option<Length>,
-    /// Of the whole task, from its first claim on.
+    /// The time limit of the whole task, from its first claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_total_duration: Option<Length>,
     /// No attempt begins after this instant, in ms since the epoch.
@@ -220,18 +220,18 @@ pub struct TaskLimitsBody {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = Submitted)]
 pub struct SubmittedTaskBody {
-    /// Its id in the queue; under a key that another task has, the id of that one.
+    /// The id of the task. If another task holds the key, the id of that task.
     pub id: String,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
-/// A task that runs another one once more.
+/// The new task that restarts a failed task.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct Restarted {
     /// The new task.
     pub id: String,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 

@@ -8,19 +8,19 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The topics of a queue, what is stored of them, and what is wrong with them.
+/// The topics of a queue, their stored bytes, and their faults.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = Topics)]
 pub struct TopicsBody {
     pub topics: Vec<TopicBody>,
-    /// What the task protocol needs and the topics do not have, the worst first.
+    /// What the task protocol needs and the topics lack, the worst first.
     pub findings: Vec<FindingBody>,
-    /// The version of the broker; absent if it does not tell this gateway.
+    /// The version of the broker; absent if the broker does not report it to this gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broker_version: Option<String>,
     /// The version of this gateway.
     pub gateway_version: String,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
@@ -32,22 +32,22 @@ pub struct TopicBody {
     /// Absent for a topic without partitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partitions: Option<u32>,
-    /// Entries and compacted view, over all partitions: one copy, as the broker counts it.
+    /// Bytes of the entries and the compacted view in all partitions. The broker counts one copy.
     pub stored_bytes: u64,
-    /// How long and how much of it is kept after all subscriptions have acknowledged it, such as `60 min, unlimited in size`.
+    /// How long, and up to what size, entries are kept that all subscriptions have acknowledged, such as `60 min, unlimited in size`.
     pub retention: String,
-    /// The broker compacts it at a size.
+    /// Whether the broker compacts the topic when it reaches a size.
     pub compacted: bool,
 }
 
-/// What a topic does not have.
+/// A requirement of the task protocol that a topic does not meet.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[schema(as = TopicFinding)]
 pub struct FindingBody {
     pub topic: String,
-    /// `error`: tasks may run twice, get lost or stop. `warning`: it works less well, or not for ever.
+    /// `error`: tasks may run twice, get lost or stop. `warning`: the queue works less well, or not for ever.
     pub severity: String,
-    /// What was found, and what is needed.
+    /// The state of the topic, and the state that is needed.
     pub what: String,
     pub risk: String,
     pub remedy: String,

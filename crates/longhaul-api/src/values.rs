@@ -8,12 +8,12 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use utoipa::ToSchema;
 
-/// A duration: a text such as `30s`, `1h 30m`, `7d` or `PT1H30M`, or a number of seconds. A day has 24 hours. It is written in the form `PT1H30M`.
+/// A duration: a text such as `30s`, `1h 30m`, `7d` or `PT1H30M`, or a number of seconds. A day has 24 hours. Answers have the form `PT1H30M`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
 #[schema(value_type = String, example = "PT30S")]
 pub struct Length(pub Duration);
 
-/// An instant: in ms since the epoch, or a text such as `2026-11-22T09:30:00Z`. It is written as the first.
+/// An instant: ms since the epoch, or a text such as `2026-11-22T09:30:00Z`. Answers have ms since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
 #[schema(value_type = u64, example = 1_792_000_000_000_u64)]
 pub struct Instant(pub SystemTime);
@@ -30,7 +30,7 @@ impl Length {
     /// Reads it from text.
     ///
     /// # Errors
-    /// What is wrong with it, and how it is written.
+    /// If the text has another form; the error describes it and the right form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let refused = |why: &str| {
             format!(
@@ -59,7 +59,7 @@ impl Instant {
     /// Reads it from text.
     ///
     /// # Errors
-    /// What is wrong with it, and how it is written.
+    /// If the text has another form; the error describes it and the right form.
     pub fn parse(text: &str) -> Result<Self, String> {
         if let Ok(ms) = text.parse::<u64>() {
             return Self::of_ms(ms).ok_or_else(|| format!("{ms} ms since the epoch is too late"));

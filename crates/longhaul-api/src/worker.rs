@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct WorkerList {
     pub workers: Vec<QueueWorker>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 
@@ -22,30 +22,30 @@ pub struct WorkerList {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct QueueWorker {
     pub partition: i32,
-    /// Its id in the ledger of the partition; of who holds leases, its name.
+    /// The worker's id in the ledger of the partition; for a worker that holds leases, its name.
     pub owner: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerBody>,
-    /// By its own clock; absent for who holds leases.
+    /// By the worker's clock; absent for a worker that holds leases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_at: Option<u64>,
-    /// By its own clock.
+    /// By the worker's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_heartbeat_at: Option<u64>,
-    /// How many heartbeats were due since the last one, by the gateway's clock; one that is late by less than half an interval is not counted. Others take over what it runs when it is silent for two intervals, so at the latest when this is 2.
+    /// How many heartbeats are missing since the last one, by the gateway's clock; one that is late by less than half an interval does not count. Other workers take over its tasks after a silence of two intervals, at the latest when this is 2.
     pub missed_heartbeats: u64,
-    /// It holds leases, as a worker over HTTP does, and is listed as long as it does. Its keep-alives are its heartbeats, of which two are due in a lease time.
+    /// Whether the worker holds leases, as a worker over HTTP does; it is listed as long as it does. Its keep-alives count as heartbeats, of which two are due per lease time.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub holds_leases: bool,
-    /// The tasks that it runs.
+    /// The tasks that the worker runs.
     pub running: Vec<String>,
 }
 
-/// Who was told to drain.
+/// The worker that was told to drain.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct ToldToDrain {
     pub worker: WorkerBody,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub now: u64,
 }
 

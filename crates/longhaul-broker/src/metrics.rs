@@ -174,10 +174,10 @@ pub(crate) struct SubscriptionMetrics {
 }
 
 /// Added so that a page without the broker's metrics does not look as if they were zero.
-const PART: &str = "# Only topics that this role may use. The figures of the broker and of all topics need a monitor (--broker-monitors) or a superuser.\n";
+const PART: &str = "# Only topics that this role may use. The metrics of the broker and of all topics need a monitor (--broker-monitors) or a superuser.\n";
 
 /// The same for a page of selected topics, of which there may be several.
-const SELECTED: &str = "# Only selected topics. The figures of the broker and of all topics are on the page without `topics` and `after`.\n";
+const SELECTED: &str = "# Only selected topics. The metrics of the broker and of all topics are on the page without `topics` and `after`.\n";
 
 /// Renders the Prometheus text format.
 #[must_use]
@@ -207,7 +207,7 @@ fn broker(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
         ("pulsar_active_connections", "Open connections.", snapshot.connections),
         (
             "longhaul_broker_oldest_open_entry_seconds",
-            "How long ago the oldest entry was published that a durable subscription has not acknowledged, by the clock of its producer; 0 if there is none.",
+            "Age of the oldest entry that a durable subscription has not acknowledged, by the clock of its producer; 0 if there is none.",
             snapshot.oldest_open_s,
         ),
     ];
@@ -217,21 +217,25 @@ fn broker(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
     counters(page, snapshot);
     page.times(
         "longhaul_broker_publish_seconds",
-        "From when a message was read until its receipt was handed to its connection.",
+        "Time from reading a message until its receipt is handed to its connection.",
         &snapshot.totals.publish_times,
     );
     page.times(
         "longhaul_broker_request_wait_seconds",
-        "From when requests were read until they were handled: long if the broker is short of a processor.",
+        "Time from reading a request until it is handled. It is long if the broker lacks processor time.",
         &snapshot.totals.request_waits,
     );
     page.times(
         "longhaul_broker_compaction_seconds",
-        "How long compactions took, in the queue of compactions too.",
+        "Duration of compactions, including the wait in their queue.",
         &snapshot.totals.compaction_times,
     );
     let name = "longhaul_broker_broken_invariants_total";
-    page.head(name, Counter, "Contradictions that the broker found in its own state: defects.");
+    page.head(
+        name,
+        Counter,
+        "Contradictions that the broker found in its own state. They are defects.",
+    );
     for (invariant, count) in &snapshot.broken_invariants {
         page.sample(name, &format!("{{invariant=\"{invariant}\"}}"), count);
     }
@@ -247,35 +251,39 @@ fn counters(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
         ),
         (
             "longhaul_broker_connections_refused_total",
-            "Connections closed for what they sent or for a limit.",
+            "Connections refused or closed because of their input or a limit.",
             totals.connections_refused,
         ),
         ("longhaul_broker_read_bytes_total", "Bytes read from clients.", snapshot.bytes_in),
         ("longhaul_broker_written_bytes_total", "Bytes written to clients.", totals.bytes_out),
-        ("longhaul_broker_publishes_total", "Entries that got a receipt.", totals.publishes),
+        ("longhaul_broker_publishes_total", "Entries published with a receipt.", totals.publishes),
         (
             "longhaul_broker_publish_errors_total",
-            "Entries that got an error.",
+            "Entries refused with an error.",
             totals.publish_errors,
         ),
         (
             "longhaul_broker_publishes_deduplicated_total",
-            "Entries dropped as sent before.",
+            "Entries dropped as duplicates.",
             totals.publishes_deduplicated,
         ),
-        ("longhaul_broker_deliveries_total", "Entries handed to consumers.", totals.deliveries),
+        (
+            "longhaul_broker_deliveries_total",
+            "Entries delivered to consumers, redeliveries included.",
+            totals.deliveries,
+        ),
         (
             "longhaul_broker_redeliveries_total",
-            "Entries handed to consumers again.",
+            "Entries delivered to consumers again.",
             totals.redeliveries,
         ),
         ("longhaul_broker_acks_total", "Entries acknowledged.", totals.acks),
         (
             "longhaul_broker_unreadable_entries_total",
-            "Entries that could not be read and were set aside.",
+            "Unreadable entries that were set aside.",
             totals.unreadable,
         ),
-        ("longhaul_broker_compactions_total", "Compactions that ended well.", totals.compactions),
+        ("longhaul_broker_compactions_total", "Compactions that succeeded.", totals.compactions),
         (
             "longhaul_broker_compactions_failed_total",
             "Compactions that failed.",
@@ -300,13 +308,11 @@ fn topics(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
         }),
         ("pulsar_in_messages_total", Counter, "Messages published.", |one| one.messages_in),
         ("pulsar_in_bytes_total", Counter, "Bytes published.", |one| one.bytes_in),
-        ("pulsar_storage_size", Gauge, "Bytes of the entries that are kept.", |one| {
-            one.storage_bytes
-        }),
+        ("pulsar_storage_size", Gauge, "Bytes of the stored entries.", |one| one.storage_bytes),
         (
             "pulsar_storage_backlog_age_seconds",
             Gauge,
-            "How long ago the oldest entry was published that a durable subscription has not acknowledged; 0 if there is none.",
+            "Age of the oldest entry that a durable subscription has not acknowledged; 0 if there is none.",
             |one| one.oldest_open_s,
         ),
     ];
@@ -326,20 +332,26 @@ fn subscriptions(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
         ("pulsar_subscription_back_log", Gauge, "Entries that are not acknowledged.", |one| {
             one.backlog
         }),
-        ("pulsar_subscription_delayed", Gauge, "Entries that wait for their time.", |one| {
-            one.delayed
-        }),
-        ("pulsar_subscription_unacked_messages", Gauge, "Messages that consumers hold.", |one| {
-            one.unacked
-        }),
-        ("pulsar_out_messages_total", Counter, "Messages handed to consumers.", |one| {
+        (
+            "pulsar_subscription_delayed",
+            Gauge,
+            "Entries that wait for their delivery time.",
+            |one| one.delayed,
+        ),
+        (
+            "pulsar_subscription_unacked_messages",
+            Gauge,
+            "Messages delivered to consumers and not yet acknowledged.",
+            |one| one.unacked,
+        ),
+        ("pulsar_out_messages_total", Counter, "Messages delivered to consumers.", |one| {
             one.messages_out
         }),
-        ("pulsar_out_bytes_total", Counter, "Bytes handed to consumers.", |one| one.bytes_out),
+        ("pulsar_out_bytes_total", Counter, "Bytes delivered to consumers.", |one| one.bytes_out),
         (
             "longhaul_broker_subscription_redeliveries_total",
             Counter,
-            "Entries handed to consumers again.",
+            "Entries delivered to consumers again.",
             |one| one.redeliveries,
         ),
         ("longhaul_broker_subscription_acks_total", Counter, "Entries acknowledged.", |one| {

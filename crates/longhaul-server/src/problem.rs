@@ -13,33 +13,33 @@ use utoipa::ToSchema;
 /// The maximum length of a problem's text, in bytes: it may quote the caller's input.
 const DETAIL_BYTES_MAX: usize = 2_000;
 
-/// An error, as it is answered.
+/// An error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct ProblemDetails {
-    /// The same as the status of the answer.
+    /// The HTTP status of the answer.
     #[serde(serialize_with = "status_number")]
     #[schema(value_type = u16, example = 404)]
     pub(crate) status: StatusCode,
-    /// What kind of problem it is, for machines: it does not change.
+    /// The kind of the error, for programs. It is stable.
     #[schema(value_type = String, example = "task_not_found")]
     pub(crate) code: &'static str,
-    /// The status in words.
+    /// The HTTP status in words.
     #[schema(value_type = String, example = "Not Found")]
     pub(crate) title: &'static str,
-    /// What happened, and what to do.
+    /// What happened and what to do.
     #[schema(value_type = String)]
     pub(crate) detail: Cow<'static, str>,
-    /// The version that stands, where another one was expected.
+    /// The current version, if the request expected another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) current_version: Option<u64>,
-    /// The epoch that the task is in, where another one was named.
+    /// The current epoch of the task, if the request named another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) current_epoch: Option<u32>,
-    /// The task that is meant.
+    /// The task that the error is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) task: Option<String>,
-    /// After how many seconds to try again.
+    /// The number of seconds after which to try again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) retry_after: Option<u32>,
 }

@@ -42,9 +42,15 @@ fn recorder() -> Result<PrometheusHandle, BuildError> {
     let seconds = Matcher::Suffix("_seconds".to_owned());
     let handle = PrometheusBuilder::new().set_buckets_for_metric(seconds, &SECONDS)?;
     let handle = handle.install_recorder()?;
-    metrics::describe_histogram!(REQUEST_SECONDS, "How long requests took, by route.");
-    metrics::describe_gauge!(BROKER_CONNECTED, "Whether the gateway reaches its broker.");
-    metrics::describe_counter!(BROKER_LOST, "How often the gateway has lost its broker.");
+    metrics::describe_histogram!(
+        REQUEST_SECONDS,
+        "Duration of requests, by route, method and status."
+    );
+    metrics::describe_gauge!(
+        BROKER_CONNECTED,
+        "1 if the gateway is connected to its broker, otherwise 0."
+    );
+    metrics::describe_counter!(BROKER_LOST, "Times that the gateway lost its broker.");
     let refused = "Connections refused because their address had too many.";
     metrics::describe_counter!(CONNECTIONS_REFUSED, refused);
     Ok(handle)

@@ -8,45 +8,36 @@ use std::time::Duration;
 pub(super) fn log(page: &mut MetricsText, totals: &Totals, log: &LogMetrics) {
     let counters = [
         ("longhaul_broker_log_groups_total", "Groups of records committed.", totals.groups),
-        ("longhaul_broker_log_records_total", "Records written.", totals.records),
+        ("longhaul_broker_log_records_total", "Records written to the log.", totals.records),
+        ("longhaul_broker_log_syncs_total", "Disk syncs.", log.sync_times.count()),
         (
-            "longhaul_broker_log_syncs_total",
-            "Times the disk was made to keep what was written.",
-            log.sync_times.count(),
+            "longhaul_broker_log_written_bytes_total",
+            "Bytes written to the log.",
+            totals.bytes_logged,
         ),
-        ("longhaul_broker_log_written_bytes_total", "Bytes written.", totals.bytes_logged),
     ];
     for (name, help, value) in counters {
         page.single(name, Counter, help, value);
     }
     let name = "longhaul_broker_log_sync_seconds_total";
-    page.single(
-        name,
-        Counter,
-        "Time spent making the disk keep what was written.",
-        log.sync_times.total.as_secs_f64(),
-    );
-    page.times(
-        "longhaul_broker_log_sync_seconds",
-        "How long the disk took to keep what was written.",
-        &log.sync_times,
-    );
+    page.single(name, Counter, "Total duration of disk syncs.", log.sync_times.total.as_secs_f64());
+    page.times("longhaul_broker_log_sync_seconds", "Duration of a disk sync.", &log.sync_times);
     page.times(
         "longhaul_broker_checkpoint_seconds",
-        "How long checkpoints took.",
+        "Duration of checkpoints.",
         &totals.checkpoint_times,
     );
     page.single(
         "longhaul_broker_log_group_age_seconds",
         Gauge,
-        "How long the records have been written that the disk has not confirmed; 0 if there are none.",
+        "Age of the group of records that is not on disk yet; 0 if there is none.",
         Duration::from_millis(log.group_age_ms).as_secs_f64(),
     );
     if let Some(age) = log.backup_age {
         page.single(
             "longhaul_broker_backup_age_seconds",
             Gauge,
-            "Age of the last pass of the backup that has stored everything; before the first one, time since the start.",
+            "Age of the last complete pass of the backup. Before the first one, the time since the start.",
             age.as_secs_f64(),
         );
     }
@@ -58,12 +49,12 @@ fn disk(page: &mut MetricsText, log: &LogMetrics) {
         ("longhaul_broker_log_segments", "Segments of the log.", Some(log.segments)),
         (
             "longhaul_broker_disk_used_bytes",
-            "Bytes of all files of the data directory.",
+            "Bytes of all files in the data directory.",
             log.usage.map(|usage| usage.all()),
         ),
         (
             "longhaul_broker_disk_limit_bytes",
-            "Bytes that the segments of the log may have.",
+            "Limit for the bytes of the log's segments.",
             log.disk_limit_bytes,
         ),
         (
@@ -73,12 +64,12 @@ fn disk(page: &mut MetricsText, log: &LogMetrics) {
         ),
         (
             "longhaul_broker_disk_full_in_seconds",
-            "Time until none are left, at the pace of the last minutes, 0 when publishes are refused; absent in the first minute, and while they do not get fewer.",
+            "Time until the broker refuses publishes, at the rate of the last minutes; 0 while it refuses them. Absent in the first minute, and while the free space does not shrink.",
             log.disk_full_in_s,
         ),
         (
             "longhaul_broker_disk_full",
-            "1 while publishes are refused for want of room on the disk.",
+            "1 while the broker refuses publishes for lack of disk space.",
             Some(log.is_disk_full.into()),
         ),
     ];
@@ -89,7 +80,7 @@ fn disk(page: &mut MetricsText, log: &LogMetrics) {
     }
     let Some(usage) = log.usage else { return };
     let name = "longhaul_broker_disk_kind_bytes";
-    page.head(name, Gauge, "Bytes of the files of the data directory, by what they are for.");
+    page.head(name, Gauge, "Bytes of the files in the data directory, by kind.");
     for (kind, bytes) in usage.kinds() {
         page.sample(name, &format!("{{kind=\"{kind}\"}}"), bytes);
     }

@@ -16,12 +16,12 @@ impl ApiRoute {
         self.operation = self.operation.operation_id(Some(id)).summary(Some(summary)).tag(tag);
         for name in parameters(self.info.path) {
             let described = match name {
-                "queue" => "The queue: up to 128 of `-`, `_`, `.`, digits and letters.",
+                "queue" => "The name of the queue: up to 128 of `-`, `_`, `.`, digits and letters.",
                 "task" => {
-                    "The id of the task, such as `12:0:-1`, or `high~12:0:-1` where it has a priority."
+                    "The id of the task, such as `12:0:-1`, or `high~12:0:-1` for a task with a priority."
                 }
-                "lease" => "The lease, as it was granted.",
-                _ => "Its name.",
+                "lease" => "The lease, as the gateway granted it.",
+                _ => "The name of the schedule or the worker.",
             };
             let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path);
             let parameter = parameter.required(Required::True).description(Some(described));
@@ -37,7 +37,7 @@ impl ApiRoute {
 
     /// Adds the query parameter `level`, which [`SomeLevelAt`](crate::v1::at::SomeLevelAt) reads.
     pub(crate) fn of_some_level(self) -> Self {
-        self.level("`high`, `normal` or `low`: the priority of the tasks; those of the whole queue if it is not said.")
+        self.level("`high`, `normal` or `low`: the priority of the tasks. By default, tasks of every level.")
     }
 
     fn level(mut self, described: &'static str) -> Self {

@@ -12,8 +12,8 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema, ToSchema};
 
-const DESCRIPTION: &str = "Long-running tasks on Apache Pulsar over HTTP. Errors are `application/problem+json` with a `code` that does not change. \
-    Times are in ms since the epoch, durations in texts such as `30s` or `PT1H`.";
+const DESCRIPTION: &str = "Long-running tasks on Apache Pulsar over HTTP. Errors are `application/problem+json` with a stable `code`. \
+    Times are ms since the epoch, durations texts such as `30s` or `PT1H`.";
 
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
     let document = make(all());
@@ -57,11 +57,16 @@ fn make(routes: Vec<ApiRoute>) -> OpenApi {
     for ApiRoute { info, operation, schemas, .. } in routes {
         let mut operation = operation.build();
         let answers = &mut operation.responses.responses;
-        answers.insert("default".to_owned(), problem("What went wrong.").build().into());
+        answers.insert(
+            "default".to_owned(),
+            problem("An error: `code` and `detail` describe it.").build().into(),
+        );
         if let RouteAccess::Needs(scope) = info.access {
             let seconds = HeaderBuilder::new().schema(Some(u32::schema()));
-            let seconds = seconds.description(Some("After how many seconds to ask again."));
-            let limited = problem("There were too many requests: `code` says which.");
+            let seconds = seconds
+                .description(Some("The number of seconds after which to repeat the request."));
+            let limited =
+                problem("There were too many requests. `code` says which limit was reached.");
             let limited = limited.header("Retry-After", seconds.build()).build();
             answers.insert("429".to_owned(), limited.into());
             operation.security =

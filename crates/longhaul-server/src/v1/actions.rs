@@ -27,12 +27,12 @@ const RECORDS_MAX: usize = 10_000;
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 struct LogQuery {
-    /// 1 to 10,000 actions, the newest ones; 100 if it is not said.
+    /// The most actions to return, the newest ones: 1 to 10,000, 100 by default.
     limit: Option<usize>,
 }
 
 pub(super) fn routes() -> Vec<ApiRoute> {
-    let done = "It is done, and in the log.";
+    let done = "The action is done and logged.";
     vec![
         ApiRoute::new(
             Method::Post,
@@ -40,7 +40,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             TokenScope::Admin,
             cancel,
         )
-        .does("cancel_task", "Asks for the end of a task; one that runs may end in its own way.")
+        .does("cancel_task", "Requests the end of a task. A running task may end in its own way.")
         .optional_body::<ReasonBody>()
         .answers_empty(204, "The request is stored."),
         ApiRoute::new(
@@ -49,11 +49,11 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             TokenScope::Admin,
             kill,
         )
-        .does("kill_task", "Asks for the end of a task, without waiting for its processor.")
+        .does("kill_task", "Requests the end of a task, without waiting for its processor.")
         .optional_body::<ReasonBody>()
         .answers_empty(204, "The request is stored."),
         ApiRoute::new(Method::Delete, "/v1/queues/{queue}/tasks/{task}", TokenScope::Admin, delete)
-            .does("delete_task", "Closes a task as cancelled, wherever it stands.")
+            .does("delete_task", "Closes a task as cancelled, whatever its status.")
             .query::<ReasonQuery>()
             .answers_empty(204, done),
         ApiRoute::new(
@@ -62,7 +62,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             TokenScope::Admin,
             fail,
         )
-        .does("force_fail_task", "Closes a task as one that failed for good.")
+        .does("force_fail_task", "Closes a task as failed for good.")
         .optional_body::<ForceReason>()
         .answers_empty(204, done),
         ApiRoute::new(
@@ -73,7 +73,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         )
         .does(
             "force_release_task",
-            "Takes a running task from its worker, so that another attempt follows.",
+            "Takes a running task from its worker. Another attempt follows.",
         )
         .optional_body::<ForceReason>()
         .answers_empty(204, done),
@@ -99,26 +99,26 @@ pub(super) fn routes_of_starts() -> Vec<ApiRoute> {
         )
         .does(
             "reschedule_task",
-            "Starts a waiting task now, puts it off, or holds it; whether it waits for its first attempt or the next.",
+            "Starts a waiting task now, delays it, or holds it. The task may wait for its first attempt or another one.",
         )
         .body::<RescheduleBody>()
-        .answers_empty(204, "It is done, and in the log."),
+        .answers_empty(204, "The action is done and logged."),
         ApiRoute::new(
             Method::Post,
             "/v1/queues/{queue}/tasks/{task}:retry",
             TokenScope::Admin,
             retry,
         )
-        .does("retry_task", "Runs a task once more that has failed for good, as a new task.")
+        .does("retry_task", "Restarts a task that failed for good, as a new task.")
         .optional_body::<ReasonBody>()
-        .answers::<Restarted>(200, "The task that runs it once more."),
+        .answers::<Restarted>(200, "The new task."),
     ]
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ReasonQuery {
-    /// Why; up to 1,000 bytes.
+    /// The reason: up to 1,000 bytes, for the log of actions.
     pub(crate) reason: String,
 }
 

@@ -35,47 +35,47 @@ const NAMED_MAX: usize = 100;
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 struct DeadQuery {
-    /// Letters whose reason contains this text.
+    /// Selects letters whose reason contains this text.
     reason: Option<String>,
-    /// Tags, with commas between them: letters with all of them.
+    /// Tags, separated by commas. Selects letters with all of them.
     #[param(value_type = String)]
     tag: WordList,
     #[serde(rename = "type")]
     #[param(rename = "type")]
     task_type: Option<String>,
     key: Option<String>,
-    /// Letters of tasks that failed at this instant or later.
+    /// Selects letters of tasks that failed at this instant or later.
     failed_from: Option<Instant>,
-    /// Letters of tasks that failed at this instant or earlier.
+    /// Selects letters of tasks that failed at this instant or earlier.
     failed_to: Option<Instant>,
-    /// `next` of the page before.
+    /// The `next` of the previous page.
     after: Option<String>,
-    /// 1 to 1,000 letters; 100 if it is not said.
+    /// The most letters to return: 1 to 1,000, 100 by default.
     limit: Option<usize>,
 }
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/dead", TokenScope::Read, list)
-            .does("list_dead_letters", "Lists tasks that failed for good.")
+            .does("list_dead_letters", "Lists the dead letters of tasks that failed for good.")
             .of_some_level()
             .query::<DeadQuery>()
-            .answers::<DeadLetterList>(200, "A page."),
+            .answers::<DeadLetterList>(200, "A page of dead letters."),
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/dead/{task}", TokenScope::Read, show)
-            .does("get_dead_letter", "A task that failed for good, with its payload.")
+            .does("get_dead_letter", "Returns a dead letter with its payload.")
             .answers::<DeadLetterBody>(200, "The dead letter."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}/dead:replay", TokenScope::Admin, replay)
             .works()
-            .does("replay_dead_letters", "Runs tasks once more that failed for good, each as a new task, however often it is asked for. The body says which.")
+            .does("replay_dead_letters", "Restarts tasks that failed for good, each as one new task, even if you repeat the request. The body selects the tasks.")
             .of_some_level()
             .body::<DeadSelection>()
-            .answers::<ReplayList>(200, "What became of each, 100,000 at most: ask again for the rest."),
+            .answers::<ReplayList>(200, "The outcome of each replay, at most 100,000: repeat the request for the rest."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}/dead:purge", TokenScope::Admin, purge)
             .works()
-            .does("purge_dead_letters", "Marks dead letters as handled. The body says which.")
+            .does("purge_dead_letters", "Marks the dead letters that the body selects as handled.")
             .of_some_level()
             .body::<DeadSelection>()
-            .answers::<PurgedLetters>(200, "How many were purged."),
+            .answers::<PurgedLetters>(200, "The number of purged letters."),
     ]
 }
 

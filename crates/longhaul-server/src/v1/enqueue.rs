@@ -27,21 +27,21 @@ const TASKS_MAX: usize = 1_000;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewTasks<'a> {
-    /// Up to 1,000; they are stored in this order as a rule. An entry that cannot be read is told in its place, and the others are submitted.
+    /// Up to 1,000 tasks, usually stored in this order. An unreadable entry gets an error in its place; the others are submitted.
     #[serde(borrow)]
     #[schema(value_type = Vec<NewTaskBody>)]
     tasks: BatchEntries<'a, TASKS_MAX>,
 }
 
-/// What became of the tasks of a batch, in their order.
+/// The outcomes of the tasks of a batch, in their order.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SubmittedTasks {
     outcomes: Vec<SubmitOutcomeBody>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     now: u64,
 }
 
-/// What became of an entry: its id, or why there is none.
+/// The outcome of an entry: the id of its task, or an error.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Outcome)]
 pub(crate) struct SubmitOutcomeBody {
@@ -54,24 +54,24 @@ pub(crate) struct SubmitOutcomeBody {
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Method::Post, "/v1/queues/{queue}/tasks", TokenScope::Submit, enqueue)
-            .does("submit_task", "Submits a task; it is stored when this answers.")
+            .does("submit_task", "Submits a task. When the gateway answers, the task is stored.")
             .query::<RawTerms>()
             .header(
                 "Idempotency-Key",
-                "The idempotency key of the task, in place of `idempotency_key`.",
+                "The idempotency key of the task, instead of `idempotency_key`.",
             )
             .body_or_raw::<NewTaskBody>()
-            .answers::<SubmittedTaskBody>(201, "It is stored."),
+            .answers::<SubmittedTaskBody>(201, "The task is stored."),
         ApiRoute::new(
             Method::Post,
             "/v1/queues/{queue}/tasks:batch",
             TokenScope::Submit,
             enqueue_all,
         )
-        .does("submit_tasks", "Submits up to 1,000 tasks, and says of each what became of it.")
+        .does("submit_tasks", "Submits up to 1,000 tasks, and returns the outcome of each.")
         .body::<NewTasks<'_>>()
         .takes(Size::Batch)
-        .answers::<SubmittedTasks>(200, "What became of each, in their order."),
+        .answers::<SubmittedTasks>(200, "The outcome of each task, in their order."),
     ]
 }
 

@@ -34,12 +34,12 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 struct EventQuery {
-    /// `earliest`: the last event of each task that is still shown comes first. Otherwise what
-    /// happens from now on.
+    /// `earliest`: begin with the last event of each task that is still shown. `latest`, the
+    /// default: begin with the next change.
     from: Option<String>,
-    /// As the header `Last-Event-ID`, for clients that cannot set it.
+    /// The same as the header `Last-Event-ID`, for clients that cannot set headers.
     last_event_id: Option<String>,
-    /// The events of this task alone, without `from`: first the task as it is, last its end, which ends the stream.
+    /// Only the events of this task, beginning with its state. Its end ends the stream. Not allowed together with `from`.
     task: Option<String>,
 }
 
@@ -47,14 +47,20 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/events", TokenScope::Read, events)
             .waits()
-            .does("watch_tasks", "Changes of the state of tasks, as they come: server-sent events `task`, `evicted` and `caught-up`. With `task` those of one task, which end with its end. A task whose `epoch` is lower than in an earlier event comes late, from a worker \
-                that was replaced. With the header \
-                `Last-Event-ID` they go on behind that one. `broker-lost` and `broker-back` say when nothing can come, and when that is over.")
+            .does(
+                "watch_tasks",
+                "Streams the state changes of tasks as server-sent events `task`, `evicted` and \
+                 `caught-up`. With `task`, it streams those of one task until its end. Ignore a \
+                 task whose `epoch` is lower than in an earlier event: it comes late, from a \
+                 worker that was replaced. With the header `Last-Event-ID`, the stream continues \
+                 after that event. `broker-lost` and `broker-back` tell when the broker is away \
+                 and when it is back.",
+            )
             .of_level()
             .query::<EventQuery>()
-            .header("Last-Event-ID", "The id of the last event that the client has: the stream continues after it. Browsers send it when they reconnect.")
+            .header("Last-Event-ID", "The id of the last event that the client has. The stream continues after it. Browsers send it when they reconnect.")
             .answers_raw(200, "text/event-stream", "The events.")
-            .answers_empty(204, "The client has the end of the task: browsers ask no more."),
+            .answers_empty(204, "The client already has the end of the task. Browsers do not reconnect."),
     ]
 }
 

@@ -15,30 +15,30 @@ use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     let probe = |path| ApiRoute::new(Method::Get, path, TokenScope::Read, alive).open();
-    let ok = "It does.";
+    let ok = "The gateway is alive.";
     vec![
-        probe("/healthz").does("healthz", "Whether the gateway lives.").answers_raw(
+        probe("/healthz").does("healthz", "Tells whether the gateway is alive.").answers_raw(
             200,
             "text/plain",
             ok,
         ),
-        probe("/livez").does("livez", "Whether the gateway lives.").answers_raw(
+        probe("/livez").does("livez", "Tells whether the gateway is alive.").answers_raw(
             200,
             "text/plain",
             ok,
         ),
         ApiRoute::new(Method::Get, "/readyz", TokenScope::Read, ready)
             .open()
-            .does("readyz", "Whether the gateway takes requests: 503 while it drains, or has no way to its broker.")
-            .answers_raw(200, "text/plain", "It does."),
+            .does("readyz", "Tells whether the gateway takes requests: 503 while it drains or cannot reach its broker.")
+            .answers_raw(200, "text/plain", "The gateway takes requests."),
         ApiRoute::new(Method::Get, "/metrics", TokenScope::Read, metrics)
             .by_itself()
-            .does("metrics", "The metrics of the gateway, for Prometheus; not for tokens that are bound to queues.")
+            .does("metrics", "Returns the metrics of the gateway for Prometheus. Tokens that are bound to queues are refused.")
             .answers_raw(200, "text/plain", "The metrics."),
         ApiRoute::new(Method::Get, "/v1/openapi.json", TokenScope::Read, openapi)
             .open()
-            .does("openapi", "This document.")
-            .answers_raw(200, "application/json", "The document."),
+            .does("openapi", "Returns this document.")
+            .answers_raw(200, "application/json", "The OpenAPI document."),
     ]
 }
 

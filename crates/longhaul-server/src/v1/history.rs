@@ -20,7 +20,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/history", TokenScope::Read, history)
             .does(
                 "get_task_history",
-                "What happened to a task: each entry, with whether it counts, and when nothing was heard of who held it.",
+                "Returns the history of a task: its entries, whether each counts, and the silences of its holder.",
             )
             .answers::<HistoryBody>(200, "The history."),
     ]

@@ -23,89 +23,88 @@ const COUNT_MAX: usize = 100;
 /// The property of a task's type.
 const TASK_TYPE: &str = "TASK_TYPE";
 
-/// Who asks for tasks, and for how many.
+/// A worker's request for tasks.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = LeaseRequest)]
 pub(crate) struct LeaseRequestBody {
-    /// What the worker is called: 1 to 256 bytes. It is shown, and need not be unique.
+    /// The name of the worker, for display: 1 to 256 bytes. It need not be unique.
     pub(crate) worker: String,
-    /// What tells this start of the worker apart from all others: 1 to 64 bytes, drawn when it starts. With it the worker is listed while it waits, and can be
-    /// told to drain: its requests for leases are answered with 409 `worker_drained` then, and it is to end when its tasks are over.
+    /// A random text of 1 to 64 bytes that is new at each start of the worker. With it, the worker is listed while it waits, and can be drained. Its requests for leases then get 409 `worker_drained`: the worker must end when its tasks are over.
     #[serde(default)]
     pub(crate) instance: String,
-    /// So many at most, 1 to 100; one, if it is not said.
+    /// The most tasks to lease: 1 to 100, 1 by default.
     pub(crate) count: Option<usize>,
-    /// Waits so long for the first one, up to 30 s; not at all, if it is not said.
+    /// How long to wait for the first task: up to 30 s, 250 ms by default and at least.
     #[serde(alias = "wait_seconds")]
     pub(crate) wait: Option<Length>,
-    /// The silence after which these leases end, 100 ms to 7 days. If it is not said, the `no_progress_timeout` of the task or of its queue, else 30 s.
+    /// The silence after which these leases end: 100 ms to 7 days. By default it is the `no_progress_timeout` of the task or of its queue, or else 30 s.
     #[serde(alias = "lease_seconds")]
     pub(crate) lease_time: Option<Length>,
-    /// Tasks of these types only, 1 to 16 of them, each of 1 to 128 bytes; of any type, and also those that have none, if it is not said.
+    /// Leases only tasks of these types: 1 to 16 types, each of 1 to 128 bytes. By default it leases tasks of any type and tasks without a type.
     #[schema(min_items = 1, max_items = 16)]
     pub(crate) types: Option<Vec<String>>,
 }
 
-/// A task that is leased.
+/// A leased task.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Lease)]
 pub(crate) struct LeaseBody {
-    /// Names the lease in reports. Whoever has it may report: it is a secret of its holder.
+    /// The name of the lease in reports. Keep it secret: everyone who has it may report.
     lease: String,
     task: String,
-    /// Grows with each lease of the task.
+    /// The epoch grows with each lease of the task.
     epoch: u32,
-    /// From 1.
+    /// The number of the attempt, from 1.
     attempt: u32,
     max_attempts: u32,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     task_type: Option<String>,
     properties: BTreeMap<String, String>,
-    /// The payload, where it is text.
+    /// The payload, if it is text.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<String>,
-    /// The payload, where it is not.
+    /// The payload in base64, if it is not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
-    /// What the attempt before has left for this one.
+    /// The checkpoint that an earlier attempt has stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint_base64: Option<String>,
     /// The silence after which the lease ends.
     lease_time: Length,
-    /// When that will be, by the gateway's clock.
+    /// When the lease ends if the worker stays silent, by the gateway's clock.
     expires_at: Instant,
-    /// How long the attempt may take in all, whatever is heard of it.
+    /// How long the attempt may take in all, even with keep-alives.
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<Length>,
 }
 
-/// What was leased.
+/// The leased tasks.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Leases)]
 pub(crate) struct LeasesBody {
     pub(crate) leases: Vec<LeaseBody>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     pub(crate) now: u64,
 }
 
-/// That the holder of a lease is alive, and what it has to say.
+/// A keep-alive of the holder of a lease, with its news.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = KeepAlive)]
 pub(crate) struct KeepAliveBody {
-    /// The silence after which the lease ends from now on; as before, if it is not said.
+    /// The silence after which the lease ends from now on. By default it stays as it was.
     #[serde(alias = "lease_seconds")]
     lease_time: Option<Length>,
     progress: Option<LeaseProgress>,
-    /// What the next attempt is to find: up to 64 KiB.
+    /// A checkpoint for the next attempt: up to 64 KiB.
     checkpoint_base64: Option<String>,
-    /// Lines for whoever watches.
+    /// Log lines for people who watch the task.
     #[serde(default)]
     log: Vec<String>,
 }
 
-/// How far the work has come, in units of your own.
+/// The progress of the work, in your own units.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LeaseProgress {
@@ -116,22 +115,22 @@ pub(crate) struct LeaseProgress {
     message: String,
 }
 
-/// How a task stands that is leased.
+/// The state of a leased task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum ReportStatus {
-    /// The work goes on, and so does the lease.
+    /// The work continues, and so does the lease.
     #[serde(alias = "INFLIGHT")]
     InProgress,
-    /// It is done.
+    /// The task is done.
     Succeeded,
     /// The attempt has failed.
     Failed,
-    /// The task is given back, at no attempt.
+    /// The worker gives the task back, which costs no attempt.
     Released,
 }
 
-/// What is reported of a lease.
+/// A report on a lease.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Report)]
@@ -139,55 +138,55 @@ pub(crate) struct ReportBody {
     /// The lease, unless the path names it.
     lease: Option<String>,
     status: ReportStatus,
-    /// Of a success: the result, as text. It may have a megabyte.
+    /// For a success: the result, as text. At most a megabyte.
     result: Option<String>,
-    /// Of a success: the result, in base64.
+    /// For a success: the result, in base64.
     result_base64: Option<String>,
-    /// Of a success: the result, as JSON of any kind. It is stored as it is sent, `null` included.
+    /// For a success: the result, as any JSON value, `null` included. It is stored byte for byte.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Value>)]
     result_json: Option<Box<RawValue>>,
-    /// Of a failure: why.
+    /// For a failure: the reason.
     #[serde(alias = "debug_info")]
     reason: Option<String>,
-    /// Of a failure: the task is not tried again.
+    /// For a failure: `true` fails the task for good, without another attempt.
     #[serde(default)]
     fatal: bool,
-    /// Of a failure: when it is tried again, instead of by the backoff.
+    /// For a failure: the pause before the next attempt, instead of the backoff.
     retry_after: Option<Length>,
-    /// Of a task that is given back: when it may be tried again.
+    /// For a task that is given back: the pause before it may be leased again.
     after: Option<Length>,
-    /// The silence after which the lease ends from now on.
+    /// For a task in progress: the silence after which the lease ends from now on.
     #[serde(alias = "lease_seconds")]
     lease_time: Option<Length>,
     progress: Option<LeaseProgress>,
-    /// What the next attempt is to find: up to 64 KiB.
+    /// A checkpoint for the next attempt: up to 64 KiB.
     checkpoint_base64: Option<String>,
-    /// Lines for whoever watches.
+    /// Log lines for people who watch the task.
     #[serde(default)]
     log: Vec<String>,
 }
 
-/// How a lease stands after a report.
+/// The state of a lease after a report.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Reported)]
 pub(crate) struct ReportedBody {
-    /// The silence after which it ends; absent when it is over.
+    /// The silence after which the lease ends; absent when it is over.
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_time: Option<Length>,
-    /// When that will be, by the gateway's clock.
+    /// When the lease ends if the worker stays silent, by the gateway's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<Instant>,
-    /// Somebody has asked for the end of the task: stop, and report anything.
+    /// Whether somebody has requested the end of the task. If so, stop the work and send any report.
     cancelled: bool,
-    /// Whether the checkpoint of this report is stored, where it brought one; if not, send it again with the next one.
+    /// Whether the checkpoint of this report is stored; absent if it had none. If `false`, send the checkpoint again with the next report.
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint_stored: Option<bool>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     now: u64,
 }
 
-/// Who works on a task.
+/// The worker that holds the lease of a task.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LeaseHolder {
     task: String,
@@ -196,7 +195,7 @@ pub(crate) struct LeaseHolder {
     attempt: u32,
     lease_time: Length,
     expires_at: Instant,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     now: u64,
 }
 

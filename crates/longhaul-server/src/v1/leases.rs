@@ -30,25 +30,24 @@ const REPORTS_MAX: usize = 100;
 #[serde(deny_unknown_fields)]
 #[schema(as = Reports)]
 pub(crate) struct ReportsBody<'a> {
-    /// Up to 100, one for each lease: several for one lease may count in any order. One that cannot be read is told in its place, and the others count.
+    /// Up to 100 reports, one for each lease: several for one lease may count in any order. An unreadable report gets an error in its place; the others count.
     #[serde(borrow)]
     #[schema(value_type = Vec<ReportBody>)]
     reports: BatchEntries<'a, REPORTS_MAX>,
 }
 
-/// What became of the reports of a batch, in their order.
+/// The outcomes of the reports of a batch, in their order.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ReportOutcomes {
     outcomes: Vec<ReportOutcome>,
-    /// Now, by the gateway's clock.
+    /// The gateway's current time, in ms since the epoch.
     now: u64,
 }
 
-/// What became of a report.
+/// The outcome of a report.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ReportOutcome {
-    /// `RESULT_OK`: it counts. `NOT_FOUND`: there is no such task. `NOT_IN_PROGRESS`: the lease has expired, or the task is over. `STALE_ATTEMPT`: somebody else
-    /// has the task. `REJECTED`: the report cannot be used. `UNKNOWN`: it may count or not; report it again.
+    /// `RESULT_OK`: the report counts. `NOT_FOUND`: there is no such task. `NOT_IN_PROGRESS`: the lease has expired, or the task is over. `STALE_ATTEMPT`: another worker has the task. `REJECTED`: the report cannot be used. `UNKNOWN`: the report may count or not; send it again.
     outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     lease: Option<ReportedBody>,
@@ -60,9 +59,9 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Method::Post, "/v1/queues/{queue}/leases", TokenScope::Work, lease)
             .waits()
-            .does("lease_tasks", "Leases up to so many tasks to a worker, as soon as there is one.")
+            .does("lease_tasks", "Leases up to `count` tasks to a worker, as soon as there is one.")
             .body::<LeaseRequestBody>()
-            .answers::<LeasesBody>(200, "What was leased.")
+            .answers::<LeasesBody>(200, "The leased tasks.")
             .answers_empty(204, "No task came in time."),
         ApiRoute::new(
             Method::Post,
@@ -70,30 +69,36 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             TokenScope::Work,
             report_named,
         )
-        .does("report", "Says how the work under a lease stands, or that it has ended.")
+        .does("report", "Reports the state or the end of the work under a lease.")
         .body::<ReportBody>()
         .takes(Size::Task)
-        .answers::<ReportedBody>(200, "It counts."),
+        .answers::<ReportedBody>(200, "The report counts."),
         ApiRoute::new(
             Method::Post,
             "/v1/queues/{queue}/leases:report-batch",
             TokenScope::Work,
             report_all,
         )
-        .does("report_batch", "Up to 100 reports, and says of each what became of it.")
+        .does(
+            "report_batch",
+            "Reports on up to 100 leases, and returns the outcome of each report.",
+        )
         .body::<ReportsBody<'_>>()
         .takes(Size::Batch)
-        .answers::<ReportOutcomes>(200, "What became of each, in their order."),
+        .answers::<ReportOutcomes>(200, "The outcome of each report, in their order."),
         ApiRoute::new(
             Method::Post,
             "/v1/queues/{queue}/leases/{lease}:report",
             TokenScope::Work,
             report,
         )
-        .does("report_lease", "The same for the lease that the path names.")
+        .does(
+            "report_lease",
+            "Reports the state or the end of the work under the lease in the path.",
+        )
         .body::<ReportBody>()
         .takes(Size::Task)
-        .answers::<ReportedBody>(200, "It counts."),
+        .answers::<ReportedBody>(200, "The report counts."),
         ApiRoute::new(
             Method::Post,
             "/v1/queues/{queue}/leases/{lease}:keep-alive",
@@ -102,13 +107,13 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         )
         .does(
             "keep_lease_alive",
-            "Says that the holder of a lease is alive, and nothing else that ends it.",
+            "Keeps a lease alive, and takes progress, log lines and a checkpoint.",
         )
         .body::<KeepAliveBody>()
-        .answers::<ReportedBody>(200, "The lease goes on."),
+        .answers::<ReportedBody>(200, "The lease continues."),
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/lease", TokenScope::Read, find)
-            .does("get_lease_holder", "Who works on a task under a lease.")
-            .answers::<LeaseHolder>(200, "The lease that runs it now."),
+            .does("get_lease_holder", "Returns the worker that has leased a task.")
+            .answers::<LeaseHolder>(200, "The current lease of the task."),
     ]
 }
 

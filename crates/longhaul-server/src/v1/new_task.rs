@@ -21,41 +21,41 @@ pub(crate) const CONTENT_TYPE_PROPERTY: &str = "CONTENT_TYPE";
 /// The header of an idempotency key.
 const IDEMPOTENCY_KEY_HEADER: &str = "idempotency-key";
 
-/// The same for a body that is the payload itself: behind `?`.
+/// The options of a task whose body is its payload, as query parameters.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RawTerms {
-    /// For raw bodies: what kind of task it is.
+    /// For raw bodies: the type of the task.
     #[serde(rename = "type")]
     #[param(rename = "type")]
     task_type: Option<String>,
-    /// For raw bodies: what you call it.
+    /// For raw bodies: your name for the task.
     key: Option<String>,
-    /// For raw bodies: words to find it by, with commas between them.
+    /// For raw bodies: words to find the task by, separated by commas.
     #[param(value_type = String)]
     tags: WordList,
     /// For raw bodies: `high`, `normal` or `low`.
     #[param(value_type = PriorityBody)]
     priority: Priority,
-    /// For raw bodies: it does not start before so long from now.
+    /// For raw bodies: the earliest start, as a time from now.
     delay: Option<Length>,
-    /// For raw bodies: it does not start before this instant.
+    /// For raw bodies: the earliest start.
     scheduled_at: Option<Instant>,
     /// For raw bodies: no attempt begins after this instant.
     expires_at: Option<Instant>,
-    /// For raw bodies; also by the header `Idempotency-Key`.
+    /// For raw bodies: of all tasks with this key, one runs. Or send the header `Idempotency-Key`.
     idempotency_key: Option<String>,
-    /// For raw bodies.
+    /// For raw bodies: of all unfinished tasks with this key, one runs.
     dedupe_key: Option<String>,
-    /// For raw bodies.
+    /// For raw bodies: with a dedupe key, this task replaces the unfinished task that holds it.
     overwrite: bool,
-    /// For raw bodies.
+    /// For raw bodies: the limits of this key in the queue's settings apply.
     limit_key: Option<String>,
-    /// For raw bodies.
+    /// For raw bodies: on a queue with an order, tasks with this key run one at a time.
     order_key: Option<String>,
-    /// For raw bodies.
+    /// For raw bodies: the most attempts, 1 to 1,000.
     max_attempts: Option<u32>,
-    /// For raw bodies.
+    /// For raw bodies: the time limit of an attempt.
     max_duration: Option<Length>,
 }
 

@@ -25,37 +25,47 @@ use std::sync::Arc;
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Method::Get, "/v1/queues", TokenScope::Read, list)
-            .does("list_queues", "Lists the queues.")
+            .does("list_queues", "Lists the queues that the caller may use.")
             .answers::<QueueList>(200, "The queues."),
         ApiRoute::new(Method::Put, "/v1/queues/{queue}", TokenScope::Admin, create)
-            .does("create_queue", "Makes a queue, or puts right what is wrong with its topics.")
+            .does("create_queue", "Creates a queue, or corrects its topics.")
             .optional_body::<NewQueue>()
-            .answers::<CreatedQueue>(200, "It is there."),
+            .answers::<CreatedQueue>(200, "The queue exists."),
         ApiRoute::new(Method::Get, "/v1/queues/{queue}", TokenScope::Read, get)
-            .does("get_queue", "The settings of a queue.")
+            .does("get_queue", "Returns the settings of a queue.")
             .answers::<QueueBody>(200, "The queue."),
         ApiRoute::new(Method::Patch, "/v1/queues/{queue}", TokenScope::Admin, update)
-            .does("update_queue", "Changes the settings of a queue; workers obey within a second.")
+            .does(
+                "update_queue",
+                "Replaces the settings of a queue. Workers follow them within a second.",
+            )
             .body::<QueueUpdate>()
-            .answers::<QueueVersion>(200, "They are changed."),
+            .answers::<QueueVersion>(200, "The settings are changed."),
         ApiRoute::new(Method::Delete, "/v1/queues/{queue}", TokenScope::Admin, delete)
-            .does("delete_queue", "Deletes a queue, with all its tasks and their history.")
+            .does("delete_queue", "Deletes a queue with all its tasks and their history.")
             .query::<ReasonQuery>()
-            .answers_empty(204, "It is gone."),
+            .answers_empty(204, "The queue is deleted."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}:pause", TokenScope::Admin, pause)
-            .does("pause_queue", "Has no task begin any more; what runs goes on.")
+            .does(
+                "pause_queue",
+                "Pauses the queue: no task begins until it is resumed. Running tasks continue.",
+            )
             .optional_body::<ReasonBody>()
-            .answers::<QueueVersion>(200, "It is paused."),
+            .answers::<QueueVersion>(200, "The queue is paused."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}:resume", TokenScope::Admin, resume)
-            .does("resume_queue", "Has tasks begin again.")
+            .does("resume_queue", "Resumes the queue: tasks begin again.")
             .optional_body::<ReasonBody>()
-            .answers::<QueueVersion>(200, "It is not paused."),
+            .answers::<QueueVersion>(200, "The queue is not paused."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}:purge", TokenScope::Admin, purge)
             .works()
-            .does("purge_queue", "Deletes the tasks of one priority level that are not over; the body says which. It takes as long as it takes; who hangs up stops it.")
+            .does(
+                "purge_queue",
+                "Deletes the unfinished tasks of one priority level that the body selects. The \
+                 request has no time limit; closing the connection stops it.",
+            )
             .of_level()
             .body::<PurgeBody>()
-            .answers::<PurgeResultBody>(200, "How many were deleted."),
+            .answers::<PurgeResultBody>(200, "The number of deleted tasks."),
     ]
 }
 

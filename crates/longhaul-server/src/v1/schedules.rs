@@ -30,12 +30,12 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             TokenScope::Admin,
             create,
         )
-        .does("create_schedule", "Makes a schedule.")
+        .does("create_schedule", "Creates a schedule.")
         .body::<NewSchedule>()
         .takes(Size::Task)
-        .answers::<ScheduleVersion>(201, "It is there."),
+        .answers::<ScheduleVersion>(201, "The schedule exists."),
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/schedules/{name}", TokenScope::Read, get)
-            .does("get_schedule", "A schedule, and how it stands.")
+            .does("get_schedule", "Returns a schedule and its state.")
             .answers::<ScheduleBody>(200, "The schedule."),
         ApiRoute::new(
             Method::Patch,
@@ -46,25 +46,25 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         .does("update_schedule", "Changes the times or the task of a schedule.")
         .body::<ScheduleUpdate>()
         .takes(Size::Task)
-        .answers::<ScheduleVersion>(200, "It is changed."),
+        .answers::<ScheduleVersion>(200, "The schedule is changed."),
         ApiRoute::new(
             Method::Delete,
             "/v1/queues/{queue}/schedules/{name}",
             TokenScope::Admin,
             delete,
         )
-        .does("delete_schedule", "Deletes a schedule; tasks that it has submitted go on.")
+        .does("delete_schedule", "Deletes a schedule. Tasks that it has submitted continue.")
         .query::<ReasonQuery>()
-        .answers_empty(204, "It is gone."),
+        .answers_empty(204, "The schedule is deleted."),
         ApiRoute::new(
             Method::Post,
             "/v1/queues/{queue}/schedules/{name}:pause",
             TokenScope::Admin,
             pause,
         )
-        .does("pause_schedule", "Has a schedule fire only by hand.")
+        .does("pause_schedule", "Pauses a schedule: it fires only when you trigger it.")
         .optional_body::<ReasonBody>()
-        .answers::<ScheduleVersion>(200, "It is paused."),
+        .answers::<ScheduleVersion>(200, "The schedule is paused."),
         ApiRoute::new(
             Method::Post,
             "/v1/queues/{queue}/schedules/{name}:resume",
@@ -73,10 +73,10 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         )
         .does(
             "resume_schedule",
-            "Has a schedule fire again; what it has missed is not made up for.",
+            "Resumes a schedule. The slots that it missed are not made up for.",
         )
         .optional_body::<ReasonBody>()
-        .answers::<ScheduleVersion>(200, "It is not paused."),
+        .answers::<ScheduleVersion>(200, "The schedule is not paused."),
         ApiRoute::new(
             Method::Post,
             "/v1/queues/{queue}/schedules/{name}:trigger",
@@ -85,7 +85,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         )
         .does("trigger_schedule", "Fires a schedule now.")
         .optional_body::<ReasonBody>()
-        .answers::<ScheduleVersion>(200, "A worker fires it."),
+        .answers::<ScheduleVersion>(200, "A worker or a gateway fires the schedule."),
     ]
 }
 

@@ -26,9 +26,9 @@ const STEPS_MAX: usize = 1_440;
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 struct SeriesQuery {
-    /// How long a step is; a minute if it is not said, at least a second.
+    /// The length of a step: at least 1 s, 1 min by default.
     step: Option<Length>,
-    /// 1 to 1,440 steps; 60 if it is not said.
+    /// The number of steps: 1 to 1,440, 60 by default.
     steps: Option<usize>,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/series", TokenScope::Read, series)
             .does(
                 "get_series",
-                "How many tasks were submitted and ended, and how long they took, by minute or another step.",
+                "Counts the tasks submitted and ended per minute or another step, and measures how long they took.",
             )
             .of_level()
             .query::<SeriesQuery>()

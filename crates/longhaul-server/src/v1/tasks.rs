@@ -42,36 +42,36 @@ const TEXT_WORDS_MAX: usize = 64;
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TaskQuery {
-    /// Statuses, with commas between them: tasks with any of them.
+    /// Statuses, separated by commas. Selects tasks with any of them.
     #[param(value_type = String)]
     pub(crate) status: WordList,
-    /// Tags, with commas between them: tasks with all of them.
+    /// Tags, separated by commas. Selects tasks with all of them.
     #[param(value_type = String)]
     pub(crate) tag: WordList,
     #[serde(rename = "type")]
     #[param(rename = "type")]
     pub(crate) task_type: Option<String>,
     pub(crate) key: Option<String>,
-    /// Words, with blanks between them: tasks that have each of them in their id, key, type, tags or reason, in upper or lower case.
+    /// Words separated by spaces. Selects tasks that have each word in their id, key, type, tags or reason; case is ignored.
     pub(crate) text: Option<String>,
-    /// Submitted at this instant or later.
+    /// Selects tasks that were submitted at this instant or later.
     pub(crate) created_from: Option<Instant>,
-    /// Submitted at this instant or earlier.
+    /// Selects tasks that were submitted at this instant or earlier.
     pub(crate) created_to: Option<Instant>,
-    /// Changed at this instant or later.
+    /// Selects tasks that changed at this instant or later.
     pub(crate) changed_from: Option<Instant>,
-    /// Not changed since this instant.
+    /// Selects tasks that have not changed since this instant.
     pub(crate) changed_to: Option<Instant>,
-    /// As the tasks were at this instant, of those that a worker had claimed; the log reaches back for a day.
+    /// Shows the tasks as they were at this instant; only tasks that a worker had claimed. The log reaches back for a day.
     pub(crate) at: Option<Instant>,
-    /// `oldest` first (the default), by partition and then in the order of submission, or `newest` first, over all partitions.
+    /// `oldest` (the default): by partition, the oldest first. `newest`: over all partitions, the newest first.
     #[param(inline)]
     pub(crate) order: Order,
-    /// `next` of the page before, which had the same order.
+    /// The `next` of the previous page, which must have the same order.
     pub(crate) after: Option<String>,
-    /// 1 to 1,000 tasks, to 100 with `why`; 100 if it is not said.
+    /// The most tasks to return: 1 to 1,000 (with `why`, 1 to 100), 100 by default.
     pub(crate) limit: Option<usize>,
-    /// `true` adds to each task that does not run why it does not, in one sentence.
+    /// `true` adds `why` to each task that does not run: the reason, in one sentence.
     pub(crate) why: bool,
 }
 
@@ -87,45 +87,48 @@ pub(crate) enum Order {
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 struct WaitQuery {
-    /// How long to wait, 30 s at most.
+    /// How long to wait: 30 s by default and at most.
     timeout: Option<Length>,
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 struct CountQuery {
-    /// As the tasks were at this instant, of those that a worker had claimed; the log reaches back for a day.
+    /// Shows the tasks as they were at this instant; only tasks that a worker had claimed. The log reaches back for a day.
     at: Option<Instant>,
 }
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks", TokenScope::Read, list)
-            .does("list_tasks", "Lists tasks, in the order of their submission in each partition.")
+            .does(
+                "list_tasks",
+                "Lists tasks, by default in the order of their submission in each partition.",
+            )
             .of_level()
             .query::<TaskQuery>()
-            .answers::<TaskList>(200, "A page."),
+            .answers::<TaskList>(200, "A page of tasks."),
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/counts", TokenScope::Read, count)
             .does("count_tasks", "Counts tasks by status.")
             .of_level()
             .query::<CountQuery>()
-            .answers::<TaskCountsBody>(200, "How many there are."),
+            .answers::<TaskCountsBody>(200, "The numbers of tasks."),
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}", TokenScope::Read, get)
-            .does("get_task", "What is known of a task.")
+            .does("get_task", "Returns the state of a task.")
             .answers::<TaskBody>(200, "The task."),
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/wait", TokenScope::Read, wait)
             .waits()
             .does("wait_for_task", "Waits for the end of a task, 30 s at most.")
             .query::<WaitQuery>()
             .answers::<TaskBody>(200, "The task, which is over.")
-            .answers_empty(204, "It is not over yet: ask again."),
+            .answers_empty(204, "The task is not over yet: repeat the request."),
         ApiRoute::new(
             Method::Get,
             "/v1/queues/{queue}/tasks/{task}/result",
             TokenScope::Read,
             result,
         )
-        .does("get_task_result", "The bytes of the result of a task.")
+        .does("get_task_result", "Returns the bytes of the result of a task.")
         .answers_raw(200, "application/octet-stream", "The result."),
         ApiRoute::new(
             Method::Get,
@@ -133,7 +136,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             TokenScope::Read,
             payload,
         )
-        .does("get_task_payload", "The bytes of the payload of a task.")
+        .does("get_task_payload", "Returns the bytes of the payload of a task.")
         .answers_raw(200, "application/octet-stream", "The payload."),
         ApiRoute::new(
             Method::Get,
@@ -143,7 +146,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         )
         .does(
             "get_task_properties",
-            "The properties of the message of a task, those of its options included.",
+            "Returns the properties of the message of a task, including those of its options.",
         )
         .answers::<BTreeMap<String, String>>(200, "The properties."),
     ]

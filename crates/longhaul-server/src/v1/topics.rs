@@ -18,7 +18,7 @@ use utoipa::IntoParams;
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 struct TopicsQuery {
-    /// How long a finished task stays in the ledger, as the queue was set up; an hour if it is not said. The topics are judged by it.
+    /// The ledger retention with which the queue was created (1 h by default). The topics are checked against it.
     ledger_retention: Option<Length>,
 }
 
@@ -27,7 +27,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/topics", TokenScope::Read, topics)
             .does(
                 "get_topics",
-                "The topics of a queue at the broker, what is stored of them and for how long, and what is wrong with them. The gateway asks the admin API some fifty times for it.",
+                "Returns the topics of a queue: their bytes, their retention, and their faults. The gateway sends some fifty requests to the admin API for it.",
             )
             .query::<TopicsQuery>()
             .answers::<TopicsBody>(200, "The topics."),

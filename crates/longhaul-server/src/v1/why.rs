@@ -16,7 +16,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/why", TokenScope::Read, why)
             .does(
                 "why_task",
-                "Why a task does not run, in one sentence and in its parts; for a task that runs, who runs it and since when.",
+                "Explains in one sentence and in details why a task does not run. For a running task, it names the worker and the start.",
             )
             .answers::<WhyBody>(200, "The reason."),
     ]

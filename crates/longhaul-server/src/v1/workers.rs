@@ -22,16 +22,19 @@ const LISTED_MS: u64 = 3_600_000;
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Method::Get, "/v1/queues/{queue}/workers", TokenScope::Read, list)
-            .does("list_workers", "Who works on a queue, and on what.")
+            .does("list_workers", "Lists the workers of a queue and the tasks that they run.")
             .of_level()
             .answers::<WorkerList>(200, "The workers."),
         ApiRoute::new(Method::Post, "/v1/queues/{queue}/workers/{name}:drain", TokenScope::Admin, drain)
             .does(
                 "drain_worker",
-                "Has a worker drain, wherever it runs: it takes nothing new, lets its tasks end, and ends.",
+                "Drains a worker, wherever it runs: it takes nothing new, finishes its tasks, and ends.",
             )
             .optional_body::<ReasonBody>()
-            .answers::<ToldToDrain>(200, "It is told; it has left when it is not listed any more."),
+            .answers::<ToldToDrain>(
+                200,
+                "The worker was told to drain. It has left when it is no longer listed.",
+            ),
     ]
 }
 
