@@ -350,7 +350,7 @@ mod tests {
         let options = ConnectOptions::new("pulsar+ssl://broker").tls(nobody.clone());
         let error = options.prepare().unwrap_err();
         assert_eq!(error.kind, TransportErrorKind::Invalid);
-        assert!(error.cause.starts_with("TLS: no authority"), "{error}");
+        assert!(error.cause.starts_with("TLS: no certificate authority"), "{error}");
         assert!(ConnectOptions::new("pulsar://broker").tls(nobody).prepare().is_ok());
     }
 

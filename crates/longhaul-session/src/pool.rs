@@ -404,7 +404,7 @@ fn next(lookup: &Lookup, service: &Endpoint) -> Result<(Endpoint, Option<String>
         // Otherwise credentials would be sent in plain text, or TLS would be used without being
         // configured.
         let cause =
-            format_args!("the topic's broker is {owner}, but must be {what} like the service");
+            format_args!("the topic's broker {owner} must be reached {what}, as the service is");
         return Err(error::refused(service, cause));
     }
     Ok((owner, None))

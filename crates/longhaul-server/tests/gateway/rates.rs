@@ -36,7 +36,7 @@ fn who_asks_too_often_is_told_when_to_come_again() {
         assert_eq!(problem["code"], "rate_limited");
         assert_eq!(problem["retry_after"].to_string(), after);
         let detail = problem["detail"].as_str().unwrap();
-        assert!(detail.contains("6 in 3600s, 3 at once; nothing was done"), "{detail}");
+        assert!(detail.contains("6 requests in 3600s, 3 at once; nothing was done"), "{detail}");
         for path in ["/healthz", "/livez", "/readyz", "/v1/openapi.json"] {
             assert_eq!(status(&server, &get(path)).await, "200", "{path} is free");
         }

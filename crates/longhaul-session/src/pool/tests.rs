@@ -361,8 +361,13 @@ fn a_broker_without_the_port_we_need_is_named() {
 fn a_lookup_leads_nobody_from_tls_to_plain_text() {
     let (plain, encrypted) = ("pulsar://broker:1", "pulsar+ssl://broker:2");
     for (service, url, url_tls, words) in [
-        ("pulsar+ssl://service", plain, plain, "is pulsar://broker:1, and not with TLS"),
-        ("pulsar://service", encrypted, encrypted, "is pulsar+ssl://broker:2, and not without TLS"),
+        ("pulsar+ssl://service", plain, plain, "pulsar://broker:1 must be reached with TLS"),
+        (
+            "pulsar://service",
+            encrypted,
+            encrypted,
+            "pulsar+ssl://broker:2 must be reached without TLS",
+        ),
     ] {
         let service = endpoints(service).unwrap().swap_remove(0);
         let error = next(&lookup(url, url_tls, false), &service).unwrap_err();

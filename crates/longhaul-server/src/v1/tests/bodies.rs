@@ -37,7 +37,7 @@ fn what_is_no_object_is_told_in_the_words_of_json() {
     let bench = TestGateway::new();
     for (method, path, _) in routes() {
         for (body, is) in [
-            ("null", "it is `null`"),
+            ("null", "found `null`"),
             (" [null]", "found an array"),
             ("[{}]", "found an array"),
             ("7", "found a number"),

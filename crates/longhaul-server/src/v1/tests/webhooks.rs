@@ -97,7 +97,8 @@ fn nobody_submits_or_leases_a_call() {
         });
         for (route, answer) in &forged {
             let bytes = String::from_utf8_lossy(&answer.bytes);
-            let is_refused = answer.status == 403 || bytes.contains("the calls of webhooks");
+            let is_refused =
+                answer.status == 403 || bytes.contains("reserved for calls of webhooks");
             assert!(is_refused, "{route}: {} {bytes}", answer.status);
         }
         let tasks = bench.get(&format!("{path}/tasks")).json();

@@ -327,7 +327,7 @@ fn a_receipt_that_is_missing_ends_the_connection() {
     let tokens = [bench.publish(producer, body(b"0")), bench.publish(producer, body(b"1"))];
     bench.written();
     bench.receipt(producer, 1, 0);
-    assert!(bench.machine.end().unwrap().cause.contains("receipt 1"));
+    assert!(bench.machine.end().unwrap().cause.contains("expected receipt 0, got 1"));
     let outcome = bench.outcome();
     assert_eq!(super::tokens(&outcome.published), tokens);
     assert!(outcome.published.iter().all(|(_, it)| matches!(it, Err(PublishError::Unknown(_)))));
