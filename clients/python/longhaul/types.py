@@ -6,27 +6,27 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 class Action(TypedDict):
     """
-    What an operator did to a task, a worker, a schedule or the queue.
+    An operator's action on a task, a worker, a schedule or the queue.
     """
 
     action: str
     """
-    `delete`, `force-fail`, `force-release`, `reschedule`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`; of a schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; of the queue `update` (of its settings), `repair`, `pause` or `resume`.
+    On a task: `delete`, `force-fail`, `force-release`, `reschedule`, `supersede`, `cancel` or `kill`. On its dead letter: `replay`, `purge` or `expire`. On a worker: `drain`. On a schedule: `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`. On the queue: `update` (of its settings), `repair`, `pause` or `resume`.
     """
     at: int
     operator: str
     reason: str
     replay: NotRequired[str | None]
     """
-    The task that came of a replay.
+    The new task that the replay submitted.
     """
     schedule: NotRequired[str | None]
     """
-    The schedule, by its name.
+    The name of the schedule.
     """
     task: NotRequired[str | None]
     """
-    The task. Without `task`, `worker` and `schedule` the action was on the queue.
+    The task. Without `task`, `worker` and `schedule`, the action was on the queue itself.
     """
     worker: NotRequired[str | None]
     """
@@ -42,7 +42,7 @@ class ActionList(TypedDict):
     actions: list[Action]
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
 
 
@@ -51,23 +51,23 @@ BTreeMap: TypeAlias = dict[str, str]
 
 class CreatedQueue(TypedDict):
     """
-    A queue that was made, or was there.
+    A queue that was created or already existed.
     """
 
     name: str
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     steps: list[str]
     """
-    What was done; empty if everything was right already.
+    The changes that were made; empty if everything was already right.
     """
 
 
 class DeadLetter(TypedDict):
     """
-    A task that failed for good.
+    The dead letter of a task that failed for good.
     """
 
     at: int
@@ -75,12 +75,12 @@ class DeadLetter(TypedDict):
     detail: NotRequired[str | None]
     hidden: NotRequired[bool]
     """
-    The payload is hidden from whoever asks.
+    Whether the payload is hidden from the caller.
     """
     key: NotRequired[str | None]
     payload_base64: NotRequired[str | None]
     """
-    The payload; left out of lists.
+    The payload; omitted in lists.
     """
     payload_bytes: int
     properties: dict[str, str]
@@ -94,23 +94,23 @@ class DeadLetter(TypedDict):
 
 class DeadLetterList(TypedDict):
     """
-    Some of the dead letters that were asked for.
+    A page of dead letters.
     """
 
     dead_letters: list[DeadLetter]
     next: NotRequired[str | None]
     """
-    What the next page comes after (`after`); absent when there is none.
+    Send this as `after` to get the next page; absent on the last page.
     """
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
 
 
 class EverEnded(TypedDict):
     """
-    How many tasks have ever ended, by how.
+    How many tasks have ever ended, by outcome.
     """
 
     cancelled: int
@@ -127,28 +127,28 @@ class EverEnded(TypedDict):
 
 class ForceReason(TypedDict):
     """
-    Why, and in which epoch of the task.
+    The reason for an action on a task, and the epoch in which the action applies.
     """
 
     epoch: NotRequired[int | None]
     """
-    The epoch that was seen; in another one nothing is done (`stale_epoch`). Without it: whichever it is in.
+    The epoch that you have seen. If the task is in another one, nothing is done (`stale_epoch`). If omitted, any epoch fits.
     """
     reason: NotRequired[str]
     """
-    Up to 1,000 bytes.
+    Up to 1,000 bytes, for the log of actions.
     """
 
 
 Instant: TypeAlias = int
 """
-An instant: in ms since the epoch, or a text such as `2026-11-22T09:30:00Z`. It is written as the first.
+An instant: ms since the epoch, or a text such as `2026-11-22T09:30:00Z`. Answers have ms since the epoch.
 """
 
 
 class LeaseProgress(TypedDict):
     """
-    How far the work has come, in units of your own.
+    The progress of the work, in your own units.
     """
 
     done: int
@@ -158,7 +158,7 @@ class LeaseProgress(TypedDict):
 
 Length: TypeAlias = str
 """
-A duration: a text such as `30s`, `1h 30m`, `7d` or `PT1H30M`, or a number of seconds. A day has 24 hours. It is written in the form `PT1H30M`.
+A duration: a text such as `30s`, `1h 30m`, `7d` or `PT1H30M`, or a number of seconds. A day has 24 hours. Answers have the form `PT1H30M`.
 """
 
 
@@ -170,82 +170,82 @@ class OldestReady(TypedDict):
     id: str
     since: int
     """
-    Since when, in ms since the epoch.
+    When the task became ready, in ms since the epoch.
     """
 
 
 Overlap: TypeAlias = Literal['skip', 'buffer_one', 'cancel_other', 'allow_all']
 """
-What happens at a slot while a task of an earlier one is not over.
+What happens at a slot while the task of an earlier slot is not over.
 """
 
 
 Priority: TypeAlias = Literal['high', 'normal', 'low']
 """
-Which tasks go first.
+The priority level of a task: higher levels go first.
 """
 
 
 class Problem(TypedDict):
     """
-    An error, as it is answered.
+    An error.
     """
 
     code: str
     """
-    What kind of problem it is, for machines: it does not change.
+    The kind of the error, for programs. It is stable.
     """
     current_epoch: NotRequired[int | None]
     """
-    The epoch that the task is in, where another one was named.
+    The current epoch of the task, if the request named another one.
     """
     current_version: NotRequired[int | None]
     """
-    The version that stands, where another one was expected.
+    The current version, if the request expected another one.
     """
     detail: str
     """
-    What happened, and what to do.
+    What happened and what to do.
     """
     retry_after: NotRequired[int | None]
     """
-    After how many seconds to try again.
+    The number of seconds after which to try again.
     """
     status: int
     """
-    The same as the status of the answer.
+    The HTTP status of the answer.
     """
     task: NotRequired[str | None]
     """
-    The task that is meant.
+    The task that the error is about.
     """
     title: str
     """
-    The status in words.
+    The HTTP status in words.
     """
 
 
 class Progress(TypedDict):
     """
-    How far a task has come, in units of its own.
+    The progress of a task, in units of its own.
     """
 
     done: int
     message: NotRequired[str]
     total: int
     """
-    Zero when unknown.
+    0 if unknown.
     """
 
 
 class Purge(TypedDict):
     """
-    Which tasks are to be deleted, and why.
+    The tasks to delete, and the reason.
     """
 
     all: NotRequired[bool]
     """
-    All of the queue, where nothing else says which: a request that says nothing is refused.
+    Selects all tasks, and excludes the fields below. A request without a selection is refused.
     """
     changed_from: NotRequired[Instant | None]
     changed_to: NotRequired[Instant | None]
@@ -254,66 +254,66 @@ class Purge(TypedDict):
     key: NotRequired[str | None]
     reason: NotRequired[str]
     """
-    Up to 1,000 bytes.
+    Up to 1,000 bytes, for the log of actions.
     """
     status: NotRequired[list[str]]
     """
-    Statuses: tasks with any of them.
+    Selects tasks with any of these statuses.
     """
     tag: NotRequired[list[str]]
     """
-    Tags: tasks with all of them.
+    Selects tasks with all of these tags.
     """
     text: NotRequired[str | None]
     """
-    Words, with blanks between them: tasks that have each of them in their id, key, type, tags or reason.
+    Words separated by spaces. Selects tasks that have each word in their id, key, type, tags or reason.
     """
     type: NotRequired[str | None]
 
 
 class Purged(TypedDict):
     """
-    What became of a purge.
+    The result of a purge.
     """
 
     deleted: int
     failed: int
     """
-    Tasks that ended meanwhile, or could not be deleted.
+    How many tasks ended meanwhile or could not be deleted.
     """
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     stopped: NotRequired[str | None]
     """
-    The error that has ended it early: the others were not tried.
+    The error that stopped the purge early; the other tasks were not tried.
     """
 
 
 class PurgedLetters(TypedDict):
     """
-    What became of a purge.
+    The result of a purge.
     """
 
     not_found: NotRequired[list[str]]
     """
-    Of the tasks that were named, those that have no dead letter: it was purged or replayed, or never was.
+    The named tasks without a dead letter: it was purged or replayed, or never existed.
     """
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     purged: int
     stopped: NotRequired[str | None]
     """
-    The error that has ended it early. Up to 64 letters were under way then, the others were not tried; asking again does no harm.
+    The error that stopped the request early. Up to 64 more letters may be done; the others were not tried. You may repeat the request.
     """
 
 
 QueueDefaults: TypeAlias = Literal['004']
 """
-Settings for a new queue. `004`: those of document 004, by which tasks expire after 14 days, have one attempt, and leave no dead letter.
+Settings for a new queue. `004` means those of document 004: tasks expire after 14 days, have one attempt, and leave no dead letter.
 """
 
 
@@ -324,25 +324,25 @@ class QueueList(TypedDict):
 
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     queues: list[str]
 
 
 QueueOrder: TypeAlias = Literal['key']
 """
-In which order the tasks of a queue are run.
+The order in which the tasks of a queue run.
 """
 
 
 class QueueVersion(TypedDict):
     """
-    The version of the settings that stands.
+    The current version of the settings.
     """
 
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     version: int
 
@@ -361,113 +361,113 @@ class Rate(TypedDict):
 
 class Reason(TypedDict):
     """
-    Why something is done.
+    The reason for an action.
     """
 
     reason: NotRequired[str]
     """
-    Up to 1,000 bytes; it is logged, and shown where the task shows why it ended.
+    Up to 1,000 bytes. It is logged, and a task that the action ends shows it.
     """
 
 
 class Replay(TypedDict):
     """
-    What became of a replay.
+    The outcome of a replay.
     """
 
     other: NotRequired[str | None]
     """
-    The task that runs it once more, or the one that has the dedupe key.
+    The new task, or the task that holds the dedupe key.
     """
     outcome: str
     """
-    `RESTARTED`, `RESTARTED_BEFORE` (by an earlier replay, so that `changes` were not made; of two at the same time one has its changes made, and both are told `RESTARTED`), `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`.
+    `RESTARTED`, `RESTARTED_BEFORE` (by an earlier replay, so `changes` were not made), `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`. Of two simultaneous replays, one has its `changes` made, and both get `RESTARTED`.
     """
     task: str
 
 
 class ReplayChanges(TypedDict):
     """
-    What a task that is run once more has instead. What is left out stays as it was.
+    Changes that a replay makes to the new task. Omitted fields stay as they were.
     """
 
     delay: NotRequired[Length | None]
     max_attempts: NotRequired[int | None]
     """
-    1 to 1,000. A task with a list of pauses has as many attempts as that makes.
+    The most attempts: 1 to 1,000. It is ignored for a task with a list of retry intervals.
     """
     max_duration: NotRequired[Length | None]
     max_total_duration: NotRequired[Length | None]
     payload: NotRequired[str | None]
     """
-    The payload, as text: for one task in `tasks` alone. Encoded as the one before, if that was.
+    Another payload, as text, if `tasks` names one task. The old payload's codec encodes it.
     """
     payload_base64: NotRequired[str | None]
     """
-    The payload, in base64.
+    Another payload, in base64, if `tasks` names one task.
     """
     priority: NotRequired[Priority | None]
 
 
 class ReplayList(TypedDict):
     """
-    What became of each replay.
+    The outcomes of replays.
     """
 
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     outcomes: list[Replay]
     stopped: NotRequired[str | None]
     """
-    The error that has ended it early. Up to 64 letters were under way then, the others were not tried; asking again does no harm.
+    Why the request stopped early: an error, or the limit of 100,000 replays. Up to 64 more letters may be done; the others were not tried. You may repeat the request.
     """
 
 
 ReportStatus: TypeAlias = Literal['IN_PROGRESS', 'SUCCEEDED', 'FAILED', 'RELEASED']
 """
-How a task stands that is leased.
+The state of a leased task.
 """
 
 
 class Reported(TypedDict):
     """
-    How a lease stands after a report.
+    The state of a lease after a report.
     """
 
     cancelled: bool
     """
-    Somebody has asked for the end of the task: stop, and report anything.
+    Whether somebody has requested the end of the task. If so, stop the work and send any report.
     """
     checkpoint_stored: NotRequired[bool | None]
     """
-    Whether the checkpoint of this report is stored, where it brought one; if not, send it again with the next one.
+    Whether the checkpoint of this report is stored; absent if it had none. If `false`, send the checkpoint again with the next report.
     """
     expires_at: NotRequired[Instant | None]
     lease_time: NotRequired[Length | None]
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
 
 
 class Reschedule(TypedDict):
     """
-    When a waiting task is to begin: `delay` or `at`.
+    The new start of a waiting task: set `delay` or `at`.
     """
 
     at: NotRequired[Instant | None]
     delay: NotRequired[Length | None]
     reason: NotRequired[str]
     """
-    Up to 1,000 bytes.
+    Up to 1,000 bytes, for the log of actions.
     """
 
 
 class Restarted(TypedDict):
     """
-    A task that runs another one once more.
+    The new task that restarts a failed task.
     """
 
     id: str
@@ -476,14 +476,13 @@ class Restarted(TypedDict):
     """
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
 
 
 class Retry(TypedDict):
     """
-    How long a task waits between its attempts: a random time below a ceiling that doubles from `base` to `max`; or the intervals, which make one attempt more
-    than there are intervals.
+    The pauses between attempts: with `base` and `max`, random times below a ceiling that doubles from `base` to `max`; or `intervals`, of which N make N + 1 attempts.
     """
 
     base: NotRequired[Length | None]
@@ -493,7 +492,7 @@ class Retry(TypedDict):
 
 class Schedule(TypedDict):
     """
-    When a schedule fires: by `cron`, `every` or `at`.
+    When a schedule fires. Set exactly one of `cron`, `every` and `at`.
     """
 
     at: NotRequired[Instant | None]
@@ -506,55 +505,55 @@ class Schedule(TypedDict):
     offset: NotRequired[Length | None]
     overlap: NotRequired[Overlap]
     """
-    What happens at a slot while a task of an earlier one is not over.
+    What happens at a slot while the task of an earlier slot is not over.
     """
     paused: NotRequired[bool]
     """
-    It fires only by hand.
+    Whether the schedule fires only by hand.
     """
     time_zone: NotRequired[str | None]
     """
-    The time zone of the expression, such as `Europe/Berlin`.
+    The time zone of `cron`, such as `Europe/Berlin` (UTC by default).
     """
 
 
 class ScheduleVersion(TypedDict):
     """
-    The version of a schedule that stands.
+    The current version of a schedule.
     """
 
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     version: int
 
 
 class SeriesStep(TypedDict):
     """
-    What happened in the time of a step.
+    The numbers of one step.
     """
 
     at: int
     """
-    When it began, in ms since the epoch.
+    When the step began, in ms since the epoch.
     """
     cancelled: int
     """
-    How many of these were cancelled.
+    How many of the tasks in `not_completed` were cancelled.
     """
     completed: int
     latency_p50_ms: NotRequired[int | None]
     """
-    From submission to end, of half of those that completed at most.
+    Median time from submission to end of the completed tasks.
     """
     latency_p95_ms: NotRequired[int | None]
     """
-    The same for 95 of 100.
+    95th percentile of the time from submission to end of the completed tasks.
     """
     not_completed: int
     """
-    Failed for good, cancelled or expired.
+    Tasks that failed for good, were cancelled or expired.
     """
     submitted: int
 
@@ -566,17 +565,17 @@ class Submitted(TypedDict):
 
     id: str
     """
-    Its id in the queue; under a key that another task has, the id of that one.
+    The id of the task. If another task holds the key, the id of that task.
     """
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
 
 
 class TaskLimits(TypedDict):
     """
-    The limits of a task, by its message or else by the settings of its queue. The settings of the worker that runs it may set others.
+    The limits of a task: those of its message, or else of the settings of its queue. The worker that runs it may have others.
     """
 
     expires_at: NotRequired[int | None]
@@ -585,7 +584,7 @@ class TaskLimits(TypedDict):
     """
     max_attempts: NotRequired[int | None]
     """
-    If neither says one, that of the worker that has the task, or that of all live workers if it is the same.
+    If neither the message nor the queue sets it, the value of the worker that has the task, or of all live workers if they agree.
     """
     max_duration: NotRequired[Length | None]
     max_total_duration: NotRequired[Length | None]
@@ -598,7 +597,7 @@ class Topic(TypedDict):
 
     compacted: bool
     """
-    The broker compacts it at a size.
+    Whether the broker compacts the topic when it reaches a size.
     """
     name: str
     partitions: NotRequired[int | None]
@@ -607,44 +606,44 @@ class Topic(TypedDict):
     """
     retention: str
     """
-    How long and how much of it is kept after all subscriptions have acknowledged it, such as `60 min, unlimited in size`.
+    How long, and up to what size, entries are kept that all subscriptions have acknowledged, such as `60 min, unlimited in size`.
     """
     stored_bytes: int
     """
-    Entries and compacted view, over all partitions: one copy, as the broker counts it.
+    Bytes of the entries and the compacted view in all partitions. The broker counts one copy.
     """
 
 
 class TopicFinding(TypedDict):
     """
-    What a topic does not have.
+    A requirement of the task protocol that a topic does not meet.
     """
 
     remedy: str
     risk: str
     severity: str
     """
-    `error`: tasks may run twice, get lost or stop. `warning`: it works less well, or not for ever.
+    `error`: tasks may run twice, get lost or stop. `warning`: the queue works less well, or not for ever.
     """
     topic: str
     what: str
     """
-    What was found, and what is needed.
+    The state of the topic, and the state that is needed.
     """
 
 
 class Topics(TypedDict):
     """
-    The topics of a queue, what is stored of them, and what is wrong with them.
+    The topics of a queue, their stored bytes, and their faults.
     """
 
     broker_version: NotRequired[str | None]
     """
-    The version of the broker; absent if it does not tell this gateway.
+    The version of the broker; absent if the broker does not report it to this gateway.
     """
     findings: list[TopicFinding]
     """
-    What the task protocol needs and the topics do not have, the worst first.
+    What the task protocol needs and the topics lack, the worst first.
     """
     gateway_version: str
     """
@@ -652,14 +651,14 @@ class Topics(TypedDict):
     """
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     topics: list[Topic]
 
 
 class Why(TypedDict):
     """
-    Why a task does not run, or who runs it.
+    Why a task does not run, or which worker runs it.
     """
 
     cause: str
@@ -668,19 +667,19 @@ class Why(TypedDict):
     """
     details: dict[str, Any]
     """
-    The parts of the cause. Times are in ms since the epoch.
+    The details of the cause. Times are in ms since the epoch.
     """
     limits: NotRequired[TaskLimits]
     """
-    Its budgets, and its number of attempts.
+    The time limits of the task, and its number of attempts.
     """
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     sentence: str
     """
-    The cause in one sentence, with what changes it.
+    The cause in one sentence, and what would change it.
     """
     status: str
     task: str
@@ -688,132 +687,132 @@ class Why(TypedDict):
 
 class WorkerIdentity(TypedDict):
     """
-    A worker, as it calls itself.
+    A worker, as it describes itself.
     """
 
     draining: NotRequired[bool]
     """
-    It takes nothing new, and ends when its tasks have ended.
+    Whether the worker drains: it takes nothing new, and ends when its tasks have ended.
     """
     grants_leases: NotRequired[bool]
     """
-    It grants leases, as a gateway does.
+    Whether the worker grants leases, as a gateway does.
     """
     host: NotRequired[str]
     instance: NotRequired[str]
     """
-    Drawn anew at each start, whatever its name is.
+    A random text that is new at each start of the worker.
     """
     label: NotRequired[str]
     name: NotRequired[str]
     process: NotRequired[int | None]
     slots: NotRequired[int | None]
     """
-    How many tasks it runs at once; a gateway has no slots.
+    How many tasks the worker runs at once; absent for a gateway, which has no slots.
     """
     version: NotRequired[str]
 
 
 class Counts(TypedDict):
     """
-    How many tasks there are.
+    The numbers of tasks.
     """
 
     by_status: dict[str, int]
     """
-    By status; a status without tasks is left out.
+    By status. A status without tasks is omitted.
     """
     demand: int
     """
-    How many want a worker now: what an autoscaler goes by.
+    How many tasks need a worker now, for an autoscaler.
     """
     ever_ended: EverEnded
     """
-    How many have ever ended, those included that are not shown any more: since the queue was made, over all workers and restarts.
+    How many tasks have ended since the queue was created, over all workers and restarts. Tasks that are not shown any more count, too.
     """
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     oldest_ready: NotRequired[OldestReady | None]
     total: int
     """
-    All together.
+    The number of all tasks.
     """
 
 
 class DeadLetterSettings(TypedDict):
     """
-    What becomes of tasks that failed for good.
+    Which tasks leave a dead letter, and how long it is kept.
     """
 
     enabled: NotRequired[bool | None]
     """
-    Whether a dead letter is kept; yes if it is not said.
+    Whether a task that failed for good leaves a dead letter (`true` by default).
     """
     expired: NotRequired[bool | None]
     """
-    Whether a task that expired gets one; no if it is not said.
+    Whether an expired task leaves one, too (`false` by default).
     """
     max_size: NotRequired[int | None]
     """
-    How many are kept: the oldest ones go first.
+    The most dead letters that are kept; the oldest go first.
     """
     retention: NotRequired[Length | None]
 
 
 class DeadSelection(TypedDict):
     """
-    Which dead letters, and why something is done with them.
+    The dead letters to replay or purge, and the reason.
     """
 
     all: NotRequired[bool]
     """
-    All of the queue, where nothing else says which: a request that says nothing is refused.
+    Selects all letters, and excludes the filters below. A request without selection is refused.
     """
     changes: NotRequired[ReplayChanges | None]
     failed_from: NotRequired[Instant | None]
     failed_to: NotRequired[Instant | None]
     failed_with: NotRequired[str | None]
     """
-    Letters whose reason contains this text.
+    Selects letters whose reason contains this text.
     """
     key: NotRequired[str | None]
     reason: NotRequired[str]
     """
-    Why it is done; up to 1,000 bytes.
+    Up to 1,000 bytes, for the log of actions.
     """
     tag: NotRequired[list[str]]
     """
-    Letters with all of these tags.
+    Selects letters with all of these tags.
     """
     tasks: NotRequired[list[str]]
     """
-    Ids of tasks; if there are any, what follows is not looked at. Up to 100.
+    Ids of up to 100 tasks. If there are any, the filters below are ignored.
     """
     type: NotRequired[str | None]
 
 
 class Firing(TypedDict):
     """
-    A slot that was settled.
+    A slot that was fired or skipped.
     """
 
     slot: Instant
     task: str
     """
-    The task that came of it, or was in its way.
+    The task of the slot; for a skipped slot, the unfinished task that was in its way.
     """
 
 
 class HistoryEntry(TypedDict):
     """
-    One entry about a task.
+    An entry in the history of a task.
     """
 
     at: int
     """
-    When it was published, by the clock of its publisher.
+    When the entry was published, by the clock of its publisher.
     """
     attempt: NotRequired[int | None]
     bytes: NotRequired[int | None]
@@ -824,20 +823,20 @@ class HistoryEntry(TypedDict):
     """
     ignored: NotRequired[str | None]
     """
-    Why it changes nothing: `not_next`, `attempt_not_above`, `task_ended`, `replaced`, `not_running`, `sealed`, `late` or `unknown`.
+    Why the entry has no effect: `not_next`, `attempt_not_above`, `task_ended`, `replaced`, `not_running`, `sealed`, `late` or `unknown`.
     """
     lease_time: NotRequired[Length | None]
     leased_to: NotRequired[str | None]
     """
-    What the worker calls itself that has leased the attempt.
+    The name of the worker that leased the attempt.
     """
     lines_lost: NotRequired[int | None]
     """
-    How many lines before these are in no entry; absent for none.
+    How many log lines before these are missing; absent if none are.
     """
     log: NotRequired[list[str]]
     """
-    The log lines of the attempt that no earlier entry has; in all, the newest 1,000.
+    Log lines of the attempt that no earlier entry has. A history has the newest 1,000 lines.
     """
     next_attempt_at: NotRequired[int | None]
     """
@@ -845,7 +844,7 @@ class HistoryEntry(TypedDict):
     """
     operator: NotRequired[str | None]
     """
-    Who did it from outside.
+    The operator who caused the entry.
     """
     outcome: NotRequired[str | None]
     """
@@ -859,7 +858,7 @@ class HistoryEntry(TypedDict):
 
 class HolderSilence(TypedDict):
     """
-    A time in which nothing was heard of who held the task, although heartbeats were due.
+    A time in which the holder of the task was silent although heartbeats were due.
     """
 
     epoch: int
@@ -868,65 +867,65 @@ class HolderSilence(TypedDict):
     """
     every: Length
     """
-    How often something was due: the heartbeat interval, or the lease time.
+    How often the holder must report: its heartbeat interval, or the lease time.
     """
     missed: int
     """
-    How many heartbeats are missing; of a lease, how many times its lease time has passed.
+    How many heartbeats are missing; for a lease, how many times its lease time has passed.
     """
     since: int
     """
-    When anything was heard of it last.
+    When the holder was last heard from.
     """
     until: NotRequired[int | None]
     """
-    When it was heard of again, or held the task no longer; absent while the silence lasts.
+    When the holder was heard from again or lost the task; absent while the silence lasts.
     """
     worker: NotRequired[WorkerIdentity | None]
 
 
 class KeepAlive(TypedDict):
     """
-    That the holder of a lease is alive, and what it has to say.
+    A keep-alive of the holder of a lease, with its news.
     """
 
     checkpoint_base64: NotRequired[str | None]
     """
-    What the next attempt is to find: up to 64 KiB.
+    A checkpoint for the next attempt: up to 64 KiB.
     """
     lease_time: NotRequired[Length | None]
     log: NotRequired[list[str]]
     """
-    Lines for whoever watches.
+    Log lines for people who watch the task.
     """
     progress: NotRequired[LeaseProgress | None]
 
 
 class Lease(TypedDict):
     """
-    A task that is leased.
+    A leased task.
     """
 
     attempt: int
     """
-    From 1.
+    The number of the attempt, from 1.
     """
     budget: NotRequired[Length | None]
     checkpoint_base64: NotRequired[str | None]
     """
-    What the attempt before has left for this one.
+    The checkpoint that an earlier attempt has stored.
     """
     epoch: int
     """
-    Grows with each lease of the task.
+    The epoch grows with each lease of the task.
     """
     expires_at: Instant
     """
-    When that will be, by the gateway's clock.
+    When the lease ends if the worker stays silent, by the gateway's clock.
     """
     lease: str
     """
-    Names the lease in reports. Whoever has it may report: it is a secret of its holder.
+    The name of the lease in reports. Keep it secret: everyone who has it may report.
     """
     lease_time: Length
     """
@@ -935,11 +934,11 @@ class Lease(TypedDict):
     max_attempts: int
     payload: NotRequired[str | None]
     """
-    The payload, where it is text.
+    The payload, if it is text.
     """
     payload_base64: NotRequired[str | None]
     """
-    The payload, where it is not.
+    The payload in base64, if it is not text.
     """
     properties: dict[str, str]
     task: str
@@ -948,7 +947,7 @@ class Lease(TypedDict):
 
 class LeaseHolder(TypedDict):
     """
-    Who works on a task.
+    The worker that holds the lease of a task.
     """
 
     attempt: int
@@ -957,7 +956,7 @@ class LeaseHolder(TypedDict):
     lease_time: Length
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     task: str
     worker: str
@@ -965,45 +964,44 @@ class LeaseHolder(TypedDict):
 
 class LeaseRequest(TypedDict):
     """
-    Who asks for tasks, and for how many.
+    A worker's request for tasks.
     """
 
     count: NotRequired[int | None]
     """
-    So many at most, 1 to 100; one, if it is not said.
+    The most tasks to lease: 1 to 100, 1 by default.
     """
     instance: NotRequired[str]
     """
-    What tells this start of the worker apart from all others: 1 to 64 bytes, drawn when it starts. With it the worker is listed while it waits, and can be
-    told to drain: its requests for leases are answered with 409 `worker_drained` then, and it is to end when its tasks are over.
+    A random text of 1 to 64 bytes that is new at each start of the worker. With it, the worker is listed while it waits, and can be drained. Its requests for leases then get 409 `worker_drained`: the worker must end when its tasks are over.
     """
     lease_time: NotRequired[Length | None]
     types: NotRequired[list[str] | None]
     """
-    Tasks of these types only, 1 to 16 of them, each of 1 to 128 bytes; of any type, and also those that have none, if it is not said.
+    Leases only tasks of these types: 1 to 16 types, each of 1 to 128 bytes. By default it leases tasks of any type and tasks without a type.
     """
     wait: NotRequired[Length | None]
     worker: str
     """
-    What the worker is called: 1 to 256 bytes. It is shown, and need not be unique.
+    The name of the worker, for display: 1 to 256 bytes. It need not be unique.
     """
 
 
 class Leases(TypedDict):
     """
-    What was leased.
+    The leased tasks.
     """
 
     leases: list[Lease]
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
 
 
 class Limit(TypedDict):
     """
-    How many tasks run at once, and how many begin in a time.
+    How many tasks run at once, and how many begin in a period.
     """
 
     max_in_flight: NotRequired[int | None]
@@ -1017,11 +1015,11 @@ class LimitUse(TypedDict):
 
     first_waiting: NotRequired[list[str]]
     """
-    The first of them, at most 20.
+    The tasks that wait first, at most 20.
     """
     key: NotRequired[str | None]
     """
-    The key whose tasks it limits; absent for the limit of the queue.
+    The limit key; absent for the limit of the queue.
     """
     limit: Limit
     opens_at: NotRequired[int | None]
@@ -1030,34 +1028,34 @@ class LimitUse(TypedDict):
     """
     running: int
     """
-    Tasks that have one of the slots; 0 if the limit is only a rate.
+    How many tasks hold a slot of the limit; 0 if the limit is only a rate.
     """
     waiting: int
     """
-    Tasks in its line. A worker lines up for as many tasks as it has free slots, and for none that a rate lets begin much later: the other ones are ready.
+    How many tasks wait for the limit. A worker lets only as many tasks wait as it has free slots, and none that the rate delays for long; its other tasks are `ready`.
     """
 
 
 class NewQueue(TypedDict):
     """
-    How a queue is to be made. What it does not say is left as it is.
+    The properties of a queue. An omitted field leaves an existing queue as it is.
     """
 
     defaults: NotRequired[QueueDefaults | None]
     ledger_retention: NotRequired[Length | None]
     levels: NotRequired[bool]
     """
-    With topics for tasks of high and of low priority.
+    Whether to create the topics for tasks of high and low priority as well.
     """
     partitions: NotRequired[int | None]
     """
-    Partitions of its topics; a new queue has none if it is not said. They can be raised.
+    The number of partitions of its topics; a new queue has none by default. It can be raised.
     """
 
 
 class NewTask(TypedDict):
     """
-    A task. It has its payload in one of `payload`, `payload_base64` and `payload_json`.
+    A task to submit. Set one of `payload`, `payload_base64` and `payload_json`.
     """
 
     after: NotRequired[list[str]]
@@ -1066,7 +1064,7 @@ class NewTask(TypedDict):
     """
     after_failed: NotRequired[str | None]
     """
-    What becomes of it if one of those has no result: `fail` (the default), `skip`, by which it is cancelled, or `run`.
+    If one of the tasks in `after` and `after_keys` ends without a result, this task fails (`fail`, the default), is cancelled (`skip`), or runs anyway (`run`).
     """
     after_keys: NotRequired[list[str]]
     """
@@ -1074,17 +1072,17 @@ class NewTask(TypedDict):
     """
     dedupe_key: NotRequired[str | None]
     """
-    Of all tasks with this key that are not over one is run.
+    Of all unfinished tasks with this key, one runs.
     """
     delay: NotRequired[Length | None]
     expires_at: NotRequired[Instant | None]
     idempotency_key: NotRequired[str | None]
     """
-    Of all tasks with this key one is run, and each submit with it answers with that one. Also by the header `Idempotency-Key`.
+    Of all tasks with this key, one runs, and every submit with the key returns its id. You can also send the header `Idempotency-Key`.
     """
     key: NotRequired[str | None]
     """
-    What you call it. Up to 256 bytes.
+    Your name for the task. Up to 256 bytes.
     """
     limit_key: NotRequired[str | None]
     """
@@ -1092,18 +1090,18 @@ class NewTask(TypedDict):
     """
     max_attempts: NotRequired[int | None]
     """
-    1 to 1,000.
+    The most attempts: 1 to 1,000.
     """
     max_duration: NotRequired[Length | None]
     max_total_duration: NotRequired[Length | None]
     no_progress_timeout: NotRequired[Length | None]
     order_key: NotRequired[str | None]
     """
-    On a queue with an order: of all tasks with this key one is run at a time, in the order in which they were submitted.
+    On a queue with an order: tasks with this key run one at a time, in the order of their submission.
     """
     overwrite: NotRequired[bool]
     """
-    With a dedupe key: the task takes the place of the one that holds it.
+    With a dedupe key: this task replaces the unfinished task that holds the key.
     """
     payload: NotRequired[str | None]
     """
@@ -1115,7 +1113,7 @@ class NewTask(TypedDict):
     """
     payload_json: NotRequired[Any]
     """
-    The payload, as JSON of any kind. It is stored as it is sent, `null` included.
+    The payload, as any JSON value, `null` included. It is stored byte for byte.
     """
     priority: NotRequired[Priority]
     """
@@ -1123,7 +1121,7 @@ class NewTask(TypedDict):
     """
     properties: NotRequired[dict[str, str]]
     """
-    Properties of your own, which the worker gets.
+    Your own properties, which the worker gets.
     """
     retry: NotRequired[Retry | None]
     scheduled_at: NotRequired[Instant | None]
@@ -1133,11 +1131,11 @@ class NewTask(TypedDict):
     """
     tags: NotRequired[list[str]]
     """
-    Words to find it by: up to 16 of up to 64 bytes.
+    Words to find the task by: up to 16, each of up to 64 bytes.
     """
     type: NotRequired[str | None]
     """
-    What kind of task it is: workers may ask for some types only. Up to 128 bytes.
+    The type of the task: workers may request some types only. Up to 128 bytes.
     """
 
 
@@ -1148,13 +1146,13 @@ class NewTasks(TypedDict):
 
     tasks: list[NewTask]
     """
-    Up to 1,000; they are stored in this order as a rule. An entry that cannot be read is told in its place, and the others are submitted.
+    Up to 1,000 tasks, usually stored in this order. An unreadable entry gets an error in its place; the others are submitted.
     """
 
 
 class Outcome(TypedDict):
     """
-    What became of an entry: its id, or why there is none.
+    The outcome of an entry: the id of its task, or an error.
     """
 
     error: NotRequired[Problem | None]
@@ -1163,47 +1161,47 @@ class Outcome(TypedDict):
 
 class QueueSettings(TypedDict):
     """
-    Limits that hold over all workers of a queue, and what applies to tasks that do not say it.
+    The settings of a queue: limits over all its workers, and defaults for its tasks.
     """
 
     dead_letters: NotRequired[DeadLetterSettings | None]
     description: NotRequired[str | None]
     """
-    What the queue is for: at most 1,024 characters.
+    The purpose of the queue: at most 1,024 characters.
     """
     expires_after: NotRequired[Length | None]
     keys: NotRequired[dict[str, Limit]]
     """
-    For the tasks of these limit keys.
+    The limits for the tasks of these limit keys.
     """
     max_attempts: NotRequired[int | None]
     max_in_flight: NotRequired[int | None]
     """
-    So many run at once.
+    The most tasks that run at once.
     """
     no_progress_timeout: NotRequired[Length | None]
     order: NotRequired[QueueOrder | None]
     paused: NotRequired[bool]
     """
-    No task begins while this is so.
+    While this is `true`, no task begins. Running tasks continue.
     """
     per_key: NotRequired[Limit | None]
     rate: NotRequired[Rate | None]
     retry: NotRequired[Retry | None]
     webhooks: NotRequired[list[str]]
     """
-    URLs that are called at the end of each task: at most 8, absolute, with http or https. Their origins are among those that the gateway allows.
+    Up to 8 URLs that a gateway calls at the end of each task: absolute, with http or https. The gateway must allow their origins.
     """
 
 
 class QueueUpdate(TypedDict):
     """
-    Other settings for a queue.
+    New settings for a queue.
     """
 
     expected_version: int
     """
-    The version that was seen; if another one stands nothing is changed (`version_conflict`).
+    The version that you have read. If it is not current, nothing changes (`version_conflict`).
     """
     reason: NotRequired[str]
     """
@@ -1211,7 +1209,7 @@ class QueueUpdate(TypedDict):
     """
     settings: QueueSettings
     """
-    All of them: what is missing is not set any more.
+    The complete settings: an omitted setting is unset.
     """
 
 
@@ -1222,45 +1220,45 @@ class QueueWorker(TypedDict):
 
     holds_leases: NotRequired[bool]
     """
-    It holds leases, as a worker over HTTP does, and is listed as long as it does. Its keep-alives are its heartbeats, of which two are due in a lease time.
+    Whether the worker holds leases, as a worker over HTTP does; it is listed as long as it does. Its keep-alives count as heartbeats, of which two are due per lease time.
     """
     last_heartbeat_at: NotRequired[int | None]
     """
-    By its own clock.
+    By the worker's clock.
     """
     missed_heartbeats: int
     """
-    How many heartbeats were due since the last one, by the gateway's clock; one that is late by less than half an interval is not counted. Others take over what it runs when it is silent for two intervals, so at the latest when this is 2.
+    How many heartbeats are missing since the last one, by the gateway's clock; one that is late by less than half an interval does not count. Other workers take over its tasks after a silence of two intervals, at the latest when this is 2.
     """
     owner: str
     """
-    Its id in the ledger of the partition; of who holds leases, its name.
+    The worker's id in the ledger of the partition; for a worker that holds leases, its name.
     """
     partition: int
     running: list[str]
     """
-    The tasks that it runs.
+    The tasks that the worker runs.
     """
     started_at: NotRequired[int | None]
     """
-    By its own clock; absent for who holds leases.
+    By the worker's clock; absent for a worker that holds leases.
     """
     worker: NotRequired[WorkerIdentity | None]
 
 
 class Report(TypedDict):
     """
-    What is reported of a lease.
+    A report on a lease.
     """
 
     after: NotRequired[Length | None]
     checkpoint_base64: NotRequired[str | None]
     """
-    What the next attempt is to find: up to 64 KiB.
+    A checkpoint for the next attempt: up to 64 KiB.
     """
     fatal: NotRequired[bool]
     """
-    Of a failure: the task is not tried again.
+    For a failure: `true` fails the task for good, without another attempt.
     """
     lease: NotRequired[str | None]
     """
@@ -1269,24 +1267,24 @@ class Report(TypedDict):
     lease_time: NotRequired[Length | None]
     log: NotRequired[list[str]]
     """
-    Lines for whoever watches.
+    Log lines for people who watch the task.
     """
     progress: NotRequired[LeaseProgress | None]
     reason: NotRequired[str | None]
     """
-    Of a failure: why.
+    For a failure: the reason.
     """
     result: NotRequired[str | None]
     """
-    Of a success: the result, as text. It may have a megabyte.
+    For a success: the result, as text. At most a megabyte.
     """
     result_base64: NotRequired[str | None]
     """
-    Of a success: the result, in base64.
+    For a success: the result, in base64.
     """
     result_json: NotRequired[Any]
     """
-    Of a success: the result, as JSON of any kind. It is stored as it is sent, `null` included.
+    For a success: the result, as any JSON value, `null` included. It is stored byte for byte.
     """
     retry_after: NotRequired[Length | None]
     status: ReportStatus
@@ -1294,26 +1292,25 @@ class Report(TypedDict):
 
 class ReportOutcome(TypedDict):
     """
-    What became of a report.
+    The outcome of a report.
     """
 
     error: NotRequired[Problem | None]
     lease: NotRequired[Reported | None]
     outcome: str
     """
-    `RESULT_OK`: it counts. `NOT_FOUND`: there is no such task. `NOT_IN_PROGRESS`: the lease has expired, or the task is over. `STALE_ATTEMPT`: somebody else
-    has the task. `REJECTED`: the report cannot be used. `UNKNOWN`: it may count or not; report it again.
+    `RESULT_OK`: the report counts. `NOT_FOUND`: there is no such task. `NOT_IN_PROGRESS`: the lease has expired, or the task is over. `STALE_ATTEMPT`: another worker has the task. `REJECTED`: the report cannot be used. `UNKNOWN`: the report may count or not; send it again.
     """
 
 
 class ReportOutcomes(TypedDict):
     """
-    What became of the reports of a batch, in their order.
+    The outcomes of the reports of a batch, in their order.
     """
 
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     outcomes: list[ReportOutcome]
 
@@ -1325,29 +1322,29 @@ class Reports(TypedDict):
 
     reports: list[Report]
     """
-    Up to 100, one for each lease: several for one lease may count in any order. One that cannot be read is told in its place, and the others count.
+    Up to 100 reports, one for each lease: several for one lease may count in any order. An unreadable report gets an error in its place; the others count.
     """
 
 
 class ScheduleBody(TypedDict):
     """
-    A schedule, and how it stands.
+    A schedule and its state.
     """
 
     last: NotRequired[Firing | None]
     name: str
     next: list[Instant]
     """
-    Its next slots, up to ten.
+    The next slots, up to ten.
     """
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     schedule: Schedule
     task: NotRequired[dict[str, Any] | None]
     """
-    What it submits: the payload in `text` or `base64`, and the properties of the message. Absent where payloads are hidden from whoever asks.
+    The task that the schedule submits: its payload in `text` or `base64`, and the properties of its message. Absent if payloads are hidden from the caller.
     """
     version: int
 
@@ -1359,19 +1356,19 @@ class ScheduleList(TypedDict):
 
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     schedules: list[ScheduleBody]
 
 
 class ScheduleUpdate(TypedDict):
     """
-    Other times, or another task, for a schedule.
+    New times or a new task for a schedule.
     """
 
     expected_version: int
     """
-    The version that was seen; if another one stands nothing is changed (`version_conflict`).
+    The version that you have read. If it is not current, nothing changes (`version_conflict`).
     """
     reason: NotRequired[str]
     """
@@ -1383,12 +1380,12 @@ class ScheduleUpdate(TypedDict):
 
 class Series(TypedDict):
     """
-    How a queue fared, by steps of equal length, the oldest first. The last one is the current one, which is not over yet. Tasks count as long as they are shown.
+    Throughput and latencies of a queue in steps of equal length, the oldest first. The last step is still in progress. Tasks count as long as they are shown.
     """
 
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     step_ms: int
     steps: list[SeriesStep]
@@ -1396,12 +1393,12 @@ class Series(TypedDict):
 
 class SubmittedTasks(TypedDict):
     """
-    What became of the tasks of a batch, in their order.
+    The outcomes of the tasks of a batch, in their order.
     """
 
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     outcomes: list[Outcome]
 
@@ -1417,7 +1414,7 @@ class Task(TypedDict):
     """
     cancel_requested: bool
     """
-    Somebody asked for its end.
+    Whether somebody has requested the end of the task.
     """
     changed_at: NotRequired[int | None]
     """
@@ -1425,7 +1422,7 @@ class Task(TypedDict):
     """
     codec: NotRequired[str | None]
     """
-    The codec that its payload and its result are encoded by, as far as a worker has said so.
+    The codec of the payload and the result, if a worker has reported it.
     """
     created_at: NotRequired[int | None]
     """
@@ -1433,19 +1430,19 @@ class Task(TypedDict):
     """
     due_at: NotRequired[int | None]
     """
-    Before when it does not start: its scheduled time, or that of its next attempt.
+    The earliest start: the scheduled time, or the time of the next attempt.
     """
     duplicate_of: NotRequired[str | None]
     """
-    The task that holds the key of this one, which never ran.
+    The task that holds the key of this one. This task never ran.
     """
     epoch: NotRequired[int | None]
     """
-    How often it has changed hands: what force-fail and force-release name.
+    How often the task has changed hands. Force-fail and force-release may name it.
     """
     hidden: NotRequired[bool]
     """
-    Its payload and its result are hidden from whoever asks.
+    Whether the payload and the result are hidden from the caller.
     """
     id: str
     """
@@ -1453,15 +1450,15 @@ class Task(TypedDict):
     """
     key: NotRequired[str | None]
     """
-    What its submitter calls it.
+    The submitter's name for the task.
     """
     log: NotRequired[list[str]]
     """
-    What the attempt has logged last.
+    The last log lines of the attempt.
     """
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     progress: NotRequired[Progress | None]
     queue: str
@@ -1470,15 +1467,15 @@ class Task(TypedDict):
     """
     reason: NotRequired[str | None]
     """
-    Why the last attempt failed, or the task ended; in a list its first 200 characters.
+    Why the last attempt failed, or why the task ended. Lists have the first 200 characters.
     """
     result: NotRequired[str | None]
     """
-    The result, if it is text of up to 1,024 bytes and was not encoded.
+    The result, if it is text of up to 1,024 bytes and has no codec.
     """
     result_bytes: NotRequired[int | None]
     """
-    How many bytes its result has: GET …/result.
+    The number of bytes of the result, which `GET …/result` returns.
     """
     status: str
     """
@@ -1486,49 +1483,49 @@ class Task(TypedDict):
     """
     superseded_by: NotRequired[str | None]
     """
-    The task that has taken the place of this one.
+    The task that replaced this one.
     """
     tags: NotRequired[list[str]]
     type: NotRequired[str | None]
     waits_for: NotRequired[list[str]]
     """
-    The tasks that it waits for.
+    The tasks that this task waits for.
     """
     warning: NotRequired[str | None]
     """
-    Something that whoever looks should know.
+    A warning for people who look at the task.
     """
     why: NotRequired[str | None]
     """
-    Why it does not run, in one sentence: in a list that was asked for with `why`.
+    Why the task does not run, in one sentence. Only in lists that are requested with `why`.
     """
     worker: NotRequired[WorkerIdentity | None]
 
 
 class TaskList(TypedDict):
     """
-    Some of the tasks that were asked for.
+    A page of tasks.
     """
 
     next: NotRequired[str | None]
     """
-    What the next page comes after (`after`); absent when there is none.
+    Send this as `after` to get the next page; absent on the last page.
     """
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     tasks: list[Task]
 
 
 class ToldToDrain(TypedDict):
     """
-    Who was told to drain.
+    The worker that was told to drain.
     """
 
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     worker: WorkerIdentity
 
@@ -1540,28 +1537,28 @@ class WorkerList(TypedDict):
 
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     workers: list[QueueWorker]
 
 
 class History(TypedDict):
     """
-    What happened to a task, as far as its entries are still there.
+    The history of a task, from the entries that are still stored.
     """
 
     entries: list[HistoryEntry]
     is_whole: bool
     """
-    Whether its first entries are still there.
+    Whether the first entries of the task are still stored.
     """
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     silences: list[HolderSilence]
     """
-    When nothing was heard of who held it, although heartbeats were due.
+    The times in which the holder of the task was silent although heartbeats were due.
     """
     task: str
 
@@ -1586,19 +1583,19 @@ class QueueBody(TypedDict):
 
     levels: bool
     """
-    It has tasks of high and of low priority as well.
+    Whether the queue also has the levels `high` and `low`.
     """
     limits: NotRequired[list[LimitUse]]
     """
-    Its limits, and who uses them: first that of the queue, then those of keys, the one at which most tasks wait first. At most 100. Keys that share the limit of all keys are listed while they use it.
+    The limits and their use, at most 100: first the limit of the queue, then those of limit keys, the one with the most waiting tasks first. A key without a limit of its own is listed while it uses `per_key`.
     """
     name: str
     now: int
     """
-    Now, by the gateway's clock.
+    The gateway's current time, in ms since the epoch.
     """
     settings: QueueSettings
     version: int
     """
-    Counts the changes of its settings.
+    The version of the settings: the number of their changes.
     """

@@ -7,19 +7,19 @@ export type paths = Record<string, never>;
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description What an operator did to a task, a worker, a schedule or the queue. */
+        /** @description An operator's action on a task, a worker, a schedule or the queue. */
         Action: {
-            /** @description `delete`, `force-fail`, `force-release`, `reschedule`, `supersede`, `cancel` or `kill`; of its dead letter `replay`, `purge` or `expire`; of a worker `drain`; of a schedule `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`; of the queue `update` (of its settings), `repair`, `pause` or `resume`. */
+            /** @description On a task: `delete`, `force-fail`, `force-release`, `reschedule`, `supersede`, `cancel` or `kill`. On its dead letter: `replay`, `purge` or `expire`. On a worker: `drain`. On a schedule: `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`. On the queue: `update` (of its settings), `repair`, `pause` or `resume`. */
             action: string;
             /** Format: int64 */
             at: number;
             operator: string;
             reason: string;
-            /** @description The task that came of a replay. */
+            /** @description The new task that the replay submitted. */
             replay?: string | null;
-            /** @description The schedule, by its name. */
+            /** @description The name of the schedule. */
             schedule?: string | null;
-            /** @description The task. Without `task`, `worker` and `schedule` the action was on the queue. */
+            /** @description The task. Without `task`, `worker` and `schedule`, the action was on the queue itself. */
             task?: string | null;
             /** @description The worker that was drained. */
             worker?: string | null;
@@ -29,60 +29,60 @@ export interface components {
             actions: components["schemas"]["Action"][];
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
         };
         BTreeMap: {
             [key: string]: string;
         };
-        /** @description How many tasks there are. */
+        /** @description The numbers of tasks. */
         Counts: {
-            /** @description By status; a status without tasks is left out. */
+            /** @description By status. A status without tasks is omitted. */
             by_status: {
                 [key: string]: number;
             };
             /**
              * Format: int64
-             * @description How many want a worker now: what an autoscaler goes by.
+             * @description How many tasks need a worker now, for an autoscaler.
              */
             demand: number;
-            /** @description How many have ever ended, those included that are not shown any more: since the queue was made, over all workers and restarts. */
+            /** @description How many tasks have ended since the queue was created, over all workers and restarts. Tasks that are not shown any more count, too. */
             ever_ended: components["schemas"]["EverEnded"];
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             oldest_ready?: components["schemas"]["OldestReady"] | null;
             /**
              * Format: int64
-             * @description All together.
+             * @description The number of all tasks.
              */
             total: number;
         };
-        /** @description A queue that was made, or was there. */
+        /** @description A queue that was created or already existed. */
         CreatedQueue: {
             name: string;
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
-            /** @description What was done; empty if everything was right already. */
+            /** @description The changes that were made; empty if everything was already right. */
             steps: string[];
         };
-        /** @description A task that failed for good. */
+        /** @description The dead letter of a task that failed for good. */
         DeadLetter: {
             /** Format: int64 */
             at: number;
             /** Format: int32 */
             attempts: number;
             detail?: string | null;
-            /** @description The payload is hidden from whoever asks. */
+            /** @description Whether the payload is hidden from the caller. */
             hidden?: boolean;
             key?: string | null;
-            /** @description The payload; left out of lists. */
+            /** @description The payload; omitted in lists. */
             payload_base64?: string | null;
             payload_bytes: number;
             properties: {
@@ -95,61 +95,61 @@ export interface components {
             task: string;
             type?: string | null;
         };
-        /** @description Some of the dead letters that were asked for. */
+        /** @description A page of dead letters. */
         DeadLetterList: {
             dead_letters: components["schemas"]["DeadLetter"][];
-            /** @description What the next page comes after (`after`); absent when there is none. */
+            /** @description Send this as `after` to get the next page; absent on the last page. */
             next?: string | null;
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
         };
-        /** @description What becomes of tasks that failed for good. */
+        /** @description Which tasks leave a dead letter, and how long it is kept. */
         DeadLetterSettings: {
-            /** @description Whether a dead letter is kept; yes if it is not said. */
+            /** @description Whether a task that failed for good leaves a dead letter (`true` by default). */
             enabled?: boolean | null;
-            /** @description Whether a task that expired gets one; no if it is not said. */
+            /** @description Whether an expired task leaves one, too (`false` by default). */
             expired?: boolean | null;
             /**
              * Format: int64
-             * @description How many are kept: the oldest ones go first.
+             * @description The most dead letters that are kept; the oldest go first.
              */
             max_size?: number | null;
             retention?: components["schemas"]["Length"] | null;
         };
-        /** @description Which dead letters, and why something is done with them. */
+        /** @description The dead letters to replay or purge, and the reason. */
         DeadSelection: {
             /**
-             * @description All of the queue, where nothing else says which: a request that says nothing is refused.
+             * @description Selects all letters, and excludes the filters below. A request without selection is refused.
              * @default false
              */
             all?: boolean;
             changes?: components["schemas"]["ReplayChanges"] | null;
             failed_from?: components["schemas"]["Instant"] | null;
             failed_to?: components["schemas"]["Instant"] | null;
-            /** @description Letters whose reason contains this text. */
+            /** @description Selects letters whose reason contains this text. */
             failed_with?: string | null;
             key?: string | null;
             /**
-             * @description Why it is done; up to 1,000 bytes.
+             * @description Up to 1,000 bytes, for the log of actions.
              * @default
              */
             reason?: string;
             /**
-             * @description Letters with all of these tags.
+             * @description Selects letters with all of these tags.
              * @default []
              */
             tag?: string[];
             /**
-             * @description Ids of tasks; if there are any, what follows is not looked at. Up to 100.
+             * @description Ids of up to 100 tasks. If there are any, the filters below are ignored.
              * @default []
              */
             tasks?: string[];
             type?: string | null;
         };
-        /** @description How many tasks have ever ended, by how. */
+        /** @description How many tasks have ever ended, by outcome. */
         EverEnded: {
             /** Format: int64 */
             cancelled: number;
@@ -166,44 +166,44 @@ export interface components {
              */
             failed: number;
         };
-        /** @description A slot that was settled. */
+        /** @description A slot that was fired or skipped. */
         Firing: {
             slot: components["schemas"]["Instant"];
-            /** @description The task that came of it, or was in its way. */
+            /** @description The task of the slot; for a skipped slot, the unfinished task that was in its way. */
             task: string;
         };
-        /** @description Why, and in which epoch of the task. */
+        /** @description The reason for an action on a task, and the epoch in which the action applies. */
         ForceReason: {
             /**
              * Format: int32
-             * @description The epoch that was seen; in another one nothing is done (`stale_epoch`). Without it: whichever it is in.
+             * @description The epoch that you have seen. If the task is in another one, nothing is done (`stale_epoch`). If omitted, any epoch fits.
              */
             epoch?: number | null;
             /**
-             * @description Up to 1,000 bytes.
+             * @description Up to 1,000 bytes, for the log of actions.
              * @default
              */
             reason?: string;
         };
-        /** @description What happened to a task, as far as its entries are still there. */
+        /** @description The history of a task, from the entries that are still stored. */
         History: {
             entries: components["schemas"]["HistoryEntry"][];
-            /** @description Whether its first entries are still there. */
+            /** @description Whether the first entries of the task are still stored. */
             is_whole: boolean;
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
-            /** @description When nothing was heard of who held it, although heartbeats were due. */
+            /** @description The times in which the holder of the task was silent although heartbeats were due. */
             silences: components["schemas"]["HolderSilence"][];
             task: string;
         };
-        /** @description One entry about a task. */
+        /** @description An entry in the history of a task. */
         HistoryEntry: {
             /**
              * Format: int64
-             * @description When it was published, by the clock of its publisher.
+             * @description When the entry was published, by the clock of its publisher.
              */
             at: number;
             /** Format: int32 */
@@ -213,24 +213,24 @@ export interface components {
             epoch?: number | null;
             /** @description `claimed`, `leased`, `renewed`, `closed`, `completed`, `failed`, `ended`, `released`, `parked`, `offered`, `checkpoint`, `cancel_requested`, `sealed`, `shown` or `evicted`. */
             event: string;
-            /** @description Why it changes nothing: `not_next`, `attempt_not_above`, `task_ended`, `replaced`, `not_running`, `sealed`, `late` or `unknown`. */
+            /** @description Why the entry has no effect: `not_next`, `attempt_not_above`, `task_ended`, `replaced`, `not_running`, `sealed`, `late` or `unknown`. */
             ignored?: string | null;
             lease_time?: components["schemas"]["Length"] | null;
-            /** @description What the worker calls itself that has leased the attempt. */
+            /** @description The name of the worker that leased the attempt. */
             leased_to?: string | null;
             /**
              * Format: int64
-             * @description How many lines before these are in no entry; absent for none.
+             * @description How many log lines before these are missing; absent if none are.
              */
             lines_lost?: number | null;
-            /** @description The log lines of the attempt that no earlier entry has; in all, the newest 1,000. */
+            /** @description Log lines of the attempt that no earlier entry has. A history has the newest 1,000 lines. */
             log?: string[];
             /**
              * Format: int64
              * @description When the next attempt is due.
              */
             next_attempt_at?: number | null;
-            /** @description Who did it from outside. */
+            /** @description The operator who caused the entry. */
             operator?: string | null;
             /** @description `failed`, `cancelled` or `expired`. */
             outcome?: string | null;
@@ -239,73 +239,73 @@ export interface components {
             waits_for?: string[];
             worker?: components["schemas"]["WorkerIdentity"] | null;
         };
-        /** @description A time in which nothing was heard of who held the task, although heartbeats were due. */
+        /** @description A time in which the holder of the task was silent although heartbeats were due. */
         HolderSilence: {
             /**
              * Format: int32
              * @description The epoch of the holder.
              */
             epoch: number;
-            /** @description How often something was due: the heartbeat interval, or the lease time. */
+            /** @description How often the holder must report: its heartbeat interval, or the lease time. */
             every: components["schemas"]["Length"];
             /**
              * Format: int64
-             * @description How many heartbeats are missing; of a lease, how many times its lease time has passed.
+             * @description How many heartbeats are missing; for a lease, how many times its lease time has passed.
              */
             missed: number;
             /**
              * Format: int64
-             * @description When anything was heard of it last.
+             * @description When the holder was last heard from.
              */
             since: number;
             /**
              * Format: int64
-             * @description When it was heard of again, or held the task no longer; absent while the silence lasts.
+             * @description When the holder was heard from again or lost the task; absent while the silence lasts.
              */
             until?: number | null;
             worker?: components["schemas"]["WorkerIdentity"] | null;
         };
         /**
          * Format: int64
-         * @description An instant: in ms since the epoch, or a text such as `2026-11-22T09:30:00Z`. It is written as the first.
+         * @description An instant: ms since the epoch, or a text such as `2026-11-22T09:30:00Z`. Answers have ms since the epoch.
          * @example 1792000000000
          */
         Instant: number;
-        /** @description That the holder of a lease is alive, and what it has to say. */
+        /** @description A keep-alive of the holder of a lease, with its news. */
         KeepAlive: {
-            /** @description What the next attempt is to find: up to 64 KiB. */
+            /** @description A checkpoint for the next attempt: up to 64 KiB. */
             checkpoint_base64?: string | null;
             lease_time?: components["schemas"]["Length"] | null;
-            /** @description Lines for whoever watches. */
+            /** @description Log lines for people who watch the task. */
             log?: string[];
             progress?: components["schemas"]["LeaseProgress"] | null;
         };
-        /** @description A task that is leased. */
+        /** @description A leased task. */
         Lease: {
             /**
              * Format: int32
-             * @description From 1.
+             * @description The number of the attempt, from 1.
              */
             attempt: number;
             budget?: components["schemas"]["Length"] | null;
-            /** @description What the attempt before has left for this one. */
+            /** @description The checkpoint that an earlier attempt has stored. */
             checkpoint_base64?: string | null;
             /**
              * Format: int32
-             * @description Grows with each lease of the task.
+             * @description The epoch grows with each lease of the task.
              */
             epoch: number;
-            /** @description When that will be, by the gateway's clock. */
+            /** @description When the lease ends if the worker stays silent, by the gateway's clock. */
             expires_at: components["schemas"]["Instant"];
-            /** @description Names the lease in reports. Whoever has it may report: it is a secret of its holder. */
+            /** @description The name of the lease in reports. Keep it secret: everyone who has it may report. */
             lease: string;
             /** @description The silence after which the lease ends. */
             lease_time: components["schemas"]["Length"];
             /** Format: int32 */
             max_attempts: number;
-            /** @description The payload, where it is text. */
+            /** @description The payload, if it is text. */
             payload?: string | null;
-            /** @description The payload, where it is not. */
+            /** @description The payload in base64, if it is not text. */
             payload_base64?: string | null;
             properties: {
                 [key: string]: string;
@@ -313,7 +313,7 @@ export interface components {
             task: string;
             type?: string | null;
         };
-        /** @description Who works on a task. */
+        /** @description The worker that holds the lease of a task. */
         LeaseHolder: {
             /** Format: int32 */
             attempt: number;
@@ -323,13 +323,13 @@ export interface components {
             lease_time: components["schemas"]["Length"];
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             task: string;
             worker: string;
         };
-        /** @description How far the work has come, in units of your own. */
+        /** @description The progress of the work, in your own units. */
         LeaseProgress: {
             /** Format: int64 */
             done: number;
@@ -337,37 +337,34 @@ export interface components {
             /** Format: int64 */
             total?: number;
         };
-        /** @description Who asks for tasks, and for how many. */
+        /** @description A worker's request for tasks. */
         LeaseRequest: {
-            /** @description So many at most, 1 to 100; one, if it is not said. */
+            /** @description The most tasks to lease: 1 to 100, 1 by default. */
             count?: number | null;
-            /**
-             * @description What tells this start of the worker apart from all others: 1 to 64 bytes, drawn when it starts. With it the worker is listed while it waits, and can be
-             *     told to drain: its requests for leases are answered with 409 `worker_drained` then, and it is to end when its tasks are over.
-             */
+            /** @description A random text of 1 to 64 bytes that is new at each start of the worker. With it, the worker is listed while it waits, and can be drained. Its requests for leases then get 409 `worker_drained`: the worker must end when its tasks are over. */
             instance?: string;
             lease_time?: components["schemas"]["Length"] | null;
-            /** @description Tasks of these types only, 1 to 16 of them, each of 1 to 128 bytes; of any type, and also those that have none, if it is not said. */
+            /** @description Leases only tasks of these types: 1 to 16 types, each of 1 to 128 bytes. By default it leases tasks of any type and tasks without a type. */
             types?: string[] | null;
             wait?: components["schemas"]["Length"] | null;
-            /** @description What the worker is called: 1 to 256 bytes. It is shown, and need not be unique. */
+            /** @description The name of the worker, for display: 1 to 256 bytes. It need not be unique. */
             worker: string;
         };
-        /** @description What was leased. */
+        /** @description The leased tasks. */
         Leases: {
             leases: components["schemas"]["Lease"][];
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
         };
         /**
-         * @description A duration: a text such as `30s`, `1h 30m`, `7d` or `PT1H30M`, or a number of seconds. A day has 24 hours. It is written in the form `PT1H30M`.
+         * @description A duration: a text such as `30s`, `1h 30m`, `7d` or `PT1H30M`, or a number of seconds. A day has 24 hours. Answers have the form `PT1H30M`.
          * @example PT30S
          */
         Length: string;
-        /** @description How many tasks run at once, and how many begin in a time. */
+        /** @description How many tasks run at once, and how many begin in a period. */
         Limit: {
             /** Format: int32 */
             max_in_flight?: number | null;
@@ -375,9 +372,9 @@ export interface components {
         };
         /** @description The use of a limit. */
         LimitUse: {
-            /** @description The first of them, at most 20. */
+            /** @description The tasks that wait first, at most 20. */
             first_waiting?: string[];
-            /** @description The key whose tasks it limits; absent for the limit of the queue. */
+            /** @description The limit key; absent for the limit of the queue. */
             key?: string | null;
             limit: components["schemas"]["Limit"];
             /**
@@ -387,27 +384,27 @@ export interface components {
             opens_at?: number | null;
             /**
              * Format: int64
-             * @description Tasks that have one of the slots; 0 if the limit is only a rate.
+             * @description How many tasks hold a slot of the limit; 0 if the limit is only a rate.
              */
             running: number;
             /**
              * Format: int64
-             * @description Tasks in its line. A worker lines up for as many tasks as it has free slots, and for none that a rate lets begin much later: the other ones are ready.
+             * @description How many tasks wait for the limit. A worker lets only as many tasks wait as it has free slots, and none that the rate delays for long; its other tasks are `ready`.
              */
             waiting: number;
         };
-        /** @description How a queue is to be made. What it does not say is left as it is. */
+        /** @description The properties of a queue. An omitted field leaves an existing queue as it is. */
         NewQueue: {
             defaults?: components["schemas"]["QueueDefaults"] | null;
             ledger_retention?: components["schemas"]["Length"] | null;
             /**
-             * @description With topics for tasks of high and of low priority.
+             * @description Whether to create the topics for tasks of high and low priority as well.
              * @default false
              */
             levels?: boolean;
             /**
              * Format: int32
-             * @description Partitions of its topics; a new queue has none if it is not said. They can be raised.
+             * @description The number of partitions of its topics; a new queue has none by default. It can be raised.
              */
             partitions?: number | null;
         };
@@ -418,42 +415,42 @@ export interface components {
             schedule: components["schemas"]["Schedule"];
             task: components["schemas"]["NewTask"];
         };
-        /** @description A task. It has its payload in one of `payload`, `payload_base64` and `payload_json`. */
+        /** @description A task to submit. Set one of `payload`, `payload_base64` and `payload_json`. */
         NewTask: {
             /**
              * @description Ids of tasks of this queue that must be over first.
              * @default []
              */
             after?: string[];
-            /** @description What becomes of it if one of those has no result: `fail` (the default), `skip`, by which it is cancelled, or `run`. */
+            /** @description If one of the tasks in `after` and `after_keys` ends without a result, this task fails (`fail`, the default), is cancelled (`skip`), or runs anyway (`run`). */
             after_failed?: string | null;
             /**
              * @description Idempotency or dedupe keys of tasks of this queue that must be over first.
              * @default []
              */
             after_keys?: string[];
-            /** @description Of all tasks with this key that are not over one is run. */
+            /** @description Of all unfinished tasks with this key, one runs. */
             dedupe_key?: string | null;
             delay?: components["schemas"]["Length"] | null;
             expires_at?: components["schemas"]["Instant"] | null;
-            /** @description Of all tasks with this key one is run, and each submit with it answers with that one. Also by the header `Idempotency-Key`. */
+            /** @description Of all tasks with this key, one runs, and every submit with the key returns its id. You can also send the header `Idempotency-Key`. */
             idempotency_key?: string | null;
-            /** @description What you call it. Up to 256 bytes. */
+            /** @description Your name for the task. Up to 256 bytes. */
             key?: string | null;
             /** @description The limits of this key in the settings of the queue apply. */
             limit_key?: string | null;
             /**
              * Format: int32
-             * @description 1 to 1,000.
+             * @description The most attempts: 1 to 1,000.
              */
             max_attempts?: number | null;
             max_duration?: components["schemas"]["Length"] | null;
             max_total_duration?: components["schemas"]["Length"] | null;
             no_progress_timeout?: components["schemas"]["Length"] | null;
-            /** @description On a queue with an order: of all tasks with this key one is run at a time, in the order in which they were submitted. */
+            /** @description On a queue with an order: tasks with this key run one at a time, in the order of their submission. */
             order_key?: string | null;
             /**
-             * @description With a dedupe key: the task takes the place of the one that holds it.
+             * @description With a dedupe key: this task replaces the unfinished task that holds the key.
              * @default false
              */
             overwrite?: boolean;
@@ -461,7 +458,7 @@ export interface components {
             payload?: string | null;
             /** @description The payload, in base64. */
             payload_base64?: string | null;
-            /** @description The payload, as JSON of any kind. It is stored as it is sent, `null` included. */
+            /** @description The payload, as any JSON value, `null` included. It is stored byte for byte. */
             payload_json?: unknown;
             /**
              * @description `high`, `normal` or `low`.
@@ -469,7 +466,7 @@ export interface components {
              */
             priority?: components["schemas"]["Priority"];
             /**
-             * @description Properties of your own, which the worker gets.
+             * @description Your own properties, which the worker gets.
              * @default {}
              */
             properties?: {
@@ -483,16 +480,16 @@ export interface components {
              */
             strict?: boolean;
             /**
-             * @description Words to find it by: up to 16 of up to 64 bytes.
+             * @description Words to find the task by: up to 16, each of up to 64 bytes.
              * @default []
              */
             tags?: string[];
-            /** @description What kind of task it is: workers may ask for some types only. Up to 128 bytes. */
+            /** @description The type of the task: workers may request some types only. Up to 128 bytes. */
             type?: string | null;
         };
         /** @description Tasks that are submitted together. */
         NewTasks: {
-            /** @description Up to 1,000; they are stored in this order as a rule. An entry that cannot be read is told in its place, and the others are submitted. */
+            /** @description Up to 1,000 tasks, usually stored in this order. An unreadable entry gets an error in its place; the others are submitted. */
             tasks: components["schemas"]["NewTask"][];
         };
         /** @description The task that has been ready for the longest time. */
@@ -500,78 +497,78 @@ export interface components {
             id: string;
             /**
              * Format: int64
-             * @description Since when, in ms since the epoch.
+             * @description When the task became ready, in ms since the epoch.
              */
             since: number;
         };
-        /** @description What became of an entry: its id, or why there is none. */
+        /** @description The outcome of an entry: the id of its task, or an error. */
         Outcome: {
             error?: components["schemas"]["Problem"] | null;
             id?: string | null;
         };
         /**
-         * @description What happens at a slot while a task of an earlier one is not over.
+         * @description What happens at a slot while the task of an earlier slot is not over.
          * @enum {string}
          */
         Overlap: "skip" | "buffer_one" | "cancel_other" | "allow_all";
         /**
-         * @description Which tasks go first.
+         * @description The priority level of a task: higher levels go first.
          * @enum {string}
          */
         Priority: "high" | "normal" | "low";
-        /** @description An error, as it is answered. */
+        /** @description An error. */
         Problem: {
             /**
-             * @description What kind of problem it is, for machines: it does not change.
+             * @description The kind of the error, for programs. It is stable.
              * @example task_not_found
              */
             code: string;
             /**
              * Format: int32
-             * @description The epoch that the task is in, where another one was named.
+             * @description The current epoch of the task, if the request named another one.
              */
             current_epoch?: number | null;
             /**
              * Format: int64
-             * @description The version that stands, where another one was expected.
+             * @description The current version, if the request expected another one.
              */
             current_version?: number | null;
-            /** @description What happened, and what to do. */
+            /** @description What happened and what to do. */
             detail: string;
             /**
              * Format: int32
-             * @description After how many seconds to try again.
+             * @description The number of seconds after which to try again.
              */
             retry_after?: number | null;
             /**
              * Format: int32
-             * @description The same as the status of the answer.
+             * @description The HTTP status of the answer.
              * @example 404
              */
             status: number;
-            /** @description The task that is meant. */
+            /** @description The task that the error is about. */
             task?: string | null;
             /**
-             * @description The status in words.
+             * @description The HTTP status in words.
              * @example Not Found
              */
             title: string;
         };
-        /** @description How far a task has come, in units of its own. */
+        /** @description The progress of a task, in units of its own. */
         Progress: {
             /** Format: int64 */
             done: number;
             message?: string;
             /**
              * Format: int64
-             * @description Zero when unknown.
+             * @description 0 if unknown.
              */
             total: number;
         };
-        /** @description Which tasks are to be deleted, and why. */
+        /** @description The tasks to delete, and the reason. */
         Purge: {
             /**
-             * @description All of the queue, where nothing else says which: a request that says nothing is refused.
+             * @description Selects all tasks, and excludes the fields below. A request without a selection is refused.
              * @default false
              */
             all?: boolean;
@@ -581,76 +578,76 @@ export interface components {
             created_to?: components["schemas"]["Instant"] | null;
             key?: string | null;
             /**
-             * @description Up to 1,000 bytes.
+             * @description Up to 1,000 bytes, for the log of actions.
              * @default
              */
             reason?: string;
             /**
-             * @description Statuses: tasks with any of them.
+             * @description Selects tasks with any of these statuses.
              * @default []
              */
             status?: string[];
             /**
-             * @description Tags: tasks with all of them.
+             * @description Selects tasks with all of these tags.
              * @default []
              */
             tag?: string[];
-            /** @description Words, with blanks between them: tasks that have each of them in their id, key, type, tags or reason. */
+            /** @description Words separated by spaces. Selects tasks that have each word in their id, key, type, tags or reason. */
             text?: string | null;
             type?: string | null;
         };
-        /** @description What became of a purge. */
+        /** @description The result of a purge. */
         Purged: {
             /** Format: int64 */
             deleted: number;
             /**
              * Format: int64
-             * @description Tasks that ended meanwhile, or could not be deleted.
+             * @description How many tasks ended meanwhile or could not be deleted.
              */
             failed: number;
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
-            /** @description The error that has ended it early: the others were not tried. */
+            /** @description The error that stopped the purge early; the other tasks were not tried. */
             stopped?: string | null;
         };
-        /** @description What became of a purge. */
+        /** @description The result of a purge. */
         PurgedLetters: {
-            /** @description Of the tasks that were named, those that have no dead letter: it was purged or replayed, or never was. */
+            /** @description The named tasks without a dead letter: it was purged or replayed, or never existed. */
             not_found?: string[];
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             /** Format: int64 */
             purged: number;
-            /** @description The error that has ended it early. Up to 64 letters were under way then, the others were not tried; asking again does no harm. */
+            /** @description The error that stopped the request early. Up to 64 more letters may be done; the others were not tried. You may repeat the request. */
             stopped?: string | null;
         };
         /** @description A queue. */
         QueueBody: {
-            /** @description It has tasks of high and of low priority as well. */
+            /** @description Whether the queue also has the levels `high` and `low`. */
             levels: boolean;
-            /** @description Its limits, and who uses them: first that of the queue, then those of keys, the one at which most tasks wait first. At most 100. Keys that share the limit of all keys are listed while they use it. */
+            /** @description The limits and their use, at most 100: first the limit of the queue, then those of limit keys, the one with the most waiting tasks first. A key without a limit of its own is listed while it uses `per_key`. */
             limits?: components["schemas"]["LimitUse"][];
             name: string;
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             settings: components["schemas"]["QueueSettings"];
             /**
              * Format: int64
-             * @description Counts the changes of its settings.
+             * @description The version of the settings: the number of their changes.
              */
             version: number;
         };
         /**
-         * @description Settings for a new queue. `004`: those of document 004, by which tasks expire after 14 days, have one attempt, and leave no dead letter.
+         * @description Settings for a new queue. `004` means those of document 004: tasks expire after 14 days, have one attempt, and leave no dead letter.
          * @enum {string}
          */
         QueueDefaults: "004";
@@ -658,24 +655,24 @@ export interface components {
         QueueList: {
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             queues: string[];
         };
         /**
-         * @description In which order the tasks of a queue are run.
+         * @description The order in which the tasks of a queue run.
          * @enum {string}
          */
         QueueOrder: "key";
-        /** @description Limits that hold over all workers of a queue, and what applies to tasks that do not say it. */
+        /** @description The settings of a queue: limits over all its workers, and defaults for its tasks. */
         QueueSettings: {
             dead_letters?: components["schemas"]["DeadLetterSettings"] | null;
-            /** @description What the queue is for: at most 1,024 characters. */
+            /** @description The purpose of the queue: at most 1,024 characters. */
             description?: string | null;
             expires_after?: components["schemas"]["Length"] | null;
             /**
-             * @description For the tasks of these limit keys.
+             * @description The limits for the tasks of these limit keys.
              * @default {}
              */
             keys?: {
@@ -685,13 +682,13 @@ export interface components {
             max_attempts?: number | null;
             /**
              * Format: int32
-             * @description So many run at once.
+             * @description The most tasks that run at once.
              */
             max_in_flight?: number | null;
             no_progress_timeout?: components["schemas"]["Length"] | null;
             order?: components["schemas"]["QueueOrder"] | null;
             /**
-             * @description No task begins while this is so.
+             * @description While this is `true`, no task begins. Running tasks continue.
              * @default false
              */
             paused?: boolean;
@@ -699,28 +696,28 @@ export interface components {
             rate?: components["schemas"]["Rate"] | null;
             retry?: components["schemas"]["Retry"] | null;
             /**
-             * @description URLs that are called at the end of each task: at most 8, absolute, with http or https. Their origins are among those that the gateway allows.
+             * @description Up to 8 URLs that a gateway calls at the end of each task: absolute, with http or https. The gateway must allow their origins.
              * @default []
              */
             webhooks?: string[];
         };
-        /** @description Other settings for a queue. */
+        /** @description New settings for a queue. */
         QueueUpdate: {
             /**
              * Format: int64
-             * @description The version that was seen; if another one stands nothing is changed (`version_conflict`).
+             * @description The version that you have read. If it is not current, nothing changes (`version_conflict`).
              */
             expected_version: number;
             /** @description Up to 1,000 bytes, for the log of actions. */
             reason?: string;
-            /** @description All of them: what is missing is not set any more. */
+            /** @description The complete settings: an omitted setting is unset. */
             settings: components["schemas"]["QueueSettings"];
         };
-        /** @description The version of the settings that stands. */
+        /** @description The current version of the settings. */
         QueueVersion: {
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             /** Format: int64 */
@@ -728,27 +725,27 @@ export interface components {
         };
         /** @description A worker on one partition of a queue. */
         QueueWorker: {
-            /** @description It holds leases, as a worker over HTTP does, and is listed as long as it does. Its keep-alives are its heartbeats, of which two are due in a lease time. */
+            /** @description Whether the worker holds leases, as a worker over HTTP does; it is listed as long as it does. Its keep-alives count as heartbeats, of which two are due per lease time. */
             holds_leases?: boolean;
             /**
              * Format: int64
-             * @description By its own clock.
+             * @description By the worker's clock.
              */
             last_heartbeat_at?: number | null;
             /**
              * Format: int64
-             * @description How many heartbeats were due since the last one, by the gateway's clock; one that is late by less than half an interval is not counted. Others take over what it runs when it is silent for two intervals, so at the latest when this is 2.
+             * @description How many heartbeats are missing since the last one, by the gateway's clock; one that is late by less than half an interval does not count. Other workers take over its tasks after a silence of two intervals, at the latest when this is 2.
              */
             missed_heartbeats: number;
-            /** @description Its id in the ledger of the partition; of who holds leases, its name. */
+            /** @description The worker's id in the ledger of the partition; for a worker that holds leases, its name. */
             owner: string;
             /** Format: int32 */
             partition: number;
-            /** @description The tasks that it runs. */
+            /** @description The tasks that the worker runs. */
             running: string[];
             /**
              * Format: int64
-             * @description By its own clock; absent for who holds leases.
+             * @description By the worker's clock; absent for a worker that holds leases.
              */
             started_at?: number | null;
             worker?: components["schemas"]["WorkerIdentity"] | null;
@@ -760,143 +757,137 @@ export interface components {
             /** Format: int32 */
             tokens: number;
         };
-        /** @description Why something is done. */
+        /** @description The reason for an action. */
         Reason: {
-            /** @description Up to 1,000 bytes; it is logged, and shown where the task shows why it ended. */
+            /** @description Up to 1,000 bytes. It is logged, and a task that the action ends shows it. */
             reason?: string;
         };
-        /** @description What became of a replay. */
+        /** @description The outcome of a replay. */
         Replay: {
-            /** @description The task that runs it once more, or the one that has the dedupe key. */
+            /** @description The new task, or the task that holds the dedupe key. */
             other?: string | null;
-            /** @description `RESTARTED`, `RESTARTED_BEFORE` (by an earlier replay, so that `changes` were not made; of two at the same time one has its changes made, and both are told `RESTARTED`), `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`. */
+            /** @description `RESTARTED`, `RESTARTED_BEFORE` (by an earlier replay, so `changes` were not made), `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`. Of two simultaneous replays, one has its `changes` made, and both get `RESTARTED`. */
             outcome: string;
             task: string;
         };
-        /** @description What a task that is run once more has instead. What is left out stays as it was. */
+        /** @description Changes that a replay makes to the new task. Omitted fields stay as they were. */
         ReplayChanges: {
             delay?: components["schemas"]["Length"] | null;
             /**
              * Format: int32
-             * @description 1 to 1,000. A task with a list of pauses has as many attempts as that makes.
+             * @description The most attempts: 1 to 1,000. It is ignored for a task with a list of retry intervals.
              */
             max_attempts?: number | null;
             max_duration?: components["schemas"]["Length"] | null;
             max_total_duration?: components["schemas"]["Length"] | null;
-            /** @description The payload, as text: for one task in `tasks` alone. Encoded as the one before, if that was. */
+            /** @description Another payload, as text, if `tasks` names one task. The old payload's codec encodes it. */
             payload?: string | null;
-            /** @description The payload, in base64. */
+            /** @description Another payload, in base64, if `tasks` names one task. */
             payload_base64?: string | null;
             priority?: components["schemas"]["Priority"] | null;
         };
-        /** @description What became of each replay. */
+        /** @description The outcomes of replays. */
         ReplayList: {
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             outcomes: components["schemas"]["Replay"][];
-            /** @description The error that has ended it early. Up to 64 letters were under way then, the others were not tried; asking again does no harm. */
+            /** @description Why the request stopped early: an error, or the limit of 100,000 replays. Up to 64 more letters may be done; the others were not tried. You may repeat the request. */
             stopped?: string | null;
         };
-        /** @description What is reported of a lease. */
+        /** @description A report on a lease. */
         Report: {
             after?: components["schemas"]["Length"] | null;
-            /** @description What the next attempt is to find: up to 64 KiB. */
+            /** @description A checkpoint for the next attempt: up to 64 KiB. */
             checkpoint_base64?: string | null;
-            /** @description Of a failure: the task is not tried again. */
+            /** @description For a failure: `true` fails the task for good, without another attempt. */
             fatal?: boolean;
             /** @description The lease, unless the path names it. */
             lease?: string | null;
             lease_time?: components["schemas"]["Length"] | null;
-            /** @description Lines for whoever watches. */
+            /** @description Log lines for people who watch the task. */
             log?: string[];
             progress?: components["schemas"]["LeaseProgress"] | null;
-            /** @description Of a failure: why. */
+            /** @description For a failure: the reason. */
             reason?: string | null;
-            /** @description Of a success: the result, as text. It may have a megabyte. */
+            /** @description For a success: the result, as text. At most a megabyte. */
             result?: string | null;
-            /** @description Of a success: the result, in base64. */
+            /** @description For a success: the result, in base64. */
             result_base64?: string | null;
-            /** @description Of a success: the result, as JSON of any kind. It is stored as it is sent, `null` included. */
+            /** @description For a success: the result, as any JSON value, `null` included. It is stored byte for byte. */
             result_json?: unknown;
             retry_after?: components["schemas"]["Length"] | null;
             status: components["schemas"]["ReportStatus"];
         };
-        /** @description What became of a report. */
+        /** @description The outcome of a report. */
         ReportOutcome: {
             error?: components["schemas"]["Problem"] | null;
             lease?: components["schemas"]["Reported"] | null;
-            /**
-             * @description `RESULT_OK`: it counts. `NOT_FOUND`: there is no such task. `NOT_IN_PROGRESS`: the lease has expired, or the task is over. `STALE_ATTEMPT`: somebody else
-             *     has the task. `REJECTED`: the report cannot be used. `UNKNOWN`: it may count or not; report it again.
-             */
+            /** @description `RESULT_OK`: the report counts. `NOT_FOUND`: there is no such task. `NOT_IN_PROGRESS`: the lease has expired, or the task is over. `STALE_ATTEMPT`: another worker has the task. `REJECTED`: the report cannot be used. `UNKNOWN`: the report may count or not; send it again. */
             outcome: string;
         };
-        /** @description What became of the reports of a batch, in their order. */
+        /** @description The outcomes of the reports of a batch, in their order. */
         ReportOutcomes: {
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             outcomes: components["schemas"]["ReportOutcome"][];
         };
         /**
-         * @description How a task stands that is leased.
+         * @description The state of a leased task.
          * @enum {string}
          */
         ReportStatus: "IN_PROGRESS" | "SUCCEEDED" | "FAILED" | "RELEASED";
-        /** @description How a lease stands after a report. */
+        /** @description The state of a lease after a report. */
         Reported: {
-            /** @description Somebody has asked for the end of the task: stop, and report anything. */
+            /** @description Whether somebody has requested the end of the task. If so, stop the work and send any report. */
             cancelled: boolean;
-            /** @description Whether the checkpoint of this report is stored, where it brought one; if not, send it again with the next one. */
+            /** @description Whether the checkpoint of this report is stored; absent if it had none. If `false`, send the checkpoint again with the next report. */
             checkpoint_stored?: boolean | null;
             expires_at?: components["schemas"]["Instant"] | null;
             lease_time?: components["schemas"]["Length"] | null;
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
         };
         /** @description Reports on several leases. */
         Reports: {
-            /** @description Up to 100, one for each lease: several for one lease may count in any order. One that cannot be read is told in its place, and the others count. */
+            /** @description Up to 100 reports, one for each lease: several for one lease may count in any order. An unreadable report gets an error in its place; the others count. */
             reports: components["schemas"]["Report"][];
         };
-        /** @description When a waiting task is to begin: `delay` or `at`. */
+        /** @description The new start of a waiting task: set `delay` or `at`. */
         Reschedule: {
             at?: components["schemas"]["Instant"] | null;
             delay?: components["schemas"]["Length"] | null;
             /**
-             * @description Up to 1,000 bytes.
+             * @description Up to 1,000 bytes, for the log of actions.
              * @default
              */
             reason?: string;
         };
-        /** @description A task that runs another one once more. */
+        /** @description The new task that restarts a failed task. */
         Restarted: {
             /** @description The new task. */
             id: string;
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
         };
-        /**
-         * @description How long a task waits between its attempts: a random time below a ceiling that doubles from `base` to `max`; or the intervals, which make one attempt more
-         *     than there are intervals.
-         */
+        /** @description The pauses between attempts: with `base` and `max`, random times below a ceiling that doubles from `base` to `max`; or `intervals`, of which N make N + 1 attempts. */
         Retry: {
             base?: components["schemas"]["Length"] | null;
             intervals?: components["schemas"]["Length"][];
             max?: components["schemas"]["Length"] | null;
         };
-        /** @description When a schedule fires: by `cron`, `every` or `at`. */
+        /** @description When a schedule fires. Set exactly one of `cron`, `every` and `at`. */
         Schedule: {
             at?: components["schemas"]["Instant"] | null;
             catch_up_window?: components["schemas"]["Length"] | null;
@@ -905,31 +896,31 @@ export interface components {
             every?: components["schemas"]["Length"] | null;
             offset?: components["schemas"]["Length"] | null;
             /**
-             * @description What happens at a slot while a task of an earlier one is not over.
+             * @description What happens at a slot while the task of an earlier slot is not over.
              * @default skip
              */
             overlap?: components["schemas"]["Overlap"];
             /**
-             * @description It fires only by hand.
+             * @description Whether the schedule fires only by hand.
              * @default false
              */
             paused?: boolean;
-            /** @description The time zone of the expression, such as `Europe/Berlin`. */
+            /** @description The time zone of `cron`, such as `Europe/Berlin` (UTC by default). */
             time_zone?: string | null;
         };
-        /** @description A schedule, and how it stands. */
+        /** @description A schedule and its state. */
         ScheduleBody: {
             last?: components["schemas"]["Firing"] | null;
             name: string;
-            /** @description Its next slots, up to ten. */
+            /** @description The next slots, up to ten. */
             next: components["schemas"]["Instant"][];
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             schedule: components["schemas"]["Schedule"];
-            /** @description What it submits: the payload in `text` or `base64`, and the properties of the message. Absent where payloads are hidden from whoever asks. */
+            /** @description The task that the schedule submits: its payload in `text` or `base64`, and the properties of its message. Absent if payloads are hidden from the caller. */
             task?: Record<string, never> | null;
             /** Format: int64 */
             version: number;
@@ -938,16 +929,16 @@ export interface components {
         ScheduleList: {
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             schedules: components["schemas"]["ScheduleBody"][];
         };
-        /** @description Other times, or another task, for a schedule. */
+        /** @description New times or a new task for a schedule. */
         ScheduleUpdate: {
             /**
              * Format: int64
-             * @description The version that was seen; if another one stands nothing is changed (`version_conflict`).
+             * @description The version that you have read. If it is not current, nothing changes (`version_conflict`).
              */
             expected_version: number;
             /** @description Up to 1,000 bytes, for the log of actions. */
@@ -955,54 +946,54 @@ export interface components {
             schedule?: components["schemas"]["Schedule"] | null;
             task?: components["schemas"]["NewTask"] | null;
         };
-        /** @description The version of a schedule that stands. */
+        /** @description The current version of a schedule. */
         ScheduleVersion: {
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             /** Format: int64 */
             version: number;
         };
-        /** @description How a queue fared, by steps of equal length, the oldest first. The last one is the current one, which is not over yet. Tasks count as long as they are shown. */
+        /** @description Throughput and latencies of a queue in steps of equal length, the oldest first. The last step is still in progress. Tasks count as long as they are shown. */
         Series: {
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             /** Format: int64 */
             step_ms: number;
             steps: components["schemas"]["SeriesStep"][];
         };
-        /** @description What happened in the time of a step. */
+        /** @description The numbers of one step. */
         SeriesStep: {
             /**
              * Format: int64
-             * @description When it began, in ms since the epoch.
+             * @description When the step began, in ms since the epoch.
              */
             at: number;
             /**
              * Format: int64
-             * @description How many of these were cancelled.
+             * @description How many of the tasks in `not_completed` were cancelled.
              */
             cancelled: number;
             /** Format: int64 */
             completed: number;
             /**
              * Format: int64
-             * @description From submission to end, of half of those that completed at most.
+             * @description Median time from submission to end of the completed tasks.
              */
             latency_p50_ms?: number | null;
             /**
              * Format: int64
-             * @description The same for 95 of 100.
+             * @description 95th percentile of the time from submission to end of the completed tasks.
              */
             latency_p95_ms?: number | null;
             /**
              * Format: int64
-             * @description Failed for good, cancelled or expired.
+             * @description Tasks that failed for good, were cancelled or expired.
              */
             not_completed: number;
             /** Format: int64 */
@@ -1010,19 +1001,19 @@ export interface components {
         };
         /** @description A task that was submitted. */
         Submitted: {
-            /** @description Its id in the queue; under a key that another task has, the id of that one. */
+            /** @description The id of the task. If another task holds the key, the id of that task. */
             id: string;
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
         };
-        /** @description What became of the tasks of a batch, in their order. */
+        /** @description The outcomes of the tasks of a batch, in their order. */
         SubmittedTasks: {
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             outcomes: components["schemas"]["Outcome"][];
@@ -1034,14 +1025,14 @@ export interface components {
              * @description Attempts so far, the running one included.
              */
             attempts: number;
-            /** @description Somebody asked for its end. */
+            /** @description Whether somebody has requested the end of the task. */
             cancel_requested: boolean;
             /**
              * Format: int64
              * @description When its state changed last.
              */
             changed_at?: number | null;
-            /** @description The codec that its payload and its result are encoded by, as far as a worker has said so. */
+            /** @description The codec of the payload and the result, if a worker has reported it. */
             codec?: string | null;
             /**
              * Format: int64
@@ -1050,56 +1041,56 @@ export interface components {
             created_at?: number | null;
             /**
              * Format: int64
-             * @description Before when it does not start: its scheduled time, or that of its next attempt.
+             * @description The earliest start: the scheduled time, or the time of the next attempt.
              */
             due_at?: number | null;
-            /** @description The task that holds the key of this one, which never ran. */
+            /** @description The task that holds the key of this one. This task never ran. */
             duplicate_of?: string | null;
             /**
              * Format: int32
-             * @description How often it has changed hands: what force-fail and force-release name.
+             * @description How often the task has changed hands. Force-fail and force-release may name it.
              */
             epoch?: number | null;
-            /** @description Its payload and its result are hidden from whoever asks. */
+            /** @description Whether the payload and the result are hidden from the caller. */
             hidden?: boolean;
             /** @description Its id in the queue. */
             id: string;
-            /** @description What its submitter calls it. */
+            /** @description The submitter's name for the task. */
             key?: string | null;
-            /** @description What the attempt has logged last. */
+            /** @description The last log lines of the attempt. */
             log?: string[];
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             progress?: components["schemas"]["Progress"] | null;
             /** @description The queue. */
             queue: string;
-            /** @description Why the last attempt failed, or the task ended; in a list its first 200 characters. */
+            /** @description Why the last attempt failed, or why the task ended. Lists have the first 200 characters. */
             reason?: string | null;
-            /** @description The result, if it is text of up to 1,024 bytes and was not encoded. */
+            /** @description The result, if it is text of up to 1,024 bytes and has no codec. */
             result?: string | null;
-            /** @description How many bytes its result has: GET …/result. */
+            /** @description The number of bytes of the result, which `GET …/result` returns. */
             result_bytes?: number | null;
             /**
              * @description `scheduled`, `ready`, `waiting`, `claimed`, `running`, `retrying`, `completed`, `failed`, `cancelled`, `expired` or `ended`.
              * @example running
              */
             status: string;
-            /** @description The task that has taken the place of this one. */
+            /** @description The task that replaced this one. */
             superseded_by?: string | null;
             tags?: string[];
             type?: string | null;
-            /** @description The tasks that it waits for. */
+            /** @description The tasks that this task waits for. */
             waits_for?: string[];
-            /** @description Something that whoever looks should know. */
+            /** @description A warning for people who look at the task. */
             warning?: string | null;
-            /** @description Why it does not run, in one sentence: in a list that was asked for with `why`. */
+            /** @description Why the task does not run, in one sentence. Only in lists that are requested with `why`. */
             why?: string | null;
             worker?: components["schemas"]["WorkerIdentity"] | null;
         };
-        /** @description The limits of a task, by its message or else by the settings of its queue. The settings of the worker that runs it may set others. */
+        /** @description The limits of a task: those of its message, or else of the settings of its queue. The worker that runs it may have others. */
         TaskLimits: {
             /**
              * Format: int64
@@ -1108,35 +1099,35 @@ export interface components {
             expires_at?: number | null;
             /**
              * Format: int32
-             * @description If neither says one, that of the worker that has the task, or that of all live workers if it is the same.
+             * @description If neither the message nor the queue sets it, the value of the worker that has the task, or of all live workers if they agree.
              */
             max_attempts?: number | null;
             max_duration?: components["schemas"]["Length"] | null;
             max_total_duration?: components["schemas"]["Length"] | null;
         };
-        /** @description Some of the tasks that were asked for. */
+        /** @description A page of tasks. */
         TaskList: {
-            /** @description What the next page comes after (`after`); absent when there is none. */
+            /** @description Send this as `after` to get the next page; absent on the last page. */
             next?: string | null;
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             tasks: components["schemas"]["Task"][];
         };
-        /** @description Who was told to drain. */
+        /** @description The worker that was told to drain. */
         ToldToDrain: {
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             worker: components["schemas"]["WorkerIdentity"];
         };
         /** @description A topic. */
         Topic: {
-            /** @description The broker compacts it at a size. */
+            /** @description Whether the broker compacts the topic when it reaches a size. */
             compacted: boolean;
             name: string;
             /**
@@ -1144,65 +1135,65 @@ export interface components {
              * @description Absent for a topic without partitions.
              */
             partitions?: number | null;
-            /** @description How long and how much of it is kept after all subscriptions have acknowledged it, such as `60 min, unlimited in size`. */
+            /** @description How long, and up to what size, entries are kept that all subscriptions have acknowledged, such as `60 min, unlimited in size`. */
             retention: string;
             /**
              * Format: int64
-             * @description Entries and compacted view, over all partitions: one copy, as the broker counts it.
+             * @description Bytes of the entries and the compacted view in all partitions. The broker counts one copy.
              */
             stored_bytes: number;
         };
-        /** @description What a topic does not have. */
+        /** @description A requirement of the task protocol that a topic does not meet. */
         TopicFinding: {
             remedy: string;
             risk: string;
-            /** @description `error`: tasks may run twice, get lost or stop. `warning`: it works less well, or not for ever. */
+            /** @description `error`: tasks may run twice, get lost or stop. `warning`: the queue works less well, or not for ever. */
             severity: string;
             topic: string;
-            /** @description What was found, and what is needed. */
+            /** @description The state of the topic, and the state that is needed. */
             what: string;
         };
-        /** @description The topics of a queue, what is stored of them, and what is wrong with them. */
+        /** @description The topics of a queue, their stored bytes, and their faults. */
         Topics: {
-            /** @description The version of the broker; absent if it does not tell this gateway. */
+            /** @description The version of the broker; absent if the broker does not report it to this gateway. */
             broker_version?: string | null;
-            /** @description What the task protocol needs and the topics do not have, the worst first. */
+            /** @description What the task protocol needs and the topics lack, the worst first. */
             findings: components["schemas"]["TopicFinding"][];
             /** @description The version of this gateway. */
             gateway_version: string;
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             topics: components["schemas"]["Topic"][];
         };
-        /** @description Why a task does not run, or who runs it. */
+        /** @description Why a task does not run, or which worker runs it. */
         Why: {
             /** @description `over`, `running`, `leased`, `cancel_requested`, `scheduled`, `retrying`, `no_worker`, `no_request`, `dependencies`, `behind_key`, `key_lost`, `order`, `paused`, `limit`, `rate`, `no_slot` or `ready`. */
             cause: string;
-            /** @description The parts of the cause. Times are in ms since the epoch. */
+            /** @description The details of the cause. Times are in ms since the epoch. */
             details: Record<string, never>;
-            /** @description Its budgets, and its number of attempts. */
+            /** @description The time limits of the task, and its number of attempts. */
             limits?: components["schemas"]["TaskLimits"];
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
-            /** @description The cause in one sentence, with what changes it. */
+            /** @description The cause in one sentence, and what would change it. */
             sentence: string;
             status: string;
             task: string;
         };
-        /** @description A worker, as it calls itself. */
+        /** @description A worker, as it describes itself. */
         WorkerIdentity: {
-            /** @description It takes nothing new, and ends when its tasks have ended. */
+            /** @description Whether the worker drains: it takes nothing new, and ends when its tasks have ended. */
             draining?: boolean;
-            /** @description It grants leases, as a gateway does. */
+            /** @description Whether the worker grants leases, as a gateway does. */
             grants_leases?: boolean;
             host?: string;
-            /** @description Drawn anew at each start, whatever its name is. */
+            /** @description A random text that is new at each start of the worker. */
             instance?: string;
             label?: string;
             name?: string;
@@ -1210,7 +1201,7 @@ export interface components {
             process?: number | null;
             /**
              * Format: int32
-             * @description How many tasks it runs at once; a gateway has no slots.
+             * @description How many tasks the worker runs at once; absent for a gateway, which has no slots.
              */
             slots?: number | null;
             version?: string;
@@ -1219,7 +1210,7 @@ export interface components {
         WorkerList: {
             /**
              * Format: int64
-             * @description Now, by the gateway's clock.
+             * @description The gateway's current time, in ms since the epoch.
              */
             now: number;
             workers: components["schemas"]["QueueWorker"][];

@@ -82,7 +82,8 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
     bench.run_for(3 * SECOND).await;
     // Regression: a worker with another number than the gateway of `longhaul dev` warned of it, and
     // nobody could set both to the same.
-    let gateway = WorkerIdentity { grants_leases: true, ..WorkerIdentity::named("gateway") };
+    let mut gateway = WorkerIdentity::named("gateway");
+    gateway.grants_leases = true;
     let message = ledger::message(&beat(8, Some(4)), &gateway.content());
     bench.broker.publish(&bench.ledger(), message);
     for _ in 0..2 {
