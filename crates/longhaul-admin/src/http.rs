@@ -466,8 +466,7 @@ fn tls_config(options: &TlsOptions, required: bool) -> Result<ClientConfig, TlsO
 
 /// The target of a redirect: an absolute URL, or a path at the same host.
 fn next_hop(from: &Uri, location: Option<&HeaderValue>) -> Result<Uri, String> {
-    let location =
-        location.and_then(|value| value.to_str().ok()).ok_or("redirected without an address")?;
+    let location = location.and_then(|value| value.to_str().ok()).ok_or("redirected nowhere")?;
     let no_url = || "redirected to an invalid URL".to_owned();
     if location.starts_with('/') && !location.starts_with("//") {
         let mut parts = from.clone().into_parts();

@@ -124,7 +124,7 @@ async fn a_redirect_to_something_else_than_a_broker_is_refused() {
     assert_eq!(hop("https://other/a").unwrap(), "https://other/a");
     assert_eq!(hop("HTTPS://other/a").unwrap(), "https://other/a");
     assert_eq!(hop("/b?c=http://d").unwrap(), "https://broker/b?c=http://d");
-    assert_eq!(next_hop(&from, None).unwrap_err(), "redirected without an address");
+    assert_eq!(next_hop(&from, None).unwrap_err(), "redirected nowhere");
 }
 
 #[tokio::test]

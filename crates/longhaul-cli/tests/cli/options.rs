@@ -30,7 +30,7 @@ const WRONG: [(&[&str], &[&str]); 40] = [
             "--broker-roles",
             "bad.pem",
         ],
-        &["the file of roles, bad.pem, is not JSON", "--broker-roles"],
+        &["the file of roles, bad.pem, must be JSON", "--broker-roles"],
     ),
     (&["--broker-open-namespaces"], &["broker-open-namespaces", "--broker-token-secret"]),
     (&["--broker-tls", "127.0.0.1:0"], &["certificate", "--broker-key-file"]),
