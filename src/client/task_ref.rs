@@ -49,7 +49,7 @@ impl fmt::Display for TaskRef {
 #[non_exhaustive]
 pub enum TaskRefError {
     /// The text has no `@`.
-    #[error("not a task: `{0}` (expected topic@id)")]
+    #[error("not a task: `{0}` (expected QUEUE@ID)")]
     Shape(String),
     /// The part before the `@` is not a valid topic.
     #[error("the task reference has an invalid topic")]

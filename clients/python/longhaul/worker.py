@@ -60,7 +60,6 @@ class Worker:
     - `drain`: how many seconds running tasks may take to end when the worker ends. After that, the worker gives them back with their checkpoints.
     - `poll`: for how many seconds, 30 at most, a request waits for a task. A worker that ends may wait for this request, because cancelling it could lose a
       task.
-      is to end may wait for it.
     - `report_patience`: for how many seconds the worker repeats the report of a task's end while no gateway takes it.
 
     The logger `longhaul` logs the outcome of each task at the level info, and why an attempt failed, with the traceback, at the level warning.
