@@ -15,6 +15,8 @@ const MEMORY_S: f64 = 300.0;
 const WATCHED_S: f64 = 60.0;
 /// A warning is logged if the disk will be full within this time, or has less than 1/10 left.
 const WARN_S: u64 = 3600;
+/// The same for a disk that other programs fill, whose pace is seldom steady.
+const WARN_OTHERS_S: u64 = 600;
 const WARN_SHARE: u64 = 10;
 /// How long after the last refusal publishes count as refused while there is no room for the
 /// refused size; an entry may be too large for the disk at any time.
@@ -154,20 +156,21 @@ impl BrokerMachine {
         self.space.note(self.up, free.into_iter().chain(allowed).min());
         self.space.all = self.space.left.and_then(|left| left.checked_add(used));
         let (Some(left), full_in) = (self.space.left, self.space.full_in_s()) else { return };
-        let is_short =
-            left < (used + left) / WARN_SHARE || full_in.is_some_and(|seconds| seconds < WARN_S);
+        let by_others = self.space.is_filled_by_others(used);
+        let soon_s = if by_others { WARN_OTHERS_S } else { WARN_S };
+        let full_in = full_in.filter(|&seconds| seconds < soon_s);
+        let is_short = left < (used + left) / WARN_SHARE || full_in.is_some();
         if !is_short || self.up < self.space.next_warning {
             return;
         }
         self.space.next_warning = self.up + WARN_PAUSE_MS;
-        let pace =
-            full_in.filter(|&seconds| seconds < WARN_S).map_or_else(String::new, |seconds| {
-                let minutes = seconds.div_ceil(60);
-                if self.space.is_filled_by_others(used) {
-                    return format!(", and other programs fill the disk in about {minutes} min");
-                }
-                format!(", and is full in about {minutes} min at the pace of the last minutes")
-            });
+        let pace = full_in.map_or_else(String::new, |seconds| {
+            let minutes = seconds.div_ceil(60);
+            if by_others {
+                return format!(", and other programs fill the disk in about {minutes} min");
+            }
+            format!(", and is full in about {minutes} min at the pace of the last minutes")
+        });
         let largest = self.state.topics().max_by_key(|(_, topic)| topic.bytes);
         let largest = largest.filter(|(_, topic)| topic.bytes >= 1024 * 1024);
         let largest = largest.map_or_else(String::new, |(_, topic)| {

@@ -99,7 +99,7 @@ impl TaskDetails {
 
 impl TableRow for TaskDetails {
     const HEADS: &'static [&'static str] =
-        &["TASK", "STATUS", "ATTEMPTS", "UPDATED", "WORKER", "SAYS"];
+        &["TASK", "STATUS", "ATTEMPTS", "CHANGED", "WORKER", "SAYS"];
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -162,7 +162,9 @@ fn shown_status(task: &TaskBody) -> String {
 }
 
 fn shown_worker(task: &TaskBody) -> String {
-    task.worker.as_ref().map(WorkerBody::title).unwrap_or_default()
+    // A worker that gave a task back does not run it any more.
+    let worker = task.worker.as_ref().filter(|_| task.status != "ready");
+    worker.map(WorkerBody::title).unwrap_or_default()
 }
 
 /// The most characters of a reason in a list.
