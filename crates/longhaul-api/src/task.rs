@@ -263,6 +263,13 @@ impl TaskBody {
     pub fn is_over(&self) -> bool {
         matches!(&*self.status, "completed" | "failed" | "cancelled" | "expired" | "ended")
     }
+
+    /// The worker that runs the task, or ran it last. A ready task has none: the worker that gave
+    /// it back does not run it.
+    #[must_use]
+    pub fn shown_worker(&self) -> Option<&WorkerBody> {
+        self.worker.as_ref().filter(|_| self.status != "ready")
+    }
 }
 
 impl TaskCountsBody {

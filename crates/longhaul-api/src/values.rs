@@ -27,6 +27,12 @@ pub fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue
 }
 
 impl Length {
+    /// In ms.
+    #[must_use]
+    pub fn ms(self) -> u64 {
+        u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// Reads it from text.
     ///
     /// # Errors

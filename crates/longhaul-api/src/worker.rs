@@ -61,8 +61,8 @@ impl WorkerList {
 
     /// The tasks of workers that have fallen silent or left: others take them over.
     pub fn silent(&self) -> impl Iterator<Item = &str> {
-        let gone = self.workers.iter().filter(|found| found.is_gone());
-        gone.flat_map(|found| &found.running).map(String::as_str)
+        let left = self.workers.iter().filter(|found| found.leaves_tasks());
+        left.flat_map(|found| &found.running).map(String::as_str)
     }
 
     /// The number of tasks that a worker runs on all its partitions.
@@ -87,5 +87,17 @@ impl QueueWorker {
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         self.last_heartbeat_at.is_none() || self.missed_heartbeats >= 2
+    }
+
+    /// Whether it is gone, and others take over tasks of it.
+    #[must_use]
+    pub const fn leaves_tasks(&self) -> bool {
+        self.is_gone() && !self.running.is_empty()
+    }
+
+    /// The worker's name, or else its owner id.
+    #[must_use]
+    pub fn title(&self) -> String {
+        self.worker.as_ref().map_or_else(|| self.owner.clone(), WorkerBody::title)
     }
 }

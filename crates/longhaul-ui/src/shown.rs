@@ -66,20 +66,19 @@ impl Render for Outside<'_> {
 
 impl Render for ShownInstant {
     fn render(&self) -> Markup {
-        let Some(at) =
-            i64::try_from(self.at_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok())
-        else {
-            return html! { (self.at_ms) " ms" };
-        };
+        let Some(at) = timestamp(self.at_ms) else { return html! { (self.at_ms) " ms" } };
         let (text, words) = (format!("{at:.3}"), distance(self.at_ms, self.now_ms));
         html! { time datetime=(text) title=(text) { (words) } }
     }
 }
 
+fn timestamp(at_ms: u64) -> Option<Timestamp> {
+    Timestamp::from_millisecond(i64::try_from(at_ms).ok()?).ok()
+}
+
 /// An instant as date and minute, such as `2026-11-30 03:00 UTC`.
 pub(crate) fn minute(at_ms: u64) -> String {
-    let at = i64::try_from(at_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
-    at.map_or_else(String::new, |at| at.strftime("%Y-%m-%d %H:%M UTC").to_string())
+    timestamp(at_ms).map_or_else(String::new, |at| at.strftime("%Y-%m-%d %H:%M UTC").to_string())
 }
 
 /// The distance of an instant from now, such as `3 min ago`.

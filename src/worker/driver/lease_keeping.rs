@@ -235,6 +235,7 @@ impl WorkerDriver {
             };
             Ending::Failed(failure, text::lease_expired(&lane.holder(task), lease_time))
         };
+        let word = ending.in_a_word();
         let terms = payload.terms.as_deref();
         let attempts = (fold.attempt, lane.core.machine().max_attempts(task));
         let topic = &lane.topics.name;
@@ -251,7 +252,7 @@ impl WorkerDriver {
         tracing::warn!(event = "lease_expired", %task, %epoch, attempt = fold.attempt, %worker, %job_id, lease_id, worker_id = &*worker, "lease expired: no keep-alive in time");
         let (topic, attempt) = (&lane.topics.task, fold.attempt);
         let told = AttemptLog { topic, id: task, epoch, attempt };
-        telemetry::attempted(&topic.topic, "lost", took);
+        telemetry::attempted(&topic.topic, word, took);
         told.ends(outcome, &reason, took, Some(&worker));
     }
 

@@ -11,7 +11,6 @@ use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use longhaul_api::Priority;
 use longhaul_api::queue::{LimitUseBody, QueueBody};
-use longhaul_api::values::Length;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -93,16 +92,12 @@ fn drawn(queue: &str, it: &LimitUseBody, now_ms: u64) -> RowCells {
                 progress max=(most) value=(it.running.min(u64::from(most))) aria-label="slots in use" {}
                 " " (number(it.running)) " of " (number(u64::from(most))) " run"
             }
-            @if let Some(rate) = it.limit.rate { span.tag { (rate.tokens) " per " (length(Some(ms(rate.per)))) } }
+            @if let Some(rate) = it.limit.rate { span.tag { (rate.tokens) " per " (length(Some(rate.per.ms()))) } }
         },
         html! { span.none[it.waiting == 0] { (number(it.waiting)) } },
         html! { @for task in it.first_waiting.iter().take(NAMED_MAX) { (task_link(queue, task)) " " } },
         html! { @match it.opens_at { Some(at_ms) => { (ShownInstant { at_ms, now_ms }) } None if it.limit.rate.is_some() => { "now" } None => {} } },
     ]
-}
-
-fn ms(length: Length) -> u64 {
-    u64::try_from(length.0.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A field's value in the settings.

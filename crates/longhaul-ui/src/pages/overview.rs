@@ -12,8 +12,8 @@ use axum::response::Response;
 use futures::stream::{self, StreamExt};
 use longhaul_api::Priority;
 use longhaul_api::queue::{QueueBody, QueueList, Series};
-use longhaul_api::task::{TaskCountsBody, WorkerBody};
-use longhaul_api::worker::WorkerList;
+use longhaul_api::task::TaskCountsBody;
+use longhaul_api::worker::{QueueWorker, WorkerList};
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ async fn page(visit: &Visit, after: Option<&str>) -> PageResult {
         Number("Oldest ready"),
         Text("Last hour"),
     ];
-    let empty = html! { "There is no queue yet. Create one below, or with " code.command { "longhaul queue create NAME" } "; the first submit at the gateway creates one too." };
+    let empty = html! { "There is no queue yet. Create one below, or with " code.command { "longhaul queue create NAME" } "." };
     let body = html! {
         h1 { "Queues" }
         (figures(&found))
@@ -195,13 +195,10 @@ fn problems_of(found: &QueueSummary) -> Vec<QueueProblem> {
     let mut problems = Vec::new();
     let mut problem = |kind, what| problems.push(QueueProblem { kind, what });
     if silent > 0 {
-        let gone = workers.workers.iter().filter(|it| it.is_gone() && !it.running.is_empty());
-        let names: BTreeSet<String> = gone
-            .filter_map(|it| it.worker.as_ref())
-            .map(WorkerBody::title)
-            .take(NAMED_MAX)
-            .collect();
-        let names: Vec<String> = names.into_iter().collect();
+        let left = workers.workers.iter().filter(|it| it.leaves_tasks());
+        // A worker is listed for each partition.
+        let names: BTreeSet<String> = left.map(QueueWorker::title).collect();
+        let names: Vec<String> = names.into_iter().take(NAMED_MAX).collect();
         let what = format!("{} of silent workers: {}", tasks(silent), names.join(", "));
         problem(ProblemKind::SilentWorker, what);
     }

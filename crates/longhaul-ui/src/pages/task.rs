@@ -216,7 +216,7 @@ fn left(task: &TaskBody, history: &HistoryBody, limits: TaskLimitsBody) -> Budge
     let first = claims.min_by_key(|entry| entry.at).filter(|_| history.is_whole);
     let left = |begun: Option<&HistoryEntryBody>, budget: Option<Length>| {
         let budget = budget?;
-        let whole_ms = u64::try_from(budget.0.as_millis()).unwrap_or(u64::MAX);
+        let whole_ms = budget.ms();
         let whole = crate::shown::length(whole_ms);
         Some(match begun {
             Some(begun) => {
@@ -275,7 +275,7 @@ fn facts(
         ("Budget of all attempts", budgets.whole.map(|text| html! { (text) })),
         ("Latest start", instant(limits.expires_at)),
         ("Epoch", task.epoch.map(|epoch| html! { (epoch) })),
-        ("Worker", task.worker.as_ref().map(parts::worker)),
+        ("Worker", task.shown_worker().map(parts::worker)),
         (
             "Waits for",
             (!task.waits_for.is_empty())

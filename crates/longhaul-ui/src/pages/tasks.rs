@@ -285,7 +285,7 @@ fn row(visit: &Visit, queue: &str, task: &TaskBody, is_silent: bool) -> RowCells
         html! { (task.attempts) },
         html! { (instant(task.created_at)) },
         html! { (instant(task.changed_at)) },
-        html! { @if let Some(worker) = task.worker.as_ref().filter(|_| task.status != "ready") { (parts::worker(worker)) } },
+        html! { @if let Some(worker) = task.shown_worker() { (parts::worker(worker)) } },
         html! { @if let Some(progress) = &task.progress { (parts::progress(progress)) } },
         html! { @if let Some(why) = &task.why { (Outside(why)) } @else if let Some(reason) = &task.reason { (Outside(reason)) } },
     ]

@@ -12,7 +12,6 @@ use axum::http::Method;
 use axum::response::Response;
 use longhaul_api::Priority;
 use longhaul_api::queue::QueueBody;
-use longhaul_api::task::WorkerBody;
 use longhaul_api::worker::{QueueWorker, WorkerList};
 use maud::{Markup, html};
 use serde_json::json;
@@ -48,7 +47,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         .flat_map(|it| it.list.workers.iter().map(move |worker| (it, worker)))
         .collect();
     // First those whose tasks others take over.
-    workers.sort_by_key(|(_, worker)| !worker.is_gone() || worker.running.is_empty());
+    workers.sort_by_key(|(_, worker)| !worker.leaves_tasks());
     let rows: Vec<RowCells> =
         workers.iter().map(|(it, worker)| row(visit, queue, worker, it)).collect();
     let heads = [
@@ -133,13 +132,10 @@ pub(super) fn successors(found: &QueueWorker, all: &WorkerList) -> Markup {
             && !other.is_gone()
     };
     let others: Vec<&QueueWorker> = all.workers.iter().filter(takes_over).collect();
-    let name = |other: &QueueWorker| {
-        other.worker.as_ref().map_or_else(|| other.owner.clone(), WorkerBody::title)
-    };
     html! {
         @if others.is_empty() { "no other worker yet" }
         @for (at, other) in others.iter().take(SUCCESSORS_MAX).enumerate() {
-            @if at > 0 { ", " } (Outside(&name(other)))
+            @if at > 0 { ", " } (Outside(&other.title()))
         }
         @if others.len() > SUCCESSORS_MAX { ", and " (others.len() - SUCCESSORS_MAX) " more" }
     }

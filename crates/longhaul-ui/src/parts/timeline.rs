@@ -197,8 +197,8 @@ fn sentence(hold: &TaskHold) -> String {
 fn silent(silence: &SilenceBody, now_ms: u64) -> String {
     let until = silence.until.unwrap_or(now_ms).saturating_sub(silence.since);
     let so_far = if silence.until.is_none() { " so far" } else { "" };
-    let every = u64::try_from(silence.every.0.as_millis()).unwrap_or(u64::MAX);
-    format!("no heartbeat for {}{so_far}, due every {}", length(until), length(every))
+    let every = length(silence.every.ms());
+    format!("no heartbeat for {}{so_far}, due every {every}", length(until))
 }
 
 /// An event as text.

@@ -106,3 +106,24 @@ fn leases_whose_messages_cannot_be_read_keep_no_others_from_being_ended() {
     let again = lease(&engine, &other);
     assert_eq!((again.task, again.attempt), (task, 2));
 }
+
+/// An attempt that another gateway ended was in no metric, so that no alert knew of it; then each
+/// counted as lost, a cancelled one too.
+#[cfg(feature = "metrics")]
+#[test]
+fn an_attempt_that_another_gateway_ends_is_counted_as_it_ended() {
+    for (is_cancelled, outcome) in [(false, "lost"), (true, "cancelled")] {
+        let notes = crate::telemetry::tests::Notes::default();
+        let _guard = metrics::set_default_local_recorder(&notes);
+        let engine = TestEngine::new();
+        let [one, _other] = offers::gateways(&engine);
+        let (task, _lease) = lease_of_one(&engine, &one);
+        drop(one);
+        if is_cancelled {
+            engine.run(engine.client().cancel(&task)).unwrap();
+        }
+        engine.advance(Duration::from_secs(600));
+        let name = format!("longhaul_attempts_total{{queue={},outcome={outcome}}}", task.topic);
+        assert_eq!(notes.get(&name), Some(1.0), "{outcome}");
+    }
+}

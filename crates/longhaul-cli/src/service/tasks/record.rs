@@ -162,9 +162,7 @@ fn shown_status(task: &TaskBody) -> String {
 }
 
 fn shown_worker(task: &TaskBody) -> String {
-    // A worker that gave a task back does not run it any more.
-    let worker = task.worker.as_ref().filter(|_| task.status != "ready");
-    worker.map(WorkerBody::title).unwrap_or_default()
+    task.shown_worker().map(WorkerBody::title).unwrap_or_default()
 }
 
 /// The most characters of a reason in a list.
