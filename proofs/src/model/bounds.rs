@@ -3,9 +3,12 @@
 use super::tamper::Fault;
 use longhaul_core::protocol::dead_letters::DeadLetterKinds;
 use longhaul_core::protocol::limits::Limits;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The bounds of a scenario. Budgets count over the whole run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each switches one independent part of the world"
@@ -105,21 +108,31 @@ pub struct Bounds {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownField(pub String);
 
-/// Reads `name=value,…`, and sets each field; `None` from `set` means an unknown field or an
-/// invalid value.
+/// Sets fields of bounds by a text such as `crash=0,seal=1,fault=LateClaimRun`. A flag is 0 or 1.
 ///
 /// # Errors
 /// The first part that is not `field=value`, or could not be set.
-pub(super) fn each_field(
+pub(super) fn set_fields<B: Serialize + DeserializeOwned>(
+    mut bounds: B,
     text: &str,
-    mut set: impl FnMut(&str, &str) -> Option<()>,
-) -> Result<(), UnknownField> {
+) -> Result<B, UnknownField> {
     for part in text.split(',').filter(|part| !part.is_empty()) {
-        let fields = part.split_once('=');
-        let done = fields.and_then(|(name, value)| set(name, value));
-        done.ok_or_else(|| UnknownField(part.to_owned()))?;
+        let set = part.split_once('=').and_then(|(name, value)| with_field(&bounds, name, value));
+        bounds = set.ok_or_else(|| UnknownField(part.to_owned()))?;
     }
-    Ok(())
+    Ok(bounds)
+}
+
+/// The bounds with another value of this field. `None` if there is no such field or value.
+fn with_field<B: Serialize + DeserializeOwned>(bounds: &B, name: &str, value: &str) -> Option<B> {
+    let mut fields = serde_json::to_value(bounds).ok()?;
+    let field = fields.get_mut(name)?;
+    *field = match field {
+        Value::Bool(_) => Value::from(value.parse::<u8>().ok()? > 0),
+        Value::Number(_) => Value::from(value.parse::<usize>().ok()?),
+        _ => Value::from(value),
+    };
+    serde_json::from_value(fields).ok()
 }
 
 impl Bounds {
@@ -149,81 +162,5 @@ impl Bounds {
     #[must_use]
     pub fn workers_attempts(&self) -> u32 {
         u32::from(self.attempts) - u32::from(self.expires)
-    }
-
-    /// Changes fields by a text such as `crash=0,thaw=1,fault=LateClaimRun`.
-    ///
-    /// # Errors
-    /// The first part that is not `field=number`.
-    pub fn set(mut self, text: &str) -> Result<Self, UnknownField> {
-        each_field(text, |name, value| {
-            if name == "fault" {
-                self.fault = Fault::named(value)?;
-                return Some(());
-            }
-            self.set_one(name, value.parse().ok()?)
-        })?;
-        Ok(self)
-    }
-
-    fn set_one(&mut self, name: &str, value: usize) -> Option<()> {
-        if name == "cap" {
-            self.cap = value;
-            return Some(());
-        }
-        let value = u8::try_from(value).ok()?;
-        if let Some(flag) = self.flag(name) {
-            *flag = value > 0;
-            return Some(());
-        }
-        let number = match name {
-            "workers" => &mut self.workers,
-            "tasks" => &mut self.tasks,
-            "attempts" => &mut self.attempts,
-            "crash" => &mut self.crash,
-            "compact" => &mut self.compact,
-            "redeliver" => &mut self.redeliver,
-            "session" => &mut self.session,
-            "spurious" => &mut self.spurious,
-            "giveup" => &mut self.giveup,
-            "cancel" => &mut self.cancel,
-            "operate" => &mut self.operate,
-            "offers" => &mut self.offers,
-            "freeze" => &mut self.freeze,
-            "thaw" => &mut self.thaw,
-            "drain" => &mut self.drain,
-            "fences" => &mut self.fences,
-            "forgets" => &mut self.forgets,
-            "merges" => &mut self.merges,
-            "keys" => &mut self.keys,
-            "after" => &mut self.after,
-            "receipts" => &mut self.receipts,
-            "lease" => &mut self.lease,
-            _ => return None,
-        };
-        *number = value;
-        Some(())
-    }
-
-    fn flag(&mut self, name: &str) -> Option<&mut bool> {
-        Some(match name {
-            "fail" => &mut self.fail,
-            "adopt" => &mut self.adopt,
-            "timely" => &mut self.timely,
-            "batch" => &mut self.batch,
-            "hang" => &mut self.hang,
-            "park" => &mut self.park,
-            "unasked" => &mut self.unasked,
-            "ordered" => &mut self.ordered,
-            "brokerto" => &mut self.brokerto,
-            "seal" => &mut self.seal,
-            "single" => &mut self.single,
-            "marked" => &mut self.marked,
-            "fetch" => &mut self.fetch,
-            "expires" => &mut self.expires,
-            "letters" => &mut self.letters,
-            "queue" => &mut self.queue,
-            _ => return None,
-        })
     }
 }

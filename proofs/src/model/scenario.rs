@@ -1,7 +1,7 @@
 //! The scenarios, by name, with the wide bounds of the command line. `tests/pure/model.rs` narrows
 //! those that take too long for a test run.
 
-use super::bounds::{Bounds, UnknownField};
+use super::bounds::{Bounds, UnknownField, set_fields};
 use super::tamper::Fault;
 
 /// A named choice of bounds.
@@ -489,5 +489,5 @@ pub fn find(text: &str) -> Result<Scenario, UnknownField> {
     let (name, fields) = text.split_once(':').unwrap_or((text, ""));
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name);
     let scenario = scenario.ok_or_else(|| UnknownField(name.to_owned()))?;
-    Ok(Scenario { bounds: scenario.bounds.set(fields)?, ..*scenario })
+    Ok(Scenario { bounds: set_fields(scenario.bounds, fields)?, ..*scenario })
 }

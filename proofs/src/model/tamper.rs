@@ -3,9 +3,10 @@
 
 use longhaul_core::protocol::entry::{Claim, Entry, Outcome};
 use longhaul_core::protocol::key::{Key, OnceKey};
+use serde::{Deserialize, Serialize};
 
 /// A rule that the harness breaks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Fault {
     /// None.
     #[default]
@@ -78,48 +79,6 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Finds a fault by its name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        let mut all = [
-            Self::None,
-            Self::StartBeforeReadBack,
-            Self::KeyReused,
-            Self::NoRelease,
-            Self::AckBeforeAccepted,
-            Self::LateClaimRun,
-            Self::TombstonesBeforeSeal,
-            Self::TombstonesInAnyOrder,
-            Self::SealUnread,
-            Self::SealOverHole,
-            Self::SealUnclosed,
-            Self::MergeForgets,
-            Self::OldSealsFirst,
-            Self::SealsCoverEachOther,
-            Self::SupersededInAnyOrder,
-            Self::NoBase,
-            Self::BaseGoes,
-            Self::BaseUnread,
-            Self::DeadLetterAfterAck,
-            Self::Resend,
-            Self::KeyUsedAgain,
-            Self::ViewBeforeAccepted,
-            Self::ViewAfterAck,
-            Self::CancelIgnored,
-            Self::NewWithoutDelivery,
-            Self::BatchUnknown,
-            Self::ClaimBeforePayload,
-            Self::ParkedUntilClaimed,
-            Self::SealNotOver,
-            Self::NoLine,
-            Self::RetryLeavesLine,
-            Self::KeyDealtTwice,
-            Self::StaleActionCounts,
-        ]
-        .into_iter();
-        all.find(|fault| format!("{fault:?}") == name)
-    }
-
     /// Whether tombstones are published one at a time, unlike the machine does it.
     #[must_use]
     pub const fn sweeps_on_its_own(self) -> bool {

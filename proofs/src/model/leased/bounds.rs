@@ -1,10 +1,11 @@
 //! Bounds of the lease scenarios.
 
-use super::super::bounds::{UnknownField, each_field};
+use super::super::bounds::{UnknownField, set_fields};
 use super::tamper::LeaseFault;
+use serde::{Deserialize, Serialize};
 
 /// The bounds: one task, and budgets that count over the whole run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "budgets that are named as in `Bounds`")]
 pub struct LeasedBounds {
     /// Gateways at the same time.
@@ -80,36 +81,7 @@ impl LeasedBounds {
     pub fn find(text: &str) -> Result<(Self, &'static str), UnknownField> {
         let (name, fields) = text.split_once(':').unwrap_or((text, ""));
         let scenario = LEASED.iter().find(|(known, ..)| *known == name);
-        let (_, mut bounds, about) = *scenario.ok_or_else(|| UnknownField(name.to_owned()))?;
-        each_field(fields, |name, value| {
-            if name == "fault" {
-                bounds.fault = LeaseFault::named(value)?;
-                return Some(());
-            }
-            bounds.set(name, value.parse().ok()?)
-        })?;
-        Ok((bounds, about))
-    }
-
-    fn set(&mut self, name: &str, value: usize) -> Option<()> {
-        if name == "cap" {
-            self.cap = value;
-            return Some(());
-        }
-        let field = match name {
-            "gateways" => &mut self.gateways,
-            "attempts" => &mut self.attempts,
-            "reports" => &mut self.reports,
-            "keeps" => &mut self.keeps,
-            "late" => &mut self.late,
-            "giveup" => &mut self.giveup,
-            "crash" => &mut self.crash,
-            "fences" => &mut self.fences,
-            "redeliver" => &mut self.redeliver,
-            "compact" => &mut self.compact,
-            _ => return None,
-        };
-        *field = u8::try_from(value).ok()?;
-        Some(())
+        let (_, bounds, about) = *scenario.ok_or_else(|| UnknownField(name.to_owned()))?;
+        Ok((set_fields(bounds, fields)?, about))
     }
 }

@@ -2,9 +2,10 @@
 
 use longhaul_core::protocol::entry::Done;
 use longhaul_core::protocol::key::{OnceKey, OwnerId};
+use serde::{Deserialize, Serialize};
 
 /// A rule that the harness breaks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LeaseFault {
     /// None.
     #[default]
@@ -30,25 +31,6 @@ pub enum LeaseFault {
 }
 
 impl LeaseFault {
-    const ALL: [Self; 10] = [
-        Self::None,
-        Self::SameSeed,
-        Self::EndInOwnName,
-        Self::LetGoUnread,
-        Self::GrantedReleased,
-        Self::EpochUnchecked,
-        Self::KeptUnstored,
-        Self::AnyEndConfirms,
-        Self::NoRelease,
-        Self::SilenceInsisted,
-    ];
-
-    /// Finds a fault by its name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|fault| format!("{fault:?}") == name)
-    }
-
     /// The entry that is published instead of an end because of silence.
     #[must_use]
     pub fn tampered(self, done: Done, owner: OwnerId) -> Done {

@@ -1,10 +1,10 @@
 //! Bounds of the timed scenarios.
 
-use super::super::bounds::{UnknownField, each_field};
 use super::tamper::TimeFault;
+use serde::{Deserialize, Serialize};
 
 /// The bounds of a timed scenario: one task, and budgets that count over the whole run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimedBounds {
     /// Workers at the same time.
     pub workers: u8,
@@ -61,55 +61,5 @@ impl TimedBounds {
     /// until it notices; the scenario only checks that it notices.
     pub(super) const fn only_notices(&self) -> bool {
         self.lose > 0 || self.stand > 0
-    }
-
-    /// Changes fields by a text such as `crash=0,fault=LateClaimRun`.
-    ///
-    /// # Errors
-    /// Names the first part that is not `field=number`.
-    pub fn set(mut self, text: &str) -> Result<Self, UnknownField> {
-        each_field(text, |name, value| {
-            if name == "fault" {
-                self.fault = TimeFault::named(value)?;
-                return Some(());
-            }
-            self.set_one(name, value.parse().ok()?)
-        })?;
-        Ok(self)
-    }
-
-    fn set_one(&mut self, name: &str, value: usize) -> Option<()> {
-        if name == "cap" {
-            self.cap = value;
-            return Some(());
-        }
-        let value = u8::try_from(value).ok()?;
-        let number = match name {
-            "workers" => &mut self.workers,
-            "attempts" => &mut self.attempts,
-            "ticks" => &mut self.ticks,
-            "calm" => &mut self.calm,
-            "troubled" => &mut self.troubled,
-            "lag" => &mut self.lag,
-            "laggard" => &mut self.laggard,
-            "outage" => &mut self.outage,
-            "fail" => &mut self.fail,
-            "retry" => &mut self.retry,
-            "crash" => &mut self.crash,
-            "freeze" => &mut self.freeze,
-            "stand" => &mut self.stand,
-            "giveup" => &mut self.giveup,
-            "lose" => &mut self.lose,
-            "redeliver" => &mut self.redeliver,
-            "cancel" => &mut self.cancel,
-            "compact" => &mut self.compact,
-            "seal" | "coarse" => {
-                *(if name == "seal" { &mut self.seal } else { &mut self.coarse }) = value > 0;
-                return Some(());
-            }
-            _ => return None,
-        };
-        *number = value;
-        Some(())
     }
 }

@@ -1,6 +1,6 @@
 //! The timed scenarios, by name.
 
-use super::super::bounds::UnknownField;
+use super::super::bounds::{UnknownField, set_fields};
 use super::bounds::TimedBounds;
 use super::tamper::TimeFault;
 
@@ -79,6 +79,6 @@ pub const TIMED: &[(&str, TimedBounds, &str)] = &[
 pub fn find_timed(text: &str) -> Result<(TimedBounds, &'static str), UnknownField> {
     let (name, fields) = text.split_once(':').unwrap_or((text, ""));
     let scenario = TIMED.iter().find(|(known, ..)| *known == name);
-    let (_, bounds, about) = scenario.ok_or_else(|| UnknownField(name.to_owned()))?;
-    Ok((bounds.set(fields)?, about))
+    let (_, bounds, about) = *scenario.ok_or_else(|| UnknownField(name.to_owned()))?;
+    Ok((set_fields(bounds, fields)?, about))
 }

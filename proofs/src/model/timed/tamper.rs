@@ -4,9 +4,10 @@
 use super::world::{TICK, Worker};
 use longhaul_core::protocol::entry::{Entry, Outcome};
 use longhaul_transport::moment::Moment;
+use serde::{Deserialize, Serialize};
 
 /// A rule that the harness breaks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum TimeFault {
     /// None.
     #[default]
@@ -32,25 +33,6 @@ pub enum TimeFault {
 }
 
 impl TimeFault {
-    /// Finds a fault by its name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        let mut all = [
-            Self::None,
-            Self::LateClaimRun,
-            Self::SilenceFromSending,
-            Self::HalfPatience,
-            Self::ProofWithoutReading,
-            Self::OutageIgnored,
-            Self::RetryAdoptedAtOnce,
-            Self::RetryDueAfterBootstrap,
-            Self::GapIgnored,
-            Self::UptimeIgnored,
-        ]
-        .into_iter();
-        all.find(|fault| format!("{fault:?}") == name)
-    }
-
     /// The time that a worker is told for reading an entry that was sent at `sent` by its clock.
     pub(super) fn time_of_reading(
         self,
