@@ -74,6 +74,17 @@ impl Diary {
     }
 }
 
+/// Ends at once.
+async fn end(_: TaskContext) -> Result<Text, TaskError> {
+    Ok(Text("done".to_owned()))
+}
+
+/// Notes the id of the task.
+async fn note_id(context: TaskContext, notes: Diary) -> Result<Text, TaskError> {
+    notes.note(context.task_id().to_string());
+    end(context).await
+}
+
 type Body = dyn Fn(TaskContext) -> BoxFuture<'static, Result<Text, TaskError>> + Send + Sync;
 
 struct Scripted(Box<Body>);
@@ -122,6 +133,20 @@ impl Bench {
             bench.broker.create_subscription(&bench.at(&bench.names.task, partition), "longhaul");
         }
         bench
+    }
+
+    /// A worker whose processor writes to a diary, and the diary.
+    fn with_diary<F>(
+        config: WorkerConfig,
+        partitions: Option<u32>,
+        body: impl Fn(TaskContext, Diary) -> F + Send + Sync + 'static,
+    ) -> (Self, Diary)
+    where
+        F: Future<Output = Result<Text, TaskError>> + Send + 'static,
+    {
+        let diary = Diary::default();
+        let notes = diary.clone();
+        (Self::new(config, partitions, move |context| body(context, notes.clone())), diary)
     }
 
     /// A worker of this name on existing topics.
@@ -244,23 +269,17 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The first attempt stores a checkpoint and fails. The second one notes the checkpoint that it
 /// finds and waits for its end.
 fn with_checkpoint(config: WorkerConfig) -> (Bench, Diary) {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let bench = Bench::new(config, None, move |context| {
-        let notes = notes.clone();
-        async move {
-            if context.attempt() == 1 {
-                context.checkpoint("half").await?;
-                return Err(TaskError::retry_after(10 * SECOND, "half done"));
-            }
-            let found = context.last_checkpoint().map(|bytes| String::from_utf8_lossy(bytes));
-            notes.note(format!("{found:?} {:?}", context.remaining_budget().is_some()));
-            context.cancelled().await;
-            notes.note(format!("cancelled {:?}", context.remaining_budget()));
-            Ok(Text("done".to_owned()))
+    Bench::with_diary(config, None, |context, notes| async move {
+        if context.attempt() == 1 {
+            context.checkpoint("half").await?;
+            return Err(TaskError::retry_after(10 * SECOND, "half done"));
         }
-    });
-    (bench, diary)
+        let found = context.last_checkpoint().map(|bytes| String::from_utf8_lossy(bytes));
+        notes.note(format!("{found:?} {:?}", context.remaining_budget().is_some()));
+        context.cancelled().await;
+        notes.note(format!("cancelled {:?}", context.remaining_budget()));
+        Ok(Text("done".to_owned()))
+    })
 }
 
 /// Regression: a single failed read made an attempt begin from zero.
@@ -313,13 +332,8 @@ async fn a_budget_counts_from_the_claim_and_not_from_the_body() {
 #[tokio::test(start_paused = true)]
 async fn a_task_from_another_cluster_is_acknowledged_and_not_run() {
     for run_replicated in [false, true] {
-        let diary = Diary::default();
-        let notes = diary.clone();
         let config = WorkerConfig { run_replicated, ..WorkerConfig::default() };
-        let mut bench = Bench::new(config, None, move |context| {
-            notes.note(context.task_id().to_string());
-            async { Ok(Text("done".to_owned())) }
-        });
+        let (mut bench, diary) = Bench::with_diary(config, None, note_id);
         let at = bench.at(&bench.names.task, -1);
         let task = || Outgoing { payload: "task".into(), ..Outgoing::default() };
         let entry = bench.broker.publish_replicated(&at, vec![task(), task()], "elsewhere");
@@ -342,8 +356,7 @@ async fn a_task_from_another_cluster_is_acknowledged_and_not_run() {
 /// ids.
 #[tokio::test(start_paused = true)]
 async fn entries_from_another_cluster_say_nothing_of_our_tasks() {
-    let mut bench =
-        Bench::new(WorkerConfig::default(), None, |_| async { Ok(Text("done".to_owned())) });
+    let mut bench = Bench::new(WorkerConfig::default(), None, end);
     let task = bench.submit(&[]);
     let message = ledger::message(&Entry::Cancel(task), &[]);
     bench.broker.publish_replicated(&bench.ledger(), vec![message], "elsewhere");

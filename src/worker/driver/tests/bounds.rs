@@ -5,17 +5,13 @@ use crate::WorkerError;
 use crate::clock::Clock;
 use longhaul_core::protocol::fold::Phase;
 
-async fn at_once(_: TaskContext) -> Result<Text, TaskError> {
-    Ok(Text("done".to_owned()))
-}
-
 /// Regression: owner ids came from a 64-bit generator that was seeded with the time and the thread,
 /// so workers that started at once on equal machines could draw the same id.
 #[tokio::test(start_paused = true)]
 async fn owner_ids_do_not_come_from_the_seed_but_in_a_simulation() {
     for (clock, same) in [(Clock::System, false), (longhaul_memory::simulated_clock(0), true)] {
         let draw = || {
-            let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+            let mut bench = Bench::new(WorkerConfig::default(), None, end);
             bench.driver.env.clock = clock;
             bench.driver.env.rng = fastrand::Rng::with_seed(1);
             [0; 100].map(|_| PartitionDriver::draw_owner(&mut bench.driver.env).0)
@@ -61,7 +57,7 @@ async fn a_drain_that_gave_up_says_so() {
     bench.run_for(60 * SECOND).await;
     assert!(matches!(bench.end, Some(Err(DriverError::GaveUp(Some(id)))) if id == task));
 
-    let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+    let mut bench = Bench::new(WorkerConfig::default(), None, end);
     bench.submit(&[]);
     bench.run_for(5 * SECOND).await;
     bench.stop_request.send_replace(StopRequest::Drain(bench.broker.clock().now()));
@@ -73,7 +69,7 @@ async fn a_drain_that_gave_up_says_so() {
 /// worker held its tasks and waited, until its heartbeats were missed or forever.
 #[tokio::test(start_paused = true)]
 async fn a_worker_one_of_whose_services_panics_ends_and_says_so() {
-    let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+    let mut bench = Bench::new(WorkerConfig::default(), None, end);
     bench.run_for(SECOND).await;
     bench.driver.env.services.spawn(async { std::panic::resume_unwind(Box::new("no follower")) });
     bench.run_for(SECOND).await;
@@ -85,7 +81,7 @@ async fn a_worker_one_of_whose_services_panics_ends_and_says_so() {
 /// completed the task with a wrong result.
 #[tokio::test(start_paused = true)]
 async fn a_missing_payload_is_read_and_never_taken_for_an_empty_one() {
-    let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+    let mut bench = Bench::new(WorkerConfig::default(), None, end);
     bench.run_for(5 * SECOND).await;
     bench.broker.stall_publishes(&bench.ledger(), SECOND);
     let task = bench.submit(&[]);
@@ -117,7 +113,7 @@ impl ErasedProcessor for Panics {
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_panics_outside_of_its_body_has_failed() {
     let config = WorkerConfig { concurrency: 1, ..WorkerConfig::default() };
-    let mut bench = Bench::new(config, None, at_once);
+    let mut bench = Bench::new(config, None, end);
     bench.driver.processor = Arc::new(Panics);
     let task = bench.submit(&[]);
     bench.run_for(60 * SECOND).await;
@@ -130,7 +126,7 @@ async fn an_attempt_that_panics_outside_of_its_body_has_failed() {
 /// attempts within a second.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_aborted_costs_no_attempt() {
-    let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+    let mut bench = Bench::new(WorkerConfig::default(), None, end);
     let gone = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let alive = std::mem::replace(&mut bench.driver.env.bodies, gone.handle().clone());
     gone.shutdown_background();
@@ -150,7 +146,7 @@ async fn a_body_that_is_aborted_costs_no_attempt() {
 /// in that partition.
 #[tokio::test(start_paused = true)]
 async fn entries_of_another_partitions_tasks_are_not_folded() {
-    let mut bench = Bench::new(brisk(), Some(2), at_once);
+    let mut bench = Bench::new(brisk(), Some(2), end);
     bench.run_for(2 * SECOND).await;
     let task = TaskId { ledger: 1, entry: 1, partition: 1, batch_index: None };
     let key = OnceKey { task, epoch: Epoch(1), owner: OwnerId(7), serial: 1 };
@@ -247,7 +243,7 @@ async fn a_ledger_that_is_another_one_is_told_and_counts() {
 #[tokio::test(start_paused = true)]
 async fn a_permission_that_is_missing_is_one_clear_state() {
     use crate::supervise::ConnectionState;
-    let mut bench = Bench::new(brisk(), None, at_once);
+    let mut bench = Bench::new(brisk(), None, end);
     bench.run_for(2 * SECOND).await;
     for topic in [bench.at(&bench.names.metadata, -1), bench.ledger()] {
         let before = bench.driver.env.connections.refusals();
@@ -269,7 +265,7 @@ async fn a_permission_that_is_missing_is_one_clear_state() {
 /// each second without a log line. Nothing ran, without any visible reason.
 #[tokio::test(start_paused = true)]
 async fn claims_that_are_refused_are_told_once_and_counted() {
-    let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+    let mut bench = Bench::new(WorkerConfig::default(), None, end);
     bench.run_for(2 * SECOND).await;
     bench.broker.set_faults(Faults { publish_refused: 1.0, ..Faults::quiet() });
     bench.submit(&[]);

@@ -14,23 +14,17 @@ impl Bench {
 
 /// Stores this number of checkpoints at this interval, and notes when each call has returned.
 fn giving(count: u32, every: Duration, config: WorkerConfig) -> (Bench, Diary) {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let bench = Bench::new(config, None, move |context| {
-        let notes = notes.clone();
-        async move {
-            for number in 1..=count {
-                tokio::time::sleep(every).await;
-                context.checkpoint(number.to_string()).await?;
-            }
-            notes.note("given");
-            context.checkpoint_stored().await?;
-            notes.note("stored");
-            context.cancelled().await;
-            Ok(Text("done".to_owned()))
+    Bench::with_diary(config, None, move |context, notes| async move {
+        for number in 1..=count {
+            tokio::time::sleep(every).await;
+            context.checkpoint(number.to_string()).await?;
         }
-    });
-    (bench, diary)
+        notes.note("given");
+        context.checkpoint_stored().await?;
+        notes.note("stored");
+        context.cancelled().await;
+        Ok(Text("done".to_owned()))
+    })
 }
 
 /// Regression: a processor blocked at its first checkpoint until the ledger was back; with `?` its
@@ -145,20 +139,15 @@ async fn the_newest_checkpoint_takes_the_place_of_those_that_wait() {
 #[tokio::test(start_paused = true)]
 async fn the_last_checkpoint_of_an_attempt_that_fails_in_an_outage_is_there_for_the_next_one() {
     for (outage, fenced) in [(3 * SECOND, false), (60 * SECOND, true)] {
-        let diary = Diary::default();
-        let notes = diary.clone();
-        let mut bench = Bench::new(brisk(), None, move |context| {
-            let notes = notes.clone();
-            async move {
-                if let Some(found) = context.last_checkpoint() {
-                    notes.note(String::from_utf8_lossy(found));
-                    return Ok(Text("done".to_owned()));
-                }
-                tokio::time::sleep(3 * SECOND).await;
-                context.checkpoint("an hour's work").await?;
-                tokio::time::sleep(SECOND).await;
-                Err(TaskError::retry("out of luck"))
+        let (mut bench, diary) = Bench::with_diary(brisk(), None, |context, notes| async move {
+            if let Some(found) = context.last_checkpoint() {
+                notes.note(String::from_utf8_lossy(found));
+                return Ok(Text("done".to_owned()));
             }
+            tokio::time::sleep(3 * SECOND).await;
+            context.checkpoint("an hour's work").await?;
+            tokio::time::sleep(SECOND).await;
+            Err(TaskError::retry("out of luck"))
         });
         bench.submit(&[]);
         bench.run_for(2 * SECOND).await;

@@ -12,28 +12,22 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// return their name, fail for good, or, in their first attempt, wait for the tasks in `after`.
 /// Then they note what they learn about those.
 fn bench(config: WorkerConfig) -> (Bench, Diary) {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let bench = Bench::new(config, None, move |context| {
-        let notes = notes.clone();
-        async move {
-            let of = |name: &str| context.properties().get(name).cloned().unwrap_or_default();
-            let (name, known) = (of("name"), context.predecessors());
-            notes.note(format!("{name} starts {}", context.attempt()));
-            for task in known {
-                let result = task.result::<Text>().await?.map_or_else(|| "-".to_owned(), |it| it.0);
-                notes.note(format!("{name} after {result} {:?}", task.outcome()));
-            }
-            if known.is_empty() && !of("after").is_empty() {
-                let of_topic = |id: &str| TaskRef::new(context.topic(), id.parse().unwrap());
-                let tasks: Vec<_> = of("after").split(',').map(of_topic).collect();
-                return Err(TaskError::after(tasks.iter().map(|task| task.as_ref().unwrap())));
-            }
-            tokio::time::sleep(SECOND).await;
-            if of("does") == "fail" { Err(TaskError::fatal("no")) } else { Ok(Text(name)) }
+    Bench::with_diary(config, None, |context, notes| async move {
+        let of = |name: &str| context.properties().get(name).cloned().unwrap_or_default();
+        let (name, known) = (of("name"), context.predecessors());
+        notes.note(format!("{name} starts {}", context.attempt()));
+        for task in known {
+            let result = task.result::<Text>().await?.map_or_else(|| "-".to_owned(), |it| it.0);
+            notes.note(format!("{name} after {result} {:?}", task.outcome()));
         }
-    });
-    (bench, diary)
+        if known.is_empty() && !of("after").is_empty() {
+            let of_topic = |id: &str| TaskRef::new(context.topic(), id.parse().unwrap());
+            let tasks: Vec<_> = of("after").split(',').map(of_topic).collect();
+            return Err(TaskError::after(tasks.iter().map(|task| task.as_ref().unwrap())));
+        }
+        tokio::time::sleep(SECOND).await;
+        if of("does") == "fail" { Err(TaskError::fatal("no")) } else { Ok(Text(name)) }
+    })
 }
 
 impl Bench {
@@ -166,18 +160,13 @@ async fn keys_that_were_given_up_stay_so_when_another_one_is_taken() {
 /// round is a snooze of a second.
 #[tokio::test(start_paused = true)]
 async fn a_processor_that_waits_for_what_is_over_begins_once_a_second() {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let mut bench = Bench::new(brisk(), None, move |context| {
-        let notes = notes.clone();
-        async move {
-            let Some(id) = context.properties().get("after") else {
-                return Ok(Text("done".to_owned()));
-            };
-            notes.note("again".to_owned());
-            let task = TaskRef::new(context.topic(), id.parse().unwrap()).unwrap();
-            Err(TaskError::after([&task]))
-        }
+    let (mut bench, diary) = Bench::with_diary(brisk(), None, |context, notes| async move {
+        let Some(id) = context.properties().get("after") else {
+            return Ok(Text("done".to_owned()));
+        };
+        notes.note("again".to_owned());
+        let task = TaskRef::new(context.topic(), id.parse().unwrap()).unwrap();
+        Err(TaskError::after([&task]))
     });
     let first = bench.submit(&[]).to_string();
     bench.run_for(SECOND).await;

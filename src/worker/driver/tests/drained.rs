@@ -182,29 +182,24 @@ impl<F: Fn() -> u64> Drop for Dropped<F> {
 /// promised.
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_its_time_and_then_interrupts_what_runs() {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let mut bench = Bench::new(config("mine"), None, move |context| {
-        let notes = notes.clone();
-        async move {
-            let clock = longhaul_memory::simulated_clock(0);
-            let begin = clock.now();
-            let after = || clock.now().since(begin).as_secs();
-            match context.properties()["name"].as_str() {
-                "ends" => tokio::time::sleep(9 * SECOND).await,
-                "heeds" => {
-                    context.cancelled().await;
-                    notes.note(format!("told after {} s", after()));
-                    tokio::time::sleep(SECOND).await;
-                    notes.note(format!("cleaned up after {} s", after()));
-                }
-                _ => {
-                    let _dropped = Dropped(notes, after);
-                    std::future::pending().await
-                }
+    let (mut bench, diary) = Bench::with_diary(config("mine"), None, |context, notes| async move {
+        let clock = longhaul_memory::simulated_clock(0);
+        let begin = clock.now();
+        let after = || clock.now().since(begin).as_secs();
+        match context.properties()["name"].as_str() {
+            "ends" => tokio::time::sleep(9 * SECOND).await,
+            "heeds" => {
+                context.cancelled().await;
+                notes.note(format!("told after {} s", after()));
+                tokio::time::sleep(SECOND).await;
+                notes.note(format!("cleaned up after {} s", after()));
             }
-            Ok(Text("done".to_owned()))
+            _ => {
+                let _dropped = Dropped(notes, after);
+                std::future::pending().await
+            }
         }
+        Ok(Text("done".to_owned()))
     });
     bench.run_for(2 * SECOND).await;
     let [ends, heeds, hangs] =

@@ -7,8 +7,7 @@ use longhaul_core::task::TaskState;
 /// rolling deploy, workers of the old version did so with tasks of the new one.
 #[tokio::test(start_paused = true)]
 async fn a_payload_that_cannot_be_read_is_tried_again_late_and_only_then_is_the_task_given_up() {
-    let mut bench =
-        Bench::new(WorkerConfig::default(), None, |_| async { Ok(Text("done".to_owned())) });
+    let mut bench = Bench::new(WorkerConfig::default(), None, end);
     let message = Outgoing { payload: Bytes::from_static(b"\xff"), ..Outgoing::default() };
     let at = bench.at(&bench.names.task, -1);
     bench.broker.publish(&at, message);

@@ -29,12 +29,7 @@ impl Bench {
 /// Regression: an expired task ran all the same, however late it came to a worker.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_expired_before_it_came_never_starts() {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let mut bench = Bench::new(brisk(), None, move |context| {
-        notes.note(context.task_id().to_string());
-        async { Ok(Text("done".to_owned())) }
-    });
+    let (mut bench, diary) = Bench::with_diary(brisk(), None, note_id);
     bench.run_for(5 * SECOND).await;
     let (late, early) = (bench.submit_for(Duration::ZERO), bench.submit_for(3600 * SECOND));
     bench.run_for(5 * SECOND).await;
@@ -102,7 +97,7 @@ async fn what_a_drain_has_given_back_does_not_expire() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_without_the_payload_knows_when_a_task_expires() {
     for (failed, state) in [(false, TaskState::Completed), (true, TaskState::Failed)] {
-        let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text("done".to_owned())) });
+        let mut bench = Bench::new(brisk(), None, end);
         bench.run_for(5 * SECOND).await;
         bench.broker.stall_subscription(&bench.at(&bench.names.task, -1), "longhaul");
         let task = bench.submit(&[]);

@@ -56,17 +56,13 @@ impl Bench {
     }
 }
 
-async fn at_once(_: TaskContext) -> Result<Text, TaskError> {
-    Ok(Text("done".to_owned()))
-}
-
 /// Regression: while no task could be claimed, because own heartbeats did not come back, the task
 /// topic went on delivering. Tasks waiting for the next heartbeat were not counted, and the whole
 /// backlog came into memory.
 #[tokio::test(start_paused = true)]
 async fn a_ledger_that_is_away_fills_no_memory() {
     for forbidden in [false, true] {
-        let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+        let mut bench = Bench::new(WorkerConfig::default(), None, end);
         bench.run_for(5 * SECOND).await;
         let ledger = bench.ledger();
         if forbidden {
@@ -107,7 +103,7 @@ async fn take(consumer: &mut dyn Consumer, seconds: u64) -> usize {
 /// Regression: a worker that could not claim anything kept its deliveries from other workers.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_claimed_goes_to_other_workers() {
-    let mut bench = Bench::new(WorkerConfig::default(), None, at_once);
+    let mut bench = Bench::new(WorkerConfig::default(), None, end);
     bench.run_for(5 * SECOND).await;
     bench.broker.forbid(&bench.ledger(), true);
     bench.run_for(30 * SECOND).await;
@@ -129,7 +125,7 @@ async fn what_cannot_be_claimed_goes_to_other_workers() {
 #[tokio::test(start_paused = true)]
 async fn a_metadata_topic_that_is_away_fills_no_memory() {
     for forbidden in [false, true] {
-        let mut bench = Bench::new(brisk(), None, at_once);
+        let mut bench = Bench::new(brisk(), None, end);
         bench.run_for(5 * SECOND).await;
         let metadata = bench.metadata();
         if forbidden {
@@ -226,7 +222,7 @@ async fn a_large_payload_goes_with_the_end_of_its_attempt() {
         let mut bench = Bench::new(config, None, |context| async move {
             // The metadata topic is unavailable by then.
             tokio::time::sleep(2 * SECOND).await;
-            at_once(context).await
+            end(context).await
         });
         let metadata = bench.metadata();
         let payload = Bytes::from(vec![b'x'; 1024 * 1024]);
@@ -252,7 +248,7 @@ async fn a_large_payload_goes_with_the_end_of_its_attempt() {
 async fn a_task_that_waits_for_its_finisher_holds_no_payload() {
     const OTHER: OwnerId = OwnerId(7);
     for outcome in [Outcome::Completed, Outcome::Final] {
-        let mut bench = Bench::new(brisk(), None, at_once);
+        let mut bench = Bench::new(brisk(), None, end);
         let at = bench.at(&bench.names.task, -1);
         bench.broker.forbid(&at, true);
         let task = bench.submit(&[]);

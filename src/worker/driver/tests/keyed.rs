@@ -1,6 +1,5 @@
 //! Tasks with keys.
 
-use super::register::end;
 use super::*;
 use longhaul_core::protocol::config::LedgerConfig;
 use longhaul_core::protocol::fold::Phase;
@@ -21,13 +20,7 @@ fn noting() -> (Bench, Diary) {
 }
 
 fn noting_with(config: WorkerConfig) -> (Bench, Diary) {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let bench = Bench::new(config, None, move |context| {
-        notes.note(context.task_id().to_string());
-        end(context)
-    });
-    (bench, diary)
+    Bench::with_diary(config, None, note_id)
 }
 
 impl Bench {
@@ -212,15 +205,12 @@ async fn a_task_without_its_key_is_not_claimed_even_if_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn of_the_unfinished_tasks_with_one_dedupe_key_one_is_run() {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let mut bench = Bench::new(WorkerConfig::default(), None, move |context| {
-        notes.note(context.task_id().to_string());
-        async {
+    let (mut bench, diary) =
+        Bench::with_diary(WorkerConfig::default(), None, |context, notes| async move {
+            notes.note(context.task_id().to_string());
             tokio::time::sleep(10 * SECOND).await;
             Ok(Text("done".to_owned()))
-        }
-    });
+        });
     let key = [("DEDUPE_KEY", "nightly")];
     let first = bench.submit(&key);
     bench.run_for(2 * SECOND).await;
@@ -283,15 +273,11 @@ async fn a_key_of_a_task_that_is_over_is_released_by_whoever_sees_it() {
 /// Regression: keys were kept forever, on the register and in the memory of each worker.
 #[tokio::test(start_paused = true)]
 async fn a_key_is_remembered_for_its_retention_and_then_removed() {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let mut bench = Bench::new(forgetful(), None, move |context| {
+    let (mut bench, diary) = Bench::with_diary(forgetful(), None, |context, notes| async move {
         notes.note(context.task_id().to_string());
         let times: u32 = context.properties().get("times").map_or(0, |it| it.parse().unwrap());
-        async move {
-            tokio::time::sleep(times * R).await;
-            Ok(Text("done".to_owned()))
-        }
+        tokio::time::sleep(times * R).await;
+        Ok(Text("done".to_owned()))
     });
     let first = bench.submit(&[("IDEMPOTENCY_KEY", "k")]);
     let long = bench.submit(&[("IDEMPOTENCY_KEY", "l"), ("times", "5")]);

@@ -11,13 +11,10 @@ fn beside(legacy: bool) -> WorkerConfig {
 
 /// A worker that notes the attempts it runs.
 fn bench(legacy: bool) -> (Bench, Diary) {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let bench = Bench::new(beside(legacy), None, move |context| {
+    Bench::with_diary(beside(legacy), None, |context, notes| async move {
         notes.note(format!("attempt {}", context.attempt()));
-        async { Ok(Text("ours".to_owned())) }
-    });
-    (bench, diary)
+        Ok(Text("ours".to_owned()))
+    })
 }
 
 impl Bench {

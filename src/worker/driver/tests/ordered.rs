@@ -121,7 +121,7 @@ async fn the_tasks_of_a_key_run_one_at_a_time_and_keys_beside_each_other() {
 /// the same time.
 #[tokio::test(start_paused = true)]
 async fn without_the_setting_they_run_beside_each_other() {
-    let mut bench = Bench::new(config(8), None, |_| async { Ok(Text("done".to_owned())) });
+    let mut bench = Bench::new(config(8), None, end);
     bench.publish_each(&["a"], &["1", "2", "3"]);
     bench.run_for(6 * SECOND).await;
     let (begun, found) = bench.judged();

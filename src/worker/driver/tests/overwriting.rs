@@ -20,21 +20,15 @@ fn noting() -> (Bench, Diary) {
 }
 
 fn noting_with(config: WorkerConfig) -> (Bench, Diary) {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let bench = Bench::new(config, None, move |context| {
+    Bench::with_diary(config, None, |context, notes| async move {
         notes.note(context.task_id().to_string());
         let number = |name| context.properties().get(name).map_or(0, |it| it.parse().unwrap());
-        let (takes, fails, attempt) = (number("takes"), number("fails"), context.attempt());
-        async move {
-            tokio::time::sleep(takes * SECOND).await;
-            if attempt <= fails {
-                return Err(TaskError::retry_after(HOUR, "not yet"));
-            }
-            Ok(Text("done".to_owned()))
+        tokio::time::sleep(number("takes") * SECOND).await;
+        if context.attempt() <= number("fails") {
+            return Err(TaskError::retry_after(HOUR, "not yet"));
         }
-    });
-    (bench, diary)
+        Ok(Text("done".to_owned()))
+    })
 }
 
 impl Bench {

@@ -10,24 +10,18 @@ use longhaul_core::task::text;
 /// A worker whose tasks take the number of seconds in their property, and fail for good if another
 /// one says so. It notes each start and each end.
 fn timed(config: WorkerConfig, partitions: Option<u32>) -> (Bench, Diary) {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let bench = Bench::new(config, partitions, move |context| {
-        let notes = notes.clone();
-        async move {
-            let of = |name| context.properties().get(name).cloned().unwrap_or_default();
-            notes.note(format!("{} starts", of("name")));
-            let seconds: u64 = of("seconds").parse().unwrap_or(0);
-            tokio::time::sleep(Duration::from_secs(seconds)).await;
-            notes.note(format!("{} ends", of("name")));
-            if of("fails").is_empty() {
-                Ok(Text("done".to_owned()))
-            } else {
-                Err(TaskError::fatal("no"))
-            }
+    Bench::with_diary(config, partitions, |context, notes| async move {
+        let of = |name| context.properties().get(name).cloned().unwrap_or_default();
+        notes.note(format!("{} starts", of("name")));
+        let seconds: u64 = of("seconds").parse().unwrap_or(0);
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        notes.note(format!("{} ends", of("name")));
+        if of("fails").is_empty() {
+            Ok(Text("done".to_owned()))
+        } else {
+            Err(TaskError::fatal("no"))
         }
-    });
-    (bench, diary)
+    })
 }
 
 impl Bench {

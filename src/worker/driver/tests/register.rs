@@ -9,10 +9,6 @@ use longhaul_core::protocol::register::{
 use longhaul_core::register;
 use longhaul_memory::Loss;
 
-pub(super) async fn end(_: TaskContext) -> Result<Text, TaskError> {
-    Ok(Text("done".to_owned()))
-}
-
 impl Bench {
     pub(super) fn register(&self) -> TopicPartition {
         self.at(&self.names.register, -1)

@@ -99,7 +99,7 @@ async fn an_outage_of_the_metadata_topic_piles_up_nothing() {
 /// first one.
 #[tokio::test(start_paused = true)]
 async fn settings_that_get_lost_are_published_again() {
-    let mut bench = Bench::new(brisk(), None, |_| async { Ok(Text("done".to_owned())) });
+    let mut bench = Bench::new(brisk(), None, end);
     while bench.broker.full_log(&bench.ledger()).is_empty() {
         bench.run_for(SECOND / 1_000).await;
     }

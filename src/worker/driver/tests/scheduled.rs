@@ -12,16 +12,11 @@ fn ms(time: Duration) -> u64 {
 
 /// A worker whose processors note when they start, and take this time.
 fn noting(config: WorkerConfig, takes: Duration) -> (Bench, Diary) {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let bench = Bench::new(config, None, move |context| {
+    Bench::with_diary(config, None, move |context, notes| async move {
         notes.note(context.task_id().to_string());
-        async move {
-            tokio::time::sleep(takes).await;
-            Ok(Text("done".to_owned()))
-        }
-    });
-    (bench, diary)
+        tokio::time::sleep(takes).await;
+        Ok(Text("done".to_owned()))
+    })
 }
 
 impl Bench {
@@ -140,10 +135,8 @@ async fn ready_tasks_do_not_wait_behind_those_of_next_month() {
     let (broker, notes) = (bench.broker.clone(), diary.clone());
     drop(bench);
     let config = WorkerConfig { concurrency: 2, ..WorkerConfig::default() };
-    let mut next = Bench::on(broker, "next", config, None, move |context| {
-        notes.note(context.task_id().to_string());
-        async { Ok(Text("done".to_owned())) }
-    });
+    let body = move |context| note_id(context, notes.clone());
+    let mut next = Bench::on(broker, "next", config, None, body);
     let mut ready = ready;
     for _ in 0..2 {
         ready.extend((0..10).map(|_| next.submit(&[]).to_string()));
@@ -175,10 +168,7 @@ async fn a_task_that_waits_for_its_time_is_cancelled_at_once() {
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_task_that_waits_for_its_time_is_shown_once_when_an_operator_deletes_it() {
     let (mut first, _) = noting(WorkerConfig::default(), SECOND);
-    let mut second =
-        Bench::on(first.broker.clone(), "second", WorkerConfig::default(), None, |_| async {
-            Ok(Text("done".to_owned()))
-        });
+    let mut second = Bench::on(first.broker.clone(), "second", WorkerConfig::default(), None, end);
     tokio::join!(first.run_for(5 * SECOND), second.run_for(5 * SECOND));
     let due_ms = first.wall_ms() + 60_000;
     let deleted: Vec<TaskId> = (0..8).map(|_| first.submit_at(due_ms)).collect();

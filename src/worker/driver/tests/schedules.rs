@@ -1,6 +1,5 @@
 //! One worker and its schedules, with lost publishes and documents of other writers.
 
-use super::register::end;
 use super::*;
 use longhaul_core::protocol::register::{
     Document, DocumentKey, DocumentKind, DocumentName, RegisterEntry, Stamp,
@@ -14,13 +13,10 @@ fn noting() -> (Bench, Diary) {
 }
 
 fn noting_with(config: WorkerConfig) -> (Bench, Diary) {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let bench = Bench::new(config, None, move |context| {
+    Bench::with_diary(config, None, |context, notes| async move {
         notes.note(context.properties()["SCHEDULE_SLOT"].clone());
-        end(context)
-    });
-    (bench, diary)
+        end(context).await
+    })
 }
 
 impl Bench {

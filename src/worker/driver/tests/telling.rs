@@ -61,8 +61,7 @@ async fn the_log_names_each_task_that_starts_and_ends_and_the_figures_agree() {
 #[tokio::test(start_paused = true)]
 async fn workers_that_disagree_about_attempts_are_told_of_once() {
     let (log, _guard) = CapturedLog::capture();
-    let mut bench =
-        Bench::new(WorkerConfig::default(), None, |_| async { Ok(Text("done".to_owned())) });
+    let mut bench = Bench::new(WorkerConfig::default(), None, end);
     let warnings =
         |words: &[&str]| log.with(&[&["WARN", "different `max_attempts`"], words].concat());
     let beat = |owner, max_attempts| {
@@ -144,7 +143,7 @@ async fn heartbeats_and_entries_of_running_tasks_say_who_the_worker_is() {
 async fn requests_to_end_what_is_not_there_are_told_of_once() {
     let (log, _guard) = CapturedLog::capture();
     let config = WorkerConfig { heartbeat: 60 * SECOND, ..WorkerConfig::default() };
-    let mut bench = Bench::new(config, None, |_| async { Ok(Text("done".to_owned())) });
+    let mut bench = Bench::new(config, None, end);
     let absent = |entry| TaskId { ledger: 9_999, entry, partition: -1, batch_index: None };
     for entry in 0..3 {
         bench.write(&Entry::Cancel(absent(entry)));

@@ -76,7 +76,7 @@ async fn listed_pauses_are_kept_and_make_one_attempt_more() {
 #[tokio::test(start_paused = true)]
 async fn a_worker_without_the_payload_counts_as_the_task_says() {
     let config = WorkerConfig { max_attempts: 1, ..brisk() };
-    let mut bench = Bench::new(config, None, |_| async { Ok(Text("done".to_owned())) });
+    let mut bench = Bench::new(config, None, end);
     bench.run_for(5 * SECOND).await;
     let at = bench.at(&bench.names.task, -1);
     // Another worker, which holds the delivery, has died during the first attempt.

@@ -544,16 +544,12 @@ async fn the_levels_of_a_queue_share_its_limits() {
 /// The task's property comes first, then the queue's settings, then those of the worker.
 #[tokio::test(start_paused = true)]
 async fn what_a_task_does_not_say_its_queue_says() {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let mut bench = Bench::new(config(8), None, move |context| {
+    let (mut bench, diary) = Bench::with_diary(config(8), None, |context, notes| async move {
         notes.note(format!("{} {}", context.properties()["name"], context.attempt()));
-        async move {
-            if context.properties().contains_key("silent") {
-                context.cancelled().await;
-            }
-            Err(TaskError::from("no"))
+        if context.properties().contains_key("silent") {
+            context.cancelled().await;
         }
+        Err(TaskError::from("no"))
     });
     let mut settings = QueueSettings::default();
     settings.retry = Some(crate::RetryPolicy::intervals([SECOND]));

@@ -42,11 +42,9 @@ pub(super) fn submit_to(bench: &Bench, topic: &str, partition: i32) -> TaskId {
 /// slots of its own.
 #[tokio::test(start_paused = true)]
 async fn each_topic_has_its_own_ledger_and_metadata_and_all_share_the_slots() {
-    let diary = Diary::default();
-    let notes = diary.clone();
     let config = WorkerConfig { concurrency: 2, ..WorkerConfig::default() };
     let running = Arc::new(Mutex::new((0, 0)));
-    let mut bench = Bench::new(config, None, move |context| {
+    let (mut bench, diary) = Bench::with_diary(config, None, move |context, notes| {
         notes.note(format!("{}@{}", context.topic(), context.task_id()));
         let running = Arc::clone(&running);
         async move {
@@ -99,8 +97,7 @@ async fn each_topic_has_its_own_ledger_and_metadata_and_all_share_the_slots() {
 #[tokio::test(start_paused = true)]
 async fn a_topic_that_gains_partitions_is_worked_on_whole() {
     use super::growth::PartitionCounts;
-    let mut bench =
-        Bench::new(WorkerConfig::default(), Some(2), |_| async { Ok(Text("done".to_owned())) });
+    let mut bench = Bench::new(WorkerConfig::default(), Some(2), end);
     let names = bench.add_topic("orders", Share::default(), Some(1));
     bench.run_for(2 * SECOND).await;
     bench
@@ -117,8 +114,7 @@ async fn a_topic_that_gains_partitions_is_worked_on_whole() {
 /// them were looked for among those of the other.
 #[tokio::test(start_paused = true)]
 async fn topics_with_one_register_do_not_take_each_others_tasks_for_their_own() {
-    let mut bench =
-        Bench::new(WorkerConfig::default(), None, |_| async { Ok(Text("done".to_owned())) });
+    let mut bench = Bench::new(WorkerConfig::default(), None, end);
     let mut names: TopicNames = "orders".parse().unwrap();
     names.register.clone_from(&bench.names.register);
     bench.create(&names, None);

@@ -10,8 +10,7 @@ async fn an_event_of_one_partition_is_no_matter_of_the_others() {
     for partitions in [2, 200] {
         let (heartbeat, self_fence) = (60 * SECOND, 300 * SECOND);
         let config = WorkerConfig { heartbeat, self_fence, ..WorkerConfig::default() };
-        let mut bench =
-            Bench::new(config, Some(partitions), |_| async { Ok(Text("done".to_owned())) });
+        let mut bench = Bench::new(config, Some(partitions), end);
         bench.run_for(5 * SECOND).await;
         bench.driver.lanes.looks = 0;
         let task = bench.at(&bench.names.task, 1);
@@ -83,8 +82,7 @@ async fn the_end_of_a_task_is_no_matter_of_the_others_that_are_waited_for() {
         let looks = bench.driver.queues[0].core.dependencies().lookups();
         assert!(looks <= 10 * MANY * MANY, "{looks}, by key: {by_key}");
         let broker = bench.broker.clone();
-        let body = |_| async { Ok(Text("done".to_owned())) };
-        let mut next = Bench::on(broker, "next", config.clone(), None, body);
+        let mut next = Bench::on(broker, "next", config.clone(), None, end);
         next.run_for(30 * SECOND).await;
         let looks = next.driver.queues[0].core.dependencies().lookups();
         assert!(looks <= 10 * MANY * MANY, "{looks} at a start, by key: {by_key}");

@@ -138,11 +138,9 @@ async fn an_end_is_not_repaired_before_the_webhooks_are_known() {
 /// The workers of the queue `webhooks` run one task for each end and URL, however often it is told.
 #[tokio::test(start_paused = true)]
 async fn one_call_is_run_for_each_key_of_plain_messages() {
-    let diary = Diary::default();
-    let notes = diary.clone();
-    let mut bench = Bench::new(brisk(), None, move |context| {
+    let (mut bench, diary) = Bench::with_diary(brisk(), None, |context, notes| async move {
         notes.note(context.properties()[text::IDEMPOTENCY_KEY].clone());
-        async { Ok(Text("called".to_owned())) }
+        Ok(Text("called".to_owned()))
     });
     let task = longhaul_core::webhook::EndedTask {
         topic: "persistent://public/default/mails",
