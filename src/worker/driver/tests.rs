@@ -215,10 +215,37 @@ impl Bench {
 
     /// Submits a task with these properties.
     fn submit(&self, properties: &[(&str, &str)]) -> TaskId {
-        let text = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        let properties = properties.iter().map(text).collect();
+        self.submit_to(&self.names.task, -1, properties)
+    }
+
+    /// Submits a task with these properties to one partition of a topic.
+    fn submit_to(&self, topic: &str, partition: i32, properties: &[(&str, &str)]) -> TaskId {
+        let properties = properties.iter().copied().collect();
         let message = Outgoing { properties, payload: "task".into(), ..Outgoing::default() };
+        TaskId::new(self.broker.publish(&self.at(topic, partition), message), partition)
+    }
+
+    /// Submits a task with this payload.
+    fn submit_payload(&self, payload: impl Into<Bytes>) -> TaskId {
+        let message = Outgoing { payload: payload.into(), ..Outgoing::default() };
         TaskId::new(self.broker.publish(&self.at(&self.names.task, -1), message), -1)
+    }
+
+    /// Whether the message of this task is acknowledged.
+    fn is_acked(&self, task: TaskId) -> bool {
+        let at = self.at(&self.names.task, task.partition);
+        self.broker.is_acked(&at, "longhaul", task.entry_id())
+    }
+
+    /// Number of unacknowledged messages on a topic without partitions.
+    fn unfinished(&self) -> usize {
+        self.broker.backlog(&self.at(&self.names.task, -1), "longhaul").len()
+    }
+
+    /// Tells the worker to drain for this time.
+    fn drain_for(&self, time: Duration) {
+        let deadline = self.broker.clock().now() + time;
+        self.stop_request.send_replace(StopRequest::Drain(deadline));
     }
 
     /// Writes an entry of another worker or a client to the ledger.
@@ -447,16 +474,13 @@ async fn a_drain_waits_for_every_task_that_is_on_its_way() {
     bench.run_for(2 * SECOND).await;
     for partition in [2, 0, 1] {
         let metadata = bench.at(&bench.names.metadata, partition);
-        let tasks = bench.at(&bench.names.task, partition);
         for _ in 0..3 {
-            bench
-                .broker
-                .publish(&tasks, Outgoing { payload: "task".into(), ..Outgoing::default() });
+            bench.submit_to(&bench.names.task, partition, &[]);
         }
         bench.broker.stall_publishes(&metadata, Duration::from_millis(2500));
         bench.run_for(Duration::from_millis(700)).await;
     }
-    bench.stop_request.send_replace(StopRequest::Drain(bench.broker.clock().now() + 60 * SECOND));
+    bench.drain_for(60 * SECOND);
     bench.run_for(60 * SECOND).await;
     assert!(bench.ended);
     for partition in 0..3 {
@@ -511,8 +535,7 @@ async fn a_task_that_a_drain_gives_back_is_not_shown_as_running() {
     });
     let task = bench.submit(&[]);
     bench.run_for(5 * SECOND).await;
-    let now = bench.broker.clock().now();
-    bench.stop_request.send(StopRequest::Drain(now + SECOND)).unwrap();
+    bench.drain_for(SECOND);
     bench.run_for(30 * SECOND).await;
     assert!(matches!(bench.end, Some(Ok(()))), "{:?}", bench.end);
     let states: Vec<_> = bench.shown().into_iter().map(|(_, shown)| shown).collect();

@@ -66,11 +66,6 @@ impl Astray {
         fold
     }
 
-    fn is_acked(&self) -> bool {
-        let at = self.bench.at(&self.bench.names.task, -1);
-        self.bench.broker.is_acked(&at, "longhaul", self.task.entry_id())
-    }
-
     /// Checks that the step was counted and not performed. The processor is gone and its slot free;
     /// the epoch was given back, and nothing was shown or acknowledged. The worker goes on with
     /// other tasks, and another worker with this one.
@@ -82,7 +77,7 @@ impl Astray {
         assert_eq!(self.bench.driver.slots.free(), 1);
         let TaskFold { phase, epoch, attempt, .. } = self.fold();
         assert_eq!((phase, epoch, attempt), (Phase::Retry, Epoch(1), 0));
-        assert!(!self.is_acked());
+        assert!(!self.bench.is_acked(self.task));
         let shown = self.bench.shown();
         assert!(shown.iter().all(|(_, metadata)| !metadata.is_terminal()), "{shown:?}");
 
@@ -99,7 +94,7 @@ impl Astray {
             self.bench.run_for(SECOND).await;
         }
         assert_eq!(self.fold().phase, Phase::Completed);
-        assert!(self.is_acked());
+        assert!(self.bench.is_acked(self.task));
         assert_eq!(self.bench.driver.stats.read().violations, 1);
         assert_eq!(self.started.lines().len(), 2, "it was not started here again");
     }

@@ -53,14 +53,14 @@ async fn a_drain_that_gave_up_says_so() {
     bench.run_for(SECOND).await;
     bench.transport.freeze();
     bench.run_for(5 * SECOND).await;
-    bench.stop_request.send_replace(StopRequest::Drain(bench.broker.clock().now()));
+    bench.drain_for(Duration::ZERO);
     bench.run_for(60 * SECOND).await;
     assert!(matches!(bench.end, Some(Err(DriverError::GaveUp(Some(id)))) if id == task));
 
     let mut bench = Bench::new(WorkerConfig::default(), None, end);
     bench.submit(&[]);
     bench.run_for(5 * SECOND).await;
-    bench.stop_request.send_replace(StopRequest::Drain(bench.broker.clock().now()));
+    bench.drain_for(Duration::ZERO);
     bench.run_for(60 * SECOND).await;
     assert!(matches!(bench.end, Some(Ok(()))));
 }
@@ -167,9 +167,7 @@ async fn a_large_task_shows_its_progress_less_often_where_it_is_shown_at_all() {
     {
         let config = WorkerConfig { shown_task_bytes_max, ..WorkerConfig::default() };
         let mut bench = Bench::new(config, None, |context| report(context, 100));
-        let payload = Bytes::from(vec![b'x'; 1024 * 1024]);
-        let message = Outgoing { payload, ..Outgoing::default() };
-        bench.broker.publish(&bench.at(&bench.names.task, -1), message);
+        bench.submit_payload(vec![b'x'; 1024 * 1024]);
         bench.run_for(120 * SECOND).await;
         let shown = bench.shown();
         let running = shown.iter().filter(|(_, shown)| shown.progress.is_some()).count();

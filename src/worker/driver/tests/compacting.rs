@@ -112,8 +112,7 @@ impl Pair {
     }
 
     fn backlog(&self) -> usize {
-        let tasks = self.first.at(&self.first.names.task, -1);
-        self.first.broker.backlog(&tasks, "longhaul").len()
+        self.first.unfinished()
     }
 }
 

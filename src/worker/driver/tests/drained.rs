@@ -23,11 +23,7 @@ impl Bench {
     /// Writes a drain request for this instance, as a client does.
     fn tell(&self, instance: &str, serial: u64) -> DocumentKey {
         let name = DocumentName::new(DocumentKind::Drain, instance).unwrap();
-        let key = DocumentKey { name, version: 1, stamp: Stamp { writer: OwnerId(88), serial } };
-        let document = Document { key: key.clone(), content: Bytes::from_static(b"{}") };
-        let entry = RegisterEntry::Document(document);
-        self.broker.publish(&self.register(), register::message(&entry));
-        key
+        self.write_document(name, 1, serial, "{}")
     }
 
     /// The tasks whose attempts were given back because of a drain.
@@ -104,8 +100,7 @@ async fn of_two_deadlines_the_earlier_one_counts() {
         bench.submit(&[]);
         bench.run_for(2 * SECOND).await;
         bench.tell("mine", 1);
-        let deadline = bench.broker.clock().now() + by_handle;
-        bench.stop_request.send_replace(StopRequest::Drain(deadline));
+        bench.drain_for(by_handle);
         let took = bench.run_for(60 * SECOND).await;
         assert!((expected..expected + SECOND).contains(&took), "{took:?}");
     }
@@ -142,8 +137,7 @@ async fn a_worker_obeys_no_drain_request_to_another_one() {
     assert!(!bench.ended);
     let states: Vec<_> = bench.shown().into_iter().map(|(_, shown)| shown.state).collect();
     assert_eq!(states, [TaskState::Processing, TaskState::Completed]);
-    let now = bench.broker.clock().now();
-    bench.stop_request.send_replace(StopRequest::Drain(now));
+    bench.drain_for(Duration::ZERO);
     bench.run_for(20 * SECOND).await;
     assert!(bench.ended && bench.taken_away().is_empty(), "{:?}", bench.taken_away());
 }
@@ -205,8 +199,7 @@ async fn a_drain_waits_for_its_time_and_then_interrupts_what_runs() {
     let [ends, heeds, hangs] =
         ["ends", "heeds", "hangs"].map(|name| bench.submit(&[("name", name)]));
     bench.run_for(SECOND / 10).await;
-    let deadline = bench.broker.clock().now() + 10 * SECOND;
-    bench.stop_request.send_replace(StopRequest::Drain(deadline));
+    bench.drain_for(10 * SECOND);
     let took = bench.run_for(60 * SECOND).await;
     assert!(matches!(bench.end, Some(Ok(()))), "{:?}", bench.end);
     let told = ["told after 10 s", "cleaned up after 11 s", "dropped after 15 s"];
@@ -231,7 +224,7 @@ async fn a_partition_that_cannot_be_left_keeps_no_other_from_being_left() {
         } else {
             broker.stall_publishes(&ledger(0), 30 * SECOND);
         }
-        bench.stop_request.send_replace(StopRequest::Drain(broker.clock().now()));
+        bench.drain_for(Duration::ZERO);
         let took = bench.run_for(60 * SECOND).await;
         assert!(matches!(bench.end, Some(Ok(()))), "{:?}", bench.end);
         assert!(took < 11 * SECOND, "{took:?}");
@@ -252,8 +245,7 @@ async fn a_partition_that_cannot_be_left_keeps_no_other_from_being_left() {
             async { Ok(Text("done".to_owned())) }
         });
         for partition in [0, 1, 2, 0, 1, 2] {
-            let message = Outgoing { payload: "task".into(), ..Outgoing::default() };
-            broker.publish(&next.at(&names.task, partition), message);
+            next.submit_to(&names.task, partition, &[]);
         }
         next.run_for(60 * SECOND).await;
         let mut ran = diary.lines();

@@ -8,9 +8,7 @@ use longhaul_core::task::TaskState;
 #[tokio::test(start_paused = true)]
 async fn a_payload_that_cannot_be_read_is_tried_again_late_and_only_then_is_the_task_given_up() {
     let mut bench = Bench::new(WorkerConfig::default(), None, end);
-    let message = Outgoing { payload: Bytes::from_static(b"\xff"), ..Outgoing::default() };
-    let at = bench.at(&bench.names.task, -1);
-    bench.broker.publish(&at, message);
+    bench.submit_payload(&b"\xff"[..]);
     bench.run_for(60 * SECOND).await;
     let shown = bench.shown();
     let (failed_at, failed) = shown.last().unwrap();
@@ -23,7 +21,7 @@ async fn a_payload_that_cannot_be_read_is_tried_again_late_and_only_then_is_the_
     assert_eq!((last.attempts, last.outcome), (3, Some(TaskOutcome::Final)));
     let reason = last.failure_reason.as_deref().unwrap();
     assert!(reason.starts_with("Task payload could not be decoded: invalid utf-8"), "{reason}");
-    assert!(bench.broker.backlog(&at, "longhaul").is_empty());
+    assert_eq!(bench.unfinished(), 0);
 }
 
 /// Regression: a task with an invalid maximum duration ran without a limit, and only the worker's
@@ -83,12 +81,10 @@ async fn a_task_is_shown_with_the_key_that_its_submitter_gave_it() {
     for (key, shown) in [("order 4711", true), (&long, true), (&too_long, false), ("", false)] {
         let task = bench.submit(&[("TASK_KEY", key)]);
         bench.run_for(20 * SECOND).await;
-        let entries: Vec<_> = bench.shown().into_iter().map(|(_, entry)| entry).collect();
-        let of_task = entries.iter().filter(|entry| entry.message_id == task.to_string());
-        let of_task: Vec<_> = of_task.collect();
-        assert_eq!(of_task.last().unwrap().state, TaskState::Completed);
-        assert!(of_task.iter().any(|entry| entry.next_attempt_at.is_some()));
-        for entry in of_task {
+        let of_task = bench.shown_of(task);
+        assert_eq!(of_task.last().unwrap().1.state, TaskState::Completed);
+        assert!(of_task.iter().any(|(_, entry)| entry.next_attempt_at.is_some()));
+        for (_, entry) in of_task {
             assert_eq!(entry.task_key.as_deref(), shown.then_some(key));
             let told = "TASK_KEY is not shown: it has 257 bytes, the limit is 256";
             let warned = key.len() > 256;

@@ -19,8 +19,7 @@ impl Bench {
         let reason = last.failure_reason.as_deref();
         assert_eq!((last.outcome, last.attempts), (Some(TaskOutcome::Expired), attempts));
         assert_eq!(reason, Some(text::EXPIRED));
-        let at = self.at(&self.names.task, -1);
-        assert!(self.broker.is_acked(&at, "longhaul", task.entry_id()));
+        assert!(self.is_acked(task));
         assert!(self.broker.full_log(&self.at(&self.names.dead_letters, -1)).is_empty());
         assert_eq!(self.driver.stats.read().violations, 0);
     }
@@ -82,8 +81,7 @@ async fn what_a_drain_has_given_back_does_not_expire() {
     bench.run_for(5 * SECOND).await;
     let task = bench.submit_for(10 * SECOND);
     bench.run_for(2 * SECOND).await;
-    let now = bench.broker.clock().now();
-    bench.stop_request.send(StopRequest::Drain(now)).unwrap();
+    bench.drain_for(Duration::ZERO);
     bench.run_for(30 * SECOND).await;
     let broker = bench.broker.clone();
     let mut next = Bench::on(broker, "next", brisk(), None, |context| report(context, 3));

@@ -13,10 +13,8 @@ const HELD_MAX: usize = 16 + 1_000;
 
 impl Bench {
     fn submit_many(&self, count: usize) {
-        let (at, payload) = (self.at(&self.names.task, -1), Bytes::from_static(PAYLOAD));
         for _ in 0..count {
-            let message = Outgoing { payload: payload.clone(), ..Outgoing::default() };
-            self.broker.publish(&at, message);
+            self.submit_payload(PAYLOAD);
         }
     }
 
@@ -38,10 +36,6 @@ impl Bench {
             bytes = bytes.max(self.load().bytes);
         }
         (tasks, bytes)
-    }
-
-    fn unfinished(&self) -> usize {
-        self.broker.backlog(&self.at(&self.names.task, -1), "longhaul").len()
     }
 
     async fn work_off(&mut self, seconds: u64) {
@@ -225,9 +219,7 @@ async fn a_large_payload_goes_with_the_end_of_its_attempt() {
             end(context).await
         });
         let metadata = bench.metadata();
-        let payload = Bytes::from(vec![b'x'; 1024 * 1024]);
-        let message = Outgoing { payload, ..Outgoing::default() };
-        let at = bench.broker.publish(&bench.at(&bench.names.task, -1), message);
+        let task = bench.submit_payload(vec![b'x'; 1024 * 1024]);
         bench.run_for(SECOND).await;
         bench.broker.stall_publishes(&metadata, 20 * SECOND);
         bench.run_for(10 * SECOND).await;
@@ -238,7 +230,7 @@ async fn a_large_payload_goes_with_the_end_of_its_attempt() {
         assert_eq!(bench.unfinished(), 0);
         let lane = &bench.driver.lanes[-1];
         assert_eq!(lane.payloads.len() + lane.ended_attempts.len(), 0);
-        assert!(!lane.metadata.ended.is_bare(TaskId::new(at, -1)));
+        assert!(!lane.metadata.ended.is_bare(task));
     }
 }
 
@@ -257,7 +249,6 @@ async fn a_task_that_waits_for_its_finisher_holds_no_payload() {
         let claim = Claim::plain(key(1), 1, kind);
         bench.write(&Entry::Claim(claim));
         bench.write(&Entry::Done(Done { key: key(2), attempt: 1, outcome, writer: None }));
-        let entry = task.entry_id();
         for second in 1..=20 {
             // Its end is read before its delivery comes.
             bench.broker.forbid(&at, second < 3);
@@ -280,7 +271,7 @@ async fn a_task_that_waits_for_its_finisher_holds_no_payload() {
         let letters = bench.broker.full_log(&bench.at(&bench.names.dead_letters, -1));
         let letters: Vec<_> = letters.iter().map(|letter| &letter.payload[..]).collect();
         assert_eq!(letters, if outcome == Outcome::Final { vec![b"task"] } else { vec![] });
-        assert!(bench.broker.is_acked(&at, "longhaul", entry));
+        assert!(bench.is_acked(task));
         assert_eq!(bench.driver.lanes[-1].payloads.len(), 0);
     }
 }

@@ -1,6 +1,5 @@
 //! A worker beside workers of the Java reference, which write only to the metadata topic.
 
-use super::topics::submit_to;
 use super::*;
 
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -47,11 +46,6 @@ impl Bench {
         let log = self.broker.full_log(&self.ledger());
         log.iter().any(|message| matches!(ledger::read(message), Ok(Entry::Claim(_))))
     }
-
-    pub(super) fn is_acked(&self, task: TaskId) -> bool {
-        let at = self.at(&self.names.task, -1);
-        self.broker.is_acked(&at, "longhaul", task.entry_id())
-    }
 }
 
 /// Regression: a worker on several topics looked at each task once without a slot before it offered
@@ -63,7 +57,7 @@ async fn a_worker_on_two_topics_runs_tasks_beside_java_workers() {
     let other = bench.add_topic("others", Share::default(), None);
     bench.run_for(SECOND).await;
     bench.submit(&[]);
-    submit_to(&bench, &other.task, -1);
+    bench.submit_to(&other.task, -1, &[]);
     bench.run_for(20 * SECOND).await;
     assert_eq!(diary.lines(), ["attempt 1"; 2]);
 }
@@ -170,8 +164,7 @@ async fn a_start_that_waits_for_m_can_be_cancelled_and_drained() {
         bench.run_for(SECOND).await;
         assert!(bench.driver.lanes[-1].core.has_processors(), "the start is kept back");
         if drain {
-            let deadline = bench.broker.clock().now() + SECOND;
-            bench.stop_request.send_replace(StopRequest::Drain(deadline));
+            bench.drain_for(SECOND);
         } else {
             bench.write(&Entry::Cancel(task));
         }

@@ -77,15 +77,8 @@ async fn of_the_tasks_with_one_key_on_all_levels_one_is_run() {
     let by_hand = |bench: &Bench, priority: Priority, name: &str| {
         let none = TopicOverrides::default();
         let topic = bench.names.level(priority, "longhaul", &none).unwrap().task;
-        let properties = [("name", name), ("DEDUPE_KEY", "k")];
-        let properties = properties.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let message = Outgoing {
-            payload: Bytes::from_static(b"task"),
-            properties: properties.into_iter().collect(),
-            ..Outgoing::default()
-        };
-        let position = bench.broker.publish(&bench.at(&topic, -1), message);
-        TaskRef { topic, id: TaskId::new(position, -1) }
+        let id = bench.submit_to(&topic, -1, &[("name", name), ("DEDUPE_KEY", "k")]);
+        TaskRef { topic, id }
     };
     let first = by_hand(&bench, Priority::High, "first");
     bench.run_for(SECOND / 2).await;

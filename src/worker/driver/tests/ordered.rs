@@ -57,12 +57,9 @@ fn of_key(diary: &Diary, key: &str) -> String {
 impl Bench {
     /// Publishes like any Pulsar producer: the key of the message is the order key.
     fn publish(&self, key: &str, name: &str, more: &[(&str, &str)]) -> TaskId {
-        let named = [("name", name)];
-        let text = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        let properties = more.iter().chain(&named).map(text);
         let message = Outgoing {
             key: Some(key.to_owned()),
-            properties: properties.collect(),
+            properties: more.iter().copied().chain([("name", name)]).collect(),
             payload: "task".into(),
             ..Outgoing::default()
         };
@@ -75,11 +72,6 @@ impl Bench {
                 self.publish(key, name, &[]);
             }
         }
-    }
-
-    fn drain_for(&self, time: Duration) {
-        let until = self.broker.clock().now() + time;
-        self.stop_request.send_replace(StopRequest::Drain(until));
     }
 
     /// The number of tasks with a key that have begun. Asserts that none began too early.

@@ -2,10 +2,7 @@
 
 use super::*;
 use longhaul_core::protocol::fold::Phase;
-use longhaul_core::protocol::register::{
-    Hold, HoldKey, KeyKind, KeyName, Period, QueueTask, RegisterEntry, Stamp,
-};
-use longhaul_core::register;
+use longhaul_core::protocol::register::{KeyKind, KeyName, QueueTask};
 use longhaul_memory::PublishFate;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -34,12 +31,7 @@ fn noting_with(config: WorkerConfig) -> (Bench, Diary) {
 impl Bench {
     /// Writes the bind of a client that has submitted this task.
     fn bind_as_client(&self, task: TaskId, overwrites: bool, serial: u64) {
-        let name = KeyName::new(KeyKind::Dedupe, "k").unwrap();
-        let stamp = Stamp { writer: OwnerId(99), serial };
-        let task = QueueTask::normal(task);
-        let key = HoldKey { name, period: Period(0), epoch: Epoch(1), task, stamp };
-        let entry = RegisterEntry::Bind(Hold { key, digest: None, overwrites });
-        self.broker.publish(&self.register(), register::message(&entry));
+        self.write_bind(KeyName::new(KeyKind::Dedupe, "k").unwrap(), task, overwrites, serial);
     }
 
     fn fold(&self, task: TaskId) -> (Phase, Epoch) {
@@ -63,8 +55,7 @@ impl Bench {
 
     #[track_caller]
     fn check_end(&self) {
-        let at = self.at(&self.names.task, -1);
-        assert_eq!(self.broker.backlog(&at, "longhaul"), []);
+        assert_eq!(self.unfinished(), 0);
         assert_eq!(self.driver.stats.read().violations, 0);
         assert!(!self.driver.queues[0].core.register().keys().has_overwriters());
     }

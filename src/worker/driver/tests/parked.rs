@@ -105,11 +105,7 @@ async fn what_follows_a_task_without_a_result_is_up_to_the_one_that_waited() {
             let last = bench.last_of(task);
             assert_eq!(last.outcome, outcome, "{policy}");
             assert_eq!(last.failure_reason.unwrap_or_default(), reason, "{policy}");
-            assert!(bench.broker.is_acked(
-                &bench.at(&bench.names.task, -1),
-                "longhaul",
-                task.entry_id()
-            ));
+            assert!(bench.is_acked(task));
         }
     }
     let begun = diary.lines().into_iter().filter(|line| line.ends_with("starts"));
@@ -182,8 +178,7 @@ async fn a_worker_that_starts_later_finds_who_waits_for_whom_on_the_ledger() {
     let first = bench.submit(&[("name", "first")]);
     let other = TaskId { entry: first.entry + 1_000, ..first };
     bench.run_for(10 * SECOND).await;
-    let now = bench.broker.clock().now();
-    bench.stop_request.send(StopRequest::Drain(now)).unwrap();
+    bench.drain_for(Duration::ZERO);
     bench.run_for(30 * SECOND).await;
     assert!(bench.ended);
     let (due, waits) = (bench.parked_by_another(first), bench.parked_by_another(other));
@@ -201,11 +196,7 @@ async fn a_worker_that_starts_later_finds_who_waits_for_whom_on_the_ledger() {
 async fn a_task_waits_for_tasks_of_other_partitions() {
     let (mut bench, diary) = timed(brisk(), Some(3));
     let submit = |bench: &Bench, partition, properties: &[(&str, &str)]| {
-        let text = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        let properties = properties.iter().map(text).collect();
-        let message = Outgoing { properties, payload: "task".into(), ..Outgoing::default() };
-        let at = bench.at(&bench.names.task, partition);
-        TaskId::new(bench.broker.publish(&at, message), partition)
+        bench.submit_to(&bench.names.task, partition, properties)
     };
     let fast = submit(&bench, 0, &[("name", "fast"), ("seconds", "5")]);
     let slow = submit(&bench, 1, &[("name", "slow"), ("seconds", "30")]);

@@ -4,7 +4,8 @@ use super::*;
 use crate::supervise::ConnectionState;
 use longhaul_core::protocol::fold::Phase;
 use longhaul_core::protocol::register::{
-    Hold, HoldKey, KeyKind, KeyName, Period, QueueTask, RegisterEntry, Stamp,
+    Document, DocumentKey, DocumentName, Hold, HoldKey, KeyKind, KeyName, Period, QueueTask,
+    RegisterEntry, Stamp,
 };
 use longhaul_core::register;
 use longhaul_memory::Loss;
@@ -20,17 +21,32 @@ impl Bench {
     }
 
     pub(super) fn bind_to(&self, kind: KeyKind, name: &str, task: TaskId, serial: u64) {
-        let name = KeyName::new(kind, name).unwrap();
+        self.write_bind(KeyName::new(kind, name).unwrap(), task, false, serial);
+    }
+
+    pub(super) fn write_bind(&self, name: KeyName, task: TaskId, overwrites: bool, serial: u64) {
         let stamp = Stamp { writer: OwnerId(99), serial };
-        let key = HoldKey {
-            name,
-            period: Period(0),
-            epoch: Epoch(1),
-            task: QueueTask::normal(task),
-            stamp,
-        };
-        let entry = RegisterEntry::Bind(Hold { key, digest: None, overwrites: false });
-        self.broker.publish(&self.register(), register::message(&entry));
+        let task = QueueTask::normal(task);
+        let key = HoldKey { name, period: Period(0), epoch: Epoch(1), task, stamp };
+        self.write_to_register(&RegisterEntry::Bind(Hold { key, digest: None, overwrites }));
+    }
+
+    /// Writes a version of a document, as a program in any language would.
+    pub(super) fn write_document(
+        &self,
+        name: DocumentName,
+        version: u64,
+        serial: u64,
+        content: impl Into<Bytes>,
+    ) -> DocumentKey {
+        let key = DocumentKey { name, version, stamp: Stamp { writer: OwnerId(77), serial } };
+        let document = Document { key: key.clone(), content: content.into() };
+        self.write_to_register(&RegisterEntry::Document(document));
+        key
+    }
+
+    pub(super) fn write_to_register(&self, entry: &RegisterEntry) {
+        self.broker.publish(&self.register(), register::message(entry));
     }
 
     pub(super) fn holder(&self, name: &str) -> Option<TaskId> {

@@ -19,19 +19,15 @@ async fn a_type_that_no_processor_here_knows_is_tried_again_late_and_dead_with_t
     let known = bench.submit(&[("TASK_TYPE", "greet")]);
     let unknown = bench.submit(&[("TASK_TYPE", "resize")]);
     bench.run_for(60 * SECOND).await;
-    let last = |bench: &Bench, task: TaskId| {
-        let shown = bench.shown().into_iter().map(|(_, shown)| shown);
-        shown.filter(|shown| shown.message_id == task.to_string()).last().unwrap()
-    };
-    let done = last(&bench, known);
+    let done = bench.last_of(known);
     assert_eq!((done.state, done.task_type.as_deref()), (TaskState::Completed, Some("greet")));
     assert_eq!(done.result.as_deref(), Some(&b"Hello task"[..]));
-    let waiting = last(&bench, unknown);
+    let waiting = bench.last_of(unknown);
     assert_eq!((waiting.state, waiting.attempts, waiting.outcome), (TaskState::Failed, 1, None));
     let wait = waiting.next_attempt_at.unwrap() - waiting.last_updated;
     assert!((149_000..301_000).contains(&wait), "{wait} ms");
     bench.run_for(600 * SECOND).await;
-    let dead = last(&bench, unknown);
+    let dead = bench.last_of(unknown);
     assert_eq!((dead.attempts, dead.outcome), (3, Some(TaskOutcome::Final)));
     let reason = "Task type `resize` has no processor here, only `greet`";
     assert_eq!(dead.reason(), Some(reason));
@@ -48,10 +44,9 @@ async fn a_type_that_is_too_long_is_not_shown_and_warned_of() {
     for (task_type, shown) in [(&longest, true), (&too_long, false)] {
         let task = bench.submit(&[("TASK_TYPE", task_type)]);
         bench.run_for(5 * SECOND).await;
-        let entries = bench.shown().into_iter().map(|(_, entry)| entry);
-        let entries: Vec<_> = entries.filter(|it| it.message_id == task.to_string()).collect();
+        let entries = bench.shown_of(task);
         assert_eq!(entries.len(), 2);
-        for entry in entries {
+        for (_, entry) in entries {
             assert_eq!(entry.task_type.as_ref(), shown.then_some(task_type));
             let told = "TASK_TYPE is not shown: it has 129 bytes, the limit is 128";
             assert_eq!(entry.warning.as_deref(), (!shown).then_some(told));

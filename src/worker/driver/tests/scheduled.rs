@@ -129,8 +129,7 @@ async fn ready_tasks_do_not_wait_behind_those_of_next_month() {
     assert_eq!(bench.driver.lanes[-1].payloads.len(), 0);
     assert!(bench.deliveries().values().all(|count| *count == 1), "no redelivery");
     // The same holds for a worker that replaces the first, and after a restart of the broker.
-    let now = bench.broker.clock().now();
-    bench.stop_request.send(StopRequest::Drain(now)).unwrap();
+    bench.drain_for(Duration::ZERO);
     bench.run_for(20 * SECOND).await;
     let (broker, notes) = (bench.broker.clone(), diary.clone());
     drop(bench);
@@ -159,8 +158,7 @@ async fn a_task_that_waits_for_its_time_is_cancelled_at_once() {
     bench.run_for(5 * SECOND).await;
     assert_eq!(bench.last_of(cancelled).outcome, Some(TaskOutcome::Cancelled));
     assert!(bench.shown_of(kept).is_empty() && diary.lines().is_empty());
-    let at = bench.at(&bench.names.task, -1);
-    assert!(bench.broker.is_acked(&at, "longhaul", cancelled.entry_id()));
+    assert!(bench.is_acked(cancelled));
 }
 
 /// Regression: an operator deleted a task of next month. Its end was shown at once by the keeper of
@@ -181,8 +179,7 @@ async fn the_end_of_a_task_that_waits_for_its_time_is_shown_once_when_an_operato
         tokio::join!(first.run_for(time * SECOND), second.run_for(time * SECOND));
         for task in &deleted {
             assert_eq!(first.shown_of(*task).len(), 1);
-            let at = first.at(&first.names.task, -1);
-            assert!(first.broker.is_acked(&at, "longhaul", task.entry_id()));
+            assert!(first.is_acked(*task));
         }
     }
 }

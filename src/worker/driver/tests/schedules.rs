@@ -1,10 +1,7 @@
 //! One worker and its schedules, with lost publishes and documents of other writers.
 
 use super::*;
-use longhaul_core::protocol::register::{
-    Document, DocumentKey, DocumentKind, DocumentName, RegisterEntry, Stamp,
-};
-use longhaul_core::register;
+use longhaul_core::protocol::register::{DocumentKind, DocumentName};
 use longhaul_memory::{Loss, PublishFate};
 
 /// A worker that notes which slots it has run.
@@ -20,14 +17,10 @@ fn noting_with(config: WorkerConfig) -> (Bench, Diary) {
 }
 
 impl Bench {
-    /// Writes a version of a schedule, as a program in any language would.
+    /// Writes a version of a schedule.
     fn schedule(&self, name: &str, version: u64, json: &str) {
         let name = DocumentName::new(DocumentKind::Schedule, name).unwrap();
-        let stamp = Stamp { writer: OwnerId(99), serial: 1_000 + version };
-        let key = DocumentKey { name, version, stamp };
-        let content = Bytes::copy_from_slice(json.as_bytes());
-        let entry = RegisterEntry::Document(Document { key, content });
-        self.broker.publish(&self.register(), register::message(&entry));
+        self.write_document(name, version, version, json.to_owned());
     }
 
     /// A schedule that fires every twenty seconds from now on, with these additional fields.
@@ -153,8 +146,7 @@ async fn a_worker_that_drains_fires_nothing() {
     bench.submit(&[]);
     bench.each_twenty_seconds("tick", 1, r#","overlap":"allowAll""#);
     bench.run_for(5 * SECOND).await;
-    let deadline = bench.broker.clock().now() + 60 * SECOND;
-    bench.stop_request.send_replace(StopRequest::Drain(deadline));
+    bench.drain_for(60 * SECOND);
     bench.run_for(30 * SECOND).await;
     assert!(!bench.ended, "its task runs");
     let tasks = bench.broker.full_log(&bench.at(&bench.names.task, -1));

@@ -1,6 +1,5 @@
 //! Distributing the slots of a worker over several topics.
 
-use super::topics::submit_to;
 use super::*;
 use longhaul_core::protocol::fold::Phase;
 
@@ -57,13 +56,13 @@ async fn no_task_starts_while_one_of_a_higher_precedence_waits() {
         let high = bench.add_topic("tasks-high", Share::default().precedence(1), Some(2));
         let begin = bench.broker.clock().now();
         for _ in 0..low {
-            submit_to(&bench, &bench.names.task, -1);
+            bench.submit_to(&bench.names.task, -1, &[]);
         }
         let mut submitted = Vec::new();
         for round in 0..12 {
             bench.run_for(Duration::from_millis(1700 + 130 * round)).await;
             for number in 0..1 + 3 * i32::try_from(round).unwrap() {
-                let task = submit_to(&bench, &high.task, number % 2);
+                let task = bench.submit_to(&high.task, number % 2, &[]);
                 submitted.push((bench.broker.clock().now().since(begin), task));
             }
         }
@@ -103,7 +102,7 @@ async fn starts_follow_the_weights_and_none_is_starved() {
         let tasks = bench.names.task.clone();
         for topic in [&tasks, &others[0].task, &others[1].task] {
             for _ in 0..80 * concurrency {
-                submit_to(&bench, topic, -1);
+                bench.submit_to(topic, -1, &[]);
             }
         }
         bench.run_for(20 * SECOND).await;
@@ -240,8 +239,8 @@ async fn a_topic_above_that_cannot_be_worked_on_holds_up_none() {
     bench.broker.stall_publishes(&bench.at(&high.ledger, -1), 60 * SECOND);
     bench.run_for(15 * SECOND).await;
     for _ in 0..10 {
-        submit_to(&bench, &high.task, -1);
-        submit_to(&bench, &bench.names.task, -1);
+        bench.submit_to(&high.task, -1, &[]);
+        bench.submit_to(&bench.names.task, -1, &[]);
     }
     bench.run_for(30 * SECOND).await;
     let starts = starts.lock().unwrap().clone();

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::client::Client;
-use longhaul_core::protocol::register::{Gate, GateKind};
+use longhaul_core::protocol::register::{
+    DocumentName, Gate, GateKind, RegisterEntry, RegisterKey, Stamp, Ticket,
+};
 use longhaul_core::settings::{Limit, QueueSettings, Rate};
 
 /// The running attempts by limit key, and the start of each attempt.
@@ -107,22 +109,13 @@ fn rate(tokens: u32, per: Duration) -> Limit {
 impl Bench {
     /// Writes settings to the register, as a client does.
     pub(super) fn settle(&self, version: u64, settings: &QueueSettings) {
-        let stamp =
-            longhaul_core::protocol::register::Stamp { writer: OwnerId(77), serial: version };
-        let name = longhaul_core::protocol::register::DocumentName::queue_settings();
-        let key = longhaul_core::protocol::register::DocumentKey { name, version, stamp };
-        let content = Bytes::from(settings.to_document().unwrap());
-        let document = longhaul_core::protocol::register::Document { key, content };
-        let entry = longhaul_core::protocol::register::RegisterEntry::Document(document);
-        self.broker.publish(&self.register(), longhaul_core::register::message(&entry));
+        let content = settings.to_document().unwrap();
+        self.write_document(DocumentName::queue_settings(), version, version, content);
     }
 
-    fn submit_to(&self, partition: i32, key: &str) -> TaskId {
-        let properties = [("LIMIT_KEY".to_owned(), key.to_owned())];
-        let properties = properties.into_iter().filter(|(_, key)| !key.is_empty()).collect();
-        let message = Outgoing { properties, payload: "task".into(), ..Outgoing::default() };
-        let at = self.at(&self.names.task, partition);
-        TaskId::new(self.broker.publish(&at, message), partition)
+    fn submit_limited(&self, partition: i32, key: &str) -> TaskId {
+        let properties: &[_] = if key.is_empty() { &[] } else { &[("LIMIT_KEY", key)] };
+        self.submit_to(&self.names.task, partition, properties)
     }
 
     fn tickets(&self) -> usize {
@@ -148,7 +141,7 @@ async fn a_queue_without_limits_has_no_tickets() {
     let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
     bench.settle(1, &QueueSettings::default());
     for _ in 0..8 {
-        bench.submit_to(-1, "a");
+        bench.submit_limited(-1, "a");
     }
     bench.run_for(10 * SECOND).await;
     assert_eq!((gauge.begun(), bench.ticket_entries()), (8, 0));
@@ -163,7 +156,7 @@ async fn no_more_run_at_once_than_the_queue_allows_whatever_its_workers_and_part
     let mut other = counting(Some(broker), "other", config(4), Some(3), (&gauge, SECOND));
     one.settle(1, &in_flight(3));
     tokio::join!(one.run_for(5 * SECOND), other.run_for(5 * SECOND));
-    let tasks: Vec<_> = (0..30).map(|number| one.submit_to(number % 3, "")).collect();
+    let tasks: Vec<_> = (0..30).map(|number| one.submit_limited(number % 3, "")).collect();
     tokio::join!(one.run_for(8 * SECOND), other.run_for(8 * SECOND));
     assert_eq!(gauge.with(|counts| counts.most_of_all), 3, "the limit is used");
     assert!(gauge.begun() >= 18, "{}", gauge.begun());
@@ -184,10 +177,10 @@ async fn a_key_at_its_limit_holds_up_no_other_key() {
     settings.keys.insert("wide".to_owned(), Limit { max_in_flight: Some(2), rate: None });
     bench.settle(1, &settings);
     for _ in 0..20 {
-        bench.submit_to(-1, "a");
+        bench.submit_limited(-1, "a");
     }
     for key in ["b", "wide", "wide", "wide"] {
-        bench.submit_to(-1, key);
+        bench.submit_limited(-1, key);
     }
     bench.run_for(8 * SECOND).await;
     let mut begun = gauge.with(|counts| counts.keys.clone());
@@ -221,7 +214,7 @@ async fn no_more_begin_in_a_time_than_the_bucket_has() {
     one.settle(1, &settings);
     tokio::join!(one.run_for(5 * SECOND), other.run_for(5 * SECOND));
     for number in 0..20 {
-        one.submit_to(number % 2, "");
+        one.submit_limited(number % 2, "");
     }
     tokio::join!(one.run_for(SECOND / 2), other.run_for(SECOND / 2));
     assert_eq!(gauge.begun(), 5, "the burst");
@@ -244,7 +237,7 @@ async fn no_more_begin_in_a_time_than_the_bucket_has() {
 async fn a_paused_queue_begins_nothing_and_goes_on_when_it_is_resumed() {
     let gauge = Gauge::default();
     let mut bench = counting(None, "", config(2), None, (&gauge, 5 * SECOND));
-    bench.submit_to(-1, "");
+    bench.submit_limited(-1, "");
     bench.run_for(3 * SECOND).await;
     let client = Client::on_transport(Arc::new(bench.broker.connect("client")));
     let queue = client.queue("tasks");
@@ -252,11 +245,10 @@ async fn a_paused_queue_begins_nothing_and_goes_on_when_it_is_resumed() {
     assert_eq!(queue.pause().await.unwrap(), 1);
     assert_eq!(queue.pause().await.unwrap(), 1, "it is paused already");
     bench.run_for(SECOND / 2).await;
-    let tasks: Vec<_> = (0..5).map(|_| bench.submit_to(-1, "")).collect();
+    let tasks: Vec<_> = (0..5).map(|_| bench.submit_limited(-1, "")).collect();
     bench.run_for(30 * SECOND).await;
     assert_eq!((gauge.begun(), gauge.with(|counts| counts.all)), (1, 0), "what ran has ended");
-    let at = bench.at(&bench.names.task, -1);
-    assert_eq!(bench.broker.backlog(&at, "longhaul").len(), 5);
+    assert_eq!(bench.unfinished(), 5);
     assert_eq!(queue.resume().await.unwrap(), 2);
     bench.run_for(SECOND).await;
     assert_eq!(gauge.begun(), 3, "within a second");
@@ -295,7 +287,7 @@ async fn the_tickets_of_a_worker_that_dies_are_given_back() {
     settings.limit.rate = Some(Rate::new(4, 2 * SECOND));
     dies.settle(1, &settings);
     for _ in 0..8 {
-        dies.submit_to(-1, "");
+        dies.submit_limited(-1, "");
     }
     dies.run_for(5 * SECOND).await;
     assert_eq!(lost.begun(), 2);
@@ -326,7 +318,7 @@ async fn who_does_not_hear_of_a_worker_gives_none_of_its_tickets_back() {
     // It asks the deaf one what it knows, and waits for two seconds.
     tokio::join!(deaf.run_for(3 * SECOND), young.run_for(3 * SECOND));
     for _ in 0..6 {
-        deaf.submit_to(-1, "");
+        deaf.submit_limited(-1, "");
     }
     tokio::join!(deaf.run_for(8 * SECOND), young.run_for(8 * SECOND));
     assert_eq!((gauge.begun(), gauge.with(|counts| counts.most_of_all)), (1, 1));
@@ -340,7 +332,7 @@ async fn who_waits_for_a_ticket_goes_on_when_the_limit_is_raised_or_gone() {
     let mut bench = counting(None, "", config(8), None, (&gauge, 100 * SECOND));
     bench.settle(1, &in_flight(1));
     for _ in 0..6 {
-        bench.submit_to(-1, "");
+        bench.submit_limited(-1, "");
     }
     bench.run_for(5 * SECOND).await;
     assert_eq!(gauge.begun(), 1);
@@ -364,7 +356,7 @@ async fn a_register_that_is_replaced_has_no_limits() {
     let mut bench = counting(None, "", config(4), None, (&gauge, 20 * SECOND));
     bench.settle(1, &in_flight(1));
     for _ in 0..3 {
-        bench.submit_to(-1, "");
+        bench.submit_limited(-1, "");
     }
     bench.run_for(5 * SECOND).await;
     assert_eq!(gauge.begun(), 1);
@@ -374,8 +366,8 @@ async fn a_register_that_is_replaced_has_no_limits() {
     // Limits that are set again count from then on.
     bench.settle(1, &in_flight(1));
     bench.run_for(30 * SECOND).await;
-    bench.submit_to(-1, "");
-    bench.submit_to(-1, "");
+    bench.submit_limited(-1, "");
+    bench.submit_limited(-1, "");
     bench.run_for(5 * SECOND).await;
     assert_eq!(gauge.begun(), 4);
 }
@@ -385,13 +377,13 @@ async fn a_task_that_ends_while_it_waits_leaves_the_line() {
     let gauge = Gauge::default();
     let mut bench = counting(None, "", config(4), None, (&gauge, 30 * SECOND));
     bench.settle(1, &in_flight(1));
-    let first = bench.submit_to(-1, "");
+    let first = bench.submit_limited(-1, "");
     bench.run_for(3 * SECOND).await;
-    let cancelled = bench.submit_to(-1, "");
+    let cancelled = bench.submit_limited(-1, "");
     bench.run_for(3 * SECOND).await;
     let wall_ms = bench.broker.clock().wall_ms();
     let expires = bench.submit(&[("EXPIRES_AT", &(wall_ms + 8_000).to_string())]);
-    let last = bench.submit_to(-1, "");
+    let last = bench.submit_limited(-1, "");
     bench.run_for(3 * SECOND).await;
     assert_eq!((bench.tickets(), gauge.begun()), (4, 1));
     bench.write(&Entry::Cancel(cancelled));
@@ -413,11 +405,11 @@ async fn a_ticket_that_is_lost_is_taken_again() {
         bench.settle(1, &in_flight(1));
         bench.run_for(SECOND).await;
         bench.broker.next_publish(&bench.register(), fate);
-        bench.submit_to(-1, "");
+        bench.submit_limited(-1, "");
         bench.run_for(20 * SECOND).await;
         assert_eq!(gauge.begun(), 1, "{fate:?}");
         // The entry that gives the ticket back is lost, too.
-        bench.submit_to(-1, "");
+        bench.submit_limited(-1, "");
         bench.run_for(SECOND / 2).await;
         bench.broker.next_publish(&bench.register(), fate);
         bench.run_for(20 * SECOND).await;
@@ -431,12 +423,11 @@ async fn a_drain_gives_back_what_waits_and_what_has_run() {
     let mut bench = counting(None, "", config(4), None, (&gauge, 100 * SECOND));
     bench.settle(1, &in_flight(2));
     for _ in 0..4 {
-        bench.submit_to(-1, "");
+        bench.submit_limited(-1, "");
     }
     bench.run_for(3 * SECOND).await;
     assert_eq!((gauge.begun(), bench.tickets()), (2, 4));
-    let at = bench.broker.clock().now() + 5 * SECOND;
-    bench.stop_request.send_replace(StopRequest::Drain(at));
+    bench.drain_for(5 * SECOND);
     bench.run_for(3 * SECOND).await;
     assert_eq!(bench.tickets(), 2, "what waits is given back at once");
     let broker = bench.broker.clone();
@@ -456,7 +447,7 @@ async fn an_attempt_that_outlives_a_self_fence_counts() {
     let mut bench = counting(None, "", config(4), None, (&gauge, 40 * SECOND));
     bench.settle(1, &in_flight(2));
     for _ in 0..4 {
-        bench.submit_to(-1, "");
+        bench.submit_limited(-1, "");
     }
     bench.run_for(5 * SECOND).await;
     bench.transport.freeze();
@@ -477,16 +468,14 @@ async fn a_running_attempt_whose_ticket_was_given_back_takes_another_one() {
     let gauge = Gauge::default();
     let mut bench = counting(None, "", config(4), None, (&gauge, 20 * SECOND));
     bench.settle(1, &in_flight(1));
-    bench.submit_to(-1, "");
+    bench.submit_limited(-1, "");
     bench.run_for(3 * SECOND).await;
     let gates = bench.driver.queues[0].core.register().gates();
     let ticket = gates.standing_tickets().next().unwrap().0.clone();
-    let key = longhaul_core::protocol::register::RegisterKey::Ticket(ticket);
-    let entry = longhaul_core::protocol::register::RegisterEntry::Tombstone(key);
-    bench.broker.publish(&bench.register(), longhaul_core::register::message(&entry));
+    bench.write_to_register(&RegisterEntry::Tombstone(RegisterKey::Ticket(ticket)));
     bench.run_for(SECOND).await;
     assert_eq!(bench.tickets(), 1);
-    bench.submit_to(-1, "");
+    bench.submit_limited(-1, "");
     bench.run_for(5 * SECOND).await;
     assert_eq!(gauge.begun(), 1);
     bench.run_for(60 * SECOND).await;
@@ -507,7 +496,7 @@ async fn each_attempt_takes_its_own_tickets() {
     settings.limit.rate = Some(Rate::new(10, 10 * SECOND));
     settings.per_key.max_in_flight = Some(1);
     bench.settle(1, &settings);
-    let task = bench.submit_to(-1, "k");
+    let task = bench.submit_limited(-1, "k");
     bench.run_for(4 * SECOND).await;
     let gate = Gate { kind: GateKind::Slots, key: None };
     assert_eq!(bench.driver.queues[0].core.register().gates().counts(&gate), (0, 0));
@@ -532,9 +521,8 @@ async fn the_levels_of_a_queue_share_its_limits() {
     bench.settle(1, &in_flight(1));
     bench.run_for(3 * SECOND).await;
     for _ in 0..3 {
-        bench.submit_to(-1, "");
-        let task = Outgoing { payload: "task".into(), ..Outgoing::default() };
-        bench.broker.publish(&bench.at(&names.task, -1), task);
+        bench.submit_limited(-1, "");
+        bench.submit_to(&names.task, -1, &[]);
     }
     bench.run_for(20 * SECOND).await;
     assert_eq!((gauge.begun(), gauge.with(|counts| counts.most_of_all)), (6, 1));
@@ -566,14 +554,12 @@ async fn what_a_task_does_not_say_its_queue_says() {
     let mut lines = diary.lines();
     lines.sort_unstable();
     assert_eq!(lines, ["own 1", "own 2", "own 3", "own 4", "queue 1", "queue 2", "silent 1"]);
-    let of = |bench: &Bench, task: TaskId| {
-        let shown = bench.shown().into_iter().map(|(_, it)| it);
-        shown.filter(|it| it.message_id == task.to_string()).last()
-    };
-    let silent = of(&bench, silent).unwrap();
-    assert_eq!(silent.detail.as_deref(), Some("The attempt reported nothing for PT5S."));
+    assert_eq!(
+        bench.last_of(silent).detail.as_deref(),
+        Some("The attempt reported nothing for PT5S.")
+    );
     bench.run_for(60 * SECOND).await;
-    assert_eq!(of(&bench, expires).unwrap().outcome, Some(TaskOutcome::Expired));
+    assert_eq!(bench.last_of(expires).outcome, Some(TaskOutcome::Expired));
 }
 
 /// A queue's setting for dead letters applies to all of its workers at once, whatever their own
@@ -611,18 +597,12 @@ async fn settings_that_nobody_can_read_are_told_and_change_nothing() {
     let gauge = Gauge::default();
     let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
     let unreadable = |bench: &Bench, version| {
-        let stamp =
-            longhaul_core::protocol::register::Stamp { writer: OwnerId(78), serial: version };
-        let name = longhaul_core::protocol::register::DocumentName::queue_settings();
-        let key = longhaul_core::protocol::register::DocumentKey { name, version, stamp };
-        let content = Bytes::from_static(b"{\"maxInFlight\":\"many\"}");
-        let document = longhaul_core::protocol::register::Document { key, content };
-        let entry = longhaul_core::protocol::register::RegisterEntry::Document(document);
-        bench.broker.publish(&bench.register(), longhaul_core::register::message(&entry));
+        let name = DocumentName::queue_settings();
+        bench.write_document(name, version, version, r#"{"maxInFlight":"many"}"#);
     };
     unreadable(&bench, 1);
     for _ in 0..4 {
-        bench.submit_to(-1, "");
+        bench.submit_limited(-1, "");
     }
     bench.run_for(5 * SECOND).await;
     assert_eq!((gauge.begun(), gauge.with(|counts| counts.most_of_all)), (4, 4));
@@ -634,7 +614,7 @@ async fn settings_that_nobody_can_read_are_told_and_change_nothing() {
     bench.settle(2, &paused);
     unreadable(&bench, 3);
     for _ in 0..4 {
-        bench.submit_to(-1, "");
+        bench.submit_limited(-1, "");
     }
     let broker = bench.broker.clone();
     let mut later = counting(Some(broker), "later", config(4), None, (&gauge, SECOND));
@@ -655,17 +635,16 @@ async fn a_ticket_that_stays_although_its_task_is_over_is_given_back_by_whoever_
     let gauge = Gauge::default();
     let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
     bench.settle(1, &in_flight(1));
-    let task = bench.submit_to(-1, "");
+    let task = bench.submit_limited(-1, "");
     bench.run_for(5 * SECOND).await;
     assert!(bench.is_over(-1, task));
     let owner = bench.driver.lanes[-1].core.machine().owner();
-    let stamp = longhaul_core::protocol::register::Stamp { writer: OwnerId(5), serial: 1 };
+    let stamp = Stamp { writer: OwnerId(5), serial: 1 };
     let gate = Gate { kind: GateKind::Slots, key: None };
-    let ticket = longhaul_core::protocol::register::Ticket { gate, task, owner, stamp };
+    let ticket = Ticket { gate, task, owner, stamp };
     let topic = bench.names.task.as_str().into();
-    let entry = longhaul_core::protocol::register::RegisterEntry::Ticket(ticket, topic);
-    bench.broker.publish(&bench.register(), longhaul_core::register::message(&entry));
-    let last = bench.submit_to(-1, "");
+    bench.write_to_register(&RegisterEntry::Ticket(ticket, topic));
+    let last = bench.submit_limited(-1, "");
     bench.run_for(3 * SECOND).await;
     assert_eq!((bench.tickets(), gauge.begun()), (2, 1));
     bench.run_for(20 * SECOND).await;
@@ -681,7 +660,7 @@ async fn a_ticket_whose_tombstone_is_compacted_away_unread_is_given_back_again()
     let gauge = Gauge::default();
     let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
     bench.settle(1, &in_flight(1));
-    let first = bench.submit_to(-1, "");
+    let first = bench.submit_limited(-1, "");
     bench.run_for(SECOND / 2).await;
     assert_eq!((bench.tickets(), gauge.begun()), (1, 1));
     bench.broker.stall_followers(&bench.register());
@@ -690,7 +669,7 @@ async fn a_ticket_whose_tombstone_is_compacted_away_unread_is_given_back_again()
     assert_eq!(bench.tickets(), 1, "its tombstone is not read");
     bench.broker.compact(&bench.register());
     bench.broker.trim(&bench.register());
-    let last = bench.submit_to(-1, "");
+    let last = bench.submit_limited(-1, "");
     bench.run_for(120 * SECOND).await;
     assert!(bench.is_over(-1, last));
     assert_eq!((bench.tickets(), gauge.begun()), (0, 2));
@@ -710,12 +689,12 @@ async fn who_waits_for_the_rate_of_a_key_holds_no_slots_of_the_queue() {
     one.settle(1, &settings);
     tokio::join!(one.run_for(5 * SECOND), other.run_for(5 * SECOND));
     for _ in 0..12 {
-        one.submit_to(-1, "slow");
+        one.submit_limited(-1, "slow");
     }
     tokio::join!(one.run_for(10 * SECOND), other.run_for(10 * SECOND));
     assert_eq!(gauge.begun(), 2, "the burst of the key");
     for _ in 0..12 {
-        one.submit_to(-1, "");
+        one.submit_limited(-1, "");
     }
     tokio::join!(one.run_for(10 * SECOND), other.run_for(10 * SECOND));
     assert_eq!(gauge.begun(), 14, "others have all slots");
@@ -746,7 +725,7 @@ async fn who_waits_for_a_slot_saves_no_tokens() {
     settings.keys.insert("slow".to_owned(), rate(1, 10 * SECOND));
     bench.settle(1, &settings);
     for key in ["", "slow", "", "slow", "", "slow", "", "slow"] {
-        bench.submit_to(-1, key);
+        bench.submit_limited(-1, key);
     }
     bench.run_for(200 * SECOND).await;
     let (keys, began_ms) = gauge.with(|counts| (counts.keys.clone(), counts.began_ms.clone()));
@@ -765,14 +744,14 @@ async fn a_worker_lines_up_no_more_tickets_than_it_has_free_slots_over_all_parti
     let (runs, waits) = (Gauge::default(), Gauge::default());
     let mut one = counting(None, "", config(1), Some(8), (&runs, 60 * SECOND));
     one.settle(1, &in_flight(1));
-    one.submit_to(0, "");
+    one.submit_limited(0, "");
     one.run_for(5 * SECOND).await;
     assert_eq!((runs.begun(), one.tickets()), (1, 1));
     let broker = one.broker.clone();
     let mut other = counting(Some(broker), "other", config(3), Some(8), (&waits, SECOND));
     tokio::join!(one.run_for(5 * SECOND), other.run_for(5 * SECOND));
     for number in 0..40 {
-        one.submit_to(number % 8, "");
+        one.submit_limited(number % 8, "");
     }
     for _ in 0..20 {
         tokio::join!(one.run_for(SECOND), other.run_for(SECOND));
@@ -792,14 +771,12 @@ async fn a_token_of_a_topic_that_nobody_serves_is_forgotten() {
     settings.limit = rate(1, 5 * SECOND);
     bench.settle(1, &settings);
     bench.run_for(SECOND).await;
-    let stamp = longhaul_core::protocol::register::Stamp { writer: OwnerId(78), serial: 1 };
+    let stamp = Stamp { writer: OwnerId(78), serial: 1 };
     let gate = Gate { kind: GateKind::Pace, key: None };
     let task = TaskId { ledger: 3, entry: 7, partition: -1, batch_index: None };
     let owner = OwnerId(79);
-    let ticket = longhaul_core::protocol::register::Ticket { gate, task, owner, stamp };
-    let entry =
-        longhaul_core::protocol::register::RegisterEntry::Ticket(ticket, "gone-high".into());
-    bench.broker.publish(&bench.register(), longhaul_core::register::message(&entry));
+    let ticket = Ticket { gate, task, owner, stamp };
+    bench.write_to_register(&RegisterEntry::Ticket(ticket, "gone-high".into()));
     bench.run_for(3 * SECOND).await;
     assert_eq!(bench.tickets(), 1);
     bench.run_for(15 * SECOND).await;

@@ -32,12 +32,6 @@ impl Bench {
     }
 }
 
-/// Publishes a task to one partition of a topic.
-pub(super) fn submit_to(bench: &Bench, topic: &str, partition: i32) -> TaskId {
-    let message = Outgoing { payload: "task".into(), ..Outgoing::default() };
-    TaskId::new(bench.broker.publish(&bench.at(topic, partition), message), partition)
-}
-
 /// Regression: a worker had one task topic, so a hundred queues needed a hundred workers, each with
 /// slots of its own.
 #[tokio::test(start_paused = true)]
@@ -67,7 +61,7 @@ async fn each_topic_has_its_own_ledger_and_metadata_and_all_share_the_slots() {
     let mut submitted = Vec::new();
     for _ in 0..10 {
         for (names, partition) in [(&all[0], -1), (&all[1], 0), (&all[1], 2), (&all[2], -1)] {
-            let task = submit_to(&bench, &names.task, partition);
+            let task = bench.submit_to(&names.task, partition, &[]);
             submitted.push(format!("{}@{task}", names.task));
         }
     }
@@ -120,13 +114,10 @@ async fn topics_with_one_register_do_not_take_each_others_tasks_for_their_own() 
     bench.create(&names, None);
     bench.driver.add_topic(names.clone(), Share::default(), None);
     bench.run_for(SECOND).await;
-    let key = |key: &str| [("IDEMPOTENCY_KEY".to_owned(), key.to_owned())].into_iter().collect();
     let all = [bench.names.task.clone(), names.task.clone()];
     for topic in &all {
         for _ in 0..2 {
-            let payload = Bytes::from_static(b"task");
-            let message = Outgoing { properties: key(topic), payload, ..Outgoing::default() };
-            bench.broker.publish(&bench.at(topic, -1), message);
+            bench.submit_to(topic, -1, &[("IDEMPOTENCY_KEY", topic)]);
         }
     }
     bench.run_for(20 * SECOND).await;

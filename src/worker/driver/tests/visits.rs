@@ -15,8 +15,7 @@ async fn an_event_of_one_partition_is_no_matter_of_the_others() {
         bench.driver.lanes.looks = 0;
         let task = bench.at(&bench.names.task, 1);
         for _ in 0..10 {
-            let message = Outgoing { payload: "task".into(), ..Outgoing::default() };
-            bench.broker.publish(&task, message);
+            bench.submit_to(&bench.names.task, 1, &[]);
             bench.run_for(SECOND / 4).await;
         }
         assert!(bench.broker.backlog(&task, "longhaul").is_empty());
@@ -35,9 +34,8 @@ async fn a_slot_that_is_free_goes_to_whichever_partition_waits_for_it() {
         Ok(Text("done".to_owned()))
     });
     let topics: Vec<_> = (0..8).map(|id| bench.at(&bench.names.task, id)).collect();
-    for topic in topics.iter().cycle().take(40) {
-        let message = Outgoing { payload: "task".into(), ..Outgoing::default() };
-        bench.broker.publish(topic, message);
+    for number in 0..40 {
+        bench.submit_to(&bench.names.task, number % 8, &[]);
     }
     bench.run_for(60 * SECOND).await;
     for topic in topics {
