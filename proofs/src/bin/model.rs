@@ -4,9 +4,11 @@
 use anyhow::{Context, bail};
 use longhaul_core::protocol::register::KeyKind;
 use proofs::model::{
-    Binding, BindingFault, LEASED, Leased, LeasedBounds, LimitFault, Limited, Model, Options,
-    Report, SCENARIOS, System, TIMED, Timed, Walked, Walks, explore, find, find_timed, walk,
+    Binding, BindingFault, LEASED, Leased, LimitFault, Limited, Model, Options, Report, SCENARIOS,
+    Scenario, System, TIMED, Timed, Walked, Walks, explore, walk,
 };
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 const USAGE: &str = "usage: model list | all | <scenario>[:field=value,...]... [--cap N] [-v]
   --cap N, or the variable CAP: states that are visited at most
@@ -29,7 +31,7 @@ fn main() -> anyhow::Result<()> {
             "--walks" => walks = args.next().context("--walks needs a number")?.parse()?,
             "--seed" => seed = args.next().context("--seed needs a number")?.parse()?,
             "all" => {
-                names.extend(SCENARIOS.iter().map(|scenario| scenario.name.to_owned()));
+                names.extend(SCENARIOS.iter().map(|(name, ..)| (*name).to_owned()));
                 names.extend(TIMED.iter().map(|(name, ..)| (*name).to_owned()));
                 names.extend(LEASED.iter().map(|(name, ..)| (*name).to_owned()));
                 names.push("idem-bind".to_owned());
@@ -108,24 +110,27 @@ fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
             search(name, "an end is shown before its key is released", &shown, options(1_000_000));
         }
         leased if leased.starts_with("leased") => {
-            let (bounds, about) = leases(name)?;
+            let (bounds, about) = find(LEASED, name)?;
             search(name, about, &Leased(bounds), options(bounds.cap));
         }
         timed if timed.starts_with("timed") => {
-            let found = find_timed(name);
-            let (bounds, about) = found.map_err(|error| anyhow::anyhow!("unknown: {}", error.0))?;
+            let (bounds, about) = find(TIMED, name)?;
             search(name, about, &Timed(bounds), options(bounds.cap));
         }
         _ => {
-            let found = find(name).map_err(|error| anyhow::anyhow!("unknown: {}", error.0))?;
-            search(name, found.about, &Model(found.bounds), options(found.bounds.cap));
+            let (bounds, about) = find(SCENARIOS, name)?;
+            search(name, about, &Model(bounds), options(bounds.cap));
         }
     }
     Ok(())
 }
 
-fn leases(name: &str) -> anyhow::Result<(LeasedBounds, &'static str)> {
-    LeasedBounds::find(name).map_err(|error| anyhow::anyhow!("unknown: {}", error.0))
+fn find<B: Copy + Serialize + DeserializeOwned>(
+    scenarios: &[Scenario<B>],
+    name: &str,
+) -> anyhow::Result<(B, &'static str)> {
+    let found = proofs::model::find(scenarios, name);
+    found.map_err(|error| anyhow::anyhow!("unknown: {}", error.0))
 }
 
 /// The scenarios of tasks that replace others.
@@ -187,11 +192,8 @@ fn periods(name: &str) -> Option<(Binding, &'static str)> {
 fn take_walks(name: &str, walks: Walks) -> anyhow::Result<()> {
     let Walked { steps, goals, found } = match overwriting(name).or_else(|| periods(name)) {
         Some((binding, _)) => walk(&binding, walks),
-        None if name.starts_with("leased") => walk(&Leased(leases(name)?.0), walks),
-        None => {
-            let found = find(name).map_err(|error| anyhow::anyhow!("unknown: {}", error.0))?;
-            walk(&Model(found.bounds), walks)
-        }
+        None if name.starts_with("leased") => walk(&Leased(find(LEASED, name)?.0), walks),
+        None => walk(&Model(find(SCENARIOS, name)?.0), walks),
     };
     println!("== {name}: {} walks, {steps} steps, {goals} came to the end", walks.count);
     if let Some(found) = found {
@@ -203,8 +205,8 @@ fn take_walks(name: &str, walks: Walks) -> anyhow::Result<()> {
 
 #[expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 fn list() {
-    for scenario in SCENARIOS {
-        println!("{:18} {}", scenario.name, scenario.about);
+    for (name, _, about) in SCENARIOS {
+        println!("{name:18} {about}");
     }
     for (name, _, about) in TIMED {
         println!("{name:18} {about}");

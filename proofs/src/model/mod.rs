@@ -57,7 +57,7 @@ pub use scenario::{SCENARIOS, Scenario, find};
 pub use search::{Found, Options, Report, System, explore};
 pub use tamper::Fault;
 pub use tickets::{LimitFault, Limited};
-pub use timed::{TIMED, TimeFault, Timed, TimedBounds, find_timed};
+pub use timed::{TIMED, TimeFault, Timed, TimedBounds};
 pub use walk::{Walked, Walks, walk};
 
 use fingerprint::Fingerprint;

@@ -478,14 +478,14 @@ fn small(number: usize) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scenario::find;
+    use super::super::scenario::{SCENARIOS, find};
     use super::super::step::step;
     use super::*;
 
     /// A search without any offers would find nothing, either.
     #[test]
     fn who_has_no_delivery_claims_what_was_offered() {
-        let bounds = find("offer:crash=0").map(|scenario| scenario.bounds).unwrap();
+        let bounds = find(SCENARIOS, "offer:crash=0").unwrap().0;
         let mut world = World::new(&bounds);
         let takes = |world: &World| {
             let mut all = Vec::new();

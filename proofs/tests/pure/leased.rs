@@ -2,7 +2,7 @@
 //! are found.
 
 use super::searches;
-use proofs::model::{LeaseFault, Leased, LeasedBounds, Walks, walk};
+use proofs::model::{LEASED, LeaseFault, Leased, LeasedBounds, Walks, walk};
 
 /// A complete search has no more states than this.
 const COMPLETE_MAX: usize = 400_000;
@@ -11,7 +11,7 @@ const COMPLETE_MAX: usize = 400_000;
 const CAP: usize = 60_000;
 
 fn bounds(text: &str) -> LeasedBounds {
-    LeasedBounds::find(text).unwrap_or_else(|error| panic!("unknown: {}", error.0)).0
+    searches::find(LEASED, text)
 }
 
 /// Asserts that all invariants hold in the whole scenario, and that the end can be reached from

@@ -9,8 +9,8 @@ use longhaul_core::protocol::register::KeyKind;
 use proofs::is_long;
 use proofs::judge::SUPERSEDED_START;
 use proofs::model::{
-    Binding, BindingFault, Bounds, Fault, LimitFault, Limited, Model, Options, Report, Walks,
-    explore, find, walk,
+    Binding, BindingFault, Bounds, Fault, LimitFault, Limited, Model, Options, Report, SCENARIOS,
+    Walks, explore, walk,
 };
 
 /// A complete search has no more states than this.
@@ -23,7 +23,7 @@ const CAP: usize = 400_000;
 const NEAR: usize = 60_000;
 
 fn bounds(text: &str) -> Bounds {
-    find(text).unwrap_or_else(|error| panic!("unknown: {}", error.0)).bounds
+    searches::find(SCENARIOS, text)
 }
 
 /// Asserts that all invariants hold in the whole scenario, and that the end can be reached from

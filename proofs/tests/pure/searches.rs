@@ -4,13 +4,24 @@
 //! violation end near the start.
 
 use proofs::is_long;
-use proofs::model::{Options, System, explore};
+use proofs::model::{Options, Scenario, System, explore};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// The factor by which searches are shorter by default.
 const NEARER: usize = 20;
 
 fn soon(cap: usize) -> usize {
     if is_long() { cap } else { cap / NEARER }
+}
+
+/// The bounds of a scenario.
+pub(crate) fn find<B: Copy + Serialize + DeserializeOwned>(
+    scenarios: &[Scenario<B>],
+    text: &str,
+) -> B {
+    let found = proofs::model::find(scenarios, text);
+    found.unwrap_or_else(|error| panic!("unknown: {}", error.0)).0
 }
 
 /// Asserts that the whole system has no violation, and that the end can be reached from every

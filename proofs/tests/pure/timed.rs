@@ -2,7 +2,7 @@
 //! about time are found.
 
 use super::searches;
-use proofs::model::{TimeFault, Timed, TimedBounds, find_timed};
+use proofs::model::{TIMED, TimeFault, Timed, TimedBounds};
 
 /// A complete search has no more states than this.
 const COMPLETE_MAX: usize = 1_000_000;
@@ -11,7 +11,7 @@ const COMPLETE_MAX: usize = 1_000_000;
 const CAP: usize = 100_000;
 
 fn bounds(text: &str) -> TimedBounds {
-    find_timed(text).unwrap_or_else(|error| panic!("unknown: {}", error.0)).0
+    searches::find(TIMED, text)
 }
 
 /// Asserts that all invariants hold in the whole scenario, and that the end comes in time from

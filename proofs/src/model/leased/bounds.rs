@@ -1,6 +1,6 @@
 //! Bounds of the lease scenarios.
 
-use super::super::bounds::{UnknownField, set_fields};
+use super::super::scenario::Scenario;
 use super::tamper::LeaseFault;
 use serde::{Deserialize, Serialize};
 
@@ -44,8 +44,8 @@ const BASE: LeasedBounds = LeasedBounds {
     cap: 5_000_000,
 };
 
-/// All lease scenarios: name, bounds, subject.
-pub const LEASED: &[(&str, LeasedBounds, &str)] = &[
+/// All lease scenarios.
+pub const LEASED: &[Scenario<LeasedBounds>] = &[
     ("leased", BASE, "two gateways, reports at any of them"),
     ("leased-keep", LeasedBounds { keeps: 2, ..BASE }, "renewals, and gateways that let go"),
     ("leased-late", LeasedBounds { late: 1, ..BASE }, "a claim comes back too late"),
@@ -72,16 +72,3 @@ pub const LEASED: &[(&str, LeasedBounds, &str)] = &[
         "all that can go wrong, for random walks",
     ),
 ];
-
-impl LeasedBounds {
-    /// Finds a scenario by `name` or `name:field=value,…`. Returns its bounds and its subject.
-    ///
-    /// # Errors
-    /// When there is no such scenario or field.
-    pub fn find(text: &str) -> Result<(Self, &'static str), UnknownField> {
-        let (name, fields) = text.split_once(':').unwrap_or((text, ""));
-        let scenario = LEASED.iter().find(|(known, ..)| *known == name);
-        let (_, bounds, about) = *scenario.ok_or_else(|| UnknownField(name.to_owned()))?;
-        Ok((set_fields(bounds, fields)?, about))
-    }
-}

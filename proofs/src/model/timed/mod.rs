@@ -37,7 +37,7 @@ mod world;
 
 pub use bounds::TimedBounds;
 pub use moves::TimedMove;
-pub use scenario::{TIMED, find_timed};
+pub use scenario::TIMED;
 pub use tamper::TimeFault;
 pub use world::TimedWorld;
 

@@ -1,6 +1,6 @@
 //! The timed scenarios, by name.
 
-use super::super::bounds::{UnknownField, set_fields};
+use super::super::scenario::Scenario;
 use super::bounds::TimedBounds;
 use super::tamper::TimeFault;
 
@@ -30,8 +30,8 @@ const BASE: TimedBounds = TimedBounds {
     cap: 10_000_000,
 };
 
-/// All timed scenarios: name, bounds, subject.
-pub const TIMED: &[(&str, TimedBounds, &str)] = &[
+/// All timed scenarios.
+pub const TIMED: &[Scenario<TimedBounds>] = &[
     ("timed", BASE, "slow brokers and readers"),
     ("timed-crash", TimedBounds { crash: 1, lag: 0, troubled: 6, ..BASE }, "a crash"),
     (
@@ -71,14 +71,3 @@ pub const TIMED: &[(&str, TimedBounds, &str)] = &[
         "seals in time, and a crash",
     ),
 ];
-
-/// Finds a timed scenario by `name` or `name:field=value,…`.
-///
-/// # Errors
-/// When there is no such scenario or field.
-pub fn find_timed(text: &str) -> Result<(TimedBounds, &'static str), UnknownField> {
-    let (name, fields) = text.split_once(':').unwrap_or((text, ""));
-    let scenario = TIMED.iter().find(|(known, ..)| *known == name);
-    let (_, bounds, about) = *scenario.ok_or_else(|| UnknownField(name.to_owned()))?;
-    Ok((set_fields(bounds, fields)?, about))
-}
