@@ -12,7 +12,8 @@ mod periods;
 
 use super::fingerprint::Fingerprint;
 use super::search::System;
-use longhaul::{Position, TaskId};
+use super::world::{position, small};
+use longhaul::TaskId;
 use longhaul_core::protocol::invariants::{BINDING, COMPACTION, Violation};
 use longhaul_core::protocol::key::OwnerId;
 use longhaul_core::protocol::register::{
@@ -486,12 +487,4 @@ fn violated(id: &'static str, what: &'static str, violations: &mut Vec<Violation
 
 const fn task(message: u8) -> QueueTask {
     QueueTask::normal(TaskId { ledger: 0, entry: message as u64, partition: -1, batch_index: None })
-}
-
-const fn position(at: usize) -> Position {
-    Position { ledger: 0, entry: at as u64, batch_index: None }
-}
-
-fn small<T: TryInto<u8>>(number: T) -> u8 {
-    super::world::small(number)
 }

@@ -160,7 +160,6 @@ pub(super) fn has_orphan<'a>(
 
 /// Whether a worker leaves a delivery alone that can be acknowledged, so that the mark-delete
 /// position never passes it.
-/// passes it.
 fn rests(worker: &Worker, id: TaskId) -> bool {
     let Some(known) = worker.machine.task(id) else { return false };
     worker.machine.is_ready()

@@ -2,7 +2,7 @@
 
 use super::bounds::Bounds;
 use super::tamper::Fault;
-use super::world::{Worker, World, message_of, task_id, task_number};
+use super::world::{Worker, World, message_of, small, task_id, task_number};
 use super::{operating, sealing};
 use longhaul_core::machine::{Stage, Task, TerminalStep};
 use longhaul_core::protocol::claim::{Decision, NextClaim, next_claim};
@@ -470,10 +470,6 @@ fn unstarted(bounds: &Bounds, world: &World, fold: &TaskFold, task: u8) -> bool 
                 _ => false,
             }
     })
-}
-
-fn small(number: usize) -> u8 {
-    super::world::small(number)
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@
 
 use super::fingerprint::Fingerprint;
 use super::search::System;
+use super::world::{position, small};
+use longhaul::TaskId;
 use longhaul::ops::QueueSettings;
-use longhaul::{Position, TaskId};
 use longhaul_core::protocol::invariants::{LIMIT, Violation};
 use longhaul_core::protocol::key::OwnerId;
 use longhaul_core::protocol::register::{
@@ -336,12 +337,4 @@ const fn task(index: usize) -> TaskId {
 
 fn number(task: TaskId) -> usize {
     usize::try_from(task.entry).unwrap_or_default()
-}
-
-const fn position(at: usize) -> Position {
-    Position { ledger: 0, entry: at as u64, batch_index: None }
-}
-
-fn small<T: TryInto<u8>>(number: T) -> u8 {
-    super::world::small(number)
 }

@@ -1,5 +1,6 @@
 //! The possible steps in a state of the timed world.
 
+use super::super::world::small;
 use super::bounds::TimedBounds;
 use super::world::{H_TICKS, TASK, TimedWorld, Worker};
 use longhaul_core::protocol::entry::Entry;
@@ -195,8 +196,4 @@ pub(super) fn lag(bounds: &TimedBounds, world: &TimedWorld) -> (u8, bool) {
         undelivered |= world.may_deliver(worker);
     }
     (cost + u8::from(undelivered), only_laggard)
-}
-
-fn small(number: usize) -> u8 {
-    super::super::world::small(number)
 }

@@ -1,6 +1,7 @@
 //! The effects of a step on the timed world.
 
 use super::super::fingerprint::Part;
+use super::super::world::small;
 use super::bounds::TimedBounds;
 use super::moves::{TimedMove, lag};
 use super::tamper::TimeFault;
@@ -144,7 +145,7 @@ impl Steps<'_> {
             }
             let worker = &self.world.workers[index];
             if worker.core.timeout() <= worker.clock(self.world.now) {
-                self.worker(super::super::world::small(index), |_, _| {});
+                self.worker(small(index), |_, _| {});
             }
         }
     }
