@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use crate::Client;
     use crate::client::fake::{Fake, FakeTransport};
-    use longhaul_core::task::terms::{Pauses, Terms};
+    use longhaul_core::task::terms::Terms;
     use std::sync::Arc;
     use std::time::UNIX_EPOCH;
 
@@ -212,7 +212,7 @@ mod tests {
             max_total_duration: Some(2 * SECOND),
             no_progress_timeout: Some(3 * SECOND),
             max_attempts: Some(4),
-            pauses: Some(Pauses::Backoff(SECOND, 5 * SECOND)),
+            pauses: Some(RetryPolicy::exponential(SECOND, 5 * SECOND)),
             scheduled_at_ms: Some(7_000),
             expires_at_ms: Some(9_000),
             tags: ["a", "b", "c"].map(str::to_owned).to_vec(),
@@ -224,7 +224,7 @@ mod tests {
         let listed = listed.scheduled_at(at).delay(SECOND / 2);
         assert_eq!(listed.delivery, DeliveryTime::After(500));
         let listed = terms(&listed);
-        let pauses = Pauses::Intervals(vec![SECOND, Duration::ZERO]);
+        let pauses = RetryPolicy::intervals([SECOND, Duration::ZERO]);
         assert_eq!((listed.pauses, listed.max_attempts), (Some(pauses), Some(3)));
         assert_eq!((listed.scheduled_at_ms, listed.problems), (Some(1_500), Vec::new()));
     }

@@ -23,7 +23,7 @@ use longhaul_core::metadata::entry::OutcomeBody;
 use longhaul_core::protocol::entry::Outcome;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::retry::{AttemptFailure, outcome_of_failure, outcome_of_waiting};
-use longhaul_core::task::terms::{Pauses, Terms};
+use longhaul_core::task::terms::Terms;
 use longhaul_core::task::{TaskId, text};
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -277,8 +277,8 @@ impl WorkerConfig {
         (sample, wall_ms): (u32, u64),
     ) -> (Option<Outcome>, OutcomeBody) {
         let failed = |failure, reason| {
-            let own = terms.and_then(|terms| terms.pauses.as_ref()).map(Pauses::policy);
-            let policy = own.as_ref().unwrap_or(&self.backoff);
+            let own = terms.and_then(|terms| terms.pauses.as_ref());
+            let policy = own.unwrap_or(&self.backoff);
             let outcome = outcome_of_failure(failure, attempt, max, policy, sample, wall_ms);
             (Some(outcome), OutcomeBody::Reason(text::shortened(reason)))
         };

@@ -32,7 +32,7 @@ pub struct Terms {
     /// Maximum number of attempts.
     pub max_attempts: Option<u32>,
     /// The pauses between attempts.
-    pub pauses: Option<Pauses>,
+    pub pauses: Option<RetryPolicy>,
     /// Earliest start, in ms since the epoch.
     pub scheduled_at_ms: Option<u64>,
     /// No attempt begins after this instant, in ms since the epoch.
@@ -41,26 +41,6 @@ pub struct Terms {
     pub tags: Vec<String>,
     /// Unusable properties.
     pub problems: Vec<PropertyProblem>,
-}
-
-/// The pauses between attempts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pauses {
-    /// Drawn from below a ceiling that doubles from the first of these up to the second.
-    Backoff(Duration, Duration),
-    /// These, one after the other.
-    Intervals(Vec<Duration>),
-}
-
-impl Pauses {
-    /// The retry policy with these pauses.
-    #[must_use]
-    pub fn policy(&self) -> RetryPolicy {
-        match self {
-            Self::Backoff(base, max) => RetryPolicy::exponential(*base, *max),
-            Self::Intervals(intervals) => RetryPolicy::intervals(intervals.as_slice()),
-        }
-    }
 }
 
 /// An unusable property.
@@ -110,18 +90,14 @@ impl Terms {
             problems: from.problems,
         })
     }
-}
 
-impl Terms {
     /// The earliest time at which the task needs attention, in ms since the epoch: its start, or an
     /// earlier expiry. `None`: at once.
     pub fn waits_until_ms(&self) -> Option<u64> {
         let at_ms = self.scheduled_at_ms?;
         Some(self.expires_at_ms.map_or(at_ms, |expires| at_ms.min(expires)))
     }
-}
 
-impl Terms {
     /// Adds the queue's defaults to a task whose message was published at this time, in ms since
     /// the epoch. A task with a list of pauses has as many attempts as the list makes.
     #[must_use]
@@ -129,22 +105,12 @@ impl Terms {
         let listed = queue.retry.as_ref().filter(|_| self.pauses.is_none());
         let attempts = listed.and_then(RetryPolicy::attempts).or(queue.max_attempts);
         self.max_attempts = self.max_attempts.or(attempts);
-        self.pauses = self.pauses.or_else(|| queue.retry.as_ref().map(Pauses::from));
+        self.pauses = self.pauses.or_else(|| queue.retry.clone());
         self.no_progress_timeout = self.no_progress_timeout.or(queue.no_progress_timeout);
         let expires_ms =
             queue.expires_after.map(|after| published_ms.saturating_add(millis(after)));
         self.expires_at_ms = self.expires_at_ms.or(expires_ms);
         self
-    }
-}
-
-impl From<&RetryPolicy> for Pauses {
-    fn from(policy: &RetryPolicy) -> Self {
-        if policy.intervals.is_empty() {
-            Self::Backoff(policy.base, policy.max)
-        } else {
-            Self::Intervals(policy.intervals.clone())
-        }
     }
 }
 
@@ -180,16 +146,16 @@ impl TermsReader<'_> {
         Some(listed)
     }
 
-    fn pauses(&mut self, intervals: Option<Vec<Duration>>) -> Option<Pauses> {
+    fn pauses(&mut self, intervals: Option<Vec<Duration>>) -> Option<RetryPolicy> {
         let backoff = self.read(text::RETRY_BACKOFF, values::backoff);
         match (intervals, backoff) {
-            (Some(intervals), None) => Some(Pauses::Intervals(intervals)),
+            (Some(intervals), None) => Some(RetryPolicy::intervals(intervals)),
             (Some(intervals), Some(_)) => {
                 let cause = format!("{} is also set", text::RETRY_INTERVALS);
                 self.note(text::RETRY_BACKOFF, cause);
-                Some(Pauses::Intervals(intervals))
+                Some(RetryPolicy::intervals(intervals))
             }
-            (None, backoff) => backoff.map(|(base, max)| Pauses::Backoff(base, max)),
+            (None, backoff) => backoff.map(|(base, max)| RetryPolicy::exponential(base, max)),
         }
     }
 
@@ -236,14 +202,14 @@ mod tests {
             max_total_duration: Some(2 * second),
             no_progress_timeout: Some(3 * second),
             max_attempts: Some(7),
-            pauses: Some(Pauses::Backoff(second, 4 * second)),
+            pauses: Some(RetryPolicy::exponential(second, 4 * second)),
             scheduled_at_ms: Some(6_000),
             expires_at_ms: Some(7_000),
             tags: vec!["a".to_owned(), "b".to_owned()],
             problems: Vec::new(),
         };
         assert_eq!(read(&all), Some(expected));
-        let pauses = Pauses::Intervals(vec![second, 2 * second]);
+        let pauses = RetryPolicy::intervals([second, 2 * second]);
         let listed = read(&[("RETRY_INTERVALS", "PT1S,PT2S")]).unwrap();
         assert_eq!((listed.max_attempts, listed.pauses), (Some(3), Some(pauses)));
         let delayed = read(&[("DELAY", "PT1.5S")]).unwrap();
