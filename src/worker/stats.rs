@@ -14,28 +14,12 @@ use tokio::sync::Notify;
 /// Counters of one worker since its start.
 #[derive(Debug, Default)]
 pub(super) struct WorkerCounters {
-    started: AtomicU64,
-    outcomes: OutcomeCounters,
+    /// All counters but the durations, the lag, and those of the connections.
+    counted: Mutex<WorkerStats>,
     durations: Durations,
-    takeovers: AtomicU64,
-    running: AtomicU64,
-    waiting: AtomicU64,
-    fenced: AtomicU64,
-    self_fenced: AtomicU64,
-    stuck: AtomicU64,
-    left_behind: AtomicU64,
-    malformed: AtomicU64,
-    replicated: AtomicU64,
-    repaired: AtomicU64,
-    ledgers_lost: AtomicU64,
-    views_lost: AtomicU64,
-    registers_lost: AtomicU64,
-    violations: AtomicU64,
-    refusals: AtomicU64,
     /// Partitions whose ledger has been read and that are worked on.
     ready: Mutex<BTreeSet<LaneId>>,
     ended: AtomicBool,
-    ignored: Mutex<BTreeMap<IgnoredReason, u64>>,
     became_ready: Notify,
     /// By partition.
     lags: Mutex<BTreeMap<LaneId, Lag>>,
@@ -135,16 +119,6 @@ pub struct WorkerStats {
     pub ignored: BTreeMap<String, u64>,
 }
 
-/// Accepted outcomes.
-#[derive(Debug, Default)]
-struct OutcomeCounters {
-    completed: AtomicU64,
-    failed: AtomicU64,
-    retried: AtomicU64,
-    cancelled: AtomicU64,
-    released: AtomicU64,
-}
-
 /// Counts durations. The first bucket ends at 1 ms, each further one at twice the previous bound;
 /// the last one, which ends at 25 days, also has all longer durations.
 #[derive(Debug, Default)]
@@ -155,7 +129,7 @@ impl Durations {
         let millis = duration.as_nanos().div_ceil(1_000_000).max(1);
         let bucket = millis.next_power_of_two().trailing_zeros() as usize;
         if let Some(counter) = self.0.get(bucket.min(self.0.len() - 1)) {
-            count(counter);
+            counter.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -167,27 +141,22 @@ impl Durations {
     }
 }
 
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
 impl WorkerCounters {
-    pub(super) fn started(&self) {
-        count(&self.started);
-    }
-    pub(super) fn took_over(&self) {
-        count(&self.takeovers);
+    /// The counters, to change them.
+    pub(super) fn counted(&self) -> MutexGuard<'_, WorkerStats> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// Counts an outcome of this worker that the ledger has accepted.
     pub(super) fn accepted(&self, outcome: &Outcome) {
-        let OutcomeCounters { completed, failed, retried, cancelled, released } = &self.outcomes;
-        count(match outcome {
-            Outcome::Completed => completed,
-            Outcome::Final => failed,
-            Outcome::Failed(_) => retried,
-            Outcome::Cancelled => cancelled,
-            Outcome::Released(_) => released,
-        });
+        let mut counted = self.counted();
+        let counter = match outcome {
+            Outcome::Completed => &mut counted.completed,
+            Outcome::Final => &mut counted.failed,
+            Outcome::Failed(_) => &mut counted.retried,
+            Outcome::Cancelled => &mut counted.cancelled,
+            Outcome::Released(_) => &mut counted.released,
+        };
+        *counter += 1;
     }
     /// Counts the duration of an ended attempt.
     pub(super) fn took(&self, time: Duration) {
@@ -197,46 +166,17 @@ impl WorkerCounters {
     /// first number has changed.
     pub(super) fn hold(&self, running: usize, waiting: usize) -> bool {
         let number = |count| u64::try_from(count).unwrap_or(u64::MAX);
-        self.waiting.store(number(waiting), Ordering::Relaxed);
-        let before = self.running.swap(number(running), Ordering::Relaxed);
-        before != number(running)
-    }
-    pub(super) fn fenced(&self) {
-        count(&self.fenced);
-    }
-    pub(super) fn self_fenced(&self) {
-        count(&self.self_fenced);
-    }
-    pub(super) fn stuck(&self) {
-        count(&self.stuck);
+        let mut counted = self.counted();
+        counted.waiting = number(waiting);
+        std::mem::replace(&mut counted.running, number(running)) != number(running)
     }
     /// Sets the number of killed processors that still run.
     pub(super) fn left_behind(&self, bodies: usize) {
-        self.left_behind.store(u64::try_from(bodies).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.counted().left_behind = u64::try_from(bodies).unwrap_or(u64::MAX);
     }
-    pub(super) fn malformed(&self) {
-        count(&self.malformed);
-    }
-    pub(super) fn replicated(&self) {
-        count(&self.replicated);
-    }
-    pub(super) fn repaired(&self) {
-        count(&self.repaired);
-    }
-    pub(super) fn view_lost(&self) {
-        count(&self.views_lost);
-    }
-    pub(super) fn ledger_lost(&self) {
-        count(&self.ledgers_lost);
-    }
-    pub(super) fn register_lost(&self) {
-        count(&self.registers_lost);
-    }
-    pub(super) fn refused(&self) {
-        count(&self.refusals);
-    }
-    pub(super) fn violated(&self) {
-        count(&self.violations);
+    /// Counts a ledger entry without effect.
+    pub(super) fn ignored(&self, reason: IgnoredReason) {
+        *self.counted().ignored.entry(format!("{reason:?}")).or_default() += 1;
     }
     pub(super) fn ready(&self, lane: LaneId) {
         self.partitions().insert(lane);
@@ -268,10 +208,6 @@ impl WorkerCounters {
         self.ended.store(true, Ordering::Relaxed);
         self.became_ready.notify_waiters();
     }
-    pub(super) fn ignored(&self, reason: IgnoredReason) {
-        let mut ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
-        *ignored.entry(reason).or_default() += 1;
-    }
 
     /// Whether this many partitions have been read and are worked on, by a worker that has not
     /// ended.
@@ -295,36 +231,7 @@ impl WorkerCounters {
     /// Reads all counters.
     #[must_use]
     pub(super) fn read(&self) -> WorkerStats {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
-        WorkerStats {
-            started: read(&self.started),
-            takeovers: read(&self.takeovers),
-            completed: read(&self.outcomes.completed),
-            failed: read(&self.outcomes.failed),
-            retried: read(&self.outcomes.retried),
-            cancelled: read(&self.outcomes.cancelled),
-            released: read(&self.outcomes.released),
-            running: read(&self.running),
-            waiting: read(&self.waiting),
-            lag: Duration::ZERO,
-            durations: self.durations.read(),
-            fenced: read(&self.fenced),
-            self_fenced: read(&self.self_fenced),
-            stuck: read(&self.stuck),
-            left_behind: read(&self.left_behind),
-            malformed: read(&self.malformed),
-            replicated: read(&self.replicated),
-            repaired: read(&self.repaired),
-            sessions_lost: 0,
-            stalls: 0,
-            refusals: read(&self.refusals),
-            ledgers_lost: read(&self.ledgers_lost),
-            views_lost: read(&self.views_lost),
-            registers_lost: read(&self.registers_lost),
-            violations: read(&self.violations),
-            ignored: ignored.iter().map(|(reason, n)| (format!("{reason:?}"), *n)).collect(),
-        }
+        WorkerStats { durations: self.durations.read(), ..self.counted().clone() }
     }
 }
 

@@ -38,13 +38,13 @@ impl WorkerDriver {
                         topic = %lane.topics.ledger,
                         "the compacted view of the ledger lacks entries that another worker has read: reading the log itself, as far back as it is retained"
                     );
-                    self.stats.view_lost();
+                    self.stats.counted().views_lost += 1;
                 } else {
                     tracing::warn!(
                         topic = %lane.topics.task,
                         "cut off from the ledger for too long: starting afresh, tasks continue"
                     );
-                    self.stats.self_fenced();
+                    self.stats.counted().self_fenced += 1;
                 }
                 self.stats.not_ready(id);
                 lane.stop_consuming();
@@ -102,7 +102,7 @@ impl WorkerDriver {
                 };
                 if why == Stop::Fenced {
                     tracing::warn!(%task, %epoch, "fenced: another worker has taken over");
-                    self.stats.fenced();
+                    self.stats.counted().fenced += 1;
                     lane.ended_attempts.remove(task);
                 }
                 if halt == Halt::Fenced {
@@ -141,7 +141,7 @@ impl WorkerDriver {
             topic = %lane.topics.task, task = told, %epoch, invariant, what,
             "{REFUSED}: this worker leaves the task to others. This is a bug"
         );
-        self.stats.violated();
+        self.stats.counted().violations += 1;
         if let Some(task) = task {
             lane.ended_attempts.remove(task);
             lane.metadata.ended.forget(task);

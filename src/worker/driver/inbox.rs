@@ -46,7 +46,7 @@ impl WorkerDriver {
             // partition.
             Ok(entry) if entry.task().is_some_and(|task| task.partition != lane.partition()) => {
                 tracing::debug!(position = ?message.position, "the entry is of a task of another partition");
-                self.stats.malformed();
+                self.stats.counted().malformed += 1;
             }
             Ok(entry) => {
                 let (position, publish_time_ms) = (message.position, message.publish_time_ms);
@@ -64,10 +64,10 @@ impl WorkerDriver {
                 }
                 self.handle_kind(id, &inbound, message, now);
             }
-            Err(EntryError::Replicated) => self.stats.replicated(),
+            Err(EntryError::Replicated) => self.stats.counted().replicated += 1,
             Err(error) => {
                 tracing::debug!(position = ?message.position, %error, "not a ledger entry");
-                self.stats.malformed();
+                self.stats.counted().malformed += 1;
             }
         }
     }
@@ -141,7 +141,7 @@ impl WorkerDriver {
         if lane.generation == generation {
             let topic = &lane.topics.ledger;
             tracing::error!(%topic, "the ledger was deleted or replaced: tasks without a claim in the new one are stopped and start again");
-            self.stats.ledger_lost();
+            self.stats.counted().ledgers_lost += 1;
             lane.landmark.set(None);
             lane.core.handle_ledger_deleted();
         }
@@ -189,7 +189,8 @@ impl WorkerDriver {
         }
         if is_replica(&message) && !self.config.run_replicated {
             lane.drop_replica(&message, now);
-            return self.stats.replicated();
+            self.stats.counted().replicated += 1;
+            return;
         }
         let task = TaskId::new(message.position, lane.partition());
         let payload = lane.payload_of(message, defaults.as_deref());
@@ -243,7 +244,8 @@ impl WorkerDriver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(since) = lane.metadata.is_news(follower, message.position) else { return };
         if is_replica(message) {
-            return self.stats.replicated();
+            self.stats.counted().replicated += 1;
+            return;
         }
         let Some(task) = message.key.as_deref().and_then(|key| key.parse().ok()) else { return };
         let machine = lane.core.machine();

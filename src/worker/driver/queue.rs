@@ -307,7 +307,7 @@ impl WorkerDriver {
                     topic = %queue.register,
                     "the register was deleted or replaced: all keys are free again, and a second task may run with the same key"
                 );
-                self.stats.register_lost();
+                self.stats.counted().registers_lost += 1;
                 queue.read_from_start(&mut self.env);
             }
         }
@@ -325,10 +325,10 @@ impl WorkerDriver {
                     queue.handle_entry(&entry, position, published_ms, context);
                 });
             }
-            Err(RegisterEntryError::Replicated) => self.stats.replicated(),
+            Err(RegisterEntryError::Replicated) => self.stats.counted().replicated += 1,
             Err(error) => {
                 tracing::debug!(position = ?message.position, %error, "not an entry of the register");
-                self.stats.malformed();
+                self.stats.counted().malformed += 1;
             }
         }
     }

@@ -35,7 +35,7 @@ impl WorkerDriver {
         if lane.refusals.is_news(cause, now) {
             let topic = &lane.topics.ledger;
             tracing::error!(%topic, cause, "the ledger refuses entries until a permission or a setting is changed; still trying");
-            self.stats.refused();
+            self.stats.counted().refusals += 1;
         }
     }
 }

@@ -306,7 +306,7 @@ impl WorkerDriver {
                 if lane.make_dead_letter_smaller(task_id, &cause, self.env.clock.now()) {
                     let topic = &lane.topics.dead_letters;
                     tracing::error!(%topic, task = %task_id, cause, "the broker refuses a dead letter: publishing it again with less content");
-                    self.stats.refused();
+                    self.stats.counted().refusals += 1;
                 }
                 false
             }
@@ -355,7 +355,7 @@ impl WorkerDriver {
                 }
                 Some(Chore::Repair(task, Lack::Covered)) => {
                     tracing::warn!(%task, "a late entry has replaced the outcome of the task on the metadata topic: showing it again");
-                    self.stats.repaired();
+                    self.stats.counted().repaired += 1;
                     self.publish_end(id, task, Showing::Repair);
                 }
                 Some(Chore::Repair(task, Lack::Missing)) => {
@@ -384,7 +384,7 @@ impl WorkerDriver {
     /// than none.
     pub(super) fn handle_restore(&mut self, id: LaneId, task: TaskId, message: Option<Message>) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        self.stats.repaired();
+        self.stats.counted().repaired += 1;
         let Some(Message { key, properties, payload, .. }) = message else {
             return lane.remove_from_metadata(task);
         };

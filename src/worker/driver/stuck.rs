@@ -28,7 +28,7 @@ impl WorkerDriver {
     /// Notes an attempt that is over while its body goes on.
     pub(super) fn record_stuck(&mut self, place: AttemptKey, body: StuckBody, killed: bool) {
         let (lane, id, epoch) = place;
-        self.stats.stuck();
+        self.stats.counted().stuck += 1;
         self.stuck.in_slots.insert(place, killed);
         self.pending.push(Box::pin(async move {
             body.0.await;

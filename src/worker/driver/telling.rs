@@ -123,9 +123,9 @@ impl AttemptLog<'_> {
 
     pub(super) fn starts(&self, task: Option<&Task>, stats: &WorkerCounters) {
         let Self { topic, id, epoch, attempt } = self;
-        stats.started();
+        stats.counted().started += 1;
         if task.is_some_and(|task| task.taken_over) {
-            stats.took_over();
+            stats.counted().takeovers += 1;
             telemetry::lost(&topic.topic);
             tracing::warn!(%id, attempt, %epoch, %topic, "task started: taken over from a worker that has fallen silent");
         } else {

@@ -63,7 +63,7 @@ impl WorkerDriver {
             if lane.refused_calls.is_news(cause, now) {
                 let topic = &lane.topics.task;
                 tracing::error!(%topic, task = %task_id, cause, "webhook call given up: the outcome of the task is shown without it; check the queue `webhooks`");
-                self.stats.refused();
+                self.stats.counted().refusals += 1;
             }
         }
         let is_needed = lane.may_need_to_show(task_id);
