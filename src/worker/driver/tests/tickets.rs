@@ -66,9 +66,9 @@ fn config(concurrency: usize) -> WorkerConfig {
     WorkerConfig { concurrency, ..brisk() }
 }
 
-/// A worker of this name, whose attempts take this time and are counted.
+/// A worker of this name, beside another one, whose attempts take this time and are counted.
 fn counting(
-    broker: Option<MemoryBroker>,
+    beside: Option<&Bench>,
     name: &'static str,
     config: WorkerConfig,
     partitions: Option<u32>,
@@ -88,12 +88,18 @@ fn counting(
             Ok(Text("done".to_owned()))
         }
     };
-    let bench = match broker {
+    let bench = match beside {
         None => Bench::new(config, partitions, body),
-        Some(broker) => Bench::on(broker, name, config, partitions, body),
+        Some(other) => Bench::on(other.broker.clone(), name, config, partitions, body),
     };
     *clock.lock().unwrap() = Some(bench.broker.clock());
     bench
+}
+
+/// A worker whose attempts take this time, and their counts.
+fn counted(concurrency: usize, takes: Duration) -> (Bench, Gauge) {
+    let gauge = Gauge::default();
+    (counting(None, "", config(concurrency), None, (&gauge, takes)), gauge)
 }
 
 fn in_flight(max: u32) -> QueueSettings {
@@ -118,6 +124,10 @@ impl Bench {
         self.submit_to(&self.names.task, partition, properties)
     }
 
+    fn submit_all(&self, count: usize, key: &str) -> Vec<TaskId> {
+        (0..count).map(|_| self.submit_limited(-1, key)).collect()
+    }
+
     fn tickets(&self) -> usize {
         self.driver.queues[0].core.register().gates().standing_tickets().count()
     }
@@ -137,12 +147,9 @@ impl Bench {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_without_limits_has_no_tickets() {
-    let gauge = Gauge::default();
-    let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
+    let (mut bench, gauge) = counted(4, SECOND);
     bench.settle(1, &QueueSettings::default());
-    for _ in 0..8 {
-        bench.submit_limited(-1, "a");
-    }
+    bench.submit_all(8, "a");
     bench.run_for(10 * SECOND).await;
     assert_eq!((gauge.begun(), bench.ticket_entries()), (8, 0));
     assert_eq!(gauge.with(|counts| counts.most_of_all), 4);
@@ -152,8 +159,7 @@ async fn a_queue_without_limits_has_no_tickets() {
 async fn no_more_run_at_once_than_the_queue_allows_whatever_its_workers_and_partitions() {
     let gauge = Gauge::default();
     let mut one = counting(None, "", config(4), Some(3), (&gauge, SECOND));
-    let broker = one.broker.clone();
-    let mut other = counting(Some(broker), "other", config(4), Some(3), (&gauge, SECOND));
+    let mut other = counting(Some(&one), "other", config(4), Some(3), (&gauge, SECOND));
     one.settle(1, &in_flight(3));
     tokio::join!(one.run_for(5 * SECOND), other.run_for(5 * SECOND));
     let tasks: Vec<_> = (0..30).map(|number| one.submit_limited(number % 3, "")).collect();
@@ -170,15 +176,12 @@ async fn no_more_run_at_once_than_the_queue_allows_whatever_its_workers_and_part
 /// wait behind them.
 #[tokio::test(start_paused = true)]
 async fn a_key_at_its_limit_holds_up_no_other_key() {
-    let gauge = Gauge::default();
-    let mut bench = counting(None, "", config(4), None, (&gauge, 10 * SECOND));
+    let (mut bench, gauge) = counted(4, 10 * SECOND);
     let mut settings = QueueSettings::default();
     settings.per_key.max_in_flight = Some(1);
     settings.keys.insert("wide".to_owned(), Limit { max_in_flight: Some(2), rate: None });
     bench.settle(1, &settings);
-    for _ in 0..20 {
-        bench.submit_limited(-1, "a");
-    }
+    bench.submit_all(20, "a");
     for key in ["b", "wide", "wide", "wide"] {
         bench.submit_limited(-1, key);
     }
@@ -207,8 +210,7 @@ async fn no_more_begin_in_a_time_than_the_bucket_has() {
     let gauge = Gauge::default();
     let takes = 10 * MILLISECOND;
     let mut one = counting(None, "", config(4), Some(2), (&gauge, takes));
-    let broker = one.broker.clone();
-    let mut other = counting(Some(broker), "other", config(4), Some(2), (&gauge, takes));
+    let mut other = counting(Some(&one), "other", config(4), Some(2), (&gauge, takes));
     let mut settings = QueueSettings::default();
     settings.limit = rate(5, 5 * SECOND);
     one.settle(1, &settings);
@@ -235,8 +237,7 @@ async fn no_more_begin_in_a_time_than_the_bucket_has() {
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_queue_begins_nothing_and_goes_on_when_it_is_resumed() {
-    let gauge = Gauge::default();
-    let mut bench = counting(None, "", config(2), None, (&gauge, 5 * SECOND));
+    let (mut bench, gauge) = counted(2, 5 * SECOND);
     bench.submit_limited(-1, "");
     bench.run_for(3 * SECOND).await;
     let client = Client::on_transport(Arc::new(bench.broker.connect("client")));
@@ -245,7 +246,7 @@ async fn a_paused_queue_begins_nothing_and_goes_on_when_it_is_resumed() {
     assert_eq!(queue.pause().await.unwrap(), 1);
     assert_eq!(queue.pause().await.unwrap(), 1, "it is paused already");
     bench.run_for(SECOND / 2).await;
-    let tasks: Vec<_> = (0..5).map(|_| bench.submit_limited(-1, "")).collect();
+    let tasks = bench.submit_all(5, "");
     bench.run_for(30 * SECOND).await;
     assert_eq!((gauge.begun(), gauge.with(|counts| counts.all)), (1, 0), "what ran has ended");
     assert_eq!(bench.unfinished(), 5);
@@ -286,13 +287,10 @@ async fn the_tickets_of_a_worker_that_dies_are_given_back() {
     let mut settings = in_flight(2);
     settings.limit.rate = Some(Rate::new(4, 2 * SECOND));
     dies.settle(1, &settings);
-    for _ in 0..8 {
-        dies.submit_limited(-1, "");
-    }
+    dies.submit_all(8, "");
     dies.run_for(5 * SECOND).await;
     assert_eq!(lost.begun(), 2);
-    let broker = dies.broker.clone();
-    let mut other = counting(Some(broker), "other", config(4), None, (&gauge, SECOND));
+    let mut other = counting(Some(&dies), "other", config(4), None, (&gauge, SECOND));
     tokio::join!(dies.run_for(4 * SECOND), other.run_for(4 * SECOND));
     assert_eq!(gauge.begun(), 0, "what stands counts");
     dies.transport.freeze();
@@ -313,13 +311,10 @@ async fn who_does_not_hear_of_a_worker_gives_none_of_its_tickets_back() {
     deaf.settle(1, &in_flight(1));
     deaf.run_for(5 * SECOND).await;
     deaf.broker.stall_followers(&deaf.ledger());
-    let broker = deaf.broker.clone();
-    let mut young = counting(Some(broker), "young", patient(), None, (&gauge, 8 * SECOND));
+    let mut young = counting(Some(&deaf), "young", patient(), None, (&gauge, 8 * SECOND));
     // It asks the deaf one what it knows, and waits for two seconds.
     tokio::join!(deaf.run_for(3 * SECOND), young.run_for(3 * SECOND));
-    for _ in 0..6 {
-        deaf.submit_limited(-1, "");
-    }
+    deaf.submit_all(6, "");
     tokio::join!(deaf.run_for(8 * SECOND), young.run_for(8 * SECOND));
     assert_eq!((gauge.begun(), gauge.with(|counts| counts.most_of_all)), (1, 1));
     tokio::join!(deaf.run_for(90 * SECOND), young.run_for(90 * SECOND));
@@ -328,12 +323,9 @@ async fn who_does_not_hear_of_a_worker_gives_none_of_its_tickets_back() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_ticket_goes_on_when_the_limit_is_raised_or_gone() {
-    let gauge = Gauge::default();
-    let mut bench = counting(None, "", config(8), None, (&gauge, 100 * SECOND));
+    let (mut bench, gauge) = counted(8, 100 * SECOND);
     bench.settle(1, &in_flight(1));
-    for _ in 0..6 {
-        bench.submit_limited(-1, "");
-    }
+    bench.submit_all(6, "");
     bench.run_for(5 * SECOND).await;
     assert_eq!(gauge.begun(), 1);
     bench.settle(2, &in_flight(3));
@@ -352,12 +344,9 @@ async fn who_waits_for_a_ticket_goes_on_when_the_limit_is_raised_or_gone() {
 /// Its settings are gone with the register: no task waits for a ticket that cannot be granted.
 #[tokio::test(start_paused = true)]
 async fn a_register_that_is_replaced_has_no_limits() {
-    let gauge = Gauge::default();
-    let mut bench = counting(None, "", config(4), None, (&gauge, 20 * SECOND));
+    let (mut bench, gauge) = counted(4, 20 * SECOND);
     bench.settle(1, &in_flight(1));
-    for _ in 0..3 {
-        bench.submit_limited(-1, "");
-    }
+    bench.submit_all(3, "");
     bench.run_for(5 * SECOND).await;
     assert_eq!(gauge.begun(), 1);
     bench.broker.replace_topic(&bench.names.register.clone(), longhaul_memory::Loss::Error);
@@ -374,8 +363,7 @@ async fn a_register_that_is_replaced_has_no_limits() {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_ends_while_it_waits_leaves_the_line() {
-    let gauge = Gauge::default();
-    let mut bench = counting(None, "", config(4), None, (&gauge, 30 * SECOND));
+    let (mut bench, gauge) = counted(4, 30 * SECOND);
     bench.settle(1, &in_flight(1));
     let first = bench.submit_limited(-1, "");
     bench.run_for(3 * SECOND).await;
@@ -400,8 +388,7 @@ async fn a_task_that_ends_while_it_waits_leaves_the_line() {
 async fn a_ticket_that_is_lost_is_taken_again() {
     use longhaul_memory::PublishFate;
     for fate in [PublishFate::Lost, PublishFate::ReceiptLost, PublishFate::Refused] {
-        let gauge = Gauge::default();
-        let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
+        let (mut bench, gauge) = counted(4, SECOND);
         bench.settle(1, &in_flight(1));
         bench.run_for(SECOND).await;
         bench.broker.next_publish(&bench.register(), fate);
@@ -419,19 +406,15 @@ async fn a_ticket_that_is_lost_is_taken_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_gives_back_what_waits_and_what_has_run() {
-    let gauge = Gauge::default();
-    let mut bench = counting(None, "", config(4), None, (&gauge, 100 * SECOND));
+    let (mut bench, gauge) = counted(4, 100 * SECOND);
     bench.settle(1, &in_flight(2));
-    for _ in 0..4 {
-        bench.submit_limited(-1, "");
-    }
+    bench.submit_all(4, "");
     bench.run_for(3 * SECOND).await;
     assert_eq!((gauge.begun(), bench.tickets()), (2, 4));
     bench.drain_for(5 * SECOND);
     bench.run_for(3 * SECOND).await;
     assert_eq!(bench.tickets(), 2, "what waits is given back at once");
-    let broker = bench.broker.clone();
-    let mut next = counting(Some(broker), "next", config(4), None, (&gauge, SECOND));
+    let mut next = counting(Some(&bench), "next", config(4), None, (&gauge, SECOND));
     tokio::join!(bench.run_for(10 * SECOND), next.run_for(10 * SECOND));
     assert!(bench.ended);
     drop(bench);
@@ -443,12 +426,9 @@ async fn a_drain_gives_back_what_waits_and_what_has_run() {
 /// Attempts outlive a self-fence of their worker, and so do their tickets.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_outlives_a_self_fence_counts() {
-    let gauge = Gauge::default();
-    let mut bench = counting(None, "", config(4), None, (&gauge, 40 * SECOND));
+    let (mut bench, gauge) = counted(4, 40 * SECOND);
     bench.settle(1, &in_flight(2));
-    for _ in 0..4 {
-        bench.submit_limited(-1, "");
-    }
+    bench.submit_all(4, "");
     bench.run_for(5 * SECOND).await;
     bench.transport.freeze();
     bench.run_for(10 * SECOND).await;
@@ -465,8 +445,7 @@ async fn an_attempt_that_outlives_a_self_fence_counts() {
 /// as soon as it knows.
 #[tokio::test(start_paused = true)]
 async fn a_running_attempt_whose_ticket_was_given_back_takes_another_one() {
-    let gauge = Gauge::default();
-    let mut bench = counting(None, "", config(4), None, (&gauge, 20 * SECOND));
+    let (mut bench, gauge) = counted(4, 20 * SECOND);
     bench.settle(1, &in_flight(1));
     bench.submit_limited(-1, "");
     bench.run_for(3 * SECOND).await;
@@ -507,8 +486,7 @@ async fn each_attempt_takes_its_own_tickets() {
 
 #[tokio::test(start_paused = true)]
 async fn the_levels_of_a_queue_share_its_limits() {
-    let gauge = Gauge::default();
-    let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
+    let (mut bench, gauge) = counted(4, SECOND);
     let levels = crate::worker::shares::Levels::strict();
     bench.driver.shares = Shares::new(4);
     bench.driver.shares.add(levels.of(longhaul_core::task::Priority::Normal));
@@ -594,16 +572,13 @@ async fn a_queue_says_which_dead_letters_are_kept() {
 /// nothing, also for workers that start later.
 #[tokio::test(start_paused = true)]
 async fn settings_that_nobody_can_read_are_told_and_change_nothing() {
-    let gauge = Gauge::default();
-    let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
+    let (mut bench, gauge) = counted(4, SECOND);
     let unreadable = |bench: &Bench, version| {
         let name = DocumentName::queue_settings();
         bench.write_document(name, version, version, r#"{"maxInFlight":"many"}"#);
     };
     unreadable(&bench, 1);
-    for _ in 0..4 {
-        bench.submit_limited(-1, "");
-    }
+    bench.submit_all(4, "");
     bench.run_for(5 * SECOND).await;
     assert_eq!((gauge.begun(), gauge.with(|counts| counts.most_of_all)), (4, 4));
     let client = Client::on_transport(Arc::new(bench.broker.connect("client")));
@@ -613,11 +588,8 @@ async fn settings_that_nobody_can_read_are_told_and_change_nothing() {
     paused.paused = true;
     bench.settle(2, &paused);
     unreadable(&bench, 3);
-    for _ in 0..4 {
-        bench.submit_limited(-1, "");
-    }
-    let broker = bench.broker.clone();
-    let mut later = counting(Some(broker), "later", config(4), None, (&gauge, SECOND));
+    bench.submit_all(4, "");
+    let mut later = counting(Some(&bench), "later", config(4), None, (&gauge, SECOND));
     tokio::join!(bench.run_for(20 * SECOND), later.run_for(20 * SECOND));
     assert_eq!(gauge.begun(), 4, "it is paused");
     // All other current settings remain.
@@ -632,8 +604,7 @@ async fn settings_that_nobody_can_read_are_told_and_change_nothing() {
 /// returns the ticket itself when it sees that the task is over.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_that_stays_although_its_task_is_over_is_given_back_by_whoever_sees_it() {
-    let gauge = Gauge::default();
-    let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
+    let (mut bench, gauge) = counted(4, SECOND);
     bench.settle(1, &in_flight(1));
     let task = bench.submit_limited(-1, "");
     bench.run_for(5 * SECOND).await;
@@ -657,8 +628,7 @@ async fn a_ticket_that_stays_although_its_task_is_over_is_given_back_by_whoever_
 /// could read any more, so for this worker the slot was taken for ever.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_whose_tombstone_is_compacted_away_unread_is_given_back_again() {
-    let gauge = Gauge::default();
-    let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
+    let (mut bench, gauge) = counted(4, SECOND);
     bench.settle(1, &in_flight(1));
     let first = bench.submit_limited(-1, "");
     bench.run_for(SECOND / 2).await;
@@ -682,20 +652,15 @@ async fn who_waits_for_the_rate_of_a_key_holds_no_slots_of_the_queue() {
     let gauge = Gauge::default();
     let takes = (&gauge, SECOND);
     let mut one = counting(None, "", config(8), None, takes);
-    let broker = one.broker.clone();
-    let mut other = counting(Some(broker), "other", config(8), None, takes);
+    let mut other = counting(Some(&one), "other", config(8), None, takes);
     let mut settings = in_flight(4);
     settings.keys.insert("slow".to_owned(), rate(2, 60 * SECOND));
     one.settle(1, &settings);
     tokio::join!(one.run_for(5 * SECOND), other.run_for(5 * SECOND));
-    for _ in 0..12 {
-        one.submit_limited(-1, "slow");
-    }
+    one.submit_all(12, "slow");
     tokio::join!(one.run_for(10 * SECOND), other.run_for(10 * SECOND));
     assert_eq!(gauge.begun(), 2, "the burst of the key");
-    for _ in 0..12 {
-        one.submit_limited(-1, "");
-    }
+    one.submit_all(12, "");
     tokio::join!(one.run_for(10 * SECOND), other.run_for(10 * SECOND));
     assert_eq!(gauge.begun(), 14, "others have all slots");
     tokio::join!(one.run_for(320 * SECOND), other.run_for(320 * SECOND));
@@ -719,8 +684,7 @@ async fn who_waits_for_the_rate_of_a_key_holds_no_slots_of_the_queue() {
 /// tasks wait for slots.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_slot_saves_no_tokens() {
-    let gauge = Gauge::default();
-    let mut bench = counting(None, "", config(8), None, (&gauge, 20 * SECOND));
+    let (mut bench, gauge) = counted(8, 20 * SECOND);
     let mut settings = in_flight(2);
     settings.keys.insert("slow".to_owned(), rate(1, 10 * SECOND));
     bench.settle(1, &settings);
@@ -747,8 +711,7 @@ async fn a_worker_lines_up_no_more_tickets_than_it_has_free_slots_over_all_parti
     one.submit_limited(0, "");
     one.run_for(5 * SECOND).await;
     assert_eq!((runs.begun(), one.tickets()), (1, 1));
-    let broker = one.broker.clone();
-    let mut other = counting(Some(broker), "other", config(3), Some(8), (&waits, SECOND));
+    let mut other = counting(Some(&one), "other", config(3), Some(8), (&waits, SECOND));
     tokio::join!(one.run_for(5 * SECOND), other.run_for(5 * SECOND));
     for number in 0..40 {
         one.submit_limited(number % 8, "");
@@ -765,8 +728,7 @@ async fn a_worker_lines_up_no_more_tickets_than_it_has_free_slots_over_all_parti
 /// of rates are removed when their tokens are forgotten.
 #[tokio::test(start_paused = true)]
 async fn a_token_of_a_topic_that_nobody_serves_is_forgotten() {
-    let gauge = Gauge::default();
-    let mut bench = counting(None, "", config(4), None, (&gauge, SECOND));
+    let (mut bench, _) = counted(4, SECOND);
     let mut settings = QueueSettings::default();
     settings.limit = rate(1, 5 * SECOND);
     bench.settle(1, &settings);
