@@ -128,11 +128,7 @@ impl Bench {
         broker.create_topic(&names.ledger, partitions, true);
         broker.create_topic(&names.register, None, true);
         broker.create_topic(&names.dead_letters, None, false);
-        let bench = Self::on(broker, "worker", config, partitions, body);
-        for partition in bench.driver.lanes.values().map(PartitionDriver::partition) {
-            bench.broker.create_subscription(&bench.at(&bench.names.task, partition), "longhaul");
-        }
-        bench
+        Self::on(broker, "worker", config, partitions, body)
     }
 
     /// A worker whose processor writes to a diary, and the diary.
@@ -240,6 +236,11 @@ impl Bench {
     /// Number of unacknowledged messages on a topic without partitions.
     fn unfinished(&self) -> usize {
         self.broker.backlog(&self.at(&self.names.task, -1), "longhaul").len()
+    }
+
+    /// The dead letters.
+    fn letters(&self) -> Vec<Message> {
+        self.broker.full_log(&self.at(&self.names.dead_letters, -1))
     }
 
     /// Tells the worker to drain for this time.

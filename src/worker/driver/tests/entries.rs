@@ -62,7 +62,7 @@ async fn an_attempt_that_took_too_long_is_told_in_plain_words() {
         assert_eq!(entry.failure_reason.as_deref(), Some("Process was cancelled: null"));
         assert_eq!(entry.reason(), Some(plain));
     }
-    let letters = bench.broker.full_log(&bench.at(&bench.names.dead_letters, -1));
+    let letters = bench.letters();
     assert_eq!(&letters[0].properties["failureReason"], "Process was cancelled: null");
     assert_eq!(&letters[0].properties["detail"], plain);
 }

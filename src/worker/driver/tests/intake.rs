@@ -268,7 +268,7 @@ async fn a_task_that_waits_for_its_finisher_holds_no_payload() {
         bench.run_for(20 * SECOND).await;
         let shown: Vec<_> = bench.shown().into_iter().map(|(_, shown)| shown.task).collect();
         assert_eq!(shown, [Some(Bytes::from_static(b"task"))]);
-        let letters = bench.broker.full_log(&bench.at(&bench.names.dead_letters, -1));
+        let letters = bench.letters();
         let letters: Vec<_> = letters.iter().map(|letter| &letter.payload[..]).collect();
         assert_eq!(letters, if outcome == Outcome::Final { vec![b"task"] } else { vec![] });
         assert!(bench.is_acked(task));

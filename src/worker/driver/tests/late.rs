@@ -72,7 +72,7 @@ async fn a_dead_letter_whose_message_is_read_again_goes_by_the_queue() {
     bench.run_for(SECOND).await;
     bench.allow();
     bench.run_for(10 * SECOND).await;
-    let letters = bench.broker.full_log(&bench.at(&bench.names.dead_letters, -1));
+    let letters = bench.letters();
     assert_eq!(&letters[0].properties["detail"], "The attempt reported nothing for PT5S.");
 }
 
@@ -83,8 +83,7 @@ async fn a_payload_that_comes_after_its_dead_letter_does_not_stay() {
     let (mut bench, task) = ended(Outcome::Final, b"why").await;
     bench.allow();
     bench.run_for(10 * SECOND).await;
-    let dead_letters = bench.at(&bench.names.dead_letters, -1);
-    assert_eq!(bench.broker.full_log(&dead_letters).len(), 1);
+    assert_eq!(bench.letters().len(), 1);
     let message = bench.broker.full_log(&bench.at(&bench.names.task, -1)).pop();
     assert!(message.is_some());
     bench.driver.handle_task_read(LANE, task, message, None);
@@ -183,7 +182,7 @@ async fn a_dead_letter_that_is_refused_is_published_until_it_is_stored() {
         assert!(!bench.broker.is_acked(&at, "longhaul", entry), "it has no dead letter yet");
         bench.run_for(10 * SECOND).await;
         assert!(bench.broker.is_acked(&at, "longhaul", entry));
-        let letters = bench.broker.full_log(&dead_letters);
+        let letters = bench.letters();
         let [letter] = &letters[..] else { panic!("{refusals}: {letters:?}") };
         assert!(letter.payload.is_empty());
         let smallest = refusals > usize::from(!payload.is_empty());

@@ -111,7 +111,7 @@ async fn dead_letters_of_a_level_are_those_of_the_queue() {
         tasks.push(submission.send().await.unwrap());
     }
     bench.run_for(10 * SECOND).await;
-    let letters = bench.broker.full_log(&bench.at(&bench.names.dead_letters, -1));
+    let letters = bench.letters();
     let mut named: Vec<_> = letters.iter().map(|letter| letter.key.clone().unwrap()).collect();
     let mut expected: Vec<_> = tasks.iter().map(|task| task.id.to_string()).collect();
     named.sort();

@@ -130,7 +130,7 @@ async fn a_retry_keeps_its_place_and_a_dead_task_makes_room() {
     bench.run_for(20 * SECOND).await;
     assert_eq!(of_key(&diary, "a"), "1+ 1- 1+ 1- 2+ 2-");
     assert_eq!(of_key(&diary, "b"), "1+ 1- 2+ 2-");
-    let letters = bench.broker.full_log(&bench.at(&bench.names.dead_letters, -1));
+    let letters = bench.letters();
     let keys: Vec<_> = letters.iter().map(|letter| letter.properties.get("ORDER_KEY")).collect();
     assert_eq!(keys, [Some("b")], "a replay has its place in the line of the key");
     assert_eq!(bench.begun_in_order(), 4);
@@ -145,7 +145,7 @@ async fn the_dead_letter_of_a_task_whose_payload_was_dropped_keeps_its_key() {
     bench.publish("b", "1", &[("ends", "much later"), ("MAX_TOTAL_DURATION", "PT30S")]);
     bench.run_for(60 * SECOND).await;
     assert_eq!(of_key(&diary, "b"), "1+ 1-");
-    let letters = bench.broker.full_log(&bench.at(&bench.names.dead_letters, -1));
+    let letters = bench.letters();
     let keys: Vec<_> = letters.iter().map(|letter| letter.properties.get("ORDER_KEY")).collect();
     assert_eq!(keys, [Some("b")]);
 }

@@ -32,8 +32,7 @@ async fn a_type_that_no_processor_here_knows_is_tried_again_late_and_dead_with_t
     let reason = "Task type `resize` has no processor here, only `greet`";
     assert_eq!(dead.reason(), Some(reason));
     assert_eq!(dead.task_type.as_deref(), Some("resize"));
-    let letters = bench.broker.full_log(&bench.at(&bench.names.dead_letters, -1));
-    assert_eq!(&letters[0].properties["failureReason"], reason);
+    assert_eq!(&bench.letters()[0].properties["failureReason"], reason);
 }
 
 #[tokio::test(start_paused = true)]

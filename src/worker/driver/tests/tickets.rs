@@ -546,18 +546,16 @@ async fn what_a_task_does_not_say_its_queue_says() {
 async fn a_queue_says_which_dead_letters_are_kept() {
     let config = WorkerConfig { max_attempts: 1, ..config(4) };
     let mut bench = Bench::new(config, None, |_| async { Err::<Text, _>(TaskError::fatal("no")) });
-    let letters =
-        |bench: &Bench| bench.broker.full_log(&bench.at(&bench.names.dead_letters, -1)).len();
     bench.submit(&[]);
     bench.run_for(2 * SECOND).await;
-    assert_eq!(letters(&bench), 1, "the worker's own setting");
+    assert_eq!(bench.letters().len(), 1, "the worker's own setting");
     let mut settings = QueueSettings::default();
     settings.dead_letters.enabled = Some(false);
     bench.settle(1, &settings);
     bench.run_for(SECOND).await;
     bench.submit(&[]);
     bench.run_for(2 * SECOND).await;
-    assert_eq!(letters(&bench), 1, "the queue keeps none");
+    assert_eq!(bench.letters().len(), 1, "the queue keeps none");
     settings.dead_letters.enabled = None;
     settings.dead_letters.expired = Some(true);
     bench.settle(2, &settings);
@@ -565,7 +563,7 @@ async fn a_queue_says_which_dead_letters_are_kept() {
     let over = (bench.broker.clock().wall_ms() - 1_000).to_string();
     bench.submit(&[("EXPIRES_AT", &over)]);
     bench.run_for(2 * SECOND).await;
-    assert_eq!(letters(&bench), 2, "the queue keeps those of expired tasks");
+    assert_eq!(bench.letters().len(), 2, "the queue keeps those of expired tasks");
 }
 
 /// Regression: an unreadable document lifted the limits of a queue and its pause. It must change
