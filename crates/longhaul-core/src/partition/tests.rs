@@ -27,7 +27,18 @@ use crate::protocol::key::{Key, OwnerId};
 const H: Duration = Duration::from_secs(10);
 const WALL_MS: u64 = 1_000_000;
 const STEP: Duration = Duration::from_millis(10);
+const SECOND: Duration = Duration::from_secs(1);
+/// The interval between two looks when nothing is due.
+const LOOK: Duration = Duration::from_secs(450);
 const TASK: TaskId = TaskId { ledger: 7, entry: 0, partition: -1, batch_index: None };
+
+const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn settings(ledger: LedgerConfig) -> PartitionSettings {
+    PartitionSettings { ledger, partition: -1, max_attempts: 3 }
+}
 
 /// A message that was published now.
 fn new_task(core: &Partition, now: Moment) -> TaskFacts {
@@ -76,11 +87,7 @@ impl Pair {
             workers: Vec::new(),
         };
         for id in 1..=workers {
-            let settings = PartitionSettings {
-                ledger: LedgerConfig::default(),
-                partition: -1,
-                max_attempts: 3,
-            };
+            let settings = settings(LedgerConfig::default());
             let core = Partition::new(settings, OwnerId(id), OwnerId(100 * id), pair.now);
             pair.workers.push(Worker {
                 core,

@@ -5,10 +5,6 @@ use super::solo::{MILLISECOND, OTHER, Solo, beat, claimed, claims, once, reading
 use super::*;
 use crate::protocol::entry::Heartbeat;
 
-const fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
-
 fn self_fence() -> Duration {
     LedgerConfig::default().self_fence
 }

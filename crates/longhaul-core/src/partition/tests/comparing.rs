@@ -7,7 +7,6 @@ use crate::protocol::digest::{Comparison, FoldDigest};
 use crate::protocol::entry::Heartbeat;
 use crate::protocol::rank::SLOT;
 
-const SECOND: Duration = Duration::from_secs(1);
 const OTHER_TASK: TaskId = TaskId { entry: 9, ..TASK };
 
 /// Two workers, of which the first runs a task, and the indexes of all claims on the log.

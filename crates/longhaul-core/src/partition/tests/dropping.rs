@@ -1,14 +1,10 @@
 //! Entries without tasks for this cluster: seals name them, so that they leave no holes.
 
-use super::solo::claimed;
+use super::solo::{claimed, task};
 use super::*;
 
-fn at(entry: u64) -> TaskId {
-    TaskId { entry, ..TASK }
-}
-
 fn drop_entry(pair: &mut Pair, worker: usize, entry: u64) {
-    pair.workers[worker].core.handle_dropped(at(entry).entry_id(), pair.now);
+    pair.workers[worker].core.handle_dropped(task(entry).entry_id(), pair.now);
 }
 
 /// Regression: a message from another cluster remained a hole forever, so a topic that is
@@ -18,11 +14,11 @@ fn what_is_dropped_lies_in_one_range_with_what_was_run() {
     let mut pair = Pair::new(2);
     for entry in 0..10 {
         if entry % 2 == 0 {
-            pair.deliver(0, at(entry));
+            pair.deliver(0, task(entry));
             pair.run_until(0, "start 1");
             let core = &mut pair.workers[0].core;
-            core.handle_finished(at(entry), Epoch(1), Outcome::Completed);
-            core.handle_processor_gone(at(entry), Epoch(1), pair.now);
+            core.handle_finished(task(entry), Epoch(1), Outcome::Completed);
+            core.handle_processor_gone(task(entry), Epoch(1), pair.now);
         } else {
             drop_entry(&mut pair, 1, entry);
         }
@@ -30,7 +26,7 @@ fn what_is_dropped_lies_in_one_range_with_what_was_run() {
     pair.run_for(2 * R);
     for worker in &pair.workers {
         let machine = worker.core.machine();
-        assert!((0..10).all(|entry| machine.is_sealed(at(entry))));
+        assert!((0..10).all(|entry| machine.is_sealed(task(entry))));
         let (counts, union) = machine.seals().merged(2).expect("there are two seals");
         assert_eq!((counts.completed, union.len()), (5, 1), "{union:?}");
         assert_eq!(machine.dropped(), 0);

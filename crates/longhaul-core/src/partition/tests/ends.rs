@@ -5,7 +5,6 @@ use super::*;
 use crate::protocol::rank::{SLOT, adoption_delay};
 use std::collections::VecDeque;
 
-const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// The claims that close tasks as cancelled.

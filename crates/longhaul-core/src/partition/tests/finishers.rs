@@ -4,8 +4,6 @@ use super::solo::Solo;
 use super::*;
 use crate::protocol::entry::Heartbeat;
 
-const SECOND: Duration = Duration::from_secs(1);
-
 impl Pair {
     fn count(&self, worker: usize, what: &str) -> usize {
         self.did(worker).iter().filter(|did| **did == what).count()

@@ -5,7 +5,6 @@ use crate::protocol::entry::{Done, LeaseMs, NextAttempt, Renewal};
 use crate::protocol::invariants::LEASE_SILENCE;
 
 const LEASE_TIME: Duration = Duration::from_secs(30);
-const SECOND: Duration = Duration::from_secs(1);
 
 /// The lease time of claims in these tests.
 pub(super) const LEASE_MS: LeaseMs = LeaseMs::new(30_000).unwrap();

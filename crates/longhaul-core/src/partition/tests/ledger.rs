@@ -1,6 +1,6 @@
 //! The settings in the ledger, and reading a ledger again.
 
-use super::solo::{claimed, effects, land, live};
+use super::solo::{Solo, claimed, effects, land, live};
 use super::*;
 
 fn config(version: u32, heartbeat: Duration) -> LedgerConfig {
@@ -27,10 +27,7 @@ fn a_worker_whose_settings_are_not_those_of_the_ledger_is_refused_once() {
 /// A worker that reads the ledger for the first time knows no later settings yet.
 #[test]
 fn nothing_is_published_about_settings_before_the_ledger_was_read() {
-    let settings =
-        PartitionSettings { ledger: LedgerConfig::default(), partition: -1, max_attempts: 3 };
-    let now = Moment(Duration::from_secs(10_000));
-    let mut core = Partition::new(settings, OwnerId(1), OwnerId(100), now);
+    let Solo { mut core, now, .. } = Solo::fresh(2);
     let ours = LedgerConfig::default();
     land(&mut core, 1, Entry::Config(ours.clone()), now);
     land(&mut core, 2, Entry::Config(LedgerConfig { heartbeat: 2 * H, ..ours }), now);

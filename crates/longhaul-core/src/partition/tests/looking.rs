@@ -8,10 +8,6 @@ use crate::machine::Stage;
 use crate::protocol::entry::{Done, Heartbeat};
 use crate::protocol::rank::adoption_delay;
 
-const fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
-
 fn delay(solo: &Solo, task: TaskId) -> Duration {
     adoption_delay(solo.core.rank(task, solo.now))
 }

@@ -1,14 +1,12 @@
 //! When finished tasks are sealed: by their age, by their number, in turns, and again when a seal
 //! is lost.
 
-use super::solo::{OTHER, Solo};
+use super::solo::{OTHER, Solo, task};
 use super::*;
 use crate::protocol::entry_set::{BatchOutcome, EntrySet};
 use crate::protocol::key::SealKey;
 use crate::protocol::seal::{EndedCounts, Seal};
 
-/// The interval between two looks when nothing is due.
-const LOOK: Duration = Duration::from_secs(450);
 /// The interval between two turns to close tasks that were left behind.
 const TURN: Duration = Duration::from_secs(900);
 /// The interval between two looks when something is due.
@@ -16,17 +14,12 @@ const SOON: Duration = Duration::from_millis(100);
 /// The shortest time for which a finished task keeps its keys, even if there are many: 2 heartbeat
 /// intervals and a minute.
 const PRESSED: Duration = Duration::from_secs(80);
-const SECOND: Duration = Duration::from_secs(1);
 
 /// A worker at one of its looks, so that the ledger retention and turns end at later ones.
 fn alone() -> Solo {
     let mut solo = Solo::new(2);
     solo.run_for(solo.core.look_after_at().since(solo.now));
     solo
-}
-
-fn at(entry: u64) -> TaskId {
-    TaskId { entry, ..TASK }
 }
 
 /// The published seals, and when.
@@ -86,7 +79,7 @@ fn where_unions_are_lost_what_has_ended_is_sealed_all_the_same() {
     let mut solo = alone();
     for entry in 1..=16 {
         let mut entries = EntrySet::default();
-        entries.push_entry(at(2 * entry).entry_id(), BatchOutcome::Completed);
+        entries.push_entry(task(2 * entry).entry_id(), BatchOutcome::Completed);
         let key = SealKey { owner: OTHER, serial: entry };
         solo.land(Entry::Seal(Seal { key, counts: EndedCounts::default(), entries }));
     }
@@ -105,7 +98,7 @@ fn where_unions_are_lost_what_has_ended_is_sealed_all_the_same() {
 fn not_more_than_ten_thousand_tasks_are_sealed_at_once() {
     let mut solo = alone();
     for entry in 0..10_001 {
-        solo.closed(at(entry));
+        solo.closed(task(entry));
     }
     let (_, first, named) = seal(&solo.run_for(R));
     assert_eq!(named, 10_000);
@@ -122,9 +115,9 @@ fn not_more_than_ten_thousand_tasks_are_sealed_at_once() {
 fn not_more_than_ten_thousand_tasks_are_looked_at_at_once() {
     let mut solo = alone();
     for entry in 0..10_000 {
-        solo.completed(at(entry));
+        solo.completed(task(entry));
     }
-    solo.closed(at(10_000));
+    solo.closed(task(10_000));
     assert_eq!(seals(&solo.run_for(R - STEP)), []);
     solo.now = solo.now + STEP;
     let first = solo.now;
@@ -137,12 +130,12 @@ fn not_more_than_ten_thousand_tasks_are_looked_at_at_once() {
 #[test]
 fn above_a_hundred_thousand_finished_tasks_the_oldest_are_sealed_early() {
     let mut solo = alone();
-    solo.closed(at(0));
+    solo.closed(task(0));
     for entry in 1..100_000 {
-        solo.completed(at(entry));
+        solo.completed(task(entry));
     }
     assert_eq!(seals(&solo.run_for(PRESSED + SECOND)), [], "they are not too many");
-    solo.completed(at(100_000));
+    solo.completed(task(100_000));
     let did = solo.run();
     assert!(matches!(did[..], [PartitionEffect::Do(Action::Publish(Entry::Seal(_)))]), "{did:?}");
 }
@@ -153,10 +146,10 @@ fn above_a_hundred_thousand_finished_tasks_the_oldest_are_sealed_early() {
 fn a_worker_under_pressure_rests_between_two_looks() {
     let mut solo = alone();
     let begin = solo.now;
-    solo.closed(at(0));
+    solo.closed(task(0));
     solo.now = solo.now + SECOND;
     for entry in 1..=100_001 {
-        if entry <= 2 { solo.closed(at(entry)) } else { solo.completed(at(entry)) }
+        if entry <= 2 { solo.closed(task(entry)) } else { solo.completed(task(entry)) }
     }
     assert_eq!(solo.core.look_after_at(), begin + PRESSED, "nothing is due before");
     let (first, entry, named) = seal(&solo.run_for(PRESSED));
@@ -184,8 +177,8 @@ fn seals_are_few_and_merged_also_where_there_is_always_something_to_seal() {
 #[test]
 fn a_task_that_cannot_be_closed_makes_no_seals() {
     let (published, needed_max) = seals_of_a_busy_worker(|solo| {
-        solo.claimed(at(1_000_000), None);
-        solo.ended(at(1_000_000), Outcome::Final);
+        solo.claimed(task(1_000_000), None);
+        solo.ended(task(1_000_000), Outcome::Final);
         solo.run_for(120 * SECOND);
     });
     assert!((45..=60).contains(&published), "one every five seconds, and unions: {published}");
@@ -203,7 +196,7 @@ fn seals_of_a_busy_worker(first: impl FnOnce(&mut Solo)) -> (usize, usize) {
     first(&mut solo);
     let (mut published, mut needed_max) = (0, 0);
     for entry in 0..15_000 {
-        solo.closed(at(entry));
+        solo.closed(task(entry));
         for (_, effect) in solo.run_for(SECOND / 50) {
             if let PartitionEffect::Do(Action::Publish(seal @ Entry::Seal(_))) = effect {
                 published += 1;
@@ -245,8 +238,8 @@ fn each_worker_in_line_waits_one_turn_longer() {
     solo.alive = vec![OwnerId(20)];
     solo.run_for(LOOK);
     let places = [0, 1].map(|place| {
-        let of_place = |entry: &u64| solo.core.rank(at(*entry), solo.now) == place;
-        at((0..100).find(of_place).expect("some of them are ours"))
+        let of_place = |entry: &u64| solo.core.rank(task(*entry), solo.now) == place;
+        task((0..100).find(of_place).expect("some of them are ours"))
     });
     for id in places {
         solo.completed(id);
@@ -267,7 +260,7 @@ fn each_worker_in_line_waits_one_turn_longer() {
 fn not_more_than_a_thousand_tasks_that_were_left_behind_are_closed_at_once() {
     let mut solo = alone();
     for entry in 0..1_002 {
-        solo.completed(at(entry));
+        solo.completed(task(entry));
     }
     let begun = closings(&solo.run_for(R + TURN + LOOK));
     assert_eq!(begun.len(), 1_000);
@@ -285,18 +278,18 @@ fn whoever_waits_for_many_turns_looks_at_the_rest_soon() {
     let mut solo = alone();
     solo.alive = vec![OwnerId(20)];
     solo.run_for(LOOK);
-    let place = |solo: &Solo, entry| solo.core.rank(at(entry), solo.now);
+    let place = |solo: &Solo, entry| solo.core.rank(task(entry), solo.now);
     let theirs: Vec<u64> = (0..).filter(|entry| place(&solo, *entry) == 1).take(10_000).collect();
     let ours = (theirs[9_999]..).find(|entry| place(&solo, *entry) == 0).expect("there is one");
     for entry in theirs {
-        solo.completed(at(entry));
+        solo.completed(task(entry));
     }
-    solo.completed(at(ours));
+    solo.completed(task(ours));
     let ended = solo.now;
     let closings = closings(&solo.run_for(R + TURN + LOOK));
     // The last one was taken a portion later than the others, and is looked at a portion later,
     // too.
-    assert_eq!(closings, [(ended + R + TURN + 2 * SOON, at(ours))]);
+    assert_eq!(closings, [(ended + R + TURN + 2 * SOON, task(ours))]);
 }
 
 /// The broker had forgotten an ack, and redelivered a task that another worker had finished long
@@ -359,8 +352,8 @@ fn a_task_of_a_batch_that_waits_for_its_turn_is_left_behind_from_its_own_end_on(
     solo.alive = vec![OTHER];
     solo.run_for(LOOK);
     let ours =
-        (0..100).find(|entry| solo.core.rank(at(*entry), solo.now) == 0).expect("some are ours");
-    let [first, second] = solo.claimed_batch(at(ours));
+        (0..100).find(|entry| solo.core.rank(task(*entry), solo.now) == 0).expect("some are ours");
+    let [first, second] = solo.claimed_batch(task(ours));
     solo.ended(first, Outcome::Completed);
     solo.run_for(LOOK / 2 * 3);
     solo.ended(second, Outcome::Completed);

@@ -1,15 +1,7 @@
 //! Waiting for a slot: which tasks, and how long.
 
-use super::solo::{MILLISECOND, Solo, claimed, claims, ended, failed, reading, task};
+use super::solo::{MILLISECOND, Solo, claimed, claims, dropped, ended, failed, reading, task};
 use super::*;
-
-const fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
-
-fn drop(task: TaskId) -> PartitionEffect {
-    PartitionEffect::Do(Action::DropPayload(task))
-}
 
 /// Regression: after a slot was free, a waiting task had to wait for the next event, or up to a
 /// heartbeat interval.
@@ -19,7 +11,7 @@ fn a_slot_goes_to_the_next_in_line_as_soon_as_its_processor_is_gone() {
     let OnceKey { epoch, .. } = solo.start(TASK);
     solo.read_failed(task(1), Duration::ZERO);
     solo.deliver(task(1));
-    assert_eq!(solo.run(), [drop(task(1))], "what waits for long does so without its payload");
+    assert_eq!(solo.run(), [dropped(task(1))], "what waits for long does so without its payload");
     assert_eq!((solo.core.waiting(), solo.slots.free()), (1, 0));
     solo.core.handle_finished(TASK, epoch, Outcome::Completed);
     solo.run();
@@ -126,7 +118,7 @@ fn a_new_task_goes_back_after_a_second_and_nothing_is_kept_of_it() {
     let mut solo = Solo::new(0);
     solo.deliver(TASK);
     let back = PartitionEffect::Do(Action::HandBack(TASK.entry_id()));
-    assert_eq!(solo.wait(secs(60)), [(secs(1), drop(TASK)), (secs(1), back)]);
+    assert_eq!(solo.wait(secs(60)), [(secs(1), dropped(TASK)), (secs(1), back)]);
     assert_eq!((solo.core.waiting(), solo.core.open_entries()), (0, 0));
     assert!(solo.core.open.is_empty() && solo.core.machine().task(TASK).is_none());
 }

@@ -85,6 +85,10 @@ pub(super) fn reading(task: TaskId) -> PartitionEffect {
     PartitionEffect::Do(Action::ReadPayload(task))
 }
 
+pub(super) fn dropped(task: TaskId) -> PartitionEffect {
+    PartitionEffect::Do(Action::DropPayload(task))
+}
+
 /// The published claims, in order.
 pub(super) fn claims<'a>(effects: impl IntoIterator<Item = &'a PartitionEffect>) -> Vec<Claim> {
     let claim = |effect: &PartitionEffect| {
@@ -108,9 +112,8 @@ impl Solo {
 
     /// A partition that has read nothing, with these settings of the ledger.
     pub(super) fn with(ledger: LedgerConfig, slots: usize) -> Self {
-        let settings = PartitionSettings { ledger, partition: -1, max_attempts: 3 };
         let now = Moment(Duration::from_secs(10_000));
-        Self::of(Partition::new(settings, OwnerId(1), OwnerId(100), now), slots, now)
+        Self::of(Partition::new(settings(ledger), OwnerId(1), OwnerId(100), now), slots, now)
     }
 
     fn of(core: Partition, slots: usize, now: Moment) -> Self {

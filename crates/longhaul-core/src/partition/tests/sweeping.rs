@@ -4,8 +4,6 @@ use super::following::seal_of;
 use super::solo::{OTHER, Solo};
 use super::*;
 
-const LOOK: Duration = Duration::from_secs(450);
-
 fn tombstones(effects: &[PartitionEffect]) -> Vec<usize> {
     let batches = effects.iter().filter_map(|effect| {
         let PartitionEffect::Do(Action::Tombstone(keys)) = effect else { return None };

@@ -1,12 +1,10 @@
 //! Tasks of types without requests.
 
-use super::solo::{MILLISECOND, OTHER, Solo, claims, once, reading, task};
+use super::solo::{MILLISECOND, OTHER, Solo, claims, dropped, once, reading, task};
 use super::*;
 use crate::protocol::entry::{Done, NextAttempt, Offer};
 use crate::protocol::limits::Limits;
 use crate::wanted::{TaskType, WantedLeases};
-
-const SECOND: Duration = Duration::from_secs(1);
 
 fn of(name: &str) -> TaskType {
     TaskType::of(Some(name))
@@ -51,10 +49,6 @@ impl Solo {
         self.core.handle_payload(id, Some(&typed(name)), self.now);
         self.run()
     }
-}
-
-fn dropped(id: TaskId) -> PartitionEffect {
-    PartitionEffect::Do(Action::DropPayload(id))
 }
 
 fn handed_back(did: &[(Duration, PartitionEffect)]) -> usize {
