@@ -142,7 +142,6 @@ pub(crate) struct Attempt {
 }
 
 /// The result that [`attend`] reports to the driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AttemptEnd {
     pub(crate) task: TaskId,
     pub(crate) epoch: Epoch,
@@ -153,28 +152,7 @@ pub(crate) struct AttemptEnd {
 }
 
 /// Resolves when a body that blocked its thread has ended.
-#[derive(Clone)]
-pub(crate) struct StuckBody(pub(crate) futures::future::Shared<BoxFuture<'static, ()>>);
-
-impl StuckBody {
-    fn new(gone: BoxFuture<'static, ()>) -> Self {
-        Self(gone.shared())
-    }
-}
-
-impl std::fmt::Debug for StuckBody {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("StuckBody")
-    }
-}
-
-impl PartialEq for StuckBody {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.ptr_eq(&other.0)
-    }
-}
-
-impl Eq for StuckBody {}
+pub(crate) type StuckBody = BoxFuture<'static, ()>;
 
 /// How long to wait for a body after its future was dropped: one that does not block its thread
 /// ends at its next await point.
@@ -247,7 +225,7 @@ pub(crate) async fn attend(
             // For example, the runtime of the processors has shut down, which is no failure of the
             // task.
             let ending = ending.unwrap_or(Ending::Failed(AttemptFailure::Snooze(ABORTED_WAIT), String::new()));
-            let stuck = shared.threads.ended().map(StuckBody::new);
+            let stuck = shared.threads.ended();
             return AttemptEnd { task, epoch, ending, stuck };
         }
         halt = &mut halt => Ending::of_halt(halt.ok()),
@@ -320,8 +298,9 @@ async fn stop(
             threads.await;
         }
     };
-    let stuck = StuckBody::new(gone.boxed());
-    tokio::time::timeout(ABORT_WAIT, stuck.0.clone()).await.is_err().then_some(stuck)
+    let mut stuck = gone.boxed();
+    let ended = tokio::time::timeout(ABORT_WAIT, &mut stuck).await;
+    ended.is_err().then_some(stuck)
 }
 
 thread_local! {

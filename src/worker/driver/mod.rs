@@ -41,7 +41,7 @@ mod webhooks;
 
 use super::drain_request::DrainSignal;
 use super::erased::ErasedProcessor;
-use super::execution::{AttemptEnd, StuckBody};
+use super::execution::AttemptEnd;
 use super::intake::Intake;
 use super::mailbox::Mailbox;
 use super::session::{Publish, publish};
@@ -458,12 +458,6 @@ async fn deleted(deletion: Option<&DeletionWatch>) {
     match deletion {
         Some(deletion) => deletion.deleted().await,
         None => std::future::pending().await,
-    }
-}
-
-impl From<StuckBody> for BoxFuture<'static, ()> {
-    fn from(body: StuckBody) -> Self {
-        Box::pin(body.0)
     }
 }
 

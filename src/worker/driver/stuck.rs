@@ -31,7 +31,7 @@ impl WorkerDriver {
         self.stats.counted().stuck += 1;
         self.stuck.in_slots.insert(place, killed);
         self.pending.push(Box::pin(async move {
-            body.0.await;
+            body.await;
             WorkerEvent::ProcessorGone { lane, id, epoch }
         }));
         if killed {
