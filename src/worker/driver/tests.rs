@@ -79,6 +79,12 @@ async fn end(_: TaskContext) -> Result<Text, TaskError> {
     Ok(Text("done".to_owned()))
 }
 
+/// Ends after this time.
+async fn end_after(time: Duration) -> Result<Text, TaskError> {
+    tokio::time::sleep(time).await;
+    Ok(Text("done".to_owned()))
+}
+
 /// Notes the id of the task.
 async fn note_id(context: TaskContext, notes: Diary) -> Result<Text, TaskError> {
     notes.note(context.task_id().to_string());

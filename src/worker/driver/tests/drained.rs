@@ -14,11 +14,6 @@ fn config(instance: &str) -> WorkerConfig {
     WorkerConfig { identity, ..WorkerConfig::default() }
 }
 
-async fn ten_seconds(_: TaskContext) -> Result<Text, TaskError> {
-    tokio::time::sleep(10 * SECOND).await;
-    Ok(Text("done".to_owned()))
-}
-
 impl Bench {
     /// Writes a drain request for this instance, as a client does.
     fn tell(&self, instance: &str, serial: u64) -> DocumentKey {
@@ -55,7 +50,7 @@ impl Bench {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_request_has_a_worker_finish_what_runs_and_end() {
-    let mut bench = Bench::new(config("mine"), None, ten_seconds);
+    let mut bench = Bench::new(config("mine"), None, |_| end_after(10 * SECOND));
     bench.submit(&[]);
     bench.run_for(2 * SECOND).await;
     let requests = [bench.tell("mine", 1), bench.tell("mine", 2)];
@@ -77,7 +72,7 @@ async fn a_drain_request_has_a_worker_finish_what_runs_and_end() {
 async fn what_does_not_end_in_time_is_given_back() {
     let config =
         WorkerConfig { cancel_grace: Duration::ZERO, drain_limit: 3 * SECOND, ..config("mine") };
-    let mut bench = Bench::new(config, None, ten_seconds);
+    let mut bench = Bench::new(config, None, |_| end_after(10 * SECOND));
     let task = bench.submit(&[]);
     bench.run_for(2 * SECOND).await;
     bench.tell("mine", 1);
@@ -96,7 +91,7 @@ async fn of_two_deadlines_the_earlier_one_counts() {
             drain_limit: 3 * SECOND,
             ..config("mine")
         };
-        let mut bench = Bench::new(config, None, ten_seconds);
+        let mut bench = Bench::new(config, None, |_| end_after(10 * SECOND));
         bench.submit(&[]);
         bench.run_for(2 * SECOND).await;
         bench.tell("mine", 1);
@@ -110,13 +105,13 @@ async fn of_two_deadlines_the_earlier_one_counts() {
 /// its first read.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_reads_late_drains_late() {
-    let mut bench = Bench::new(config("mine"), None, ten_seconds);
+    let mut bench = Bench::new(config("mine"), None, |_| end_after(10 * SECOND));
     bench.tell("mine", 1);
     bench.submit(&[]);
     let took = bench.run_for(60 * SECOND).await;
     assert!(bench.ended && took < 30 * SECOND, "{took:?}");
 
-    let mut bench = Bench::new(config("mine"), None, ten_seconds);
+    let mut bench = Bench::new(config("mine"), None, |_| end_after(10 * SECOND));
     bench.run_for(2 * SECOND).await;
     bench.tell("mine", 1);
     bench.broker.compact(&bench.register());
@@ -128,7 +123,7 @@ async fn a_worker_that_reads_late_drains_late() {
 /// others remain for them.
 #[tokio::test(start_paused = true)]
 async fn a_worker_obeys_no_drain_request_to_another_one() {
-    let mut bench = Bench::new(config("mine"), None, ten_seconds);
+    let mut bench = Bench::new(config("mine"), None, |_| end_after(10 * SECOND));
     bench.tell("theirs", 1);
     bench.run_for(2 * SECOND).await;
     bench.tell("others", 2);
@@ -146,7 +141,7 @@ async fn a_worker_obeys_no_drain_request_to_another_one() {
 /// documents of the next version.
 #[tokio::test(start_paused = true)]
 async fn a_document_that_a_worker_does_not_know_does_no_harm() {
-    let mut bench = Bench::new(config("mine"), None, ten_seconds);
+    let mut bench = Bench::new(config("mine"), None, |_| end_after(10 * SECOND));
     bench.run_for(2 * SECOND).await;
     let name = DocumentName::new(DocumentKind::Drain, "mine").unwrap();
     let key = DocumentKey { name, version: 1, stamp: Stamp { writer: OwnerId(88), serial: 1 } };
@@ -215,7 +210,7 @@ async fn a_drain_waits_for_its_time_and_then_interrupts_what_runs() {
 #[tokio::test(start_paused = true)]
 async fn a_partition_that_cannot_be_left_keeps_no_other_from_being_left() {
     for refuses in [true, false] {
-        let mut bench = Bench::new(config("mine"), Some(3), ten_seconds);
+        let mut bench = Bench::new(config("mine"), Some(3), |_| end_after(10 * SECOND));
         bench.run_for(5 * SECOND).await;
         let (broker, names) = (bench.broker.clone(), bench.names.clone());
         let ledger = |partition| TopicPartition { topic: names.ledger.clone(), partition };

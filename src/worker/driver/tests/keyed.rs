@@ -42,10 +42,7 @@ impl Bench {
 async fn many_ends_that_wait_for_their_keys_are_shown_one_after_the_other() {
     const MANY: usize = 1_000;
     let config = WorkerConfig { concurrency: MANY, ..WorkerConfig::default() };
-    let mut bench = Bench::new(config, None, |_| async {
-        tokio::time::sleep(20 * SECOND).await;
-        Ok(Text("done".to_owned()))
-    });
+    let mut bench = Bench::new(config, None, |_| end_after(20 * SECOND));
     let key = |number: usize| number.to_string();
     let tasks: Vec<_> =
         (0..MANY).map(|number| bench.submit(&[("DEDUPE_KEY", &key(number))])).collect();
@@ -207,8 +204,7 @@ async fn of_the_unfinished_tasks_with_one_dedupe_key_one_is_run() {
     let (mut bench, diary) =
         Bench::with_diary(WorkerConfig::default(), None, |context, notes| async move {
             notes.note(context.task_id().to_string());
-            tokio::time::sleep(10 * SECOND).await;
-            Ok(Text("done".to_owned()))
+            end_after(10 * SECOND).await
         });
     let key = [("DEDUPE_KEY", "nightly")];
     let first = bench.submit(&key);
@@ -230,10 +226,7 @@ async fn of_the_unfinished_tasks_with_one_dedupe_key_one_is_run() {
 /// it.
 #[tokio::test(start_paused = true)]
 async fn an_end_is_shown_when_the_key_is_released_and_not_before() {
-    let mut bench = Bench::new(WorkerConfig::default(), None, |_| async {
-        tokio::time::sleep(2 * SECOND).await;
-        Ok(Text("done".to_owned()))
-    });
+    let mut bench = Bench::new(WorkerConfig::default(), None, |_| end_after(2 * SECOND));
     let task = bench.submit(&[("DEDUPE_KEY", "k")]);
     bench.bind_to(KeyKind::Dedupe, "k", task, 1);
     bench.run_for(SECOND).await;
@@ -274,8 +267,7 @@ async fn a_key_is_remembered_for_its_retention_and_then_removed() {
     let (mut bench, diary) = Bench::with_diary(forgetful(), None, |context, notes| async move {
         notes.note(context.task_id().to_string());
         let times: u32 = context.properties().get("times").map_or(0, |it| it.parse().unwrap());
-        tokio::time::sleep(times * R).await;
-        Ok(Text("done".to_owned()))
+        end_after(times * R).await
     });
     let first = bench.submit(&[("IDEMPOTENCY_KEY", "k")]);
     let long = bench.submit(&[("IDEMPOTENCY_KEY", "l"), ("times", "5")]);

@@ -14,8 +14,7 @@ fn ms(time: Duration) -> u64 {
 fn noting(config: WorkerConfig, takes: Duration) -> (Bench, Diary) {
     Bench::with_diary(config, None, move |context, notes| async move {
         notes.note(context.task_id().to_string());
-        tokio::time::sleep(takes).await;
-        Ok(Text("done".to_owned()))
+        end_after(takes).await
     })
 }
 

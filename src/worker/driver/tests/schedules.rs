@@ -139,10 +139,7 @@ async fn a_schedule_is_gone_with_its_register() {
 /// A draining worker fires nothing more: its tasks would wait for another worker.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_drains_fires_nothing() {
-    let mut bench = Bench::new(WorkerConfig::default(), None, |_| async {
-        tokio::time::sleep(40 * SECOND).await;
-        Ok(Text("done".to_owned()))
-    });
+    let mut bench = Bench::new(WorkerConfig::default(), None, |_| end_after(40 * SECOND));
     bench.submit(&[]);
     bench.each_twenty_seconds("tick", 1, r#","overlap":"allowAll""#);
     bench.run_for(5 * SECOND).await;

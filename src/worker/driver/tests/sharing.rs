@@ -21,10 +21,7 @@ fn noting(
         let topic = context.topic().rsplit_once('/').map_or("", |(_, topic)| topic).to_owned();
         let takes = takes(&topic);
         notes.lock().unwrap().push((clock.now().since(begin), topic, context.task_id()));
-        async move {
-            tokio::time::sleep(takes).await;
-            Ok(Text("done".to_owned()))
-        }
+        end_after(takes)
     });
     (bench, starts)
 }
@@ -133,10 +130,7 @@ async fn two_on_a_batch(count: usize) -> ([Bench; 2], [Diary; 2], Vec<TaskId>) {
         let notes = notes.clone();
         move |context: TaskContext| {
             notes.note(context.task_id().to_string());
-            async {
-                tokio::time::sleep(2 * SECOND).await;
-                Ok(Text("done".to_owned()))
-            }
+            end_after(2 * SECOND)
         }
     };
     let mut first = Bench::new(config.clone(), None, body(&notes[0]));
@@ -206,10 +200,7 @@ async fn hand_back_to_an_idle_worker(legacy: bool) {
         move |context: TaskContext| {
             let takes = context.properties().get("takes").map_or(0, |takes| takes.parse().unwrap());
             notes.note(context.task_id().to_string());
-            async move {
-                tokio::time::sleep(takes * SECOND).await;
-                Ok(Text("done".to_owned()))
-            }
+            end_after(takes * SECOND)
         }
     };
     let mut first = Bench::new(config.clone(), None, body(&diary));

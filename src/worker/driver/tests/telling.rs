@@ -121,10 +121,7 @@ async fn the_lag_is_the_time_that_heartbeats_take_to_come_back() {
 async fn heartbeats_and_entries_of_running_tasks_say_who_the_worker_is() {
     let identity = of_this_process("mailer-1", "blue");
     let config = WorkerConfig { identity: identity.clone(), ..WorkerConfig::default() };
-    let mut bench = Bench::new(config, None, |_| async {
-        tokio::time::sleep(SECOND).await;
-        Ok(Text("done".to_owned()))
-    });
+    let mut bench = Bench::new(config, None, |_| end_after(SECOND));
     bench.submit(&[]);
     bench.run_for(60 * SECOND).await;
     let shown: Vec<_> = bench.shown().into_iter().map(|(_, it)| (it.state, it.worker)).collect();

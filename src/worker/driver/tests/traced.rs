@@ -27,10 +27,7 @@ async fn keep_alives_are_events_of_the_attempt() {
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
     let _guard = tracing_subscriber::registry().with(layer).set_default();
     let config = WorkerConfig { keep_alive: 10 * SECOND, ..brisk() };
-    let mut bench = Bench::new(config, None, |_| async {
-        tokio::time::sleep(35 * SECOND).await;
-        Ok(Text::default())
-    });
+    let mut bench = Bench::new(config, None, |_| end_after(35 * SECOND));
     bench.submit(&[]);
     bench.run_for(60 * SECOND).await;
     let spans = ended.0.lock().unwrap();

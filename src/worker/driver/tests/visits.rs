@@ -29,10 +29,7 @@ async fn an_event_of_one_partition_is_no_matter_of_the_others() {
 #[tokio::test(start_paused = true)]
 async fn a_slot_that_is_free_goes_to_whichever_partition_waits_for_it() {
     let config = WorkerConfig { concurrency: 1, ..WorkerConfig::default() };
-    let mut bench = Bench::new(config, Some(8), |_| async {
-        tokio::time::sleep(SECOND / 10).await;
-        Ok(Text("done".to_owned()))
-    });
+    let mut bench = Bench::new(config, Some(8), |_| end_after(SECOND / 10));
     let topics: Vec<_> = (0..8).map(|id| bench.at(&bench.names.task, id)).collect();
     for number in 0..40 {
         bench.submit_to(&bench.names.task, number % 8, &[]);
@@ -54,8 +51,7 @@ async fn the_end_of_a_task_is_no_matter_of_the_others_that_are_waited_for() {
     for by_key in [false, true] {
         let mut bench = Bench::new(config.clone(), None, |context| async move {
             let seconds = context.properties().get("seconds").map_or(0, |it| it.parse().unwrap());
-            tokio::time::sleep(seconds * SECOND).await;
-            Ok(Text("done".to_owned()))
+            end_after(seconds * SECOND).await
         });
         let seconds: Vec<_> = (5..).take(MANY).map(|seconds: u32| seconds.to_string()).collect();
         // They end from both ends of the list towards its middle.

@@ -29,8 +29,7 @@ async fn work(context: TaskContext) -> Result<Text, TaskError> {
     if context.properties().contains_key("fails") && context.attempt() == 1 {
         return Err(TaskError::retry_after(SECOND, "as told"));
     }
-    tokio::time::sleep(SECOND / 2).await;
-    Ok(Text("done".to_owned()))
+    end_after(SECOND / 2).await
 }
 
 /// The processor time that this thread, and with it all that is tested, has taken.
