@@ -4,7 +4,7 @@ mod running;
 
 use super::coded::Coded;
 use super::drain_request::DrainSignal;
-use super::driver::{DriverError, EVENTS_MAX, Environment, StopRequest, WorkerDriver};
+use super::driver::{EVENTS_MAX, Environment, StopRequest, WorkerDriver};
 use super::erased::ErasedProcessor;
 use super::leasing::LeaseSender;
 use super::mailbox::Mailbox;
@@ -98,17 +98,6 @@ impl WorkerError {
             Self::QueueDeleted => (ErrorKind::NotFound, "queue_not_found"),
             Self::DrainGaveUp(_) => (ErrorKind::Internal, "drain_gave_up"),
             Self::Thread(_) | Self::Panicked(_) => (ErrorKind::Internal, "internal"),
-        }
-    }
-}
-
-impl From<DriverError> for WorkerError {
-    fn from(error: DriverError) -> Self {
-        match error {
-            DriverError::Refused(error) => Self::Refused(error),
-            DriverError::GaveUp(task) => Self::DrainGaveUp(task),
-            DriverError::Service(what) => Self::Panicked(what),
-            DriverError::QueueDeleted => Self::QueueDeleted,
         }
     }
 }
@@ -398,7 +387,7 @@ pub async fn prepare(
     let handle = WorkerHandle { stop_request, ended, view, door, drain_request };
     let run = async move {
         let _announce = announce;
-        let result = driver.run().await.map_err(WorkerError::from);
+        let result = driver.run().await;
         // The handle may have been dropped; then the result is not needed.
         drop(end.send(result));
     };

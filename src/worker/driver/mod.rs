@@ -42,6 +42,7 @@ mod webhooks;
 use super::drain_request::DrainSignal;
 use super::erased::ErasedProcessor;
 use super::execution::AttemptEnd;
+use super::handle::WorkerError;
 use super::intake::Intake;
 use super::mailbox::Mailbox;
 use super::session::{Publish, publish};
@@ -158,24 +159,6 @@ pub(super) enum StopRequest {
     Stop,
 }
 
-/// Why a driver ended.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(super) enum DriverError {
-    /// The ledger's settings keep this worker out.
-    #[error(transparent)]
-    Refused(#[from] LedgerConfigError),
-    /// A drain gave up waiting for work in progress.
-    #[error("a drain gave up waiting")]
-    GaveUp(Option<TaskId>),
-    /// A publisher, a follower or a consumer panicked. Its work is no longer done.
-    #[error("a service of the worker panicked: {0}")]
-    Service(String),
-    /// The queue was deleted.
-    #[error("the queue was deleted")]
-    QueueDeleted,
-}
-
 /// See the module's documentation.
 pub(super) struct WorkerDriver {
     env: Environment,
@@ -282,7 +265,7 @@ impl WorkerDriver {
     }
 
     /// Runs until the worker is told to stop, has drained, or is refused.
-    pub(super) async fn run(mut self) -> Result<(), DriverError> {
+    pub(super) async fn run(mut self) -> Result<(), WorkerError> {
         loop {
             if let Some(end) = self.turn().await {
                 return end;
@@ -292,7 +275,7 @@ impl WorkerDriver {
 
     /// Does everything that is due, then waits for the next event and handles it. Returns the
     /// result once the worker has ended.
-    async fn turn(&mut self) -> Option<Result<(), DriverError>> {
+    async fn turn(&mut self) -> Option<Result<(), WorkerError>> {
         // Other threads can keep sending events without end, and the rest of this worker runs on
         // this thread.
         tokio::task::consume_budget().await;
@@ -316,7 +299,7 @@ impl WorkerDriver {
                     return Some(Ok(()));
                 }
                 if self.has_given_up(now) {
-                    return Some(Err(DriverError::GaveUp(self.busy.map(|(_, task)| task))));
+                    return Some(Err(WorkerError::DrainGaveUp(self.busy.map(|(_, task)| task))));
                 }
                 timeout = self.timeout().min(next);
             }
@@ -328,9 +311,9 @@ impl WorkerDriver {
             Some(ended) = self.attempts.join_next() => if let Ok((lane, ended)) = ended { self.handle_attempt_end(lane, ended) },
             // A replaced service is aborted. None ends by itself.
             Some(Err(ended)) = self.env.services.join_next() => if ended.is_panic() {
-                return Some(Err(DriverError::Service(ended.to_string())));
+                return Some(Err(WorkerError::Panicked(ended.to_string())));
             },
-            () = deleted(self.env.deletion.as_ref()) => return Some(Err(DriverError::QueueDeleted)),
+            () = deleted(self.env.deletion.as_ref()) => return Some(Err(WorkerError::QueueDeleted)),
             event = self.env.answers.take() => self.handle(event),
             Some(event) = self.pending.next(), if !self.pending.is_empty() => self.handle(event),
             Some(event) = self.events.recv() => self.handle(event),

@@ -112,7 +112,7 @@ struct Bench {
     stop_request: watch::Sender<StopRequest>,
     /// Whether the driver has ended.
     ended: bool,
-    end: Option<Result<(), DriverError>>,
+    end: Option<Result<(), WorkerError>>,
     turns: usize,
 }
 

@@ -1,7 +1,6 @@
 //! Edge cases of ends, slots and ids.
 
 use super::*;
-use crate::WorkerError;
 use crate::clock::Clock;
 use longhaul_core::protocol::fold::Phase;
 
@@ -55,7 +54,7 @@ async fn a_drain_that_gave_up_says_so() {
     bench.run_for(5 * SECOND).await;
     bench.drain_for(Duration::ZERO);
     bench.run_for(60 * SECOND).await;
-    assert!(matches!(bench.end, Some(Err(DriverError::GaveUp(Some(id)))) if id == task));
+    assert!(matches!(bench.end, Some(Err(WorkerError::DrainGaveUp(Some(id)))) if id == task));
 
     let mut bench = Bench::new(WorkerConfig::default(), None, end);
     bench.submit(&[]);
@@ -74,7 +73,7 @@ async fn a_worker_one_of_whose_services_panics_ends_and_says_so() {
     bench.driver.env.services.spawn(async { std::panic::resume_unwind(Box::new("no follower")) });
     bench.run_for(SECOND).await;
     let Some(Err(end)) = bench.end else { panic!("{:?}", bench.end) };
-    assert!(WorkerError::from(end).to_string().contains("no follower"));
+    assert!(end.to_string().contains("no follower"));
 }
 
 /// Regression: an attempt without its payload started with an empty one, so a raw processor
