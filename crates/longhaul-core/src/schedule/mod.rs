@@ -124,18 +124,10 @@ pub struct TaskTemplate {
     pub properties: BTreeMap<String, String>,
     /// The topic of the queue for the tasks: `high`, `normal` or `low`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    priority: Option<ScheduleLevel>,
+    priority: Option<Priority>,
     /// Fields of a later version.
     #[serde(flatten)]
     pub other: Map<String, Value>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum ScheduleLevel {
-    High,
-    Normal,
-    Low,
 }
 
 /// A schedule cannot be used.
@@ -315,21 +307,13 @@ impl TaskTemplate {
             Ok(text) => (Some(text.to_owned()), None),
             Err(_) => (None, Some(STANDARD.encode(payload))),
         };
-        let priority = match priority {
-            Priority::High => Some(ScheduleLevel::High),
-            Priority::Normal => None,
-            Priority::Low => Some(ScheduleLevel::Low),
-        };
+        let priority = (priority != Priority::Normal).then_some(priority);
         Self { text, base64, properties, priority, other: Map::new() }
     }
 
     /// The level of the queue for its tasks.
-    pub const fn priority(&self) -> Priority {
-        match self.priority {
-            Some(ScheduleLevel::High) => Priority::High,
-            Some(ScheduleLevel::Low) => Priority::Low,
-            Some(ScheduleLevel::Normal) | None => Priority::Normal,
-        }
+    pub fn priority(&self) -> Priority {
+        self.priority.unwrap_or_default()
     }
 
     /// The payload of its tasks.
