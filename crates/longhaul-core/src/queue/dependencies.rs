@@ -5,8 +5,8 @@
 //! Each waiting task watches one open task of its list. The end of any other task does not concern
 //! it and costs nothing.
 
-use super::Partitions;
 use super::existence::Existence;
+use super::{Partitions, remove_from};
 use crate::facts::AfterList;
 use crate::partition::Partition;
 use crate::protocol::entry::ClaimKind;
@@ -372,16 +372,6 @@ impl Dependencies {
             }
         }
         None
-    }
-}
-
-/// Removes a task from the set of this key.
-fn remove_from<K: Ord>(map: &mut BTreeMap<K, BTreeSet<QueueTask>>, key: &K, task: QueueTask) {
-    if let Some(all) = map.get_mut(key) {
-        all.remove(&task);
-        if all.is_empty() {
-            map.remove(key);
-        }
     }
 }
 

@@ -55,7 +55,7 @@ use overwriting::Overwriters;
 #[cfg(feature = "schedules")]
 use schedules::PlannedSchedules;
 pub use settings::TakenSettings;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use tickets::Tickets;
 use waiting_for_keys::KeyWaitList;
@@ -416,4 +416,18 @@ impl QueueCore {
         let mut partitions = levels.flat_map(|level| cx.partitions.of_level(level));
         partitions.next().is_some_and(|(_, partition)| partition.keeps_metadata())
     }
+}
+
+/// Removes a task from the set of this key. Returns whether it was there.
+fn remove_from<K: Ord>(
+    map: &mut BTreeMap<K, BTreeSet<QueueTask>>,
+    key: &K,
+    task: QueueTask,
+) -> bool {
+    let Some(all) = map.get_mut(key) else { return false };
+    let was_there = all.remove(&task);
+    if all.is_empty() {
+        map.remove(key);
+    }
+    was_there
 }

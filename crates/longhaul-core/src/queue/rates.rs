@@ -7,7 +7,7 @@
 //! gives the slots back and waits in a line of this worker, first come, first served. A token is
 //! good for [`TOKEN_KEEPS_MS`]; after that the task takes another one, as if it had none.
 
-use super::{QueueContext, QueueCore, Wake};
+use super::{QueueContext, QueueCore, Wake, remove_from};
 use crate::protocol::register::{Gate, Gates, QueueTask};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,12 +55,7 @@ impl RateWaitList {
 
     /// Notes that the task has its token, or needs none any more.
     pub(super) fn arrive(&mut self, gate: &Gate, task: QueueTask) -> bool {
-        let Some(all) = self.setting_out.get_mut(gate) else { return false };
-        let was_there = all.remove(&task);
-        if all.is_empty() {
-            self.setting_out.remove(gate);
-        }
-        was_there
+        remove_from(&mut self.setting_out, gate, task)
     }
 
     /// Makes a task wait for a token. A task that waits already keeps its place.

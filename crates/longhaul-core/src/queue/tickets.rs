@@ -5,7 +5,7 @@
 //! a rate is given back when its token is forgotten, whatever happened to the task.
 
 use super::rates::{RateWaitList, SLOT_AHEAD_MS, TOKEN_KEEPS_MS};
-use super::{Intent, QueueContext, QueueCore, Wake};
+use super::{Intent, QueueContext, QueueCore, Wake, remove_from};
 use crate::protocol::key::OwnerId;
 use crate::protocol::moment::Moment;
 use crate::protocol::register::{
@@ -131,12 +131,7 @@ impl Tickets {
     }
 
     fn leave(&mut self, gate: &Gate, task: QueueTask) {
-        if let Some(tasks) = self.waiting.get_mut(gate) {
-            tasks.remove(&task);
-            if tasks.is_empty() {
-                self.waiting.remove(gate);
-            }
-        }
+        remove_from(&mut self.waiting, gate, task);
     }
 
     /// Keeps only the tickets that are on this register, which may have replaced another one. A
