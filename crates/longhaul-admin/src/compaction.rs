@@ -2,7 +2,7 @@
 //! threshold.
 
 use super::admin::Admin;
-use super::calls::{AdminCalls, found};
+use super::calls::found;
 use super::http::{AdminError, AdminErrorKind};
 use super::observe::{TopicPartitioning, partition_names};
 use http::Method;
@@ -100,7 +100,7 @@ fn compacted<'a>(names: &'a TopicNames, levels: &'a [TopicNames]) -> impl Iterat
     all.chain([names.register.as_str()])
 }
 
-impl AdminCalls {
+impl Admin {
     /// Starts the compaction of a topic with all its partitions, or of one partition.
     ///
     /// # Errors

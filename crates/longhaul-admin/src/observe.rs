@@ -1,6 +1,7 @@
 //! Reads the state that `check` judges and `setup` changes. This module only reads.
 
-use super::calls::{AdminCalls, found};
+use super::admin::Admin;
+use super::calls::found;
 use super::http::AdminError;
 use super::policy::EffectivePolicies;
 use super::settings::TopicSettings;
@@ -146,7 +147,7 @@ impl Observed {
 /// Reads everything once. Boxes the future outside of an `async fn`: see `Setup::begin` of the
 /// worker's builder.
 pub(super) fn observe<'a>(
-    admin: &'a AdminCalls,
+    admin: &'a Admin,
     names: &'a TopicNames,
     settings: &'a TopicSettings,
 ) -> BoxFuture<'a, Result<Observed, AdminError>> {
@@ -154,7 +155,7 @@ pub(super) fn observe<'a>(
 }
 
 async fn read_all(
-    admin: &AdminCalls,
+    admin: &Admin,
     names: &TopicNames,
     settings: &TopicSettings,
 ) -> Result<Observed, AdminError> {
@@ -171,7 +172,7 @@ async fn read_all(
 }
 
 async fn topic(
-    admin: &AdminCalls,
+    admin: &Admin,
     role: TopicRole,
     topic: &str,
     subscription: &str,
@@ -193,7 +194,7 @@ async fn topic(
 }
 
 async fn partition(
-    admin: &AdminCalls,
+    admin: &Admin,
     role: TopicRole,
     name: String,
     subscription: &str,

@@ -1,6 +1,6 @@
 //! The topic policies that longhaul sets and reads.
 
-use super::calls::AdminCalls;
+use super::admin::Admin;
 use super::http::{AdminError, AdminErrorKind};
 use super::quota::{BacklogQuotaJson, QuotaAction, QuotaKind, Quotas};
 use longhaul_core::topics::TopicParts;
@@ -277,7 +277,7 @@ struct NamespacePolicies {
 impl EffectivePolicies {
     /// Reads the effective policies of an existing topic. `topic` is the full name without a
     /// partition.
-    pub(super) async fn read(admin: &AdminCalls, topic: &str) -> Result<Self, AdminError> {
+    pub(super) async fn read(admin: &Admin, topic: &str) -> Result<Self, AdminError> {
         match Self::read_applied(admin, topic).await {
             Err(e) if e.kind == AdminErrorKind::PoliciesDisabled => {
                 let policies: NamespacePolicies = admin.namespace_policies(topic).await?;
@@ -287,7 +287,7 @@ impl EffectivePolicies {
         }
     }
 
-    async fn read_applied(admin: &AdminCalls, topic: &str) -> Result<Self, AdminError> {
+    async fn read_applied(admin: &Admin, topic: &str) -> Result<Self, AdminError> {
         let retention: Option<_> = admin.policy(topic, RETENTION).await?;
         let threshold: Option<_> = admin.policy(topic, COMPACTION_THRESHOLD).await?;
         let deduplication: Option<_> = admin.policy(topic, DEDUPLICATION).await?;

@@ -1,7 +1,6 @@
 //! Deletes the topics of a task topic and all their messages.
 
 use super::admin::Admin;
-use super::calls::AdminCalls;
 use super::http::{AdminError, AdminErrorKind};
 use longhaul_core::topics::TopicNames;
 
@@ -55,7 +54,7 @@ pub async fn remove(
 }
 
 /// Deletes a topic; returns whether it was there.
-async fn delete(admin: &AdminCalls, topic: &str) -> Result<bool, AdminError> {
+async fn delete(admin: &Admin, topic: &str) -> Result<bool, AdminError> {
     match admin.delete_topic(topic).await {
         Ok(()) => Ok(true),
         Err(error) if error.kind == AdminErrorKind::NotFound => Ok(false),

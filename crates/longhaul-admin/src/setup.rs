@@ -8,7 +8,6 @@
 //! it.
 
 use super::admin::Admin;
-use super::calls::AdminCalls;
 use super::check::{FindingKind, Severity, TopicFinding, findings};
 use super::http::{AdminError, AdminErrorKind};
 use super::observe::{
@@ -238,7 +237,7 @@ fn created(steps: &[SetupStep]) -> String {
 /// Takes the steps of one round, up to the first failure that another round may resolve: the broker
 /// refuses a change that another setup makes at the same moment. Returns that failure.
 async fn take_all(
-    admin: &AdminCalls,
+    admin: &Admin,
     round: Vec<SetupStep>,
     taken: &mut Vec<SetupStep>,
 ) -> Result<Option<AdminError>, AdminError> {
@@ -273,13 +272,13 @@ pub async fn dry_run(
     settings: &TopicSettings,
 ) -> Result<Vec<SetupStep>, SetupError> {
     settings.validate()?;
-    let observed = observe(admin.calls(), names, settings).await?;
+    let observed = observe(admin, names, settings).await?;
     plan(&observed, names, settings)
 }
 
 /// Observes until nothing is left to do, for at most that many pauses.
 async fn settle(
-    admin: &AdminCalls,
+    admin: &Admin,
     names: &TopicNames,
     settings: &TopicSettings,
     looks: usize,
@@ -295,7 +294,7 @@ async fn settle(
     Ok(observed)
 }
 
-async fn take(admin: &AdminCalls, step: &SetupStep) -> Result<(), AdminError> {
+async fn take(admin: &Admin, step: &SetupStep) -> Result<(), AdminError> {
     match step {
         SetupStep::CreateTopic { topic, partitions } => {
             exists_already(admin.create_topic(topic, *partitions).await)

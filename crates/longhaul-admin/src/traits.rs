@@ -3,7 +3,7 @@
 //!
 //! Other people decide about these, often for a whole namespace, so they are only reported.
 
-use super::calls::AdminCalls;
+use super::admin::Admin;
 use super::check::{FindingKind, Severity};
 use super::observe::TopicRole;
 use longhaul_core::topics::TopicParts;
@@ -47,7 +47,7 @@ pub(super) struct Unfit {
 
 impl Traits {
     /// Reads the properties of an existing topic. `topic` is the full name without a partition.
-    pub(super) async fn read(admin: &AdminCalls, topic: &str, encryption_everywhere: bool) -> Self {
+    pub(super) async fn read(admin: &Admin, topic: &str, encryption_everywhere: bool) -> Self {
         // These values only serve findings, and a token may not be allowed to read them.
         let namespace: NamespaceTraits = admin.namespace_policies(topic).await.unwrap_or_default();
         let enforced: Option<bool> =
