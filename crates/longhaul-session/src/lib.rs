@@ -117,7 +117,7 @@ impl PulsarTransport {
             TopicSchema::None => None,
             TopicSchema::TaskMetadata => Some(schema::task_metadata()),
         };
-        let options = ProducerOptions { topic: topic.to_owned(), name: None, batching, schema };
+        let options = ProducerOptions { topic: topic.to_owned(), batching, schema };
         let opening = async {
             let link = self.pool.owner(topic, Purpose::Records).await?;
             SessionPublisher::open(link, options).await

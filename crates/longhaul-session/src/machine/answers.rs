@@ -74,8 +74,7 @@ impl<A, P> ConnectionMachine<A, P> {
             topic: options.topic,
             producer_id,
             request_id,
-            user_provided_producer_name: Some(options.name.is_some()),
-            producer_name: options.name,
+            user_provided_producer_name: Some(false),
             schema: options.schema,
             metadata: self.introduction(),
             ..CommandProducer::default()

@@ -156,10 +156,6 @@ pub struct TopicRedirect {
 pub struct ProducerOptions {
     /// Full name of the topic.
     pub topic: String,
-    /// Name of the producer; without one, the broker chooses it. Sequence ids then continue after
-    /// the last one that the broker has seen for this name: a broker that drops duplicates treats
-    /// earlier ids as resends.
-    pub name: Option<String>,
     /// Whether messages share entries.
     pub batching: Batching,
     /// Schema of the topic.

@@ -165,7 +165,7 @@ impl Bench {
     /// Opens a producer under a name whose last sequence id the broker knows.
     fn producer_behind(&mut self, batching: Batching, last: i64) -> u64 {
         let topic = "topic".to_owned();
-        let options = ProducerOptions { topic, name: None, batching, schema: None };
+        let options = ProducerOptions { topic, batching, schema: None };
         let token = self.ask(BrokerRequest::Producer(options));
         let [Command::Producer(asked)] = &self.commands()[..] else { panic!("one PRODUCER") };
         self.says(CommandProducerSuccess {

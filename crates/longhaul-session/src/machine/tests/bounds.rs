@@ -183,7 +183,7 @@ fn what_is_closed_while_it_is_opened_is_refused_at_once() {
     let options = ConsumerOptions { topic: topic(), subscription };
     let consumer = bench.ask(BrokerRequest::Consumer(options));
     let batching = Batching::On;
-    let options = ProducerOptions { topic: topic(), name: None, batching, schema: None };
+    let options = ProducerOptions { topic: topic(), batching, schema: None };
     let producer = bench.ask(BrokerRequest::Producer(options));
     let [Command::Subscribe(subscribe), Command::Producer(produce)] = &bench.commands()[..] else {
         panic!("one SUBSCRIBE, one PRODUCER")

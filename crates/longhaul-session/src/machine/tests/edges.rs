@@ -143,12 +143,7 @@ fn a_version_of_a_schema_that_is_empty_is_none() {
     for (version, shown) in [(&b""[..], None), (b"1", Some(&b"1"[..]))] {
         let mut bench = Bench::open();
         let (topic, batching) = ("topic".to_owned(), Batching::Off);
-        bench.ask(BrokerRequest::Producer(ProducerOptions {
-            topic,
-            name: None,
-            batching,
-            schema: None,
-        }));
+        bench.ask(BrokerRequest::Producer(ProducerOptions { topic, batching, schema: None }));
         let [Command::Producer(asked)] = &bench.commands()[..] else { panic!("one PRODUCER") };
         let id = asked.producer_id;
         bench.says(CommandProducerSuccess {
@@ -191,7 +186,7 @@ fn an_answer_without_one_is_a_refusal() {
 #[test]
 fn what_moves_before_it_is_open_is_closed_once() {
     let (topic, batching) = ("topic".to_owned(), Batching::Off);
-    let producer = ProducerOptions { topic: topic.clone(), name: None, batching, schema: None };
+    let producer = ProducerOptions { topic: topic.clone(), batching, schema: None };
     let consumer = ConsumerOptions { topic, subscription: reader(StartPlace::Earliest, 1) };
     for (question, kind) in [
         (BrokerRequest::Producer(producer), ResourceType::Producer),

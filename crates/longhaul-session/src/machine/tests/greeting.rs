@@ -175,7 +175,7 @@ fn a_consumer_is_named_after_its_client_and_a_producer_says_it_beside() {
     let subscription = SubscriptionSpec::Shared { name: "s".to_owned() };
     bench.ask(BrokerRequest::Consumer(ConsumerOptions { topic: topic(), subscription }));
     let batching = Batching::Off;
-    let options = ProducerOptions { topic: topic(), name: None, batching, schema: None };
+    let options = ProducerOptions { topic: topic(), batching, schema: None };
     bench.ask(BrokerRequest::Producer(options));
     let commands = bench.commands();
     let [Command::Subscribe(consumer), Command::Producer(producer)] = &commands[..] else {
@@ -221,15 +221,11 @@ fn the_brokers_largest_message_is_ours() {
         let mut bench = Bench::new(Greeting::default());
         bench.commands();
         bench.says(connected(21, stated));
-        let options = ProducerOptions {
-            topic: "topic".to_owned(),
-            name: Some("mine".to_owned()),
-            batching: Batching::Off,
-            schema: None,
-        };
+        let options =
+            ProducerOptions { topic: "topic".to_owned(), batching: Batching::Off, schema: None };
         bench.ask(BrokerRequest::Producer(options));
         let [Command::Producer(asked)] = &bench.commands()[..] else { panic!("one PRODUCER") };
-        assert_eq!(asked.user_provided_producer_name, Some(true));
+        assert_eq!(asked.user_provided_producer_name, Some(false));
         bench.says(CommandProducerSuccess {
             request_id: asked.request_id,
             producer_name: "mine".to_owned(),

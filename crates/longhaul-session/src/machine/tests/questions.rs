@@ -123,8 +123,7 @@ fn a_question_without_an_answer_fails_in_time_and_its_late_answer_is_ignored() {
 fn what_was_opened_too_late_is_closed_again() {
     let mut bench = Bench::open();
     let topic = "topic".to_owned();
-    let options =
-        ProducerOptions { topic: topic.clone(), name: None, batching: Batching::Off, schema: None };
+    let options = ProducerOptions { topic: topic.clone(), batching: Batching::Off, schema: None };
     bench.ask(BrokerRequest::Producer(options));
     let subscription = SubscriptionSpec::Shared { name: "s".to_owned() };
     bench.ask(BrokerRequest::Consumer(ConsumerOptions { topic, subscription }));
@@ -165,7 +164,7 @@ fn what_is_closed_before_it_is_open_is_never_open() {
     let options = ConsumerOptions { topic: topic(), subscription };
     let consumer = bench.ask(BrokerRequest::Consumer(options));
     let batching = Batching::On;
-    let options = ProducerOptions { topic: topic(), name: None, batching, schema: None };
+    let options = ProducerOptions { topic: topic(), batching, schema: None };
     let producer = bench.ask(BrokerRequest::Producer(options));
     let [Command::Subscribe(subscribe), Command::Producer(produce)] = &bench.commands()[..] else {
         panic!("one SUBSCRIBE, one PRODUCER")
