@@ -1,10 +1,10 @@
 //! Encodes questions and decodes the broker's answers.
 
-use super::call::{BrokerConsumerStats, BrokerResponse, Lookup, LookupQuestion, ProducerOptions};
+use super::call::{BrokerResponse, Lookup, LookupQuestion, ProducerOptions};
 use super::producer::ConnectionProducer;
 use super::requests::{PendingRequest, RequestKind};
 use super::{ConnectionMachine, error};
-use longhaul_transport::TransportError;
+use longhaul_transport::{Backlog, TransportError};
 use longhaul_types::Position;
 use longhaul_types::moment::Moment;
 use longhaul_wire::messages::{
@@ -254,10 +254,9 @@ impl<A, P> ConnectionMachine<A, P> {
         if answer.error_code.is_some() {
             return Err(self.refusal(answer.error_code, answer.error_message));
         }
-        Ok(BrokerResponse::Stats(BrokerConsumerStats {
+        Ok(BrokerResponse::Stats(Backlog {
+            entries: answer.msg_backlog(),
             permits: answer.available_permits(),
-            unacked: answer.unacked_messages(),
-            backlog: answer.msg_backlog(),
             blocked: answer.blocked_consumer_on_unacked_msgs(),
         }))
     }
