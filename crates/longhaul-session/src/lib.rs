@@ -45,8 +45,7 @@ pub use credentials::Credentials;
 pub use oauth2::OAuth2;
 pub use options::ConnectOptions;
 pub use options::is_loopback;
-pub use tls::{ClientCertificate, ClientCertificatePaths, TlsOptions};
-pub use tls::{TlsOptionsError, without_trust};
+pub use tls::{ClientCertificate, ClientCertificatePaths, TlsOptions, TlsOptionsError};
 
 use async_trait::async_trait;
 use consumer::SessionConsumer;
