@@ -6,17 +6,16 @@
 //! last message read.
 
 mod entry;
-mod holders;
 mod info;
 #[cfg(feature = "metrics")]
 mod measuring;
 mod newest;
+mod pool;
 mod row;
 mod series;
 mod service;
 mod table;
 mod why;
-mod words;
 
 pub use info::{TaskCounts, TaskFilter, TaskInfo, TaskLease, TaskPage, TaskStatus, WorkerInfo};
 pub use newest::NewestTasks;

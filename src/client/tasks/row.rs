@@ -8,7 +8,7 @@ use longhaul_core::protocol::entry::{Entry, LeaseMs, NextAttempt};
 use longhaul_core::protocol::entry_set::BatchOutcome;
 use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::key::{Epoch, OwnerId};
-use longhaul_core::task::Progress;
+use longhaul_core::task::{Progress, WorkerIdentity};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +37,8 @@ pub(super) struct TaskRow {
     pub(super) texts: Option<Box<RowTexts>>,
     /// The lease that runs the task.
     pub(super) leased: Option<Box<Leased>>,
-    /// The current or last lease holder, by its place in the holder index.
-    pub(super) holder: u32,
+    /// The current or last lease holder.
+    pub(super) holder: Option<Arc<WorkerIdentity>>,
 }
 
 /// The lease that runs a task.
