@@ -266,7 +266,7 @@ impl DeadLetters {
     async fn mark(
         &self,
         place: &LetterLocation,
-        (action, reason, task): (&str, &str, Option<TaskId>),
+        (action, reason, task): (&'static str, &str, Option<TaskId>),
         subscription: &LetterSubscription,
     ) -> Result<(), ActionError> {
         let mark = letters::mark(place.task.id, &self.client.operator, action, reason, task);
