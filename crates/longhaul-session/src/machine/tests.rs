@@ -248,6 +248,17 @@ fn delivery(consumer_id: u64, entry: u64) -> CommandMessage {
     }
 }
 
+/// The broker delivers an entry with one message.
+fn plain(bench: &mut Bench, consumer: u64, entry: u64) {
+    bench.delivers(&delivery(consumer, entry), &MessageMetadata::default(), b"body");
+}
+
+/// Asks for messages. Returns what is written for that.
+fn request(bench: &mut Bench, consumer: u64, count: u32) -> Vec<Command> {
+    bench.call(ConnectionCall::Request { consumer, count });
+    bench.commands()
+}
+
 /// A batch of messages, each with its number as the body.
 fn batch(count: u8) -> (MessageMetadata, Bytes) {
     batch_without(count, &[])

@@ -172,14 +172,17 @@ fn what_is_closed_before_it_is_open_is_never_open() {
     let (consumer_id, producer_id) = (subscribe.consumer_id, produce.producer_id);
     bench.says(CommandCloseConsumer::new(consumer_id, u64::MAX));
     bench.says(CommandCloseProducer::new(producer_id, u64::MAX));
-    bench.says(CommandSuccess { request_id: subscribe.request_id, schema: None });
-    let request_id = produce.request_id;
-    bench.says(CommandProducerSuccess { request_id, ..CommandProducerSuccess::default() });
+    // At once: the caller learned it only after ten seconds.
     let outcome = bench.outcome();
     assert_eq!(tokens(&outcome.answered), [consumer, producer]);
     assert!(outcome.answered.iter().all(|(_, it)| it.is_err()), "{:?}", outcome.answered);
     assert_eq!(outcome.consumers_over, [consumer_id]);
     assert_eq!(outcome.producers_over, [producer_id]);
+    bench.says(CommandSuccess { request_id: subscribe.request_id, schema: None });
+    let request_id = produce.request_id;
+    bench.says(CommandProducerSuccess { request_id, ..CommandProducerSuccess::default() });
+    let late = bench.outcome();
+    assert!(late.answered.is_empty() && late.ends.is_empty());
     // If the broker has opened it after all, only this closes it.
     let written = bench.commands();
     let [Command::CloseConsumer(first), Command::CloseProducer(second)] = &written[..] else {
