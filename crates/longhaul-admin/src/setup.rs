@@ -10,9 +10,7 @@
 use super::admin::Admin;
 use super::check::{FindingKind, Severity, TopicFinding, findings};
 use super::http::{AdminError, AdminErrorKind};
-use super::observe::{
-    Observed, TopicPartitioning, TopicRole, TopicState, observe, partition_names,
-};
+use super::observe::{Observed, TopicRole, TopicState, in_words, observe, partition_names};
 use super::policy::{Policy, PolicySource};
 use super::rules::{unmet, wanted};
 use super::settings::{TopicSettings, TopicSettingsError};
@@ -73,7 +71,7 @@ impl fmt::Display for SetupStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CreateTopic { topic, partitions } => {
-                write!(f, "create {topic} with {}", TopicPartitioning::from_count(*partitions))
+                write!(f, "create {topic} with {}", in_words(*partitions))
             }
             Self::GrowPartitions { topic, partitions } => {
                 write!(f, "grow {topic} to {partitions} partitions")
@@ -306,8 +304,7 @@ async fn take(admin: &Admin, step: &SetupStep) -> Result<(), AdminError> {
             admin.create_missing_partitions(topic).await
         }
         SetupStep::CreateSubscription { topic, subscription } => {
-            let shape = TopicPartitioning::from_count(admin.partitions(topic).await?);
-            for partition in partition_names(topic, shape) {
+            for partition in partition_names(topic, admin.partitions(topic).await?) {
                 exists_already(admin.create_subscription(&partition, subscription).await)?;
             }
             Ok(())
@@ -349,7 +346,7 @@ pub(super) fn plan(
         TopicRole::Task,
     ] {
         let topic = role.topic(names);
-        let shape = if role.is_single() { TopicPartitioning::Unpartitioned } else { shape };
+        let shape = if role.is_single() { None } else { shape };
         match observed.topic(role) {
             None => steps.extend(creation(role, topic, shape, settings)),
             Some(state) => {
@@ -366,24 +363,20 @@ fn wanted_shape(
     task: Option<&TopicState>,
     topic: &str,
     settings: &TopicSettings,
-) -> Result<TopicPartitioning, SetupError> {
-    let Some(task) = task else { return Ok(TopicPartitioning::from_count(settings.partitions)) };
+) -> Result<Option<u32>, SetupError> {
+    let Some(task) = task else { return Ok(settings.partitions) };
     match (task.shape, settings.partitions) {
         (found, None) => Ok(found),
-        (TopicPartitioning::Partitioned(found), Some(wanted)) if found <= wanted => {
-            Ok(TopicPartitioning::Partitioned(wanted))
-        }
-        (found, Some(wanted)) => {
-            Err(impossible(topic, found, TopicPartitioning::Partitioned(wanted)))
-        }
+        (Some(found), Some(wanted)) if found <= wanted => Ok(Some(wanted)),
+        (found, wanted) => Err(impossible(topic, found, wanted)),
     }
 }
 
-fn impossible(topic: &str, found: TopicPartitioning, wanted: TopicPartitioning) -> SetupError {
+fn impossible(topic: &str, found: Option<u32>, wanted: Option<u32>) -> SetupError {
     SetupError::Partitions {
         topic: topic.to_owned(),
-        found: found.to_string(),
-        wanted: wanted.to_string(),
+        found: in_words(found),
+        wanted: in_words(wanted),
     }
 }
 
@@ -391,11 +384,11 @@ fn impossible(topic: &str, found: TopicPartitioning, wanted: TopicPartitioning) 
 fn creation(
     role: TopicRole,
     topic: &str,
-    shape: TopicPartitioning,
+    shape: Option<u32>,
     settings: &TopicSettings,
 ) -> Vec<SetupStep> {
     let topic = || topic.to_owned();
-    let mut steps = vec![SetupStep::CreateTopic { topic: topic(), partitions: shape.count() }];
+    let mut steps = vec![SetupStep::CreateTopic { topic: topic(), partitions: shape }];
     if let Some(subscription) = subscription(role, settings) {
         steps.push(SetupStep::CreateSubscription { topic: topic(), subscription });
     }
@@ -419,19 +412,17 @@ fn amendment(
     role: TopicRole,
     topic: &str,
     state: &TopicState,
-    shape: TopicPartitioning,
+    shape: Option<u32>,
     settings: &TopicSettings,
     policies: Vec<Policy>,
 ) -> Result<Vec<SetupStep>, SetupError> {
     let mut steps = Vec::new();
     match (state.shape, shape) {
-        (TopicPartitioning::Unpartitioned, TopicPartitioning::Unpartitioned) => {}
-        (TopicPartitioning::Partitioned(found), TopicPartitioning::Partitioned(wanted))
-            if found < wanted =>
-        {
+        (None, None) => {}
+        (Some(found), Some(wanted)) if found < wanted => {
             steps.push(SetupStep::GrowPartitions { topic: topic.to_owned(), partitions: wanted });
         }
-        (TopicPartitioning::Partitioned(_), TopicPartitioning::Partitioned(_)) => {}
+        (Some(_), Some(_)) => {}
         (found, wanted) => return Err(impossible(topic, found, wanted)),
     }
     if state.partitions.iter().any(|partition| !partition.exists) {
