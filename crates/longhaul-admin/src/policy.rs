@@ -111,15 +111,10 @@ impl Policy {
             Self::DeleteWhileInactive(_) => ("POST", INACTIVE_TOPIC),
             Self::BacklogQuota { .. } => ("POST", BACKLOG_QUOTA),
         };
-        let (query, body) = match self {
-            Self::MessageTtl { seconds } => (None, seconds.to_string()),
-            Self::Retention { .. }
-            | Self::CompactionThreshold { .. }
-            | Self::Deduplication(_)
-            | Self::UnackedPerConsumer(_)
-            | Self::UnackedPerSubscription(_)
-            | Self::DeleteWhileInactive(_)
-            | Self::BacklogQuota { .. } => (self.query(), self.body().unwrap_or_default()),
+        let (query, body) = if let Self::MessageTtl { seconds } = self {
+            (None, seconds.to_string())
+        } else {
+            (self.query(), self.body().unwrap_or_default())
         };
         let query = query.map(|query| format!("?{query}")).unwrap_or_default();
         let TopicParts { tenant, namespace, .. } = topic;
