@@ -2,6 +2,7 @@
 
 mod existence;
 mod listed;
+mod unfit;
 
 use super::admin::Admin;
 use super::http::AdminError;
@@ -10,7 +11,6 @@ use super::policy::{Policy, PolicySource};
 use super::rules::{COMPACTION_THRESHOLD_BYTES, Unmet, unmet};
 use super::settings::TopicSettings;
 use super::setup::plan;
-use super::traits::Unfit;
 use listed::{indexes, listed};
 use longhaul_core::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNames, TopicParts};
 use std::fmt;
@@ -181,7 +181,7 @@ pub(super) fn findings(
                 findings.extend(judge.policies(state, settings, observed.bookies));
                 findings.extend(judge.compaction_cursor(state));
                 findings.extend(judge.ensemble(state, observed.bookies));
-                findings.extend(judge.traits(state));
+                findings.extend(judge.traits(&state.traits));
             }
         }
     }
@@ -365,16 +365,6 @@ impl Judge<'_> {
         let remedy =
             format!("run at least {} bookies, or lower the ensemble below {bookies}", ensemble + 1);
         Some(self.finding(FindingKind::Ensemble, Severity::Warning, what, risk, remedy))
-    }
-
-    fn traits(&self, state: &TopicState) -> Vec<TopicFinding> {
-        let Ok(topic) = TopicParts::parse(self.topic) else { return Vec::new() };
-        let unfit = state.traits.unfit(self.role, topic).into_iter();
-        unfit
-            .map(|Unfit { kind, severity, what, risk, remedy }| {
-                self.finding(kind, severity, what, risk, remedy)
-            })
-            .collect()
     }
 
     fn set(&self, policy: &Policy) -> String {
