@@ -195,7 +195,7 @@ impl TaskTable {
     /// Seals tasks. Sealed tasks that the metadata topic does not show are removed.
     fn seal(&mut self, at: Position, seal: &Seal) {
         for range in seal.entries.ranges() {
-            let gone = self.rows.range(range.tasks()).filter(|(_, row)| !row.is_shown());
+            let gone = self.rows.range(range.tasks()).filter(|(_, row)| row.shown.is_none());
             let gone: Vec<TaskId> = gone.map(|(id, _)| *id).collect();
             for id in gone {
                 self.rows.remove(&id);
@@ -212,7 +212,7 @@ impl TaskTable {
             shown.phase = Phase::Final;
         }
         let ended = update.shown.phase.is_terminal();
-        let before = self.rows.get(&id).and_then(TaskRow::shown);
+        let before = self.rows.get(&id).and_then(|row| row.shown);
         if let Some(before) = before
             && is_late((before.epoch, before.phase.is_terminal()), (update.epoch, ended))
         {
@@ -248,7 +248,7 @@ impl TaskTable {
     fn evict(&mut self, id: TaskId) {
         let sealed = self.seals.holds(id.entry_id());
         if let Some(row) = self.rows.get_mut(&id) {
-            row.hide();
+            row.shown = None;
             // A task evicted from the metadata topic has ended, unless the ledger has an unsealed
             // claim of it.
             if sealed || !row.is_claimed() {
@@ -405,11 +405,11 @@ impl TaskTable {
             changed_ms: row.changed_ms,
             due_ms: row.due_ms(),
             attempts: row.attempts(),
-            epoch: row.epoch().0,
+            epoch: row.epoch.0,
             owner: owner.map(|owner| owner.to_string()),
             worker: row.holder.clone().or_else(|| said.and_then(|worker| worker.identity.clone())),
             lease: row.lease(),
-            cancel_requested: row.cancel(),
+            cancel_requested: row.cancel,
             progress: texts.progress,
             waits_for: if waits { texts.waits_for.into_vec() } else { Vec::new() },
             tags: texts.tags.into_vec(),
