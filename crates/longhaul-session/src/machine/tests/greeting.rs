@@ -267,13 +267,6 @@ fn a_part_of_a_frame_is_a_sign_of_life() {
     assert!(bench.machine.end().is_none());
 }
 
-#[test]
-fn a_broker_that_asks_is_answered() {
-    let mut bench = Bench::open();
-    bench.says(CommandPing {});
-    assert_eq!(bench.commands(), [Command::Pong(CommandPong {})]);
-}
-
 /// A broker that pinged without reading made a queue of PONGs grow without limit. For each
 /// challenge a task fetched credentials, and its answers queued up too.
 #[test]
@@ -351,22 +344,6 @@ fn whoever_waits_for_the_end_of_a_connection_uses_it() {
         bench.says(CommandPong {});
     }
     assert!(bench.machine.end().unwrap().cause.contains("it was unused"));
-}
-
-/// A consumer that only listens makes no calls. When the broker closed it after an hour, the
-/// connection counted as unused for that hour and ended at once, while another caller was opening
-/// the next consumer.
-#[test]
-fn the_time_without_use_begins_when_the_last_consumer_ends() {
-    let mut bench = Bench::open();
-    let consumer = bench.consumer();
-    for _ in 0..10 {
-        bench.wait(Duration::from_secs(10));
-        bench.says(CommandPing {});
-    }
-    bench.says(longhaul_wire::messages::CommandCloseConsumer::new(consumer, u64::MAX));
-    bench.wait(Duration::from_secs(1));
-    assert!(bench.machine.end().is_none());
 }
 
 #[test]
