@@ -1,12 +1,11 @@
 //! Messages on the topic of dead letters: tells letters from marks, and builds marks.
 
 use crate::transport::{Message, Outgoing};
-use longhaul_core::task::{Properties, TaskId, text};
+use longhaul_core::ledger;
+use longhaul_core::task::{TaskId, text};
 
-/// Properties of a mark, and of an operator's ledger entry: the operator, the action, the reason,
-/// and the resulting task.
-const BY: &str = "by";
-const ACT: &str = "act";
+/// Properties of a mark besides those of an operator's ledger entry: the reason, and the resulting
+/// task.
 const WHY: &str = "why";
 const TASK: &str = "task";
 
@@ -35,18 +34,17 @@ pub(crate) fn kind(message: &Message) -> Option<LetterMessageKind> {
 pub(crate) fn mark(
     task: TaskId,
     operator: &str,
-    action: &str,
+    action: &'static str,
     reason: &str,
     replay: Option<TaskId>,
 ) -> Outgoing {
-    let mut properties = Properties::new();
-    properties.insert(BY, operator);
-    properties.insert(ACT, action);
+    let mark = Outgoing { key: Some(task.to_string()), null: true, ..Outgoing::default() };
+    let mut mark = ledger::signed(mark, operator, action);
     if !reason.is_empty() {
-        properties.insert(WHY, text::shortened(reason.to_owned()));
+        mark.properties.insert(WHY, text::shortened(reason.to_owned()));
     }
     if let Some(replay) = replay {
-        properties.insert(TASK, replay.to_string());
+        mark.properties.insert(TASK, replay.to_string());
     }
-    Outgoing { key: Some(task.to_string()), properties, null: true, ..Outgoing::default() }
+    mark
 }

@@ -28,7 +28,7 @@ pub struct Queue {
     /// The view that answers, in place of a new one per question.
     view: Option<TaskView>,
     /// The reason of changes to settings and schedules.
-    pub(super) reason: String,
+    reason: String,
 }
 
 /// The current settings and their version.
@@ -247,7 +247,7 @@ impl Queue {
         valid.map(Bytes::from).map_err(|error| invalid(&error))
     }
 
-    fn action(&self, verb: &'static str) -> DocumentAction<'_> {
+    pub(super) fn action(&self, verb: &'static str) -> DocumentAction<'_> {
         DocumentAction { verb, reason: &self.reason }
     }
 

@@ -6,7 +6,7 @@ mod writing;
 use super::ActionError;
 use super::registers::FollowedRegister;
 use super::task_ref::TaskRef;
-use super::{Client, Queue, ReadError, partition};
+use super::{Queue, ReadError, partition};
 use crate::topics::TopicNames;
 use crate::transport::{Follow, Message, Start};
 use bytes::Bytes;
@@ -24,10 +24,7 @@ const NEXT_MAX: usize = 10;
 /// The schedules of a queue: see [`Queue::schedules`].
 #[derive(Clone, Debug)]
 pub struct Schedules {
-    client: Client,
-    topic: String,
-    /// The reason of changes.
-    reason: String,
+    queue: Queue,
 }
 
 /// A schedule and its state.
@@ -73,15 +70,8 @@ impl Queue {
     /// # }
     /// ```
     pub fn schedules(&self) -> Schedules {
-        let (topic, reason) = (self.topic().to_owned(), self.reason.clone());
-        Schedules { client: self.client.clone(), topic, reason }
+        Schedules { queue: self.clone() }
     }
-}
-
-/// A schedule and its version on the register.
-struct VersionedSchedule {
-    version: u64,
-    schedule: Schedule,
 }
 
 impl Schedules {
@@ -107,7 +97,7 @@ impl Schedules {
     /// # Errors
     /// When there is no such schedule, and as [`ActionError`].
     pub async fn resume(&self, name: &str) -> Result<u64, ActionError> {
-        let now = self.client.wall_ms();
+        let now = self.queue.client.wall_ms();
         let resume = move |schedule: Schedule, _: &FollowedRegister| {
             let since = if schedule.paused { now } else { schedule.since };
             Ok(Schedule { paused: false, since, ..schedule }.content()?)
@@ -122,7 +112,7 @@ impl Schedules {
     /// # Errors
     /// When there is no such schedule, and as [`ActionError`].
     pub async fn trigger(&self, name: &str) -> Result<u64, ActionError> {
-        let now = self.client.wall_ms();
+        let now = self.queue.client.wall_ms();
         let trigger = |mut schedule: Schedule, register: &FollowedRegister| {
             schedule.triggers.retain(|ms| {
                 holder(register, name, FiringSlot { ms: *ms, by_hand: true }).is_none()
@@ -143,7 +133,7 @@ impl Schedules {
     /// As [`ActionError`], and when its document cannot be read.
     pub async fn get(&self, name: &str) -> Result<Option<ScheduleInfo>, ActionError> {
         let (names, register, document) = self.open(name).await?;
-        let Some(found) = self.find(&register, &document)? else { return Ok(None) };
+        let Some(found) = find(&register, &document)? else { return Ok(None) };
         self.info(&names, &register, name, found).map(Some)
     }
 
@@ -152,15 +142,15 @@ impl Schedules {
     /// # Errors
     /// As [`ActionError`].
     pub async fn list(&self) -> Result<Vec<ScheduleInfo>, ActionError> {
-        let names = self.client.names(&self.topic)?;
-        let register = self.client.register_of(&names).await?;
+        let names = self.queue.names()?;
+        let register = self.queue.client.register_of(&names).await?;
         let all: Vec<(String, u64, Bytes)> = register.with_documents(|documents| {
             let all = documents.of(DocumentKind::Schedule);
             all.map(|(name, version, content)| (name.text().to_owned(), version, content.clone()))
                 .collect()
         });
         let info = |(name, version, content): (String, u64, Bytes)| {
-            let found = VersionedSchedule { version, schedule: Schedule::read(&content).ok()? };
+            let found = (version, Schedule::read(&content).ok()?);
             self.info(&names, &register, &name, found).ok()
         };
         Ok(all.into_iter().filter_map(info).collect())
@@ -172,16 +162,17 @@ impl Schedules {
     /// # Errors
     /// When the register cannot be read.
     pub async fn any(&self) -> Result<bool, ReadError> {
-        let (names, mut fold) = (self.client.names(&self.topic)?, Register::default());
+        let (names, mut fold) = (self.queue.names()?, Register::default());
         // Reading a topic would create it.
-        if self.client.inner.transport.exists(&names.register).await? {
+        if self.queue.client.inner.transport.exists(&names.register).await? {
             let take = |message: &Message| {
                 if let Ok(entry) = register::read(message) {
                     fold.apply(&entry, message.position);
                 }
             };
             let whole = Follow { start: Start::Earliest, compacted: true };
-            self.client.logs().read_if_exists(&partition(names.register, -1), whole, take).await?;
+            let (logs, place) = (self.queue.client.logs(), partition(names.register, -1));
+            logs.read_if_exists(&place, whole, take).await?;
         }
         Ok(fold.documents().of(DocumentKind::Schedule).next().is_some())
     }
@@ -193,21 +184,9 @@ impl Schedules {
         check_name(name)?;
         let document = DocumentName::new(DocumentKind::Schedule, name)
             .map_err(|error| ActionError::Name(error.0))?;
-        let names = self.client.names(&self.topic)?;
-        let register = self.client.register_of(&names).await?;
+        let names = self.queue.names()?;
+        let register = self.queue.client.register_of(&names).await?;
         Ok((names, register, document))
-    }
-
-    fn find(
-        &self,
-        register: &FollowedRegister,
-        document: &DocumentName,
-    ) -> Result<Option<VersionedSchedule>, ActionError> {
-        let found = register.with_documents(|documents| {
-            documents.get(document).map(|bytes| (documents.version(document), bytes.clone()))
-        });
-        let Some((version, content)) = found else { return Ok(None) };
-        Ok(Some(VersionedSchedule { version, schedule: Schedule::read(&content)? }))
     }
 
     fn info(
@@ -215,9 +194,9 @@ impl Schedules {
         names: &TopicNames,
         register: &FollowedRegister,
         name: &str,
-        VersionedSchedule { version, schedule }: VersionedSchedule,
+        (version, schedule): (u64, Schedule),
     ) -> Result<ScheduleInfo, ActionError> {
-        let now = self.client.wall_ms();
+        let now = self.queue.client.wall_ms();
         let last = register.look(|keys| {
             let lasts = [false, true].into_iter().filter_map(|by_hand| {
                 let (from, to) = FiringKey::range(name, by_hand, now);
@@ -228,7 +207,7 @@ impl Schedules {
             lasts.max_by_key(|(slot, _)| slot.ms)
         });
         let firing = |(slot, task): (FiringSlot, QueueTask)| {
-            let level = self.client.level_names(names, task.level);
+            let level = self.queue.client.level_names(names, task.level);
             let topic = level?.task;
             let task = TaskRef { topic, id: task.id };
             Ok::<_, ActionError>(Firing { slot: instant(slot.ms), task })
@@ -238,6 +217,18 @@ impl Schedules {
         let next = next.into_iter().map(instant).collect();
         Ok(ScheduleInfo { name: name.to_owned(), version, schedule, last, next })
     }
+}
+
+/// A schedule, and its version on the register.
+fn find(
+    register: &FollowedRegister,
+    document: &DocumentName,
+) -> Result<Option<(u64, Schedule)>, ActionError> {
+    let found = register.with_documents(|documents| {
+        documents.get(document).map(|bytes| (documents.version(document), bytes.clone()))
+    });
+    let Some((version, content)) = found else { return Ok(None) };
+    Ok(Some((version, Schedule::read(&content)?)))
 }
 
 fn holder(register: &FollowedRegister, name: &str, slot: FiringSlot) -> Option<QueueTask> {

@@ -343,7 +343,7 @@ impl WatchSource {
     fn partition(&self, partition: i32) -> PartitionWatch {
         let topic = super::partition(self.topic.clone(), partition);
         let follower = self.logs.whole(&topic);
-        PartitionWatch { partition, follower, last: None, until: None, failed: false }
+        PartitionWatch { partition, follower, last: None, until: None }
     }
 }
 
@@ -356,7 +356,6 @@ struct PartitionWatch {
     /// The end of the entries that existed when the watch began (`Some(None)`: there were none);
     /// `None` once they have been shown.
     until: Option<Option<Position>>,
-    failed: bool,
 }
 
 impl PartitionWatch {
@@ -381,18 +380,18 @@ impl PartitionWatch {
 
     fn steps(self) -> BoxStream<'static, WatchStep> {
         let steps = stream::unfold(self, |mut partition| async {
-            let step = partition.step().await?;
+            let step = partition.step().await;
             Some((step, partition))
         });
         steps.boxed()
     }
 
     /// The next event, or the error that ends the watch.
-    async fn step(&mut self) -> Option<WatchStep> {
-        while !self.failed {
+    async fn step(&mut self) -> WatchStep {
+        loop {
             if self.until.is_some_and(|end| self.last >= end) {
                 self.until = None;
-                return Some(WatchStep::CaughtUp);
+                return WatchStep::CaughtUp;
             }
             match self.follower.next_up_to(self.until.as_mut()).await {
                 Ok(None) => {}
@@ -402,16 +401,12 @@ impl PartitionWatch {
                     // The id of a replicated entry means another task in this cluster.
                     if message.replicated_from.is_none() {
                         let event = WatchEvent::read(&message);
-                        return Some(WatchStep::Event(event, self.partition, message.position));
+                        return WatchStep::Event(event, self.partition, message.position);
                     }
                 }
                 Err(error) if error.kind == TransportErrorKind::Unreachable => {}
-                Err(error) => {
-                    self.failed = true;
-                    return Some(WatchStep::Failed(error));
-                }
+                Err(error) => return WatchStep::Failed(error),
             }
         }
-        None
     }
 }

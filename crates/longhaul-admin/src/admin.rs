@@ -1,6 +1,5 @@
 //! The handle to Pulsar's admin API.
 
-use super::calls::AdminCalls;
 use super::http::{AdminError, AdminOptions, Http};
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ pub const FAILOVER_TIME_MAX: Duration = Duration::from_secs(60);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Admin {
-    calls: AdminCalls,
+    pub(super) http: Http,
 }
 
 impl Admin {
@@ -42,25 +41,11 @@ impl Admin {
     /// [`AdminErrorKind::Invalid`](super::AdminErrorKind::Invalid) when the URL, the token or the
     /// certificates are unusable.
     pub fn new(url: &str, options: &AdminOptions) -> Result<Self, AdminError> {
-        Ok(Self { calls: AdminCalls::new(Http::new(url, options)?) })
+        Ok(Self { http: Http::new(url, options)? })
     }
 
-    /// The calls, without retries.
-    pub(super) const fn calls(&self) -> &AdminCalls {
-        &self.calls
-    }
-
-    /// The calls, retried for [`FAILOVER_TIME_MAX`] during a failover.
-    pub(super) fn retrying(&self) -> AdminCalls {
-        self.calls.retrying(FAILOVER_TIME_MAX)
-    }
-}
-
-/// The project's own tests make single calls.
-impl std::ops::Deref for Admin {
-    type Target = AdminCalls;
-
-    fn deref(&self) -> &AdminCalls {
-        &self.calls
+    /// A copy whose calls are retried during a failover, for [`FAILOVER_TIME_MAX`] together.
+    pub(super) fn retrying(&self) -> Self {
+        Self { http: self.http.retrying(FAILOVER_TIME_MAX) }
     }
 }

@@ -4,7 +4,8 @@
 //! that partition: `…-partition-N`, or the topic's own name if it has no partitions.
 mod testing;
 
-use super::http::{AdminError, AdminErrorKind, AdminHttpCall, Http};
+use super::admin::Admin;
+use super::http::{AdminError, AdminErrorKind, AdminHttpCall};
 use super::policy::Policy;
 use longhaul_core::topics::{TopicNameError, TopicParts};
 
@@ -12,19 +13,12 @@ use http::Method;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The cursor that keeps uncompacted entries from being trimmed.
 pub(super) const COMPACTION_CURSOR: &str = "__compaction";
 
 /// A message id before the first message.
 const EARLIEST: &str = r#"{"ledgerId":-1,"entryId":-1}"#;
-
-/// Makes the calls.
-#[derive(Clone, Debug)]
-pub struct AdminCalls {
-    pub(super) http: Http,
-}
 
 /// The broker's statistics of one partition's log.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -92,16 +86,7 @@ struct Bookies {
     bookies: Vec<IgnoredAny>,
 }
 
-impl AdminCalls {
-    pub(super) const fn new(http: Http) -> Self {
-        Self { http }
-    }
-
-    /// A copy that retries for this time, for all calls together, while brokers cannot answer.
-    pub(super) fn retrying(&self, time: Duration) -> Self {
-        Self { http: self.http.retrying(time) }
-    }
-
+impl Admin {
     /// The number of partitions of a topic; `None` if it has none. Creates nothing.
     ///
     /// # Errors

@@ -2,15 +2,15 @@
 
 mod existence;
 mod listed;
+mod unfit;
 
 use super::admin::Admin;
 use super::http::AdminError;
-use super::observe::{Observed, TopicPartitioning, TopicRole, TopicState, observe};
+use super::observe::{Observed, TopicRole, TopicState, in_words, observe};
 use super::policy::{Policy, PolicySource};
 use super::rules::{COMPACTION_THRESHOLD_BYTES, Unmet, unmet};
 use super::settings::TopicSettings;
 use super::setup::plan;
-use super::traits::Unfit;
 use listed::{indexes, listed};
 use longhaul_core::topics::{DEAD_LETTER_SUBSCRIPTION, TopicNames, TopicParts};
 use std::fmt;
@@ -155,7 +155,7 @@ pub async fn check_for_start(
     settings: &TopicSettings,
 ) -> Result<StartCheck, AdminError> {
     let observed = observe(&admin.retrying(), names, settings).await?;
-    let partitioned = observed.task.as_ref().is_some_and(|task| task.shape.count().is_some());
+    let partitioned = observed.task.as_ref().is_some_and(|task| task.shape.is_some());
     let index = |index| if partitioned { i32::try_from(index).unwrap_or(i32::MAX) } else { -1 };
     let lost = observed.lost_subscriptions().into_iter().map(index).collect();
     let replaying = TopicSettings { replay: true, ..settings.clone() };
@@ -181,7 +181,7 @@ pub(super) fn findings(
                 findings.extend(judge.policies(state, settings, observed.bookies));
                 findings.extend(judge.compaction_cursor(state));
                 findings.extend(judge.ensemble(state, observed.bookies));
-                findings.extend(judge.traits(state));
+                findings.extend(judge.traits(&state.traits));
             }
         }
     }
@@ -234,15 +234,16 @@ impl Judge<'_> {
         settings: &TopicSettings,
     ) -> Option<TopicFinding> {
         let task = task?;
+        let (found, needed) = (in_words(state.shape), in_words(task.shape));
         let (what, remedy) = match (self.role, state.shape, task.shape) {
-            (TopicRole::Task, found, _) => {
+            (TopicRole::Task, count, _) => {
                 let wanted = settings.partitions?;
-                if found.count() == Some(wanted) {
+                if count == Some(wanted) {
                     return None;
                 }
                 let what = format!("the topic has {found}, the settings say {wanted}");
                 // Any other mismatch needs a different topic or setting.
-                let grows = found.count().is_some_and(|count| count < wanted);
+                let grows = count.is_some_and(|count| count < wanted);
                 let remedy = if grows {
                     self.setup()
                 } else {
@@ -257,14 +258,12 @@ impl Judge<'_> {
                     remedy,
                 ));
             }
-            (TopicRole::Register | TopicRole::DeadLetters, TopicPartitioning::Unpartitioned, _) => {
-                return None;
-            }
-            (TopicRole::Register, found @ TopicPartitioning::Partitioned(_), _) => (
+            (TopicRole::Register | TopicRole::DeadLetters, None, _) => return None,
+            (TopicRole::Register, Some(_), _) => (
                 format!("the topic has {found}, but a register must have none"),
                 format!("stop the workers, delete {}, then {}", self.topic, self.setup()),
             ),
-            (TopicRole::DeadLetters, found @ TopicPartitioning::Partitioned(_), _) => {
+            (TopicRole::DeadLetters, Some(_), _) => {
                 let what = format!("the topic has {found}, but a dead-letter topic must have none");
                 let risk =
                     "the broker refuses dead letters, and tasks that failed for good stay open";
@@ -276,18 +275,12 @@ impl Judge<'_> {
                 let kind = FindingKind::PartitionsDiffer;
                 return Some(self.finding(kind, Severity::Error, what, risk, remedy));
             }
-            (_, TopicPartitioning::Partitioned(have), TopicPartitioning::Partitioned(need))
-                if have >= need =>
-            {
-                return None;
+            (_, None, None) => return None,
+            (_, Some(have), Some(need)) if have >= need => return None,
+            (_, Some(_), Some(_)) => {
+                (format!("the topic has {found}, the task topic has {needed}"), self.setup())
             }
-            (_, TopicPartitioning::Unpartitioned, TopicPartitioning::Unpartitioned) => return None,
-            (
-                _,
-                found @ TopicPartitioning::Partitioned(_),
-                needed @ TopicPartitioning::Partitioned(_),
-            ) => (format!("the topic has {found}, the task topic has {needed}"), self.setup()),
-            (_, found, needed) => {
+            _ => {
                 let what = format!("the topic has {found}, the task topic has {needed}");
                 (what, format!("stop the workers, delete {}, then {}", self.topic, self.setup()))
             }
@@ -372,16 +365,6 @@ impl Judge<'_> {
         let remedy =
             format!("run at least {} bookies, or lower the ensemble below {bookies}", ensemble + 1);
         Some(self.finding(FindingKind::Ensemble, Severity::Warning, what, risk, remedy))
-    }
-
-    fn traits(&self, state: &TopicState) -> Vec<TopicFinding> {
-        let Ok(topic) = TopicParts::parse(self.topic) else { return Vec::new() };
-        let unfit = state.traits.unfit(self.role, topic).into_iter();
-        unfit
-            .map(|Unfit { kind, severity, what, risk, remedy }| {
-                self.finding(kind, severity, what, risk, remedy)
-            })
-            .collect()
     }
 
     fn set(&self, policy: &Policy) -> String {

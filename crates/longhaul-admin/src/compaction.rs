@@ -2,9 +2,9 @@
 //! threshold.
 
 use super::admin::Admin;
-use super::calls::{AdminCalls, found};
+use super::calls::found;
 use super::http::{AdminError, AdminErrorKind};
-use super::observe::{TopicPartitioning, partition_names};
+use super::observe::partition_names;
 use http::Method;
 use longhaul_core::topics::TopicNames;
 use serde::Deserialize;
@@ -85,7 +85,7 @@ pub async fn compactions(
     let mut states = Vec::new();
     for topic in compacted(names, levels) {
         let Some(count) = found(admin.partitions(topic).await)? else { continue };
-        for partition in partition_names(topic, TopicPartitioning::from_count(count)) {
+        for partition in partition_names(topic, count) {
             states.extend(found(admin.compaction(&partition).await)?);
         }
     }
@@ -100,7 +100,7 @@ fn compacted<'a>(names: &'a TopicNames, levels: &'a [TopicNames]) -> impl Iterat
     all.chain([names.register.as_str()])
 }
 
-impl AdminCalls {
+impl Admin {
     /// Starts the compaction of a topic with all its partitions, or of one partition.
     ///
     /// # Errors

@@ -21,14 +21,13 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use longhaul_session::{Credentials, TlsOptions, TlsOptionsError, is_loopback, without_trust};
+use longhaul_session::{Credentials, TlsOptions, is_loopback};
 use longhaul_transport::TransportErrorKind;
 use longhaul_transport::clock::Clock;
 use longhaul_types::classified;
 use longhaul_types::error::{Class, ErrorKind};
 use longhaul_types::moment::Moment;
 use reasons::{broker_reason, excerpt, kind_of};
-use rustls::ClientConfig;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::sync::Arc;
@@ -186,8 +185,8 @@ impl Http {
                 );
             }
         }
-        let tls = tls_config(&options.tls, is_encrypted)
-            .map_err(|cause| invalid("TLS cannot be set up", Some(cause.into())))?;
+        let tls = options.tls.http_config(is_encrypted);
+        let tls = tls.map_err(|cause| invalid("TLS cannot be set up", Some(cause.into())))?;
         // No proxy: brokers redirect to addresses inside their cluster, and Pulsar's own protocol
         // uses no proxy either.
         let connector = HttpsConnectorBuilder::new()
@@ -453,14 +452,6 @@ fn kind_without_credentials(kind: TransportErrorKind) -> AdminErrorKind {
         | TransportErrorKind::Refused => AdminErrorKind::Other,
         // Future kinds.
         _ => AdminErrorKind::Other,
-    }
-}
-
-fn tls_config(options: &TlsOptions, required: bool) -> Result<ClientConfig, TlsOptionsError> {
-    match options.client_config() {
-        // A minimal container may have no certificates; `http` needs none.
-        Err(TlsOptionsError::NobodyTrusted) if !required => without_trust(),
-        config => config,
     }
 }
 

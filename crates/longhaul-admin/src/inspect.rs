@@ -52,7 +52,7 @@ pub async fn inspect(
         let TopicState { shape, policies, partitions, .. } = observed.topic(*role)?;
         Some(TopicStorage {
             topic: role.topic(names).to_owned(),
-            partitions: shape.count(),
+            partitions: *shape,
             stored_bytes: partitions.iter().map(|partition| partition.stored_bytes).sum(),
             retention: policies.retention.to_string(),
             is_compacted: policies.compaction_threshold_bytes > 0,

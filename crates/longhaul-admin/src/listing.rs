@@ -1,7 +1,6 @@
 //! Lists queues: task topics that have a ledger.
 
 use super::admin::Admin;
-use super::calls::AdminCalls;
 use super::http::AdminError;
 use http::Method;
 use longhaul_core::topics::{DEFAULT_SUBSCRIPTION, TopicParts};
@@ -30,11 +29,11 @@ pub async fn queues(
     namespace: &str,
     subscription: &str,
 ) -> Result<Vec<String>, AdminError> {
-    let topics = admin.calls().topics(namespace).await?;
+    let topics = admin.topics(namespace).await?;
     Ok(task_topics(topics.iter().map(String::as_str), subscription))
 }
 
-impl AdminCalls {
+impl Admin {
     /// All topics of a namespace, by full name; a partitioned topic is listed once, in addition to
     /// its partitions.
     async fn topics(&self, namespace: &str) -> Result<Vec<String>, AdminError> {

@@ -1,6 +1,7 @@
 //! Reads the state that `check` judges and `setup` changes. This module only reads.
 
-use super::calls::{AdminCalls, found};
+use super::admin::Admin;
+use super::calls::found;
 use super::http::AdminError;
 use super::policy::EffectivePolicies;
 use super::settings::TopicSettings;
@@ -8,7 +9,6 @@ use super::traits::Traits;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use longhaul_core::topics::TopicNames;
-use std::fmt;
 
 /// Partitions that are read in parallel.
 const PARTITIONS_AT_ONCE: usize = 8;
@@ -46,34 +46,12 @@ impl TopicRole {
     }
 }
 
-/// Partitioning of a topic. Pulsar can raise the number of partitions, but cannot partition an
-/// unpartitioned topic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TopicPartitioning {
-    Unpartitioned,
-    Partitioned(u32),
-}
-
-impl TopicPartitioning {
-    pub(super) fn from_count(partitions: Option<u32>) -> Self {
-        partitions.map_or(Self::Unpartitioned, Self::Partitioned)
-    }
-
-    pub(super) const fn count(self) -> Option<u32> {
-        match self {
-            Self::Unpartitioned => None,
-            Self::Partitioned(count) => Some(count),
-        }
-    }
-}
-
-impl fmt::Display for TopicPartitioning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unpartitioned => f.write_str("no partitions"),
-            Self::Partitioned(1) => f.write_str("1 partition"),
-            Self::Partitioned(count) => write!(f, "{count} partitions"),
-        }
+/// The number of a topic's partitions in words.
+pub(super) fn in_words(partitions: Option<u32>) -> String {
+    match partitions {
+        None => "no partitions".to_owned(),
+        Some(1) => "1 partition".to_owned(),
+        Some(count) => format!("{count} partitions"),
     }
 }
 
@@ -96,7 +74,9 @@ pub(super) struct PartitionState {
 /// An existing topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TopicState {
-    pub(super) shape: TopicPartitioning,
+    /// The number of its partitions; `None` without partitions. Pulsar can raise the number, but
+    /// cannot partition an unpartitioned topic.
+    pub(super) shape: Option<u32>,
     pub(super) policies: EffectivePolicies,
     pub(super) traits: Traits,
     /// By index; a topic without partitions has one.
@@ -146,7 +126,7 @@ impl Observed {
 /// Reads everything once. Boxes the future outside of an `async fn`: see `Setup::begin` of the
 /// worker's builder.
 pub(super) fn observe<'a>(
-    admin: &'a AdminCalls,
+    admin: &'a Admin,
     names: &'a TopicNames,
     settings: &'a TopicSettings,
 ) -> BoxFuture<'a, Result<Observed, AdminError>> {
@@ -154,7 +134,7 @@ pub(super) fn observe<'a>(
 }
 
 async fn read_all(
-    admin: &AdminCalls,
+    admin: &Admin,
     names: &TopicNames,
     settings: &TopicSettings,
 ) -> Result<Observed, AdminError> {
@@ -171,14 +151,13 @@ async fn read_all(
 }
 
 async fn topic(
-    admin: &AdminCalls,
+    admin: &Admin,
     role: TopicRole,
     topic: &str,
     subscription: &str,
     encryption: bool,
 ) -> Result<Option<TopicState>, AdminError> {
-    let Some(partitions) = found(admin.partitions(topic).await)? else { return Ok(None) };
-    let shape = TopicPartitioning::from_count(partitions);
+    let Some(shape) = found(admin.partitions(topic).await)? else { return Ok(None) };
     // A topic that is deleted between the two calls counts as missing.
     let Some(policies) = found(EffectivePolicies::read(admin, topic).await)? else {
         return Ok(None);
@@ -193,7 +172,7 @@ async fn topic(
 }
 
 async fn partition(
-    admin: &AdminCalls,
+    admin: &Admin,
     role: TopicRole,
     name: String,
     subscription: &str,
@@ -216,11 +195,7 @@ async fn partition(
 }
 
 /// The broker's names of a topic's partitions.
-pub(super) fn partition_names(topic: &str, shape: TopicPartitioning) -> Vec<String> {
-    match shape {
-        TopicPartitioning::Unpartitioned => vec![topic.to_owned()],
-        TopicPartitioning::Partitioned(count) => {
-            (0..count).map(|index| format!("{topic}-partition-{index}")).collect()
-        }
-    }
+pub(super) fn partition_names(topic: &str, partitions: Option<u32>) -> Vec<String> {
+    let Some(count) = partitions else { return vec![topic.to_owned()] };
+    (0..count).map(|index| format!("{topic}-partition-{index}")).collect()
 }

@@ -1,6 +1,6 @@
 //! The topic policies that longhaul sets and reads.
 
-use super::calls::AdminCalls;
+use super::admin::Admin;
 use super::http::{AdminError, AdminErrorKind};
 use super::quota::{BacklogQuotaJson, QuotaAction, QuotaKind, Quotas};
 use longhaul_core::topics::TopicParts;
@@ -111,15 +111,10 @@ impl Policy {
             Self::DeleteWhileInactive(_) => ("POST", INACTIVE_TOPIC),
             Self::BacklogQuota { .. } => ("POST", BACKLOG_QUOTA),
         };
-        let (query, body) = match self {
-            Self::MessageTtl { seconds } => (None, seconds.to_string()),
-            Self::Retention { .. }
-            | Self::CompactionThreshold { .. }
-            | Self::Deduplication(_)
-            | Self::UnackedPerConsumer(_)
-            | Self::UnackedPerSubscription(_)
-            | Self::DeleteWhileInactive(_)
-            | Self::BacklogQuota { .. } => (self.query(), self.body().unwrap_or_default()),
+        let (query, body) = if let Self::MessageTtl { seconds } = self {
+            (None, seconds.to_string())
+        } else {
+            (self.query(), self.body().unwrap_or_default())
         };
         let query = query.map(|query| format!("?{query}")).unwrap_or_default();
         let TopicParts { tenant, namespace, .. } = topic;
@@ -260,9 +255,10 @@ struct Persistence {
     bookkeeper_ensemble: u32,
 }
 
-/// The needed part of a namespace's policies; the broker leaves out unset ones.
+/// The needed part of the policies of a topic or of its namespace; the broker leaves out unset
+/// ones.
 #[derive(Deserialize)]
-struct NamespacePolicies {
+struct FoundPolicies {
     retention_policies: Option<RetentionPolicies>,
     compaction_threshold: Option<u64>,
     #[serde(rename = "deduplicationEnabled")]
@@ -277,60 +273,52 @@ struct NamespacePolicies {
 impl EffectivePolicies {
     /// Reads the effective policies of an existing topic. `topic` is the full name without a
     /// partition.
-    pub(super) async fn read(admin: &AdminCalls, topic: &str) -> Result<Self, AdminError> {
+    pub(super) async fn read(admin: &Admin, topic: &str) -> Result<Self, AdminError> {
         match Self::read_applied(admin, topic).await {
             Err(e) if e.kind == AdminErrorKind::PoliciesDisabled => {
-                let policies: NamespacePolicies = admin.namespace_policies(topic).await?;
-                Ok(policies.into())
+                let found = admin.namespace_policies(topic).await?;
+                Ok(Self::new(PolicySource::Namespace, found, None))
             }
             other => other,
         }
     }
 
-    async fn read_applied(admin: &AdminCalls, topic: &str) -> Result<Self, AdminError> {
-        let retention: Option<_> = admin.policy(topic, RETENTION).await?;
-        let threshold: Option<_> = admin.policy(topic, COMPACTION_THRESHOLD).await?;
-        let deduplication: Option<_> = admin.policy(topic, DEDUPLICATION).await?;
-        let ttl_s: Option<_> = admin.policy(topic, MESSAGE_TTL).await?;
-        let per_consumer: Option<_> = admin.policy(topic, UNACKED_PER_CONSUMER).await?;
-        let per_subscription: Option<_> = admin.policy(topic, UNACKED_PER_SUBSCRIPTION).await?;
-        let inactive: Option<_> = admin.policy(topic, INACTIVE_TOPIC).await?;
-        let quotas: Option<_> = admin.policy(topic, BACKLOG_QUOTAS).await?;
+    async fn read_applied(admin: &Admin, topic: &str) -> Result<Self, AdminError> {
+        let found = FoundPolicies {
+            retention_policies: admin.policy(topic, RETENTION).await?,
+            compaction_threshold: admin.policy(topic, COMPACTION_THRESHOLD).await?,
+            deduplication_enabled: admin.policy(topic, DEDUPLICATION).await?,
+            message_ttl_in_seconds: admin.policy(topic, MESSAGE_TTL).await?,
+            max_unacked_messages_per_consumer: admin.policy(topic, UNACKED_PER_CONSUMER).await?,
+            max_unacked_messages_per_subscription: admin
+                .policy(topic, UNACKED_PER_SUBSCRIPTION)
+                .await?,
+            inactive_topic_policies: admin.policy(topic, INACTIVE_TOPIC).await?,
+            backlog_quota_map: admin.policy(topic, BACKLOG_QUOTAS).await?,
+        };
         // The value only serves a warning, and a token may not be allowed to read it.
         let persistence: Option<Persistence> =
             admin.policy(topic, PERSISTENCE).await.unwrap_or_default();
-        Ok(Self {
-            source: PolicySource::Applied,
-            retention: retention.unwrap_or_default(),
-            compaction_threshold_bytes: threshold.unwrap_or_default(),
-            deduplication: deduplication.unwrap_or_default(),
-            ttl_s: ttl_s.unwrap_or_default(),
-            unacked_per_consumer: per_consumer.unwrap_or(UNACKED_PER_CONSUMER_DEFAULT),
-            unacked_per_subscription: per_subscription.unwrap_or(UNACKED_PER_SUBSCRIPTION_DEFAULT),
-            inactive: inactive.unwrap_or_default(),
-            quotas: quotas.unwrap_or_default(),
-            ensemble: persistence.map(|persistence| persistence.bookkeeper_ensemble),
-        })
+        let ensemble = persistence.map(|persistence| persistence.bookkeeper_ensemble);
+        Ok(Self::new(PolicySource::Applied, found, ensemble))
     }
-}
 
-impl From<NamespacePolicies> for EffectivePolicies {
-    fn from(namespace: NamespacePolicies) -> Self {
+    fn new(source: PolicySource, found: FoundPolicies, ensemble: Option<u32>) -> Self {
         Self {
-            source: PolicySource::Namespace,
-            retention: namespace.retention_policies.unwrap_or_default(),
-            compaction_threshold_bytes: namespace.compaction_threshold.unwrap_or_default(),
-            deduplication: namespace.deduplication_enabled.unwrap_or_default(),
-            ttl_s: namespace.message_ttl_in_seconds.unwrap_or_default(),
-            unacked_per_consumer: namespace
+            source,
+            retention: found.retention_policies.unwrap_or_default(),
+            compaction_threshold_bytes: found.compaction_threshold.unwrap_or_default(),
+            deduplication: found.deduplication_enabled.unwrap_or_default(),
+            ttl_s: found.message_ttl_in_seconds.unwrap_or_default(),
+            unacked_per_consumer: found
                 .max_unacked_messages_per_consumer
                 .unwrap_or(UNACKED_PER_CONSUMER_DEFAULT),
-            unacked_per_subscription: namespace
+            unacked_per_subscription: found
                 .max_unacked_messages_per_subscription
                 .unwrap_or(UNACKED_PER_SUBSCRIPTION_DEFAULT),
-            inactive: namespace.inactive_topic_policies.unwrap_or_default(),
-            quotas: namespace.backlog_quota_map.unwrap_or_default(),
-            ensemble: None,
+            inactive: found.inactive_topic_policies.unwrap_or_default(),
+            quotas: found.backlog_quota_map.unwrap_or_default(),
+            ensemble,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Deletes the topics of a task topic and all their messages.
 
 use super::admin::Admin;
-use super::calls::AdminCalls;
-use super::http::{AdminError, AdminErrorKind};
+use super::calls::found;
+use super::http::AdminError;
 use longhaul_core::topics::TopicNames;
 
 /// The most rounds of deletions. The first round deletes nearly everything.
@@ -31,23 +31,18 @@ pub async fn remove(
     // A client that connects again creates a partition without the whole.
     let mut partitions = Vec::new();
     for topic in &topics {
-        match admin.partitions(topic).await {
-            Ok(Some(count)) => {
-                partitions.extend((0..count).map(|index| format!("{topic}-partition-{index}")));
-            }
-            Ok(None) => {}
-            Err(error) if error.kind == AdminErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+        if let Some(count) = found(admin.partitions(topic).await)?.flatten() {
+            partitions.extend((0..count).map(|index| format!("{topic}-partition-{index}")));
         }
         delete(&admin, topic).await?;
     }
     topics.extend(partitions);
     for _ in 1..ROUNDS_MAX {
-        let mut found = false;
+        let mut deleted = false;
         for topic in &topics {
-            found |= delete(&admin, topic).await?;
+            deleted |= delete(&admin, topic).await?;
         }
-        if !found {
+        if !deleted {
             break;
         }
     }
@@ -55,10 +50,6 @@ pub async fn remove(
 }
 
 /// Deletes a topic; returns whether it was there.
-async fn delete(admin: &AdminCalls, topic: &str) -> Result<bool, AdminError> {
-    match admin.delete_topic(topic).await {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind == AdminErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+async fn delete(admin: &Admin, topic: &str) -> Result<bool, AdminError> {
+    Ok(found(admin.delete_topic(topic).await)?.is_some())
 }

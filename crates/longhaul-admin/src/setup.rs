@@ -8,12 +8,9 @@
 //! it.
 
 use super::admin::Admin;
-use super::calls::AdminCalls;
 use super::check::{FindingKind, Severity, TopicFinding, findings};
 use super::http::{AdminError, AdminErrorKind};
-use super::observe::{
-    Observed, TopicPartitioning, TopicRole, TopicState, observe, partition_names,
-};
+use super::observe::{Observed, TopicRole, TopicState, in_words, observe, partition_names};
 use super::policy::{Policy, PolicySource};
 use super::rules::{unmet, wanted};
 use super::settings::{TopicSettings, TopicSettingsError};
@@ -74,7 +71,7 @@ impl fmt::Display for SetupStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CreateTopic { topic, partitions } => {
-                write!(f, "create {topic} with {}", TopicPartitioning::from_count(*partitions))
+                write!(f, "create {topic} with {}", in_words(*partitions))
             }
             Self::GrowPartitions { topic, partitions } => {
                 write!(f, "grow {topic} to {partitions} partitions")
@@ -238,7 +235,7 @@ fn created(steps: &[SetupStep]) -> String {
 /// Takes the steps of one round, up to the first failure that another round may resolve: the broker
 /// refuses a change that another setup makes at the same moment. Returns that failure.
 async fn take_all(
-    admin: &AdminCalls,
+    admin: &Admin,
     round: Vec<SetupStep>,
     taken: &mut Vec<SetupStep>,
 ) -> Result<Option<AdminError>, AdminError> {
@@ -273,13 +270,13 @@ pub async fn dry_run(
     settings: &TopicSettings,
 ) -> Result<Vec<SetupStep>, SetupError> {
     settings.validate()?;
-    let observed = observe(admin.calls(), names, settings).await?;
+    let observed = observe(admin, names, settings).await?;
     plan(&observed, names, settings)
 }
 
 /// Observes until nothing is left to do, for at most that many pauses.
 async fn settle(
-    admin: &AdminCalls,
+    admin: &Admin,
     names: &TopicNames,
     settings: &TopicSettings,
     looks: usize,
@@ -295,7 +292,7 @@ async fn settle(
     Ok(observed)
 }
 
-async fn take(admin: &AdminCalls, step: &SetupStep) -> Result<(), AdminError> {
+async fn take(admin: &Admin, step: &SetupStep) -> Result<(), AdminError> {
     match step {
         SetupStep::CreateTopic { topic, partitions } => {
             exists_already(admin.create_topic(topic, *partitions).await)
@@ -307,8 +304,7 @@ async fn take(admin: &AdminCalls, step: &SetupStep) -> Result<(), AdminError> {
             admin.create_missing_partitions(topic).await
         }
         SetupStep::CreateSubscription { topic, subscription } => {
-            let shape = TopicPartitioning::from_count(admin.partitions(topic).await?);
-            for partition in partition_names(topic, shape) {
+            for partition in partition_names(topic, admin.partitions(topic).await?) {
                 exists_already(admin.create_subscription(&partition, subscription).await)?;
             }
             Ok(())
@@ -350,7 +346,7 @@ pub(super) fn plan(
         TopicRole::Task,
     ] {
         let topic = role.topic(names);
-        let shape = if role.is_single() { TopicPartitioning::Unpartitioned } else { shape };
+        let shape = if role.is_single() { None } else { shape };
         match observed.topic(role) {
             None => steps.extend(creation(role, topic, shape, settings)),
             Some(state) => {
@@ -367,24 +363,20 @@ fn wanted_shape(
     task: Option<&TopicState>,
     topic: &str,
     settings: &TopicSettings,
-) -> Result<TopicPartitioning, SetupError> {
-    let Some(task) = task else { return Ok(TopicPartitioning::from_count(settings.partitions)) };
+) -> Result<Option<u32>, SetupError> {
+    let Some(task) = task else { return Ok(settings.partitions) };
     match (task.shape, settings.partitions) {
         (found, None) => Ok(found),
-        (TopicPartitioning::Partitioned(found), Some(wanted)) if found <= wanted => {
-            Ok(TopicPartitioning::Partitioned(wanted))
-        }
-        (found, Some(wanted)) => {
-            Err(impossible(topic, found, TopicPartitioning::Partitioned(wanted)))
-        }
+        (Some(found), Some(wanted)) if found <= wanted => Ok(Some(wanted)),
+        (found, wanted) => Err(impossible(topic, found, wanted)),
     }
 }
 
-fn impossible(topic: &str, found: TopicPartitioning, wanted: TopicPartitioning) -> SetupError {
+fn impossible(topic: &str, found: Option<u32>, wanted: Option<u32>) -> SetupError {
     SetupError::Partitions {
         topic: topic.to_owned(),
-        found: found.to_string(),
-        wanted: wanted.to_string(),
+        found: in_words(found),
+        wanted: in_words(wanted),
     }
 }
 
@@ -392,11 +384,11 @@ fn impossible(topic: &str, found: TopicPartitioning, wanted: TopicPartitioning) 
 fn creation(
     role: TopicRole,
     topic: &str,
-    shape: TopicPartitioning,
+    shape: Option<u32>,
     settings: &TopicSettings,
 ) -> Vec<SetupStep> {
     let topic = || topic.to_owned();
-    let mut steps = vec![SetupStep::CreateTopic { topic: topic(), partitions: shape.count() }];
+    let mut steps = vec![SetupStep::CreateTopic { topic: topic(), partitions: shape }];
     if let Some(subscription) = subscription(role, settings) {
         steps.push(SetupStep::CreateSubscription { topic: topic(), subscription });
     }
@@ -420,19 +412,17 @@ fn amendment(
     role: TopicRole,
     topic: &str,
     state: &TopicState,
-    shape: TopicPartitioning,
+    shape: Option<u32>,
     settings: &TopicSettings,
     policies: Vec<Policy>,
 ) -> Result<Vec<SetupStep>, SetupError> {
     let mut steps = Vec::new();
     match (state.shape, shape) {
-        (TopicPartitioning::Unpartitioned, TopicPartitioning::Unpartitioned) => {}
-        (TopicPartitioning::Partitioned(found), TopicPartitioning::Partitioned(wanted))
-            if found < wanted =>
-        {
+        (None, None) => {}
+        (Some(found), Some(wanted)) if found < wanted => {
             steps.push(SetupStep::GrowPartitions { topic: topic.to_owned(), partitions: wanted });
         }
-        (TopicPartitioning::Partitioned(_), TopicPartitioning::Partitioned(_)) => {}
+        (Some(_), Some(_)) => {}
         (found, wanted) => return Err(impossible(topic, found, wanted)),
     }
     if state.partitions.iter().any(|partition| !partition.exists) {

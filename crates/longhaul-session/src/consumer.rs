@@ -39,14 +39,6 @@ impl SessionConsumer {
         Ok(Self { link, id, deliveries, ready, asked: 0, untold, drained: None, end: None })
     }
 
-    /// Sends a request about this consumer.
-    pub(super) async fn ask(
-        &self,
-        question: impl FnOnce(u64) -> BrokerRequest,
-    ) -> Result<BrokerResponse, TransportError> {
-        self.link.ask(question(self.id)).await
-    }
-
     /// Drops all deliveries, including the rest of a batch, once the consumer has ended: they are
     /// void.
     fn check(&mut self) -> Result<(), TransportError> {
@@ -146,12 +138,11 @@ impl Consumer for SessionConsumer {
 
     async fn backlog(&mut self) -> Result<Backlog, TransportError> {
         self.check()?;
-        let BrokerResponse::Stats(stats) =
-            self.ask(|consumer| BrokerRequest::Stats { consumer }).await?
-        else {
+        let question = BrokerRequest::Stats { consumer: self.id };
+        let BrokerResponse::Stats(backlog) = self.link.ask(question).await? else {
             return Err(self.link.unexpected());
         };
-        Ok(Backlog { entries: stats.backlog, permits: stats.permits, blocked: stats.blocked })
+        Ok(backlog)
     }
 }
 

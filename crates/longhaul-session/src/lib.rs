@@ -45,8 +45,7 @@ pub use credentials::Credentials;
 pub use oauth2::OAuth2;
 pub use options::ConnectOptions;
 pub use options::is_loopback;
-pub use tls::{ClientCertificate, ClientCertificatePaths, TlsOptions};
-pub use tls::{TlsOptionsError, without_trust};
+pub use tls::{ClientCertificate, ClientCertificatePaths, TlsOptions, TlsOptionsError};
 
 use async_trait::async_trait;
 use consumer::SessionConsumer;
@@ -107,41 +106,16 @@ impl PulsarTransport {
         opening.boxed()
     }
 
-    async fn publisher(
-        &self,
-        topic: &str,
-        batching: Batching,
-        schema: TopicSchema,
-    ) -> Result<SessionPublisher, TransportError> {
-        let schema = match schema {
-            TopicSchema::None => None,
-            TopicSchema::TaskMetadata => Some(schema::task_metadata()),
-        };
-        let options = ProducerOptions { topic: topic.to_owned(), name: None, batching, schema };
-        let opening = async {
-            let link = self.pool.owner(topic, Purpose::Records).await?;
-            SessionPublisher::open(link, options).await
-        };
-        self.about(topic, opening).await
-    }
-
-    async fn consumer(
-        &self,
-        topic: &str,
-        subscription: &str,
-        subscription_type: SubscriptionType,
-    ) -> Result<SessionConsumer, TransportError> {
-        let name = subscription.to_owned();
-        let subscription = match subscription_type {
-            SubscriptionType::Shared => SubscriptionSpec::Shared { name },
-            SubscriptionType::KeyShared => SubscriptionSpec::KeyShared { name },
-        };
-        let options = ConsumerOptions { topic: topic.to_owned(), subscription };
-        let opening = async {
-            let link = self.pool.owner(topic, Purpose::Tasks).await?;
-            SessionConsumer::open(link, options).await
-        };
-        self.about(topic, opening).await
+    /// The number of partitions, which is 0 for a topic without; `None` if there is no topic.
+    async fn partitions_of(&self, topic: &str) -> Result<Option<u32>, TransportError> {
+        let topic = full_topic_name(topic);
+        let question = BrokerRequest::Partitions { topic: topic.clone() };
+        match self.about(&topic, self.pool.ask(question)).await {
+            Ok(BrokerResponse::Partitions(count)) => Ok(Some(count)),
+            Ok(_) => Err(error::refused(&topic, "an unexpected answer")),
+            Err(cause) if cause.kind == TransportErrorKind::NotFound => Ok(None),
+            Err(cause) => Err(cause),
+        }
     }
 
     /// Limits the time of an operation and names the topic in its error.
@@ -171,27 +145,14 @@ impl Transport for PulsarTransport {
         Ok(async move { link.ended().await }.boxed())
     }
 
+    /// A missing topic may be created by its first use; until then it has no partitions.
     async fn partitions(&self, topic: &str) -> Result<Option<u32>, TransportError> {
-        let topic = full_topic_name(topic);
-        let question = BrokerRequest::Partitions { topic: topic.clone() };
-        match self.about(&topic, self.pool.ask(question)).await {
-            Ok(BrokerResponse::Partitions(count)) => Ok(Some(count).filter(|count| *count > 0)),
-            Ok(_) => Err(error::refused(&topic, "an unexpected answer")),
-            // The topic may be created by its first use; until then it has no partitions.
-            Err(cause) if cause.kind == TransportErrorKind::NotFound => Ok(None),
-            Err(cause) => Err(cause),
-        }
+        Ok(self.partitions_of(topic).await?.filter(|count| *count > 0))
     }
 
     /// Brokers before 3.0.6 answer for a missing topic as for one without partitions.
     async fn exists(&self, topic: &str) -> Result<bool, TransportError> {
-        let topic = full_topic_name(topic);
-        let question = BrokerRequest::Partitions { topic: topic.clone() };
-        match self.about(&topic, self.pool.ask(question)).await {
-            Ok(_) => Ok(true),
-            Err(cause) if cause.kind == TransportErrorKind::NotFound => Ok(false),
-            Err(cause) => Err(cause),
-        }
+        Ok(self.partitions_of(topic).await?.is_some())
     }
 
     async fn publisher(
@@ -200,7 +161,17 @@ impl Transport for PulsarTransport {
         batching: Batching,
         schema: TopicSchema,
     ) -> Result<Box<dyn Publisher>, TransportError> {
-        Ok(Box::new(self.publisher(&name(topic), batching, schema).await?))
+        let topic = name(topic);
+        let schema = match schema {
+            TopicSchema::None => None,
+            TopicSchema::TaskMetadata => Some(schema::task_metadata()),
+        };
+        let options = ProducerOptions { topic: topic.clone(), batching, schema };
+        let opening = async {
+            let link = self.pool.owner(&topic, Purpose::Records).await?;
+            SessionPublisher::open(link, options).await
+        };
+        Ok(Box::new(self.about(&topic, opening).await?))
     }
 
     async fn subscribe(
@@ -209,7 +180,17 @@ impl Transport for PulsarTransport {
         subscription: &str,
         subscription_type: SubscriptionType,
     ) -> Result<Box<dyn Consumer>, TransportError> {
-        Ok(Box::new(self.consumer(&name(topic), subscription, subscription_type).await?))
+        let (topic, name) = (name(topic), subscription.to_owned());
+        let subscription = match subscription_type {
+            SubscriptionType::Shared => SubscriptionSpec::Shared { name },
+            SubscriptionType::KeyShared => SubscriptionSpec::KeyShared { name },
+        };
+        let options = ConsumerOptions { topic: topic.clone(), subscription };
+        let opening = async {
+            let link = self.pool.owner(&topic, Purpose::Tasks).await?;
+            SessionConsumer::open(link, options).await
+        };
+        Ok(Box::new(self.about(&topic, opening).await?))
     }
 
     async fn follower(

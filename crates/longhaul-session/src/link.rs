@@ -168,7 +168,7 @@ mod tests {
 
     fn producer() -> ProducerOptions {
         let batching = longhaul_transport::Batching::Off;
-        ProducerOptions { topic: "t".to_owned(), name: None, batching, schema: None }
+        ProducerOptions { topic: "t".to_owned(), batching, schema: None }
     }
 
     /// Requests on a dead connection would fail.

@@ -12,7 +12,7 @@
 
 use super::credentials::{DATA_TIME_MAX, FILE_TIME_MAX, Secret, read_secret};
 use super::is_loopback;
-use super::tls::{TlsOptions, TlsOptionsError, without_trust};
+use super::tls::TlsOptions;
 use bytes::Bytes;
 use longhaul_transport::clock::Clock;
 use longhaul_transport::{TransportError, TransportErrorKind};
@@ -281,11 +281,7 @@ impl<'a> Issuer<'a> {
         if is_eavesdropped(&url) {
             tracing::warn!(issuer = %url, "the client's secret goes to the issuer unencrypted: use https://");
         }
-        let config = match tls.client_config() {
-            // A minimal container may have no certificates; `http` needs none.
-            Err(TlsOptionsError::NobodyTrusted) if url.scheme() == "http" => without_trust(),
-            config => config,
-        };
+        let config = tls.http_config(url.scheme() == "https");
         let config = config.map_err(|cause| invalid(&format!("{url}: TLS: {cause}")))?;
         let mut http = reqwest::Client::builder()
             .tls_backend_preconfigured(config)

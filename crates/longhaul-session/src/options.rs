@@ -43,13 +43,6 @@ pub struct ConnectOptions {
     pub name: String,
 }
 
-/// Checked options.
-#[derive(Clone, Debug)]
-pub(crate) struct PreparedOptions {
-    /// In the order of the service URL; at least one.
-    pub(crate) endpoints: Vec<Endpoint>,
-}
-
 impl ConnectOptions {
     /// Options for a service URL, without credentials and with the system's certificate
     /// authorities.
@@ -95,7 +88,8 @@ impl ConnectOptions {
     }
 
     /// Checks everything that needs no network, and warns if a secret would be sent in plain text.
-    pub(crate) fn prepare(&self) -> Result<PreparedOptions, TransportError> {
+    /// Returns the endpoints, in the order of the service URL; at least one.
+    pub(crate) fn prepare(&self) -> Result<Vec<Endpoint>, TransportError> {
         let invalid = |cause: &dyn fmt::Display| {
             TransportError::new(TransportErrorKind::Invalid, &self.service_url, cause)
         };
@@ -127,7 +121,7 @@ impl ConnectOptions {
                 )));
             }
         }
-        Ok(PreparedOptions { endpoints })
+        Ok(endpoints)
     }
 
     /// The TLS configuration of one connection. Reading it takes a limited time.

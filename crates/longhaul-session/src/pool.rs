@@ -11,7 +11,7 @@ use super::error;
 use super::link::ConnectionHandle;
 use super::machine::call::{BrokerRequest, BrokerResponse, Lookup, LookupQuestion, TopicRedirect};
 use super::machine::{ConnectionMachine, Greeting};
-use super::options::{ConnectOptions, Endpoint, PreparedOptions, endpoints};
+use super::options::{ConnectOptions, Endpoint, endpoints};
 use futures::future::{BoxFuture, Shared};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -130,7 +130,7 @@ type ConnectionOpening = Shared<BoxFuture<'static, Result<Arc<ConnectionHandle>,
 #[derive(Debug)]
 pub(super) struct Pool {
     options: ConnectOptions,
-    prepared: PreparedOptions,
+    hosts: Vec<Endpoint>,
     tracker: TaskTracker,
     places: Mutex<HashMap<ConnectionTarget, ConnectionOpening>>,
     /// The host of the service URL that is tried first: the one that answered last, or the next one
@@ -154,15 +154,15 @@ impl Pool {
 
     fn shuffled(options: ConnectOptions, rng: &mut fastrand::Rng) -> Result<Self, TransportError> {
         let mut pool = Self::in_order(options)?;
-        rng.shuffle(&mut pool.prepared.endpoints);
+        rng.shuffle(&mut pool.hosts);
         Ok(pool)
     }
 
     fn in_order(options: ConnectOptions) -> Result<Self, TransportError> {
-        let prepared = options.prepare()?;
+        let hosts = options.prepare()?;
         let (places, preferred) = (Mutex::default(), AtomicUsize::new(0));
         let (tracker, detours) = (TaskTracker::new(), Arc::default());
-        Ok(Self { options, prepared, tracker, places, preferred, detours })
+        Ok(Self { options, hosts, tracker, places, preferred, detours })
     }
 
     pub(super) const fn answer_time(&self) -> Duration {
@@ -177,7 +177,7 @@ impl Pool {
     /// A connection to any broker that answers. The hosts are tried in parallel, each a moment
     /// after the previous one, so that silent hosts cost no time.
     pub(super) async fn connected(&self) -> Result<Arc<ConnectionHandle>, TransportError> {
-        let hosts = &self.prepared.endpoints;
+        let hosts = &self.hosts;
         let first = self.preferred.load(Ordering::Relaxed);
         let mut next = hosts.iter().enumerate().cycle().skip(first).take(hosts.len());
         let (mut asked, mut failures) = (FuturesUnordered::new(), Vec::new());
@@ -309,7 +309,7 @@ impl Pool {
         &self,
         times_max: (Duration, Duration),
     ) -> Result<ConnectedHost, TransportError> {
-        let hosts = &self.prepared.endpoints;
+        let hosts = &self.hosts;
         let first = self.preferred.load(Ordering::Relaxed);
         let mut budget = Budget::new(times_max, hosts.len());
         let mut failures = Vec::new();

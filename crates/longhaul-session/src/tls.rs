@@ -174,6 +174,20 @@ impl TlsOptions {
         builder.with_client_auth_cert(chain, key).map_err(TlsOptionsError::Client)
     }
 
+    /// As [`client_config`](Self::client_config), for an HTTP client, which needs a configuration
+    /// even for `http`. Where TLS is not `required`, nobody need be trusted: a minimal container may
+    /// have no certificates.
+    ///
+    /// # Errors
+    /// As [`client_config`](Self::client_config).
+    #[doc(hidden)]
+    pub fn http_config(&self, required: bool) -> Result<ClientConfig, TlsOptionsError> {
+        match self.client_config() {
+            Err(TlsOptionsError::NobodyTrusted) if !required => without_trust(),
+            config => config,
+        }
+    }
+
     fn verifier(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -221,11 +235,8 @@ fn crypto_provider() -> Result<Arc<CryptoProvider>, TlsOptionsError> {
     installed.ok_or(TlsOptionsError::NoProvider)
 }
 
-/// A configuration that trusts nobody, for HTTP clients that require one even without TLS.
-///
-/// # Errors
-/// The provider of the cryptography does not offer the default versions of TLS.
-pub fn without_trust() -> Result<ClientConfig, TlsOptionsError> {
+/// A configuration that trusts nobody.
+fn without_trust() -> Result<ClientConfig, TlsOptionsError> {
     let builder = ClientConfig::builder_with_provider(crypto_provider()?)
         .with_safe_default_protocol_versions()?;
     Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())

@@ -143,7 +143,7 @@ impl Publisher {
             State::Closed if self.left > 0 => {
                 let batching = if world.random.bool() { Batching::On } else { Batching::Off };
                 let topic = world.topics[self.topic].clone();
-                let options = ProducerOptions { topic, name: None, batching, schema: None };
+                let options = ProducerOptions { topic, batching, schema: None };
                 let conn = world.conn(self.client, 1);
                 let token = world.ask(conn, BrokerRequest::Producer(options), Purpose::Open(me));
                 self.state = State::Opening(token);

@@ -175,7 +175,7 @@ async fn verify(
     // Read the metadata topic first: the ledger, read later, must be ahead of it.
     let mut shown = Vec::new();
     logs.read_all(&partition(names.metadata.clone(), index), |_, message| {
-        shown.extend(shown_entry(message).map(|entry| (message.position, entry)));
+        shown.extend(shown_entry(message).map(|(task, entry)| (message.position, task, entry)));
     })
     .await?;
     let ledger = partition(names.ledger.clone(), index);
@@ -203,10 +203,10 @@ async fn verify(
     })
     .await?;
     verification.metadata_entries += u64::try_from(shown.len()).unwrap_or(u64::MAX);
-    for (at, entry) in shown {
+    for (at, task, entry) in shown {
         match entry {
-            MetadataChange::Entry(entry) => judge.shown(at, &entry),
-            MetadataChange::Evicted(task) => judge.evicted(at, task),
+            Some(entry) => judge.shown(at, &entry),
+            None => judge.evicted(at, task),
         }
     }
     verification.late += u64::try_from(judge.late()).unwrap_or(u64::MAX);
@@ -219,19 +219,15 @@ async fn verify(
     Ok(())
 }
 
-enum MetadataChange {
-    Entry(MetadataEntry),
-    Evicted(TaskId),
-}
-
-fn shown_entry(message: &Message) -> Option<MetadataChange> {
+/// A task with its new entry; without one it is evicted.
+fn shown_entry(message: &Message) -> Option<(TaskId, Option<MetadataEntry>)> {
     let (task, update) = match read_view_entry(message)? {
-        ViewEntry::Evicted(task) => return Some(MetadataChange::Evicted(task)),
+        ViewEntry::Evicted(task) => return Some((task, None)),
         ViewEntry::Updated(task, update) => (task, *update),
     };
     let Update { shown, epoch, created_ms, .. } = update;
     let owner = message.properties.get("owner").and_then(parse_owner);
-    Some(MetadataChange::Entry(MetadataEntry {
+    let entry = MetadataEntry {
         task,
         epoch: epoch.map(Epoch),
         owner,
@@ -240,5 +236,6 @@ fn shown_entry(message: &Message) -> Option<MetadataChange> {
         created_ms,
         // Results are not decoded: how they are shown is checked when nothing runs.
         body: 0,
-    }))
+    };
+    Some((task, Some(entry)))
 }

@@ -27,7 +27,7 @@ use crate::transport::{
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use longhaul_core::protocol::register::QueueTask;
 use longhaul_core::task::{Position, Priority, TaskId};
-use shelf::{LetterSelection, SelectedLetter};
+use shelf::LetterSelection;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -129,10 +129,10 @@ impl DeadLetters {
         limit: usize,
     ) -> Result<DeadLetterPage, ReadError> {
         let room = limit.clamp(1, PAGE_MAX);
-        let mut shelf = LetterSelection::new(filter, self.of(), room, |letter, _| letter);
+        let mut shelf = LetterSelection::new(filter, self.of(), room, |letter| letter);
         self.read(after, |message| shelf.take(message)).await?;
         let (kept, next) = shelf.finish();
-        Ok(DeadLetterPage { letters: kept.into_iter().map(|kept| kept.letter).collect(), next })
+        Ok(DeadLetterPage { letters: kept.into_iter().map(|(_, letter)| letter).collect(), next })
     }
 
     /// Returns a task's letter with its payload; `None` if there is none, or it was handled.
@@ -143,15 +143,16 @@ impl DeadLetters {
         Ok(self.find(task.id).await?.map(|(letter, _)| letter))
     }
 
-    /// Reads a listed letter with its payload; `None` if it is gone.
+    /// Reads the letter of a task at this position with its payload; `None` if it is gone.
     pub(super) async fn at(
         &self,
-        listed: &DeadLetter,
+        position: Position,
+        task: TaskId,
     ) -> Result<Option<DeadLetter>, TransportError> {
-        let message = self.client.inner.transport.fetch(&self.place, listed.position).await?;
+        let message = self.client.inner.transport.fetch(&self.place, position).await?;
         Ok(message.map(|message| {
             let payload = Some(message.payload.clone());
-            DeadLetter { payload, ..DeadLetter::read(&message, listed.task.id, &self.names.task) }
+            DeadLetter { payload, ..DeadLetter::read(&message, task, &self.names.task) }
         }))
     }
 
@@ -200,13 +201,10 @@ impl DeadLetters {
         stream::try_unfold((letters, filter, start), async |(letters, filter, state)| {
             let Some((mut found, mut after, mut more)) = state else { return Ok(None) };
             while found.is_empty() && more {
-                let keep = |letter: DeadLetter, _: &Message| letter.position;
-                let mut shelf = LetterSelection::new(&filter, letters.of(), FOUND_MAX, keep);
+                let mut shelf = LetterSelection::new(&filter, letters.of(), FOUND_MAX, drop);
                 letters.read(after, |message| shelf.take(message)).await?;
                 let (kept, next) = shelf.finish();
-                let place =
-                    |SelectedLetter { task, letter: at, older }| LetterLocation { task, at, older };
-                found.extend(kept.into_iter().map(place));
+                found.extend(kept.into_iter().map(|(place, ())| place));
                 (after, more) = (next, next.is_some());
             }
             let Some(next) = found.pop_front() else { return Ok(None) };
@@ -268,7 +266,7 @@ impl DeadLetters {
     async fn mark(
         &self,
         place: &LetterLocation,
-        (action, reason, task): (&str, &str, Option<TaskId>),
+        (action, reason, task): (&'static str, &str, Option<TaskId>),
         subscription: &LetterSubscription,
     ) -> Result<(), ActionError> {
         let mark = letters::mark(place.task.id, &self.client.operator, action, reason, task);

@@ -167,12 +167,9 @@ impl DeadLetters {
             let (letters, reason) = (letters.clone(), Arc::clone(&reason));
             let (subscription, change) = (Arc::clone(&subscription), change.clone());
             async move {
-                let transport = &letters.client.inner.transport;
-                let message = transport.fetch(&letters.place, place.at).await?;
                 let task = letters.task_ref(place.task);
-                let Some(message) = message else { return Ok((task, Replayed::NotFound)) };
-                let letter = DeadLetter::read(&message, task.id, &letters.names.task);
-                let letter = DeadLetter { payload: Some(message.payload), ..letter };
+                let letter = letters.at(place.at, task.id).await?;
+                let Some(letter) = letter else { return Ok((task, Replayed::NotFound)) };
                 let how = (&*reason, change.as_deref());
                 let replayed = letters.replay_letter(letter, &place, how, &subscription).await;
                 Ok((task, replayed?))

@@ -5,10 +5,10 @@
 //! and removes each one that is followed by a mark or a later letter of its task. The memory does
 //! not depend on the number of letters.
 
+use super::LetterLocation;
 use super::letter::{DeadLetter, DeadLetterFilter};
 use crate::letters::{LetterMessageKind, kind};
 use crate::transport::Message;
-use longhaul_core::protocol::register::QueueTask;
 use longhaul_core::task::{Position, Priority, TaskId};
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,23 +18,14 @@ pub(super) struct LetterSelection<'a, T> {
     filter: &'a DeadLetterFilter,
     /// The task topic of the queue, and the level whose letters are selected, if not all.
     of: (&'a str, Option<Priority>),
-    /// Maps a letter to what is kept of it.
-    keep: fn(DeadLetter, &Message) -> T,
+    /// Maps a letter to what is kept of it besides its place.
+    keep: fn(DeadLetter) -> T,
     room: usize,
-    kept: BTreeMap<Position, SelectedLetter<T>>,
+    kept: BTreeMap<Position, (LetterLocation, T)>,
     of_task: HashMap<TaskId, Position>,
     /// The last letter read while there was room; `None` while there is.
     full_at: Option<Position>,
     last: Option<Position>,
-}
-
-/// A selected letter.
-#[derive(Debug)]
-pub(super) struct SelectedLetter<T> {
-    pub(super) task: QueueTask,
-    pub(super) letter: T,
-    /// The positions of earlier letters of the task.
-    pub(super) older: Vec<Position>,
 }
 
 impl<'a, T> LetterSelection<'a, T> {
@@ -42,7 +33,7 @@ impl<'a, T> LetterSelection<'a, T> {
         filter: &'a DeadLetterFilter,
         of: (&'a str, Option<Priority>),
         room: usize,
-        keep: fn(DeadLetter, &Message) -> T,
+        keep: fn(DeadLetter) -> T,
     ) -> Self {
         let (kept, of_task) = (BTreeMap::new(), HashMap::new());
         Self { filter, of, keep, room, kept, of_task, full_at: None, last: None }
@@ -72,8 +63,8 @@ impl<'a, T> LetterSelection<'a, T> {
         let letter = DeadLetter::read(message, id, queue);
         let task = letter.queue_task(queue);
         if level.is_none_or(|level| level == task.level) && self.filter.takes(&letter) {
-            let letter = (self.keep)(letter, message);
-            self.kept.insert(message.position, SelectedLetter { task, letter, older });
+            let place = LetterLocation { task, at: message.position, older };
+            self.kept.insert(place.at, (place, (self.keep)(letter)));
             self.of_task.insert(id, message.position);
         }
     }
@@ -81,14 +72,14 @@ impl<'a, T> LetterSelection<'a, T> {
     /// Removes the task's kept letter. Returns the positions of all its letters.
     fn take_out(&mut self, id: TaskId) -> Vec<Position> {
         let Some(position) = self.of_task.remove(&id) else { return Vec::new() };
-        let mut all = self.kept.remove(&position).map(|kept| kept.older).unwrap_or_default();
+        let mut all = self.kept.remove(&position).map(|(place, _)| place.older).unwrap_or_default();
         all.push(position);
         all
     }
 
     /// The selected letters in order, and the position behind which the rest begins, if there is
     /// one.
-    pub(super) fn finish(self) -> (Vec<SelectedLetter<T>>, Option<Position>) {
+    pub(super) fn finish(self) -> (Vec<(LetterLocation, T)>, Option<Position>) {
         (self.kept.into_values().collect(), self.full_at)
     }
 }
@@ -122,12 +113,12 @@ mod tests {
         messages: &[Message],
     ) -> (Vec<u64>, Option<u64>) {
         let mut shelf =
-            LetterSelection::new(filter, ("tasks", None), room, |letter, _| letter.task.id.entry);
+            LetterSelection::new(filter, ("tasks", None), room, |letter| letter.task.id.entry);
         for message in messages {
             shelf.take(message);
         }
         let (tasks, next) = shelf.finish();
-        let tasks = tasks.into_iter().map(|kept| kept.letter).collect();
+        let tasks = tasks.into_iter().map(|(_, task)| task).collect();
         (tasks, next.map(|position| position.entry))
     }
 

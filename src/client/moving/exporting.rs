@@ -244,7 +244,8 @@ impl Export {
         loop {
             let page = letters.list(&DeadLetterFilter::new(), after, LETTERS_AT_ONCE).await?;
             for letter in page.letters {
-                let Some(letter) = letters.at(&letter).await? else { continue };
+                let letter = letters.at(letter.position, letter.task.id).await?;
+                let Some(letter) = letter else { continue };
                 let (task, properties) = (letter.task.id.to_string(), letter.properties);
                 let payload = letter.payload.unwrap_or_default();
                 self.count.letters += 1;

@@ -9,6 +9,7 @@ use super::unmarked::Unmarked;
 use super::{IMPORT, MoveError, OpenLevel, PAUSED_AFTER, copy};
 use crate::chance::system_random;
 use crate::client::documents::DocumentAction;
+use crate::client::letters::level_in;
 use crate::client::registers::FollowedRegister;
 use crate::client::{ActionError, Client, Queue, partition};
 use crate::topics::{Priority, TopicNames};
@@ -314,15 +315,10 @@ impl Import {
         let published = published.map(|copy| copy.task);
         let submit = self.client.submit_keyed(queue, message, key, false, published);
         let task = submit.await.map_err(failed)?;
-        let level = self.level_of(&task.topic, old);
+        // The task that holds a key may be on another level.
+        let level = level_in(&task.topic, &self.queue.task);
         let new = QueueTask { level, id: task.id };
         Ok(Copied { new, record, old, held, again: false })
-    }
-
-    /// The task that holds a key may be on another level.
-    fn level_of(&self, topic: &str, old: QueueTask) -> Priority {
-        let is_it = |level: &Priority| self.queue.task_of(*level) == topic;
-        Priority::ALL.into_iter().find(is_it).unwrap_or(old.level)
     }
 
     async fn write_pasts(&mut self, copied: &[Copied]) -> Result<(), MoveError> {

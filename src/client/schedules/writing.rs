@@ -1,8 +1,7 @@
 //! Creates and changes schedules.
 
-use super::{Schedules, VersionedSchedule};
+use super::{Schedules, find};
 use crate::client::ActionError;
-use crate::client::documents::DocumentAction;
 use crate::client::registers::FollowedRegister;
 use crate::client::submit::{PreparedSubmission, Submission};
 use crate::client::terms::DeliveryTime;
@@ -25,7 +24,7 @@ impl Schedules {
         schedule: Schedule,
         task: Submission,
     ) -> Result<u64, ActionError> {
-        let (task, now) = (self.template(task)?, self.client.wall_ms());
+        let (task, now) = (self.template(task)?, self.queue.client.wall_ms());
         let first = Schedule { task, created_at: now, since: now, ..schedule };
         let next = |found, _: &FollowedRegister| match found {
             Some(_) => Err(ActionError::ScheduleExists),
@@ -64,7 +63,7 @@ impl Schedules {
         schedule: Schedule,
         task: Submission,
     ) -> Result<u64, ActionError> {
-        let (task, now) = (self.template(task)?, self.client.wall_ms());
+        let (task, now) = (self.template(task)?, self.queue.client.wall_ms());
         let wanted = Schedule { task, created_at: now, since: now, ..schedule };
         let next = |found: Option<Schedule>, _: &FollowedRegister| {
             let Some(before) = found else { return self.first(&wanted) };
@@ -110,8 +109,7 @@ impl Schedules {
         change: impl FnOnce(Schedule) -> Schedule,
     ) -> Result<u64, ActionError> {
         let (_, register, document) = self.open(name).await?;
-        let found = self.find(&register, &document)?.ok_or(ActionError::NoSuchSchedule)?;
-        let before = found.schedule;
+        let (_, before) = find(&register, &document)?.ok_or(ActionError::NoSuchSchedule)?;
         let after = Schedule { task: before.task.clone(), ..change(before.clone()) };
         let after = self.successor(&before, after)?;
         self.put(&register, &document, version, &after).await
@@ -129,8 +127,7 @@ impl Schedules {
         task: Submission,
     ) -> Result<u64, ActionError> {
         let (_, register, document) = self.open(name).await?;
-        let VersionedSchedule { schedule, .. } =
-            self.find(&register, &document)?.ok_or(ActionError::NoSuchSchedule)?;
+        let (_, schedule) = find(&register, &document)?.ok_or(ActionError::NoSuchSchedule)?;
         let task = self.template(task)?;
         same_priority(&schedule, &task)?;
         self.put(&register, &document, version, &Schedule { task, ..schedule }).await
@@ -161,7 +158,10 @@ impl Schedules {
             let found = content.map(|content| Schedule::read(content)).transpose()?;
             next(found, &register)
         };
-        self.client.rewrite_document(&register, &document, self.action(verb), next).await
+        self.queue
+            .client
+            .rewrite_document(&register, &document, self.queue.action(verb), next)
+            .await
     }
 
     /// The content of a new schedule.
@@ -172,7 +172,7 @@ impl Schedules {
 
     /// A changed schedule. If it has other times, or is no longer paused, slots count from now on.
     fn successor(&self, before: &Schedule, after: Schedule) -> Result<Schedule, ActionError> {
-        let now = self.client.wall_ms();
+        let now = self.queue.client.wall_ms();
         let has_other_times = !after.has_times_of(before);
         let is_resumed = before.paused && !after.paused;
         let since = if has_other_times || is_resumed { now } else { after.since };
@@ -192,11 +192,10 @@ impl Schedules {
         schedule: &Schedule,
     ) -> Result<u64, ActionError> {
         let change = (version, schedule.content()?);
-        self.client.change_document(register, document, change, self.action("update")).await
-    }
-
-    fn action(&self, verb: &'static str) -> DocumentAction<'_> {
-        DocumentAction { verb, reason: &self.reason }
+        self.queue
+            .client
+            .change_document(register, document, change, self.queue.action("update"))
+            .await
     }
 
     /// Refuses an invalid schedule, and one that will never fire.
@@ -209,8 +208,8 @@ impl Schedules {
     }
 
     fn template(&self, task: Submission) -> Result<TaskTemplate, ActionError> {
-        let names = self.client.names(&self.topic)?;
-        let other = self.client.names(&task.topic)?;
+        let names = self.queue.names()?;
+        let other = self.queue.client.names(&task.topic)?;
         if other.task != names.task {
             let (task, queue) = (other.task, names.task);
             return Err(ActionError::OtherQueue { task, queue });

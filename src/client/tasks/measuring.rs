@@ -29,8 +29,8 @@ impl TaskView {
     /// As [`list`](Self::list).
     pub fn measure(&self) -> Result<TaskCounts, ReadError> {
         let counts = self.counts()?;
-        if let Tables::Followed(partitions) = &self.tables {
-            let queue = partitions.queue();
+        if let Tables::Followed(partitions, _) = &self.tables {
+            let queue = &partitions.names.task;
             // A status without tasks is recorded, too, or its last value would stay.
             for status in TaskStatus::ALL {
                 telemetry::tasks(queue, status.word(), counts.of(status));

@@ -6,17 +6,16 @@
 //! last message read.
 
 mod entry;
-mod holders;
 mod info;
 #[cfg(feature = "metrics")]
 mod measuring;
 mod newest;
+mod pool;
 mod row;
 mod series;
 mod service;
 mod table;
 mod why;
-mod words;
 
 pub use info::{TaskCounts, TaskFilter, TaskInfo, TaskLease, TaskPage, TaskStatus, WorkerInfo};
 pub use newest::NewestTasks;
@@ -72,22 +71,15 @@ const PAGE_MAX: usize = 10_000;
 #[derive(Clone, Debug)]
 pub struct TaskView {
     tables: Tables,
-    now: Now,
 }
 
+/// The tables, and the time at which tasks are checked for being due.
 #[derive(Clone, Debug)]
 enum Tables {
     /// Kept up to date.
-    Followed(Arc<ViewPartitions>),
-    /// As of an instant.
-    Still(Arc<[SharedTable]>),
-}
-
-/// The time at which tasks are checked for being due.
-#[derive(Clone, Copy, Debug)]
-enum Now {
-    Clock(Clock),
-    At(u64),
+    Followed(Arc<ViewPartitions>, Clock),
+    /// As of an instant, in ms since the epoch.
+    Still(Arc<[SharedTable]>, u64),
 }
 
 impl Queue {
@@ -128,7 +120,7 @@ impl Queue {
         let java_attempts = client.inner.settings.java_attempts;
         let partitions = ViewPartitions::open(client.logs(), names, scope, count, java_attempts);
         partitions.ready().await?;
-        Ok(TaskView { tables: Tables::Followed(partitions), now: Now::Clock(client.clock()) })
+        Ok(TaskView { tables: Tables::Followed(partitions, client.clock()) })
     }
 }
 
@@ -167,15 +159,19 @@ impl TaskView {
         scope: ViewScope,
     ) -> bool {
         match &self.tables {
-            Tables::Followed(partitions) => partitions.follows(transport, names, scope),
-            Tables::Still(_) => false,
+            Tables::Followed(followed, _) => {
+                Arc::ptr_eq(&followed.logs.transport, transport)
+                    && followed.names.task == names.task
+                    && followed.scope >= scope
+            }
+            Tables::Still(..) => false,
         }
     }
 
     /// A view of the past.
     pub(super) fn still(tables: impl IntoIterator<Item = TaskTable>, at_ms: u64) -> Self {
         let tables = tables.into_iter().map(|table| SharedTable::new(table).0).collect();
-        Self { tables: Tables::Still(tables), now: Now::At(at_ms) }
+        Self { tables: Tables::Still(tables, at_ms) }
     }
 
     /// Lists tasks that match a filter, up to `limit` (at most 10,000): by partition, then by id,
@@ -319,17 +315,17 @@ impl TaskView {
     }
 
     fn now_ms(&self) -> u64 {
-        match self.now {
-            Now::Clock(clock) => clock.wall_ms(),
-            Now::At(at_ms) => at_ms,
+        match &self.tables {
+            Tables::Followed(_, clock) => clock.wall_ms(),
+            Tables::Still(_, at_ms) => *at_ms,
         }
     }
 
     /// The partitions, in order.
     fn shared(&self) -> Result<Vec<SharedTable>, ReadError> {
         match &self.tables {
-            Tables::Followed(partitions) => Ok(partitions.all()?),
-            Tables::Still(shared) => Ok(shared.to_vec()),
+            Tables::Followed(partitions, _) => Ok(partitions.all()?),
+            Tables::Still(shared, _) => Ok(shared.to_vec()),
         }
     }
 }

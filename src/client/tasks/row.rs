@@ -8,7 +8,7 @@ use longhaul_core::protocol::entry::{Entry, LeaseMs, NextAttempt};
 use longhaul_core::protocol::entry_set::BatchOutcome;
 use longhaul_core::protocol::fold::{Phase, TaskFold};
 use longhaul_core::protocol::key::{Epoch, OwnerId};
-use longhaul_core::task::Progress;
+use longhaul_core::task::{Progress, WorkerIdentity};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,23 +22,23 @@ pub(super) struct TaskRow {
     /// The scheduled time before the first claim; the due time of the next attempt after a failure.
     /// 0 means now.
     due_ms: u64,
-    epoch: Epoch,
+    pub(super) epoch: Epoch,
     attempt: u32,
     /// The place in the owner index.
     owner: u32,
     phase: Phase,
-    cancel: bool,
+    pub(super) cancel: bool,
     /// The task waits for other tasks.
     parked: bool,
     /// The task was read from the task topic.
     pub(super) submitted: bool,
     /// The state on the metadata topic.
-    shown: Option<ShownState>,
+    pub(super) shown: Option<ShownState>,
     pub(super) texts: Option<Box<RowTexts>>,
     /// The lease that runs the task.
     pub(super) leased: Option<Box<Leased>>,
-    /// The current or last lease holder, by its place in the holder index.
-    pub(super) holder: u32,
+    /// The current or last lease holder.
+    pub(super) holder: Option<Arc<WorkerIdentity>>,
 }
 
 /// The lease that runs a task.
@@ -205,17 +205,9 @@ impl TaskRow {
         self.epoch != Epoch(0)
     }
 
-    pub(super) const fn is_shown(&self) -> bool {
-        self.shown.is_some()
-    }
-
-    pub(super) const fn shown(&self) -> Option<ShownState> {
-        self.shown
-    }
-
     /// Whether anything but a cancel request is known of the task.
     pub(super) fn is_known(&self) -> bool {
-        self.is_claimed() || self.is_shown() || self.submitted
+        self.is_claimed() || self.shown.is_some() || self.submitted
     }
 
     /// Sets the state from a metadata entry. `due_ms` is when the next attempt is due, and `parked`
@@ -229,11 +221,6 @@ impl TaskRow {
         }
     }
 
-    /// The task's entry was removed from the metadata topic.
-    pub(super) const fn hide(&mut self) {
-        self.shown = None;
-    }
-
     /// The owner of the last epoch.
     pub(super) fn owner(&self, owners: &OwnerIndex) -> Option<OwnerId> {
         let owner =
@@ -243,14 +230,6 @@ impl TaskRow {
 
     pub(super) fn attempts(&self) -> u32 {
         if self.is_claimed() { self.attempt } else { self.shown.map_or(0, |shown| shown.attempts) }
-    }
-
-    pub(super) const fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
-    pub(super) const fn cancel(&self) -> bool {
-        self.cancel
     }
 
     /// The earliest start, while the task waits for it.

@@ -8,7 +8,7 @@ use crate::client::service::BackgroundTasks;
 use crate::clock::Clock;
 use crate::supervise::{Monitor, recount};
 use crate::topics::TopicNames;
-use crate::transport::{Message, TopicPartition, Transport, TransportError};
+use crate::transport::{Message, TopicPartition, TransportError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -29,9 +29,9 @@ pub(in crate::client) enum ViewScope {
 /// The partitions of a view, each with its own service.
 #[derive(Debug)]
 pub(super) struct ViewPartitions {
-    logs: Logs,
-    names: TopicNames,
-    scope: ViewScope,
+    pub(super) logs: Logs,
+    pub(super) names: TopicNames,
+    pub(super) scope: ViewScope,
     java_attempts: Option<u32>,
     shared: Mutex<BTreeMap<i32, SharedTable>>,
     services: BackgroundTasks,
@@ -41,18 +41,6 @@ pub(super) struct ViewPartitions {
 pub(super) type SharedTable = Folded<TaskTable, ()>;
 
 impl ViewPartitions {
-    /// Whether these are the partitions of this queue, by this transport, and have these tasks.
-    pub(super) fn follows(
-        &self,
-        transport: &Arc<dyn Transport>,
-        names: &TopicNames,
-        scope: ViewScope,
-    ) -> bool {
-        Arc::ptr_eq(&self.logs.transport, transport)
-            && self.names.task == names.task
-            && self.scope >= scope
-    }
-
     /// Follows this many partitions, and those added later.
     pub(super) fn open(
         logs: Logs,
@@ -71,12 +59,6 @@ impl ViewPartitions {
             }
         }
         all
-    }
-
-    /// The full name of the task topic.
-    #[cfg(feature = "metrics")]
-    pub(super) fn queue(&self) -> &str {
-        &self.names.task
     }
 
     /// Waits until all partitions have caught up.

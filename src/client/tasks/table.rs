@@ -10,11 +10,10 @@
 //! nothing.
 
 use super::entry::{self, Update, ViewEntry};
-use super::holders::HolderIndex;
 use super::info::{FilteredTexts, TaskCounts, TaskFilter, TaskInfo, TaskStatus};
+use super::pool::ValuePool;
 use super::row::{OwnerIndex, RowTexts, TaskRow};
 use super::series::SeriesBuilder;
-use super::words::WordPool;
 use crate::client::history::missed_in;
 use crate::client::view::{is_java_end, is_late};
 use crate::transport::Message;
@@ -45,13 +44,13 @@ pub(in crate::client) struct TaskTable {
     partition: i32,
     rows: BTreeMap<TaskId, TaskRow>,
     owners: OwnerIndex,
-    holders: HolderIndex,
     workers: BTreeMap<OwnerId, Beat>,
     /// The current version of the ledger's settings, and its heartbeat interval.
     config: Option<(u32, Duration)>,
     /// The sealed tasks.
     seals: Seals,
-    words: WordPool,
+    words: ValuePool<str>,
+    holders: ValuePool<WorkerIdentity>,
     /// The last positions read of ledger, metadata topic and task topic.
     read_to: [Option<Position>; 3],
     /// See [`is_java_end`].
@@ -188,7 +187,7 @@ impl TaskTable {
         row.set_lease(entry, message);
         if let Entry::Claim(Claim { kind: ClaimKind::Run, .. }) = entry {
             let holder = row.leased.as_deref().map(|lease| WorkerIdentity::named(&*lease.worker));
-            self.holders.set(&mut row.holder, holder);
+            row.holder = holder.map(|holder| self.holders.share(holder));
         }
         row.set_fold(&fold, &mut self.owners);
     }
@@ -196,10 +195,10 @@ impl TaskTable {
     /// Seals tasks. Sealed tasks that the metadata topic does not show are removed.
     fn seal(&mut self, at: Position, seal: &Seal) {
         for range in seal.entries.ranges() {
-            let gone = self.rows.range(range.tasks()).filter(|(_, row)| !row.is_shown());
+            let gone = self.rows.range(range.tasks()).filter(|(_, row)| row.shown.is_none());
             let gone: Vec<TaskId> = gone.map(|(id, _)| *id).collect();
             for id in gone {
-                self.remove(id);
+                self.rows.remove(&id);
             }
         }
         self.seals.read(at, seal);
@@ -213,7 +212,7 @@ impl TaskTable {
             shown.phase = Phase::Final;
         }
         let ended = update.shown.phase.is_terminal();
-        let before = self.rows.get(&id).and_then(TaskRow::shown);
+        let before = self.rows.get(&id).and_then(|row| row.shown);
         if let Some(before) = before
             && is_late((before.epoch, before.phase.is_terminal()), (update.epoch, ended))
         {
@@ -221,8 +220,8 @@ impl TaskTable {
         }
         let Update { mut shown, created_ms, changed_ms, due_ms, progress, tags, .. } = update;
         shown.epoch = shown.epoch.max(before.map_or(0, |before| before.epoch));
-        let tags = tags.iter().take(TAGS_MAX).map(|tag| self.words.share(tag)).collect();
-        let task_type = update.task_type.map(|name| self.words.share(&name));
+        let tags = tags.into_iter().take(TAGS_MAX).map(|tag| self.words.share(tag)).collect();
+        let task_type = update.task_type.map(|name| self.words.share(name));
         let key = update.key.map(String::into_boxed_str);
         let reason = update.reason.map(|reason| self.words.share(start(&reason)));
         let progress = progress.filter(|_| shown.phase == Phase::Running);
@@ -238,7 +237,7 @@ impl TaskTable {
         }
         row.show(shown, due_ms, parked);
         if !row.is_claimed() {
-            self.holders.set(&mut row.holder, update.worker);
+            row.holder = update.worker.map(|worker| self.holders.share(worker));
         }
         // The writer of an entry may have lost the task's message, and with it tags, type and key:
         // keep those of the previous entry.
@@ -249,18 +248,12 @@ impl TaskTable {
     fn evict(&mut self, id: TaskId) {
         let sealed = self.seals.holds(id.entry_id());
         if let Some(row) = self.rows.get_mut(&id) {
-            row.hide();
+            row.shown = None;
             // A task evicted from the metadata topic has ended, unless the ledger has an unsealed
             // claim of it.
             if sealed || !row.is_claimed() {
-                self.remove(id);
+                self.rows.remove(&id);
             }
-        }
-    }
-
-    fn remove(&mut self, id: TaskId) {
-        if let Some(row) = self.rows.remove(&id) {
-            self.holders.release(row.holder);
         }
     }
 
@@ -276,7 +269,7 @@ impl TaskTable {
         let property = |name| message.properties.get(name).filter(|text| !text.is_empty());
         let terms = Terms::read(&message.properties.to_map(), message.publish_time_ms);
         let terms = terms.unwrap_or_default();
-        let tags = terms.tags.iter().map(|tag| self.words.share(tag)).collect();
+        let tags = terms.tags.into_iter().map(|tag| self.words.share(tag)).collect();
         let task_type = property(text::TASK_TYPE).map(|name| self.words.share(name));
         let key = property(text::TASK_KEY).filter(|key| key.len() <= text::TASK_KEY_BYTES_MAX);
         let key = key.map(Into::into);
@@ -412,14 +405,11 @@ impl TaskTable {
             changed_ms: row.changed_ms,
             due_ms: row.due_ms(),
             attempts: row.attempts(),
-            epoch: row.epoch().0,
+            epoch: row.epoch.0,
             owner: owner.map(|owner| owner.to_string()),
-            worker: self
-                .holders
-                .get(row.holder)
-                .or_else(|| said.and_then(|worker| worker.identity.clone())),
+            worker: row.holder.clone().or_else(|| said.and_then(|worker| worker.identity.clone())),
             lease: row.lease(),
-            cancel_requested: row.cancel(),
+            cancel_requested: row.cancel,
             progress: texts.progress,
             waits_for: if waits { texts.waits_for.into_vec() } else { Vec::new() },
             tags: texts.tags.into_vec(),

@@ -1,7 +1,7 @@
 //! Additional calls for the project's own tests.
 
 use super::super::http::AdminError;
-use super::{AdminCalls, cursor_name};
+use super::{Admin, cursor_name};
 use http::Method;
 use longhaul_types::EntryId;
 use serde::Deserialize;
@@ -20,7 +20,7 @@ struct CursorStatsJson {
     mark_delete_position: String,
 }
 
-impl AdminCalls {
+impl Admin {
     /// Deletes a subscription of a topic or of one partition, even while consumers use it.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use super::listed::{indexes, listed};
 use super::{FindingKind, Judge, Severity, TopicFinding};
-use crate::observe::{TopicRole, TopicState};
+use crate::observe::{TopicRole, TopicState, in_words};
 
 impl Judge<'_> {
     pub(super) fn topic_missing(&self) -> TopicFinding {
@@ -30,7 +30,8 @@ impl Judge<'_> {
 
     pub(super) fn partitions_missing(&self, state: &TopicState) -> Option<TopicFinding> {
         let missing = indexes(&state.partitions, |partition| !partition.exists);
-        let what = format!("{} of the topic's {} missing", listed(&missing)?, state.shape);
+        let what =
+            format!("{} of the topic's {} missing", listed(&missing)?, in_words(state.shape));
         let risk = "tasks of these partitions do not run, or their state is lost";
         Some(self.finding(
             FindingKind::PartitionsMissing,
@@ -46,7 +47,7 @@ impl Judge<'_> {
         let what = format!(
             "{} of the topic's {} terminated, as by a migration to a scalable topic",
             listed(&terminated)?,
-            state.shape
+            in_words(state.shape)
         );
         let risk = match self.role {
             TopicRole::Task => {

@@ -20,7 +20,7 @@ fn nothing() -> Observed {
 }
 
 /// A topic as the broker creates it without a setup.
-fn untouched(shape: TopicPartitioning) -> TopicState {
+fn untouched(shape: Option<u32>) -> TopicState {
     let partition = PartitionState {
         exists: true,
         subscribed: false,
@@ -44,7 +44,7 @@ fn untouched(shape: TopicPartitioning) -> TopicState {
             ensemble: None,
         },
         traits: Traits::default(),
-        partitions: vec![partition; shape.count().unwrap_or(1) as usize],
+        partitions: vec![partition; shape.unwrap_or(1) as usize],
     }
 }
 
@@ -100,8 +100,7 @@ fn from_nothing_the_ledger_comes_first_and_the_task_topic_last() {
 
 #[test]
 fn an_existing_task_topic_gives_the_others_its_partitions() {
-    let observed =
-        Observed { task: Some(untouched(TopicPartitioning::Partitioned(3))), ..nothing() };
+    let observed = Observed { task: Some(untouched(Some(3))), ..nothing() };
     let steps = plan(&observed, &names(), &TopicSettings::default()).unwrap();
     let mut created = Vec::new();
     for step in &steps {
@@ -115,7 +114,7 @@ fn an_existing_task_topic_gives_the_others_its_partitions() {
 #[test]
 fn growth_reaches_the_task_topic_last() {
     let all = |shape| Some(untouched(shape));
-    let two = TopicPartitioning::Partitioned(2);
+    let two = Some(2);
     let observed = Observed { task: all(two), metadata: all(two), ledger: all(two), ..nothing() };
     let settings = TopicSettings { partitions: Some(4), ..TopicSettings::default() };
     let steps = plan(&observed, &names(), &settings).unwrap();
@@ -131,16 +130,8 @@ fn growth_reaches_the_task_topic_last() {
 #[test]
 fn partitions_cannot_be_taken_away_or_added_to_none() {
     let cases = [
-        (
-            TopicPartitioning::Partitioned(4),
-            Some(2),
-            "4 partitions, which cannot become 2 partitions",
-        ),
-        (
-            TopicPartitioning::Unpartitioned,
-            Some(2),
-            "no partitions, which cannot become 2 partitions",
-        ),
+        (Some(4), Some(2), "4 partitions, which cannot become 2 partitions"),
+        (None, Some(2), "no partitions, which cannot become 2 partitions"),
     ];
     for (found, partitions, words) in cases {
         let observed = Observed { task: Some(untouched(found)), ..nothing() };
@@ -148,8 +139,7 @@ fn partitions_cannot_be_taken_away_or_added_to_none() {
         let refused = plan(&observed, &names(), &settings).unwrap_err().to_string();
         assert!(refused.contains(words), "{refused}");
     }
-    let observed =
-        Observed { ledger: Some(untouched(TopicPartitioning::Partitioned(2))), ..nothing() };
+    let observed = Observed { ledger: Some(untouched(Some(2))), ..nothing() };
     let refused = plan(&observed, &names(), &TopicSettings::default()).unwrap_err().to_string();
     assert!(
         refused.contains("tasks-ledger has 2 partitions, which cannot become no partitions"),
@@ -159,7 +149,7 @@ fn partitions_cannot_be_taken_away_or_added_to_none() {
 
 #[test]
 fn a_longer_retention_is_left_alone() {
-    let mut task = untouched(TopicPartitioning::Unpartitioned);
+    let mut task = untouched(None);
     task.policies.retention = RetentionPolicies { minutes: -1, megabytes: -1 };
     let mut observed = Observed { task: Some(task), ..nothing() };
     let lowered = |observed: &Observed| {
@@ -173,13 +163,9 @@ fn a_longer_retention_is_left_alone() {
 
 #[test]
 fn a_lost_subscription_is_made_anew_only_on_demand() {
-    let mut ledger = untouched(TopicPartitioning::Unpartitioned);
+    let mut ledger = untouched(None);
     ledger.partitions[0].has_entries = true;
-    let observed = Observed {
-        task: Some(untouched(TopicPartitioning::Unpartitioned)),
-        ledger: Some(ledger),
-        ..nothing()
-    };
+    let observed = Observed { task: Some(untouched(None)), ledger: Some(ledger), ..nothing() };
     let refused = plan(&observed, &names(), &TopicSettings::default());
     assert!(matches!(refused, Err(SetupError::SubscriptionLost(_))), "{refused:?}");
     let settings = TopicSettings { replay: true, ..TopicSettings::default() };
@@ -189,7 +175,7 @@ fn a_lost_subscription_is_made_anew_only_on_demand() {
 
 #[test]
 fn without_topic_policies_none_is_set() {
-    let mut task = untouched(TopicPartitioning::Unpartitioned);
+    let mut task = untouched(None);
     task.policies.source = PolicySource::Namespace;
     task.partitions[0].subscribed = true;
     let steps =
@@ -199,7 +185,7 @@ fn without_topic_policies_none_is_set() {
 
 #[test]
 fn a_missing_compaction_cursor_is_made_by_setting_the_threshold_again() {
-    let mut ledger = untouched(TopicPartitioning::Unpartitioned);
+    let mut ledger = untouched(None);
     ledger.policies.compaction_threshold_bytes = 5;
     let state = Observed { ledger: Some(ledger), ..nothing() };
     let steps = plan(&state, &names(), &TopicSettings::default()).unwrap();
@@ -215,7 +201,7 @@ fn dead_letters_get_a_subscription_unless_somebody_has_one() {
         let of_letters = |step: &&SetupStep| matches!(step, SetupStep::CreateSubscription { topic, .. } if topic.ends_with("-DLQ"));
         steps.iter().filter(of_letters).count()
     };
-    let mut state = untouched(TopicPartitioning::Unpartitioned);
+    let mut state = untouched(None);
     assert_eq!(subscriptions(state.clone()), 1);
     state.partitions[0].subscribed = true;
     assert_eq!(subscriptions(state), 0);
@@ -223,8 +209,7 @@ fn dead_letters_get_a_subscription_unless_somebody_has_one() {
 
 #[test]
 fn dead_letters_on_partitions_are_refused() {
-    let observed =
-        Observed { dead_letters: Some(untouched(TopicPartitioning::Partitioned(2))), ..nothing() };
+    let observed = Observed { dead_letters: Some(untouched(Some(2))), ..nothing() };
     let refused = plan(&observed, &names(), &TopicSettings::default()).unwrap_err().to_string();
     let words = "tasks-longhaul-DLQ has 2 partitions, which cannot become no partitions";
     assert!(refused.contains(words), "{refused}");

@@ -3,7 +3,7 @@ use crate::driver::ResponseChannel;
 use crate::error;
 use crate::fake_driver::{FakeDriver, large, message, soon};
 use crate::machine::UNTOLD_BYTES_MAX;
-use crate::machine::call::{BrokerConsumerStats, SubscriptionSpec};
+use crate::machine::call::SubscriptionSpec;
 use futures::FutureExt;
 
 const ENTRY: EntryId = EntryId { ledger: 1, entry: 1 };
@@ -163,10 +163,10 @@ async fn an_ack_is_confirmed_by_the_broker_or_fails_with_the_connection() {
 #[tokio::test(start_paused = true)]
 async fn the_backlog_is_what_the_broker_says() {
     let Bench { mut driver, mut consumer, sink: _sink } = bench().await;
-    let stats = BrokerConsumerStats { permits: 3, unacked: 5, backlog: 8, blocked: true };
+    let backlog = Backlog { entries: 8, permits: 3, blocked: true };
     let (found, question) =
-        tokio::join!(consumer.backlog(), driver.answer(BrokerResponse::Stats(stats)));
-    assert_eq!(found.unwrap(), Backlog { entries: 8, permits: 3, blocked: true });
+        tokio::join!(consumer.backlog(), driver.answer(BrokerResponse::Stats(backlog)));
+    assert_eq!(found.unwrap(), backlog);
     assert!(matches!(question, BrokerRequest::Stats { consumer: 7 }));
     let (odd, _) = tokio::join!(consumer.backlog(), driver.answer(BrokerResponse::Done));
     assert!(odd.unwrap_err().cause.contains("unexpected"));

@@ -162,7 +162,7 @@ fn consumer_options() -> ConsumerOptions {
 
 fn producer_options() -> ProducerOptions {
     let (topic, batching) = ("t".to_owned(), Batching::Off);
-    ProducerOptions { topic, name: None, batching, schema: None }
+    ProducerOptions { topic, batching, schema: None }
 }
 
 /// Publishes without the checks of a publisher.

@@ -1,10 +1,10 @@
 //! Encodes questions and decodes the broker's answers.
 
-use super::call::{BrokerConsumerStats, BrokerResponse, Lookup, LookupQuestion, ProducerOptions};
+use super::call::{BrokerResponse, Lookup, LookupQuestion, ProducerOptions};
 use super::producer::ConnectionProducer;
 use super::requests::{PendingRequest, RequestKind};
 use super::{ConnectionMachine, error};
-use longhaul_transport::TransportError;
+use longhaul_transport::{Backlog, TransportError};
 use longhaul_types::Position;
 use longhaul_types::moment::Moment;
 use longhaul_wire::messages::{
@@ -74,8 +74,7 @@ impl<A, P> ConnectionMachine<A, P> {
             topic: options.topic,
             producer_id,
             request_id,
-            user_provided_producer_name: Some(options.name.is_some()),
-            producer_name: options.name,
+            user_provided_producer_name: Some(false),
             schema: options.schema,
             metadata: self.introduction(),
             ..CommandProducer::default()
@@ -93,7 +92,7 @@ impl<A, P> ConnectionMachine<A, P> {
         self.control.push_back(CommandConsumerStats { request_id, consumer_id }.into());
     }
 
-    pub(super) fn handle_answer(&mut self, command: Command, now: Moment) {
+    pub(super) fn handle_answer(&mut self, command: Command) {
         let Some(request_id) = request_id(&command) else {
             // A command that this version does not know or need, such as a change of the active
             // consumer.
@@ -108,12 +107,6 @@ impl<A, P> ConnectionMachine<A, P> {
         // `None`: the answer to a question that was given up.
         let Some(request) = self.requests.take(request_id) else { return };
         match self.read_answer(request.kind, command) {
-            // A topic that moves also closes what is being opened on it, and CLOSE may come before
-            // the answer. Without this the caller would wait for ever.
-            Ok(_) if self.has_ended(request.kind) => {
-                let cause = error::unreachable(&self.address, "closed before it was open");
-                self.give_up(request, &cause, now);
-            }
             Ok(answer) => self.deliver_answer(request, &answer),
             Err(cause) => self.refuse(request, &cause),
         }
@@ -146,20 +139,6 @@ impl<A, P> ConnectionMachine<A, P> {
         }
         for token in request.tokens {
             self.answer(token, Err(cause.clone()));
-        }
-    }
-
-    /// Whether the producer or consumer that is being opened is already over.
-    fn has_ended(&self, kind: RequestKind) -> bool {
-        match kind {
-            RequestKind::Producer(id) => !self.producers.contains_key(&id),
-            RequestKind::Consumer(id) => !self.consumers.contains_key(&id),
-            RequestKind::Partitions
-            | RequestKind::Lookup
-            | RequestKind::Last(_)
-            | RequestKind::Stats(_)
-            | RequestKind::Ack(_)
-            | RequestKind::Done => false,
         }
     }
 
@@ -255,10 +234,9 @@ impl<A, P> ConnectionMachine<A, P> {
         if answer.error_code.is_some() {
             return Err(self.refusal(answer.error_code, answer.error_message));
         }
-        Ok(BrokerResponse::Stats(BrokerConsumerStats {
+        Ok(BrokerResponse::Stats(Backlog {
+            entries: answer.msg_backlog(),
             permits: answer.available_permits(),
-            unacked: answer.unacked_messages(),
-            backlog: answer.msg_backlog(),
             blocked: answer.blocked_consumer_on_unacked_msgs(),
         }))
     }

@@ -5,7 +5,7 @@
 //! number.
 
 use bytes::Bytes;
-use longhaul_transport::{Batching, Message, Outgoing, PublishError, TransportError};
+use longhaul_transport::{Backlog, Batching, Message, Outgoing, PublishError, TransportError};
 use longhaul_types::{EntryId, Position};
 use longhaul_wire::messages::Schema;
 use std::fmt;
@@ -156,10 +156,6 @@ pub struct TopicRedirect {
 pub struct ProducerOptions {
     /// Full name of the topic.
     pub topic: String,
-    /// Name of the producer; without one, the broker chooses it. Sequence ids then continue after
-    /// the last one that the broker has seen for this name: a broker that drops duplicates treats
-    /// earlier ids as resends.
-    pub name: Option<String>,
     /// Whether messages share entries.
     pub batching: Batching,
     /// Schema of the topic.
@@ -235,7 +231,7 @@ pub enum BrokerResponse {
     /// The last message of a topic; `None` on an empty topic or view.
     Last(Option<Position>),
     /// The broker's statistics of a consumer.
-    Stats(BrokerConsumerStats),
+    Stats(Backlog),
     /// The request succeeded.
     Done,
 }
@@ -253,19 +249,6 @@ pub struct Lookup {
     pub authoritative: bool,
     /// The broker is behind the service URL, which is a proxy.
     pub proxied: bool,
-}
-
-/// The broker's statistics of a consumer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BrokerConsumerStats {
-    /// Messages that the consumer may still be sent.
-    pub permits: u64,
-    /// Messages that the consumer holds unacknowledged.
-    pub unacked: u64,
-    /// Unacknowledged entries of the subscription, including those that a consumer holds.
-    pub backlog: u64,
-    /// The broker sends nothing because too many messages are unacknowledged.
-    pub blocked: bool,
 }
 
 /// An output of the connection.

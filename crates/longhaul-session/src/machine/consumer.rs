@@ -7,8 +7,8 @@ use super::unpack::{Unpacked, UnpackedEntry, counted_of_damaged, unpack};
 use super::{ConnectionMachine, error};
 use bytes::BytesMut;
 use longhaul_transport::{Message, TransportError, TransportErrorKind};
+use longhaul_types::EntryId;
 use longhaul_types::moment::Moment;
-use longhaul_types::{EntryId, Position};
 use longhaul_wire::frame;
 use longhaul_wire::messages::{
     AckType, CommandAck, CommandCloseConsumer, CommandFlow, CommandMessage,
@@ -31,44 +31,23 @@ const RETURNS_WAITING_MAX: usize = 10_000;
 pub(super) struct ConnectionConsumer<A> {
     topic: String,
     is_shared: bool,
-    stage: ConsumerStage,
+    is_open: bool,
     /// Whether the broker has said that the topic was terminated and nothing is left in it.
     is_drained: bool,
     pub(super) flow: Flow,
     /// Messages before this place are not delivered: the broker starts at the beginning of an
     /// entry.
-    from: DeliveryStart,
+    from: StartPlace,
     pub(super) acks: Vec<(EntryId, A)>,
     pub(super) handed_back: Vec<EntryId>,
     pub(super) closing: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ConsumerStage {
-    Opening,
-    Open,
-}
-
-/// The first message to be delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DeliveryStart {
-    Start,
-    At(Position),
-    After(Position),
-}
-
-impl DeliveryStart {
-    const fn of(place: StartPlace) -> Self {
-        match place {
-            StartPlace::At(position) => Self::At(position),
-            StartPlace::After(position) => Self::After(position),
-            StartPlace::Earliest | StartPlace::Latest => Self::Start,
-        }
-    }
-
+impl StartPlace {
+    /// Whether the message is to be delivered.
     fn admits(self, message: &Message) -> bool {
         match self {
-            Self::Start => true,
+            Self::Earliest | Self::Latest => true,
             Self::At(position) => message.position >= position,
             Self::After(position) => message.position > position,
         }
@@ -79,19 +58,15 @@ impl<A> ConnectionConsumer<A> {
     fn new(options: ConsumerOptions) -> Self {
         let (is_shared, flow, from) = match options.subscription {
             SubscriptionSpec::Shared { .. } | SubscriptionSpec::KeyShared { .. } => {
-                (true, Flow::exact(), DeliveryStart::Start)
+                (true, Flow::exact(), StartPlace::Earliest)
             }
-            SubscriptionSpec::Reader { start, window: 0, .. } => {
-                (false, Flow::exact(), DeliveryStart::of(start))
-            }
-            SubscriptionSpec::Reader { start, window, .. } => {
-                (false, Flow::window(window), DeliveryStart::of(start))
-            }
+            SubscriptionSpec::Reader { start, window: 0, .. } => (false, Flow::exact(), start),
+            SubscriptionSpec::Reader { start, window, .. } => (false, Flow::window(window), start),
         };
         Self {
             topic: options.topic,
             is_shared,
-            stage: ConsumerStage::Opening,
+            is_open: false,
             is_drained: false,
             flow,
             from,
@@ -101,8 +76,8 @@ impl<A> ConnectionConsumer<A> {
         }
     }
 
-    pub(super) fn is_open(&self) -> bool {
-        self.stage == ConsumerStage::Open
+    pub(super) const fn is_open(&self) -> bool {
+        self.is_open
     }
 
     pub(super) fn topic(&self) -> &str {
@@ -183,7 +158,7 @@ impl<A, P> ConnectionMachine<A, P> {
     /// The broker has opened the consumer.
     pub(super) fn consumer_opened(&mut self, id: u64) {
         if let Some(consumer) = self.consumers.get_mut(&id) {
-            consumer.stage = ConsumerStage::Open;
+            consumer.is_open = true;
             self.dirty.insert(id);
         }
     }
@@ -208,7 +183,7 @@ impl<A, P> ConnectionMachine<A, P> {
     /// Writes the pending commands of a consumer: permits, returned entries, acks, and its close.
     pub(super) fn write_consumer(&mut self, id: u64, out: &mut BytesMut, now: Moment) {
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
-        if consumer.stage != ConsumerStage::Open {
+        if !consumer.is_open() {
             return;
         }
         for entries in consumer.handed_back.chunks(IDS_PER_FRAME) {
@@ -270,7 +245,7 @@ impl<A, P> ConnectionMachine<A, P> {
     pub(super) fn handle_message(&mut self, command: &CommandMessage, payload: &Payload) {
         let id = command.consumer_id;
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
-        if consumer.stage != ConsumerStage::Open {
+        if !consumer.is_open() {
             return;
         }
         if !consumer.flow.admit() {

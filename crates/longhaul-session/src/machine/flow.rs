@@ -177,40 +177,6 @@ mod tests {
     }
 
     #[test]
-    fn exactly_what_is_asked_for_is_granted() {
-        let mut flow = Flow::exact();
-        assert_eq!(flow.grant(), None);
-        flow.request(1);
-        assert_eq!((flow.grant(), flow.grant()), (Some(1), None));
-        flow.received(1, 1, 10);
-        assert_eq!(flow.grant(), None);
-    }
-
-    /// A batch of ten for one permit: nine messages wait for the next request, and nothing more
-    /// comes before it.
-    #[test]
-    fn what_a_batch_brought_beyond_the_permits_counts_for_what_is_asked_next() {
-        let mut flow = Flow::exact();
-        flow.request(1);
-        assert_eq!(flow.grant(), Some(1));
-        flow.received(10, 10, 100);
-        assert_eq!((flow.grant(), flow.granted), (None, -9));
-        flow.request(5);
-        assert_eq!((flow.grant(), flow.granted), (Some(5), -4));
-        flow.request(5);
-        assert_eq!((flow.grant(), flow.granted), (Some(5), 1));
-    }
-
-    #[test]
-    fn messages_that_are_skipped_are_replaced() {
-        let mut flow = Flow::exact();
-        flow.request(2);
-        assert_eq!(flow.grant(), Some(2));
-        flow.received(5, 0, 0);
-        assert_eq!(flow.grant(), Some(5));
-    }
-
-    #[test]
     fn a_window_is_filled_up_at_its_half_and_bounded_in_bytes() {
         let mut flow = Flow::window(100);
         assert_eq!(flow.grant(), Some(100));
@@ -244,17 +210,5 @@ mod tests {
         // The debt is larger than the maximum, so the maximum is granted.
         flow.received(u32::MAX, 0, 0);
         assert_eq!(flow.grant(), Some(max));
-    }
-
-    #[test]
-    fn as_many_entries_are_admitted_as_permits_were_granted() {
-        let mut flow = Flow::exact();
-        assert!(!flow.admit());
-        flow.request(2);
-        flow.grant();
-        assert!(flow.admit());
-        // The batch is larger than the grant, and another entry is already on its way.
-        flow.received(10, 10, 0);
-        assert!(flow.admit() && !flow.admit());
     }
 }

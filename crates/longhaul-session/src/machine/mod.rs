@@ -289,7 +289,7 @@ impl<A, P> ConnectionMachine<A, P> {
             Command::CloseConsumer(close) => self.handle_close_consumer(close, now),
             Command::ReachedEndOfTopic(end) => self.handle_reached_end(end.consumer_id),
             Command::TopicMigrated(migrated) => self.handle_migrated(*migrated, now),
-            answer => self.handle_answer(answer, now),
+            answer => self.handle_answer(answer),
         }
     }
 

@@ -399,7 +399,9 @@ impl<A, P> ConnectionMachine<A, P> {
     /// message is refused.
     pub(super) fn handle_send_error(&mut self, refusal: &CommandSendError) {
         let (id, sequence_id) = (refusal.producer_id, refusal.sequence_id);
-        let Some(producer) = self.producers.get_mut(&id) else { return };
+        // A producer that is being opened has sent nothing.
+        let open = self.producers.get_mut(&id).filter(|producer| producer.is_open());
+        let Some(producer) = open else { return };
         let cause = error::server(&self.address, refusal.error, &refusal.message);
         if refusal.error != ServerError::NotAllowedError as i32 {
             let now = self.heard;

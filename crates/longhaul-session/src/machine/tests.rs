@@ -165,7 +165,7 @@ impl Bench {
     /// Opens a producer under a name whose last sequence id the broker knows.
     fn producer_behind(&mut self, batching: Batching, last: i64) -> u64 {
         let topic = "topic".to_owned();
-        let options = ProducerOptions { topic, name: None, batching, schema: None };
+        let options = ProducerOptions { topic, batching, schema: None };
         let token = self.ask(BrokerRequest::Producer(options));
         let [Command::Producer(asked)] = &self.commands()[..] else { panic!("one PRODUCER") };
         self.says(CommandProducerSuccess {
@@ -246,6 +246,17 @@ fn delivery(consumer_id: u64, entry: u64) -> CommandMessage {
         ack_set: Vec::new(),
         consumer_epoch: None,
     }
+}
+
+/// The broker delivers an entry with one message.
+fn plain(bench: &mut Bench, consumer: u64, entry: u64) {
+    bench.delivers(&delivery(consumer, entry), &MessageMetadata::default(), b"body");
+}
+
+/// Asks for messages. Returns what is written for that.
+fn request(bench: &mut Bench, consumer: u64, count: u32) -> Vec<Command> {
+    bench.call(ConnectionCall::Request { consumer, count });
+    bench.commands()
 }
 
 /// A batch of messages, each with its number as the body.

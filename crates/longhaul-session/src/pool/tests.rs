@@ -276,7 +276,7 @@ async fn a_host_that_cannot_look_up_is_not_asked_again_before_the_others() {
     assert_eq!(failed.unwrap_err().kind, TransportErrorKind::Unreachable);
     // A caller that asked the same host at the same time does not advance again.
     let late = Err::<(), _>(error::unreachable("there", "not ready"));
-    let endpoint = pool.prepared.endpoints[0].clone();
+    let endpoint = pool.hosts[0].clone();
     let link = pool.service().await.unwrap().link;
     pool.judge(&ConnectedHost { index: 0, endpoint, link }, &late);
     for _ in 0..2 {
@@ -400,7 +400,7 @@ fn hosts_are_tried_in_an_order_that_chance_decides() {
     let order = |seed| {
         let options = options(&["a", "b", "c"]);
         let pool = Pool::shuffled(options, &mut fastrand::Rng::with_seed(seed)).unwrap();
-        pool.prepared.endpoints.iter().map(|it| it.host.clone()).collect::<Vec<_>>()
+        pool.hosts.iter().map(|it| it.host.clone()).collect::<Vec<_>>()
     };
     assert_eq!(order(1), order(1));
     let orders: std::collections::HashSet<_> = (0..100).map(order).collect();

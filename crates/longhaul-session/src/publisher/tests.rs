@@ -10,7 +10,7 @@ const BYTES_MAX: usize = 1_000;
 async fn bench() -> (FakeDriver, EndSignal, SessionPublisher) {
     let mut driver = FakeDriver::new();
     let (topic, batching) = ("t".to_owned(), Batching::Off);
-    let options = ProducerOptions { topic, name: None, batching, schema: None };
+    let options = ProducerOptions { topic, batching, schema: None };
     let opening = SessionPublisher::open(Arc::clone(&driver.link), options);
     let (publisher, (_, end)) = tokio::join!(opening, driver.open_producer(7, BYTES_MAX));
     (driver, end, publisher.unwrap())

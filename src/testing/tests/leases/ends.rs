@@ -103,42 +103,28 @@ fn what_was_ended_while_nobody_was_there_is_over_soon_after_a_gateway_comes() {
 }
 
 #[test]
-fn a_thousand_waiting_tasks_end_together() {
-    let engine = TestEngine::new();
-    let [one, _other] = gateways(&engine);
-    let tasks: Vec<_> = (0..1_000).map(|_| submit(&engine, "a")).collect();
-    let client = engine.client();
-    engine.run(futures::future::join_all(tasks.iter().map(|task| client.cancel(task))));
-    let before = engine.time_passed();
-    for task in &tasks {
-        let end = engine.run(client.wait_metadata(task)).unwrap();
-        assert_eq!(end.outcome, Some(TaskOutcome::Cancelled));
+fn a_thousand_waiting_tasks_that_are_cancelled_or_purged_end_together() {
+    for (purges, limit) in [(false, 8), (true, 10)] {
+        let engine = TestEngine::new();
+        let [one, _other] = gateways(&engine);
+        let tasks: Vec<_> = (0..1_000).map(|_| submit(&engine, "a")).collect();
+        let client = engine.client();
+        let queue = &client.queue(&tasks[0].topic);
+        let ends = tasks.iter().map(|task| async move {
+            if purges { queue.delete(task.id, "test").await } else { client.cancel(task).await }
+        });
+        engine.run(futures::future::join_all(ends));
+        let before = engine.time_passed();
+        // For an unclaimed task the view reports a requested end.
+        for task in &tasks {
+            let end = engine.run(client.wait_metadata(task)).unwrap();
+            assert_eq!(end.outcome, Some(TaskOutcome::Cancelled));
+        }
+        let passed = engine.time_passed() - before;
+        assert!(passed < Duration::from_secs(limit), "purged: {purges}, {passed:?}");
+        assert!(tasks.iter().all(|task| engine.transitions(task).len() == 1), "each once");
+        assert!(ask(&engine, &one, "ann").is_none());
     }
-    let passed = engine.time_passed() - before;
-    assert!(passed < Duration::from_secs(8), "{passed:?}");
-    assert!(tasks.iter().all(|task| engine.transitions(task).len() == 1), "each once");
-    assert!(ask(&engine, &one, "ann").is_none());
-}
-
-#[test]
-fn a_thousand_waiting_tasks_that_are_purged_end_together() {
-    let engine = TestEngine::new();
-    let [one, _other] = gateways(&engine);
-    let tasks: Vec<_> = (0..1_000).map(|_| submit(&engine, "a")).collect();
-    // For an unclaimed task the view reports a requested end.
-    let client = engine.client();
-    let queue = client.queue(&tasks[0].topic);
-    let deletions = tasks.iter().map(|task| queue.delete(task.id, "test"));
-    engine.run(futures::future::join_all(deletions));
-    let before = engine.time_passed();
-    for task in &tasks {
-        let end = engine.run(client.wait_metadata(task)).unwrap();
-        assert_eq!(end.outcome, Some(TaskOutcome::Cancelled));
-    }
-    let passed = engine.time_passed() - before;
-    assert!(passed < Duration::from_secs(10), "{passed:?}");
-    assert!(tasks.iter().all(|task| engine.transitions(task).len() == 1), "each once");
-    assert!(ask(&engine, &one, "ann").is_none());
 }
 
 /// It waits for its next attempt, and the gateway that had it is gone.

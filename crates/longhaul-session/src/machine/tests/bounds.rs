@@ -4,19 +4,10 @@
 use super::*;
 use longhaul_wire::compression;
 use longhaul_wire::messages::{
-    CommandAckResponse, CommandCloseConsumer, CommandCloseProducer, CompressionType, EncryptionKeys,
+    CommandAckResponse, CommandCloseConsumer, CompressionType, EncryptionKeys,
 };
 
 const MIB: usize = 1024 * 1024;
-
-fn plain(bench: &mut Bench, consumer: u64, entry: u64) {
-    bench.delivers(&delivery(consumer, entry), &MessageMetadata::default(), b"body");
-}
-
-fn request(bench: &mut Bench, consumer: u64, count: u32) -> Vec<Command> {
-    bench.call(ConnectionCall::Request { consumer, count });
-    bench.commands()
-}
 
 /// Unrequested deliveries were accepted, and a broker could fill the memory of an idle worker.
 #[test]
@@ -171,26 +162,4 @@ fn what_was_asked_of_a_consumer_is_answered_when_the_broker_closes_it() {
     }
     let outcome = bench.outcome();
     assert!(matches!(&outcome.answered[..], [(it, Ok(_))] if *it == others[0]));
-}
-
-/// A topic that moved closed what was being opened on it; the caller learned it only after ten
-/// seconds.
-#[test]
-fn what_is_closed_while_it_is_opened_is_refused_at_once() {
-    let mut bench = Bench::open();
-    let topic = || "topic".to_owned();
-    let subscription = SubscriptionSpec::Shared { name: "s".to_owned() };
-    let options = ConsumerOptions { topic: topic(), subscription };
-    let consumer = bench.ask(BrokerRequest::Consumer(options));
-    let batching = Batching::On;
-    let options = ProducerOptions { topic: topic(), name: None, batching, schema: None };
-    let producer = bench.ask(BrokerRequest::Producer(options));
-    let [Command::Subscribe(subscribe), Command::Producer(produce)] = &bench.commands()[..] else {
-        panic!("one SUBSCRIBE, one PRODUCER")
-    };
-    bench.says(CommandCloseConsumer::new(subscribe.consumer_id, u64::MAX));
-    bench.says(CommandCloseProducer::new(produce.producer_id, u64::MAX));
-    let outcome = bench.outcome();
-    assert_eq!(tokens(&outcome.answered), [consumer, producer]);
-    assert!(outcome.answered.iter().all(|(_, it)| it.is_err()));
 }

@@ -6,15 +6,6 @@ use longhaul_wire::messages::{
     EncryptionKeys,
 };
 
-fn request(bench: &mut Bench, consumer: u64, count: u32) -> Vec<Command> {
-    bench.call(ConnectionCall::Request { consumer, count });
-    bench.commands()
-}
-
-fn plain(bench: &mut Bench, consumer: u64, entry: u64) {
-    bench.delivers(&delivery(consumer, entry), &MessageMetadata::default(), b"body");
-}
-
 fn one_message(bench: &mut Bench) -> Message {
     let mut delivered = bench.outcome().delivered;
     assert_eq!((delivered.len(), delivered[0].1.len()), (1, 1));

@@ -2,6 +2,7 @@
 
 use super::super::weight;
 use super::*;
+use longhaul_transport::TransportErrorKind;
 use longhaul_wire::messages::{
     CommandCloseConsumer, CommandConsumerStatsResponse, CommandGetLastMessageIdResponse,
     CommandLookupTopicResponse, CommandTopicMigrated, ResourceType,
@@ -58,7 +59,9 @@ fn a_message_may_be_as_large_as_the_broker_takes_it() {
     assert!(bench.outcome().producers_over.is_empty());
 }
 
-/// Watching counts as use up to the end of the connection.
+/// A consumer that only listens makes no calls. When the broker closed it after an hour, the
+/// connection counted as unused for that hour and ended at once, while another caller was opening
+/// the next consumer.
 #[test]
 fn what_a_broker_ends_was_used_until_then() {
     let mut bench = Bench::open();
@@ -143,12 +146,7 @@ fn a_version_of_a_schema_that_is_empty_is_none() {
     for (version, shown) in [(&b""[..], None), (b"1", Some(&b"1"[..]))] {
         let mut bench = Bench::open();
         let (topic, batching) = ("topic".to_owned(), Batching::Off);
-        bench.ask(BrokerRequest::Producer(ProducerOptions {
-            topic,
-            name: None,
-            batching,
-            schema: None,
-        }));
+        bench.ask(BrokerRequest::Producer(ProducerOptions { topic, batching, schema: None }));
         let [Command::Producer(asked)] = &bench.commands()[..] else { panic!("one PRODUCER") };
         let id = asked.producer_id;
         bench.says(CommandProducerSuccess {
@@ -191,7 +189,7 @@ fn an_answer_without_one_is_a_refusal() {
 #[test]
 fn what_moves_before_it_is_open_is_closed_once() {
     let (topic, batching) = ("topic".to_owned(), Batching::Off);
-    let producer = ProducerOptions { topic: topic.clone(), name: None, batching, schema: None };
+    let producer = ProducerOptions { topic: topic.clone(), batching, schema: None };
     let consumer = ConsumerOptions { topic, subscription: reader(StartPlace::Earliest, 1) };
     for (question, kind) in [
         (BrokerRequest::Producer(producer), ResourceType::Producer),
@@ -226,11 +224,7 @@ fn what_moves_before_it_is_open_is_closed_once() {
 fn a_connection_is_quiet_when_nothing_is_to_be_written_or_when_it_has_ended() {
     let mut bench = Bench::new(Greeting::default());
     assert!(!bench.machine.is_quiet(), "it has not introduced itself");
-    bench.machine.fail(TransportError::new(
-        longhaul_transport::TransportErrorKind::Refused,
-        "",
-        "",
-    ));
+    bench.machine.fail(TransportError::new(TransportErrorKind::Refused, "", ""));
     assert!(bench.machine.is_quiet());
     let mut bench = Bench::open();
     let consumer = bench.consumer();
@@ -245,11 +239,7 @@ fn a_connection_is_quiet_when_nothing_is_to_be_written_or_when_it_has_ended() {
     bench.written();
     bench.wait(Duration::from_secs(30));
     assert!(!bench.machine.is_quiet(), "a question is to be written");
-    bench.machine.fail(TransportError::new(
-        longhaul_transport::TransportErrorKind::Refused,
-        "",
-        "",
-    ));
+    bench.machine.fail(TransportError::new(TransportErrorKind::Refused, "", ""));
     assert!(bench.machine.is_quiet());
 }
 

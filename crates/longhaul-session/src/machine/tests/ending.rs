@@ -19,7 +19,7 @@ fn every_token_comes_back_exactly_once() {
     for write in [true, false] {
         expected.push(bench.ask(BrokerRequest::Partitions { topic: "topic".to_owned() }));
         let topic = "topic".to_owned();
-        let options = ProducerOptions { topic, name: None, batching: Batching::Off, schema: None };
+        let options = ProducerOptions { topic, batching: Batching::Off, schema: None };
         expected.push(bench.ask(BrokerRequest::Producer(options)));
         let topic = "topic".to_owned();
         let subscription = SubscriptionSpec::Shared { name: "s".to_owned() };

@@ -175,7 +175,7 @@ fn a_consumer_is_named_after_its_client_and_a_producer_says_it_beside() {
     let subscription = SubscriptionSpec::Shared { name: "s".to_owned() };
     bench.ask(BrokerRequest::Consumer(ConsumerOptions { topic: topic(), subscription }));
     let batching = Batching::Off;
-    let options = ProducerOptions { topic: topic(), name: None, batching, schema: None };
+    let options = ProducerOptions { topic: topic(), batching, schema: None };
     bench.ask(BrokerRequest::Producer(options));
     let commands = bench.commands();
     let [Command::Subscribe(consumer), Command::Producer(producer)] = &commands[..] else {
@@ -221,15 +221,11 @@ fn the_brokers_largest_message_is_ours() {
         let mut bench = Bench::new(Greeting::default());
         bench.commands();
         bench.says(connected(21, stated));
-        let options = ProducerOptions {
-            topic: "topic".to_owned(),
-            name: Some("mine".to_owned()),
-            batching: Batching::Off,
-            schema: None,
-        };
+        let options =
+            ProducerOptions { topic: "topic".to_owned(), batching: Batching::Off, schema: None };
         bench.ask(BrokerRequest::Producer(options));
         let [Command::Producer(asked)] = &bench.commands()[..] else { panic!("one PRODUCER") };
-        assert_eq!(asked.user_provided_producer_name, Some(true));
+        assert_eq!(asked.user_provided_producer_name, Some(false));
         bench.says(CommandProducerSuccess {
             request_id: asked.request_id,
             producer_name: "mine".to_owned(),
@@ -269,13 +265,6 @@ fn a_part_of_a_frame_is_a_sign_of_life() {
     bench.machine.receive(&mut BytesMut::from(&[0, 0][..]), bench.now);
     bench.wait(Duration::from_secs(29));
     assert!(bench.machine.end().is_none());
-}
-
-#[test]
-fn a_broker_that_asks_is_answered() {
-    let mut bench = Bench::open();
-    bench.says(CommandPing {});
-    assert_eq!(bench.commands(), [Command::Pong(CommandPong {})]);
 }
 
 /// A broker that pinged without reading made a queue of PONGs grow without limit. For each
@@ -355,22 +344,6 @@ fn whoever_waits_for_the_end_of_a_connection_uses_it() {
         bench.says(CommandPong {});
     }
     assert!(bench.machine.end().unwrap().cause.contains("it was unused"));
-}
-
-/// A consumer that only listens makes no calls. When the broker closed it after an hour, the
-/// connection counted as unused for that hour and ended at once, while another caller was opening
-/// the next consumer.
-#[test]
-fn the_time_without_use_begins_when_the_last_consumer_ends() {
-    let mut bench = Bench::open();
-    let consumer = bench.consumer();
-    for _ in 0..10 {
-        bench.wait(Duration::from_secs(10));
-        bench.says(CommandPing {});
-    }
-    bench.says(longhaul_wire::messages::CommandCloseConsumer::new(consumer, u64::MAX));
-    bench.wait(Duration::from_secs(1));
-    assert!(bench.machine.end().is_none());
 }
 
 #[test]

@@ -413,12 +413,8 @@ fn a_producer_whose_last_message_is_refused_is_closed_all_the_same() {
 #[test]
 fn what_a_producer_is_given_before_it_is_open_is_written_when_it_is() {
     let mut bench = Bench::open();
-    let options = ProducerOptions {
-        topic: "topic".to_owned(),
-        name: None,
-        batching: Batching::Off,
-        schema: None,
-    };
+    let options =
+        ProducerOptions { topic: "topic".to_owned(), batching: Batching::Off, schema: None };
     bench.ask(BrokerRequest::Producer(options));
     let [Command::Producer(asked)] = &bench.commands()[..] else { panic!("one PRODUCER") };
     bench.publish(asked.producer_id, body(b"early"));
@@ -438,12 +434,8 @@ fn what_a_producer_is_given_before_it_is_open_is_written_when_it_is() {
 #[test]
 fn what_a_producer_was_given_that_is_never_opened_is_answered() {
     let mut bench = Bench::open();
-    let options = ProducerOptions {
-        topic: "topic".to_owned(),
-        name: None,
-        batching: Batching::Off,
-        schema: None,
-    };
+    let options =
+        ProducerOptions { topic: "topic".to_owned(), batching: Batching::Off, schema: None };
     bench.ask(BrokerRequest::Producer(options));
     let [Command::Producer(asked)] = &bench.commands()[..] else { panic!("one PRODUCER") };
     let token = bench.publish(asked.producer_id, body(b"early"));

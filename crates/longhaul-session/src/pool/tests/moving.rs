@@ -12,7 +12,7 @@ async fn a_topic_that_moves_is_followed() {
     let pool = pool(&[hosts.place(0)]);
     let link = pool.owner(TOPIC, Purpose::Records).await.unwrap();
     let (topic, batching) = (TOPIC.to_owned(), Batching::Off);
-    let options = ProducerOptions { topic, name: None, batching, schema: None };
+    let options = ProducerOptions { topic, batching, schema: None };
     let end = EndSignal::default();
     link.open_producer(options, end.clone()).await.unwrap();
     end.wait().await;

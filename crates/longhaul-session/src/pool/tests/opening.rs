@@ -8,7 +8,7 @@ async fn open_within(
     options: &ConnectOptions,
     budget: &Budget,
 ) -> Result<ConnectionHandle, ConnectFailure> {
-    let endpoint = options.prepare().unwrap().endpoints.swap_remove(0);
+    let endpoint = options.prepare().unwrap().swap_remove(0);
     let place = ConnectionTarget { endpoint, behind_proxy: None, purpose: Purpose::Records };
     open(options, place, budget.clone(), TaskTracker::new(), Arc::default()).await
 }
