@@ -171,7 +171,8 @@ impl LogReader {
                     self.read = Some(message.position);
                     return Ok(Some(message));
                 }
-                Ok(None) if self.read >= self.end => return Ok(None),
+                // Nothing need have been read: the log may have been opened behind its last message.
+                Ok(None) if self.follower.read_to() >= self.end => return Ok(None),
                 Ok(None) => {}
                 Err(error) if error.kind == TransportErrorKind::Unreachable => {}
                 Err(error) => return Err(error),

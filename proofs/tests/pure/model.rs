@@ -275,9 +275,8 @@ fn tasks_wait_for_others() {
     holds_at_first(&["park-crash", "park-live", "park-giveup", "park-keep", "park-seal-crash"]);
 }
 
-/// A holder may offer its task at any time: the task still runs once and can always end. Two
-/// workers and two tasks of one key on a Key_Shared subscription: the second task begins when the
-/// first is over, on whichever worker, and both end.
+/// Two workers and two tasks of one key on a Key_Shared subscription: the second task begins when
+/// the first is over, on whichever worker, and both end.
 #[test]
 fn tasks_of_a_key_are_run_in_order() {
     holds(&[
@@ -296,6 +295,7 @@ fn a_broken_order_is_found() {
     finds(Fault::KeyDealtTwice, "order", &["C-29"], NEAR);
 }
 
+/// A holder may offer its task at any time: the task still runs once and can always end.
 #[test]
 fn tasks_are_offered() {
     holds(&["offer:compact=0", "offer-cancel:compact=0", "offer-park:compact=0"]);

@@ -200,6 +200,10 @@ fn many_are_replayed_by_filter_and_what_dies_again_names_the_first() {
         }
     }
     assert_eq!(pages, all(&engine));
+    // Regression: a page behind the last letter, as a made-up cursor asks for, waited for ever.
+    let behind = Some(Position { ledger: u64::from(u32::MAX), entry: 0, batch_index: None });
+    let page = engine.run(letters.list(&DeadLetterFilter::new(), behind, 7)).unwrap();
+    assert!(page.letters.is_empty() && page.next.is_none());
     let purged = engine.run(
         letters.purge(DeadLetterFilter::new().reason("page 0"), "old").try_collect::<Vec<_>>(),
     );

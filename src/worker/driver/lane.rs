@@ -159,10 +159,10 @@ pub(super) struct PartitionDriver {
     counted: Load,
     /// Slots held and tasks waiting for a slot at the last look.
     uses: Use,
-    /// Numbers the followers of the ledger, to tell queued events of an ended follower from those
-    /// of the current one.
     /// How often the log of the ledger was read in place of its view.
     pub(super) log_reads: u32,
+    /// Numbers the followers of the ledger, to tell queued events of an ended follower from those
+    /// of the current one.
     pub(super) generation: u64,
     /// Numbers the consumer services, for the same reason.
     pub(super) service: u64,

@@ -124,6 +124,6 @@ impl LeaseSender {
 
 impl fmt::Debug for LeaseSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Door")
+        f.write_str("LeaseSender")
     }
 }
