@@ -4,10 +4,11 @@ use crate::backlog::Backlog;
 use crate::judge::judge;
 use crate::meter::Figures;
 use crate::sitting::Row;
-use crate::stage::Stage;
+use crate::stage::{Stage, body_of};
 use crate::worker::Worker;
 use anyhow::Result;
 use clap::Args;
+use longhaul::Submission;
 use longhaul::ops::QueueOrder;
 
 /// No-op tasks that lie on the topic, until the broker has all their acknowledgements, of a queue
@@ -59,7 +60,8 @@ async fn measure_case(
         let queue = stage.client.queue(&topics.names.task);
         queue.update(0, |settings| settings.order = order).await?;
     }
-    stage.fill_lines(&topics, tasks, backlog.bytes, keys).await?;
+    let lined = move |it: Submission, number| it.order_key(format!("key-{}", number % keys));
+    stage.fill_with(&topics, tasks, body_of(backlog.bytes), lined).await?;
     let (workers, figures) = backlog.drain(stage, &topics).await?;
     let ended = Worker::end_all(workers).await?;
     judge(stage, &topics, tasks, &ended).await?;
