@@ -13,7 +13,7 @@ mod way;
 mod workers;
 
 use crate::connect::certificate_files;
-use crate::exit::{CREDENTIALS, Code, CommandFailure, MISTRUST, code_of, is_mistrust};
+use crate::exit::{CREDENTIALS, Code, CommandFailure, MISTRUST, code_of, is_mistrust, with_causes};
 use crate::service::patience::Patience;
 use crate::service::{no_levels, no_queue};
 use crate::settings::CliSettings;
@@ -149,7 +149,7 @@ impl GatewayClient {
             let identity = reqwest::Identity::from_pem(&both);
             client = client.identity(identity.map_err(|error| failed(name, &certificate, &error))?);
         }
-        let http = client.build().map_err(|error| CommandFailure::usage(chain(&error)))?;
+        let http = client.build().map_err(|error| CommandFailure::usage(with_causes(&error)))?;
         let token = token(settings)?;
         let way = Arc::new(Way::new(base.clone(), base, token.is_some(), patience));
         Ok(Some(Self { transport: GatewayTransport::Network, http, way, token }))
@@ -343,7 +343,8 @@ impl GatewayClient {
     /// The error when no answer came.
     fn lost(&self, error: &reqwest::Error) -> CommandFailure {
         self.way.lost(error.url(), !error.is_connect());
-        let what = format!("the gateway at {} cannot be reached: {}", self.way.url(), chain(error));
+        let why = with_causes(error);
+        let what = format!("the gateway at {} cannot be reached: {why}", self.way.url());
         let is_mistrusted = is_mistrust(&what);
         let failure = CommandFailure::new(Code::Unreachable, what);
         if is_mistrusted {
@@ -463,16 +464,6 @@ fn of_broker(failure: CommandFailure) -> CommandFailure {
         _ => return failure,
     };
     failure.of_api(&code)
-}
-
-fn chain(error: &reqwest::Error) -> String {
-    let (mut told, mut cause) = (error.to_string(), error.source());
-    while let Some(error) = cause {
-        told.push_str(": ");
-        told.push_str(&error.to_string());
-        cause = error.source();
-    }
-    told
 }
 
 /// The error after which a gateway has done no more of a bulk request.
