@@ -218,14 +218,7 @@ impl DeadLetterFilterArgs {
 /// # Errors
 /// When the command fails.
 pub(crate) async fn run(command: Dead, context: &CommandContext) -> anyhow::Result<()> {
-    run_on(&context.service().await?, command, context).await
-}
-
-async fn run_on(
-    service: &GatewayClient,
-    command: Dead,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
+    let service = &context.service().await?;
     match command {
         Dead::List { queue, filter, limit } => {
             list(service, &queue, &filter.selection(), limit, context).await

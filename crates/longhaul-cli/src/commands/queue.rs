@@ -130,14 +130,7 @@ pub(crate) struct QueueCreateArgs {
 /// # Errors
 /// When the command fails.
 pub(crate) async fn run(command: QueueCommand, context: &CommandContext) -> anyhow::Result<()> {
-    run_on(&context.service().await?, command, context).await
-}
-
-async fn run_on(
-    service: &GatewayClient,
-    command: QueueCommand,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
+    let service = &context.service().await?;
     match command {
         QueueCommand::List { namespace } => list(service, &namespace, context).await,
         QueueCommand::Create(it) => create(service, it, context).await,
