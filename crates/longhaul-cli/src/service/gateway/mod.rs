@@ -467,7 +467,7 @@ fn of_broker(failure: CommandFailure) -> CommandFailure {
 }
 
 /// The error after which a gateway has done no more of a bulk request.
-fn early_end(why: &str) -> anyhow::Error {
+pub(crate) fn early_end(why: &str) -> anyhow::Error {
     CommandFailure::new(Code::Failed, format!("the gateway stopped early: {why}"))
         .help("run the command again for the rest; what is listed above is done")
         .into()
