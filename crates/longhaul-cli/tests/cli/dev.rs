@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// A running service.
 pub(crate) struct Service {
     child: Child,
-    http: String,
+    pub(crate) http: String,
     pub(crate) broker: String,
     pub(crate) admin: Option<String>,
     /// Its standard error.
@@ -26,10 +26,20 @@ const ANY_PORTS: [&str; 6] =
 impl Service {
     /// Starts it, and reads its addresses.
     pub(crate) fn start(arguments: &[&str], folder: &Path) -> Self {
+        Self::start_with(&[], arguments, folder)
+    }
+
+    /// Starts it with these variables.
+    pub(crate) fn start_with(
+        variables: &[(&str, &str)],
+        arguments: &[&str],
+        folder: &Path,
+    ) -> Self {
         let all: Vec<_> =
             arguments.iter().copied().chain(ANY_PORTS).chain(["-o", "jsonl"]).collect();
         let mut command = longhaul(&all, folder);
         command.env("LONGHAUL_CONFIG", folder.join("config.toml"));
+        command.envs(variables.iter().copied());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
