@@ -28,13 +28,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::error::Error;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 pub(crate) use tasks::{name_in_queue, priority_of};
 use transport::{GatewayTransport, InProcess};
-use way::Way;
+use way::{Way, is_local};
 
 /// The time limit for connecting.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
@@ -151,7 +150,7 @@ impl GatewayClient {
         }
         let http = client.build().map_err(|error| CommandFailure::usage(with_causes(&error)))?;
         let token = token(settings)?;
-        let way = Arc::new(Way::new(base.clone(), base, token.is_some(), patience));
+        let way = Arc::new(Way::new(base, token.is_some(), patience));
         Ok(Some(Self { transport: GatewayTransport::Network, http, way, token }))
     }
 
@@ -171,10 +170,8 @@ impl GatewayClient {
     /// The host to which the token would be sent unencrypted.
     pub(crate) fn eavesdropped(&self) -> Option<&str> {
         let base = self.way.configured();
-        let host = base.host_str()?;
-        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-        let is_here = host == "localhost" || address.is_ok_and(|it| it.is_loopback());
-        (self.token.is_some() && base.scheme() == "http" && !is_here).then_some(host)
+        let is_overheard = base.scheme() == "http" && !is_local(base);
+        base.host_str().filter(|_| self.token.is_some() && is_overheard)
     }
 
     /// Records a successful answer.
