@@ -11,7 +11,9 @@ use crate::context::CommandContext;
 use crate::exit::CommandFailure;
 use crate::output::TableRow;
 use crate::service::gateway::GatewayClient;
-use crate::service::tasks::{TaskOperation, history_rows, named, no_task, parse_task};
+use crate::service::tasks::{
+    TaskOperation, attempts_in_words, history_rows, named, no_task, parse_task,
+};
 use crate::times;
 use clap::{Args, Subcommand};
 use longhaul::TaskRef;
@@ -292,9 +294,7 @@ async fn why(
     let TaskLimitsBody { max_attempts, max_duration, max_total_duration, expires_at } =
         reason.limits;
     let limits = [
-        max_attempts.map(|most| {
-            if most == 1 { "1 attempt".to_owned() } else { format!("{most} attempts") }
-        }),
+        max_attempts.map(attempts_in_words),
         max_duration.map(|it| format!("{} for each", times::human(it.0))),
         max_total_duration.map(|it| format!("{} in all", times::human(it.0))),
         expires_at.map(|at| format!("none begins after {}", times::iso(at))),
