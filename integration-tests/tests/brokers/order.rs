@@ -36,8 +36,7 @@ impl Bench {
     async fn new(test: &str, partitions: Option<u32>) -> Result<Option<Self>> {
         let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
         let url = sandbox.service_url().to_owned();
-        let client = Client::builder(&url).admin_url(sandbox.admin().url());
-        let (client, topic) = (client.connect().await?, sandbox.topic(test));
+        let (client, topic) = (sandbox.client().await?, sandbox.topic(test));
         let settings = TopicSettings { partitions, ..TopicSettings::default() };
         client.queue(&topic).setup_topics(settings).await?;
         Ok(Some(Self { url, client, topic, partitions }))

@@ -23,8 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A client on the broker, and the topic of one test; `None` when the environment names no broker.
 async fn bench(test: &str) -> Result<Option<(Client, String)>> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
-    let client = Client::builder(sandbox.service_url()).admin_url(sandbox.admin().url());
-    Ok(Some((client.connect().await?, sandbox.topic(test))))
+    Ok(Some((sandbox.client().await?, sandbox.topic(test))))
 }
 
 async fn result(client: &Client, task: &TaskRef) -> Result<Text, WaitError> {

@@ -48,12 +48,6 @@ impl Bench {
         }))
     }
 
-    /// A client that can set topics up.
-    async fn client(&self) -> Result<Client> {
-        let builder = Client::builder(self.sandbox.service_url());
-        Ok(builder.admin_url(self.sandbox.admin().url()).connect().await?)
-    }
-
     fn partitioned(mut self, partitions: u32) -> Self {
         self.settings.partitions = Some(partitions);
         self
@@ -340,7 +334,7 @@ impl TaskProcessor for Nothing {
 #[tokio::test]
 async fn a_worker_does_not_start_where_its_subscription_was_lost() -> Result<()> {
     let Some(mut bench) = Bench::new("start").await? else { return Ok(()) };
-    let client = bench.client().await?;
+    let client = bench.sandbox.client().await?;
     let start = async || client.worker(&bench.names.task, Nothing).start().await;
     let lose = async || bench.admin.delete_subscription(&bench.names.task, "longhaul").await;
     bench.setup().await?;
@@ -375,7 +369,7 @@ async fn a_worker_does_not_start_where_its_subscription_was_lost() -> Result<()>
 #[tokio::test]
 async fn a_worker_starts_on_a_ledger_without_deduplication() -> Result<()> {
     let Some(bench) = Bench::new("doubled").await? else { return Ok(()) };
-    let client = bench.client().await?;
+    let client = bench.sandbox.client().await?;
     bench.setup().await?;
     bench.set(&bench.names.ledger, Policy::Deduplication(false)).await?;
     bench.found(&bench.names.ledger, FindingKind::DeduplicationOff).await?;

@@ -67,7 +67,7 @@ impl Bench {
 #[tokio::test]
 async fn a_topic_that_accepts_no_more_messages_is_told_of() -> Result<()> {
     let Some(bench) = Bench::new("ended").await? else { return Ok(()) };
-    let client = bench.client().await?;
+    let client = bench.sandbox.client().await?;
     let open = Gated(watch::channel(true).1);
     let start = async || client.worker(&bench.names.task, Gated(open.0.clone())).start().await;
     bench.setup().await?;
@@ -101,7 +101,7 @@ async fn a_migration_to_scalable_topics_is_told_of_and_loses_nothing() -> Result
     }
     let bench = bench.partitioned(3);
     bench.setup().await?;
-    let client = bench.client().await?;
+    let client = bench.sandbox.client().await?;
     let (gate, gated) = watch::channel(false);
     let start = async || client.worker(&bench.names.task, Gated(gated.clone())).start().await;
     for number in 0..TASKS {

@@ -17,7 +17,7 @@ const DRAIN: Duration = Duration::from_secs(30);
 #[tokio::test]
 async fn it_sets_its_topics_up_if_it_may() -> Result<()> {
     let Some(bench) = Bench::new("first").await? else { return Ok(()) };
-    let client = bench.client().await?;
+    let client = bench.sandbox.client().await?;
     let worker = client.worker(&bench.names.task, Nothing).start().await?;
     worker.ready().await;
     assert_eq!(bench.check().await?, []);
