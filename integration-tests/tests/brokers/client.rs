@@ -3,7 +3,7 @@
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
-use crate::support::within;
+use crate::support::{note, now, until, within};
 use crate::transport::tombstone;
 use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt};
@@ -20,7 +20,7 @@ use longhaul_transport::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 /// How long we wait to see that nothing comes.
 const SILENCE: Duration = Duration::from_millis(500);
@@ -106,13 +106,10 @@ impl Bench {
 
     async fn compact(&self, topic: &str) -> Result<()> {
         self.admin.compact(topic).await?;
-        within("the compaction", async {
-            while self.admin.compaction(topic).await?.status != CompactionStatus::Success {
-                sleep(Duration::from_millis(50)).await;
-            }
-            Ok(())
+        until("the compaction", async || {
+            Ok(self.admin.compaction(topic).await?.status == CompactionStatus::Success)
         })
-        .await?
+        .await
     }
 
     async fn cleanup(self) {
@@ -162,16 +159,6 @@ fn shown(id: TaskId, state: TaskState, attempts: u32) -> TaskMetadata {
     });
     let bare: TaskMetadata = serde_json::from_value(bare).unwrap_or_else(|error| panic!("{error}"));
     TaskMetadata { result, ..bare }
-}
-
-#[expect(clippy::print_stderr, reason = "a test says what it skips and what it measured")]
-fn note(text: &str) {
-    eprintln!("client: {text}");
-}
-
-#[expect(clippy::disallowed_methods, reason = "a measurement decides nothing")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 #[tokio::test]

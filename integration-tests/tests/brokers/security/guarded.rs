@@ -14,6 +14,7 @@ use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use crate::security::keys::{Authority, Secret};
+use crate::support::note;
 
 /// The role that may use topics, and nothing else.
 pub(crate) const ROLE: &str = "tasks";
@@ -169,9 +170,4 @@ pub(crate) fn check_error(
     ensure!(error.to_string().starts_with(address), "{address} is not named: {error}");
     ensure!(error.cause.contains(words), "{words} is not said: {error}");
     Ok(format!("{error} {error:?}"))
-}
-
-#[expect(clippy::print_stderr, reason = "a test says what users would read")]
-pub(crate) fn note(text: &str) {
-    eprintln!("security: {text}");
 }

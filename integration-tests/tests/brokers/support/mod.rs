@@ -98,13 +98,7 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> Re
 
 /// Checks repeatedly until the condition holds.
 pub(crate) async fn until(what: &str, mut look: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
-    within(what, async {
-        while !look().await? {
-            sleep(GLANCE).await;
-        }
-        Ok(())
-    })
-    .await?
+    integration_tests::until(what, PATIENCE, async || Ok(look().await?.then_some(()))).await
 }
 
 /// Tries again while the topic moves, that is, while it cannot be reached. Returns any other error,
@@ -131,7 +125,7 @@ pub(crate) async fn retry<T>(
 /// Prints a note for the person who runs the test.
 #[expect(clippy::print_stderr, reason = "a test says what it skips and what it measured")]
 pub(crate) fn note(text: &str) {
-    eprintln!("transport: {text}");
+    eprintln!("note: {text}");
 }
 
 /// The start of a time measurement.
