@@ -7,6 +7,7 @@ use crate::worker::{Plan, Worker};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use integration_tests::say;
+use longhaul::Submission;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -65,7 +66,8 @@ async fn measure(stage: &Stage, options: &Options) -> Result<Vec<Row>> {
     rows.push(("nothing ahead".to_owned(), figures));
     let topics = stage.topics("ahead", None).await?;
     let ahead = options.tasks;
-    stage.fill_with(&topics, ahead, body_of(options.bytes), &[("DELAY", MONTH)]).await?;
+    let later = |it: Submission, _| it.property("DELAY", MONTH);
+    stage.fill_with(&topics, ahead, body_of(options.bytes), later).await?;
     say("the tasks ahead are submitted");
     let (worker, figures) = start(stage, options, &topics, ahead, Some(none_mib)).await?;
     rows.push((format!("{ahead} ahead, a worker starts"), figures));

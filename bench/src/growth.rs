@@ -4,7 +4,7 @@ use crate::course::{Course, Finish};
 use crate::judge::judge;
 use crate::sitting::{Row, Sitting};
 use crate::stage::Stage;
-use crate::worker::Plan;
+use crate::worker::{Plan, Worker};
 use anyhow::Result;
 use clap::Args;
 
@@ -51,9 +51,7 @@ async fn measure(stage: &Stage, options: &Options) -> Result<Vec<Row>> {
         under: options.sitting.under.as_deref(),
     };
     let Finish { rows, workers, mut ended } = course.run().await?;
-    for worker in workers {
-        ended.push(worker.end().await?);
-    }
+    ended.extend(Worker::end_all(workers).await?);
     judge(stage, &topics, options.tasks, &ended).await?;
     Ok(rows)
 }

@@ -3,11 +3,12 @@
 use crate::judge::judge;
 use crate::meter::{Figures, cpu_s, memory_mib, now_ns, seconds_between};
 use crate::sitting::{Row, Sitting};
-use crate::stage::{MIB, Stage, Topics};
+use crate::stage::{MIB, Stage, Topics, body_of};
 use crate::worker::{Plan, Worker};
 use anyhow::Result;
 use clap::Args;
 use integration_tests::say;
+use longhaul::Submission;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -57,7 +58,8 @@ async fn measure(stage: &Stage, options: &Options) -> Result<Vec<Row>> {
     let topics = stage.topics("known", None).await?;
     let begun_ns = now_ns();
     if *keys {
-        stage.fill_keyed(&topics, *tasks, *bytes).await?;
+        let keyed = |it: Submission, number| it.idempotency_key(format!("order-{number:012}"));
+        stage.fill_with(&topics, *tasks, body_of(*bytes), keyed).await?;
         say(&format!("submitted with keys in {:.1} s", seconds_between(begun_ns, now_ns())));
     } else {
         stage.fill(&topics, *tasks, *bytes).await?;

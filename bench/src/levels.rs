@@ -73,9 +73,9 @@ async fn measure_case(stage: &Stage, options: &Options, case: &Case) -> Result<F
     let high = stage.topics("high", None).await?;
     let per_second = *concurrency * 1000 / usize::try_from(*takes)?;
     let backlog = per_second * usize::try_from(*seconds)?;
-    stage.fill_with(&low, backlog, stamped(0, BYTES), &[]).await?;
+    stage.fill_with(&low, backlog, stamped(0, BYTES), |it, _| it).await?;
     if case.is_full {
-        stage.fill_with(&high, backlog, stamped(0, BYTES), &[]).await?;
+        stage.fill_with(&high, backlog, stamped(0, BYTES), |it, _| it).await?;
     }
     let also = case.high.map(|(precedence, weight)| (high.names.task.clone(), precedence, weight));
     let plan = Plan {

@@ -1,11 +1,12 @@
 //! `limits`: what it costs that the queue has a limit, where that is never reached.
 
+use crate::backlog::Backlog;
 use crate::judge::judge;
-use crate::meter::{Figures, Meter, Times};
-use crate::sitting::{Row, Sitting};
+use crate::meter::{Figures, Times};
+use crate::sitting::Row;
 use crate::stage::{Stage, body_of};
-use crate::worker::{Plan, Worker};
-use anyhow::{Result, ensure};
+use crate::worker::Worker;
+use anyhow::Result;
 use clap::Args;
 use integration_tests::stopwatch;
 use longhaul::ops::QueueSettings;
@@ -21,19 +22,7 @@ use std::time::Duration;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
-    sitting: Sitting,
-    /// Tasks on the topic.
-    #[arg(long, default_value_t = 20_000)]
-    tasks: usize,
-    /// Bytes of each task.
-    #[arg(long, default_value_t = 100)]
-    bytes: usize,
-    /// Tasks that a worker runs at once.
-    #[arg(long, default_value_t = 100)]
-    concurrency: usize,
-    /// Worker processes.
-    #[arg(long, default_value_t = 1)]
-    workers: usize,
+    backlog: Backlog,
     /// Tasks that are submitted one after the other, each when the one before has its result.
     #[arg(long, default_value_t = 200)]
     single: usize,
@@ -41,7 +30,8 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) async fn run(&self) -> Result<()> {
-        self.sitting.run_rows("limits", 3, async |stage| measure(stage, self).await).await
+        let rows = async |stage: &Stage| measure(stage, self).await;
+        self.backlog.sitting.run_rows("limits", 3, rows).await
     }
 }
 
@@ -68,24 +58,16 @@ async fn measure_case(
     options: &Options,
     settings: Option<QueueSettings>,
 ) -> Result<Figures> {
-    let Options { sitting, tasks, bytes, concurrency, workers, single } = options;
+    let Options { backlog, single } = options;
     let topics = stage.topics("limits", None).await?;
     if let Some(settings) = settings {
         let queue = stage.client.queue(&topics.names.task);
         queue.update(0, |stands| *stands = settings).await?;
     }
-    stage.fill(&topics, *tasks, *bytes).await?;
-    let plan = Plan::new(stage, &topics, *concurrency);
-    let workers = Worker::start_all(*workers, &plan, sitting.under.as_deref()).await?;
-    let processes: Vec<u32> = workers.iter().map(|worker| worker.process).collect();
-    let broker = stage.broker_process().into_iter().collect();
-    let meter = Meter::start([("worker", processes), ("broker", broker)])?;
-    let left = stage.backlog(&topics).await?;
-    ensure!(left > 0, "the tasks are done before all workers are ready: take more of them");
-    stage.acknowledged(&topics).await?;
-    let mut figures = meter.read("tasks", left)?;
+    stage.fill(&topics, backlog.tasks, backlog.bytes).await?;
+    let (workers, mut figures) = backlog.drain(stage, &topics).await?;
     let mut times = Times::new()?;
-    let body = Raw(body_of(*bytes));
+    let body = Raw(body_of(backlog.bytes));
     for _ in 0..*single {
         let elapsed = stopwatch();
         let task = stage.client.submit(&topics.names.task, &body).await?;
@@ -96,10 +78,7 @@ async fn measure_case(
         figures.put(name, times.millis(quantile));
     }
     stage.acknowledged(&topics).await?;
-    let mut ended = Vec::new();
-    for worker in workers {
-        ended.push(worker.end().await?);
-    }
-    judge(stage, &topics, *tasks + *single, &ended).await?;
+    let ended = Worker::end_all(workers).await?;
+    judge(stage, &topics, backlog.tasks + *single, &ended).await?;
     Ok(figures)
 }

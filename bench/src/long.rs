@@ -4,7 +4,7 @@ use crate::course::{Course, Finish};
 use crate::meter::Figures;
 use crate::sitting::{Row, Sitting};
 use crate::stage::{Stage, Topics};
-use crate::worker::Plan;
+use crate::worker::{Plan, Worker};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use integration_tests::{say, stopwatch};
@@ -84,9 +84,7 @@ async fn measure(stage: &Stage, options: &Options) -> Result<Vec<Row>> {
     };
     let Finish { mut rows, workers, mut ended } = course.run().await?;
     rows.push(("at the end".to_owned(), settle(stage, &topics, options).await?));
-    for worker in workers {
-        ended.push(worker.end().await?);
-    }
+    ended.extend(Worker::end_all(workers).await?);
     // Of the metadata topic only the last minutes are left: that all tasks are acknowledged says
     // that none was lost.
     let (tasks, started) = (options.tasks, ended.iter().map(|ended| ended.started).sum::<usize>());

@@ -1,6 +1,7 @@
 //! Measures longhaul: workers, the embedded broker, the transport.
 
 mod ahead;
+mod backlog;
 mod bytes;
 mod child;
 mod compare;

@@ -1,12 +1,14 @@
 //! `order`: what it costs that the tasks of a key run in order.
 
+use crate::backlog::Backlog;
 use crate::judge::judge;
-use crate::meter::{Figures, Meter};
-use crate::sitting::{Row, Sitting};
-use crate::stage::Stage;
-use crate::worker::{Plan, Worker};
-use anyhow::{Result, ensure};
+use crate::meter::Figures;
+use crate::sitting::Row;
+use crate::stage::{Stage, body_of};
+use crate::worker::Worker;
+use anyhow::Result;
 use clap::Args;
+use longhaul::Submission;
 use longhaul::ops::QueueOrder;
 
 /// No-op tasks that lie on the topic, until the broker has all their acknowledgements, of a queue
@@ -18,24 +20,13 @@ use longhaul::ops::QueueOrder;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
-    sitting: Sitting,
-    /// Tasks on the topic.
-    #[arg(long, default_value_t = 20_000)]
-    tasks: usize,
-    /// Bytes of each task.
-    #[arg(long, default_value_t = 100)]
-    bytes: usize,
-    /// Tasks that a worker runs at once.
-    #[arg(long, default_value_t = 100)]
-    concurrency: usize,
-    /// Worker processes.
-    #[arg(long, default_value_t = 1)]
-    workers: usize,
+    backlog: Backlog,
 }
 
 impl Options {
     pub(crate) async fn run(&self) -> Result<()> {
-        self.sitting.run_rows("order", 4, async |stage| measure(stage, self).await).await
+        let rows = async |stage: &Stage| measure(stage, self).await;
+        self.backlog.sitting.run_rows("order", 4, rows).await
     }
 }
 
@@ -48,7 +39,7 @@ async fn measure(stage: &Stage, options: &Options) -> Result<Vec<Row>> {
     ];
     let (mut rows, mut without) = (Vec::new(), None);
     for (name, order, keys, part) in cases {
-        let mut figures = measure_case(stage, options, (order, keys, options.tasks / part)).await?;
+        let mut figures = measure_case(stage, &options.backlog, (order, keys, part)).await?;
         if let Some(rate) = figures.get("tasks/s") {
             let without = *without.get_or_insert(rate);
             figures.put("of no order", rate / without);
@@ -60,29 +51,19 @@ async fn measure(stage: &Stage, options: &Options) -> Result<Vec<Row>> {
 
 async fn measure_case(
     stage: &Stage,
-    options: &Options,
-    (order, keys, tasks): (Option<QueueOrder>, usize, usize),
+    backlog: &Backlog,
+    (order, keys, part): (Option<QueueOrder>, usize, usize),
 ) -> Result<Figures> {
-    let Options { sitting, bytes, concurrency, workers, .. } = options;
+    let tasks = backlog.tasks / part;
     let topics = stage.topics("order", None).await?;
     if order.is_some() {
         let queue = stage.client.queue(&topics.names.task);
         queue.update(0, |settings| settings.order = order).await?;
     }
-    stage.fill_lines(&topics, tasks, *bytes, keys).await?;
-    let plan = Plan::new(stage, &topics, *concurrency);
-    let workers = Worker::start_all(*workers, &plan, sitting.under.as_deref()).await?;
-    let processes: Vec<u32> = workers.iter().map(|worker| worker.process).collect();
-    let broker = stage.broker_process().into_iter().collect();
-    let meter = Meter::start([("worker", processes), ("broker", broker)])?;
-    let left = stage.backlog(&topics).await?;
-    ensure!(left > 0, "the tasks are done before all workers are ready: take more of them");
-    stage.acknowledged(&topics).await?;
-    let figures = meter.read("tasks", left)?;
-    let mut ended = Vec::new();
-    for worker in workers {
-        ended.push(worker.end().await?);
-    }
+    let lined = move |it: Submission, number| it.order_key(format!("key-{}", number % keys));
+    stage.fill_with(&topics, tasks, body_of(backlog.bytes), lined).await?;
+    let (workers, figures) = backlog.drain(stage, &topics).await?;
+    let ended = Worker::end_all(workers).await?;
     judge(stage, &topics, tasks, &ended).await?;
     Ok(figures)
 }

@@ -147,43 +147,15 @@ impl Stage {
         self.sandbox.admin().unload(&topics.names.task).await
     }
 
-    /// Puts tasks with this body and these properties on the topic.
+    /// Puts tasks with this body on the topic. `with` gives each its terms, by its number.
     pub(crate) async fn fill_with(
         &self,
         topics: &Topics,
         tasks: usize,
         body: Bytes,
-        properties: &'static [(&'static str, &'static str)],
+        with: impl Fn(Submission, usize) -> Submission + Copy + Send + 'static,
     ) -> Result<()> {
-        let with = |submission, _| {
-            properties
-                .iter()
-                .fold(submission, |it: Submission, (name, value)| it.property(*name, *value))
-        };
         self.submit_body(topics, tasks, body, FILLERS, with).await
-    }
-
-    /// Puts tasks of so many bytes on the topic, each with an idempotency key of its own.
-    pub(crate) async fn fill_keyed(
-        &self,
-        topics: &Topics,
-        tasks: usize,
-        bytes: usize,
-    ) -> Result<()> {
-        let keyed = |it: Submission, number| it.idempotency_key(format!("order-{number:012}"));
-        self.submit_body(topics, tasks, body_of(bytes), FILLERS, keyed).await
-    }
-
-    /// Puts tasks of so many bytes on the topic, of so many order keys in turns.
-    pub(crate) async fn fill_lines(
-        &self,
-        topics: &Topics,
-        tasks: usize,
-        bytes: usize,
-        keys: usize,
-    ) -> Result<()> {
-        let lined = move |it: Submission, number| it.order_key(format!("key-{}", number % keys));
-        self.submit_body(topics, tasks, body_of(bytes), FILLERS, lined).await
     }
 
     /// Puts tasks of so many bytes on the topic, so many at a time.

@@ -156,6 +156,15 @@ impl Worker {
         self.end_but_for(&[]).await
     }
 
+    /// Drains workers one after the other, and returns what each has counted.
+    pub(crate) async fn end_all(workers: Vec<Self>) -> Result<Vec<Ended>> {
+        let mut ended = Vec::new();
+        for worker in workers {
+            ended.push(worker.end().await?);
+        }
+        Ok(ended)
+    }
+
     /// The same of one that was made to count these.
     pub(crate) async fn end_but_for(mut self, expected: &[&str]) -> Result<Ended> {
         self.signal(Signal::TERM)?;

@@ -93,7 +93,7 @@ impl Bench {
         self.sandbox.service_url()
     }
 
-    /// The transport that reads and writes topics as the library does.
+    /// The names of the topics.
     #[must_use]
     pub fn names(&self) -> &TopicNames {
         &self.names

@@ -111,6 +111,13 @@ fn told(error: &Error) -> String {
     told
 }
 
+/// The text of an error, followed by those of its causes.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |it| it.source());
+    let texts: Vec<_> = causes.map(ToString::to_string).collect();
+    texts.join(": ")
+}
+
 fn is_broken_pipe(error: &Error) -> bool {
     let is = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     error.downcast_ref::<io::Error>().is_some_and(is)

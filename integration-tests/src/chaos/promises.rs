@@ -4,8 +4,6 @@
 //! A message carries its promises in a header that no worker reads, besides the properties that
 //! workers read. So a message without those properties is a planted fault: its promises are broken,
 //! and the judge must find that. Pure.
-//! the properties that workers read. So a message without those properties is a planted fault: what
-//! it promises is not kept, and the judge must find it. Pure.
 
 use anyhow::{Context, Result};
 use longhaul::{TaskId, TaskMetadata};

@@ -15,9 +15,8 @@ use anyhow::{Result, bail};
 
 #[cfg(feature = "containers")]
 use super::docker::Container;
-use super::embedded::Embedded;
 use super::maven::standalone;
-use super::{Admin, Choice, NO_BROKER, Sandbox, Security, variable};
+use super::{Admin, Choice, NO_BROKER, Sandbox, Security, embedded, variable};
 use crate::skip::skip;
 use crate::wait::{say, stopwatch, until};
 
@@ -175,7 +174,7 @@ impl Broker {
         let service_tls = token.as_ref().map(|_| free_port()).transpose()?;
         let ports = Ports { service: free_port()?, service_tls, web: free_port()? };
         let server: Box<dyn Server> = match kind {
-            BrokerKind::Embedded => Box::new(Embedded::prepare(ports, &config).await?),
+            BrokerKind::Embedded => Box::new(embedded::prepare(ports, &config).await?),
             #[cfg(feature = "containers")]
             BrokerKind::Docker => Box::new(Container::prepare(ports, config)),
             #[cfg(not(feature = "containers"))]

@@ -14,9 +14,8 @@ use tokio::time::timeout;
 
 use super::broker::{LATENCY, Server, free_port};
 use super::guard::Guard;
-use super::jvm::{self, Jvm};
 use super::node::{Node, SMALL, START_LIMIT, is_reachable, lines};
-use super::{Admin, Sandbox, demanded_settings};
+use super::{Admin, Sandbox, demanded_settings, jvm};
 use crate::example::Process;
 use crate::wait::{say, stopwatch};
 
@@ -226,7 +225,7 @@ fn zookeeper() -> Result<Node> {
     ]);
     let options = [SMALL.as_slice(), &["-Xmx256m"]].concat();
     let program = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"];
-    let server = Jvm::prepare("zookeeper", &[("zoo.cfg", &settings)], &options, &program)?;
+    let server = jvm::prepare("zookeeper", &[("zoo.cfg", &settings)], &options, &program)?;
     Ok(Node::new(server, port))
 }
 
@@ -255,7 +254,7 @@ fn bookie(number: usize, metadata: &str) -> Result<Node> {
     ]);
     let options = [SMALL.as_slice(), &["-Xmx256m", "-XX:MaxDirectMemorySize=256m"]].concat();
     let program = ["org.apache.bookkeeper.server.Main", "--conf", "bookie.conf"];
-    let server = Jvm::prepare("bookie", &[("bookie.conf", &settings)], &options, &program)?;
+    let server = jvm::prepare("bookie", &[("bookie.conf", &settings)], &options, &program)?;
     Ok(Node::new(server, port))
 }
 
@@ -285,7 +284,7 @@ fn broker(metadata: &str) -> Result<Node> {
     settings += &lines(&demanded);
     let options = [SMALL.as_slice(), &["-Xmx512m", "-XX:MaxDirectMemorySize=256m"]].concat();
     let program = ["org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", "broker.conf"];
-    let server = Jvm::prepare("broker", &[("broker.conf", &settings)], &options, &program)?;
+    let server = jvm::prepare("broker", &[("broker.conf", &settings)], &options, &program)?;
     let admin = Admin::new(&format!("http://127.0.0.1:{web}"), None)?;
     Ok(Node { server, port, admin: Some(admin) })
 }

@@ -1,14 +1,12 @@
 //! A Pulsar server in its own Java process, with the jars from Maven Central.
 
-use std::fs::{self, File};
+use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, anyhow};
-use tempfile::TempDir;
 
-use super::broker::{Server, Signal};
-use super::process::{self, ServerProcess};
+use super::process::LocalServer;
 use super::pulsar_version;
 use crate::cache::{Project, Tool};
 
@@ -36,43 +34,24 @@ const OPENED: [&str; 6] = [
 /// The error without a suitable Java.
 const HINT: &str = "cannot run java; version 17 or later must be on the PATH, in JAVA_HOME or in LONGHAUL_TEST_PULSAR_JAVA_HOME";
 
-/// A server's folder, and its process while it runs.
-#[derive(Debug)]
-pub(super) struct Jvm {
-    /// From the first option of the JVM to the last argument of the program.
-    arguments: Vec<String>,
-    /// Declared before the folder, so that the process ends before its folder is removed.
-    process: Option<ServerProcess>,
-    /// Data, configuration and log. They survive a restart.
-    folder: TempDir,
-}
-
-impl Jvm {
-    /// Creates a folder with these files for a server, and downloads the jars if they are missing.
-    /// Blocks. Paths in the arguments are relative to the folder.
-    pub(super) fn prepare(
-        name: &str,
-        files: &[(&str, &str)],
-        options: &[&str],
-        program: &[&str],
-    ) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix(&format!("longhaul-{name}-")).tempdir()?;
-        fs::create_dir(folder.path().join("tmp"))?;
-        for (path, contents) in files {
-            let path = folder.path().join(path);
-            fs::create_dir_all(path.parent().context("a file has a folder")?)?;
-            fs::write(path, contents)?;
-        }
-        Ok(Self { arguments: arguments(options, program)?, process: None, folder })
+/// Creates a folder with these files for a server, and downloads the jars if they are missing.
+/// Blocks. Paths in the arguments are relative to the folder.
+pub(super) fn prepare(
+    name: &str,
+    files: &[(&str, &str)],
+    options: &[&str],
+    program: &[&str],
+) -> Result<LocalServer> {
+    let folder = tempfile::Builder::new().prefix(&format!("longhaul-{name}-")).tempdir()?;
+    fs::create_dir(folder.path().join("tmp"))?;
+    for (path, contents) in files {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().context("a file has a folder")?)?;
+        fs::write(path, contents)?;
     }
-
-    pub(super) fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
-    fn log(&self) -> PathBuf {
-        self.folder.path().join("server.log")
-    }
+    let mut command = vec![java_of_pulsar().into_os_string()];
+    command.extend(arguments(options, program)?.into_iter().map(OsString::from));
+    Ok(LocalServer::new(command, HINT.to_owned(), folder))
 }
 
 /// The command line after `java`.
@@ -93,37 +72,6 @@ pub(super) fn arguments(options: &[&str], program: &[&str]) -> Result<Vec<String
     ]);
     arguments.extend(program.iter().map(|word| (*word).to_owned()));
     Ok(arguments)
-}
-
-impl Server for Jvm {
-    fn start(&mut self) -> Result<()> {
-        let log = File::options().create(true).append(true).open(self.log())?;
-        let mut command = Command::new(java_of_pulsar());
-        command.args(&self.arguments).stdout(log.try_clone()?).stderr(log);
-        let process = ServerProcess::start(&mut command, self.folder.path());
-        self.process = Some(process.context(HINT)?);
-        Ok(())
-    }
-
-    fn signal(&mut self, signal: Signal) -> Result<()> {
-        self.process.as_ref().ok_or_else(|| anyhow!("the server does not run"))?.signal(signal)
-    }
-
-    fn is_running(&mut self) -> Result<bool> {
-        process::is_running(&mut self.process)
-    }
-
-    fn process_id(&self) -> Option<u32> {
-        self.process.as_ref().map(ServerProcess::id)
-    }
-
-    fn log_tail(&self) -> String {
-        process::tail(&self.log())
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        Some(self.folder.path())
-    }
 }
 
 pub(crate) fn java() -> PathBuf {

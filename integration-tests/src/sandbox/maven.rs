@@ -3,13 +3,13 @@
 use anyhow::Result;
 
 use super::broker::{BrokerConfig, Ports, free_port};
-use super::jvm::Jvm;
-use super::{demanded_settings, pulsar_version, security};
+use super::process::LocalServer;
+use super::{demanded_settings, jvm, pulsar_version, security};
 
 const OPTIONS: [&str; 2] = ["-Xmx1g", "-XX:MaxDirectMemorySize=1g"];
 
 /// Writes the configuration, and downloads the jars if they are missing. Blocks.
-pub(super) fn standalone(ports: Ports, config: &BrokerConfig) -> Result<Jvm> {
+pub(super) fn standalone(ports: Ports, config: &BrokerConfig) -> Result<LocalServer> {
     let settings = configuration(ports, config, &demanded_settings()?);
     let secrets = config.security.iter().flat_map(|security| security.files());
     let secrets: Vec<(String, &str)> = secrets
@@ -36,7 +36,7 @@ pub(super) fn standalone(ports: Ports, config: &BrokerConfig) -> Result<Jvm> {
     if pulsar_version()?.starts_with(['2', '3', '4']) {
         program.extend(["--bookkeeper-port", &bookie_port]);
     }
-    Jvm::prepare("pulsar", &files, &OPTIONS, &program)
+    jvm::prepare("pulsar", &files, &OPTIONS, &program)
 }
 
 fn configuration(ports: Ports, config: &BrokerConfig, demanded: &[(String, String)]) -> String {

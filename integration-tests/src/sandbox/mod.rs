@@ -55,6 +55,7 @@ mod pulsar_proxy;
 mod security;
 
 use anyhow::{Result, anyhow, bail};
+use longhaul::Client;
 use tokio::sync::OnceCell;
 
 pub use admin::Admin;
@@ -151,6 +152,15 @@ impl Sandbox {
     #[must_use]
     pub fn admin(&self) -> &Admin {
         &self.admin
+    }
+
+    /// A client that can set topics up.
+    ///
+    /// # Errors
+    /// The broker cannot be reached.
+    pub async fn client(&self) -> Result<Client> {
+        let builder = Client::builder(&self.service_url).admin_url(self.admin.url());
+        Ok(builder.connect().await?)
     }
 
     /// A unique topic name. The topic is not created.

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use super::Admin;
 use super::broker::{Server, Signal};
-use super::jvm::Jvm;
+use super::process::LocalServer;
 use crate::wait::until;
 
 pub(super) const START_LIMIT: Duration = Duration::from_secs(120);
@@ -19,14 +19,14 @@ pub(super) const SMALL: [&str; 2] = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=
 /// One process.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) server: Jvm,
+    pub(super) server: LocalServer,
     pub(super) port: u16,
     /// For brokers only.
     pub(super) admin: Option<Admin>,
 }
 
 impl Node {
-    pub(super) fn new(server: Jvm, port: u16) -> Self {
+    pub(super) fn new(server: LocalServer, port: u16) -> Self {
         Self { server, port, admin: None }
     }
 

@@ -3,10 +3,9 @@
 
 use anyhow::{Context, Result};
 
-use super::Sandbox;
 use super::broker::{Server, free_port};
-use super::jvm::Jvm;
 use super::node::{Node, SMALL, is_reachable, lines};
+use super::{Sandbox, jvm};
 use crate::wait::{say, stopwatch};
 
 /// Apache Pulsar's proxy in front of a broker. Dropping it kills it and its connections.
@@ -38,7 +37,7 @@ impl PulsarProxy {
         let program =
             ["org.apache.pulsar.proxy.server.ProxyServiceStarter", "--config", "proxy.conf"];
         let prepare =
-            move || Jvm::prepare("proxy", &[("proxy.conf", &settings)], &options, &program);
+            move || jvm::prepare("proxy", &[("proxy.conf", &settings)], &options, &program);
         let mut node = Node::new(tokio::task::spawn_blocking(prepare).await??, port);
         // It opens this port last.
         node.start(|_| is_reachable(web)).await.context("Pulsar's proxy")?;

@@ -21,8 +21,8 @@ use longhaul::{EntryId, Position};
 use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{
-    Batching, Consumer, Follow, Follower, Message, Outgoing, PublishError, Publisher, Start,
-    TopicPartition, TopicSchema, Transport,
+    Batching, Consumer, Follow, Follower, Message, Outgoing, Publisher, Start, TopicPartition,
+    TopicSchema, Transport,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -194,7 +194,6 @@ impl Actor {
                 Some(Ok(place)) => {
                     self.scene.known(self.topic).receipts.insert(number, place);
                 }
-                Some(Err(cause @ PublishError::Refused(_))) => return Err(cause.into()),
                 Some(Err(cause)) => return Err(cause.into()),
                 None => {}
             }

@@ -3,7 +3,7 @@
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
-use crate::support::within;
+use crate::support::{note, now, until, within};
 use crate::transport::tombstone;
 use anyhow::{Context, Result, bail, ensure};
 use futures::{StreamExt, TryStreamExt};
@@ -20,14 +20,14 @@ use longhaul_transport::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 /// How long we wait to see that nothing comes.
 const SILENCE: Duration = Duration::from_millis(500);
 
 /// A broker, a client on it, and topics of one test.
 struct Bench {
-    broker: String,
+    sandbox: Sandbox,
     admin: Admin,
     transport: PulsarTransport,
     client: Client,
@@ -38,13 +38,13 @@ impl Bench {
     /// `None` when the environment names no broker.
     async fn new(test: &str, partitions: Option<u32>) -> Result<Option<Self>> {
         let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
-        let broker = sandbox.service_url().to_owned();
+        let url = sandbox.service_url();
         let bench = Self {
             admin: Admin::new(sandbox.admin().url(), &AdminOptions::default())?,
-            transport: PulsarTransport::connect(ConnectOptions::new(&broker)).await?,
-            client: Client::connect(&broker).await?,
-            broker,
-            names: unique(test).parse()?,
+            transport: PulsarTransport::connect(ConnectOptions::new(url)).await?,
+            client: Client::connect(url).await?,
+            names: sandbox.topic(&format!("client-{test}")).parse()?,
+            sandbox,
         };
         for topic in [&bench.names.ledger, &bench.names.metadata, &bench.names.task] {
             bench.admin.create_topic(topic, partitions).await?;
@@ -106,13 +106,10 @@ impl Bench {
 
     async fn compact(&self, topic: &str) -> Result<()> {
         self.admin.compact(topic).await?;
-        within("the compaction", async {
-            while self.admin.compaction(topic).await?.status != CompactionStatus::Success {
-                sleep(Duration::from_millis(50)).await;
-            }
-            Ok(())
+        until("the compaction", async || {
+            Ok(self.admin.compaction(topic).await?.status == CompactionStatus::Success)
         })
-        .await?
+        .await
     }
 
     async fn cleanup(self) {
@@ -164,23 +161,6 @@ fn shown(id: TaskId, state: TaskState, attempts: u32) -> TaskMetadata {
     TaskMetadata { result, ..bare }
 }
 
-/// A topic that no other test and no earlier run has used.
-fn unique(test: &str) -> String {
-    use std::hash::{BuildHasher, RandomState};
-    let unique = RandomState::new().hash_one(test);
-    format!("persistent://public/default/client-{test}-{unique:016x}")
-}
-
-#[expect(clippy::print_stderr, reason = "a test says what it skips and what it measured")]
-fn note(text: &str) {
-    eprintln!("client: {text}");
-}
-
-#[expect(clippy::disallowed_methods, reason = "a measurement decides nothing")]
-fn now() -> Instant {
-    Instant::now()
-}
-
 #[tokio::test]
 async fn a_task_is_submitted_awaited_looked_at_and_evicted() -> Result<()> {
     let Some(bench) = Bench::new("life", None).await? else { return Ok(()) };
@@ -218,7 +198,7 @@ async fn a_task_is_submitted_awaited_looked_at_and_evicted() -> Result<()> {
     // A client that starts after compaction has removed the last entries of the topic must not wait
     // for them.
     bench.compact(&names.metadata).await?;
-    let late = Client::connect(&bench.broker).await?;
+    let late = Client::connect(bench.sandbox.service_url()).await?;
     let looked = within("an answer", late.get(&task)).await?;
     ensure!(looked?.is_none() && client.get(&task).await?.is_none());
     bench.cleanup().await;
@@ -278,7 +258,7 @@ async fn a_queue_that_does_not_exist_is_told_and_not_made() -> Result<()> {
         let client = &bench.client;
         ensure!(client.queue(&bench.names.task).exists().await?, "it exists");
         within("a view", client.queue(&bench.names.task).tasks()).await??;
-        let absent: TopicNames = unique("absent").parse()?;
+        let absent: TopicNames = bench.sandbox.topic("client-absent").parse()?;
         ensure!(!client.queue(&absent.task).exists().await?, "it does not exist");
         let view = within("a refusal", client.queue(&absent.task).tasks()).await?;
         let kind = match &view {

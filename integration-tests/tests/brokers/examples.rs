@@ -138,34 +138,36 @@ async fn printed(name: &str) -> Result<Vec<String>> {
     Process::start(&mut command)?.finished().await
 }
 
-#[tokio::test]
-async fn the_router_routes() -> Result<()> {
-    let printed = printed("router").await?;
-    let expected = [
-        "resized to 320 x 240",
-        "exported to report.pdf",
-        "play: Task type `play` has no processor here, only `export`, `resize`",
-    ];
+/// Checks the whole output of an example that starts its own broker.
+async fn prints(name: &str, expected: &[&str]) -> Result<()> {
+    let printed = printed(name).await?;
     ensure!(printed == expected, "{printed:#?}");
     Ok(())
 }
 
 #[tokio::test]
+async fn the_router_routes() -> Result<()> {
+    let expected = [
+        "resized to 320 x 240",
+        "exported to report.pdf",
+        "play: Task type `play` has no processor here, only `export`, `resize`",
+    ];
+    prints("router", &expected).await
+}
+
+#[tokio::test]
 async fn tasks_wait_for_others_and_have_their_results() -> Result<()> {
-    let printed = printed("dependencies").await?;
     let expected = [
         "the sum of what there is: 15",
         "the strict sum: the task failed after 0 attempts: Task six, which had to be over first, has no result",
         "after the order: 42",
         "two halves: 100",
     ];
-    ensure!(printed == expected, "{printed:#?}");
-    Ok(())
+    prints("dependencies", &expected).await
 }
 
 #[tokio::test]
 async fn what_failed_for_good_is_replayed() -> Result<()> {
-    let printed = printed("dead_letters").await?;
     let expected = [
         "hat: Processing error: the shop is closed",
         "unicorn: Processing error: no such thing",
@@ -176,13 +178,11 @@ async fn what_failed_for_good_is_replayed() -> Result<()> {
         "replay by ann: the shop is open",
         "purge by ann: nobody sells it",
     ];
-    ensure!(printed == expected, "{printed:#?}");
-    Ok(())
+    prints("dead_letters", &expected).await
 }
 
 #[tokio::test]
 async fn the_limits_hold_over_two_workers() -> Result<()> {
-    let printed = printed("limits").await?;
     let expected = [
         "version 1 stands",
         "somebody else has changed the document: its version is 1 now",
@@ -190,8 +190,7 @@ async fn the_limits_hold_over_two_workers() -> Result<()> {
         "paused: it waits",
         "resumed: exported",
     ];
-    ensure!(printed == expected, "{printed:#?}");
-    Ok(())
+    prints("limits", &expected).await
 }
 
 #[tokio::test]
@@ -215,7 +214,6 @@ async fn a_submit_may_be_repeated() -> Result<()> {
 
 #[tokio::test]
 async fn the_end_of_a_task_may_be_asked_for() -> Result<()> {
-    let printed = printed("cancel").await?;
     let expected = [
         "polite: cleaning up",
         "polite: Cancelled after 1 attempt",
@@ -223,26 +221,22 @@ async fn the_end_of_a_task_may_be_asked_for() -> Result<()> {
         "blocking: Cancelled after 1 attempt",
         "left behind: 1",
     ];
-    ensure!(printed == expected, "{printed:#?}");
-    Ok(())
+    prints("cancel", &expected).await
 }
 
 #[tokio::test]
 async fn the_second_worker_goes_on_at_the_checkpoint_of_the_first() -> Result<()> {
-    let printed = printed("checkpoint").await?;
     let expected = [
         "first: attempt 1 begins after page 0",
         "second: attempt 2 begins after page 3",
         "3 pages by second",
         "page 4 by second, page 5 by second, page 6 by second",
     ];
-    ensure!(printed == expected, "{printed:#?}");
-    Ok(())
+    prints("checkpoint", &expected).await
 }
 
 #[tokio::test]
 async fn the_schedule_fires() -> Result<()> {
-    let printed = printed("schedule").await?;
     let expected = [
         "totals by often",
         "totals by often",
@@ -254,8 +248,7 @@ async fn the_schedule_fires() -> Result<()> {
         "`61 * * * *` is not a cron expression: Component error: Number out of bounds.",
         "1 schedule left",
     ];
-    ensure!(printed == expected, "{printed:#?}");
-    Ok(())
+    prints("schedule", &expected).await
 }
 
 /// The second task waits for the first one with one snooze or several, and the durations of both
@@ -272,7 +265,6 @@ async fn the_middleware_times() -> Result<()> {
 
 #[tokio::test]
 async fn the_urgent_goes_first() -> Result<()> {
-    let printed = printed("priorities").await?;
     let expected = [
         "what was there before",
         "a telegram",
@@ -280,8 +272,7 @@ async fn the_urgent_goes_first() -> Result<()> {
         "an advertisement",
         "letters, letters-low, letters, letters-high",
     ];
-    ensure!(printed == expected, "{printed:#?}");
-    Ok(())
+    prints("priorities", &expected).await
 }
 
 #[tokio::test]

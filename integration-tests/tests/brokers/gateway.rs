@@ -30,23 +30,30 @@ struct Gateway {
 
 impl Gateway {
     async fn start(sandbox: &Sandbox, change: impl FnOnce(&mut ServerConfig)) -> Result<Self> {
-        let builder = Client::builder(sandbox.service_url());
-        let client = builder.admin_url(sandbox.admin().url()).connect().await?;
-        let mut config = ServerConfig::default();
-        config.listen = "127.0.0.1:0".parse()?;
-        // The queues of other tests have settings of their own.
-        config.look_after_all = false;
-        change(&mut config);
-        let server = Server::start(client, config).await?;
-        Ok(Self { server, http: reqwest::Client::new() })
+        let change = |config: &mut ServerConfig| {
+            // The queues of other tests have settings of their own.
+            config.look_after_all = false;
+            change(config);
+        };
+        Self::at(sandbox.service_url(), sandbox, change).await
     }
 
     /// A gateway that looks after all queues, which is the default.
     async fn of(broker: &Broker) -> Result<Self> {
-        let builder = Client::builder(broker.service_url());
-        let client = builder.admin_url(broker.admin().url()).connect().await?;
+        Self::at(broker.service_url(), broker.sandbox(), |_| {}).await
+    }
+
+    /// A gateway in front of the broker at this URL, with the admin API of the sandbox.
+    async fn at(
+        service_url: &str,
+        sandbox: &Sandbox,
+        change: impl FnOnce(&mut ServerConfig),
+    ) -> Result<Self> {
+        let builder = Client::builder(service_url);
+        let client = builder.admin_url(sandbox.admin().url()).connect().await?;
         let mut config = ServerConfig::default();
         config.listen = "127.0.0.1:0".parse()?;
+        change(&mut config);
         let server = Server::start(client, config).await?;
         Ok(Self { server, http: reqwest::Client::new() })
     }

@@ -66,8 +66,7 @@ impl Drop for Running {
 /// names no broker.
 async fn bench(test: &str, partitions: Option<u32>) -> Result<Option<(Client, String)>> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
-    let client = Client::builder(sandbox.service_url()).admin_url(sandbox.admin().url());
-    let (client, topic) = (client.connect().await?, sandbox.topic(test));
+    let (client, topic) = (sandbox.client().await?, sandbox.topic(test));
     let settings = TopicSettings { partitions, ..TopicSettings::default() };
     client.queue(&topic).setup_topics(settings).await?;
     Ok(Some((client, topic)))

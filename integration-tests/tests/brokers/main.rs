@@ -22,7 +22,6 @@ mod sandbox;
 mod schedules;
 mod security;
 mod sequences;
-#[allow(dead_code, reason = "each suite uses a part of it")]
 mod support;
 mod telemetry;
 mod topics;

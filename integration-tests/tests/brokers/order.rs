@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use integration_tests::audit::read_whole;
 use integration_tests::sandbox::Sandbox;
 use longhaul::ops::QueueOrder;
-use longhaul::topics::TopicSettings;
+use longhaul::topics::{TopicNames, TopicSettings};
 use longhaul::{
     Client, TaskContext, TaskError, TaskId, TaskRef, Text, WaitError, WorkerHandle, processor_fn,
 };
@@ -36,8 +36,7 @@ impl Bench {
     async fn new(test: &str, partitions: Option<u32>) -> Result<Option<Self>> {
         let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
         let url = sandbox.service_url().to_owned();
-        let client = Client::builder(&url).admin_url(sandbox.admin().url());
-        let (client, topic) = (client.connect().await?, sandbox.topic(test));
+        let (client, topic) = (sandbox.client().await?, sandbox.topic(test));
         let settings = TopicSettings { partitions, ..TopicSettings::default() };
         client.queue(&topic).setup_topics(settings).await?;
         Ok(Some(Self { url, client, topic, partitions }))
@@ -103,26 +102,19 @@ impl Bench {
     /// The number of tasks that have begun; an error if any began out of order.
     async fn begun_in_order(&self) -> Result<usize> {
         let transport = PulsarTransport::connect(ConnectOptions::new(&self.url)).await?;
+        let names: TopicNames = self.topic.parse()?;
         let mut begun = 0;
         let partitions =
             self.partitions.map_or(-1..0, |count| 0..i32::try_from(count).unwrap_or(0));
         for partition in partitions {
             let mut judge = OrderJudge::default();
-            let full = |suffix: &str| {
-                let name = self.topic.strip_prefix("persistent://").unwrap_or(&self.topic);
-                let name = if name.contains('/') {
-                    name.to_owned()
-                } else {
-                    format!("public/default/{name}")
-                };
-                TopicPartition { topic: format!("persistent://{name}{suffix}"), partition }
-            };
-            for message in read_whole(&transport, &full("")).await? {
+            let part = |topic: &str| TopicPartition { topic: topic.to_owned(), partition };
+            for message in read_whole(&transport, &part(&names.task)).await? {
                 if let Some(key) = message.order_key() {
                     judge.add(TaskId::new(message.position, partition), key);
                 }
             }
-            for message in read_whole(&transport, &full("-ledger")).await? {
+            for message in read_whole(&transport, &part(&names.ledger)).await? {
                 let found = judge.read(&ledger::read(&message)?);
                 ensure!(found.is_none(), "{found:?}");
             }

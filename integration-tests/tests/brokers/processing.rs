@@ -4,6 +4,7 @@
 //! The broker is that of `LONGHAUL_TEST_BROKER`.
 
 use anyhow::{Context, Result, ensure};
+use integration_tests::audit::read_whole;
 use integration_tests::sandbox::Sandbox;
 use longhaul::topics::{TopicNames, TopicSettings};
 use longhaul::{
@@ -11,7 +12,7 @@ use longhaul::{
     WaitError, blocking_fn,
 };
 use longhaul_session::{ConnectOptions, PulsarTransport};
-use longhaul_transport::{Follow, Start, TopicPartition, Transport};
+use longhaul_transport::{Message, TopicPartition};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -22,8 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A client on the broker, and the topic of one test; `None` when the environment names no broker.
 async fn bench(test: &str) -> Result<Option<(Client, String)>> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
-    let client = Client::builder(sandbox.service_url()).admin_url(sandbox.admin().url());
-    Ok(Some((client.connect().await?, sandbox.topic(test))))
+    Ok(Some((sandbox.client().await?, sandbox.topic(test))))
 }
 
 async fn result(client: &Client, task: &TaskRef) -> Result<Text, WaitError> {
@@ -86,17 +86,10 @@ impl Codec for Flip {
 /// All messages on a topic, as text where they are text.
 async fn texts(transport: &PulsarTransport, topic: &str) -> Result<Vec<String>> {
     let topic = TopicPartition { topic: topic.to_owned(), partition: -1 };
-    let follow = Follow { start: Start::Earliest, compacted: false };
-    let mut follower = transport.follower(&topic, follow).await?;
-    let end = follower.last_position().await?.context("it is empty")?;
-    let mut texts = Vec::new();
-    loop {
-        let message = timeout(PATIENCE, follower.next()).await??;
-        texts.push(String::from_utf8_lossy(&message.payload).into_owned());
-        if message.position >= end {
-            return Ok(texts);
-        }
-    }
+    let messages = read_whole(transport, &topic).await?;
+    ensure!(!messages.is_empty(), "{topic} is empty");
+    let text = |message: &Message| String::from_utf8_lossy(&message.payload).into_owned();
+    Ok(messages.iter().map(text).collect())
 }
 
 #[tokio::test]

@@ -7,8 +7,7 @@ use anyhow::{Context, Result, ensure};
 use integration_tests::sandbox::Sandbox;
 use jiff::Timestamp;
 use longhaul::{
-    Client, Overlap, Raw, Schedule, TaskContext, TaskError, TaskId, TaskProcessor, Text,
-    WorkerHandle,
+    Overlap, Raw, Schedule, TaskContext, TaskError, TaskId, TaskProcessor, Text, WorkerHandle,
 };
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -43,13 +42,8 @@ struct Bench {
 }
 
 impl Bench {
-    async fn client(&self) -> Result<Client> {
-        let builder = Client::builder(self.sandbox.service_url());
-        Ok(builder.admin_url(self.sandbox.admin().url()).connect().await?)
-    }
-
     async fn worker(&self) -> Result<WorkerHandle> {
-        let worker = self.client().await?.worker(&self.topic, Ticker(self.ticks.clone()));
+        let worker = self.sandbox.client().await?.worker(&self.topic, Ticker(self.ticks.clone()));
         let worker = worker.heartbeat(Duration::from_secs(1)).start().await?;
         worker.ready().await;
         Ok(worker)
@@ -81,7 +75,7 @@ async fn each_second_is_one_task_whoever_dies_and_whenever_a_worker_comes_back()
     let (said, mut ticks) = channel(1_000);
     let bench = Bench { sandbox, topic, ticks: said };
     let (first, second) = (bench.worker().await?, bench.worker().await?);
-    let client = bench.client().await?;
+    let client = bench.sandbox.client().await?;
     let schedules = client.queue(&bench.topic).schedules();
     let each_second = Schedule::cron("* * * * * *").overlap(Overlap::AllowAll);
     let task = client.submission(&bench.topic, &Text("tick".to_owned()));
@@ -96,7 +90,7 @@ async fn each_second_is_one_task_whoever_dies_and_whenever_a_worker_comes_back()
     found.extend(next(&mut ticks, 6).await?);
     schedules.pause("ticks").await?;
     // Another client sees the current state. Tasks that were due before may still come.
-    let other = bench.client().await?;
+    let other = bench.sandbox.client().await?;
     let schedules = other.queue(&bench.topic).schedules();
     loop {
         let info = schedules.get("ticks").await?.context("it is there")?;

@@ -21,7 +21,7 @@ use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{Batching, Outgoing, TopicPartition, TopicSchema, Transport};
 use reqwest::Method;
 use serde_json::json;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The number of checks before a test gives up: a policy takes effect some milliseconds after it
 /// was set.
@@ -30,9 +30,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// A broker to test against, and topics of one test on it.
 struct Bench {
-    broker: String,
     sandbox: Sandbox,
-    admin_url: String,
     admin: Admin,
     names: TopicNames,
     settings: TopicSettings,
@@ -42,13 +40,10 @@ impl Bench {
     /// `None` when the environment names no broker.
     async fn new(test: &str) -> Result<Option<Self>> {
         let Some(sandbox) = Sandbox::from_env().await? else { return Ok(None) };
-        let admin_url = sandbox.admin().url().to_owned();
         Ok(Some(Self {
-            broker: sandbox.service_url().to_owned(),
-            admin: Admin::new(&admin_url, &AdminOptions::default())?,
-            admin_url,
+            admin: Admin::new(sandbox.admin().url(), &AdminOptions::default())?,
+            names: sandbox.topic(&format!("topics-{test}")).parse()?,
             sandbox,
-            names: fresh(test)?,
             settings: TopicSettings::default(),
         }))
     }
@@ -125,7 +120,8 @@ impl Bench {
     }
 
     async fn publish(&self, topic: &str) -> Result<()> {
-        let transport = PulsarTransport::connect(ConnectOptions::new(&self.broker)).await?;
+        let transport =
+            PulsarTransport::connect(ConnectOptions::new(self.sandbox.service_url())).await?;
         let partition = transport.partitions(topic).await?.map_or(-1, |_| 0);
         let part = TopicPartition { topic: topic.to_owned(), partition };
         let mut publisher = transport.publisher(&part, Batching::Off, TopicSchema::None).await?;
@@ -141,12 +137,6 @@ impl Bench {
             self.admin.delete_topic(topic).await.ok();
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "names must differ from run to run")]
-fn fresh(test: &str) -> Result<TopicNames> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    Ok(format!("topics-{test}-{}", now.as_millis()).parse()?)
 }
 
 /// From fresh topics to a second run that changes nothing.
@@ -344,7 +334,7 @@ impl TaskProcessor for Nothing {
 #[tokio::test]
 async fn a_worker_does_not_start_where_its_subscription_was_lost() -> Result<()> {
     let Some(mut bench) = Bench::new("start").await? else { return Ok(()) };
-    let client = Client::builder(&bench.broker).admin_url(&bench.admin_url).connect().await?;
+    let client = bench.sandbox.client().await?;
     let start = async || client.worker(&bench.names.task, Nothing).start().await;
     let lose = async || bench.admin.delete_subscription(&bench.names.task, "longhaul").await;
     bench.setup().await?;
@@ -379,7 +369,7 @@ async fn a_worker_does_not_start_where_its_subscription_was_lost() -> Result<()>
 #[tokio::test]
 async fn a_worker_starts_on_a_ledger_without_deduplication() -> Result<()> {
     let Some(bench) = Bench::new("doubled").await? else { return Ok(()) };
-    let client = Client::builder(&bench.broker).admin_url(&bench.admin_url).connect().await?;
+    let client = bench.sandbox.client().await?;
     bench.setup().await?;
     bench.set(&bench.names.ledger, Policy::Deduplication(false)).await?;
     bench.found(&bench.names.ledger, FindingKind::DeduplicationOff).await?;
@@ -399,7 +389,8 @@ async fn a_worker_starts_on_a_ledger_without_deduplication() -> Result<()> {
 #[tokio::test]
 async fn an_admin_url_that_is_none_is_refused_at_once() -> Result<()> {
     let Some(bench) = Bench::new("url").await? else { return Ok(()) };
-    let refused = Client::builder(&bench.broker).admin_url("localhost:8080").connect().await;
+    let refused =
+        Client::builder(bench.sandbox.service_url()).admin_url("localhost:8080").connect().await;
     assert!(matches!(refused, Err(ConnectError::Admin(_))), "{refused:?}");
     Ok(())
 }

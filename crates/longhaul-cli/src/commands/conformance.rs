@@ -75,17 +75,11 @@ impl TableRow for ConformanceFinding {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct ConformanceCheckRow {
-    check: &'static str,
-    demand: &'static str,
-}
-
-impl TableRow for ConformanceCheckRow {
+impl TableRow for ConformanceCheck {
     const HEADS: &'static [&'static str] = &["CHECK", "DEMAND"];
 
     fn cells(&self) -> Vec<String> {
-        vec![self.check.to_owned(), self.demand.to_owned()]
+        vec![self.name.to_owned(), self.demand.to_owned()]
     }
 }
 
@@ -93,9 +87,7 @@ impl TableRow for ConformanceCheckRow {
 /// When the suite cannot be started, or the worker fails a check.
 pub(crate) async fn run(arguments: &Conformance, context: &CommandContext) -> anyhow::Result<()> {
     if arguments.list {
-        let listed =
-            ALL.iter().map(|check| ConformanceCheckRow { check: check.name, demand: check.demand });
-        return Ok(context.output.list(&listed.collect::<Vec<_>>())?);
+        return Ok(context.output.list(ALL)?);
     }
     let checks = chosen(arguments)?;
     let mut signals = ShutdownSignals::new()?;

@@ -6,7 +6,7 @@ use super::task::listing::instant;
 use super::task::submitting::{PayloadArgs, with_payload};
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
-use crate::service::gateway::GatewayClient;
+use crate::service::gateway::{GatewayClient, early_end};
 use crate::service::letters::letter_fields;
 use crate::service::tasks::{named, parse_task};
 use crate::times;
@@ -218,14 +218,7 @@ impl DeadLetterFilterArgs {
 /// # Errors
 /// When the command fails.
 pub(crate) async fn run(command: Dead, context: &CommandContext) -> anyhow::Result<()> {
-    run_on(&context.service().await?, command, context).await
-}
-
-async fn run_on(
-    service: &GatewayClient,
-    command: Dead,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
+    let service = &context.service().await?;
     match command {
         Dead::List { queue, filter, limit } => {
             list(service, &queue, &filter.selection(), limit, context).await
@@ -317,8 +310,13 @@ async fn purge(service: &GatewayClient, it: Many, context: &CommandContext) -> a
     let selection = it.filter.selection();
     for queue in &it.what {
         context.confirm(&format!("purge all matching dead letters of the queue `{queue}`?"))?;
-        for task in service.purge_letters(queue, selection.clone(), context.reason()).await? {
-            outcomes.done(task?, "purged", None)?;
+        let purged = service.purge_letters(queue, selection.clone(), context.reason()).await?;
+        if purged.purged > 0 {
+            let many = if purged.purged == 1 { "" } else { "s" };
+            outcomes.done(format!("{} dead letter{many}", purged.purged), "purged", None)?;
+        }
+        if let Some(why) = purged.stopped {
+            return Err(early_end(&why));
         }
     }
     outcomes.finish()

@@ -6,7 +6,7 @@ use super::bulk::BulkOutcomes;
 use super::task::listing::TaskFilterArgs;
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure, code_of};
-use crate::service::gateway::GatewayClient;
+use crate::service::gateway::{GatewayClient, early_end};
 use crate::service::queues::ListedQueue;
 use crate::times;
 use clap::{Args, Subcommand};
@@ -130,14 +130,7 @@ pub(crate) struct QueueCreateArgs {
 /// # Errors
 /// When the command fails.
 pub(crate) async fn run(command: QueueCommand, context: &CommandContext) -> anyhow::Result<()> {
-    run_on(&context.service().await?, command, context).await
-}
-
-async fn run_on(
-    service: &GatewayClient,
-    command: QueueCommand,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
+    let service = &context.service().await?;
     match command {
         QueueCommand::List { namespace } => list(service, &namespace, context).await,
         QueueCommand::Create(it) => create(service, it, context).await,
@@ -239,11 +232,16 @@ async fn purge(
     }
     context.confirm(&format!("delete all matching unfinished tasks of the queue `{queue}`?"))?;
     let mut outcomes = BulkOutcomes::new(context);
-    for purged in service.purge(queue, filter, context.reason()).await? {
-        match purged {
-            Ok((task, ended)) => outcomes.put(task, ended.map(|()| "deleted"))?,
-            Err(error) => outcomes.failed(queue.to_owned(), error)?,
-        }
+    let purged = service.purge(queue, filter, context.reason()).await?;
+    if purged.deleted > 0 {
+        outcomes.done(format!("{} tasks", purged.deleted), "deleted", None)?;
+    }
+    if purged.failed > 0 {
+        let error = anyhow::anyhow!("the gateway could not delete them");
+        outcomes.failed(format!("{} tasks", purged.failed), error)?;
+    }
+    if let Some(why) = purged.stopped {
+        outcomes.failed(queue.to_owned(), early_end(&why))?;
     }
     outcomes.finish()
 }

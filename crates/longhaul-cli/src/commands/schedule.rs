@@ -137,14 +137,7 @@ fn overlap() -> impl TypedValueParser<Value = OverlapBody> {
 /// # Errors
 /// When the command fails.
 pub(crate) async fn run(command: ScheduleCommand, context: &CommandContext) -> anyhow::Result<()> {
-    run_on(&context.service().await?, command, context).await
-}
-
-async fn run_on(
-    service: &GatewayClient,
-    command: ScheduleCommand,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
+    let service = &context.service().await?;
     let act = match command {
         ScheduleCommand::Create(it) => return create(service, *it, context).await,
         ScheduleCommand::List { queue } => {

@@ -2,9 +2,10 @@
 
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
-use crate::service::topics::{SetUp, Topics};
+use crate::service::topics::{self, CompactionProgress, TopicFindingRow, TopicSetupReport};
 use crate::times;
 use clap::{Args, Subcommand};
+use longhaul::Queue;
 use longhaul::topics::{HistoryRetention, TopicSettings};
 use std::time::Duration;
 
@@ -120,23 +121,32 @@ pub(crate) struct Verify {
 /// When the command fails.
 pub(crate) async fn run(command: TopicCommand, context: &CommandContext) -> anyhow::Result<()> {
     context.needs_broker("the set-up of topics")?;
-    let service = Topics::connect(context).await?;
+    let client = context.client().await?;
     match command {
-        TopicCommand::Setup(it) => setup(&service, it, context).await,
-        TopicCommand::Check(it) => check(&service, &it, context).await,
-        TopicCommand::Compact(it) => compact(&service, &it, context).await,
+        TopicCommand::Setup(it) => setup(&client.queue(&it.queue), &it, context).await,
+        TopicCommand::Check(it) => check(&client.queue(&it.queue), &it, context).await,
+        TopicCommand::Compact(it) => compact(&client.queue(&it.queue), &it, context).await,
     }
 }
 
-async fn setup(
-    service: &Topics,
-    it: TopicSetupArgs,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
+/// Creates or corrects the topics of a queue; on a dry run, shows the changes only.
+async fn setup(queue: &Queue, it: &TopicSetupArgs, context: &CommandContext) -> anyhow::Result<()> {
     let settings =
         TopicSettings { partitions: it.partitions, replay: it.replay, ..it.kept.settings() };
-    let wanted = SetUp { settings, levels: it.levels, dry_run: it.dry_run };
-    let report = service.set_up(&it.queue, wanted).await?;
+    let (steps, findings) = if it.dry_run {
+        (queue.plan_topics(settings).await?, Vec::new())
+    } else if it.levels {
+        let report = queue.setup_levels(settings).await?;
+        (report.steps, report.findings)
+    } else {
+        let report = queue.setup_topics(settings).await?;
+        (report.steps, report.findings)
+    };
+    let report = TopicSetupReport {
+        steps: steps.iter().map(ToString::to_string).collect(),
+        findings: findings.into_iter().map(TopicFindingRow::of).collect(),
+        dry_run: it.dry_run,
+    };
     let label = if report.dry_run { "would" } else { "done" };
     let mut fields: Vec<_> = report.steps.iter().map(|step| (label, step.clone())).collect();
     fields.extend(report.findings.iter().flat_map(|it| it.fields()));
@@ -147,12 +157,10 @@ async fn setup(
     Ok(())
 }
 
-async fn check(
-    service: &Topics,
-    it: &TopicCheckArgs,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
-    let found = service.check(&it.queue, it.kept.settings()).await?;
+/// Shows the differences from the required settings.
+async fn check(queue: &Queue, it: &TopicCheckArgs, context: &CommandContext) -> anyhow::Result<()> {
+    let found = queue.check_topics(it.kept.settings()).await?.findings;
+    let found: Vec<_> = found.into_iter().map(TopicFindingRow::of).collect();
     if context.output.is_for_people() {
         for finding in &found {
             context.output.one(finding, &finding.fields())?;
@@ -172,12 +180,17 @@ async fn check(
     Err(CommandFailure::new(Code::Failed, what).help(help).into())
 }
 
-async fn compact(service: &Topics, it: &Compact, context: &CommandContext) -> anyhow::Result<()> {
-    service.compact(&it.queue).await?;
-    let mut states = service.compactions(&it.queue).await?;
+/// The progress of compaction, by partition.
+async fn compactions(queue: &Queue) -> anyhow::Result<Vec<CompactionProgress>> {
+    Ok(queue.compactions().await?.into_iter().map(CompactionProgress::of).collect())
+}
+
+async fn compact(queue: &Queue, it: &Compact, context: &CommandContext) -> anyhow::Result<()> {
+    queue.compact_topics().await?;
+    let mut states = compactions(queue).await?;
     while it.wait && states.iter().any(|state| state.is_running) {
         tokio::time::sleep(LOOKS_EVERY).await;
-        states = service.compactions(&it.queue).await?;
+        states = compactions(queue).await?;
     }
     if states.is_empty() {
         let help = format!("create them with `longhaul topic setup {}`", it.queue);
@@ -198,7 +211,7 @@ async fn compact(service: &Topics, it: &Compact, context: &CommandContext) -> an
 /// When the logs cannot be read, or an entry breaks an invariant.
 pub(crate) async fn verify(it: &Verify, context: &CommandContext) -> anyhow::Result<()> {
     context.needs_broker("a verification")?;
-    let verdict = Topics::connect(context).await?.verify(&it.queue).await?;
+    let verdict = topics::verify(&context.client().await?, &it.queue).await?;
     let sound = match (verdict.broken, verdict.unread.is_empty()) {
         (0, true) => "yes",
         (0, false) => "as far as it was read",

@@ -5,7 +5,6 @@ mod drain;
 use crate::context::CommandContext;
 use crate::exec::{self, WorkerRun};
 use crate::exit::CommandFailure;
-use crate::service::gateway::GatewayClient;
 use crate::service::workers::WorkerProcess;
 use clap::Subcommand;
 
@@ -73,39 +72,25 @@ impl WorkerCommand {
 /// # Errors
 /// When the queue cannot be read, or the worker does not exist.
 pub(crate) async fn run(command: WorkerCommand, context: &CommandContext) -> anyhow::Result<()> {
-    if let WorkerCommand::Run(run) = command {
-        context.needs_broker("a worker")?;
-        return exec::run(&run, context).await;
-    }
-    look(&context.service().await?, command, context).await
-}
-
-async fn look(
-    service: &GatewayClient,
-    command: WorkerCommand,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
     match command {
         WorkerCommand::List { queue } => {
-            Ok(context.output.list(&service.workers(&queue).await?)?)
+            Ok(context.output.list(&context.service().await?.workers(&queue).await?)?)
         }
-        WorkerCommand::Show { queue, name } => show(service, &queue, &name, context).await,
+        WorkerCommand::Show { queue, name } => show(&queue, &name, context).await,
         WorkerCommand::Drain { queue, name, wait } => {
-            drain::run(service, &queue, &name, wait, context).await
+            drain::run(&context.service().await?, &queue, &name, wait, context).await
         }
-        WorkerCommand::Run(_) => Ok(()),
+        WorkerCommand::Run(run) => {
+            context.needs_broker("a worker")?;
+            exec::run(&run, context).await
+        }
     }
 }
 
-async fn show(
-    service: &GatewayClient,
-    queue: &str,
-    name: &str,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
+async fn show(queue: &str, name: &str, context: &CommandContext) -> anyhow::Result<()> {
     let is_it =
         |it: &WorkerProcess| it.name == name || it.owners.values().any(|owner| owner == name);
-    let mut workers = service.workers(queue).await?;
+    let mut workers = context.service().await?.workers(queue).await?;
     workers.retain(is_it);
     if workers.is_empty() {
         let help = format!("`longhaul worker list {queue}` lists the workers");

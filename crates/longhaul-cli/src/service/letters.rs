@@ -9,9 +9,6 @@ use longhaul_api::dead::DeadLetterBody;
 /// What became of each letter; an error ends it early.
 pub(crate) type Replays = Vec<anyhow::Result<(String, Replayed)>>;
 
-/// What was purged, in words; an error ends it early.
-pub(crate) type LetterPurges = Vec<anyhow::Result<String>>;
-
 /// A letter for people; the payload is shown if it is text.
 pub(crate) fn letter_fields(
     letter: &DeadLetterBody,

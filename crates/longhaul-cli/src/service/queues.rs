@@ -12,9 +12,6 @@ use longhaul_api::task::{EverEnded, TaskCountsBody};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What was deleted and what could not be, in words; an error ends it early.
-pub(crate) type TaskPurges = Vec<anyhow::Result<(String, anyhow::Result<()>)>>;
-
 /// A queue in a list.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ListedQueue {

@@ -1,20 +1,10 @@
-//! The topics of a queue: setup, correction, checks.
+//! The topics of a queue: setup, correction, checks. A gateway has no routes for them.
 
 use super::{no_queue, short_topic};
-use crate::context::CommandContext;
 use crate::output::{TableRow, Tone};
 use longhaul::Client;
-use longhaul::topics::{CompactionState, CompactionStatus, Severity, TopicFinding, TopicSettings};
+use longhaul::topics::{CompactionState, CompactionStatus, Severity, TopicFinding};
 use serde::Serialize;
-
-/// The options of a setup.
-#[derive(Clone, Debug)]
-pub(crate) struct SetUp {
-    pub(crate) settings: TopicSettings,
-    /// Include the topics of the levels.
-    pub(crate) levels: bool,
-    pub(crate) dry_run: bool,
-}
 
 /// The result of a setup.
 #[derive(Clone, Debug, Serialize)]
@@ -37,7 +27,7 @@ pub(crate) struct TopicFindingRow {
 }
 
 impl TopicFindingRow {
-    fn of(finding: TopicFinding) -> Self {
+    pub(crate) fn of(finding: TopicFinding) -> Self {
         Self {
             severity: finding.severity.to_string(),
             topic: finding.topic,
@@ -73,7 +63,7 @@ pub(crate) struct CompactionProgress {
 }
 
 impl CompactionProgress {
-    fn of(state: CompactionState) -> Self {
+    pub(crate) fn of(state: CompactionState) -> Self {
         let CompactionState { topic, status, last_error, .. } = state;
         let word = match status {
             CompactionStatus::NotRun => "not run",
@@ -154,88 +144,30 @@ impl TableRow for InvariantFinding {
     }
 }
 
-/// Sets topics up, and checks them and their content, by the broker: a gateway has no routes for
-/// that.
-#[derive(Clone, Debug)]
-pub(crate) struct Topics {
-    pub(crate) client: Client,
-}
-
-impl Topics {
-    /// # Errors
-    /// When the broker cannot be reached.
-    pub(crate) async fn connect(context: &CommandContext) -> anyhow::Result<Self> {
-        Ok(Self { client: context.client().await? })
+/// Checks every entry of a queue against the invariants of the protocol.
+pub(crate) async fn verify(client: &Client, queue: &str) -> anyhow::Result<VerifyReport> {
+    if !client.queue(queue).exists().await? {
+        return Err(no_queue(short_topic(queue)).into());
     }
-
-    /// Creates or corrects the topics of a queue; on a dry run, returns the changes only.
-    pub(crate) async fn set_up(
-        &self,
-        queue: &str,
-        wanted: SetUp,
-    ) -> anyhow::Result<TopicSetupReport> {
-        let SetUp { settings, levels, dry_run } = wanted;
-        if dry_run {
-            let steps = self.client.queue(queue).plan_topics(settings).await?;
-            let steps = steps.iter().map(ToString::to_string).collect();
-            return Ok(TopicSetupReport { steps, findings: Vec::new(), dry_run });
-        }
-        let report = if levels {
-            self.client.queue(queue).setup_levels(settings).await?
-        } else {
-            self.client.queue(queue).setup_topics(settings).await?
-        };
-        let steps = report.steps.iter().map(ToString::to_string).collect();
-        let findings = report.findings.into_iter().map(TopicFindingRow::of).collect();
-        Ok(TopicSetupReport { steps, findings, dry_run })
-    }
-
-    /// The differences from the required settings.
-    pub(crate) async fn check(
-        &self,
-        queue: &str,
-        settings: TopicSettings,
-    ) -> anyhow::Result<Vec<TopicFindingRow>> {
-        let found = self.client.queue(queue).check_topics(settings).await?.findings;
-        Ok(found.into_iter().map(TopicFindingRow::of).collect())
-    }
-
-    /// Makes the broker compact the topics of a queue.
-    pub(crate) async fn compact(&self, queue: &str) -> anyhow::Result<()> {
-        Ok(self.client.queue(queue).compact_topics().await?)
-    }
-
-    /// The progress of compaction, by partition.
-    pub(crate) async fn compactions(&self, queue: &str) -> anyhow::Result<Vec<CompactionProgress>> {
-        let states = self.client.queue(queue).compactions().await?;
-        Ok(states.into_iter().map(CompactionProgress::of).collect())
-    }
-
-    /// Checks every entry against the invariants of the protocol.
-    pub(crate) async fn verify(&self, queue: &str) -> anyhow::Result<VerifyReport> {
-        if !self.client.queue(queue).exists().await? {
-            return Err(no_queue(short_topic(queue)).into());
-        }
-        let found = self.client.queue(queue).verify().await?;
-        let name = super::tasks::namer(queue);
-        let broken = |it: longhaul::ops::BrokenInvariant| InvariantFinding {
-            invariant: it.id.to_owned(),
-            task: it.task.map(&name),
-            topic: if it.on_metadata { "metadata" } else { "ledger" },
-            partition: it.partition,
-            position: format!("{}:{}", it.position.ledger, it.position.entry),
-            what: it.what,
-        };
-        Ok(VerifyReport {
-            sound: found.is_sound() && found.unread.is_empty(),
-            tasks: found.tasks,
-            ledger_entries: found.ledger_entries,
-            metadata_entries: found.metadata_entries,
-            malformed: found.malformed,
-            late: found.late,
-            broken: found.broken,
-            findings: found.findings.into_iter().map(broken).collect(),
-            unread: found.unread,
-        })
-    }
+    let found = client.queue(queue).verify().await?;
+    let name = super::tasks::namer(queue);
+    let broken = |it: longhaul::ops::BrokenInvariant| InvariantFinding {
+        invariant: it.id.to_owned(),
+        task: it.task.map(&name),
+        topic: if it.on_metadata { "metadata" } else { "ledger" },
+        partition: it.partition,
+        position: format!("{}:{}", it.position.ledger, it.position.entry),
+        what: it.what,
+    };
+    Ok(VerifyReport {
+        sound: found.is_sound() && found.unread.is_empty(),
+        tasks: found.tasks,
+        ledger_entries: found.ledger_entries,
+        metadata_entries: found.metadata_entries,
+        malformed: found.malformed,
+        late: found.late,
+        broken: found.broken,
+        findings: found.findings.into_iter().map(broken).collect(),
+        unread: found.unread,
+    })
 }

@@ -1,19 +1,21 @@
 //! The program started by hand: its output, its options, and its tokens.
 
+use super::troubles::ground::addresses;
 use crate::broker::RUN;
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 /// A broker on free ports, killed at the end of the test.
-struct Server {
+pub(super) struct Server {
     child: Child,
     stderr: BufReader<ChildStderr>,
     /// The log until it was ready.
-    said: String,
+    pub(super) said: String,
     /// `host:port` of the admin interface.
-    admin: String,
+    pub(super) admin: String,
 }
 
 fn program(arguments: &[&str]) -> Command {
@@ -33,25 +35,36 @@ fn text(bytes: &[u8]) -> String {
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
-        let mut child = program(&[&RUN, arguments].concat()).spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut server = Self { child, stderr, said: String::new(), admin: String::new() };
-        let ready = server.line_with("admin=");
+        Self::start_as(program(&[&RUN, arguments].concat()))
+    }
+
+    /// Starts it by a command that pipes standard error.
+    pub(super) fn start_as(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        let ready = read_to(&mut stderr, &mut said, "admin=");
         let (_, rest) = ready.split_once("http://").unwrap();
-        server.admin = rest.split('"').next().unwrap().to_owned();
-        server
+        let admin = rest.split('"').next().unwrap().to_owned();
+        Self { child, stderr, said, admin }
+    }
+
+    /// Where clients connect to, if it advertises no name.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.said.lines().find_map(addresses).unwrap().0
     }
 
     /// Reads the log up to a line with these words.
     fn line_with(&mut self, words: &str) -> String {
-        loop {
-            let mut line = String::new();
-            assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it ended: {}", self.said);
-            self.said.push_str(&line);
-            if line.contains(words) {
-                return line;
-            }
-        }
+        read_to(&mut self.stderr, &mut self.said, words)
+    }
+
+    /// Terminates it. Returns whether it exited normally, and the rest of its log.
+    pub(super) fn terminate(mut self) -> (bool, String) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        let mut rest = String::new();
+        self.stderr.read_to_string(&mut rest).unwrap();
+        (self.child.wait().unwrap().success(), rest)
     }
 
     /// Sends a request to the admin interface, and returns the whole answer.
@@ -72,6 +85,18 @@ impl Server {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
+    }
+}
+
+/// Reads a log up to a line with these words.
+fn read_to(log: &mut impl BufRead, said: &mut String, words: &str) -> String {
+    loop {
+        let mut line = String::new();
+        assert!(log.read_line(&mut line).unwrap() > 0, "it ended: {said}");
+        said.push_str(&line);
+        if line.contains(words) {
+            return line;
+        }
     }
 }
 
@@ -222,11 +247,8 @@ fn damage_has_its_own_exit_code() {
 
 #[test]
 fn a_signal_stops_it_in_order() {
-    let mut server = Server::start(&[]);
-    let pid = rustix::process::Pid::from_child(&server.child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    server.line_with("stopping");
-    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    let (is_well, said) = Server::start(&[]).terminate();
+    assert!(is_well && said.contains("stopping"), "{said}");
 }
 
 /// The program creates JSON Web Tokens, and a refusal appears in the broker's log.

@@ -1,101 +1,41 @@
 //! Silent sockets use up the program's descriptors, and do no harm.
 
+use super::program::Server;
 use crate::broker::RUN;
 use crate::broker::client::{self, Client, PATIENCE, ask_at};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::io::{BufRead, BufReader, ErrorKind};
-use std::net::SocketAddr;
+use std::io::ErrorKind;
 use std::path::Path;
-use std::process::{Child, Command as Program, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 /// The pause between two requests: polling without one takes processor time from the awaited work.
 const POLL: Duration = Duration::from_millis(5);
 
-/// A running broker.
-struct Server {
-    child: Child,
-    address: SocketAddr,
-    /// The address of its admin interface.
-    admin: String,
-    stderr: Option<BufReader<std::process::ChildStderr>>,
-    /// The log before it was ready.
-    said: String,
-}
-
-fn program(data: &Path) -> Program {
-    let mut program = Program::new(env!("CARGO_BIN_EXE_longhaul"));
-    program.args(RUN).arg("--data").arg(data).stdout(Stdio::null());
-    program.env("NO_COLOR", "1").env("RUST_LOG", "info").stderr(Stdio::piped());
-    program
-}
-
-impl Server {
-    /// Starts it with these options of `ulimit`.
-    fn start_limited(data: &Path, limit: &str) -> Self {
-        let whole = program(data);
-        let mut shell = Program::new("sh");
-        shell.args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")]);
-        shell.arg(whole.get_program()).args(whole.get_args());
-        shell.env("NO_COLOR", "1").env("RUST_LOG", "info");
-        shell.stdout(Stdio::null()).stderr(Stdio::piped());
-        Self::start_as(shell)
-    }
-
-    #[expect(
-        clippy::zombie_processes,
-        reason = "the process is waited for when the server is dropped"
-    )]
-    fn start_as(mut program: Program) -> Self {
-        let mut child = program.spawn().unwrap();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        loop {
-            let mut line = String::new();
-            assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended: {said}");
-            if let Some((_, rest)) = line.split_once("pulsar://") {
-                let until_end =
-                    |text: &str| text.split(['"', ' ', '\n']).next().unwrap().to_owned();
-                let address = until_end(rest).parse().unwrap();
-                let admin = until_end(rest.split_once("http://").unwrap().1);
-                return Self { child, address, admin, stderr: Some(stderr), said };
-            }
-            said.push_str(&line);
-        }
-    }
-
-    /// Terminates it. Returns whether it exited normally, and its log.
-    fn terminate(mut self) -> (bool, String) {
-        let id = i32::try_from(self.child.id()).unwrap();
-        let id = rustix::process::Pid::from_raw(id).unwrap();
-        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
-        let said = std::io::read_to_string(self.stderr.take().unwrap()).unwrap();
-        (self.child.wait().unwrap().success(), said)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // A failed test leaves no process behind; a successful one has already waited.
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
+/// Starts a broker with these options of `ulimit`.
+fn start_limited(data: &Path, limit: &str) -> Server {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")]);
+    shell.arg(env!("CARGO_BIN_EXE_longhaul")).args(RUN).arg("--data").arg(data);
+    shell.env("NO_COLOR", "1").env("RUST_LOG", "info");
+    shell.stdout(Stdio::null()).stderr(Stdio::piped());
+    Server::start_as(shell)
 }
 
 /// Silent sockets, without a token, must not take all descriptors: the broker would end at its next
 /// segment.
 async fn silent_sockets_do_no_harm(limit: &str, sockets: usize) -> String {
     let data = tempfile::tempdir().unwrap();
-    let server = Server::start_limited(data.path(), limit);
-    let mut client = Client::connect(server.address).await.unwrap();
+    let server = start_limited(data.path(), limit);
+    let mut client = Client::connect(server.address()).await.unwrap();
     client.produce("load", 1).await.unwrap();
     let mut silent = Vec::new();
     for _ in 0..sockets {
-        silent.push(Client::dial(server.address).await.unwrap());
+        silent.push(Client::dial(server.address()).await.unwrap());
     }
     // The answer comes at once, although silent sockets are dropped only after 10 s.
-    let one_more = match Client::connect(server.address).await {
+    let one_more = match Client::connect(server.address()).await {
         Ok(_) => "served".to_owned(),
         Err(error) => error.to_string(),
     };
@@ -109,9 +49,9 @@ async fn silent_sockets_do_no_harm(limit: &str, sockets: usize) -> String {
     drop(silent);
     // The broker notices their ends one by one.
     let connected =
-        timeout(PATIENCE, async { while Client::connect(server.address).await.is_err() {} });
+        timeout(PATIENCE, async { while Client::connect(server.address()).await.is_err() {} });
     connected.await.unwrap();
-    client::serves(server.address).await;
+    client::serves(server.address()).await;
     let before = server.said.clone();
     let (is_well, said) = server.terminate();
     assert!(is_well, "{said}");
@@ -143,7 +83,7 @@ async fn silent_sockets_do_not_end_the_broker_under_a_hard_limit() {
 async fn let_in(server: &Server) -> Vec<Client> {
     let mut all = Vec::new();
     loop {
-        match Client::connect(server.address).await {
+        match Client::connect(server.address()).await {
             Ok(client) => all.push(client),
             Err(error) if error.kind() == ErrorKind::TimedOut => panic!("{error}"),
             Err(_) => return all,
@@ -174,11 +114,11 @@ async fn go(server: &Server, clients: Vec<Client>, left: u64) {
 async fn files_that_are_opened_later_leave_room_for_fewer_connections() {
     const VIEWS: usize = 100;
     let data = tempfile::tempdir().unwrap();
-    let server = Server::start_limited(data.path(), "-n 400");
+    let server = start_limited(data.path(), "-n 400");
     let clients = let_in(&server).await;
     let before = clients.len();
     go(&server, clients, 0).await;
-    let mut client = Client::connect(server.address).await.unwrap();
+    let mut client = Client::connect(server.address()).await.unwrap();
     // A compacted view is a file that stays open.
     let compaction =
         |view: usize| format!("/admin/v2/persistent/public/default/view-{view}/compaction");
@@ -207,7 +147,7 @@ async fn files_that_are_opened_later_leave_room_for_fewer_connections() {
         client.publish_one(1000, sequence, &body).await.unwrap();
     }
     go(&server, clients, 1).await;
-    client::serves(server.address).await;
+    client::serves(server.address()).await;
     let (is_well, said) = server.terminate();
     assert!(is_well && !said.contains("cannot write the log"), "{said}");
     assert!(said.contains("(ulimit -n) leaves no room for"), "{said}");

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// A running service.
 pub(crate) struct Service {
     child: Child,
-    http: String,
+    pub(crate) http: String,
     pub(crate) broker: String,
     pub(crate) admin: Option<String>,
     /// Its standard error.
@@ -26,10 +26,20 @@ const ANY_PORTS: [&str; 6] =
 impl Service {
     /// Starts it, and reads its addresses.
     pub(crate) fn start(arguments: &[&str], folder: &Path) -> Self {
+        Self::start_with(&[], arguments, folder)
+    }
+
+    /// Starts it with these variables.
+    pub(crate) fn start_with(
+        variables: &[(&str, &str)],
+        arguments: &[&str],
+        folder: &Path,
+    ) -> Self {
         let all: Vec<_> =
             arguments.iter().copied().chain(ANY_PORTS).chain(["-o", "jsonl"]).collect();
         let mut command = longhaul(&all, folder);
         command.env("LONGHAUL_CONFIG", folder.join("config.toml"));
+        command.envs(variables.iter().copied());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
@@ -76,10 +86,7 @@ impl Service {
 
     /// The topics of a queue and its levels, from the admin API.
     fn topics(&self, queue: &str) -> BTreeSet<String> {
-        let path = "/admin/v2/persistent/public/default";
-        let answer = ask(self.admin.as_ref().unwrap(), "GET", path, "").unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        let all: Vec<String> = serde_json::from_str(body).unwrap();
+        let all = topics(self.admin.as_ref().unwrap());
         let prefix = format!("persistent://public/default/{queue}");
         all.into_iter().filter(|topic| topic.starts_with(&prefix)).collect()
     }
@@ -107,8 +114,15 @@ impl Drop for Service {
     }
 }
 
+/// The topics of the namespace, from the admin API.
+pub(crate) fn topics(admin: &str) -> BTreeSet<String> {
+    let answer = ask(admin, "GET", "/admin/v2/persistent/public/default", "").unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str(body).unwrap()
+}
+
 /// The head and body of an answer; `None` without one.
-fn ask(url: &str, method: &str, path: &str, body: &str) -> Option<String> {
+pub(crate) fn ask(url: &str, method: &str, path: &str, body: &str) -> Option<String> {
     let mut stream = TcpStream::connect(url.strip_prefix("http://")?).ok()?;
     let length = body.len();
     let request = format!(

@@ -1,11 +1,12 @@
 //! A broker that needs tokens, and every way to pass one.
 
+use super::dev::Service;
 use super::stage::longhaul;
 use longhaul_broker::{AuthConfig, Broker, BrokerConfig, TlsConfig, TokenKey};
+use rustix::process::Signal;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Output, Stdio};
+use std::process::Output;
 use tempfile::TempDir;
 
 struct Secured {
@@ -146,11 +147,9 @@ fn a_gateway_is_asked_with_its_token_by_tls() {
     fs::write(&tokens, text).unwrap();
     let (tokens, key) = (tokens.to_str().unwrap(), tls.key.to_str().unwrap());
     let files = ["--http-certificate-file", &authority, "--http-key-file", key];
-    let any = ["--http", "127.0.0.1:0", "--broker", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-    let start = ["server", "start", "--data", "data", "-o", "jsonl", "--http-tokens", tokens];
-    let dev = [start.as_slice(), &files, &any].concat();
-    let service = Service::start(&dev, folder.path());
-    let gateway = service.told["http"].as_str().unwrap();
+    let start = ["server", "start", "--data", "data", "--http-tokens", tokens];
+    let service = Service::start(&[&start[..], &files].concat(), folder.path());
+    let gateway = service.http.as_str();
     assert!(gateway.starts_with("https://"), "{gateway}");
     let ask = |token: &str, more: &[&str]| {
         let arguments = [&["queue", "list", "--gateway", gateway], more].concat();
@@ -180,11 +179,10 @@ fn a_gateway_that_wants_certificates_is_shown_one() {
     let authority = tls.certificates.to_str().unwrap();
     let key = tls.key.to_str().unwrap();
     let files = ["--http-certificate-file", authority, "--http-key-file", key];
-    let any = ["--http", "127.0.0.1:0", "--broker", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-    let start = ["server", "start", "--data", "data", "-o", "jsonl"];
+    let start = ["server", "start", "--data", "data"];
     let clients = ["--http-client-authorities", authority];
-    let service = Service::start(&[&start[..], &files, &any, &clients].concat(), folder.path());
-    let gateway = service.told["http"].as_str().unwrap();
+    let service = Service::start(&[&start[..], &files, &clients].concat(), folder.path());
+    let gateway = service.http.as_str();
     let ask = |more: &[&str]| {
         let ask = ["queue", "list", "--gateway", gateway, "--tls-trust-certs-file", authority];
         let mut command = longhaul(&[&ask[..], &["--timeout", "5s"], more].concat(), folder.path());
@@ -200,62 +198,16 @@ fn a_gateway_that_wants_certificates_is_shown_one() {
     assert!(told.contains("both --tls-certificate-file and --tls-key-file"), "{told}");
 }
 
-/// A running service, and its output.
-struct Service {
-    child: Child,
-    told: serde_json::Value,
-}
-
-impl Service {
-    fn start(arguments: &[&str], folder: &Path) -> Self {
-        let mut command = longhaul(arguments, folder);
-        command.env("LONGHAUL_CONFIG", "none.toml");
-        command.stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Self { child, told: serde_json::from_str(&line).unwrap() }
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
-
 #[test]
 fn a_gateway_uses_the_embedded_broker_that_wants_tokens() {
-    use rustix::process::{Pid, Signal, kill_process};
     let folder = TempDir::new().unwrap();
     let secret = "data:;base64,YSBzZWNyZXQgb2YgMzIgYnl0ZXMgZm9yIHRlc3Rpbmc=";
-    let mut command = longhaul(
-        &[
-            "server",
-            "start",
-            "--data",
-            "data",
-            "--http",
-            "127.0.0.1:0",
-            "--broker",
-            "127.0.0.1:0",
-            "--admin",
-            "127.0.0.1:0",
-            "--broker-superusers",
-            "ann",
-            "-o",
-            "jsonl",
-        ],
+    let server = Service::start_with(
+        &[("LONGHAUL_BROKER_TOKEN_SECRET", secret)],
+        &["server", "start", "--data", "data", "--broker-superusers", "ann"],
         folder.path(),
     );
-    command.env("LONGHAUL_BROKER_TOKEN_SECRET", secret).env("LONGHAUL_CONFIG", "none.toml");
-    command.stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut server = command.spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let told: serde_json::Value = serde_json::from_str(&line).unwrap();
-    let url = told["broker"].as_str().unwrap();
+    let url = server.broker.as_str();
     let token = TokenKey::secret(secret).unwrap().create_token("ann", None, None).unwrap();
     let submit = |variables: &[(&str, &str)]| {
         let arguments = ["task", "submit", "tasks", "x", "--service-url", url];
@@ -265,6 +217,5 @@ fn a_gateway_uses_the_embedded_broker_that_wants_tokens() {
     };
     assert_eq!(submit(&[("LONGHAUL_TOKEN", &token)]), Some(0));
     assert_eq!(submit(&[]), Some(1));
-    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
-    assert_eq!(server.wait().unwrap().code(), Some(0));
+    assert_eq!(server.end(Signal::TERM), Some(0));
 }

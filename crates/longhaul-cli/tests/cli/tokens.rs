@@ -1,9 +1,8 @@
 //! Tokens of the gateway and of the embedded broker, from creation to revocation.
 
+use super::dev::Service;
 use super::stage::longhaul;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Stdio};
 use tempfile::TempDir;
 
 /// Exit code, standard output, standard error.
@@ -78,15 +77,6 @@ fn wrong_tokens_are_told_before_anything_is_written() {
     assert_eq!(run(folder.path(), "", &secret).0, Some(1), "a file that exists is not a new one");
 }
 
-struct Service(Child);
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
 /// The program alone is enough to run gateway and broker with tokens.
 #[test]
 fn gateway_and_broker_take_the_tokens_until_they_are_revoked() {
@@ -100,20 +90,14 @@ fn gateway_and_broker_take_the_tokens_until_they_are_revoked() {
     let ann = made(&["sign", "--secret", "broker.key", "--role", "ann", "--expires", "1h"]);
     let bob = made(&["sign", "--secret", "broker.key", "--role", "bob"]);
     let ci = made(&["create", "ci", "--scopes", "read", "--file", "tokens.json"]);
-    let any = ["--http", "127.0.0.1:0", "--broker", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-    let start =
-        ["server", "start", "--data", "data", "-o", "jsonl", "--http-tokens", "tokens.json"];
-    let mut command =
-        longhaul(&[&start[..], &any, &["--broker-superusers", "ann"]].concat(), folder.path());
-    command.env("LONGHAUL_CONFIG", "none.toml");
-    command.env("LONGHAUL_BROKER_TOKEN_SECRET", "broker.key");
-    command.stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut service = Service(command.spawn().unwrap());
-    let mut line = String::new();
-    BufReader::new(service.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let told: serde_json::Value = serde_json::from_str(&line).unwrap();
-    let [http, broker, admin] =
-        ["http", "broker", "admin"].map(|name| told[name].as_str().unwrap());
+    let start = ["server", "start", "--data", "data", "--http-tokens", "tokens.json"];
+    let service = Service::start_with(
+        &[("LONGHAUL_BROKER_TOKEN_SECRET", "broker.key")],
+        &[&start[..], &["--broker-superusers", "ann"]].concat(),
+        folder.path(),
+    );
+    let (http, broker) = (service.http.as_str(), service.broker.as_str());
+    let admin = service.admin.as_deref().unwrap();
 
     let setup = ["topic", "setup", "tasks", "--service-url", broker, "--admin-url", admin];
     let (code, _, told) = run(folder.path(), &ann, &setup);

@@ -1,8 +1,7 @@
 //! Each transcript in `tests/cmd` has its own broker, so that its tasks always have the same ids.
 
+use super::dev::ask;
 use super::stage::{Stage, longhaul};
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use trycmd::TestCases;
 
 #[track_caller]
@@ -106,12 +105,8 @@ fn a_verification_says_what_it_has_not_read() {
     let stage = Stage::new();
     let admin = stage.broker.admin_url().unwrap();
     for (topic, body) in [("other", ""), ("other-ledger/partitions", "4")] {
-        let mut stream = TcpStream::connect(admin.strip_prefix("http://").unwrap()).unwrap();
         let path = format!("/admin/v2/persistent/public/default/{topic}");
-        let length = body.len();
-        write!(stream, "PUT {path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        let answer = ask(&admin, "PUT", &path, body).unwrap();
         assert!(answer.contains(" 204 "), "{answer}");
     }
     let told = stage.longhaul(&["verify", "other"]);

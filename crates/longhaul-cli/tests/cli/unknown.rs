@@ -1,9 +1,9 @@
 //! Queues that do not exist: a misspelt name is an error, with a broker and with a gateway, and
 //! creates nothing.
 
+use super::dev;
 use super::stage::Stage;
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::collections::BTreeSet;
 use std::process::Output;
 
 /// Each names the missing queue.
@@ -52,13 +52,8 @@ const COMMANDS: &[&str] = &[
 const OF_BROKERS: [&str; 1] = ["verify typo"];
 
 /// The topics of the namespace.
-fn topics(stage: &Stage) -> Vec<String> {
-    let admin = stage.broker.admin_url().unwrap();
-    let mut stream = TcpStream::connect(admin.strip_prefix("http://").unwrap()).unwrap();
-    write!(stream, "GET /admin/v2/persistent/public/default HTTP/1.0\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+fn topics(stage: &Stage) -> BTreeSet<String> {
+    dev::topics(&stage.broker.admin_url().unwrap())
 }
 
 fn run(stage: &Stage, command: &str, gateway: Option<&str>) -> Output {

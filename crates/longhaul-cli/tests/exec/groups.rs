@@ -1,6 +1,6 @@
 //! No process of a program outlives its attempt, or its worker.
 
-use crate::exec::stage::Stage;
+use crate::exec::stage::{Stage, running};
 use crate::support::soon;
 use longhaul::{TaskOutcome, TaskState};
 use rustix::process::{Signal, kill_process};
@@ -16,12 +16,8 @@ async fn timed<T>(what: impl Future<Output = T>) -> Duration {
 
 #[tokio::test]
 async fn a_cancelled_program_gets_sigterm() {
-    let stage = Stage::new().await;
-    let mut life = stage.life();
-    let script = life.telling("trap 'echo cleaned >&9; exit 0' TERM; while :; do sleep 0.05; done");
-    let _worker = stage.script(&script, &["--grace", "50s"]).await;
-    let task = stage.submit("").await;
-    life.pid().await;
+    let script = "trap 'echo cleaned >&9; exit 0' TERM; while :; do sleep 0.05; done";
+    let (stage, mut life, _worker, task) = running(script, &["--grace", "50s"]).await;
     let gone = timed(async {
         stage.client.cancel(&task).await.unwrap();
         assert_eq!(life.line().await, "cleaned");
@@ -34,12 +30,8 @@ async fn a_cancelled_program_gets_sigterm() {
 
 #[tokio::test]
 async fn a_program_that_ignores_sigterm_is_killed_after_the_grace() {
-    let stage = Stage::new().await;
-    let mut life = stage.life();
-    let script = life.telling("trap '' TERM; while :; do sleep 0.05; done");
-    let _worker = stage.script(&script, &["--grace", "1500ms"]).await;
-    let task = stage.submit("").await;
-    life.pid().await;
+    let script = "trap '' TERM; while :; do sleep 0.05; done";
+    let (stage, mut life, _worker, task) = running(script, &["--grace", "1500ms"]).await;
     let gone = timed(async {
         stage.client.cancel(&task).await.unwrap();
         life.gone().await;
@@ -52,14 +44,10 @@ async fn a_program_that_ignores_sigterm_is_killed_after_the_grace() {
 /// A shell ends at SIGTERM; its children must still get the grace, and must not be left behind.
 #[tokio::test]
 async fn descendants_have_the_same_grace_and_the_same_end() {
-    let stage = Stage::new().await;
-    let mut life = stage.life();
     let child = "trap 'sleep 0.3; echo cleaned >&9; exit' TERM; echo child >&9; while :; do sleep 0.05; done";
     let stubborn = "trap \"\" TERM; echo stubborn >&9; while :; do sleep 0.05; done";
-    let script = life.telling(&format!("sh -c \"{child}\" & sh -c '{stubborn}' & wait"));
-    let _worker = stage.script(&script, &["--grace", "2s"]).await;
-    let task = stage.submit("").await;
-    life.pid().await;
+    let script = format!("sh -c \"{child}\" & sh -c '{stubborn}' & wait");
+    let (stage, mut life, _worker, task) = running(&script, &["--grace", "2s"]).await;
     let mut lines = [life.line().await, life.line().await];
     lines.sort_unstable();
     assert_eq!(lines, ["child", "stubborn"]);
@@ -132,12 +120,8 @@ async fn a_killed_worker_leaves_no_process_and_another_one_goes_on() {
 
 #[tokio::test]
 async fn a_killed_supervisor_is_a_failed_attempt_and_leaves_no_process() {
-    let stage = Stage::new().await;
-    let mut life = stage.life();
-    let script = life.telling("echo $PPID >&9; [ $LONGHAUL_ATTEMPT = 2 ] || sleep 1000; echo done");
-    let _worker = stage.script(&script, &[]).await;
-    let task = stage.submit("").await;
-    life.pid().await;
+    let script = "echo $PPID >&9; [ $LONGHAUL_ATTEMPT = 2 ] || sleep 1000; echo done";
+    let (stage, mut life, _worker, task) = running(script, &[]).await;
     let supervisor = life.pid().await;
     kill_process(supervisor, Signal::KILL).unwrap();
     life.gone().await;
@@ -167,12 +151,8 @@ async fn signals_to_a_supervisor_are_not_for_it() {
 
 #[tokio::test]
 async fn a_kill_ends_a_program_without_a_grace() {
-    let stage = Stage::new().await;
-    let mut life = stage.life();
-    let script = life.telling("trap '' TERM; while :; do sleep 0.05; done");
-    let _worker = stage.script(&script, &["--grace", "10m"]).await;
-    let task = stage.submit("").await;
-    life.pid().await;
+    let script = "trap '' TERM; while :; do sleep 0.05; done";
+    let (stage, mut life, _worker, task) = running(script, &["--grace", "10m"]).await;
     stage.client.cancellation(&task).kill().send().await.unwrap();
     soon("the end of the program", life.gone()).await;
     assert_eq!(stage.end(&task).await.outcome, Some(TaskOutcome::Cancelled));

@@ -1,6 +1,6 @@
 //! The time limits of a program: its budget, and the drain of its worker.
 
-use crate::exec::stage::{QUEUE, Stage};
+use crate::exec::stage::{QUEUE, Stage, running};
 use crate::support::{soon, until};
 use longhaul::TaskState;
 use rustix::process::Signal;
@@ -8,13 +8,8 @@ use std::process::Stdio;
 
 #[tokio::test]
 async fn a_program_above_its_budget_is_ended_and_the_attempt_has_failed() {
-    let stage = Stage::new().await;
-    let mut life = stage.life();
-    let script = life.telling("sleep 1000");
     let options = ["--max-duration", "1s", "--max-attempts", "1"];
-    let _worker = stage.script(&script, &options).await;
-    let task = stage.submit("").await;
-    life.pid().await;
+    let (stage, mut life, _worker, task) = running("sleep 1000", &options).await;
     life.gone().await;
     let end = stage.end(&task).await;
     assert_eq!(end.failure_reason.as_deref(), Some("Process was cancelled: null"));

@@ -124,6 +124,16 @@ impl Stage {
     }
 }
 
+/// A stage with a worker of these options that runs a script, and its first task when that runs.
+pub(crate) async fn running(script: &str, options: &[&str]) -> (Stage, Life, Worker, TaskRef) {
+    let stage = Stage::new().await;
+    let mut life = stage.life();
+    let worker = stage.script(&life.telling(script), options).await;
+    let task = stage.submit("").await;
+    life.pid().await;
+    (stage, life, worker, task)
+}
+
 /// The life of the processes that have opened a pipe for writing, by `exec 9> "$LIFE"`; their
 /// children inherit it.
 pub(crate) struct Life {

@@ -22,9 +22,9 @@ const PAGES: [(&str, &str); 6] = [
 
 pub(super) async fn and_back(stage: &Stage) -> Result<()> {
     let browser = &stage.browser;
-    let proxy = Proxy::start(&stage.service_url, 1).await?;
+    let proxy = Proxy::start(stage.sandbox.service_url(), 1).await?;
     let builder = Client::builder(proxy.service_url());
-    let client = builder.admin_url(&stage.admin_url).connect().await?;
+    let client = builder.admin_url(stage.sandbox.admin().url()).connect().await?;
     let server = gateway(&client, |config| config.broker_grace = Duration::ZERO).await?;
     let queue = format!("{}/ui/queues/{}", server.url(), stage.queue);
     let live = format!("{LIVE} === 'live'");

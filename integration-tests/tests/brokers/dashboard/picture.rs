@@ -7,7 +7,7 @@ use super::stage::{PATIENCE, gateway, make_queue};
 use anyhow::{Context, Result, ensure};
 use integration_tests::browser::Browser;
 use integration_tests::sandbox::Sandbox;
-use longhaul::{Client, TaskContext, TaskError, Text, processor_fn};
+use longhaul::{TaskContext, TaskError, Text, processor_fn};
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
@@ -57,8 +57,7 @@ async fn the_readme_shows_a_takeover() -> Result<()> {
 
 /// Lets a second worker take over the task of a first one, and returns a picture of its timeline.
 async fn take_over(sandbox: &Sandbox, browser: &Browser) -> Result<Vec<u8>> {
-    let builder = Client::builder(sandbox.service_url());
-    let client = builder.admin_url(sandbox.admin().url()).connect().await?;
+    let client = sandbox.client().await?;
     let topic = sandbox.topic("reports");
     let queue = topic.rsplit_once('/').context("it has a namespace")?.1.to_owned();
     let server = gateway(&client, |_| {}).await?;

@@ -23,8 +23,7 @@ pub(super) struct Stage {
     pub(super) browser: Browser,
     pub(super) queue: String,
     pub(super) client: Client,
-    pub(super) service_url: String,
-    pub(super) admin_url: String,
+    pub(super) sandbox: Sandbox,
     server: Server,
     http: reqwest::Client,
     worker: WorkerHandle,
@@ -68,8 +67,7 @@ async fn work(task: Text, context: TaskContext) -> Result<Text, TaskError> {
 
 impl Stage {
     pub(super) async fn new(sandbox: &Sandbox, browser: Browser) -> Result<Self> {
-        let builder = Client::builder(sandbox.service_url());
-        let client = builder.admin_url(sandbox.admin().url()).connect().await?;
+        let client = sandbox.client().await?;
         let topic = sandbox.topic("dashboard");
         let queue = topic.rsplit_once('/').context("it has a namespace")?.1.to_owned();
         let server = gateway(&client, |_| {}).await?;
@@ -78,14 +76,11 @@ impl Stage {
         let worker = client.worker(format!("public/default/{queue}"), processor_fn(work));
         let worker = worker.name(WORKER).heartbeat(Duration::from_secs(1)).start().await?;
         let [completed, failed, running] = [String::new(), String::new(), String::new()];
-        let service_url = sandbox.service_url().to_owned();
-        let admin_url = sandbox.admin().url().to_owned();
         let stage = Self {
             browser,
             queue,
             client,
-            service_url,
-            admin_url,
+            sandbox: sandbox.clone(),
             server,
             http,
             worker,

@@ -12,14 +12,11 @@ const QUEUE: &str = "jobs";
 impl Gateway {
     /// A gateway that serves document 002.
     async fn of_002(service_url: &str, broker: &Broker) -> Result<Self> {
-        let builder = Client::builder(service_url);
-        let client = builder.admin_url(broker.admin().url()).connect().await?;
-        let mut config = ServerConfig::default();
-        config.listen = "127.0.0.1:0".parse()?;
-        config.dialects = vec![Dialect::Document002];
-        config.dialect_queue = QUEUE.to_owned();
-        let server = Server::start(client, config).await?;
-        Ok(Self { server, http: reqwest::Client::new() })
+        let of_002 = |config: &mut ServerConfig| {
+            config.dialects = vec![Dialect::Document002];
+            config.dialect_queue = QUEUE.to_owned();
+        };
+        Self::at(service_url, broker.sandbox(), of_002).await
     }
 
     async fn post_002(&self, path: &str, body: Value) -> Result<Response> {

@@ -4,9 +4,9 @@
 use crate::oracle::connection::{Connection, Event};
 use crate::oracle::proxy::{Proxy, Treatment};
 use crate::oracle::recording::Recording;
-use crate::security::keys::{ADDRESS, Authority, Secret};
+use crate::security::keys::{Authority, Secret};
 use anyhow::{Context, Result, bail};
-use integration_tests::sandbox::{Broker, BrokerConfig, BrokerKind, Security};
+use integration_tests::sandbox::{Broker, BrokerKind, Security};
 use longhaul_wire::messages::{
     AuthData, Command, CommandAuthResponse, CommandConnect, CommandPing, FeatureFlags,
 };
@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The frames that are exchanged when a token ends and another one is given.
 pub(crate) async fn recorded(kind: BrokerKind) -> Result<Recording> {
     let secret = Secret::new();
-    let broker = Broker::launch(kind, config(&secret)?).await?;
+    let config = Authority::new("longhaul tests")?.broker(&secret, String::new())?;
+    let broker = Broker::launch(kind, config).await?;
     let proxy = Proxy::start(broker.service_url(), Treatment::Keep).await?;
     let mut connection = Connection::open(proxy.url()).await?;
     let ends = now()? + VALID;
@@ -47,21 +48,6 @@ pub(crate) async fn recorded(kind: BrokerKind) -> Result<Recording> {
     // Without a new token the PING would get no answer.
     until(&mut connection, |it| matches!(it, Command::Pong(_))).await?;
     proxy.finish()
-}
-
-fn config(secret: &Secret) -> Result<BrokerConfig> {
-    let authority = Authority::new("longhaul tests")?;
-    let certified = authority.certify(ADDRESS)?;
-    let security = Security {
-        certificate_pem: certified.certificate_pem,
-        key_pem: certified.key_pem,
-        token_secret_base64: secret.base64(),
-        superuser_token: secret.token(Security::SUPERUSER),
-        client_authority_pem: authority.pem(),
-        passwords: String::new(),
-    };
-    let extra = vec![("authenticationRefreshCheckSeconds".to_owned(), "1".to_owned())];
-    Ok(BrokerConfig { extra, security: Some(security), ..BrokerConfig::default() })
 }
 
 async fn until(connection: &mut Connection, wanted: impl Fn(&Command) -> bool) -> Result<()> {

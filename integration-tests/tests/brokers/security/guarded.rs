@@ -2,7 +2,7 @@
 //! on one.
 
 use anyhow::{Context, Result, anyhow, ensure};
-use integration_tests::sandbox::{Broker, BrokerConfig, Security};
+use integration_tests::sandbox::{Broker, Security};
 use integration_tests::script::Scripted;
 use longhaul::auth::Credentials;
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
@@ -13,7 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
-use crate::security::keys::{ADDRESS, Authority, Secret};
+use crate::security::keys::{Authority, Secret};
+use crate::support::note;
 
 /// The role that may use topics, and nothing else.
 pub(crate) const ROLE: &str = "tasks";
@@ -47,19 +48,7 @@ impl Guarded {
 
     async fn start() -> Result<Option<Self>> {
         let (authority, secret) = (Authority::new("longhaul tests")?, Secret::new());
-        let certified = authority.certify(ADDRESS)?;
-        let security = Security {
-            certificate_pem: certified.certificate_pem,
-            key_pem: certified.key_pem,
-            token_secret_base64: secret.base64(),
-            superuser_token: secret.token(Security::SUPERUSER),
-            client_authority_pem: authority.pem(),
-            passwords: format!("{ROLE}:{PASSWORD_HASH}\n"),
-        };
-        // With this setting a real Pulsar checks every second for expired tokens; the default is
-        // once a minute.
-        let extra = vec![("authenticationRefreshCheckSeconds".to_owned(), "1".to_owned())];
-        let config = BrokerConfig { extra, security: Some(security), ..BrokerConfig::default() };
+        let config = authority.broker(&secret, format!("{ROLE}:{PASSWORD_HASH}\n"))?;
         let Some(broker) = Broker::from_env(config).await? else { return Ok(None) };
         // The permissions that an operator grants to the role that runs tasks.
         let path = format!("namespaces/public/default/permissions/{ROLE}");
@@ -143,7 +132,6 @@ impl Guarded {
 ///
 /// A submit without a key is sent once: on a busy machine it once met the move of its topic, got no
 /// receipt, and the test failed. With a key it is safe to submit again.
-/// receipt, and the test failed. With a key it is safe to submit again.
 async fn submit(client: &Client, topic: &str, result: &str) -> Result<TaskRef, SubmitError> {
     let task = Text(format!("0|ok {result}"));
     loop {
@@ -182,9 +170,4 @@ pub(crate) fn check_error(
     ensure!(error.to_string().starts_with(address), "{address} is not named: {error}");
     ensure!(error.cause.contains(words), "{words} is not said: {error}");
     Ok(format!("{error} {error:?}"))
-}
-
-#[expect(clippy::print_stderr, reason = "a test says what users would read")]
-pub(crate) fn note(text: &str) {
-    eprintln!("security: {text}");
 }

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use integration_tests::sandbox::{BrokerConfig, Security};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use ring::hmac;
 
@@ -55,6 +56,24 @@ impl Authority {
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         params.not_after = rcgen::date_time_ymd(2021, 1, 1);
         self.sign(&params)
+    }
+
+    /// The configuration of a broker with a certificate of this authority, with tokens of this
+    /// secret, and with these passwords, in the format of `htpasswd`.
+    pub(crate) fn broker(&self, secret: &Secret, passwords: String) -> Result<BrokerConfig> {
+        let certified = self.certify(ADDRESS)?;
+        let security = Security {
+            certificate_pem: certified.certificate_pem,
+            key_pem: certified.key_pem,
+            token_secret_base64: secret.base64(),
+            superuser_token: secret.token(Security::SUPERUSER),
+            client_authority_pem: self.pem(),
+            passwords,
+        };
+        // With this setting a real Pulsar checks every second for expired tokens; the default is
+        // once a minute.
+        let extra = vec![("authenticationRefreshCheckSeconds".to_owned(), "1".to_owned())];
+        Ok(BrokerConfig { extra, security: Some(security), ..BrokerConfig::default() })
     }
 
     fn sign(&self, params: &CertificateParams) -> Result<Certified> {

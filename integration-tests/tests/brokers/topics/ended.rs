@@ -8,7 +8,7 @@ use integration_tests::sandbox::pulsar_version;
 use integration_tests::skip;
 use integration_tests::wait::until;
 use longhaul::topics::FindingKind;
-use longhaul::{Client, SubmitError, TaskContext, TaskError, TaskProcessor, Text, WorkerError};
+use longhaul::{SubmitError, TaskContext, TaskError, TaskProcessor, Text, WorkerError};
 use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{SubscriptionType, TopicPartition, Transport, TransportErrorKind};
 use reqwest::Method;
@@ -35,7 +35,8 @@ impl TaskProcessor for Gated {
 impl Bench {
     /// Reads these partitions to their ends, until the broker says that they were terminated.
     async fn drained(&self, partitions: std::ops::Range<i32>) -> Result<()> {
-        let transport = PulsarTransport::connect(ConnectOptions::new(&self.broker)).await?;
+        let transport =
+            PulsarTransport::connect(ConnectOptions::new(self.sandbox.service_url())).await?;
         for partition in partitions {
             let topic = TopicPartition { topic: self.names.task.clone(), partition };
             let opening = transport.subscribe(&topic, "observer", SubscriptionType::Shared);
@@ -66,7 +67,7 @@ impl Bench {
 #[tokio::test]
 async fn a_topic_that_accepts_no_more_messages_is_told_of() -> Result<()> {
     let Some(bench) = Bench::new("ended").await? else { return Ok(()) };
-    let client = Client::builder(&bench.broker).admin_url(&bench.admin_url).connect().await?;
+    let client = bench.sandbox.client().await?;
     let open = Gated(watch::channel(true).1);
     let start = async || client.worker(&bench.names.task, Gated(open.0.clone())).start().await;
     bench.setup().await?;
@@ -100,7 +101,7 @@ async fn a_migration_to_scalable_topics_is_told_of_and_loses_nothing() -> Result
     }
     let bench = bench.partitioned(3);
     bench.setup().await?;
-    let client = Client::builder(&bench.broker).admin_url(&bench.admin_url).connect().await?;
+    let client = bench.sandbox.client().await?;
     let (gate, gated) = watch::channel(false);
     let start = async || client.worker(&bench.names.task, Gated(gated.clone())).start().await;
     for number in 0..TASKS {

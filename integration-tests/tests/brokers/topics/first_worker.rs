@@ -17,7 +17,7 @@ const DRAIN: Duration = Duration::from_secs(30);
 #[tokio::test]
 async fn it_sets_its_topics_up_if_it_may() -> Result<()> {
     let Some(bench) = Bench::new("first").await? else { return Ok(()) };
-    let client = Client::builder(&bench.broker).admin_url(&bench.admin_url).connect().await?;
+    let client = bench.sandbox.client().await?;
     let worker = client.worker(&bench.names.task, Nothing).start().await?;
     worker.ready().await;
     assert_eq!(bench.check().await?, []);
@@ -32,11 +32,11 @@ async fn it_sets_its_topics_up_if_it_may() -> Result<()> {
 #[tokio::test]
 async fn a_client_sets_topics_up_with_its_own_subscription() -> Result<()> {
     let Some(bench) = Bench::new("client").await? else { return Ok(()) };
-    let builder = Client::builder(&bench.broker).subscription("audit");
+    let builder = Client::builder(bench.sandbox.service_url()).subscription("audit");
     let client = builder.clone().connect().await?;
     let refused = client.queue(&bench.names.task).setup_topics(TopicSettings::default()).await;
     assert!(matches!(refused, Err(SetupError::NoAdminUrl)), "{refused:?}");
-    let client = builder.admin_url(&bench.admin_url).connect().await?;
+    let client = builder.admin_url(bench.sandbox.admin().url()).connect().await?;
     assert!(
         !client
             .queue(&bench.names.task)

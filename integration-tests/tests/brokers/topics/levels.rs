@@ -3,9 +3,7 @@
 use super::Bench;
 use anyhow::{Context, Result};
 use longhaul::topics::{TopicOverrides, TopicSettings, check};
-use longhaul::{
-    Client, Levels, Priority, Raw, TaskContext, TaskError, TaskProcessor, TaskRef, Text,
-};
+use longhaul::{Levels, Priority, Raw, TaskContext, TaskError, TaskProcessor, TaskRef, Text};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
@@ -41,7 +39,7 @@ async fn a_worker_makes_the_levels_of_its_queue_and_works_on_all() -> Result<()>
     let Some(bench) = Bench::new("levels").await? else { return Ok(()) };
     let bench = bench.partitioned(2);
     bench.setup().await?;
-    let client = Client::builder(&bench.broker).admin_url(&bench.admin_url).connect().await?;
+    let client = bench.sandbox.client().await?;
     let may_end = Arc::new(Semaphore::new(0));
     let noting = Noting { ran: Arc::default(), started: Arc::default(), may_end };
     let builder = client.worker(&bench.names.task, noting.clone()).levels(Levels::strict());

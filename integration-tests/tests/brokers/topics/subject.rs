@@ -49,7 +49,8 @@ async fn a_backlog_over_its_quota_refuses_producers_unless_it_is_evicted() -> Re
     bench.admin.create_topic(name, None).await?;
     bench.admin.create_subscription(name, "stands still").await?;
     bench.publish(name).await?;
-    let transport = PulsarTransport::connect(ConnectOptions::new(&bench.broker)).await?;
+    let transport =
+        PulsarTransport::connect(ConnectOptions::new(bench.sandbox.service_url())).await?;
     let topic = TopicPartition { topic: name.clone(), partition: -1 };
     let opened = || transport.publisher(&topic, Batching::Off, TopicSchema::None);
     let cases = [

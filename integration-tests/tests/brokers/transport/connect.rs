@@ -13,7 +13,7 @@ async fn partitions_are_counted_and_nothing_is_created() -> Result<()> {
     let (transport, topic) = (broker.connect().await?, broker.topic("partitions"));
     ensure!(transport.partitions(&topic.topic).await?.is_none());
     ensure!(!broker.exists(&topic).await?, "asking has created the topic");
-    broker.create_partitioned(&topic, 3).await?;
+    broker.admin.create_partitioned_topic(&topic.topic, 3).await?;
     ensure!(transport.partitions(&topic.topic).await? == Some(3));
     let short = topic.topic.rsplit('/').next().context("no name")?;
     ensure!(transport.partitions(short).await? == Some(3));
@@ -41,14 +41,15 @@ async fn connecting_fails_soon_and_says_why() -> Result<()> {
         listener.local_addr()?.to_string()
     };
     let host = broker.url.trim_start_matches("pulsar://").to_owned();
+    let admin = broker.admin.url();
     for (url, kind, words) in [
         (format!("pulsar://{closed}"), Unreachable, "refused"),
         (format!("pulsar://{silent}"), Unreachable, "no connection within"),
-        (format!("pulsar://{}", broker.admin_host()), Refused, "HTTP"),
+        (admin.replacen("http", "pulsar", 1), Refused, "HTTP"),
         (format!("pulsar+ssl://{host}"), Unreachable, "TLS"),
         ("pulsar://broker.invalid:6650".to_owned(), Unreachable, "name lookup"),
         ("pulsar://192.0.2.1:6650".to_owned(), Unreachable, ""),
-        (broker.admin.clone(), Invalid, "scheme"),
+        (admin.to_owned(), Invalid, "scheme"),
         ("broker:6650".to_owned(), Invalid, "not a URL"),
         ("pulsar://broker:port".to_owned(), Invalid, "host and port"),
     ] {

@@ -255,7 +255,7 @@ async fn the_mark_delete_position_moves_over_acknowledged_entries() -> Result<()
     let mut consumer = transport.consumer(&topic, "s").await?;
     let held = take(&mut consumer, 5).await?;
     let (admin, partition) =
-        (Admin::new(&broker.admin, &AdminOptions::default())?, topic.to_string());
+        (Admin::new(broker.admin.url(), &AdminOptions::default())?, topic.to_string());
     let covers = async |position: Position| -> Result<bool> {
         let mark = admin.mark_delete_position(&partition, "s").await?;
         Ok(mark.is_some_and(|mark| position.entry_id() <= mark))
@@ -271,7 +271,7 @@ async fn the_mark_delete_position_moves_over_acknowledged_entries() -> Result<()
         within("an ack receipt", consumer.ack(held[index].position.entry_id())).await??;
     }
     ensure!(covers(stored[4]).await?);
-    broker.unload(&topic).await?;
+    broker.admin.unload(&topic.to_string()).await?;
     // The next ledger is empty; the messages in the earlier one are still covered. A broker under
     // load once reported the beginning of the topic first.
     support::until("the mark-delete position", async || covers(stored[4]).await).await

@@ -57,8 +57,8 @@ async fn fetch_finds_what_only_the_compacted_view_still_has() -> Result<()> {
     tombstone(&transport, &topic, Batching::Off, ["k1".to_owned(), "k5".to_owned()]).await?;
     // The cursor of compaction is the only one, so that after an unload the broker may trim the
     // compacted messages.
-    broker.compact(&topic).await?;
-    broker.unload(&topic).await?;
+    broker.admin.compact(&topic.to_string()).await?;
+    broker.admin.unload(&topic.to_string()).await?;
     let later = support::retry(async || {
         let mut publisher = transport.publisher(&topic, Batching::Off, TopicSchema::None).await?;
         publisher.send(outgoing("later")).await
@@ -106,7 +106,7 @@ async fn an_unload_ends_sessions_and_nothing_is_missed() -> Result<()> {
     let started = support::now();
     for round in 0..40 {
         if round == 10 {
-            broker.unload(&topic).await?;
+            broker.admin.unload(&topic.to_string()).await?;
         }
         // The publisher's session is over, too: it does not hand over the message, and the next
         // publisher accepts it.

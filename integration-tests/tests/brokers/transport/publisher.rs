@@ -107,7 +107,7 @@ async fn tombstones_are_null_and_compact_away() -> Result<()> {
     ensure!(seen[..20].iter().all(|message| !message.null));
     ensure!(seen[20..].iter().all(|message| message.null && message.payload.is_empty()));
     ensure!(key_list(&seen[20..]) == evicted.iter().map(String::as_str).collect::<Vec<_>>());
-    broker.compact(&topic).await?;
+    broker.admin.compact(&topic.to_string()).await?;
     let mut fresh = transport.follower(&topic, COMPACTED).await?;
     let last = fresh.last_position().await?.context("no last position")?;
     ensure!(last.entry_id() == batched[9].entry_id(), "{last:?}, {batched:?}");
@@ -122,7 +122,7 @@ async fn tombstones_are_null_and_compact_away() -> Result<()> {
     // The last keys go too: the compacted view is empty, and following it waits.
     let rest: Vec<String> = kept.iter().map(|key| (*key).to_owned()).collect();
     tombstone(&transport, &topic, Batching::On, rest).await?;
-    broker.compact(&topic).await?;
+    broker.admin.compact(&topic.to_string()).await?;
     let mut empty = transport.follower(&topic, COMPACTED).await?;
     ensure!(empty.last_position().await?.is_none());
     let nothing = timeout(SILENCE, empty.next()).await;
@@ -169,7 +169,7 @@ async fn publish_across_unloads(broker: &Broker, topic: &TopicPartition) -> Resu
     let mut receipts = Vec::new();
     for index in 0..600 {
         if index % 200 == 50 {
-            broker.unload(topic).await?;
+            broker.admin.unload(&topic.to_string()).await?;
         }
         let message = outgoing(&format!("k{index}"));
         let receipt = match publisher.send(message.clone()).await {
@@ -218,7 +218,7 @@ async fn the_metadata_schema_is_registered() -> Result<()> {
     let mut publisher =
         transport.publisher(&topic, Batching::Off, TopicSchema::TaskMetadata).await?;
     publish_all(&mut publisher, [outgoing("k")]).await?;
-    let schema = broker.schema(&topic).await?;
+    let schema = broker.admin.schema(&topic.topic).await?.to_string();
     ensure!(schema.contains(r#""type":"JSON""#), "{schema}");
     ensure!(schema.contains("__alwaysAllowNull") && schema.contains("TaskState"), "{schema}");
     // Tombstones come from a producer without schema, and others attach with the same one.

@@ -1,6 +1,6 @@
 //! The store of tasks: an in-process broker, or a Pulsar elsewhere.
 
-use crate::exit::CommandFailure;
+use crate::exit::{CommandFailure, with_causes};
 use crate::settings::CliSettings;
 use crate::sizes;
 use longhaul::{Client, ClientBuilder};
@@ -238,7 +238,7 @@ fn refused(error: &StartError) -> CommandFailure {
         StartError::Compacted(_) | StartError::Listen { .. } | StartError::Thread(_) => "",
         _ => "",
     };
-    let failure = CommandFailure::usage(chain(error));
+    let failure = CommandFailure::usage(with_causes(error));
     if help.is_empty() { failure } else { failure.help(help) }
 }
 
@@ -287,7 +287,7 @@ impl Embedded {
 }
 
 pub(in crate::commands) fn unusable(name: &str, error: &dyn std::error::Error) -> CommandFailure {
-    CommandFailure::usage(format!("{name} cannot be used: {}", chain(error)))
+    CommandFailure::usage(format!("{name} cannot be used: {}", with_causes(error)))
 }
 
 fn tls(settings: &CliSettings) -> Result<Option<TlsConfig>, CommandFailure> {
@@ -323,12 +323,6 @@ fn explained(error: StartError, listen: SocketAddr) -> anyhow::Error {
         return error.into();
     }
     refused(&error).into()
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |it| it.source());
-    let texts: Vec<_> = causes.map(ToString::to_string).collect();
-    texts.join(": ")
 }
 
 /// The error for an address that cannot be bound.

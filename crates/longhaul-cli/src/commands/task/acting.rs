@@ -48,32 +48,9 @@ struct NewTimeArgs {
     hold: bool,
 }
 
+/// A task, and the epoch in which it may be acted upon.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  longhaul task force-fail tasks@12:3:-1 --epoch 2 --reason 'its worker hangs'
-  longhaul task force-fail tasks@12:3:-1
-
-`longhaul task list -o json` shows epochs. If the task is in another epoch than --epoch, the \
-command changes nothing and exits with code 4.")]
-pub(crate) struct ForceFail {
-    /// Name of the task, as QUEUE@ID.
-    #[arg(value_parser = parse_task)]
-    task: TaskRef,
-    /// Act only if the task is still in this epoch. Default: its current epoch.
-    #[arg(long)]
-    epoch: Option<u32>,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  longhaul task force-release tasks@12:3:-1 --epoch 2
-  longhaul task force-release tasks@12:3:-1 --reason 'its worker hangs'
-
-Another worker runs the task after two heartbeat intervals, or the same one when its processor \
-has stopped. The attempt counts; if it was the last one, the task fails.")]
-pub(crate) struct ForceRelease {
+pub(crate) struct TaskEpochArgs {
     /// Name of the task, as QUEUE@ID.
     #[arg(value_parser = parse_task)]
     task: TaskRef,
@@ -136,22 +113,15 @@ pub(crate) async fn reschedule(
     act(service, tasks, operation, context).await
 }
 
+/// Closes the task as failed for good, or takes it from its worker.
+///
 /// # Errors
 /// As [`act_on_all`].
-pub(crate) async fn force_fail(
+pub(crate) async fn force(
     service: &GatewayClient,
-    it: ForceFail,
+    it: TaskEpochArgs,
+    operation: impl FnOnce(Option<u32>) -> TaskOperation,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    act(service, vec![it.task], TaskOperation::ForceFail(it.epoch), context).await
-}
-
-/// # Errors
-/// As [`act_on_all`].
-pub(crate) async fn force_release(
-    service: &GatewayClient,
-    it: ForceRelease,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
-    act(service, vec![it.task], TaskOperation::ForceRelease(it.epoch), context).await
+    act(service, vec![it.task], operation(it.epoch), context).await
 }

@@ -11,7 +11,9 @@ use crate::context::CommandContext;
 use crate::exit::CommandFailure;
 use crate::output::TableRow;
 use crate::service::gateway::GatewayClient;
-use crate::service::tasks::{TaskOperation, history_rows, named, no_task, parse_task};
+use crate::service::tasks::{
+    TaskOperation, attempts_in_words, history_rows, named, no_task, parse_task,
+};
 use crate::times;
 use clap::{Args, Subcommand};
 use longhaul::TaskRef;
@@ -39,20 +41,52 @@ pub(crate) enum TaskCommand {
     /// Show why a task does not run, or which worker runs it.
     Why(TaskWhyArgs),
     /// Request the cancellation of waiting or running tasks.
-    Cancel(Cancel),
+    #[command(after_help = "\
+Examples:
+  longhaul task cancel tasks@12:3:-1
+  longhaul task cancel tasks@12:3:-1 tasks@12:4:-1 --operator ann
+  longhaul task cancel tasks --tag newsletter --reason 'wrong text'")]
+    Cancel(TaskSelectionArgs),
     /// End tasks without waiting for their processors.
-    Kill(Kill),
+    #[command(after_help = "\
+Examples:
+  longhaul task kill tasks@12:3:-1
+  longhaul task kill tasks --status running --changed-before '2h ago' --yes")]
+    Kill(TaskSelectionArgs),
     /// Start waiting tasks now, delay them, or hold them.
     Reschedule(acting::TaskRescheduleArgs),
     /// Run tasks that failed for good again; with --waiting, restart waiting tasks.
     Retry(retrying::TaskRetryArgs),
     /// Close unfinished tasks, whether they wait or run.
-    #[command(visible_alias = "rm")]
-    Delete(Delete),
+    #[command(
+        visible_alias = "rm",
+        after_help = "\
+Examples:
+  longhaul task delete tasks@12:3:-1 --reason 'wrong customer'
+  longhaul task delete tasks --type report --created-before '1 day ago'
+
+`longhaul queue purge` deletes all unfinished tasks that match a filter, and prints only their \
+number."
+    )]
+    Delete(TaskSelectionArgs),
     /// Close a hanging task as failed for good.
-    ForceFail(acting::ForceFail),
+    #[command(after_help = "\
+Examples:
+  longhaul task force-fail tasks@12:3:-1 --epoch 2 --reason 'its worker hangs'
+  longhaul task force-fail tasks@12:3:-1
+
+`longhaul task list -o json` shows epochs. If the task is in another epoch than --epoch, the \
+command changes nothing and exits with code 4.")]
+    ForceFail(acting::TaskEpochArgs),
     /// Take a task from a worker that hangs.
-    ForceRelease(acting::ForceRelease),
+    #[command(after_help = "\
+Examples:
+  longhaul task force-release tasks@12:3:-1 --epoch 2
+  longhaul task force-release tasks@12:3:-1 --reason 'its worker hangs'
+
+Another worker runs the task after two heartbeat intervals, or the same one when its processor \
+has stopped. The attempt counts; if it was the last one, the task fails.")]
+    ForceRelease(acting::TaskEpochArgs),
     /// Print the result of a task, byte for byte.
     Result(ResultOf),
     /// Print the payload of a task, byte for byte.
@@ -126,40 +160,6 @@ pub(crate) struct TaskWhyArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  longhaul task cancel tasks@12:3:-1
-  longhaul task cancel tasks@12:3:-1 tasks@12:4:-1 --operator ann
-  longhaul task cancel tasks --tag newsletter --reason 'wrong text'")]
-pub(crate) struct Cancel {
-    #[command(flatten)]
-    tasks: TaskSelectionArgs,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  longhaul task kill tasks@12:3:-1
-  longhaul task kill tasks --status running --changed-before '2h ago' --yes")]
-pub(crate) struct Kill {
-    #[command(flatten)]
-    tasks: TaskSelectionArgs,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  longhaul task delete tasks@12:3:-1 --reason 'wrong customer'
-  longhaul task delete tasks --type report --created-before '1 day ago'
-
-`longhaul queue purge` deletes all unfinished tasks that match a filter, and prints only their \
-number.")]
-pub(crate) struct Delete {
-    #[command(flatten)]
-    tasks: TaskSelectionArgs,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
   longhaul task result tasks@12:3:-1
   longhaul task result tasks@12:3:-1 --wait > report.pdf")]
 pub(crate) struct ResultOf {
@@ -209,18 +209,22 @@ async fn run_on(
         TaskCommand::History(it) => history(service, &it, context).await,
         TaskCommand::Why(it) => why(service, &it.task, context).await,
         TaskCommand::Cancel(it) => {
-            acting::act_on_all(service, it.tasks, TaskOperation::Cancel, context).await
+            acting::act_on_all(service, it, TaskOperation::Cancel, context).await
         }
         TaskCommand::Kill(it) => {
-            acting::act_on_all(service, it.tasks, TaskOperation::Kill, context).await
+            acting::act_on_all(service, it, TaskOperation::Kill, context).await
         }
         TaskCommand::Delete(it) => {
-            acting::act_on_all(service, it.tasks, TaskOperation::Delete, context).await
+            acting::act_on_all(service, it, TaskOperation::Delete, context).await
         }
         TaskCommand::Reschedule(it) => acting::reschedule(service, it, context).await,
         TaskCommand::Retry(it) => retrying::retry(service, it, context).await,
-        TaskCommand::ForceFail(it) => acting::force_fail(service, it, context).await,
-        TaskCommand::ForceRelease(it) => acting::force_release(service, it, context).await,
+        TaskCommand::ForceFail(it) => {
+            acting::force(service, it, TaskOperation::ForceFail, context).await
+        }
+        TaskCommand::ForceRelease(it) => {
+            acting::force(service, it, TaskOperation::ForceRelease, context).await
+        }
         TaskCommand::Result(it) => result(service, &it, context).await,
         TaskCommand::Payload(it) => payload(service, &it, context).await,
         TaskCommand::Moved(it) => moved(&it.task, context).await,
@@ -290,9 +294,7 @@ async fn why(
     let TaskLimitsBody { max_attempts, max_duration, max_total_duration, expires_at } =
         reason.limits;
     let limits = [
-        max_attempts.map(|most| {
-            if most == 1 { "1 attempt".to_owned() } else { format!("{most} attempts") }
-        }),
+        max_attempts.map(attempts_in_words),
         max_duration.map(|it| format!("{} for each", times::human(it.0))),
         max_total_duration.map(|it| format!("{} in all", times::human(it.0))),
         expires_at.map(|at| format!("none begins after {}", times::iso(at))),

@@ -7,17 +7,20 @@ mod leaving;
 
 use super::Scene;
 use futures::future::LocalBoxFuture;
+use serde::Serialize;
 
 type ConformanceCheckFn =
     for<'a, 'b> fn(&'a mut Scene<'b>) -> LocalBoxFuture<'a, anyhow::Result<()>>;
 
 /// A requirement on a worker.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize)]
 pub(crate) struct ConformanceCheck {
     /// Its name, which is also that of its queue.
+    #[serde(rename = "check")]
     pub(crate) name: &'static str,
     /// The requirement, as a sentence without a full stop.
     pub(crate) demand: &'static str,
+    #[serde(skip)]
     pub(crate) run: ConformanceCheckFn,
 }
 

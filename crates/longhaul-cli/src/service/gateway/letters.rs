@@ -2,7 +2,7 @@
 
 use super::address::QueueAddress;
 use super::{GatewayClient, early_end, found, query_of};
-use crate::service::letters::{LetterPurges, Replays};
+use crate::service::letters::Replays;
 use longhaul::TaskRef;
 use longhaul::ops::Replayed;
 use longhaul_api::dead::{
@@ -129,13 +129,8 @@ impl GatewayClient {
         queue: &str,
         selection: DeadSelection,
         reason: &str,
-    ) -> anyhow::Result<LetterPurges> {
+    ) -> anyhow::Result<PurgedLetters> {
         let to = QueueAddress::of(queue)?.below(&["dead:purge"]);
-        let told: PurgedLetters = self.work(&to, &selected(selection, reason)).await?;
-        let many = if told.purged == 1 { "" } else { "s" };
-        let what = format!("{} dead letter{many}", told.purged);
-        let purged = (told.purged > 0).then_some(Ok(what));
-        let stopped = told.stopped.map(|why| Err(early_end(&why)));
-        Ok(purged.into_iter().chain(stopped).collect())
+        self.work(&to, &selected(selection, reason)).await
     }
 }

@@ -13,7 +13,7 @@ mod way;
 mod workers;
 
 use crate::connect::certificate_files;
-use crate::exit::{CREDENTIALS, Code, CommandFailure, MISTRUST, code_of, is_mistrust};
+use crate::exit::{CREDENTIALS, Code, CommandFailure, MISTRUST, code_of, is_mistrust, with_causes};
 use crate::service::patience::Patience;
 use crate::service::{no_levels, no_queue};
 use crate::settings::CliSettings;
@@ -28,13 +28,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::error::Error;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 pub(crate) use tasks::{name_in_queue, priority_of};
 use transport::{GatewayTransport, InProcess};
-use way::Way;
+use way::{Way, is_local};
 
 /// The time limit for connecting.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
@@ -149,9 +148,9 @@ impl GatewayClient {
             let identity = reqwest::Identity::from_pem(&both);
             client = client.identity(identity.map_err(|error| failed(name, &certificate, &error))?);
         }
-        let http = client.build().map_err(|error| CommandFailure::usage(chain(&error)))?;
+        let http = client.build().map_err(|error| CommandFailure::usage(with_causes(&error)))?;
         let token = token(settings)?;
-        let way = Arc::new(Way::new(base.clone(), base, token.is_some(), patience));
+        let way = Arc::new(Way::new(base, token.is_some(), patience));
         Ok(Some(Self { transport: GatewayTransport::Network, http, way, token }))
     }
 
@@ -171,10 +170,8 @@ impl GatewayClient {
     /// The host to which the token would be sent unencrypted.
     pub(crate) fn eavesdropped(&self) -> Option<&str> {
         let base = self.way.configured();
-        let host = base.host_str()?;
-        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-        let is_here = host == "localhost" || address.is_ok_and(|it| it.is_loopback());
-        (self.token.is_some() && base.scheme() == "http" && !is_here).then_some(host)
+        let is_overheard = base.scheme() == "http" && !is_local(base);
+        base.host_str().filter(|_| self.token.is_some() && is_overheard)
     }
 
     /// Records a successful answer.
@@ -343,7 +340,8 @@ impl GatewayClient {
     /// The error when no answer came.
     fn lost(&self, error: &reqwest::Error) -> CommandFailure {
         self.way.lost(error.url(), !error.is_connect());
-        let what = format!("the gateway at {} cannot be reached: {}", self.way.url(), chain(error));
+        let why = with_causes(error);
+        let what = format!("the gateway at {} cannot be reached: {why}", self.way.url());
         let is_mistrusted = is_mistrust(&what);
         let failure = CommandFailure::new(Code::Unreachable, what);
         if is_mistrusted {
@@ -465,18 +463,8 @@ fn of_broker(failure: CommandFailure) -> CommandFailure {
     failure.of_api(&code)
 }
 
-fn chain(error: &reqwest::Error) -> String {
-    let (mut told, mut cause) = (error.to_string(), error.source());
-    while let Some(error) = cause {
-        told.push_str(": ");
-        told.push_str(&error.to_string());
-        cause = error.source();
-    }
-    told
-}
-
 /// The error after which a gateway has done no more of a bulk request.
-fn early_end(why: &str) -> anyhow::Error {
+pub(crate) fn early_end(why: &str) -> anyhow::Error {
     CommandFailure::new(Code::Failed, format!("the gateway stopped early: {why}"))
         .help("run the command again for the rest; what is listed above is done")
         .into()

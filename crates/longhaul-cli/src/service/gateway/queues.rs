@@ -1,9 +1,9 @@
 //! Queues.
 
 use super::address::QueueAddress;
-use super::{GatewayClient, GatewayRoute, early_end};
+use super::{GatewayClient, GatewayRoute};
 use crate::exit::{Code, CommandFailure, code_of};
-use crate::service::queues::{Alive, QueueStats, TaskPurges, patched};
+use crate::service::queues::{Alive, QueueStats, patched};
 use crate::service::short_topic;
 use crate::service::tasks::add_counts;
 use longhaul_api::Priority;
@@ -135,19 +135,11 @@ impl GatewayClient {
         queue: &str,
         mut purge: PurgeBody,
         reason: &str,
-    ) -> anyhow::Result<TaskPurges> {
+    ) -> anyhow::Result<PurgeResultBody> {
         let to = QueueAddress::of(queue)?.below(&[]).verb("purge");
         purge.all = purge == PurgeBody::default();
         purge.reason = reason.to_owned();
-        let told: PurgeResultBody = self.work(&to, &purge).await?;
-        let deleted = (told.deleted > 0).then(|| (format!("{} tasks", told.deleted), Ok(())));
-        let failed = (told.failed > 0).then(|| {
-            let error = anyhow::anyhow!("the gateway could not delete them");
-            (format!("{} tasks", told.failed), Err(error))
-        });
-        let stopped = told.stopped.map(|why| Err(early_end(&why)));
-        let purged = deleted.into_iter().chain(failed).map(Ok).chain(stopped);
-        Ok(purged.collect())
+        self.work(&to, &purge).await
     }
 
     pub(crate) async fn actions(

@@ -63,9 +63,9 @@ struct GatewayRefusal {
 }
 
 impl Way {
-    pub(super) fn new(configured: Url, at: Url, has_token: bool, patience: Patience) -> Self {
+    pub(super) fn new(configured: Url, has_token: bool, patience: Patience) -> Self {
         let state = GatewayEndpointState {
-            at,
+            at: configured.clone(),
             other: None,
             was_there: false,
             refusal: GatewayRefusal::default(),
@@ -79,7 +79,7 @@ impl Way {
 
     /// To the routes in this process.
     pub(super) fn in_process(here: Url, patience: Patience) -> Self {
-        Self { is_in_process: true, ..Self::new(here.clone(), here, false, patience) }
+        Self { is_in_process: true, ..Self::new(here, false, patience) }
     }
 
     pub(super) const fn is_in_process(&self) -> bool {
@@ -200,12 +200,14 @@ impl Way {
     }
 }
 
+/// Whether the host is this machine.
+pub(super) fn is_local(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|it| it.is_loopback())
+}
+
 /// Whether both URLs name the same host.
 fn is_same_host(one: &Url, other: &Url) -> bool {
-    let is_local = |it: &Url| {
-        let host = it.host_str().unwrap_or_default().trim_matches(['[', ']']);
-        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|it| it.is_loopback())
-    };
     one.host() == other.host() || (is_local(one) && is_local(other))
 }
 
@@ -218,7 +220,7 @@ pub(super) mod tests {
     /// A way without notes.
     pub(in super::super) fn way(url: Url, limit: Duration) -> Way {
         let output = Output { format: Format::Table, quiet: true, colours: false };
-        Way::new(url.clone(), url, false, Patience { limit, output })
+        Way::new(url, false, Patience { limit, output })
     }
 
     const HOUR: Duration = Duration::from_secs(3_600);
@@ -385,7 +387,7 @@ pub(super) mod tests {
                 let output = Output { format: Format::Table, quiet: true, colours: false };
                 let url: Url = configured.parse().unwrap();
                 let patience = Patience { limit: HOUR, output };
-                let way = Way::new(url.clone(), url, has_token, patience);
+                let way = Way::new(url, has_token, patience);
                 assert_eq!(way.hinted(named), expected || !has_token, "{configured} {named}");
             }
         }

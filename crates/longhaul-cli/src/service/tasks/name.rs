@@ -1,8 +1,8 @@
 //! Names of tasks, as people type them.
 
+use crate::exit::with_causes;
 use crate::service::short_topic;
 use longhaul::{TaskId, TaskRef, TaskRefError};
-use std::error::Error;
 
 /// The name of a task for people.
 pub(crate) fn named(task: &TaskRef) -> String {
@@ -20,12 +20,5 @@ pub(crate) fn namer(topic: &str) -> impl Fn(TaskId) -> String + Send + use<> {
 /// # Errors
 /// A text with all causes.
 pub(crate) fn task(text: &str) -> Result<TaskRef, String> {
-    text.parse().map_err(|error: TaskRefError| {
-        let mut told = error.to_string();
-        if let Some(cause) = error.source() {
-            told.push_str(": ");
-            told.push_str(&cause.to_string());
-        }
-        told
-    })
+    text.parse().map_err(|error: TaskRefError| with_causes(&error))
 }
