@@ -164,7 +164,7 @@ impl BrokerMachine {
         };
         self.authorize(conn, name, AuthAction::Consume)?;
         check_name("subscription", &subscription).map_err(RequestRefusal::not_allowed)?;
-        self.subscribe_from_start(topic, subscription)
+        self.create_subscription(topic, subscription, None, BTreeMap::new())
     }
 
     fn generate_name(&mut self) -> String {

@@ -4,7 +4,7 @@ use super::effect::RequestRefusal;
 use super::{BrokerMachine, Live};
 use crate::defaults::{self, TopicDefaults};
 use crate::name::{NameError, TopicName};
-use crate::policies::{Policies, PolicyLevels, TopicType};
+use crate::policies::{Policies, PolicyLevels, ResourceProperties, TopicType};
 use crate::state::ResourceSettings;
 use crate::state::change::{
     AddSchema, CreateSubscription, CreateTopic, DeleteSchemas, OpenLedger, SetPartitions,
@@ -15,7 +15,6 @@ use longhaul_wire::messages::{
     CommandGetOrCreateSchema, CommandGetOrCreateSchemaResponse, CommandGetSchema,
     CommandGetSchemaResponse, Schema, SchemaType, ServerError,
 };
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Maximum number of partitions of a topic.
@@ -102,7 +101,7 @@ impl BrokerMachine {
         let subscription =
             self.defaults_of(&whole).and_then(|defaults| defaults.subscription.clone());
         if let Some(subscription) = subscription {
-            self.subscribe_from_start(topic, subscription)?;
+            self.create_subscription(topic, subscription, None, ResourceProperties::new())?;
         }
         self.refresh_neighbours(&whole);
         Ok(topic)
@@ -116,19 +115,22 @@ impl BrokerMachine {
         self.change(OpenLedger { topic, ledger, first })
     }
 
-    /// Creates a subscription at the start of a topic, if it does not exist.
-    pub(super) fn subscribe_from_start(
+    /// Creates a subscription, if it does not exist, that has acknowledged everything before this
+    /// mark; without one, at the start of the topic.
+    pub(super) fn create_subscription(
         &mut self,
         topic: u32,
         name: String,
+        mark: Option<u64>,
+        properties: ResourceProperties,
     ) -> Result<(), RequestRefusal> {
         let Some(kept) = self.invariants.kept(self.state.topic(topic)) else { return Ok(()) };
         if kept.subscription_id(&name).is_some() {
             return Ok(());
         }
         self.check_subscriptions(topic, kept, true)?;
-        let (subscription, mark) = (kept.next_subscription(), kept.entries.first());
-        let properties = BTreeMap::new();
+        let mark = mark.unwrap_or_else(|| kept.entries.first());
+        let subscription = kept.next_subscription();
         self.change(CreateSubscription { topic, subscription, name, mark, properties })
     }
 

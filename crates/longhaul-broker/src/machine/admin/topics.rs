@@ -72,12 +72,8 @@ impl BrokerMachine {
         let new: Vec<u32> = (count..partitions).filter_map(number).collect();
         for id in new {
             for (subscription, properties) in &subscriptions {
-                self.create_subscription(
-                    id,
-                    subscription,
-                    SubscriptionStart::Earliest,
-                    properties,
-                )?;
+                let (subscription, properties) = (subscription.clone(), properties.clone());
+                self.create_subscription(id, subscription, None, properties)?;
             }
         }
         Ok(())
