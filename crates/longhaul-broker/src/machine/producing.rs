@@ -195,7 +195,6 @@ impl BrokerMachine {
         }
         let (conn, id) = (old.conn, old.id);
         if let Some(session) = self.session(conn) {
-            session.producers.remove(&id);
             session.record_closed(id);
         }
         self.drop_producer(topic, conn, id);
@@ -373,7 +372,6 @@ impl BrokerMachine {
         let producers = std::mem::take(&mut live.producers);
         for producer in producers.active.into_iter().chain(producers.waiting) {
             if let Some(session) = self.session(producer.conn) {
-                session.producers.remove(&producer.id);
                 session.record_closed(producer.id);
             }
             let close = CommandCloseProducer::new(producer.id, u64::MAX);

@@ -76,9 +76,9 @@ impl BrokerMachine {
         }
     }
 
-    fn end_producer(&mut self, conn: u64, topic: u32, id: u64) {
+    /// Closes a producer. Its client may open it again.
+    pub(super) fn end_producer(&mut self, conn: u64, topic: u32, id: u64) {
         if let Some(session) = self.session(conn) {
-            session.producers.remove(&id);
             session.record_closed(id);
         }
         self.drop_producer(topic, conn, id);
