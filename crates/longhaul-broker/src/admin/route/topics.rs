@@ -15,6 +15,7 @@ use crate::name::TopicName;
 use crate::policies::{AuthAction, ResourceProperties};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 pub(super) fn topics(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -> Routed {
     let force = asked.target.flag("force");
@@ -91,7 +92,7 @@ fn look(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -> Routed {
         }
         ["partitioned-stats"] => {
             let each = asked.target.value("perPartition") != Some("false");
-            let show = move |(metadata, stats): (_, Vec<_>), advertised: &Advertised| {
+            let show = move |(metadata, stats): (_, BTreeMap<_, _>), advertised: &Advertised| {
                 let stats = stats.into_iter();
                 let stats = stats.map(|(name, stats)| (name, owned(stats, advertised)));
                 AdminResponse::json(&PartitionedStats::new(metadata, stats.collect(), each))
