@@ -9,7 +9,7 @@
 //! everything before.
 
 use crate::log::disk::storage::{Storage, replace};
-use crate::log::error::OpenError;
+use crate::log::error::{OpenError, unless_missing};
 use bytes::{Buf, BufMut, BytesMut};
 use std::collections::BTreeSet;
 use std::io;
@@ -43,10 +43,8 @@ pub fn write(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()> {
 /// Removes the inventory durably: from then on nothing is known about segments before the
 /// checkpoint.
 pub(in crate::log) fn remove(storage: &dyn Storage) -> io::Result<()> {
-    match storage.remove(NAME) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => storage.sync_dir(""),
-    }
+    unless_missing(storage.remove(NAME))?;
+    storage.sync_dir("")
 }
 
 /// The segments that must exist; `None` if the inventory is missing or damaged. The segments have
@@ -54,11 +52,7 @@ pub(in crate::log) fn remove(storage: &dyn Storage) -> io::Result<()> {
 pub(in crate::log) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenError> {
     let path = storage.describe(NAME);
     let io = |source| OpenError::Io { what: format!("read {path}"), source };
-    let file = match storage.open(NAME) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(io(error)),
-    };
+    let Some(file) = unless_missing(storage.open(NAME)).map_err(io)? else { return Ok(None) };
     let length = usize::try_from(file.len().map_err(io)?).unwrap_or(usize::MAX);
     // A list of 32-bit numbers cannot be longer than this.
     let mut bytes = vec![0; length.min(FRAME_BYTES + (1 << 26))];

@@ -5,7 +5,7 @@
 
 use crate::log::disk::reserve;
 use crate::log::disk::storage::{LockError, Storage, StorageLock};
-use crate::log::error::OpenError;
+use crate::log::error::{OpenError, unless_missing};
 use crate::log::handle::BrokerLog;
 use crate::log::indices::Indices;
 use crate::log::indices::index::{self, LedgerRun};
@@ -406,12 +406,8 @@ fn tidy(shared: &SharedLogState, files: &[String]) -> Result<(), OpenError> {
         storage.remove(&name).map_err(|source| failed(storage, "remove", &name, source))?;
     }
     for name in [checkpoint::NAME_NEW, inventory::NAME_NEW, confirmed::NAME_NEW] {
-        match storage.remove(name) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                return Err(failed(storage, "remove", name, source));
-            }
-            _ => {}
-        }
+        let removed = unless_missing(storage.remove(name));
+        removed.map_err(|source| failed(storage, "remove", name, source))?;
     }
     // The previous process may have renamed a checkpoint and ended before the sync of the name.
     storage.sync_dir("").map_err(|source| failed(storage, "sync", "", source))
@@ -437,12 +433,9 @@ fn adopt_spare(shared: &SharedLogState, files: &[String]) -> Result<(), OpenErro
         return Ok(());
     }
     let io = |what, source| failed(&*shared.storage, what, SPARE, source);
-    let file = match shared.storage.open(SPARE) {
-        Ok(file) => file,
-        // The first segment may have used it.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io("open", error)),
-    };
+    let file = unless_missing(shared.storage.open(SPARE)).map_err(|error| io("open", error))?;
+    // The first segment may have used it.
+    let Some(file) = file else { return Ok(()) };
     let wanted = shared.wanted.load(Ordering::Relaxed);
     let sizes = shared.options.segment_bytes_first.min(wanted)..=wanted;
     let size = u32::try_from(file.len().map_err(|error| io("read", error))?);
