@@ -117,14 +117,13 @@ impl BrokerMachine {
             sequence = (!message.has_next_chunk).then_some((name, highest));
         }
         self.check_room(topic, message.payload.bytes().len())?;
-        let &IncomingMessage { publish_time, batch, deliver_at, chunk_of, key_hash, .. } = message;
+        let mut head = EntryHead { facts: message.facts, sequence };
         // A publisher's clock may be ahead. An entry from the future would stop expiry and retention.
-        let publish_time = publish_time.min(self.now);
-        let head = EntryHead { publish_time, batch, deliver_at, sequence, chunk_of, key_hash };
+        head.facts.publish_time = head.facts.publish_time.min(self.now);
         let id = self.record_entry(topic, &head, message.payload.bytes())?;
         let live = self.live.get_mut(&topic);
         if let Some(live) = self.invariants.need(live, Invariant::TopicServed, Some(conn)) {
-            let (messages, bytes) = (message.batch.unwrap_or(1), message.payload.bytes().len());
+            let (messages, bytes) = (head.facts.batch.unwrap_or(1), message.payload.bytes().len());
             live.figures.published(messages, bytes);
             if let Some(rate) = live.policies.publish_rate {
                 let ahead_ms = live.pace.take(rate, self.up, messages, bytes);

@@ -1,7 +1,6 @@
 //! The in-memory form of an entry.
 
-use super::entry::EntryHead;
-use crate::log::RecordLocation;
+use crate::log::{Facts, RecordLocation};
 
 /// The data about an entry that is kept in memory, packed with adjacent entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +16,9 @@ pub struct EntrySlot {
 }
 
 impl EntrySlot {
-    /// The slot of an entry with this head.
-    pub(super) fn of(location: RecordLocation, head: &EntryHead) -> Self {
-        Self::new(location, head.batch, head.publish_time).with_key(head.key_hash)
+    /// The slot of an entry with these facts.
+    pub(super) fn of(location: RecordLocation, facts: &Facts) -> Self {
+        Self::new(location, facts.batch, facts.publish_time).with_key(facts.key_hash)
     }
 
     const BATCH: u32 = 1 << 31;

@@ -1,8 +1,8 @@
 //! Tests the dispatcher against a simple model: a list of entries and their consumers.
 
 use super::*;
-use crate::log::RecordLocation;
-use crate::state::entries::{EntrySlot, Extras, TopicEntries};
+use crate::log::{Facts, RecordLocation};
+use crate::state::entries::TopicEntries;
 use proptest::prelude::*;
 
 mod keyed;
@@ -44,7 +44,7 @@ fn entries(list: &[(u32, Option<u64>)]) -> TopicEntries {
     for &(messages, deliver_at) in list {
         let batch = (messages > 1).then_some(messages);
         let place = RecordLocation { segment: 1, offset: 0, size: 10 };
-        entries.push(EntrySlot::new(place, batch, 0), Extras { deliver_at, chunk_of: None });
+        entries.push(place, &Facts { batch, deliver_at, ..Facts::default() });
     }
     entries
 }
@@ -396,7 +396,7 @@ fn a_chunk_that_waits_for_its_consumer_holds_up_nobody() {
     entries.open_ledger(1, 0);
     for chunk_of in [Some(9), Some(9), None, None] {
         let place = RecordLocation { segment: 1, offset: 0, size: 10 };
-        entries.push(EntrySlot::new(place, None, 0), Extras { deliver_at: None, chunk_of });
+        entries.push(place, &Facts { chunk_of, ..Facts::default() });
     }
     let mut dispatcher = shared(&[1, 10]);
     assert_eq!(deal(&mut dispatcher, &entries, 4), [(0, 0), (1, 2), (1, 3)]);

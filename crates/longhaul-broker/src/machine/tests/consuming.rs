@@ -447,8 +447,8 @@ fn a_connection_has_only_so_much_under_way() {
 fn a_delayed_message_wakes_the_machine_when_it_is_due() {
     let mut rig = rig(0);
     let due = START + 500;
-    rig.send(1, b"later", |_, message| message.deliver_at = Some(due));
-    rig.send(1, b"much later", |_, message| message.deliver_at = Some(START + 100_000));
+    rig.send(1, b"later", |_, message| message.facts.deliver_at = Some(due));
+    rig.send(1, b"much later", |_, message| message.facts.deliver_at = Some(START + 100_000));
     rig.settle();
     rig.pass(0);
     assert_eq!(rig.subscribe(1, 5, shared), [0; 0]);
@@ -467,7 +467,7 @@ fn a_delayed_message_wakes_the_machine_when_it_is_due() {
 fn a_turn_ends_though_there_is_more() {
     let mut rig = rig(0);
     for _ in 0..5_000 {
-        rig.send(1, b"x", |_, message| message.deliver_at = Some(START + 100_000));
+        rig.send(1, b"x", |_, message| message.facts.deliver_at = Some(START + 100_000));
     }
     rig.send(1, b"x", |_, _| {});
     rig.settle();

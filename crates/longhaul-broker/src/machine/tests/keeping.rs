@@ -454,7 +454,7 @@ fn a_publisher_whose_clock_is_ahead_stops_neither_expiry_nor_retention() {
     let mut rig = rig(1);
     rig.set(retention(1, -1));
     let ahead = rig.now + 365 * 24 * 3_600_000;
-    rig.send(1, &[7; 3000], |_, message| message.publish_time = ahead);
+    rig.send(1, &[7; 3000], |_, message| message.facts.publish_time = ahead);
     rig.settle();
     rig.publish(1, 1, &[7; 3000]);
     rig.pass(30_000);

@@ -43,7 +43,7 @@ fn command(consumer_id: u64, change: impl FnOnce(&mut CommandSubscribe)) -> Comm
 fn publish(rig: &mut Rig, hashes: &[u16]) -> Vec<(u64, u64)> {
     let mut effects = Vec::new();
     for &hash in hashes {
-        effects.extend(rig.send(1, b"x", |_, message| message.key_hash = hash));
+        effects.extend(rig.send(1, b"x", |_, message| message.facts.key_hash = hash));
         effects.extend(rig.settle());
     }
     to_whom(&effects)

@@ -3,11 +3,11 @@
 
 use super::*;
 use crate::key_hash::of_none;
-use crate::log::{CompactedEntry, CompactedWriter, RecordLocation};
+use crate::log::{CompactedEntry, CompactedWriter, Facts, RecordLocation};
 use crate::machine::dispatcher::READER_HOLD_MS;
 use crate::machine::view::{Item, ReadableView};
 use crate::machine::withheld::NOTHING;
-use crate::state::entries::{EntryPosition, EntrySlot, Extras, TopicEntries};
+use crate::state::entries::{EntryPosition, TopicEntries};
 use longhaul_wire::messages::{
     AckType, CommandGetLastMessageId, CommandGetLastMessageIdResponse,
     CommandRedeliverUnacknowledgedMessages,
@@ -29,13 +29,13 @@ fn entries() -> TopicEntries {
     let mut entries = TopicEntries::default();
     entries.open_ledger(0, 0);
     let location = |offset| RecordLocation { segment: 1, offset, size: 10 + offset };
-    let none = Extras::default();
-    entries.push(EntrySlot::new(location(0), Some(2), 0), none);
-    entries.push(EntrySlot::new(location(1), None, 0), none);
-    entries.push(EntrySlot::new(location(2), None, 0), none);
-    entries.push(EntrySlot::new(location(3), None, 0), Extras { chunk_of: Some(77), ..none });
-    entries.push(EntrySlot::new(location(4), None, 0), Extras { deliver_at: Some(88), ..none });
-    entries.push(EntrySlot::new(location(5), None, 0), none);
+    let none = Facts::default();
+    entries.push(location(0), &Facts { batch: Some(2), ..none });
+    entries.push(location(1), &none);
+    entries.push(location(2), &none);
+    entries.push(location(3), &Facts { chunk_of: Some(77), ..none });
+    entries.push(location(4), &Facts { deliver_at: Some(88), ..none });
+    entries.push(location(5), &none);
     entries.forget((2, 3), 1, |_, _| true);
     entries
 }

@@ -137,7 +137,7 @@ impl Rig {
 
     /// Publishes a batch of this many messages with producer 1.
     pub(super) fn batch(&mut self, messages: u32) {
-        self.send(1, b"batch", |_, message| message.batch = Some(messages));
+        self.send(1, b"batch", |_, message| message.facts.batch = Some(messages));
         self.settle();
     }
 

@@ -8,9 +8,9 @@ const STICKY: KeyPolicy = KeyPolicy { is_sticky: true, ..AUTO };
 pub(super) fn with_hashes(hashes: &[u16]) -> TopicEntries {
     let mut entries = TopicEntries::default();
     entries.open_ledger(1, 0);
-    for &hash in hashes {
+    for &key_hash in hashes {
         let place = RecordLocation { segment: 1, offset: 0, size: 10 };
-        entries.push(EntrySlot::new(place, None, 0).with_key(hash), Extras::default());
+        entries.push(place, &Facts { key_hash, ..Facts::default() });
     }
     entries
 }
@@ -235,8 +235,7 @@ fn a_budget_holds_for_what_is_queued_again_and_nothing_overtakes_it() {
     // The later entries are due first. The last one is new.
     for deliver_at in [Some(9), Some(8), Some(7), Some(6), Some(5), None] {
         let place = RecordLocation { segment: 1, offset: 0, size: 10 };
-        let slot = EntrySlot::new(place, None, 0).with_key(5);
-        entries.push(slot, Extras { deliver_at, chunk_of: None });
+        entries.push(place, &Facts { deliver_at, key_hash: 5, ..Facts::default() });
     }
     let mut dispatcher = sticky([99, 0]);
     let cursor = Cursor::at(0);

@@ -144,10 +144,7 @@ fn so_many_chunked_messages_are_remembered() {
     entries.open_ledger(1, 0);
     let place = RecordLocation { segment: 1, offset: 0, size: 10 };
     let max = CHUNKED_MAX as u64;
-    let mut push = |hash| {
-        entries
-            .push(EntrySlot::new(place, None, 0), Extras { deliver_at: None, chunk_of: Some(hash) })
-    };
+    let mut push = |hash| entries.push(place, &Facts { chunk_of: Some(hash), ..Facts::default() });
     for hash in 0..max {
         push(hash);
     }
@@ -259,7 +256,7 @@ fn many_chunks_that_wait_for_their_consumer_hold_up_nobody_and_cost_nothing() {
     for ordinal in 0..=last {
         let place = RecordLocation { segment: 1, offset: 0, size: 10 };
         let chunk_of = (ordinal < last).then_some(9);
-        entries.push(EntrySlot::new(place, None, 0), Extras { deliver_at: None, chunk_of });
+        entries.push(place, &Facts { chunk_of, ..Facts::default() });
     }
     let mut dispatcher = shared(&[1, 10]);
     let mut found = Vec::new();
