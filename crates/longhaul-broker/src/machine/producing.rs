@@ -312,7 +312,7 @@ impl BrokerMachine {
 
     fn succeed_producer(&mut self, conn: u64, topic: u32, id: u64, request_id: u64) {
         let found = self.live.get_mut(&topic).and_then(|live| {
-            let deduplicates = live.deduplicates;
+            let deduplicates = live.deduplicates();
             Some((deduplicates, live.producers.find(conn, id)?))
         });
         let found = self.invariants.need(found, Invariant::ProducerEntered, Some(conn));

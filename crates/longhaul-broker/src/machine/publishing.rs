@@ -1,10 +1,10 @@
 //! Publishes: into the log, to receipts, and to readers.
 
-use super::BrokerMachine;
 use super::effect::{
     IncomingMessage, MachineEffect, PendingCommit, PendingReceipt, RequestRefusal,
 };
 use super::invariants::Invariant;
+use super::{BrokerMachine, Live};
 use crate::log::{RecordHead, RecordKind};
 use crate::state::entry::EntryHead;
 use bytes::Bytes;
@@ -70,7 +70,7 @@ impl BrokerMachine {
     /// again, in order.
     fn end_refused_producer(&mut self, conn: u64, id: u64, code: ServerError) {
         let Some(topic) = self.open_producer(conn, id) else { return };
-        let deduplicates = self.live.get(&topic).is_some_and(|live| live.deduplicates);
+        let deduplicates = self.live.get(&topic).is_some_and(Live::deduplicates);
         if deduplicates || code == ServerError::PersistenceError {
             self.end_producer(conn, topic, id);
         }
@@ -104,7 +104,7 @@ impl BrokerMachine {
         let topic = handle.topic;
         let highest = send.highest_sequence_id.unwrap_or_default().max(send.sequence_id);
         let mut sequence = None;
-        if self.live.get(&topic).is_some_and(|live| live.deduplicates) {
+        if self.live.get(&topic).is_some_and(Live::deduplicates) {
             let name = Arc::clone(&handle.name);
             let known = self.state.topic(topic).and_then(|topic| topic.highest_sequence(&name));
             if known.is_some_and(|known| highest <= known) {

@@ -52,7 +52,7 @@ impl BrokerMachine {
             publishers: live.producers.active.iter().map(|it| self.publisher_stats(it)).collect(),
             waiting_publishers: live.producers.waiting.len() as u64,
             subscriptions: subscriptions.collect(),
-            deduplication_status: if live.deduplicates {
+            deduplication_status: if live.deduplicates() {
                 DeduplicationStatus::Enabled
             } else {
                 DeduplicationStatus::Disabled
@@ -224,7 +224,7 @@ impl BrokerMachine {
             let horizon = compacted.map_or_else(|| entries.first(), |view| view.horizon);
             cursors.insert(COMPACTION_CURSOR.to_owned(), plain_cursor(topic, horizon));
         }
-        if live.deduplicates {
+        if live.deduplicates() {
             cursors.insert("pulsar.dedup".to_owned(), plain_cursor(topic, live.readable));
         }
         let compacted_ledger = compacted.and_then(|view| self.compacted.get(&view.file)).map_or(

@@ -259,10 +259,8 @@ impl BrokerMachine {
         let Some(kept) = self.invariants.kept(self.state.topic(topic)) else { return };
         let name = kept.name.clone();
         let policies = self.resolve_policies(&name);
-        let deduplicates = policies.deduplication.unwrap_or_default();
         let live = self.live.get_mut(&topic);
         if let Some(live) = self.invariants.served(live) {
-            live.deduplicates = deduplicates;
             live.policies = Arc::new(policies);
             self.shown.insert(topic);
         }
