@@ -44,15 +44,6 @@ mod terminating;
 mod unreadable;
 
 const TOPIC: &str = "persistent://public/default/t";
-const EARLIEST: MessageIdData = MessageIdData {
-    ledger_id: u64::MAX,
-    entry_id: u64::MAX,
-    partition: None,
-    batch_index: None,
-    ack_set: Vec::new(),
-    batch_size: None,
-    first_chunk_message_id: None,
-};
 
 /// A machine and its log.
 struct Rig {
@@ -172,12 +163,11 @@ impl Rig {
 
     /// The lowest mark: everything before it is acknowledged.
     fn mark(&self) -> u64 {
-        let (_, topic) = self.machine.state.topics().next().unwrap();
-        topic.lowest_mark().unwrap()
+        self.topic().lowest_mark().unwrap()
     }
 
     fn first(&self) -> u64 {
-        self.machine.state.topics().next().unwrap().1.entries.first()
+        self.topic().entries.first()
     }
 }
 
@@ -269,7 +259,7 @@ fn segments_are_removed_when_the_trim_is_on_disk() {
     rig.settle();
     rig.checkpointed(true);
     rig.look();
-    let last = rig.machine.state.topics().next().unwrap().1.entries.next_position().unwrap();
+    let last = rig.topic().entries.next_position().unwrap();
     let id = MessageIdData {
         ledger_id: last.ledger,
         entry_id: last.entry - 1,
@@ -296,11 +286,7 @@ fn no_two_compactions_share_a_file() {
     let mut files = BTreeSet::new();
     for _ in 0..3 {
         let effects = rig.call(BrokerMachine::start_compaction);
-        let job = effects.into_iter().find_map(|effect| match effect {
-            MachineEffect::Compact(job) => Some(job),
-            _ => None,
-        });
-        let job = job.unwrap();
+        let job = support::job(&effects).unwrap();
         assert!(files.insert(job.file.clone()), "{}", job.file);
         rig.machine.compacted(&job, Ok(Arc::from([])));
         rig.settle();
@@ -316,7 +302,7 @@ fn seeking_moves_the_cursor_and_closes_the_consumers() {
     let seek = CommandSeek {
         consumer_id: 5,
         request_id: 3,
-        message_id: Some(EARLIEST),
+        message_id: Some(MessageIdData::EARLIEST),
         ..CommandSeek::default()
     };
     let (close, success) = (16, 13);
@@ -380,11 +366,7 @@ fn trimming_stops_where_compaction_has_not_been() {
     rig.call(BrokerMachine::unload_topic);
     assert_eq!(rig.first(), 0, "everything is acknowledged, but compaction needs it");
     let effects = rig.call(BrokerMachine::start_compaction);
-    let job = effects.into_iter().find_map(|effect| match effect {
-        MachineEffect::Compact(job) => Some(job),
-        _ => None,
-    });
-    rig.machine.compacted(&job.unwrap(), Ok(Arc::from([])));
+    rig.machine.compacted(&support::job(&effects).unwrap(), Ok(Arc::from([])));
     rig.call(BrokerMachine::unload_topic);
     assert_eq!(rig.first(), 3, "up to the horizon");
 }
@@ -459,8 +441,7 @@ fn nothing_overtakes_a_refused_message() {
     let again: Vec<_> =
         [5, 6].into_iter().flat_map(|sequence| send(&mut rig, 1, sequence)).collect();
     assert_eq!(names(&again), [7, 7]);
-    let kept = rig.machine.state.topics().next().unwrap().1;
-    assert_eq!(kept.entries.end(), 2, "both are there");
+    assert_eq!(rig.topic().entries.end(), 2, "both are there");
 }
 
 /// The quota was compared with all stored bytes, and consumed entries stay until their segment is
@@ -478,7 +459,7 @@ fn a_quota_counts_what_is_not_consumed() {
         refused += usize::from(names(&rig.publish(1, 1, &[7; 50])).contains(&15));
     }
     assert!(refused > 0, "the quota is in force");
-    let before = Some(rig.machine.state.topics().next().unwrap().1.entries.end());
+    let before = Some(rig.topic().entries.end());
     rig.machine.record_ack(Ack { topic: 0, subscription: 0, before, ..Ack::default() }).unwrap();
     rig.settle();
     rig.produce(1, 2, AccessMode::Shared).unwrap();

@@ -185,7 +185,7 @@ fn who_reads_the_compacted_view_begins_before_the_log() {
     assert_eq!(source, &MessageSource::Compacted(job.file.as_str().into(), slots[0]));
     // Back to the start of the view, and of the log.
     for (consumer, start) in [(7, 0), (6, 3)] {
-        rig.ask(1, seek(consumer, Some(EARLIEST)));
+        rig.ask(1, seek(consumer, Some(MessageIdData::EARLIEST)));
         let id = u32::try_from(consumer).unwrap() - 5;
         assert_eq!(rig.topic().subscriptions[&id].cursor.mark(), start);
     }

@@ -243,7 +243,7 @@ fn follow(rig: &mut Rig, consumer_id: u64, message_permits: u32) -> Vec<u64> {
         consumer_id,
         durable: Some(false),
         read_compacted: Some(true),
-        start_message_id: Some(EARLIEST),
+        start_message_id: Some(MessageIdData::EARLIEST),
         ..CommandSubscribe::default()
     };
     rig.ask(2, reader);

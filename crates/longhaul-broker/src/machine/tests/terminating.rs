@@ -80,7 +80,7 @@ impl Rig {
         rig.subscribe(2, 6, |command| {
             command.subscription = "reader".to_owned();
             command.durable = Some(false);
-            command.start_message_id = Some(EARLIEST);
+            command.start_message_id = Some(MessageIdData::EARLIEST);
             command.initial_position = None;
         });
         assert_eq!(ends(&rig.call(BrokerMachine::terminate_topic)), []);
