@@ -35,29 +35,23 @@ fn a_role_does_only_what_it_was_granted() {
 fn a_topic_is_compacted_at_its_threshold() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
-    let job = |effects: Vec<MachineEffect>| {
-        effects.into_iter().find_map(|effect| match effect {
-            MachineEffect::Compact(job) => Some(job),
-            _ => None,
-        })
-    };
     rig.publish(1, 1, &[0; 3000]);
-    assert!(job(rig.pass(2_000)).is_none(), "without a threshold");
+    assert!(support::job(&rig.pass(2_000)).is_none(), "without a threshold");
     rig.set(|policies| policies.compaction_threshold_bytes = Some(5_000));
-    assert!(job(rig.pass(2_000)).is_none(), "below the threshold");
+    assert!(support::job(&rig.pass(2_000)).is_none(), "below the threshold");
     rig.publish(1, 1, &[0; 3000]);
-    let first = job(rig.pass(2_000)).expect("the threshold is reached");
+    let first = support::job(&rig.pass(2_000)).expect("the threshold is reached");
     assert_eq!(first.horizon, 2);
     rig.publish(1, 1, &[0; 3000]);
     rig.publish(1, 1, &[0; 3000]);
-    assert!(job(rig.pass(2_000)).is_none(), "one is under way");
+    assert!(support::job(&rig.pass(2_000)).is_none(), "one is under way");
     rig.machine.compacted(&first, Ok(Arc::from([])));
     rig.settle();
-    let second = job(rig.pass(2_000)).expect("what came meanwhile reaches it again");
+    let second = support::job(&rig.pass(2_000)).expect("what came meanwhile reaches it again");
     assert_eq!(second.horizon, 4);
     rig.machine.compacted(&second, Ok(Arc::from([])));
     rig.settle();
-    assert!(job(rig.pass(2_000)).is_none(), "nothing came since");
+    assert!(support::job(&rig.pass(2_000)).is_none(), "nothing came since");
 }
 
 #[test]

@@ -189,12 +189,8 @@ fn a_reader_of_the_compacted_view_waits_for_nothing_that_is_gone() {
     let mut rig = Rig::new();
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
-    let effects = rig.call(BrokerMachine::start_compaction);
-    let job = effects.into_iter().find_map(|effect| match effect {
-        MachineEffect::Compact(job) => Some(job),
-        _ => None,
-    });
-    rig.machine.compacted(&job.unwrap(), Ok(slots(&[(1, 1, 5)])));
+    let job = support::job(&rig.call(BrokerMachine::start_compaction)).unwrap();
+    rig.machine.compacted(&job, Ok(slots(&[(1, 1, 5)])));
     rig.settle();
     let failover = |name: &'static str, read_compacted| {
         move |command: &mut CommandSubscribe| {

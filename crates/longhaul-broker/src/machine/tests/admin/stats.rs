@@ -235,7 +235,7 @@ fn a_topic_says_who_uses_it_how() {
 fn a_topic_says_when_it_was_compacted() {
     let Story { mut rig, .. } = story();
     let compact = |rig: &mut Rig, result| {
-        let job = compaction::job(rig.call(BrokerMachine::start_compaction)).unwrap();
+        let job = support::job(&rig.call(BrokerMachine::start_compaction)).unwrap();
         rig.now += 30;
         rig.machine.set_time(rig.now, rig.now);
         rig.machine.compacted(&job, result);
@@ -369,7 +369,7 @@ fn cursors_of_the_broker_are_shown_where_they_have_a_meaning() {
     assert_eq!(internal(&mut rig).cursors, [("__compaction".to_owned(), none_yet)].into());
     rig.set(|policies| policies.compaction_threshold_bytes = Some(0));
     assert!(internal(&mut rig).cursors.is_empty());
-    let job = compaction::job(rig.call(BrokerMachine::start_compaction)).unwrap();
+    let job = support::job(&rig.call(BrokerMachine::start_compaction)).unwrap();
     rig.machine.compacted(&job, Ok(reading::slots(&[(0, 1, 9), (2, 1, 11)])));
     rig.settle();
     let found = internal(&mut rig);

@@ -106,7 +106,7 @@ fn nothing_is_left_of_a_deleted_topic() {
     rig.machine.request(1, ClientRequest::Publish(send, message));
     rig.settle();
     let effects = rig.call(BrokerMachine::start_compaction);
-    let job = compaction::job(effects).unwrap();
+    let job = support::job(&effects).unwrap();
     rig.machine.compacted(&job, Ok(Arc::from([])));
     rig.settle();
     assert!(rig.machine.dues.next().is_some() && rig.machine.recent.get(0, 0).is_some());
@@ -128,7 +128,7 @@ fn a_view_goes_when_the_end_of_its_topic_is_on_disk() {
     rig.produce(1, 1, AccessMode::Shared).unwrap();
     rig.publish(1, 1, b"x");
     let effects = rig.call(BrokerMachine::start_compaction);
-    let job = compaction::job(effects).unwrap();
+    let job = support::job(&effects).unwrap();
     rig.machine.compacted(&job, Ok(Arc::from([])));
     rig.settle();
     rig.machine.call(TICKET, delete("t", true)).unwrap();
