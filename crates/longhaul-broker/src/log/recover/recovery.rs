@@ -223,15 +223,11 @@ fn check_complete(
     checkpoint: Option<&Checkpoint>,
 ) -> Result<(), OpenError> {
     let newest = segments.keys().next_back().copied();
-    let needed_from = checkpoint.map(|checkpoint| checkpoint.at.segment);
-    let missing = match (newest, needed_from) {
-        (None, None) => None,
-        (None, Some(from)) => Some(from),
-        (Some(newest), from) => {
-            let from = from.unwrap_or(1);
-            (from..=newest.max(from)).find(|number| !segments.contains_key(number))
-        }
-    };
+    let needed_from = checkpoint.map(|checkpoint| checkpoint.at.segment).or(newest.map(|_| 1));
+    let missing = needed_from.and_then(|from| {
+        let to = newest.unwrap_or_default().max(from);
+        (from..=to).find(|number| !segments.contains_key(number))
+    });
     match missing {
         Some(number) => Err(OpenError::Missing { file: storage.describe(&segment::name(number)) }),
         None => Ok(()),
@@ -304,11 +300,10 @@ impl Replay<'_> {
         &mut self,
         segments: &BTreeMap<u32, Arc<Segment>>,
     ) -> Result<Option<SegmentTail>, OpenError> {
-        let mut last = None;
+        let mut last: Option<(u32, SegmentTail)> = None;
         for (number, segment) in segments {
             let header = segment.header;
-            if let Some((before, Some(tail))) = last.replace((*number, None)) {
-                let tail: SegmentTail = tail;
+            if let Some((before, tail)) = last {
                 self.check_sealed(before, &tail, (before + 1 == *number).then_some(&header))?;
             }
             let next = number.checked_add(1).and_then(|next| segments.get(&next));
@@ -326,16 +321,13 @@ impl Replay<'_> {
                 }
                 None => self.segment(segment)?,
             };
-            let before_end = self.checkpoint.as_ref().is_some_and(|checkpoint| {
-                checkpoint.at.segment == *number && tail.end < checkpoint.at.offset
-            });
-            if before_end {
+            if at.is_some_and(|at| at.segment == *number && tail.end < at.offset) {
                 let what = "the log ends before the position of its checkpoint";
                 return Err(damaged(self.storage, *number, tail.end, what));
             }
-            last = Some((*number, Some(tail)));
+            last = Some((*number, tail));
         }
-        Ok(last.and_then(|(_, tail)| tail))
+        Ok(last.map(|(_, tail)| tail))
     }
 
     /// Checks that a segment other than the newest ends with a seal, where its successor says that
