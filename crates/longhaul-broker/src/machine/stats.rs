@@ -260,17 +260,12 @@ impl BrokerMachine {
         };
         let key = ConsumerKey { conn, id: command.consumer_id };
         let found = self.subscription_of(key).and_then(|(topic, subscription)| {
-            let stats = self.topic_stats(topic)?;
-            let name = &self.state.topic(topic)?.subscriptions.get(&subscription)?.name;
-            let consumer = self
-                .live
-                .get(&topic)?
-                .dispatchers
-                .get(&subscription)?
-                .consumers()
-                .iter()
-                .find(|consumer| consumer.key == key)?;
-            Some((self.consumer(consumer), stats.subscriptions.get(name)?.clone()))
+            let (kept, live) = (self.state.topic(topic)?, self.live.get(&topic)?);
+            let known = kept.subscriptions.get(&subscription)?;
+            let consumers = live.dispatchers.get(&subscription)?.consumers();
+            let consumer = consumers.iter().find(|consumer| consumer.key == key)?;
+            let stats = self.subscription_stats(kept, live, subscription, known);
+            Some((self.consumer(consumer), stats))
         });
         match found {
             Some((consumer, subscription)) => {

@@ -48,5 +48,5 @@ fn a_compaction_of_the_whole_begins_on_each_partition() {
     assert_eq!((answer, jobs(&effects)), (DONE, 1));
     let (answer, effects) = rig.answer_and_effects(topic("parts", BrokerMachine::start_compaction));
     let error = answer.unwrap_err();
-    assert_eq!((super::status(&error), jobs(&effects)), (409, 2), "{error}");
+    assert_eq!((error.status().as_u16(), jobs(&effects)), (409, 2), "{error}");
 }
