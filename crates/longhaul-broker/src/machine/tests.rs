@@ -149,13 +149,7 @@ impl Rig {
         consumer_id: u64,
         change: impl FnOnce(&mut CommandSubscribe),
     ) -> Vec<u64> {
-        let mut subscribe = CommandSubscribe {
-            topic: TOPIC.to_owned(),
-            subscription: "s".to_owned(),
-            consumer_id,
-            initial_position: Some(1),
-            ..CommandSubscribe::default()
-        };
+        let mut subscribe = CommandSubscribe { initial_position: Some(1), ..consumer(consumer_id) };
         change(&mut subscribe);
         self.ask(conn, subscribe);
         delivered(&self.ask(conn, CommandFlow { consumer_id, message_permits: 10 }))
@@ -179,6 +173,16 @@ fn producer(producer_id: u64, request_id: u64, mode: AccessMode) -> CommandProdu
         producer_name: Some(format!("p{producer_id}")),
         producer_access_mode: Some(mode.into()),
         ..CommandProducer::default()
+    }
+}
+
+/// An exclusive consumer of the subscription `s`.
+fn consumer(consumer_id: u64) -> CommandSubscribe {
+    CommandSubscribe {
+        topic: TOPIC.to_owned(),
+        subscription: "s".to_owned(),
+        consumer_id,
+        ..CommandSubscribe::default()
     }
 }
 

@@ -21,14 +21,7 @@ fn rig(entries: u64) -> Rig {
 }
 
 fn subscribe(consumer_id: u64) -> CommandSubscribe {
-    CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        consumer_id,
-        request_id: 3,
-        initial_position: Some(1),
-        ..CommandSubscribe::default()
-    }
+    CommandSubscribe { request_id: 3, initial_position: Some(1), ..consumer(consumer_id) }
 }
 
 fn reader(command: &mut CommandSubscribe) {

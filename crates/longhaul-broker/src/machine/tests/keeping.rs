@@ -80,12 +80,7 @@ fn a_round_that_finds_nothing_to_do_records_nothing() {
 #[test]
 fn who_holds_an_exclusive_place_and_is_silent_loses_it() {
     let mut rig = rig(0);
-    let subscribe = CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        ..CommandSubscribe::default()
-    };
-    rig.ask(2, subscribe);
+    rig.ask(2, consumer(0));
     assert_eq!(rig.machine.next_deadline(), START);
     rig.pass(0);
     assert!(rig.pass(5_999).is_empty());

@@ -28,13 +28,7 @@ fn by_key(mode: impl Into<i32>, ranges: &[(i32, i32)]) -> impl FnOnce(&mut Comma
 }
 
 fn command(consumer_id: u64, change: impl FnOnce(&mut CommandSubscribe)) -> CommandSubscribe {
-    let mut command = CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        consumer_id,
-        request_id: 3,
-        ..CommandSubscribe::default()
-    };
+    let mut command = CommandSubscribe { request_id: 3, ..consumer(consumer_id) };
     change(&mut command);
     command
 }

@@ -4,15 +4,6 @@ use super::support::{refusal, with_roles};
 use super::*;
 use crate::policies::PublishRate;
 
-fn subscribe(consumer_id: u64) -> CommandSubscribe {
-    CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        consumer_id,
-        ..CommandSubscribe::default()
-    }
-}
-
 /// No test checked the permission to consume: a broker that let every role subscribe passed all of
 /// them.
 #[test]
@@ -20,13 +11,13 @@ fn a_role_does_only_what_it_was_granted() {
     let mut rig = with_roles();
     let refused = Some(i32::from(ServerError::AuthorizationError));
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
-    assert_eq!(refusal(&rig.ask(1, subscribe(1))), refused, "it may only publish");
+    assert_eq!(refusal(&rig.ask(1, consumer(1))), refused, "it may only publish");
     assert_eq!(
         refusal(&rig.ask(2, producer(1, 7, AccessMode::Shared))),
         refused,
         "it may only read"
     );
-    assert_eq!(refusal(&rig.ask(2, subscribe(1))), None);
+    assert_eq!(refusal(&rig.ask(2, consumer(1))), None);
 }
 
 /// No test reached the compaction threshold of a topic: a broker that never compacted by itself
@@ -120,8 +111,8 @@ fn topics_subscriptions_and_schemas_have_limits() {
         move |policies: &mut Policies| drop(policies.other.insert(name.to_owned(), count.into()))
     };
     rig.set(limit("maxSubscriptionsPerTopic", 1));
-    let other = |id| CommandSubscribe { subscription: "other".to_owned(), ..subscribe(id) };
-    assert_eq!(refusal(&rig.ask(1, subscribe(1))), None);
+    let other = |id| CommandSubscribe { subscription: "other".to_owned(), ..consumer(id) };
+    assert_eq!(refusal(&rig.ask(1, consumer(1))), None);
     assert_eq!(refusal(&rig.ask(1, other(2))), refused);
     rig.set(limit("maxSubscriptionsPerTopic", 0));
     assert_eq!(refusal(&rig.ask(1, other(2))), None, "0 is no limit");
@@ -176,7 +167,7 @@ fn producers_and_consumers_have_limits() {
     let shared = |id, name: &str| CommandSubscribe {
         subscription: name.to_owned(),
         sub_type: 1,
-        ..subscribe(id)
+        ..consumer(id)
     };
     rig.set(limit("maxConsumersPerSubscription", 2));
     assert_eq!(refusal(&rig.ask(2, shared(1, "s"))), None);

@@ -9,13 +9,7 @@ const PATIENCE_MS: u64 = probing::PATIENCE_MS + 1000;
 const BUSY: i32 = ServerError::ConsumerBusy as i32;
 
 fn subscribe(consumer_id: u64, request_id: u64) -> CommandSubscribe {
-    CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        consumer_id,
-        request_id,
-        ..CommandSubscribe::default()
-    }
+    CommandSubscribe { request_id, ..consumer(consumer_id) }
 }
 
 /// Commands sent to the connections: number of the command, and the request if there is one.

@@ -234,13 +234,11 @@ fn overtaken() -> Rig {
 /// A reader of the compacted view with these permits. Returns the deliveries.
 fn follow(rig: &mut Rig, consumer_id: u64, message_permits: u32) -> Vec<u64> {
     let reader = CommandSubscribe {
-        topic: TOPIC.to_owned(),
         subscription: format!("reader-{consumer_id}"),
-        consumer_id,
         durable: Some(false),
         read_compacted: Some(true),
         start_message_id: Some(MessageIdData::EARLIEST),
-        ..CommandSubscribe::default()
+        ..consumer(consumer_id)
     };
     rig.ask(2, reader);
     more(rig, consumer_id, message_permits)

@@ -169,17 +169,11 @@ fn a_client_that_is_out_of_step_is_refused() {
 /// A client that withdraws its request before the holder has answered must not get the place later.
 #[test]
 fn who_closes_what_it_asked_for_does_not_get_it_later() {
-    let subscribe = |consumer_id| CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        consumer_id,
-        ..CommandSubscribe::default()
-    };
     for gives_up in [false, true] {
         let mut rig = Rig::new();
         rig.subscribe(1, 5, |_| {});
         rig.produce(1, 1, AccessMode::Shared).unwrap();
-        rig.ask(2, subscribe(5));
+        rig.ask(2, consumer(5));
         rig.ask(2, CommandProducer { producer_id: 3, ..producer(1, 7, AccessMode::Shared) });
         if gives_up {
             rig.ask(2, CommandCloseConsumer::new(5, 6));

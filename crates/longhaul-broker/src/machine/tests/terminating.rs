@@ -58,13 +58,7 @@ fn consumers_learn_that_nothing_more_comes() {
     );
     assert_eq!(ends(&rig.ack(5, AckType::Individual, vec![id(1)]).1), []);
     assert_eq!(ends(&rig.ack(5, AckType::Individual, vec![id(0)]).1), [(1, 5), (2, 6)]);
-    let late = CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        sub_type: 1,
-        consumer_id: 8,
-        ..CommandSubscribe::default()
-    };
+    let late = CommandSubscribe { sub_type: 1, ..consumer(8) };
     let effects = rig.ask(2, late);
     assert_eq!(names(&effects)[0], 13, "SUCCESS first");
     assert_eq!(ends(&effects), [(2, 8)]);
@@ -114,13 +108,7 @@ fn consumers_learn_it_after_a_reset_to_the_end() {
         machine.reset(name, subscription, SubscriptionStart::Latest)
     });
     assert_eq!((names(&effects), ends(&effects)), (vec![16], vec![]), "CLOSE_CONSUMER");
-    let again = CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        sub_type: 1,
-        consumer_id: 5,
-        ..CommandSubscribe::default()
-    };
+    let again = CommandSubscribe { sub_type: 1, ..consumer(5) };
     assert_eq!(ends(&rig.ask(1, again)), [(1, 5)]);
 }
 

@@ -21,10 +21,8 @@ fn produce(rig: &mut Rig, name: &str) -> Result<(), i32> {
 fn subscribe(rig: &mut Rig, name: &str, may_create: bool) -> Result<(), i32> {
     let command = CommandSubscribe {
         topic: full(name),
-        subscription: "s".to_owned(),
-        consumer_id: 9,
         force_topic_creation: Some(may_create),
-        ..CommandSubscribe::default()
+        ..consumer(9)
     };
     match rig.ask(1, command).pop() {
         Some(MachineEffect::Send(1, Command::Success(_))) => {

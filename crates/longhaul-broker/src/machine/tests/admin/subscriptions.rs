@@ -181,23 +181,14 @@ fn entries_are_skipped_as_they_are_open() {
     assert_eq!(skip(&mut rig, 1), 5);
     assert_eq!(skip(&mut rig, 7), 5, "beyond the end there is nothing");
     assert_eq!(skip(&mut rig, 1), 5, "nothing is acknowledged in advance");
-    assert_eq!(
-        rig.answer(on("s", |machine, name, subscription| machine.reset(
-            name,
-            subscription,
-            SubscriptionStart::Earliest
-        ))),
-        DONE
-    );
+    let reset = |rig: &mut Rig| {
+        rig.answer(on("s", |machine, name, subscription| {
+            machine.reset(name, subscription, SubscriptionStart::Earliest)
+        }))
+    };
+    assert_eq!(reset(&mut rig), DONE);
     assert_eq!(skip(&mut rig, u64::MAX), 5);
-    assert_eq!(
-        rig.answer(on("s", |machine, name, subscription| machine.reset(
-            name,
-            subscription,
-            SubscriptionStart::Earliest
-        ))),
-        DONE
-    );
+    assert_eq!(reset(&mut rig), DONE);
     rig.create_subscription("t", "other", SubscriptionStart::Earliest);
     assert_eq!(rig.answer(on("s", BrokerMachine::skip_all)), DONE);
     assert_eq!((rig.mark_of("t", "s"), rig.mark_of("t", "other")), (5, 1));
