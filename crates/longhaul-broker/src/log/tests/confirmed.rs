@@ -91,9 +91,7 @@ fn a_survey_names_an_end_that_is_gone() {
 fn a_newest_segment_in_which_the_log_rested_is_missed() {
     let storage = SimulatedStorage::new(1);
     let (mut parts, _) = recover(&storage).unwrap();
-    while parts.composer.end().segment < 2 {
-        write_group(&mut parts, &[vec![1; 700]]);
-    }
+    write_up_to(&mut parts, 2, &[vec![1; 700]]);
     assert!(storage.file("segments").is_none());
     let lost = storage.fork();
     lost.remove(&segment::name(2)).unwrap();

@@ -365,16 +365,12 @@ fn bytes_of_an_earlier_use_are_no_records() {
         || LogOptions { segment_bytes_first: 16384, segment_bytes_max: 16384, ..options() };
     let (mut parts, _) = recover_with(&storage, options()).unwrap();
     let group = [vec![1; 1000], vec![1; 1000]];
-    while parts.composer.end().segment < 4 {
-        write_group(&mut parts, &group);
-    }
+    write_up_to(&mut parts, 4, &group);
     let stale = storage.file(&segment::name(1)).unwrap();
     let shared = Arc::clone(&parts.writer.shared);
     background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
     background::remove(&shared, &[1]);
-    while parts.composer.end().segment < 5 {
-        write_group(&mut parts, &group);
-    }
+    write_up_to(&mut parts, 5, &group);
     let end = parts.composer.end().offset as usize;
     drop((parts, shared));
     let name = segment::name(5);

@@ -65,9 +65,7 @@ fn removal_makes_room() {
     let storage = SimulatedStorage::new(1);
     let (mut parts, _) = recover(&storage).unwrap();
     let shared = Arc::clone(&parts.writer.shared);
-    while parts.composer.end().segment < 5 {
-        write_group(&mut parts, &[vec![1; 2000]]);
-    }
+    write_up_to(&mut parts, 5, &[vec![1; 2000]]);
     storage.set_bytes_max(Some(60_000));
     background::prepare(&shared);
     assert!(shared.room.is_full());
@@ -75,9 +73,7 @@ fn removal_makes_room() {
     background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
     background::remove(&shared, &[1, 2, 3]);
     assert!(!shared.room.is_full());
-    while parts.composer.end().segment < 6 {
-        write_group(&mut parts, &[vec![1; 2000]]);
-    }
+    write_up_to(&mut parts, 6, &[vec![1; 2000]]);
 }
 
 /// No byte is free, so the inventory without the removed segments finds no room either.
@@ -86,9 +82,7 @@ fn removal_makes_room_where_there_is_none_at_all() {
     let storage = SimulatedStorage::new(1);
     let (mut parts, _) = recover(&storage).unwrap();
     let shared = Arc::clone(&parts.writer.shared);
-    while parts.composer.end().segment < 5 {
-        write_group(&mut parts, &[vec![1; 2000]]);
-    }
+    write_up_to(&mut parts, 5, &[vec![1; 2000]]);
     background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
     storage.set_bytes_max(Some(1));
     background::remove(&shared, &[1, 2]);

@@ -110,6 +110,13 @@ fn write_group(parts: &mut Parts, bodies: &[Vec<u8>]) -> Vec<RecordLocation> {
     locations
 }
 
+/// Writes such groups up to the first record of this segment.
+fn write_up_to(parts: &mut Parts, segment: u32, bodies: &[Vec<u8>]) {
+    while parts.composer.end().segment < segment {
+        write_group(parts, bodies);
+    }
+}
+
 fn bodies(seen: &Seen) -> Vec<Vec<u8>> {
     seen.records.iter().map(|record| record.body.clone()).collect()
 }
