@@ -58,6 +58,13 @@ impl Rig {
         Self::guarded(None, [None, None])
     }
 
+    /// Like `new`, with producer 1 on connection 1.
+    fn with_producer() -> Self {
+        let mut rig = Self::new();
+        rig.produce(1, 1, AccessMode::Shared).unwrap();
+        rig
+    }
+
     /// Like `new`, with clients that show these tokens.
     fn guarded(auth: Option<Arc<Authenticator>>, tokens: [Option<String>; 2]) -> Self {
         let options = LogOptions {
@@ -255,8 +262,7 @@ fn a_producer_that_waits_and_asks_again_is_answered() {
 /// of its acks were still in memory. After a crash the entries came back without their bytes.
 #[test]
 fn segments_are_removed_when_the_trim_is_on_disk() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 1, |_| {});
     (0..8).for_each(|_| drop(rig.publish(1, 1, &[0; 3000])));
     rig.machine.checkpoint();
@@ -284,8 +290,7 @@ fn segments_are_removed_when_the_trim_is_on_disk() {
 /// The file was removed as its own predecessor, and the broker did not start any more.
 #[test]
 fn no_two_compactions_share_a_file() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.publish(1, 1, b"x");
     let mut files = BTreeSet::new();
     for _ in 0..3 {
@@ -299,8 +304,7 @@ fn no_two_compactions_share_a_file() {
 
 #[test]
 fn seeking_moves_the_cursor_and_closes_the_consumers() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     (0..4).for_each(|_| drop(rig.publish(1, 1, b"x")));
     assert_eq!(rig.subscribe(1, 5, |_| {}), [0, 1, 2, 3]);
     let seek = CommandSeek {
@@ -323,8 +327,7 @@ fn seeking_moves_the_cursor_and_closes_the_consumers() {
 
 #[test]
 fn a_failover_subscription_has_one_active_consumer() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.publish(1, 1, b"x");
     let named = |name: &'static str| {
         move |command: &mut CommandSubscribe| {
@@ -342,8 +345,7 @@ fn a_failover_subscription_has_one_active_consumer() {
 
 #[test]
 fn what_is_older_than_its_time_to_live_is_acknowledged() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, |_| {});
     rig.publish(1, 1, b"x");
     rig.set(|policies| policies.message_ttl_s = Some(10));
@@ -358,8 +360,7 @@ fn what_is_older_than_its_time_to_live_is_acknowledged() {
 
 #[test]
 fn trimming_stops_where_compaction_has_not_been() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.set(|policies| policies.compaction_threshold_bytes = Some(1 << 30));
     rig.subscribe(1, 5, |_| {});
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
@@ -377,8 +378,7 @@ fn trimming_stops_where_compaction_has_not_been() {
 
 #[test]
 fn retention_keeps_what_is_young() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     let retention = |minutes, megabytes| Some(Retention { minutes, megabytes });
     rig.set(|policies| policies.retention = retention(1, -1));
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
@@ -427,8 +427,7 @@ fn a_schema_of_another_type_is_refused() {
 /// was resent: it got a receipt and was stored nowhere.
 #[test]
 fn nothing_overtakes_a_refused_message() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.set(|policies| policies.deduplication = Some(true));
     let send = |rig: &mut Rig, producer_id: u64, sequence_id: u64| {
         let metadata = MessageMetadata { publish_time: 1, ..MessageMetadata::default() };
@@ -452,8 +451,7 @@ fn nothing_overtakes_a_refused_message() {
 /// full: a topic whose consumers had read everything refused publishes for ever.
 #[test]
 fn a_quota_counts_what_is_not_consumed() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, |_| {});
     let quota =
         BacklogQuota { limit_bytes: 300, limit_s: -1, policy: BacklogAction::ProducerException };

@@ -13,8 +13,7 @@ use longhaul_wire::messages::{CommandRedeliverUnacknowledgedMessages, CommandUns
 /// written: the small entries 0 and 1, and large ones, one per segment. It has acknowledged some of
 /// them.
 fn rig(acked: impl Iterator<Item = u64>) -> Rig {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, shared);
     (0..2).for_each(|_| drop(rig.publish(1, 1, b"small")));
     (2..7).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));

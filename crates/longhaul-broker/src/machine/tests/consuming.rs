@@ -14,8 +14,7 @@ const PING: i32 = 18;
 
 /// A rig with producer 1 and this many entries.
 fn rig(entries: u64) -> Rig {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     (0..entries).for_each(|_| drop(rig.publish(1, 1, b"x")));
     rig
 }

@@ -13,8 +13,7 @@ const MIB: u64 = 1024 * 1024;
 /// A rig with producer 1, consumer 5, and entries with numbers from 1, each in a segment of its
 /// own.
 pub(super) fn rig(entries: u64) -> Rig {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, |_| {});
     (0..entries).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
     let segments = rig.topic().entries.iter().map(|(_, slot)| slot.location.segment);

@@ -24,8 +24,7 @@ fn a_role_does_only_what_it_was_granted() {
 /// passed all of them.
 #[test]
 fn a_topic_is_compacted_at_its_threshold() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.publish(1, 1, &[0; 3000]);
     assert!(support::job(&rig.pass(2_000)).is_none(), "without a threshold");
     rig.set(|policies| policies.compaction_threshold_bytes = Some(5_000));
@@ -47,8 +46,7 @@ fn a_topic_is_compacted_at_its_threshold() {
 
 #[test]
 fn limits_of_what_is_unacknowledged_come_from_the_policies() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     (0..6).for_each(|_| drop(rig.publish(1, 1, b"x")));
     let shared = |command: &mut CommandSubscribe| command.sub_type = 1;
     rig.set(|policies| policies.unacked_per_consumer = Some(2));
@@ -105,8 +103,7 @@ fn a_compaction_that_fails_is_tried_again_later_and_later() {
 #[test]
 fn topics_subscriptions_and_schemas_have_limits() {
     let refused = Some(i32::from(ServerError::NotAllowedError));
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     let limit = |name: &'static str, count: u64| {
         move |policies: &mut Policies| drop(policies.other.insert(name.to_owned(), count.into()))
     };
@@ -147,8 +144,7 @@ fn producers_and_consumers_have_limits() {
     let limit = |name: &'static str, count: u64| {
         move |policies: &mut Policies| drop(policies.other.insert(name.to_owned(), count.into()))
     };
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.set(limit("maxProducers", 2));
     assert_eq!(rig.produce(1, 2, AccessMode::Shared), Ok(true));
     let busy = Err(ServerError::ProducerBusy.into());
@@ -191,8 +187,7 @@ fn ahead(rig: &mut Rig, batches: &[u32]) -> Vec<u64> {
 
 #[test]
 fn a_publish_is_ahead_of_the_rate_by_what_came_before_it() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     assert_eq!(ahead(&mut rig, &[1000, 1000]), [0, 0], "there is no limit");
     let rate = |messages, bytes| {
         move |policies: &mut Policies| policies.publish_rate = Some(PublishRate { messages, bytes })

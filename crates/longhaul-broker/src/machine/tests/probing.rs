@@ -173,8 +173,7 @@ fn a_client_in_its_own_way_is_refused_at_once() {
 
 #[test]
 fn a_producer_waits_for_its_own_name() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     let effects = rig.ask(2, producer(1, 20, AccessMode::Shared));
     assert_eq!(sent(&effects), [line(1, "ping")]);
     rig.machine.closed(1);

@@ -157,8 +157,7 @@ fn publish_batch(rig: &mut Rig, messages: i32) {
 /// A reader has caught up when it has read the last message, which may be the last of a batch.
 #[test]
 fn a_reader_learns_where_it_has_caught_up() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(2, 5, |_| {});
     let none = last_id(&mut rig, 5);
     assert_eq!(none.last_message_id.entry_id, u64::MAX, "-1: there is none");
@@ -186,8 +185,7 @@ fn a_reader_learns_where_it_has_caught_up() {
 /// Other consumers of the connection do not change its answer.
 #[test]
 fn a_reader_of_the_compacted_view_waits_for_nothing_that_is_gone() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
     let job = support::job(&rig.call(BrokerMachine::start_compaction)).unwrap();
     rig.machine.compacted(&job, Ok(slots(&[(1, 1, 5)])));

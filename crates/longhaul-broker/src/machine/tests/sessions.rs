@@ -116,8 +116,7 @@ fn a_token_counts_until_it_expires() {
 /// Each request gets an answer of its own kind, and the connection continues.
 #[test]
 fn every_request_is_answered() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, |_| {});
     let topic = || TOPIC.to_owned();
     let other = OtherRequest { request_id: 6 };
@@ -218,8 +217,7 @@ fn so_many_closed_producers_are_remembered() {
 
 #[test]
 fn a_connection_that_was_full_to_the_last_byte_goes_on() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
     let size = u64::from(rig.topic().entries.get(0).unwrap().location.size);
     rig.machine.settings.window_bytes = 2 * size;

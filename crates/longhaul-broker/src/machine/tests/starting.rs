@@ -76,8 +76,7 @@ fn each_start_begins_a_ledger() {
 /// The caller can see how much waits for the disk.
 #[test]
 fn what_is_composed_waits() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     assert_eq!((rig.machine.pending_bytes(), rig.machine.waiting()), (0, 0));
     let records = rig.machine.totals.records;
     (0..3).for_each(|_| drop(rig.send(1, &[7; 100], |_, _| {})));

@@ -19,8 +19,7 @@ fn ends(effects: &[MachineEffect]) -> Vec<(u64, u64)> {
 /// are answered first.
 #[test]
 fn nothing_more_is_published() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.publish(1, 1, b"x");
     rig.send(1, b"under way", |_, _| {});
     let (last, effects) = rig.asked(TOPIC, BrokerMachine::terminate_topic);
@@ -40,8 +39,7 @@ fn nothing_more_is_published() {
 /// join.
 #[test]
 fn consumers_learn_that_nothing_more_comes() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     (0..2).for_each(|_| drop(rig.publish(1, 1, b"x")));
     assert_eq!(rig.subscribe(1, 5, shared), [0, 1]);
     rig.subscribe(2, 6, shared);
@@ -132,8 +130,7 @@ fn readers_learn_it_when_what_they_have_not_read_is_trimmed() {
 /// The end is in checkpoints and in the log.
 #[test]
 fn an_end_is_for_ever() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.call(BrokerMachine::terminate_topic);
     rig.call(BrokerMachine::unload_topic);
     assert!(rig.produce(1, 1, AccessMode::Shared).is_err());

@@ -17,8 +17,7 @@ fn status(
 
 #[test]
 fn a_compaction_says_how_far_it_has_come() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.fill(1, 1, 2);
     let ask = || topic("t", |machine, name| machine.compaction_status(name));
     let start = || topic("t", BrokerMachine::start_compaction);

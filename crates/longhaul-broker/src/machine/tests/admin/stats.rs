@@ -43,8 +43,7 @@ pub(super) struct Story {
 /// `s` gets the first two, requests the first again, and acknowledges the second. Subscription
 /// `idle` has no consumer.
 pub(super) fn story() -> Story {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.create_subscription("t", "idle", SubscriptionStart::Earliest);
     rig.subscribe(2, 5, |command| {
         command.sub_type = 1;
@@ -179,8 +178,7 @@ fn a_backlog_is_what_nobody_has_acknowledged() {
 /// Entries that are not on disk are no backlog: they cannot be consumed yet.
 #[test]
 fn figures_end_where_the_disk_does() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.create_subscription("t", "s", SubscriptionStart::Earliest);
     let metadata = MessageMetadata { publish_time: START, ..MessageMetadata::default() };
     let message = verified(Payload::new(&metadata, b"x"));
@@ -329,8 +327,7 @@ fn ledgers_and_cursors_are_shown() {
 /// did not add up. A ledger is shown from its first existing entry, as long as one exists.
 #[test]
 fn ledgers_go_when_they_are_trimmed() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     for count in [3, 2, 1] {
         rig.fill(1, 1, count);
         rig.call(BrokerMachine::unload_topic);
@@ -356,8 +353,7 @@ fn ledgers_go_when_they_are_trimmed() {
 /// duplicates are dropped.
 #[test]
 fn cursors_of_the_broker_are_shown_where_they_have_a_meaning() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.fill(1, 1, 3);
     assert!(internal(&mut rig).cursors.is_empty());
     rig.set(|policies| policies.deduplication = Some(true));

@@ -23,8 +23,7 @@ const fn location(ledger: i64, entry: i64) -> AdminPosition {
 /// durable subscription `s` at the first existing entry. The fourth entry was published 10 s after
 /// the third.
 fn rig() -> Rig {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.fill(1, 1, 3);
     rig.machine.change(crate::state::change::Trim { topic: 0, first: 1 }).unwrap();
     rig.call(BrokerMachine::unload_topic);
