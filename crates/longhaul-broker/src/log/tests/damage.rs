@@ -302,8 +302,7 @@ fn a_damaged_checkpoint_is_refused() {
 
 #[test]
 fn a_body_that_imitates_a_mark_is_only_a_body() {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
+    let (storage, mut parts) = new_log();
     write_group(&mut parts, &[vec![1; 10]]);
     // The bytes of the same log, with all its marks, from a process with another salt.
     let other = SimulatedStorage::new(1);

@@ -57,6 +57,13 @@ fn facts(body: &[u8]) -> Option<Facts> {
     })
 }
 
+/// A log without records.
+fn new_log() -> (SimulatedStorage, Parts) {
+    let storage = SimulatedStorage::new(1);
+    let (parts, _) = recover(&storage).unwrap();
+    (storage, parts)
+}
+
 fn recover(storage: &SimulatedStorage) -> Result<(Parts, Seen), OpenError> {
     recover_with(storage, small())
 }
@@ -154,8 +161,7 @@ fn records_come_back_in_order_over_many_segments() {
 
 #[test]
 fn a_record_larger_than_a_segment_gets_one_that_fits() {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
+    let (storage, mut parts) = new_log();
     let written = [vec![1; 10], vec![2; 20_000], vec![3; 10]];
     let locations = write_group(&mut parts, &written);
     assert_eq!(locations[1].segment, 2);
@@ -180,8 +186,7 @@ fn a_group_lends_its_bodies() {
 
 #[test]
 fn a_checkpoint_comes_first_and_marks_what_it_stands_for() {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
+    let (storage, mut parts) = new_log();
     write_group(&mut parts, &[b"before".to_vec()]);
     let images = [b"image".to_vec(), Vec::new()];
     let pieces: Vec<_> = images.iter().map(|image| image.clone().into()).collect();
@@ -197,8 +202,7 @@ fn a_checkpoint_comes_first_and_marks_what_it_stands_for() {
 
 #[test]
 fn removed_segments_are_used_again_unless_somebody_reads_them() {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
+    let (storage, mut parts) = new_log();
     for number in 0..60_u8 {
         write_group(&mut parts, &[vec![number; 1000]]);
     }
@@ -245,8 +249,7 @@ proptest! {
         groups in proptest::collection::vec(proptest::collection::vec((0..3000_usize, any::<u8>()), 1..8), 1..12),
         large in 0..20_000_usize,
     ) {
-        let storage = SimulatedStorage::new(1);
-        let (mut parts, _) = recover(&storage).unwrap();
+        let (storage, mut parts) = new_log();
         let mut written = Vec::new();
         for group in groups {
             let bodies: Vec<Vec<u8>> = group.into_iter().map(|(size, fill)| vec![fill; size]).collect();
