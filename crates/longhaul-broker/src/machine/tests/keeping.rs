@@ -1,6 +1,6 @@
 //! Periodic work: removed and kept entries, and checkpoints.
 
-use super::support::{id, job};
+use super::support::{id, job, reader};
 use super::*;
 use crate::admin::values::CompactionRunState;
 use crate::log::ReplayedItem;
@@ -154,10 +154,6 @@ fn a_large_view_is_written_again_after_half_of_its_size() {
 fn who_has_read_so_far_is_not_expired_again() {
     let mut rig = rig(2);
     let other = |command: &mut CommandSubscribe| command.subscription = "other".to_owned();
-    let reader = |command: &mut CommandSubscribe| {
-        command.subscription = "reader".to_owned();
-        command.durable = Some(false);
-    };
     rig.subscribe(1, 6, other);
     rig.subscribe(1, 7, reader);
     rig.now += 10_000;

@@ -1,6 +1,6 @@
 //! Terminated topics.
 
-use super::support::{id, refusal, sent, shared};
+use super::support::{id, reader, refusal, sent, shared};
 use super::*;
 use crate::admin::values::{AdminPosition, SubscriptionStart};
 use longhaul_wire::messages::AckType;
@@ -44,8 +44,7 @@ fn consumers_learn_that_nothing_more_comes() {
     assert_eq!(rig.subscribe(1, 5, shared), [0, 1]);
     rig.subscribe(2, 6, shared);
     rig.subscribe(2, 7, |command| {
-        command.subscription = "reader".to_owned();
-        command.durable = Some(false);
+        reader(command);
         command.start_message_id = Some(MessageIdData::LATEST);
         command.initial_position = None;
     });
@@ -70,8 +69,7 @@ impl Rig {
         (0..2).for_each(|_| drop(rig.publish(1, 1, b"x")));
         rig.subscribe(1, 5, shared);
         rig.subscribe(2, 6, |command| {
-            command.subscription = "reader".to_owned();
-            command.durable = Some(false);
+            reader(command);
             command.start_message_id = Some(MessageIdData::EARLIEST);
             command.initial_position = None;
         });

@@ -211,10 +211,7 @@ fn a_topic_says_who_uses_it_how() {
     rig.subscribe(1, 5, named("b", 2, "failover"));
     rig.subscribe(1, 6, named("a", 2, "failover"));
     rig.subscribe(1, 7, named("c", 0, "exclusive"));
-    rig.subscribe(1, 8, |command| {
-        command.subscription = "reader".to_owned();
-        command.durable = Some(false);
-    });
+    rig.subscribe(1, 8, support::reader);
     let found = stats(&mut rig);
     assert_eq!(found.publishers[0].access_mode, "Exclusive");
     assert_eq!((found.publishers.len(), found.waiting_publishers), (1, 1));

@@ -287,9 +287,6 @@ fn the_properties_of_subscriptions_are_set_where_they_are_kept() {
     assert_eq!(rig.answer(subscription("parts", "s", set("new"))), DONE);
     assert_eq!(rig.machine.recorded(), end, "what is so already is not recorded again");
     rig.create("t");
-    rig.subscribe(2, 5, |command| {
-        command.subscription = "reader".to_owned();
-        command.durable = Some(false);
-    });
+    rig.subscribe(2, 5, support::reader);
     rig.refuses(subscription("t", "reader", set("new")), 404, "has no subscription reader");
 }

@@ -168,10 +168,7 @@ fn messages_expire_for_all_durable_subscriptions() {
     let mut rig = Rig::with_producer();
     rig.create_subscription("t", "a", SubscriptionStart::Earliest);
     rig.create_subscription("t", "b", SubscriptionStart::Earliest);
-    rig.subscribe(2, 5, |command| {
-        command.subscription = "reader".to_owned();
-        command.durable = Some(false);
-    });
+    rig.subscribe(2, 5, support::reader);
     rig.fill(1, 1, 2);
     rig.now += 10_000;
     rig.fill(1, 1, 1);
@@ -197,10 +194,7 @@ fn subscriptions_are_listed_by_name() {
     rig.create("t");
     rig.create_subscription("t", "b", SubscriptionStart::Earliest);
     rig.create_subscription("t", "a", SubscriptionStart::Earliest);
-    rig.subscribe(2, 5, |command| {
-        command.subscription = "reader".to_owned();
-        command.durable = Some(false);
-    });
+    rig.subscribe(2, 5, support::reader);
     assert_eq!(
         rig.answer(topic("t", |machine, name| machine.subscriptions(name))).unwrap(),
         ["a", "b"].map(str::to_owned).into()
