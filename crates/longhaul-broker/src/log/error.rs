@@ -204,6 +204,15 @@ pub enum CompactedError {
     },
 }
 
+/// Why bytes are not the header of a segment, or not an inventory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FormatFault {
+    /// They are damaged, or something else.
+    Damaged,
+    /// A later version of the broker wrote it.
+    Version(u32),
+}
+
 fn holder(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }

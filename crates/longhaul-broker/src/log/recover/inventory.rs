@@ -9,7 +9,7 @@
 //! everything before.
 
 use crate::log::disk::storage::{Storage, replace};
-use crate::log::error::{OpenError, unless_missing};
+use crate::log::error::{FormatFault, OpenError, unless_missing};
 use bytes::{Buf, BufMut, BytesMut};
 use std::collections::BTreeSet;
 use std::io;
@@ -59,8 +59,8 @@ pub(in crate::log) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>
     file.read_at(&mut bytes, 0).map_err(io)?;
     match decode(&bytes) {
         Ok(numbers) => Ok(Some(numbers)),
-        Err(InventoryFault::Version(version)) => Err(OpenError::Version { file: path, version }),
-        Err(InventoryFault::Damaged) => {
+        Err(FormatFault::Version(version)) => Err(OpenError::Version { file: path, version }),
+        Err(FormatFault::Damaged) => {
             tracing::warn!(
                 file = path,
                 "the inventory of the segments is damaged: this start cannot notice a missing segment before the checkpoint; the next checkpoint writes a new inventory. Check the disk"
@@ -76,35 +76,29 @@ pub(in crate::log) fn is_missing(storage: &dyn Storage) -> bool {
     storage.open(NAME).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Why bytes are not an inventory.
-pub(in crate::log) enum InventoryFault {
-    Damaged,
-    Version(u32),
-}
-
 /// The segments that an inventory lists; `None` if these bytes are not an inventory.
 #[must_use]
 pub fn listed(inventory: &[u8]) -> Option<BTreeSet<u32>> {
     decode(inventory).ok()
 }
 
-fn decode(bytes: &[u8]) -> Result<BTreeSet<u32>, InventoryFault> {
-    let (covered, crc) = bytes.split_last_chunk::<4>().ok_or(InventoryFault::Damaged)?;
+fn decode(bytes: &[u8]) -> Result<BTreeSet<u32>, FormatFault> {
+    let (covered, crc) = bytes.split_last_chunk::<4>().ok_or(FormatFault::Damaged)?;
     let sound = covered.len() >= FRAME_BYTES - 4
         && covered.starts_with(MAGIC)
         && crc32c::crc32c(covered).to_be_bytes() == *crc;
     if !sound {
-        return Err(InventoryFault::Damaged);
+        return Err(FormatFault::Damaged);
     }
     let mut rest = covered;
     rest.advance(MAGIC.len());
     let version = rest.get_u32();
     if version != VERSION {
-        return Err(InventoryFault::Version(version));
+        return Err(FormatFault::Version(version));
     }
     let count = rest.get_u32() as usize;
     if rest.len() != 4 * count {
-        return Err(InventoryFault::Damaged);
+        return Err(FormatFault::Damaged);
     }
     Ok((0..count).map(|_| rest.get_u32()).collect())
 }

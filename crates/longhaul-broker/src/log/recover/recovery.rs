@@ -5,7 +5,7 @@
 
 use crate::log::disk::reserve;
 use crate::log::disk::storage::{LockError, Storage, StorageLock};
-use crate::log::error::{OpenError, unless_missing};
+use crate::log::error::{FormatFault, OpenError, unless_missing};
 use crate::log::handle::BrokerLog;
 use crate::log::indices::Indices;
 use crate::log::indices::index::{self, LedgerRun};
@@ -16,9 +16,7 @@ use crate::log::recover::inventory;
 use crate::log::segments::composer::Composer;
 use crate::log::segments::reader::RecordReader;
 use crate::log::segments::record::{LogPosition, RECORD_OVERHEAD, RecordHead, RecordLocation};
-use crate::log::segments::segment::{
-    self, FOLDER, HEADER_BYTES, HeaderFault, SPARE, SegmentHeader,
-};
+use crate::log::segments::segment::{self, FOLDER, HEADER_BYTES, SPARE, SegmentHeader};
 use crate::log::segments::tail::SegmentTail;
 use crate::log::segments::walk::{Stopped, walk};
 use crate::log::segments::writer::LogWriter;
@@ -202,8 +200,8 @@ fn open_segments(
         let file = storage.open(&name).map_err(io)?;
         let header = match SegmentHeader::read(&*file).map_err(io)? {
             Ok(header) => header,
-            Err(HeaderFault::Damaged) => return damaged("this is not the header of a segment"),
-            Err(HeaderFault::Version(version)) => {
+            Err(FormatFault::Damaged) => return damaged("this is not the header of a segment"),
+            Err(FormatFault::Version(version)) => {
                 return Err(OpenError::Version { file: storage.describe(&name), version });
             }
         };
