@@ -9,7 +9,7 @@ use clap::Args;
 use integration_tests::{say, stopwatch};
 use longhaul::{TaskMetadata, TaskState};
 use longhaul_transport::Message;
-use longhaul_wire::batch::single_len;
+use longhaul_wire::batch::BatchBuilder;
 use longhaul_wire::messages::{KeyValue, SingleMessageMetadata};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -213,7 +213,9 @@ fn bytes_of(message: &Message) -> usize {
         null_value: message.null.then_some(true),
         ..SingleMessageMetadata::default()
     };
-    single_len(&metadata, message.payload.len())
+    let mut batch = BatchBuilder::default();
+    batch.push(metadata, &message.payload);
+    batch.size()
 }
 
 fn figures(task: &Stored, ledger: &Stored, view: &Stored, tasks: usize) -> Figures {

@@ -45,13 +45,8 @@ pub(crate) fn machine(
     storage: &SimulatedStorage,
     auth: Option<Arc<Authenticator>>,
 ) -> (BrokerMachine, Stepped) {
-    let open = |storage: &SimulatedStorage| {
-        Stepped::open(Arc::new(storage.clone()), options.clone(), &mut |_| Ok(())).unwrap()
-    };
-    let (mut log, unused) = (open(storage), open(&SimulatedStorage::new(2)));
-    // The machine takes the composer; the log gets an unused one.
-    let composer = std::mem::replace(&mut log.composer, unused.composer);
-    let known = (composer, log.status());
+    let log = Stepped::open(Arc::new(storage.clone()), options.clone(), &mut |_| Ok(())).unwrap();
+    let known = (log.composer.clone(), log.status());
     let machine =
         BrokerMachine::new(settings, auth, BrokerState::default(), known, HashMap::new(), START);
     (machine, log)

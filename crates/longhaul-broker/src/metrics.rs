@@ -14,9 +14,6 @@ use page::{MetricsText, labels};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Topics that are listed individually. The sums over all topics are always present.
-pub(crate) const TOPICS_SHOWN_MAX: usize = 1000;
-
 /// The topics that a request selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MetricsSelection {
@@ -318,7 +315,7 @@ fn topics(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
     ];
     for (name, kind, help, figure) in figures {
         page.head(name, kind, help);
-        for (topic, metrics) in snapshot.topics.iter().take(TOPICS_SHOWN_MAX) {
+        for (topic, metrics) in &snapshot.topics {
             page.sample(name, &labels(topic, None), figure(metrics));
         }
     }
@@ -360,7 +357,7 @@ fn subscriptions(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
     ];
     for (name, kind, help, figure) in figures {
         page.head(name, kind, help);
-        for (topic, metrics) in snapshot.topics.iter().take(TOPICS_SHOWN_MAX) {
+        for (topic, metrics) in &snapshot.topics {
             for (subscription, metrics) in &metrics.subscriptions {
                 page.sample(name, &labels(topic, Some(subscription)), figure(metrics));
             }

@@ -9,8 +9,8 @@ use crate::compaction::CompactionJob;
 use crate::compaction::{run, views};
 use crate::error::StartError;
 use crate::log::{
-    CompactedFile, Composer, LogOptions, LogPosition, OpenError, RecordGroup, SimulatedStorage,
-    Stepped, Storage, WriteError,
+    CompactedFile, LogOptions, LogPosition, RecordGroup, SimulatedStorage, Stepped, Storage,
+    WriteError,
 };
 use crate::machine::effect::Survivor;
 use crate::machine::effect::{MachineEffect, MessageSource};
@@ -116,11 +116,9 @@ impl SteppedBroker {
         let log = Stepped::open(Arc::new(storage.clone()), options(), &mut |record| {
             replay(&mut state, record)
         });
-        let mut log = log.map_err(unreadable)?;
-        let spare = spare_composer().map_err(unreadable)?;
-        let composer = std::mem::replace(&mut log.composer, spare);
+        let log = log.map_err(unreadable)?;
         let (files, compacted) = views::open(&state, storage).map_err(StartError::Compacted)?;
-        let known = (composer, log.status());
+        let known = (log.composer.clone(), log.status());
         let machine = BrokerMachine::new(settings(), None, state, known, compacted, now);
         Ok(Self {
             machine,
@@ -369,10 +367,4 @@ impl SteppedBroker {
         link.outbox.extend_from_slice(&body);
         link.credit += u64::from(bytes);
     }
-}
-
-/// A replacement for the log's own composer, which the machine takes; it is never used.
-fn spare_composer() -> Result<Composer, OpenError> {
-    let storage = Arc::new(SimulatedStorage::new(0));
-    Stepped::open(storage, options(), &mut |_| Ok(())).map(|log| log.composer)
 }

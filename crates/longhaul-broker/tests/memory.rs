@@ -64,8 +64,7 @@ fn may_open(wanted: u64) -> usize {
 async fn a_consumer_that_never_reads_costs_its_window() {
     let _alone = ALONE.lock().await;
     let broker = broker();
-    let mut producer = Client::connect(broker.address()).await.unwrap();
-    producer.produce("backlog", 1).await.unwrap();
+    let mut producer = Client::producer(broker.address(), "backlog").await.unwrap();
     let body = vec![7; 100_000];
     for sequence in 0..600 {
         producer.publish_one(1, sequence, &body).await.unwrap();
@@ -79,9 +78,7 @@ async fn a_consumer_that_never_reads_costs_its_window() {
         client.flow(1, u32::MAX).await.unwrap();
         stuck.push(client);
     }
-    let mut reader = Client::connect(broker.address()).await.unwrap();
-    reader.subscribe("backlog", "reads", 1).await.unwrap();
-    reader.flow(1, 600).await.unwrap();
+    let mut reader = Client::consumer(broker.address(), "backlog", "reads", 600).await.unwrap();
     for _ in 0..600 {
         let frame = reader.answer().await.unwrap();
         assert_eq!(frame.payload.unwrap().body().len(), body.len());
@@ -146,8 +143,7 @@ async fn flood(client: &mut Client, bytes: &[u8], enough: usize) -> usize {
 async fn a_producer_that_floods_and_reads_no_receipts_does_not_fill_memory() {
     let _alone = ALONE.lock().await;
     let broker = broker();
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.produce("flood", 1).await.unwrap();
+    let mut client = Client::producer(broker.address(), "flood").await.unwrap();
     let before = memory_bytes();
     let mut messages = BytesMut::new();
     for sequence in 0..4 {
@@ -155,8 +151,7 @@ async fn a_producer_that_floods_and_reads_no_receipts_does_not_fill_memory() {
     }
     let flooding = flood(&mut client, &messages, 400 * MEGABYTE);
     let watching = async {
-        let mut other = Client::connect(broker.address()).await.unwrap();
-        other.produce("other", 1).await.unwrap();
+        let mut other = Client::producer(broker.address(), "other").await.unwrap();
         let mut most = 0;
         for sequence in 0..40 {
             other.publish_one(1, sequence, b"meanwhile").await.unwrap();
@@ -179,8 +174,7 @@ async fn a_producer_that_floods_and_reads_no_receipts_does_not_fill_memory() {
 async fn parts_of_messages_that_do_not_go_on_hold_up_nobody() {
     let _alone = ALONE.lock().await;
     let broker = broker();
-    let mut honest = Client::connect(broker.address()).await.unwrap();
-    honest.produce("honest", 1).await.unwrap();
+    let mut honest = Client::producer(broker.address(), "honest").await.unwrap();
     let mut part = (5 * 1024 * 1024_u32).to_be_bytes().to_vec();
     part.extend(20_u32.to_be_bytes());
     part.resize(70_000, 0);

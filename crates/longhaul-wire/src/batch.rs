@@ -75,12 +75,6 @@ impl Iterator for Singles {
     }
 }
 
-/// Bytes that a message adds to a batch, whatever its `payload_size` says.
-#[must_use]
-pub fn single_len(metadata: &SingleMessageMetadata, body_len: usize) -> usize {
-    4 + metadata_len(metadata, payload_size(body_len)) + body_len
-}
-
 /// Builds batches in one buffer, which is reused for the next batch.
 #[derive(Clone, Debug, Default)]
 pub struct BatchBuilder {
@@ -89,7 +83,7 @@ pub struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// Reserves room for this many bytes, see [`single_len`].
+    /// Reserves room for this many bytes.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
         Self { bytes: BytesMut::with_capacity(bytes), count: 0 }
@@ -140,12 +134,6 @@ impl BatchBuilder {
 /// A body above 2 GiB exceeds the limits of every frame and is refused there.
 fn payload_size(body_len: usize) -> i32 {
     i32::try_from(body_len).unwrap_or(i32::MAX)
-}
-
-/// Encoded size with this `payload_size`. The field is required, so it is always written.
-fn metadata_len(metadata: &SingleMessageMetadata, payload_size: i32) -> usize {
-    let field = |size: i32| prost::encoding::int32::encoded_len(3, &size);
-    metadata.encoded_len() - field(metadata.payload_size) + field(payload_size)
 }
 
 #[cfg(test)]
@@ -204,19 +192,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn a_message_is_as_long_as_was_said(key: Option<String>, says: i32, size in 0..70_000_usize) {
-            let metadata = SingleMessageMetadata {
-                partition_key: key,
-                payload_size: says,
-                ..SingleMessageMetadata::default()
-            };
-            let said = single_len(&metadata, size);
-            let mut batch = BatchBuilder::default();
-            batch.push(metadata, &vec![0; size]);
-            prop_assert_eq!(batch.size(), said);
-        }
-
         #[test]
         fn garbage_never_panics(body: Vec<u8>, count in 0..50_usize) {
             prop_assert!(Singles::new(body.into(), count).count() <= count);

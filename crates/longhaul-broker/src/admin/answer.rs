@@ -89,19 +89,7 @@ impl AdminResponse {
 
 impl From<AdminCallError> for AdminResponse {
     fn from(error: AdminCallError) -> Self {
-        let status = match &error {
-            AdminCallError::BadRequest(_) => StatusCode::BAD_REQUEST,
-            AdminCallError::Forbidden(_) => StatusCode::FORBIDDEN,
-            AdminCallError::NotFound(_) => StatusCode::NOT_FOUND,
-            AdminCallError::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
-            AdminCallError::NotAcceptable(_) => StatusCode::NOT_ACCEPTABLE,
-            AdminCallError::Unprocessable(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            AdminCallError::Conflict(_) => StatusCode::CONFLICT,
-            AdminCallError::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
-            AdminCallError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            AdminCallError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        Self::refusal(status, &error.to_string())
+        Self::refusal(error.status(), &error.to_string())
     }
 }
 

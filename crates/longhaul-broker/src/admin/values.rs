@@ -6,6 +6,7 @@
 
 use crate::log::RecordLocation;
 use crate::policies::ResourceProperties;
+use hyper::StatusCode;
 use longhaul_wire::payload::Payload;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -169,4 +170,22 @@ pub(crate) enum AdminCallError {
     /// starts or stops, or there are too many requests.
     #[error("{0}")]
     Unavailable(String),
+}
+
+impl AdminCallError {
+    /// The status of the answer.
+    pub(crate) const fn status(&self) -> StatusCode {
+        match self {
+            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::Forbidden(_) => StatusCode::FORBIDDEN,
+            Self::NotFound(_) => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NotAcceptable(_) => StatusCode::NOT_ACCEPTABLE,
+            Self::Conflict(_) => StatusCode::CONFLICT,
+            Self::PreconditionFailed(_) => StatusCode::PRECONDITION_FAILED,
+            Self::Unprocessable(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
 }

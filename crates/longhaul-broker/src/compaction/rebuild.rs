@@ -127,5 +127,5 @@ pub(crate) fn mend(state: &BrokerState, reader: &RecordReader, storage: &Arc<dyn
 
 /// Number of messages in a body.
 fn messages(body: &[u8]) -> u32 {
-    EntryHead::decode(&mut &*body).and_then(|head| head.batch).unwrap_or(1)
+    EntryHead::decode(&mut &*body).and_then(|head| head.facts.batch).unwrap_or(1)
 }

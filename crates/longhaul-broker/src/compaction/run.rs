@@ -51,7 +51,7 @@ pub(crate) fn run(
         given_up,
         |_| true,
         |entry| {
-            last.visit(entry.ordinal, entry.head.publish_time, &entry.payload);
+            last.visit(entry.ordinal, entry.head.facts.publish_time, &entry.payload);
             Ok(())
         },
     )?;
@@ -79,7 +79,7 @@ pub(crate) fn run(
                     body.freeze()
                 }
             };
-            let messages = entry.head.batch.unwrap_or(1);
+            let messages = entry.head.facts.batch.unwrap_or(1);
             writer.append(entry.ordinal, entry.ledger, entry.entry, messages, &body).map_err(text)
         },
     )?;
@@ -203,8 +203,8 @@ fn text(error: impl std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::{LogOptions, RecordHead, RecordKind, SimulatedStorage, Stepped};
-    use crate::state::entries::{EntrySlot, Extras, TopicEntries};
+    use crate::log::{Facts, LogOptions, RecordHead, RecordKind, SimulatedStorage, Stepped};
+    use crate::state::entries::TopicEntries;
     use longhaul_wire::messages::MessageMetadata;
 
     fn log(storage: &SimulatedStorage) -> Stepped {
@@ -270,7 +270,7 @@ mod tests {
             let head =
                 RecordHead { kind: RecordKind::Entry, topic: 0, ledger: 0, entry: entry.into() };
             let location = log.composer.append(head, &[&body]).unwrap();
-            entries.push(EntrySlot::new(location, None, 0), Extras::default());
+            entries.push(location, &Facts::default());
         }
         let group = log.composer.take().unwrap();
         log.write(&group).unwrap();

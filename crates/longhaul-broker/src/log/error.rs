@@ -204,8 +204,25 @@ pub enum CompactedError {
     },
 }
 
+/// Why bytes are not the header of a segment, or not an inventory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FormatFault {
+    /// They are damaged, or something else.
+    Damaged,
+    /// A later version of the broker wrote it.
+    Version(u32),
+}
+
 fn holder(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+}
+
+/// The result for a file that may be missing: `None` if it is.
+pub(crate) fn unless_missing<T>(done: io::Result<T>) -> io::Result<Option<T>> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        done => done.map(Some),
+    }
 }
 
 /// Whether the disk, or the owner's quota, is full.

@@ -1,8 +1,7 @@
 //! Inputs and outputs of the machine.
 
 use crate::compaction::CompactionJob;
-use crate::log::CompactedEntry;
-use crate::log::{LogPosition, RecordLocation};
+use crate::log::{CompactedEntry, Facts, LogPosition, RecordLocation};
 use crate::state::entries;
 use bytes::Bytes;
 use longhaul_wire::messages::{Command, CommandMessage, CommandSend, ServerError};
@@ -25,16 +24,8 @@ pub enum ClientRequest {
 pub struct IncomingMessage {
     /// The bytes that the producer sent.
     pub payload: Payload,
-    /// Publish time in ms since the epoch, by the producer's clock.
-    pub publish_time: u64,
-    /// Number of messages, if it is a batch.
-    pub batch: Option<u32>,
-    /// Earliest delivery, in ms since the epoch.
-    pub deliver_at: Option<u64>,
-    /// Hash of the message that it is a chunk of.
-    pub chunk_of: Option<u64>,
-    /// Hash of the key.
-    pub key_hash: u16,
+    /// The facts about it. Its publish time is by the producer's clock.
+    pub facts: Facts,
     /// Whether another chunk of the same message follows.
     pub has_next_chunk: bool,
 }

@@ -9,8 +9,7 @@ use super::session::ClientSession;
 use crate::auth::AuthError;
 use crate::policies::AuthAction;
 use longhaul_wire::messages::{
-    AuthData, CommandAuthChallenge, CommandAuthResponse, CommandCloseConsumer,
-    CommandCloseProducer, ServerError,
+    AuthData, CommandAuthChallenge, CommandAuthResponse, CommandCloseConsumer, ServerError,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,12 +47,7 @@ impl BrokerMachine {
             );
         }
         for (conn, id, topic) in producers {
-            if let Some(session) = self.session(conn) {
-                session.producers.remove(&id);
-                session.record_closed(id);
-            }
-            self.drop_producer(topic, conn, id);
-            self.send_after_commit(conn, CommandCloseProducer::new(id, u64::MAX));
+            self.end_producer(conn, topic, id);
         }
         let mut ended: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for &(conn, id, topic, subscription) in &consumers {

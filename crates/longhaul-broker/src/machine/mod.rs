@@ -150,11 +150,14 @@ struct Live {
     policies: Arc<crate::policies::Policies>,
     /// Partition index in message ids; -1 for none.
     partition: i32,
-    /// Whether the broker drops duplicates of its producers.
-    deduplicates: bool,
 }
 
 impl Live {
+    /// Whether the broker drops duplicates of its producers.
+    fn deduplicates(&self) -> bool {
+        self.policies.deduplication.unwrap_or_default()
+    }
+
     /// Whether anybody uses the topic.
     fn is_used(&self) -> bool {
         self.producers.count() > 0

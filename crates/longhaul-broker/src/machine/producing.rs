@@ -164,7 +164,7 @@ impl BrokerMachine {
         };
         self.authorize(conn, name, AuthAction::Consume)?;
         check_name("subscription", &subscription).map_err(RequestRefusal::not_allowed)?;
-        self.subscribe_from_start(topic, subscription)
+        self.create_subscription(topic, subscription, None, BTreeMap::new())
     }
 
     fn generate_name(&mut self) -> String {
@@ -195,7 +195,6 @@ impl BrokerMachine {
         }
         let (conn, id) = (old.conn, old.id);
         if let Some(session) = self.session(conn) {
-            session.producers.remove(&id);
             session.record_closed(id);
         }
         self.drop_producer(topic, conn, id);
@@ -313,7 +312,7 @@ impl BrokerMachine {
 
     fn succeed_producer(&mut self, conn: u64, topic: u32, id: u64, request_id: u64) {
         let found = self.live.get_mut(&topic).and_then(|live| {
-            let deduplicates = live.deduplicates;
+            let deduplicates = live.deduplicates();
             Some((deduplicates, live.producers.find(conn, id)?))
         });
         let found = self.invariants.need(found, Invariant::ProducerEntered, Some(conn));
@@ -373,7 +372,6 @@ impl BrokerMachine {
         let producers = std::mem::take(&mut live.producers);
         for producer in producers.active.into_iter().chain(producers.waiting) {
             if let Some(session) = self.session(producer.conn) {
-                session.producers.remove(&producer.id);
                 session.record_closed(producer.id);
             }
             let close = CommandCloseProducer::new(producer.id, u64::MAX);

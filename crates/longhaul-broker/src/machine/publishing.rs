@@ -1,10 +1,10 @@
 //! Publishes: into the log, to receipts, and to readers.
 
-use super::BrokerMachine;
 use super::effect::{
     IncomingMessage, MachineEffect, PendingCommit, PendingReceipt, RequestRefusal,
 };
 use super::invariants::Invariant;
+use super::{BrokerMachine, Live};
 use crate::log::{RecordHead, RecordKind};
 use crate::state::entry::EntryHead;
 use bytes::Bytes;
@@ -70,15 +70,15 @@ impl BrokerMachine {
     /// again, in order.
     fn end_refused_producer(&mut self, conn: u64, id: u64, code: ServerError) {
         let Some(topic) = self.open_producer(conn, id) else { return };
-        let deduplicates = self.live.get(&topic).is_some_and(|live| live.deduplicates);
+        let deduplicates = self.live.get(&topic).is_some_and(Live::deduplicates);
         if deduplicates || code == ServerError::PersistenceError {
             self.end_producer(conn, topic, id);
         }
     }
 
-    fn end_producer(&mut self, conn: u64, topic: u32, id: u64) {
+    /// Closes a producer. Its client may open it again.
+    pub(super) fn end_producer(&mut self, conn: u64, topic: u32, id: u64) {
         if let Some(session) = self.session(conn) {
-            session.producers.remove(&id);
             session.record_closed(id);
         }
         self.drop_producer(topic, conn, id);
@@ -104,7 +104,7 @@ impl BrokerMachine {
         let topic = handle.topic;
         let highest = send.highest_sequence_id.unwrap_or_default().max(send.sequence_id);
         let mut sequence = None;
-        if self.live.get(&topic).is_some_and(|live| live.deduplicates) {
+        if self.live.get(&topic).is_some_and(Live::deduplicates) {
             let name = Arc::clone(&handle.name);
             let known = self.state.topic(topic).and_then(|topic| topic.highest_sequence(&name));
             if known.is_some_and(|known| highest <= known) {
@@ -117,14 +117,13 @@ impl BrokerMachine {
             sequence = (!message.has_next_chunk).then_some((name, highest));
         }
         self.check_room(topic, message.payload.bytes().len())?;
-        let &IncomingMessage { publish_time, batch, deliver_at, chunk_of, key_hash, .. } = message;
+        let mut head = EntryHead { facts: message.facts, sequence };
         // A publisher's clock may be ahead. An entry from the future would stop expiry and retention.
-        let publish_time = publish_time.min(self.now);
-        let head = EntryHead { publish_time, batch, deliver_at, sequence, chunk_of, key_hash };
+        head.facts.publish_time = head.facts.publish_time.min(self.now);
         let id = self.record_entry(topic, &head, message.payload.bytes())?;
         let live = self.live.get_mut(&topic);
         if let Some(live) = self.invariants.need(live, Invariant::TopicServed, Some(conn)) {
-            let (messages, bytes) = (message.batch.unwrap_or(1), message.payload.bytes().len());
+            let (messages, bytes) = (head.facts.batch.unwrap_or(1), message.payload.bytes().len());
             live.figures.published(messages, bytes);
             if let Some(rate) = live.policies.publish_rate {
                 let ahead_ms = live.pace.take(rate, self.up, messages, bytes);

@@ -43,8 +43,9 @@ pub(super) struct ClientSession {
 const CLOSED_MAX: usize = 10_000;
 
 impl ClientSession {
-    /// Remembers a producer that the broker has closed.
+    /// Removes a producer that the broker closes, and remembers it.
     pub(super) fn record_closed(&mut self, id: u64) {
+        self.producers.remove(&id);
         if self.closed.len() >= CLOSED_MAX {
             self.closed.clear();
         }

@@ -133,9 +133,7 @@ impl Space {
         let left = self.left.filter(|_| fills)?;
         Some((left as f64 * self.watched / self.gone) as u64)
     }
-}
 
-impl Space {
     /// Whether more room has gone in the last minutes than the whole log uses.
     #[expect(clippy::cast_precision_loss, reason = "a pace need not be exact")]
     fn is_filled_by_others(&self, used: u64) -> bool {

@@ -52,7 +52,7 @@ impl BrokerMachine {
             publishers: live.producers.active.iter().map(|it| self.publisher_stats(it)).collect(),
             waiting_publishers: live.producers.waiting.len() as u64,
             subscriptions: subscriptions.collect(),
-            deduplication_status: if live.deduplicates {
+            deduplication_status: if live.deduplicates() {
                 DeduplicationStatus::Enabled
             } else {
                 DeduplicationStatus::Disabled
@@ -224,7 +224,7 @@ impl BrokerMachine {
             let horizon = compacted.map_or_else(|| entries.first(), |view| view.horizon);
             cursors.insert(COMPACTION_CURSOR.to_owned(), plain_cursor(topic, horizon));
         }
-        if live.deduplicates {
+        if live.deduplicates() {
             cursors.insert("pulsar.dedup".to_owned(), plain_cursor(topic, live.readable));
         }
         let compacted_ledger = compacted.and_then(|view| self.compacted.get(&view.file)).map_or(
@@ -260,17 +260,12 @@ impl BrokerMachine {
         };
         let key = ConsumerKey { conn, id: command.consumer_id };
         let found = self.subscription_of(key).and_then(|(topic, subscription)| {
-            let stats = self.topic_stats(topic)?;
-            let name = &self.state.topic(topic)?.subscriptions.get(&subscription)?.name;
-            let consumer = self
-                .live
-                .get(&topic)?
-                .dispatchers
-                .get(&subscription)?
-                .consumers()
-                .iter()
-                .find(|consumer| consumer.key == key)?;
-            Some((self.consumer(consumer), stats.subscriptions.get(name)?.clone()))
+            let (kept, live) = (self.state.topic(topic)?, self.live.get(&topic)?);
+            let known = kept.subscriptions.get(&subscription)?;
+            let consumers = live.dispatchers.get(&subscription)?.consumers();
+            let consumer = consumers.iter().find(|consumer| consumer.key == key)?;
+            let stats = self.subscription_stats(kept, live, subscription, known);
+            Some((self.consumer(consumer), stats))
         });
         match found {
             Some((consumer, subscription)) => {

@@ -44,15 +44,6 @@ mod terminating;
 mod unreadable;
 
 const TOPIC: &str = "persistent://public/default/t";
-const EARLIEST: MessageIdData = MessageIdData {
-    ledger_id: u64::MAX,
-    entry_id: u64::MAX,
-    partition: None,
-    batch_index: None,
-    ack_set: Vec::new(),
-    batch_size: None,
-    first_chunk_message_id: None,
-};
 
 /// A machine and its log.
 struct Rig {
@@ -65,6 +56,13 @@ impl Rig {
     /// Creates a rig with connections 1 and 2.
     fn new() -> Self {
         Self::guarded(None, [None, None])
+    }
+
+    /// Like `new`, with producer 1 on connection 1.
+    fn with_producer() -> Self {
+        let mut rig = Self::new();
+        rig.produce(1, 1, AccessMode::Shared).unwrap();
+        rig
     }
 
     /// Like `new`, with clients that show these tokens.
@@ -158,13 +156,7 @@ impl Rig {
         consumer_id: u64,
         change: impl FnOnce(&mut CommandSubscribe),
     ) -> Vec<u64> {
-        let mut subscribe = CommandSubscribe {
-            topic: TOPIC.to_owned(),
-            subscription: "s".to_owned(),
-            consumer_id,
-            initial_position: Some(1),
-            ..CommandSubscribe::default()
-        };
+        let mut subscribe = CommandSubscribe { initial_position: Some(1), ..consumer(consumer_id) };
         change(&mut subscribe);
         self.ask(conn, subscribe);
         delivered(&self.ask(conn, CommandFlow { consumer_id, message_permits: 10 }))
@@ -172,12 +164,11 @@ impl Rig {
 
     /// The lowest mark: everything before it is acknowledged.
     fn mark(&self) -> u64 {
-        let (_, topic) = self.machine.state.topics().next().unwrap();
-        topic.lowest_mark().unwrap()
+        self.topic().lowest_mark().unwrap()
     }
 
     fn first(&self) -> u64 {
-        self.machine.state.topics().next().unwrap().1.entries.first()
+        self.topic().entries.first()
     }
 }
 
@@ -189,6 +180,16 @@ fn producer(producer_id: u64, request_id: u64, mode: AccessMode) -> CommandProdu
         producer_name: Some(format!("p{producer_id}")),
         producer_access_mode: Some(mode.into()),
         ..CommandProducer::default()
+    }
+}
+
+/// An exclusive consumer of the subscription `s`.
+fn consumer(consumer_id: u64) -> CommandSubscribe {
+    CommandSubscribe {
+        topic: TOPIC.to_owned(),
+        subscription: "s".to_owned(),
+        consumer_id,
+        ..CommandSubscribe::default()
     }
 }
 
@@ -261,15 +262,14 @@ fn a_producer_that_waits_and_asks_again_is_answered() {
 /// of its acks were still in memory. After a crash the entries came back without their bytes.
 #[test]
 fn segments_are_removed_when_the_trim_is_on_disk() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 1, |_| {});
     (0..8).for_each(|_| drop(rig.publish(1, 1, &[0; 3000])));
     rig.machine.checkpoint();
     rig.settle();
     rig.checkpointed(true);
     rig.look();
-    let last = rig.machine.state.topics().next().unwrap().1.entries.next_position().unwrap();
+    let last = rig.topic().entries.next_position().unwrap();
     let id = MessageIdData {
         ledger_id: last.ledger,
         entry_id: last.entry - 1,
@@ -290,17 +290,12 @@ fn segments_are_removed_when_the_trim_is_on_disk() {
 /// The file was removed as its own predecessor, and the broker did not start any more.
 #[test]
 fn no_two_compactions_share_a_file() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.publish(1, 1, b"x");
     let mut files = BTreeSet::new();
     for _ in 0..3 {
         let effects = rig.call(BrokerMachine::start_compaction);
-        let job = effects.into_iter().find_map(|effect| match effect {
-            MachineEffect::Compact(job) => Some(job),
-            _ => None,
-        });
-        let job = job.unwrap();
+        let job = support::job(&effects).unwrap();
         assert!(files.insert(job.file.clone()), "{}", job.file);
         rig.machine.compacted(&job, Ok(Arc::from([])));
         rig.settle();
@@ -309,14 +304,13 @@ fn no_two_compactions_share_a_file() {
 
 #[test]
 fn seeking_moves_the_cursor_and_closes_the_consumers() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     (0..4).for_each(|_| drop(rig.publish(1, 1, b"x")));
     assert_eq!(rig.subscribe(1, 5, |_| {}), [0, 1, 2, 3]);
     let seek = CommandSeek {
         consumer_id: 5,
         request_id: 3,
-        message_id: Some(EARLIEST),
+        message_id: Some(MessageIdData::EARLIEST),
         ..CommandSeek::default()
     };
     let (close, success) = (16, 13);
@@ -333,8 +327,7 @@ fn seeking_moves_the_cursor_and_closes_the_consumers() {
 
 #[test]
 fn a_failover_subscription_has_one_active_consumer() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.publish(1, 1, b"x");
     let named = |name: &'static str| {
         move |command: &mut CommandSubscribe| {
@@ -352,8 +345,7 @@ fn a_failover_subscription_has_one_active_consumer() {
 
 #[test]
 fn what_is_older_than_its_time_to_live_is_acknowledged() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, |_| {});
     rig.publish(1, 1, b"x");
     rig.set(|policies| policies.message_ttl_s = Some(10));
@@ -368,8 +360,7 @@ fn what_is_older_than_its_time_to_live_is_acknowledged() {
 
 #[test]
 fn trimming_stops_where_compaction_has_not_been() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.set(|policies| policies.compaction_threshold_bytes = Some(1 << 30));
     rig.subscribe(1, 5, |_| {});
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
@@ -380,19 +371,14 @@ fn trimming_stops_where_compaction_has_not_been() {
     rig.call(BrokerMachine::unload_topic);
     assert_eq!(rig.first(), 0, "everything is acknowledged, but compaction needs it");
     let effects = rig.call(BrokerMachine::start_compaction);
-    let job = effects.into_iter().find_map(|effect| match effect {
-        MachineEffect::Compact(job) => Some(job),
-        _ => None,
-    });
-    rig.machine.compacted(&job.unwrap(), Ok(Arc::from([])));
+    rig.machine.compacted(&support::job(&effects).unwrap(), Ok(Arc::from([])));
     rig.call(BrokerMachine::unload_topic);
     assert_eq!(rig.first(), 3, "up to the horizon");
 }
 
 #[test]
 fn retention_keeps_what_is_young() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     let retention = |minutes, megabytes| Some(Retention { minutes, megabytes });
     rig.set(|policies| policies.retention = retention(1, -1));
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
@@ -441,8 +427,7 @@ fn a_schema_of_another_type_is_refused() {
 /// was resent: it got a receipt and was stored nowhere.
 #[test]
 fn nothing_overtakes_a_refused_message() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.set(|policies| policies.deduplication = Some(true));
     let send = |rig: &mut Rig, producer_id: u64, sequence_id: u64| {
         let metadata = MessageMetadata { publish_time: 1, ..MessageMetadata::default() };
@@ -459,16 +444,14 @@ fn nothing_overtakes_a_refused_message() {
     let again: Vec<_> =
         [5, 6].into_iter().flat_map(|sequence| send(&mut rig, 1, sequence)).collect();
     assert_eq!(names(&again), [7, 7]);
-    let kept = rig.machine.state.topics().next().unwrap().1;
-    assert_eq!(kept.entries.end(), 2, "both are there");
+    assert_eq!(rig.topic().entries.end(), 2, "both are there");
 }
 
 /// The quota was compared with all stored bytes, and consumed entries stay until their segment is
 /// full: a topic whose consumers had read everything refused publishes for ever.
 #[test]
 fn a_quota_counts_what_is_not_consumed() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, |_| {});
     let quota =
         BacklogQuota { limit_bytes: 300, limit_s: -1, policy: BacklogAction::ProducerException };
@@ -478,7 +461,7 @@ fn a_quota_counts_what_is_not_consumed() {
         refused += usize::from(names(&rig.publish(1, 1, &[7; 50])).contains(&15));
     }
     assert!(refused > 0, "the quota is in force");
-    let before = Some(rig.machine.state.topics().next().unwrap().1.entries.end());
+    let before = Some(rig.topic().entries.end());
     rig.machine.record_ack(Ack { topic: 0, subscription: 0, before, ..Ack::default() }).unwrap();
     rig.settle();
     rig.produce(1, 2, AccessMode::Shared).unwrap();

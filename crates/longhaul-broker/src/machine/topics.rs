@@ -4,7 +4,7 @@ use super::effect::RequestRefusal;
 use super::{BrokerMachine, Live};
 use crate::defaults::{self, TopicDefaults};
 use crate::name::{NameError, TopicName};
-use crate::policies::{Policies, PolicyLevels, TopicType};
+use crate::policies::{Policies, PolicyLevels, ResourceProperties, TopicType};
 use crate::state::ResourceSettings;
 use crate::state::change::{
     AddSchema, CreateSubscription, CreateTopic, DeleteSchemas, OpenLedger, SetPartitions,
@@ -15,7 +15,6 @@ use longhaul_wire::messages::{
     CommandGetOrCreateSchema, CommandGetOrCreateSchemaResponse, CommandGetSchema,
     CommandGetSchemaResponse, Schema, SchemaType, ServerError,
 };
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Maximum number of partitions of a topic.
@@ -59,17 +58,7 @@ impl BrokerMachine {
             );
             return Err(RequestRefusal::not_allowed(text));
         }
-        let is_partition = match name.partition() {
-            Some((whole, index)) => match self.state.partitions(whole.as_str()) {
-                Some(count) if index < count => true,
-                Some(count) => {
-                    let text = format!("{whole} has {count} partitions");
-                    return Err(RequestRefusal::not_found(text));
-                }
-                None => false,
-            },
-            None => false,
-        };
+        let is_partition = self.is_partition(name)?;
         let is_allowed = is_partition || (may_create && self.creates_topics(name));
         if !is_allowed {
             let text = format!(
@@ -81,6 +70,18 @@ impl BrokerMachine {
             self.check_topics(name, &self.resolve_policies(name), 1)?;
         }
         self.create_topic(name)
+    }
+
+    /// Whether the name is that of a partition of a partitioned topic; an error if that topic has
+    /// fewer partitions.
+    fn is_partition(&self, name: &TopicName) -> Result<bool, RequestRefusal> {
+        let Some((whole, index)) = name.partition() else { return Ok(false) };
+        match self.state.partitions(whole.as_str()) {
+            Some(count) if index >= count => {
+                Err(RequestRefusal::not_found(format!("{whole} has {count} partitions")))
+            }
+            count => Ok(count.is_some()),
+        }
     }
 
     fn creates_topics(&self, name: &TopicName) -> bool {
@@ -100,7 +101,7 @@ impl BrokerMachine {
         let subscription =
             self.defaults_of(&whole).and_then(|defaults| defaults.subscription.clone());
         if let Some(subscription) = subscription {
-            self.subscribe_from_start(topic, subscription)?;
+            self.create_subscription(topic, subscription, None, ResourceProperties::new())?;
         }
         self.refresh_neighbours(&whole);
         Ok(topic)
@@ -114,19 +115,22 @@ impl BrokerMachine {
         self.change(OpenLedger { topic, ledger, first })
     }
 
-    /// Creates a subscription at the start of a topic, if it does not exist.
-    pub(super) fn subscribe_from_start(
+    /// Creates a subscription, if it does not exist, that has acknowledged everything before this
+    /// mark; without one, at the start of the topic.
+    pub(super) fn create_subscription(
         &mut self,
         topic: u32,
         name: String,
+        mark: Option<u64>,
+        properties: ResourceProperties,
     ) -> Result<(), RequestRefusal> {
         let Some(kept) = self.invariants.kept(self.state.topic(topic)) else { return Ok(()) };
         if kept.subscription_id(&name).is_some() {
             return Ok(());
         }
         self.check_subscriptions(topic, kept, true)?;
-        let (subscription, mark) = (kept.next_subscription(), kept.entries.first());
-        let properties = BTreeMap::new();
+        let mark = mark.unwrap_or_else(|| kept.entries.first());
+        let subscription = kept.next_subscription();
         self.change(CreateSubscription { topic, subscription, name, mark, properties })
     }
 
@@ -186,12 +190,8 @@ impl BrokerMachine {
             return Ok(0);
         }
         self.check_namespace(name)?;
-        if let Some((whole, index)) = name.partition()
-            && let Some(count) = self.state.partitions(whole.as_str())
-        {
-            let text = format!("{whole} has {count} partitions");
-            let refusal = RequestRefusal::not_found(text);
-            return if index < count { Ok(0) } else { Err(refusal) };
+        if self.is_partition(name)? {
+            return Ok(0);
         }
         let policy = self.resolve_policies(name).auto_topic_creation;
         if !may_create || policy.is_some_and(|policy| !policy.allow_auto_topic_creation) {
@@ -259,10 +259,8 @@ impl BrokerMachine {
         let Some(kept) = self.invariants.kept(self.state.topic(topic)) else { return };
         let name = kept.name.clone();
         let policies = self.resolve_policies(&name);
-        let deduplicates = policies.deduplication.unwrap_or_default();
         let live = self.live.get_mut(&topic);
         if let Some(live) = self.invariants.served(live) {
-            live.deduplicates = deduplicates;
             live.policies = Arc::new(policies);
             self.shown.insert(topic);
         }
@@ -295,12 +293,6 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// The name under which schemas are stored: partitions share one.
-    fn schema_key(name: &TopicName) -> String {
-        name.partition()
-            .map_or_else(|| name.as_str().to_owned(), |(whole, _)| whole.as_str().to_owned())
-    }
-
     /// The version of a producer's or consumer's schema, which is stored if it is new.
     pub(super) fn register_schema(
         &mut self,
@@ -326,7 +318,7 @@ impl BrokerMachine {
         let both = self.state.topic(topic).zip(self.live.get(&topic));
         let Some((kept, live)) = self.invariants.served(both) else { return Ok(()) };
         let (name, is_enforced) = (&kept.name, live.policies.enforces_schemas());
-        let has_schema = !self.state.schemas(&Self::schema_key(name)).is_empty();
+        let has_schema = !self.state.schemas(name.whole().as_str()).is_empty();
         if !is_enforced || !has_schema || !version.is_empty() {
             return Ok(());
         }
@@ -341,8 +333,9 @@ impl BrokerMachine {
         name: &TopicName,
         schema: &Schema,
     ) -> Result<u64, RequestRefusal> {
-        let key = Self::schema_key(name);
-        let known = self.state.schemas(&key);
+        // Partitions share the schemas of their topic.
+        let whole = name.whole();
+        let known = self.state.schemas(whole.as_str());
         let same = |known: &Schema| {
             known.r#type == schema.r#type && known.schema_data == schema.schema_data
         };
@@ -359,7 +352,8 @@ impl BrokerMachine {
         }
         Self::check_schemas(name, known.len())?;
         let version = known.len() as u64;
-        self.change(AddSchema { name: key, schema: Some(schema.clone()), added_at: self.now })?;
+        let (name, schema) = (whole.as_str().to_owned(), Some(schema.clone()));
+        self.change(AddSchema { name, schema, added_at: self.now })?;
         Ok(version)
     }
 
@@ -367,12 +361,12 @@ impl BrokerMachine {
         &mut self,
         name: &TopicName,
     ) -> Result<Option<u64>, RequestRefusal> {
-        let key = Self::schema_key(name);
-        let count = self.state.schemas(&key).len() as u64;
+        let name = name.whole().as_str().to_owned();
+        let count = self.state.schemas(&name).len() as u64;
         if count == 0 {
             return Ok(None);
         }
-        self.change(DeleteSchemas { name: key })?;
+        self.change(DeleteSchemas { name })?;
         Ok(Some(count - 1))
     }
 
@@ -382,7 +376,7 @@ impl BrokerMachine {
         name: &TopicName,
         version: Option<u64>,
     ) -> Option<(u64, &crate::state::SchemaVersion)> {
-        let known = self.state.schemas(&Self::schema_key(name));
+        let known = self.state.schemas(name.whole().as_str());
         let version = version.or_else(|| (known.len() as u64).checked_sub(1))?;
         Some((version, known.get(usize::try_from(version).ok()?)?))
     }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::log::{
     FileStorage, INVENTORY, ReadOnlyStorage, Storage as _, index_name, new_file, new_folder,
-    segment_name, segment_numbers, write_inventory,
+    segment_name, segment_numbers, unless_missing, write_inventory,
 };
 use ring::digest::{Context, SHA256};
 use rustix::io::Errno;
@@ -121,7 +121,7 @@ fn linked(directory: &Path) -> Result<Staging, RescueError> {
 pub(super) fn staged(directory: &Path) -> Result<Staging, RescueError> {
     let staging = linked(directory)?;
     let (from, to) = (directory.join(INVENTORY), staging.0.join(INVENTORY));
-    let copied = fs::remove_file(&to).and_then(|()| unless_gone(copy(&from, &to)));
+    let copied = fs::remove_file(&to).and_then(|()| unless_missing(copy(&from, &to)));
     copied.map_err(|source| failed("write", &to, source))?;
     Ok(staging)
 }
@@ -217,8 +217,8 @@ fn take(directory: &Path, new: &Path, by: Means<'_>) -> Result<(), RescueError> 
     let from = ReadOnlyStorage::new(directory).map_err(read)?;
     let to = FileStorage::new(new).map_err(made)?;
     // Copied before the log: the log may be longer than these files say, but not shorter.
-    unless_gone(copy(&directory.join("confirmed"), &new.join("confirmed"))).map_err(made)?;
-    unless_gone(copy(&directory.join("checkpoint"), &new.join("checkpoint"))).map_err(made)?;
+    unless_missing(copy(&directory.join("confirmed"), &new.join("confirmed"))).map_err(made)?;
+    unless_missing(copy(&directory.join("checkpoint"), &new.join("checkpoint"))).map_err(made)?;
     link_views(directory, new, by).map_err(made)?;
     let numbers = segment_numbers(&from).map_err(read)?;
     let full = numbers.len().saturating_sub(2);
@@ -226,17 +226,21 @@ fn take(directory: &Path, new: &Path, by: Means<'_>) -> Result<(), RescueError> 
     for (index, &number) in numbers.iter().enumerate() {
         let name = segment_name(number);
         let path = new.join(&name);
-        if index >= full {
-            if unless_gone(copy_segment(&from, &name, &path)).map_err(made)? {
-                taken.push(number);
-            }
+        let done = if index >= full {
+            copy_segment(&from, &name, &path)
+        } else {
+            by.link_or_copy(&directory.join(&name), &path)
+        };
         // A removed segment was no longer needed; the newest segment says so.
-        } else if unless_gone(by.link_or_copy(&directory.join(&name), &path)).map_err(made)? {
-            taken.push(number);
+        if unless_missing(done).map_err(made)?.is_none() {
+            continue;
+        }
+        taken.push(number);
+        if index < full {
             // The index may not exist yet: a start works without it.
             let index = index_name(number);
             let (from, to) = (directory.join(&index), new.join(&index));
-            unless_gone(by.link_or_copy(&from, &to)).map_err(made)?;
+            unless_missing(by.link_or_copy(&from, &to)).map_err(made)?;
         }
     }
     // The newest segment may name a view that was created after the first look.
@@ -258,14 +262,6 @@ fn copy_segment(from: &ReadOnlyStorage, name: &str, to: &Path) -> io::Result<()>
     copy.sync_all()
 }
 
-/// Whether the file existed: files that the broker removes meanwhile are not an error.
-fn unless_gone(done: io::Result<()>) -> io::Result<bool> {
-    match done {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        done => done.map(|()| true),
-    }
-}
-
 fn link_views(directory: &Path, new: &Path, by: Means<'_>) -> io::Result<()> {
     for entry in fs::read_dir(directory.join("compact"))? {
         let entry = entry?;
@@ -273,7 +269,7 @@ fn link_views(directory: &Path, new: &Path, by: Means<'_>) -> io::Result<()> {
         if entry.path().extension().is_some_and(|extension| extension == "seg")
             && !to.try_exists()?
         {
-            unless_gone(by.link_or_copy(&entry.path(), &to))?;
+            unless_missing(by.link_or_copy(&entry.path(), &to))?;
         }
     }
     Ok(())
@@ -289,7 +285,7 @@ fn clear(new: &Path) -> io::Result<()> {
     fs::remove_dir_all(new.join("log"))?;
     fs::remove_dir_all(new.join("compact"))?;
     for name in FILES {
-        unless_gone(fs::remove_file(new.join(name)))?;
+        unless_missing(fs::remove_file(new.join(name)))?;
     }
     Ok(())
 }

@@ -237,8 +237,7 @@ async fn broker(data: &Path, faults: &Arc<DiskFaults>) -> (Broker, Client) {
         Ok(Arc::new(BrokenDisk { whole, faults, next: AtomicUsize::new(1) }))
     };
     let broker = Broker::start_on(config(data), Box::new(broken)).unwrap();
-    let mut producer = Client::connect(broker.address()).await.unwrap();
-    producer.produce("t", 1).await.unwrap();
+    let mut producer = Client::producer(broker.address(), "t").await.unwrap();
     for number in 0..ENTRIES {
         producer.publish_one(1, number, &body(number)).await.unwrap();
     }
@@ -264,10 +263,7 @@ async fn consume(consumer: &mut Client, count: usize) -> Vec<u64> {
 }
 
 async fn subscribe(broker: &Broker) -> Client {
-    let mut consumer = Client::connect(broker.address()).await.unwrap();
-    consumer.subscribe("t", "s", 1).await.unwrap();
-    consumer.flow(1, 1000).await.unwrap();
-    consumer
+    Client::consumer(broker.address(), "t", "s", 1000).await.unwrap()
 }
 
 async fn until(is_so: impl Fn() -> bool) {

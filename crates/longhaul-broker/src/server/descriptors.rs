@@ -161,15 +161,8 @@ mod tests {
     fn files_that_come_later_count_and_those_that_go_do_not() {
         let folder = tempfile::tempdir().unwrap();
         let storage: Arc<dyn Storage> = Arc::new(FileStorage::new(folder.path()).unwrap());
-        let slots = || Arc::new(Semaphore::new(1000));
-        let room = DescriptorBudget {
-            limit: || 400,
-            storage: Arc::clone(&storage),
-            elsewhere: 40,
-            wanted: (1000, 1000),
-            clients: slots(),
-            admin: slots(),
-        };
+        let room = DescriptorBudget::limited(|| 400, Arc::clone(&storage), 1000, 1000);
+        let room = DescriptorBudget { elsewhere: 40, ..room };
         let folders = storage.open_files();
         let fill = |door| std::iter::from_fn(|| room.enter(door).ok()).collect::<Vec<_>>();
         let expected = |files: usize| shared(400, files + 40, 1000, 1000);

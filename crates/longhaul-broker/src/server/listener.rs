@@ -8,6 +8,7 @@ use super::outbox::Outbox;
 use crate::clock;
 use crate::throttle::WarningThrottle;
 use bytes::BytesMut;
+use longhaul_http::ACCEPT_PAUSE;
 use longhaul_wire::frame;
 use longhaul_wire::messages::{CommandError, ServerError};
 use std::io;
@@ -22,8 +23,6 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Pause after a connection could not be accepted, usually for lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time limit for the last answers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 

@@ -1,5 +1,6 @@
 //! Decodes the requests in a connection's bytes. Pure.
 
+use crate::log::Facts;
 use crate::machine::effect::{ClientRequest, IncomingMessage, RequestRefusal};
 use bytes::BytesMut;
 use longhaul_wire::frame::{self, Frame, FrameError};
@@ -140,22 +141,17 @@ pub(crate) fn verified(payload: Payload) -> Result<IncomingMessage, RequestRefus
         check_batch(count, &payload, metadata.uncompressed_size)?;
     }
     let chunks = metadata.num_chunks_from_msg.unwrap_or(1);
-    Ok(IncomingMessage {
+    let deliver_at = metadata.deliver_at_time.and_then(|at| u64::try_from(at).ok());
+    let uuid = metadata.uuid.as_ref().filter(|_| chunks > 1);
+    let facts = Facts {
         publish_time: metadata.publish_time,
         batch,
-        deliver_at: metadata
-            .deliver_at_time
-            .and_then(|at| u64::try_from(at).ok())
-            .filter(|&at| at > 0),
-        chunk_of: metadata
-            .uuid
-            .as_ref()
-            .filter(|_| chunks > 1)
-            .map(|uuid| u64::from(crc32c::crc32c(uuid))),
+        deliver_at: deliver_at.filter(|&at| at > 0),
+        chunk_of: uuid.map(|uuid| u64::from(crc32c::crc32c(uuid))),
         key_hash: crate::key_hash::of(&metadata),
-        has_next_chunk: metadata.chunk_id.unwrap_or_default() + 1 < chunks,
-        payload,
-    })
+    };
+    let has_next_chunk = metadata.chunk_id.unwrap_or_default() + 1 < chunks;
+    Ok(IncomingMessage { payload, facts, has_next_chunk })
 }
 
 /// Smallest size of a message in a batch, in bytes: the size of its metadata, and in it the size of
@@ -219,7 +215,7 @@ mod tests {
                 uncompressed_size: unpacked,
                 ..MessageMetadata::default()
             };
-            verified(Payload::new(&metadata, body)).map(|message| message.batch)
+            verified(Payload::new(&metadata, body)).map(|message| message.facts.batch)
         };
         assert!(batch(i32::MAX, None, b"small").is_err());
         assert!(batch(i32::MAX, Some(u32::MAX), b"small").is_err());

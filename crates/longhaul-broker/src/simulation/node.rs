@@ -121,9 +121,8 @@ impl SimulatedBroker {
         let views = compaction::views::open(&found.state, storage);
         let (files, compacted) = views.unwrap_or_else(|error| panic!("{error}"));
         found.state.close_ledgers();
-        let (mut log, state) = (log, found.state.clone());
-        let composer = std::mem::replace(&mut log.composer, spare_composer());
-        let known = (composer, log.status());
+        let state = found.state.clone();
+        let known = (log.composer.clone(), log.status());
         let machine = BrokerMachine::new(settings(), None, state, known, compacted, now);
         // The log may continue in another segment than that of the last record.
         let durable = machine.recorded();
@@ -251,10 +250,4 @@ pub(super) enum Pinned {
     Memory(Bytes),
     Log(crate::log::RecordLocation),
     Compacted(CompactedFile, CompactedEntry),
-}
-
-/// A replacement for the log's own composer, which the machine takes; it is never used.
-fn spare_composer() -> crate::log::Composer {
-    let storage = Arc::new(SimulatedStorage::new(0));
-    Stepped::open(storage, options(), &mut |_| Ok(())).map(|log| log.composer).unwrap()
 }

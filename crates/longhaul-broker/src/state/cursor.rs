@@ -94,16 +94,11 @@ impl Cursor {
             self.acked.insert(from, to);
             return;
         }
-        self.advance(to);
+        self.ack_before(to);
     }
 
-    /// Acknowledges everything before the entry.
-    pub fn ack_before(&mut self, ordinal: u64) {
-        self.advance(ordinal);
-    }
-
-    /// Moves the mark forward, never back.
-    fn advance(&mut self, to: u64) {
+    /// Acknowledges everything before the entry. The mark never goes back.
+    pub fn ack_before(&mut self, to: u64) {
         self.mark = self.acked.next_absent(to.max(self.mark));
         self.acked.remove_below(self.mark);
         self.partial = self.partial.split_off(&self.mark);

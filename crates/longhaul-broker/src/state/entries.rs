@@ -2,7 +2,7 @@
 
 use super::pages::Pages;
 pub use super::slot::EntrySlot;
-use crate::log::{Indexed, RecordLocation};
+use crate::log::{Facts, Indexed, RecordLocation};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Id of an entry, as clients use it.
@@ -17,15 +17,6 @@ pub struct EntryPosition {
 impl EntryPosition {
     /// No entry: -1:-1 for clients.
     pub const NONE: Self = Self { ledger: u64::MAX, entry: u64::MAX };
-}
-
-/// Data that few entries have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extras {
-    /// Earliest delivery, in ms since the epoch.
-    pub deliver_at: Option<u64>,
-    /// Hash of the message that the entry is a chunk of.
-    pub chunk_of: Option<u64>,
 }
 
 /// The ordinals of a ledger's entries are contiguous.
@@ -123,12 +114,12 @@ impl TopicEntries {
     }
 
     /// Adds an entry at the end. Returns its ordinal.
-    pub fn push(&mut self, slot: EntrySlot, extras: Extras) -> u64 {
+    pub fn push(&mut self, location: RecordLocation, facts: &Facts) -> u64 {
         let ordinal = self.end;
         self.end += 1;
         self.count += 1;
-        self.pages.put(ordinal, slot);
-        self.note(ordinal, extras);
+        self.pages.put(ordinal, EntrySlot::of(location, facts));
+        self.note(ordinal, facts);
         ordinal
     }
 
@@ -144,15 +135,15 @@ impl TopicEntries {
     pub fn restore(
         &mut self,
         position: EntryPosition,
-        slot: EntrySlot,
-        extras: Extras,
+        location: RecordLocation,
+        facts: &Facts,
     ) -> (bool, Option<RecordLocation>) {
         let ordinal = self.ordinal_of(position).filter(|&ordinal| ordinal >= self.first);
         let Some(ordinal) = ordinal else { return (false, None) };
         self.extend_to(ordinal + 1);
-        let former = self.pages.put(ordinal, slot);
+        let former = self.pages.put(ordinal, EntrySlot::of(location, facts));
         self.count += u64::from(former.is_none());
-        self.note(ordinal, extras);
+        self.note(ordinal, facts);
         (true, former.map(|former| former.location))
     }
 
@@ -178,18 +169,14 @@ impl TopicEntries {
         let start = start.max(self.first);
         let slots = run.iter().map(|entry| {
             added += u64::from(entry.location.size);
-            let slot = EntrySlot::new(entry.location, entry.facts.batch, entry.facts.publish_time);
-            slot.with_key(entry.facts.key_hash)
+            EntrySlot::of(entry.location, &entry.facts)
         });
         let slots: Vec<EntrySlot> = slots.collect();
         self.pages.put_run(start, &slots, |former| formers.push(former.location));
         self.count += (run.len() - formers.len()) as u64;
         self.end = self.end.max(start + run.len() as u64);
         for (ordinal, entry) in (start..).zip(run) {
-            let (deliver_at, chunk_of) = (entry.facts.deliver_at, entry.facts.chunk_of);
-            if deliver_at.is_some() || chunk_of.is_some() {
-                self.note(ordinal, Extras { deliver_at, chunk_of });
-            }
+            self.note(ordinal, &entry.facts);
         }
         (added, formers)
     }
@@ -206,11 +193,12 @@ impl TopicEntries {
         self.pages.get(ordinal)
     }
 
-    fn note(&mut self, ordinal: u64, extras: Extras) {
-        if let Some(at) = extras.deliver_at {
+    /// Keeps the facts that few entries have.
+    fn note(&mut self, ordinal: u64, facts: &Facts) {
+        if let Some(at) = facts.deliver_at {
             self.delays.insert(ordinal, at);
         }
-        if let Some(hash) = extras.chunk_of {
+        if let Some(hash) = facts.chunk_of {
             self.chunks.insert(ordinal, hash);
         }
     }
@@ -356,8 +344,12 @@ impl TopicEntries {
 mod tests {
     use super::*;
 
-    fn slot(offset: u32, publish_time: u64) -> EntrySlot {
-        EntrySlot::new(RecordLocation { segment: 1, offset, size: 10 }, None, publish_time)
+    fn location(offset: u32) -> RecordLocation {
+        RecordLocation { segment: 1, offset, size: 10 }
+    }
+
+    fn published(publish_time: u64) -> Facts {
+        Facts { publish_time, ..Facts::default() }
     }
 
     fn id(ledger: u64, entry: u64) -> EntryPosition {
@@ -369,11 +361,11 @@ mod tests {
         let mut entries = TopicEntries::default();
         entries.open_ledger(5, 0);
         for at in 0..3 {
-            entries.push(slot(at, 100 + u64::from(at)), Extras::default());
+            entries.push(location(at), &published(100 + u64::from(at)));
         }
         entries.open_ledger(9, 3);
-        entries.push(slot(3, 90), Extras::default());
-        entries.push(slot(4, 105), Extras { deliver_at: Some(200), chunk_of: None });
+        entries.push(location(3), &published(90));
+        entries.push(location(4), &Facts { deliver_at: Some(200), ..published(105) });
         entries
     }
 
@@ -421,7 +413,7 @@ mod tests {
         assert_eq!(entries.ordinal_of(id(5, 1)), Some(1));
         assert!(entries.get(1).is_none());
         assert_eq!(entries.deliver_at(4), Some(200));
-        entries.push(slot(5, 0), Extras { deliver_at: None, chunk_of: Some(6) });
+        entries.push(location(5), &Facts { chunk_of: Some(6), ..published(0) });
         assert_eq!((entries.chunk_of(5), entries.chunk_of(4)), (Some(6), None));
         entries.trim(50);
         assert_eq!((entries.first(), entries.end()), (50, 50));
@@ -435,16 +427,11 @@ mod tests {
         entries.open_ledger(5, 0);
         entries.trim(1);
         let mut restore = |position: EntryPosition, offset| {
-            let slot = slot(offset, 0);
-            entries.restore(position, slot, Extras::default())
+            entries.restore(position, location(offset), &published(0))
         };
         assert_eq!(restore(id(5, 3), 3), (true, None));
         assert_eq!(restore(id(5, 1), 1), (true, None));
-        assert_eq!(
-            restore(id(5, 3), 7),
-            (true, Some(slot(3, 0).location)),
-            "a copy takes its place"
-        );
+        assert_eq!(restore(id(5, 3), 7), (true, Some(location(3))), "a copy takes its place");
         assert_eq!(restore(id(5, 0), 0), (false, None), "it was trimmed");
         assert_eq!(restore(id(6, 0), 0), (false, None), "no such ledger");
         assert_eq!((entries.first(), entries.gone().collect::<Vec<_>>()), (1, vec![2]));
@@ -455,9 +442,9 @@ mod tests {
     fn what_moves_or_goes_leaves_its_place() {
         let mut entries = sample();
         let moved = RecordLocation { segment: 2, offset: 0, size: 10 };
-        assert_eq!(entries.relocate(1, moved), Some(slot(1, 0).location));
+        assert_eq!(entries.relocate(1, moved), Some(location(1)));
         let dead = |ordinal: u64, _: &EntrySlot| ordinal == 2 || ordinal == 4;
-        assert_eq!(entries.forget((0, 4), 1, dead), (vec![slot(2, 0).location], 1, None));
+        assert_eq!(entries.forget((0, 4), 1, dead), (vec![location(2)], 1, None));
         assert_eq!(entries.get(1).unwrap().location, moved);
         assert_eq!((entries.relocate(9, moved), entries.relocate(2, moved)), (None, None));
         assert_eq!((entries.next_here(1), entries.next_here(2), entries.next_here(9)), (1, 3, 5));
@@ -469,7 +456,7 @@ mod tests {
         assert_eq!(entries.copy(0, 9).iter().map(|entry| entry.0).collect::<Vec<_>>(), [3, 4]);
         assert_eq!(copy.iter().count(), 2, "it stays as it was");
         assert_eq!(entries.range(4, 3).count(), 0);
-        assert_eq!(entries.forget((0, 9), 1, dead), (vec![slot(4, 0).location], 1, None));
+        assert_eq!(entries.forget((0, 9), 1, dead), (vec![location(4)], 1, None));
         assert_eq!(entries.count(), entries.iter().count() as u64);
         assert_eq!((entries.deliver_at(4), entries.end()), (None, 5));
     }
@@ -494,7 +481,7 @@ mod tests {
         entries.open_ledger(5, 4);
         for segment in [2, 2, 4] {
             let location = RecordLocation { segment, offset: 0, size: 10 };
-            entries.push(EntrySlot::new(location, None, 0), Extras::default());
+            entries.push(location, &published(0));
         }
         let found: Vec<u64> = (1..=5).map(|segment| entries.first_in_segment(segment)).collect();
         assert_eq!(found, [4, 4, 6, 6, 7]);

@@ -25,34 +25,27 @@ const KEYED: u8 = 16;
 /// The head of an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntryHead {
-    /// Publish time in ms since the epoch, by the producer's clock; at most the broker's time.
-    pub publish_time: u64,
-    /// Number of messages, if it is a batch.
-    pub batch: Option<u32>,
-    /// Earliest delivery, in ms since the epoch.
-    pub deliver_at: Option<u64>,
+    /// The facts that a start needs. The publish time is at most the broker's time.
+    pub facts: Facts,
     /// The producer's name and the highest sequence id, on a topic with deduplication.
     pub sequence: Option<(Arc<str>, u64)>,
-    /// For a chunk: hash of the id that all chunks of its message share.
-    pub chunk_of: Option<u64>,
-    /// Hash of the key; 0 without a key.
-    pub key_hash: u16,
 }
 
 impl EntryHead {
     /// Appends the encoded head.
     pub fn encode(&self, out: &mut impl BufMut) {
+        let Facts { publish_time, batch, deliver_at, chunk_of, key_hash } = self.facts;
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         out.put_u8(
-            flag(self.batch.is_some(), BATCH)
-                | flag(self.deliver_at.is_some(), DELAYED)
+            flag(batch.is_some(), BATCH)
+                | flag(deliver_at.is_some(), DELAYED)
                 | flag(self.sequence.is_some(), SEQUENCED)
-                | flag(self.chunk_of.is_some(), CHUNK)
-                | flag(self.key_hash > 0, KEYED),
+                | flag(chunk_of.is_some(), CHUNK)
+                | flag(key_hash > 0, KEYED),
         );
-        out.put_u64(self.publish_time);
-        out.put_u32(self.batch.unwrap_or(1));
-        if let Some(at) = self.deliver_at {
+        out.put_u64(publish_time);
+        out.put_u32(batch.unwrap_or(1));
+        if let Some(at) = deliver_at {
             out.put_u64(at);
         }
         if let Some((producer, highest)) = &self.sequence {
@@ -63,11 +56,11 @@ impl EntryHead {
             out.put_slice(name);
             out.put_u64(*highest);
         }
-        if let Some(hash) = self.chunk_of {
+        if let Some(hash) = chunk_of {
             out.put_u64(hash);
         }
-        if self.key_hash > 0 {
-            out.put_u16(self.key_hash);
+        if key_hash > 0 {
+            out.put_u16(key_hash);
         }
     }
 
@@ -75,9 +68,7 @@ impl EntryHead {
     /// has it.
     #[must_use]
     pub fn facts(mut body: &[u8]) -> Option<Facts> {
-        let head = Self::decode(&mut body)?;
-        let Self { publish_time, batch, deliver_at, chunk_of, key_hash, .. } = head;
-        Some(Facts { publish_time, batch, deliver_at, chunk_of, key_hash })
+        Self::decode(&mut body).map(|head| head.facts)
     }
 
     /// Removes the head from the front of an entry without decoding it. Returns whether there was
@@ -119,7 +110,8 @@ impl EntryHead {
         let sequence = if flags & SEQUENCED == 0 { None } else { Some(sequence(body)?) };
         let chunk_of = if flags & CHUNK == 0 { None } else { Some(body.try_get_u64().ok()?) };
         let key_hash = if flags & KEYED == 0 { 0 } else { body.try_get_u16().ok()? };
-        Some(Self { publish_time, batch, deliver_at, sequence, chunk_of, key_hash })
+        let facts = Facts { publish_time, batch, deliver_at, chunk_of, key_hash };
+        Some(Self { facts, sequence })
     }
 }
 
@@ -145,7 +137,8 @@ mod tests {
             key_hash: u16,
         ) {
             let sequence = sequence.map(|(name, highest)| (name.into(), highest));
-            let head = EntryHead { publish_time, batch, deliver_at, sequence, chunk_of, key_hash };
+            let facts = Facts { publish_time, batch, deliver_at, chunk_of, key_hash };
+            let head = EntryHead { facts, sequence };
             let mut bytes = Vec::new();
             head.encode(&mut bytes);
             bytes.put_slice(b"message");

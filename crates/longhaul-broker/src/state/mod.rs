@@ -26,7 +26,7 @@ use crate::name::TopicName;
 use crate::policies::{Grants, Policies, Tenant};
 use bytes::Bytes;
 use change::StateChange;
-use entries::{EntryPosition, EntrySlot, Extras};
+use entries::EntryPosition;
 use entry::EntryHead;
 use longhaul_wire::messages::Schema;
 use serde::{Deserialize, Serialize};
@@ -232,8 +232,7 @@ impl BrokerState {
         head: &EntryHead,
     ) -> Result<u64, StateError> {
         let topic = self.topics.get_mut(&id).ok_or(StateError::Topic(id))?;
-        let slot = EntrySlot::of(location, head);
-        let ordinal = topic.entries.push(slot, extras(head));
+        let ordinal = topic.entries.push(location, &head.facts);
         topic.bytes += u64::from(location.size);
         *self.live.entry(location.segment).or_default() += u64::from(location.size);
         if let Some((producer, highest)) = &head.sequence {
@@ -252,9 +251,8 @@ impl BrokerState {
     ) {
         // The topic was deleted later in the log.
         let Some(topic) = self.topics.get_mut(&id) else { return };
-        let slot = EntrySlot::of(location, head);
         let end = topic.entries.end();
-        let (is_there, former) = topic.entries.restore(position, slot, extras(head));
+        let (is_there, former) = topic.entries.restore(position, location, &head.facts);
         if !is_there {
             return;
         }
@@ -486,10 +484,6 @@ fn subscription(
     id: u32,
 ) -> Result<&mut BrokerSubscription, StateError> {
     topic.subscriptions.get_mut(&id).ok_or(StateError::Subscription(topic_id, id))
-}
-
-const fn extras(head: &EntryHead) -> Extras {
-    Extras { deliver_at: head.deliver_at, chunk_of: head.chunk_of }
 }
 
 fn missing(what: &str) -> StateError {

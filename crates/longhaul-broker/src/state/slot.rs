@@ -1,7 +1,6 @@
 //! The in-memory form of an entry.
 
-use super::entry::EntryHead;
-use crate::log::RecordLocation;
+use crate::log::{Facts, RecordLocation};
 
 /// The data about an entry that is kept in memory, packed with adjacent entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +16,9 @@ pub struct EntrySlot {
 }
 
 impl EntrySlot {
-    /// The slot of an entry with this head.
-    pub(super) fn of(location: RecordLocation, head: &EntryHead) -> Self {
-        Self::new(location, head.batch, head.publish_time).with_key(head.key_hash)
+    /// The slot of an entry with these facts.
+    pub(super) fn of(location: RecordLocation, facts: &Facts) -> Self {
+        Self::new(location, facts.batch, facts.publish_time).with_key(facts.key_hash)
     }
 
     const BATCH: u32 = 1 << 31;
@@ -67,17 +66,11 @@ mod tests {
     const PLACE: RecordLocation = RecordLocation { segment: 1, offset: 0, size: 10 };
 
     #[test]
-    fn a_slot_counts_messages() {
-        assert!(EntrySlot::new(PLACE, Some(1), 0).is_batch());
-        assert_eq!(EntrySlot::new(PLACE, Some(7), 0).messages(), 7);
-        assert!(!EntrySlot::new(PLACE, None, 0).is_batch());
-    }
-
-    #[test]
     fn a_batch_has_at_least_one_message_and_not_too_many() {
         let of = |batch| EntrySlot::new(PLACE, batch, 0);
         let largest = (1 << 31) - 1;
-        for (batch, messages) in [(None, 1), (Some(0), 1), (Some(9), 9), (Some(u32::MAX), largest)]
+        for (batch, messages) in
+            [(None, 1), (Some(0), 1), (Some(1), 1), (Some(9), 9), (Some(u32::MAX), largest)]
         {
             assert_eq!((of(batch).messages(), of(batch).is_batch()), (messages, batch.is_some()));
         }

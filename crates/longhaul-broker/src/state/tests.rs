@@ -8,7 +8,7 @@ use super::change::{
 };
 use super::replay::replay;
 use super::*;
-use crate::log::{RecordHead, RecordKind, ReplayedItem};
+use crate::log::{Facts, RecordHead, RecordKind, ReplayedItem};
 use prost::Message as _;
 
 const NAME: &str = "persistent://public/default/t";
@@ -19,6 +19,10 @@ fn location(segment: u32, offset: u32) -> RecordLocation {
 
 fn at(ledger: u64, entry: u64) -> EntryPosition {
     EntryPosition { ledger, entry }
+}
+
+fn with(facts: Facts) -> EntryHead {
+    EntryHead { facts, sequence: None }
 }
 
 /// The state that these changes lead to.
@@ -289,7 +293,7 @@ fn a_checkpoint_keeps_everything() {
 #[test]
 fn what_is_acknowledged_is_kept_in_pieces() {
     let mut state = sample();
-    let batch = EntryHead { batch: Some(2), ..EntryHead::default() };
+    let batch = with(Facts { batch: Some(2), ..Facts::default() });
     (0..30_003).for_each(|_| drop(state.push(3, location(4, 0), &batch)));
     let kept = state.topic_mut(3).unwrap().subscriptions.get_mut(&2).unwrap();
     for number in 0..10_001 {
@@ -334,7 +338,7 @@ fn a_restart_reads_what_was_recorded() {
         let location = location(1, 0);
         replay(&mut state, ReplayedItem::Record { head, location, body, before_checkpoint })
     };
-    let batch = EntryHead { batch: Some(6), ..EntryHead::default() };
+    let batch = with(Facts { batch: Some(6), ..Facts::default() });
     let mut head = Vec::new();
     batch.encode(&mut head);
     record(RecordKind::Entry, &head, true).unwrap();
@@ -376,9 +380,8 @@ fn so_many_producers_are_remembered() {
 fn a_producer_with_a_slow_clock_is_not_forgotten_while_it_publishes() {
     let mut state = sample();
     let head = |producer: String, publish_time| EntryHead {
-        publish_time,
         sequence: Some((producer.into(), 1)),
-        ..EntryHead::default()
+        ..with(Facts { publish_time, ..Facts::default() })
     };
     let heads = (0..9_999).map(|number| head(number.to_string(), 1_000_000 + number));
     let heads: Vec<EntryHead> = heads.chain([head("slow".to_owned(), 5)]).collect();

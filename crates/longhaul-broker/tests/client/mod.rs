@@ -70,6 +70,26 @@ impl Client {
         }
     }
 
+    /// Connects, and opens producer 1.
+    pub(crate) async fn producer(address: SocketAddr, topic: &str) -> io::Result<Self> {
+        let mut client = Self::connect(address).await?;
+        client.produce(topic, 1).await?;
+        Ok(client)
+    }
+
+    /// Connects, and opens consumer 1 with these permits.
+    pub(crate) async fn consumer(
+        address: SocketAddr,
+        topic: &str,
+        subscription: &str,
+        permits: u32,
+    ) -> io::Result<Self> {
+        let mut client = Self::connect(address).await?;
+        client.subscribe(topic, subscription, 1).await?;
+        client.flow(1, permits).await?;
+        Ok(client)
+    }
+
     pub(crate) async fn send(&mut self, command: impl Into<Command>) -> io::Result<()> {
         let mut out = BytesMut::new();
         frame::encode(command, &mut out);
@@ -248,7 +268,6 @@ pub(crate) fn memory_bytes() -> usize {
 
 /// Checks that a well-behaved client is served.
 pub(crate) async fn serves(address: SocketAddr) {
-    let mut client = Client::connect(address).await.unwrap();
-    client.produce("served", 1).await.unwrap();
+    let mut client = Client::producer(address, "served").await.unwrap();
     client.publish_one(1, 0, b"hello").await.unwrap();
 }

@@ -53,8 +53,7 @@ async fn what_is_no_frame_ends_the_connection() {
 #[tokio::test]
 async fn a_message_with_a_bad_checksum_is_refused_alone() {
     let broker = broker();
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.produce("t", 1).await.unwrap();
+    let mut client = Client::producer(broker.address(), "t").await.unwrap();
     let mut bytes = BytesMut::new();
     encode_publish(1, 4, b"hello", &mut bytes);
     let last = bytes.len() - 1;

@@ -28,10 +28,7 @@ fn small() -> Broker {
 
 /// A connection with a consumer of the topic `works`.
 async fn consumer(broker: &Broker) -> Client {
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.subscribe("works", "s", 1).await.unwrap();
-    client.flow(1, 1000).await.unwrap();
-    client
+    Client::consumer(broker.address(), "works", "s", 1000).await.unwrap()
 }
 
 async fn ask_for_producer(client: &mut Client) {
@@ -88,8 +85,7 @@ async fn fill(broker: &Broker, client: &mut Client, times: u32) -> Met {
 async fn a_full_disk_leaves_consumers_what_they_hold() {
     let broker = small();
     let mut client = consumer(&broker).await;
-    let mut other = Client::connect(broker.address()).await.unwrap();
-    other.produce("works", 1).await.unwrap();
+    let mut other = Client::producer(broker.address(), "works").await.unwrap();
     for sequence in 0..HELD as u64 {
         other.publish_one(1, sequence, b"work").await.unwrap();
     }

@@ -57,8 +57,7 @@ fn files(data: &Path) -> BTreeMap<&'static str, u64> {
 async fn the_disk_that_is_told_is_the_disk_that_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let broker = start(folder.path());
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.produce("t", 1).await.unwrap();
+    let mut client = Client::producer(broker.address(), "t").await.unwrap();
     for number in 0..50 {
         client.publish_one(1, number, &[b'x'; 200_000]).await.unwrap();
     }
@@ -93,8 +92,7 @@ async fn the_time_of_a_publish_is_that_which_its_producer_waits() {
     const MESSAGES: u64 = 200;
     let folder = tempfile::tempdir().unwrap();
     let broker = start(folder.path());
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.produce("t", 1).await.unwrap();
+    let mut client = Client::producer(broker.address(), "t").await.unwrap();
     let page = ask(&broker, "GET", "/metrics");
     let name = "longhaul_broker_publish_seconds";
     assert_eq!(figure::<u64>(&page, &format!("{name}_count")), 0);

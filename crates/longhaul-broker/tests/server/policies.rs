@@ -26,8 +26,7 @@ fn with_policy(name: &str, value: &str) -> Broker {
 #[expect(clippy::disallowed_methods, reason = "what it is about is a duration")]
 async fn a_client_cannot_publish_faster_than_the_rate() {
     let broker = with_policy("publishRate", r#"{"publishThrottlingRateInMsg": 20}"#);
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.produce("t", 1).await.unwrap();
+    let mut client = Client::producer(broker.address(), "t").await.unwrap();
     let began = Instant::now();
     for sequence in 0..32 {
         timeout(PATIENCE, client.publish_one(1, sequence, b"x")).await.unwrap().unwrap();
@@ -45,8 +44,7 @@ async fn a_client_cannot_publish_faster_than_the_rate() {
 async fn a_client_that_does_more_than_publish_keeps_the_rate_too() {
     const MESSAGES: u64 = 600;
     let broker = with_policy("publishRate", r#"{"publishThrottlingRateInMsg": 200}"#);
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.produce("t", 1).await.unwrap();
+    let mut client = Client::producer(broker.address(), "t").await.unwrap();
     let began = Instant::now();
     let mut out = BytesMut::new();
     for sequence in 0..MESSAGES {

@@ -40,8 +40,7 @@ fn body(number: u64) -> Vec<u8> {
 }
 
 async fn publish(broker: &Broker, numbers: std::ops::Range<u64>, ids: &mut Vec<Id>) {
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.produce(TOPIC, 1).await.unwrap();
+    let mut client = Client::producer(broker.address(), TOPIC).await.unwrap();
     for number in numbers {
         let id = client.publish_one(1, number, &body(number)).await.unwrap();
         ids.push((id.ledger_id, id.entry_id));
@@ -50,9 +49,7 @@ async fn publish(broker: &Broker, numbers: std::ops::Range<u64>, ids: &mut Vec<I
 
 /// The deliveries of `s`: everything that it has not acknowledged.
 async fn consume(broker: &Broker, count: usize) -> (Client, Vec<Id>) {
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.subscribe(TOPIC, "s", 1).await.unwrap();
-    client.flow(1, 10_000).await.unwrap();
+    let mut client = Client::consumer(broker.address(), TOPIC, "s", 10_000).await.unwrap();
     let found = client.messages(count).await.unwrap();
     (client, found.iter().map(|id| (id.ledger_id, id.entry_id)).collect())
 }

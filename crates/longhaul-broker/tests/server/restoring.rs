@@ -15,8 +15,7 @@ fn start(data: &Path) -> Result<Broker, String> {
 /// Publishes a message, and returns the ledger of its id.
 async fn publish(data: &Path) -> u64 {
     let broker = start(data).unwrap();
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.produce("t", 1).await.unwrap();
+    let mut client = Client::producer(broker.address(), "t").await.unwrap();
     // Without a subscription nothing would be kept.
     client.subscribe("t", "all", 1).await.unwrap();
     let id = client.publish_one(1, 0, b"body").await.unwrap();

@@ -51,9 +51,7 @@ fn verify_list(copy: &Path) -> usize {
 
 /// The messages of a new subscription, until there are this many.
 async fn consume(broker: &Broker, count: usize) -> Vec<MessageIdData> {
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.subscribe("t", "new", 1).await.unwrap();
-    client.flow(1, 1_000_000).await.unwrap();
+    let mut client = Client::consumer(broker.address(), "t", "new", 1_000_000).await.unwrap();
     client.messages(count).await.unwrap()
 }
 
@@ -66,8 +64,7 @@ async fn what_was_confirmed_before_is_in_it_while_the_broker_works() {
     let (address, counted) = (broker.address(), Arc::clone(&confirmed));
     let mut publishing = JoinSet::new();
     publishing.spawn(async move {
-        let mut client = Client::connect(address).await.unwrap();
-        client.produce("t", 1).await.unwrap();
+        let mut client = Client::producer(address, "t").await.unwrap();
         for number in 0_u64.. {
             let body = vec![b'x'; if number % 3 == 0 { 60_000 } else { 100 }];
             client.publish_one(1, number, &body).await.unwrap();
@@ -123,8 +120,7 @@ async fn an_index_that_has_rotted_is_left_out() {
     let folder = tempfile::tempdir().unwrap();
     let (data, copy) = (folder.path().join("data"), folder.path().join("copy"));
     let broker = start(&data);
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.produce("t", 1).await.unwrap();
+    let mut client = Client::producer(broker.address(), "t").await.unwrap();
     let index = data.join("log/0000000001.idx");
     // Segments of 4, 8 and 16 MiB, whose indices are built when the log is idle.
     let count = 400;
@@ -162,8 +158,7 @@ async fn a_damaged_directory_is_copied_with_all_that_can_be_read_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let (data, copy) = (folder.path().join("data"), folder.path().join("copy"));
     let broker = start(&data);
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.produce("t", 1).await.unwrap();
+    let mut client = Client::producer(broker.address(), "t").await.unwrap();
     // Messages without a subscription are removed.
     client.subscribe("t", "s", 1).await.unwrap();
     for number in 0..50_u64 {

@@ -30,9 +30,7 @@ fn rot(data: &Path, body: &[u8]) {
 
 /// The numbers of the next entries that the consumer gets on one connection.
 async fn consume(broker: &Broker, name: &str, count: usize) -> (Client, Vec<u64>) {
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.subscribe("t", name, 1).await.unwrap();
-    client.flow(1, 1000).await.unwrap();
+    let mut client = Client::consumer(broker.address(), "t", name, 1000).await.unwrap();
     let found = client.messages(count).await.unwrap();
     (client, found.iter().map(|id| id.entry_id).collect())
 }
@@ -50,8 +48,7 @@ async fn a_rotten_entry_is_left_out_and_what_lies_behind_it_is_delivered() {
         ..BrokerConfig::default()
     };
     let broker = Broker::start(config).unwrap();
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.produce("t", 1).await.unwrap();
+    let mut client = Client::producer(broker.address(), "t").await.unwrap();
     for number in 0..ENTRIES {
         client.publish_one(1, number, &body(number)).await.unwrap();
     }

@@ -76,8 +76,7 @@ async fn publish(client: &mut Client, sequence_id: u64) {
 /// A topic with a compacted view. The log still has its messages unless they were acknowledged.
 async fn compacted(data: &Path, is_trimmed: bool) {
     let broker = start(data).unwrap();
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.produce("t", 1).await.unwrap();
+    let mut client = Client::producer(broker.address(), "t").await.unwrap();
     for number in 0..MESSAGES {
         publish(&mut client, number).await;
     }
@@ -176,8 +175,7 @@ fn rot(data: &Path, key: &str) {
 async fn a_compaction_that_cannot_read_a_message_names_it() {
     let folder = tempfile::tempdir().unwrap();
     let broker = start(folder.path()).unwrap();
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.produce("t", 1).await.unwrap();
+    let mut client = Client::producer(broker.address(), "t").await.unwrap();
     for number in 0..MESSAGES {
         publish(&mut client, number).await;
     }
@@ -197,8 +195,7 @@ async fn a_topic_with_a_damaged_message_is_compacted_again_after_a_salvage() {
     let (data, new) = (folder.path().join("data"), folder.path().join("new"));
     compacted(&data, false).await;
     let broker = start(&data).unwrap();
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.produce("t", 1).await.unwrap();
+    let mut client = Client::producer(broker.address(), "t").await.unwrap();
     for number in [3, 27, 28, 5] {
         publish(&mut client, number).await;
     }
@@ -215,8 +212,7 @@ async fn a_topic_with_a_damaged_message_is_compacted_again_after_a_salvage() {
     let lost = format!("persistent://public/default/t: 1: {id}\n");
     assert!(report.to_string().contains(&lost), "{lost} {report}");
     let broker = start(&new).unwrap();
-    let mut client = Client::connect(broker.address()).await.unwrap();
-    client.produce("t", 1).await.unwrap();
+    let mut client = Client::producer(broker.address(), "t").await.unwrap();
     publish(&mut client, 8).await;
     assert!(ask(&broker, "PUT", compaction).starts_with("HTTP/1.1 204"));
     until(&broker, compaction, "SUCCESS");

@@ -55,12 +55,6 @@ impl MessageIdData {
     pub const fn is_none(&self) -> bool {
         self.ledger_id == u64::MAX && self.entry_id == u64::MAX
     }
-
-    /// Index in the batch. Clients express "no batch" by a missing or a negative index.
-    #[must_use]
-    pub fn index_in_batch(&self) -> Option<usize> {
-        self.batch_index.and_then(|index| usize::try_from(index).ok())
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -171,14 +165,6 @@ pub struct SingleMessageMetadata {
     pub null_partition_key: Option<bool>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
-pub struct BrokerEntryMetadata {
-    #[prost(uint64, optional, tag = "1")]
-    pub broker_timestamp: Option<u64>,
-    #[prost(uint64, optional, tag = "2")]
-    pub index: Option<u64>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,12 +176,5 @@ mod tests {
         {
             assert!(!id.is_none(), "{id:?}");
         }
-    }
-
-    #[test]
-    fn an_index_below_zero_is_in_no_batch() {
-        let index = |batch_index| MessageIdData { batch_index, ..MessageIdData::new(1, 2) };
-        let found = [None, Some(-1), Some(0), Some(7)].map(|it| index(it).index_in_batch());
-        assert_eq!(found, [None, None, Some(0), Some(7)]);
     }
 }

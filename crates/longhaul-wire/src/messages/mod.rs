@@ -36,8 +36,8 @@ pub use lookup::{
     MetadataType, ResourceType, TopicsMode,
 };
 pub use metadata::{
-    BrokerEntryMetadata, CompressionType, EncryptionKeys, KeyLongValue, MessageIdData,
-    MessageMetadata, SingleMessageMetadata,
+    CompressionType, EncryptionKeys, KeyLongValue, MessageIdData, MessageMetadata,
+    SingleMessageMetadata,
 };
 pub use producer::{
     AccessMode, CommandCloseProducer, CommandProducer, CommandProducerSuccess, CommandSend,

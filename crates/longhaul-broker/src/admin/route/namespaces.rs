@@ -130,7 +130,7 @@ pub(super) fn namespaces(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
         }
         // A namespace has one bundle, if it exists.
         ("GET", ["bundles"]) => ask(
-            move |machine| machine.namespace_policies(&namespace),
+            move |machine| machine.namespace_settings(&namespace),
             |_, _| AdminResponse::json(&broker_stats::bundles()),
         ),
         ("POST", ["clearBacklog"] | [BUNDLE, "clearBacklog"]) => {
@@ -155,7 +155,9 @@ pub(super) fn namespaces(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
 /// The properties of a namespace: all of them, or one.
 fn note(asked: AdminRequest<'_>, namespace: String, path: &[&str]) -> Result<Work, AdminCallError> {
     Ok(match (asked.method, path) {
-        ("GET", ["properties"]) => json(move |machine| machine.namespace_properties(&namespace)),
+        ("GET", ["properties"]) => {
+            json(move |machine| Ok(machine.namespace_settings(&namespace)?.properties))
+        }
         ("PUT", ["properties"]) => {
             let new: ResourceProperties = parse(asked.body)?;
             done(move |machine| {
@@ -168,7 +170,7 @@ fn note(asked: AdminRequest<'_>, namespace: String, path: &[&str]) -> Result<Wor
         ("GET", ["property", key]) => {
             let key = (*key).to_owned();
             ask(
-                move |machine| Ok(machine.namespace_properties(&namespace)?.remove(&key)),
+                move |machine| Ok(machine.namespace_settings(&namespace)?.properties.remove(&key)),
                 |value, _| AdminResponse::maybe(value.map(Value::from)),
             )
         }
@@ -194,7 +196,9 @@ fn permissions(
     path: &[&str],
 ) -> Result<Work, AdminCallError> {
     Ok(match (asked.method, path) {
-        ("GET", []) => json(move |machine| Ok(machine.namespace_grants(&namespace)?.shown())),
+        ("GET", []) => {
+            json(move |machine| Ok(machine.namespace_settings(&namespace)?.grants.shown()))
+        }
         ("POST", [role]) => {
             let (role, actions): (_, Vec<AuthAction>) = (names::role(role)?, parse(asked.body)?);
             done(move |machine| {
@@ -220,8 +224,8 @@ fn policy(
     let value = match asked.method {
         "GET" => {
             return Ok(ask(
-                move |machine| machine.namespace_policies(&namespace),
-                |policies, _| AdminResponse::maybe(policy.value_in_namespace(&policies)),
+                move |machine| machine.namespace_settings(&namespace),
+                |settings, _| AdminResponse::maybe(policy.value_in_namespace(&settings.policies)),
             ));
         }
         "POST" | "PUT" => json_body(asked.body)?,

@@ -15,6 +15,7 @@ use crate::name::TopicName;
 use crate::policies::{AuthAction, ResourceProperties};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 pub(super) fn topics(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -> Routed {
     let force = asked.target.flag("force");
@@ -64,7 +65,7 @@ pub(super) fn topics(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -
             subscription(asked, topic, names::subscription(name)?, path)?
         }
         ("PUT", ["backlogSize"]) => {
-            let from = subscription_position(asked.body)?.at.unwrap_or(SubscriptionStart::Earliest);
+            let from = message_position(asked.body)?.0.unwrap_or(SubscriptionStart::Earliest);
             json(move |machine| machine.backlog_size(&topic, from))
         }
         ("PUT", ["offload"]) => {
@@ -91,7 +92,7 @@ fn look(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -> Routed {
         }
         ["partitioned-stats"] => {
             let each = asked.target.value("perPartition") != Some("false");
-            let show = move |(metadata, stats): (_, Vec<_>), advertised: &Advertised| {
+            let show = move |(metadata, stats): (_, BTreeMap<_, _>), advertised: &Advertised| {
                 let stats = stats.into_iter();
                 let stats = stats.map(|(name, stats)| (name, owned(stats, advertised)));
                 AdminResponse::json(&PartitionedStats::new(metadata, stats.collect(), each))
@@ -206,7 +207,7 @@ fn subscription(
 ) -> Result<Work, AdminCallError> {
     Ok(match (asked.method, path) {
         ("PUT", []) => {
-            let SubscriptionPosition { at, properties } = subscription_position(asked.body)?;
+            let (at, properties) = message_position(asked.body)?;
             let at = at.unwrap_or(SubscriptionStart::Latest);
             done(move |machine| machine.make_subscription(&topic, &name, at, &properties))
         }
@@ -229,12 +230,12 @@ fn subscription(
         }
         ("POST", ["resetcursor"]) => {
             let missing = || AdminCallError::BadRequest("the body names no message id".to_owned());
-            let at = subscription_position(asked.body)?.at.ok_or_else(missing)?;
+            let at = message_position(asked.body)?.0.ok_or_else(missing)?;
             done(move |machine| machine.reset(&topic, &name, at))
         }
         ("POST", ["expireMessages"]) => {
             let missing = || AdminCallError::BadRequest("the body names no message id".to_owned());
-            let last = subscription_position(asked.body)?.at.ok_or_else(missing)?;
+            let last = message_position(asked.body)?.0.ok_or_else(missing)?;
             done(move |machine| machine.expire_up_to(&topic, &name, last))
         }
         ("POST", ["analyzeBacklog"]) => json(move |machine| machine.analyze_backlog(&topic, &name)),
@@ -310,13 +311,10 @@ fn partitions(body: &[u8]) -> Result<(u32, ResourceProperties), AdminCallError> 
     Ok((count, properties(value.get("properties").cloned().unwrap_or_default())?))
 }
 
-struct SubscriptionPosition {
-    at: Option<SubscriptionStart>,
-    properties: ResourceProperties,
-}
-
-/// A message id as tools send it: an object, or a word.
-fn subscription_position(body: &[u8]) -> Result<SubscriptionPosition, AdminCallError> {
+/// A message id as tools send it, and the properties beside it: an object, or a word.
+fn message_position(
+    body: &[u8],
+) -> Result<(Option<SubscriptionStart>, ResourceProperties), AdminCallError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct MessageIdJson {
@@ -330,19 +328,9 @@ fn subscription_position(body: &[u8]) -> Result<SubscriptionPosition, AdminCallE
     let value = json_body(body)?;
     let none = ResourceProperties::new();
     match value.as_str() {
-        Some("latest") => {
-            return Ok(SubscriptionPosition {
-                at: Some(SubscriptionStart::Latest),
-                properties: none,
-            });
-        }
-        Some("earliest") => {
-            return Ok(SubscriptionPosition {
-                at: Some(SubscriptionStart::Earliest),
-                properties: none,
-            });
-        }
-        _ if value.is_null() => return Ok(SubscriptionPosition { at: None, properties: none }),
+        Some("latest") => return Ok((Some(SubscriptionStart::Latest), none)),
+        Some("earliest") => return Ok((Some(SubscriptionStart::Earliest), none)),
+        _ if value.is_null() => return Ok((None, none)),
         _ => {}
     }
     let given: MessageIdJson = serde_json::from_value(value)
@@ -354,5 +342,5 @@ fn subscription_position(body: &[u8]) -> Result<SubscriptionPosition, AdminCallE
         _ if given.excluded => SubscriptionStart::After(position),
         _ => SubscriptionStart::At(position),
     };
-    Ok(SubscriptionPosition { at: Some(at), properties: given.properties.unwrap_or_default() })
+    Ok((Some(at), given.properties.unwrap_or_default()))
 }

@@ -21,13 +21,13 @@ use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"LHLOGCPT";
 const VERSION: u32 = 1;
-pub(super) const HEADER_BYTES: usize = 16;
+const HEADER_BYTES: usize = 16;
 const TRAILER_BYTES: usize = 32;
 const SLOT_BYTES: usize = 36;
 /// Bytes of an entry before its body.
-pub(super) const ENTRY_HEAD_BYTES: usize = 32;
+const ENTRY_HEAD_BYTES: usize = 32;
 /// Unit of offsets, so that 32 bits reach 64 GiB.
-pub(super) const UNIT_BYTES: u64 = 16;
+const UNIT_BYTES: u64 = 16;
 /// Bytes per write.
 const WRITE_BYTES: usize = 1024 * 1024;
 
@@ -158,9 +158,7 @@ impl CompactedWriter {
         let folder = self.name.rsplit_once('/').map_or("", |(folder, _)| folder);
         self.storage.sync_dir(folder).map_err(|source| self.failed("sync the name of", source))?;
         let path = self.storage.describe(&self.name);
-        Ok(CompactedFile {
-            inner: Arc::new(CompactedFileInner { file: Arc::clone(&self.file), path, slots }),
-        })
+        Ok(CompactedFile::with_index(Arc::clone(&self.file), path, slots))
     }
 
     fn flush(&mut self) -> Result<(), CompactedError> {
@@ -234,15 +232,9 @@ impl CompactedFile {
             return Err(CompactedError::Version { file: path, version });
         }
         let trailer_at = length - TRAILER_BYTES as u64;
-        let mut trailer = [0; TRAILER_BYTES];
-        file.read_at(&mut trailer, trailer_at).map_err(io)?;
-        let mut rest = &trailer[..];
-        let (index, count, crc) = (rest.get_u64(), rest.get_u64(), rest.get_u32());
-        let index_bytes = count.checked_mul(SLOT_BYTES as u64);
-        let adds_up = index_bytes.and_then(|bytes| bytes.checked_add(index)) == Some(trailer_at);
-        if !rest.starts_with(MAGIC) || !crc_fits(&trailer) || !adds_up {
+        let Some((index, _, crc)) = read_trailer(&*file, length).map_err(io)? else {
             return damaged(trailer_at, "this is not the trailer of a compacted file");
-        }
+        };
         let index_bytes = usize::try_from(trailer_at - index).unwrap_or(usize::MAX);
         let mut bytes = vec![0; index_bytes];
         file.read_at(&mut bytes, index).map_err(io)?;
@@ -254,16 +246,12 @@ impl CompactedFile {
         if slots.iter().any(|slot| slot.position() + slot.bytes() as u64 > index) {
             return damaged(index, "the index points behind the entries");
         }
-        Ok(Self { inner: Arc::new(CompactedFileInner { file, path, slots }) })
+        Ok(Self::with_index(file, path, slots))
     }
 
     /// A file whose index is known.
-    pub(super) fn with_index(
-        file: Arc<dyn StorageFile>,
-        path: String,
-        slots: Vec<CompactedEntry>,
-    ) -> Self {
-        Self { inner: Arc::new(CompactedFileInner { file, path, slots: slots.into() }) }
+    fn with_index(file: Arc<dyn StorageFile>, path: String, slots: Arc<[CompactedEntry]>) -> Self {
+        Self { inner: Arc::new(CompactedFileInner { file, path, slots }) }
     }
 
     /// The entries, in the order in which they were appended.
@@ -298,24 +286,13 @@ impl CompactedFile {
 }
 
 impl CompactedEntry {
-    pub(super) const fn new(
-        ordinal: u64,
-        ledger: u64,
-        entry: u64,
-        messages: u32,
-        offset: u32,
-        size: u32,
-    ) -> Self {
-        Self { ordinal, ledger, entry, messages, offset, size }
-    }
-
     /// Offset of the entry in the file.
     fn position(&self) -> u64 {
         u64::from(self.offset) * UNIT_BYTES
     }
 
     /// Bytes of the entry, head included.
-    pub(super) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         ENTRY_HEAD_BYTES + self.size as usize
     }
 
@@ -345,16 +322,17 @@ impl CompactedEntry {
     }
 }
 
-/// Offset of the index and number of entries, if the trailer is intact.
-pub(super) fn read_trailer(file: &dyn StorageFile, length: u64) -> Option<(u64, u64)> {
-    let at = length.checked_sub(TRAILER_BYTES as u64)?;
+/// Offset of the index, number of entries, and checksum of the index, if the trailer is intact.
+fn read_trailer(file: &dyn StorageFile, length: u64) -> io::Result<Option<(u64, u64, u32)>> {
+    let Some(at) = length.checked_sub(TRAILER_BYTES as u64) else { return Ok(None) };
     let mut trailer = [0; TRAILER_BYTES];
-    file.read_at(&mut trailer, at).ok()?;
+    file.read_at(&mut trailer, at)?;
     let mut rest = &trailer[..];
-    let (index, count, _crc) = (rest.get_u64(), rest.get_u64(), rest.get_u32());
-    let index_bytes = count.checked_mul(SLOT_BYTES as u64)?;
-    (rest.starts_with(MAGIC) && crc_fits(&trailer) && index.checked_add(index_bytes)? == at)
-        .then_some((index, count))
+    let (index, count, crc) = (rest.get_u64(), rest.get_u64(), rest.get_u32());
+    let index_bytes = count.checked_mul(SLOT_BYTES as u64);
+    let adds_up = index_bytes.and_then(|bytes| bytes.checked_add(index)) == Some(at);
+    let is_sound = rest.starts_with(MAGIC) && crc_fits(&trailer) && adds_up;
+    Ok(is_sound.then_some((index, count, crc)))
 }
 
 /// Whether the last four bytes are the checksum of those before.

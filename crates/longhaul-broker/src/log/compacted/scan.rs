@@ -22,8 +22,8 @@ pub fn scan_compacted(
 ) -> io::Result<(CompactedFile, bool)> {
     let file = storage.open(name)?;
     let length = file.len()?;
-    let trailer = read_trailer(&*file, length);
-    let end = trailer.map_or(length, |(index, _)| index);
+    let trailer = read_trailer(&*file, length).ok().flatten();
+    let end = trailer.map_or(length, |(index, ..)| index);
     let mut slots = Vec::new();
     let mut offset = HEADER_BYTES as u64;
     while offset + ENTRY_HEAD_BYTES as u64 <= end {
@@ -32,8 +32,8 @@ pub fn scan_compacted(
             found.map_or(UNIT_BYTES, |slot| (slot.bytes() as u64).next_multiple_of(UNIT_BYTES));
         slots.extend(found);
     }
-    let is_complete = trailer.is_some_and(|(_, count)| count == slots.len() as u64);
-    Ok((CompactedFile::with_index(file, storage.describe(name), slots), is_complete))
+    let is_complete = trailer.is_some_and(|(_, count, _)| count == slots.len() as u64);
+    Ok((CompactedFile::with_index(file, storage.describe(name), slots.into()), is_complete))
 }
 
 /// The entry at this offset, a multiple of 16 bytes, if there is one.
@@ -59,6 +59,6 @@ fn entry_at(
     if crc32c::crc32c_append(crc32c::crc32c(ids), &body) != crc {
         return None;
     }
-    let unit = u32::try_from(offset / UNIT_BYTES).ok()?;
-    Some(CompactedEntry::new(ordinal, ledger, entry, messages(&body), unit, size))
+    let (messages, offset) = (messages(&body), u32::try_from(offset / UNIT_BYTES).ok()?);
+    Some(CompactedEntry { ordinal, ledger, entry, messages, offset, size })
 }

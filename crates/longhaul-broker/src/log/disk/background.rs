@@ -3,7 +3,7 @@
 
 use crate::log::disk::reserve;
 use crate::log::disk::room::size_within;
-use crate::log::error::{WriteError, is_full, is_passing};
+use crate::log::error::{WriteError, is_full, is_passing, unless_missing};
 use crate::log::indices::index::{self, Builder, FactsOf};
 use crate::log::recover::checkpoint;
 use crate::log::recover::confirmed;
@@ -195,11 +195,8 @@ fn write_inventory(shared: &SharedLogState, gone: &BTreeSet<u32>) -> io::Result<
 /// Removes the index of a segment. If that fails, the next start removes it.
 fn remove_index(shared: &SharedLogState, number: u32) {
     lock(&shared.unindexed).remove(&number);
-    match shared.storage.remove(&index::name(number)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            complain(shared, "could not remove", &index::name(number), &error);
-        }
-        _ => {}
+    if let Err(error) = unless_missing(shared.storage.remove(&index::name(number))) {
+        complain(shared, "could not remove", &index::name(number), &error);
     }
 }
 

@@ -4,7 +4,7 @@
 //! The file grows in small steps that nobody waits for; work for the writer runs between them.
 
 use crate::log::disk::background::complain;
-use crate::log::error::{OpenError, is_passing};
+use crate::log::error::{OpenError, is_passing, unless_missing};
 use crate::log::shared::{SYNC_BYTES, SharedLogState, fill, lock};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -71,11 +71,8 @@ pub(in crate::log) fn give_up(shared: &SharedLogState) -> bool {
 pub(in crate::log) fn adopt(shared: &SharedLogState) -> Result<(), OpenError> {
     let io =
         |source| OpenError::Io { what: format!("open {}", shared.storage.describe(NAME)), source };
-    let file = match shared.storage.open(NAME) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io(error)),
-    };
+    let file = unless_missing(shared.storage.open(NAME)).map_err(io)?;
+    let Some(file) = file else { return Ok(()) };
     shared.reserved.store(file.len().map_err(io)?, Ordering::Relaxed);
     Ok(())
 }

@@ -7,7 +7,7 @@
 //! accepted.
 
 use crate::log::disk::storage::{Storage, StorageFile, replace};
-use crate::log::error::OpenError;
+use crate::log::error::{OpenError, unless_missing};
 use crate::log::segments::record::LogPosition;
 use crate::log::shared::SYNC_BYTES;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -112,11 +112,8 @@ impl Checkpoint {
     ) -> Result<Option<Self>, OpenError> {
         let path = storage.describe(NAME);
         let io = |source| OpenError::Io { what: format!("read {path}"), source };
-        let file = match storage.open(NAME) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(io(error)),
-        };
+        let file = unless_missing(storage.open(NAME)).map_err(io)?;
+        let Some(file) = file else { return Ok(None) };
         let length = file.len().map_err(io)?;
         let damaged = |offset, what: &str| {
             let (file, what) = (path.clone(), what.to_owned());

@@ -11,7 +11,7 @@
 //! `8 magic | u32 version | u32 segment | u32 offset | u32 crc32c` of everything before.
 
 use crate::log::disk::storage::{Storage, StorageFile, replace};
-use crate::log::error::OpenError;
+use crate::log::error::{OpenError, unless_missing};
 use crate::log::segments::record::LogPosition;
 use bytes::{Buf, BufMut};
 use std::io;
@@ -46,11 +46,8 @@ impl Confirmed {
     pub(in crate::log) fn read(storage: &dyn Storage) -> Result<Self, OpenError> {
         let path = storage.describe(NAME);
         let io = |source| OpenError::Io { what: format!("read {path}"), source };
-        let file = match storage.open(NAME) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(io(error)),
-        };
+        let file = unless_missing(storage.open(NAME)).map_err(io)?;
+        let Some(file) = file else { return Ok(Self::default()) };
         let mut bytes = [0; 2 * SLOT_BYTES];
         let length = usize::try_from(file.len().map_err(io)?).unwrap_or(usize::MAX);
         let length = length.min(bytes.len());

@@ -2,7 +2,7 @@
 //! process or thread.
 
 use crate::log::disk::storage::{Storage, StorageFile};
-use crate::log::error::OpenError;
+use crate::log::error::{OpenError, unless_missing};
 use crate::log::segments::record::{self, HEAD_BYTES, LogMark, ParsedRecord};
 use crate::log::segments::segment::{self, FOLDER, HEADER_BYTES, SegmentHeader};
 use std::io;
@@ -87,11 +87,8 @@ impl SegmentFollower {
         let name = segment::name(number);
         let io =
             |source| OpenError::Io { what: format!("read {}", storage.describe(&name)), source };
-        let file = match storage.open(&name) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(io(error)),
-        };
+        let file = unless_missing(storage.open(&name)).map_err(io)?;
+        let Some(file) = file else { return Ok(None) };
         let size = u32::try_from(file.len().map_err(io)?).unwrap_or(u32::MAX);
         let header = SegmentHeader::read(&*file).map_err(io)?.ok();
         let header = header.filter(|header| header.number == number);

@@ -9,7 +9,7 @@
 //! everything before.
 
 use crate::log::disk::storage::{Storage, replace};
-use crate::log::error::OpenError;
+use crate::log::error::{FormatFault, OpenError, unless_missing};
 use bytes::{Buf, BufMut, BytesMut};
 use std::collections::BTreeSet;
 use std::io;
@@ -43,10 +43,8 @@ pub fn write(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()> {
 /// Removes the inventory durably: from then on nothing is known about segments before the
 /// checkpoint.
 pub(in crate::log) fn remove(storage: &dyn Storage) -> io::Result<()> {
-    match storage.remove(NAME) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => storage.sync_dir(""),
-    }
+    unless_missing(storage.remove(NAME))?;
+    storage.sync_dir("")
 }
 
 /// The segments that must exist; `None` if the inventory is missing or damaged. The segments have
@@ -54,19 +52,15 @@ pub(in crate::log) fn remove(storage: &dyn Storage) -> io::Result<()> {
 pub(in crate::log) fn read(storage: &dyn Storage) -> Result<Option<BTreeSet<u32>>, OpenError> {
     let path = storage.describe(NAME);
     let io = |source| OpenError::Io { what: format!("read {path}"), source };
-    let file = match storage.open(NAME) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(io(error)),
-    };
+    let Some(file) = unless_missing(storage.open(NAME)).map_err(io)? else { return Ok(None) };
     let length = usize::try_from(file.len().map_err(io)?).unwrap_or(usize::MAX);
     // A list of 32-bit numbers cannot be longer than this.
     let mut bytes = vec![0; length.min(FRAME_BYTES + (1 << 26))];
     file.read_at(&mut bytes, 0).map_err(io)?;
     match decode(&bytes) {
         Ok(numbers) => Ok(Some(numbers)),
-        Err(InventoryFault::Version(version)) => Err(OpenError::Version { file: path, version }),
-        Err(InventoryFault::Damaged) => {
+        Err(FormatFault::Version(version)) => Err(OpenError::Version { file: path, version }),
+        Err(FormatFault::Damaged) => {
             tracing::warn!(
                 file = path,
                 "the inventory of the segments is damaged: this start cannot notice a missing segment before the checkpoint; the next checkpoint writes a new inventory. Check the disk"
@@ -82,35 +76,29 @@ pub(in crate::log) fn is_missing(storage: &dyn Storage) -> bool {
     storage.open(NAME).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Why bytes are not an inventory.
-pub(in crate::log) enum InventoryFault {
-    Damaged,
-    Version(u32),
-}
-
 /// The segments that an inventory lists; `None` if these bytes are not an inventory.
 #[must_use]
 pub fn listed(inventory: &[u8]) -> Option<BTreeSet<u32>> {
     decode(inventory).ok()
 }
 
-fn decode(bytes: &[u8]) -> Result<BTreeSet<u32>, InventoryFault> {
-    let (covered, crc) = bytes.split_last_chunk::<4>().ok_or(InventoryFault::Damaged)?;
+fn decode(bytes: &[u8]) -> Result<BTreeSet<u32>, FormatFault> {
+    let (covered, crc) = bytes.split_last_chunk::<4>().ok_or(FormatFault::Damaged)?;
     let sound = covered.len() >= FRAME_BYTES - 4
         && covered.starts_with(MAGIC)
         && crc32c::crc32c(covered).to_be_bytes() == *crc;
     if !sound {
-        return Err(InventoryFault::Damaged);
+        return Err(FormatFault::Damaged);
     }
     let mut rest = covered;
     rest.advance(MAGIC.len());
     let version = rest.get_u32();
     if version != VERSION {
-        return Err(InventoryFault::Version(version));
+        return Err(FormatFault::Version(version));
     }
     let count = rest.get_u32() as usize;
     if rest.len() != 4 * count {
-        return Err(InventoryFault::Damaged);
+        return Err(FormatFault::Damaged);
     }
     Ok((0..count).map(|_| rest.get_u32()).collect())
 }

@@ -5,7 +5,7 @@
 
 use crate::log::disk::reserve;
 use crate::log::disk::storage::{LockError, Storage, StorageLock};
-use crate::log::error::OpenError;
+use crate::log::error::{FormatFault, OpenError, unless_missing};
 use crate::log::handle::BrokerLog;
 use crate::log::indices::Indices;
 use crate::log::indices::index::{self, LedgerRun};
@@ -16,9 +16,7 @@ use crate::log::recover::inventory;
 use crate::log::segments::composer::Composer;
 use crate::log::segments::reader::RecordReader;
 use crate::log::segments::record::{LogPosition, RECORD_OVERHEAD, RecordHead, RecordLocation};
-use crate::log::segments::segment::{
-    self, FOLDER, HEADER_BYTES, HeaderFault, SPARE, SegmentHeader,
-};
+use crate::log::segments::segment::{self, FOLDER, HEADER_BYTES, SPARE, SegmentHeader};
 use crate::log::segments::tail::SegmentTail;
 use crate::log::segments::walk::{Stopped, walk};
 use crate::log::segments::writer::LogWriter;
@@ -202,8 +200,8 @@ fn open_segments(
         let file = storage.open(&name).map_err(io)?;
         let header = match SegmentHeader::read(&*file).map_err(io)? {
             Ok(header) => header,
-            Err(HeaderFault::Damaged) => return damaged("this is not the header of a segment"),
-            Err(HeaderFault::Version(version)) => {
+            Err(FormatFault::Damaged) => return damaged("this is not the header of a segment"),
+            Err(FormatFault::Version(version)) => {
                 return Err(OpenError::Version { file: storage.describe(&name), version });
             }
         };
@@ -223,15 +221,11 @@ fn check_complete(
     checkpoint: Option<&Checkpoint>,
 ) -> Result<(), OpenError> {
     let newest = segments.keys().next_back().copied();
-    let needed_from = checkpoint.map(|checkpoint| checkpoint.at.segment);
-    let missing = match (newest, needed_from) {
-        (None, None) => None,
-        (None, Some(from)) => Some(from),
-        (Some(newest), from) => {
-            let from = from.unwrap_or(1);
-            (from..=newest.max(from)).find(|number| !segments.contains_key(number))
-        }
-    };
+    let needed_from = checkpoint.map(|checkpoint| checkpoint.at.segment).or(newest.map(|_| 1));
+    let missing = needed_from.and_then(|from| {
+        let to = newest.unwrap_or_default().max(from);
+        (from..=to).find(|number| !segments.contains_key(number))
+    });
     match missing {
         Some(number) => Err(OpenError::Missing { file: storage.describe(&segment::name(number)) }),
         None => Ok(()),
@@ -304,11 +298,10 @@ impl Replay<'_> {
         &mut self,
         segments: &BTreeMap<u32, Arc<Segment>>,
     ) -> Result<Option<SegmentTail>, OpenError> {
-        let mut last = None;
+        let mut last: Option<(u32, SegmentTail)> = None;
         for (number, segment) in segments {
             let header = segment.header;
-            if let Some((before, Some(tail))) = last.replace((*number, None)) {
-                let tail: SegmentTail = tail;
+            if let Some((before, tail)) = last {
                 self.check_sealed(before, &tail, (before + 1 == *number).then_some(&header))?;
             }
             let next = number.checked_add(1).and_then(|next| segments.get(&next));
@@ -326,16 +319,13 @@ impl Replay<'_> {
                 }
                 None => self.segment(segment)?,
             };
-            let before_end = self.checkpoint.as_ref().is_some_and(|checkpoint| {
-                checkpoint.at.segment == *number && tail.end < checkpoint.at.offset
-            });
-            if before_end {
+            if at.is_some_and(|at| at.segment == *number && tail.end < at.offset) {
                 let what = "the log ends before the position of its checkpoint";
                 return Err(damaged(self.storage, *number, tail.end, what));
             }
-            last = Some((*number, Some(tail)));
+            last = Some((*number, tail));
         }
-        Ok(last.and_then(|(_, tail)| tail))
+        Ok(last.map(|(_, tail)| tail))
     }
 
     /// Checks that a segment other than the newest ends with a seal, where its successor says that
@@ -406,12 +396,8 @@ fn tidy(shared: &SharedLogState, files: &[String]) -> Result<(), OpenError> {
         storage.remove(&name).map_err(|source| failed(storage, "remove", &name, source))?;
     }
     for name in [checkpoint::NAME_NEW, inventory::NAME_NEW, confirmed::NAME_NEW] {
-        match storage.remove(name) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                return Err(failed(storage, "remove", name, source));
-            }
-            _ => {}
-        }
+        let removed = unless_missing(storage.remove(name));
+        removed.map_err(|source| failed(storage, "remove", name, source))?;
     }
     // The previous process may have renamed a checkpoint and ended before the sync of the name.
     storage.sync_dir("").map_err(|source| failed(storage, "sync", "", source))
@@ -437,12 +423,9 @@ fn adopt_spare(shared: &SharedLogState, files: &[String]) -> Result<(), OpenErro
         return Ok(());
     }
     let io = |what, source| failed(&*shared.storage, what, SPARE, source);
-    let file = match shared.storage.open(SPARE) {
-        Ok(file) => file,
-        // The first segment may have used it.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io("open", error)),
-    };
+    let file = unless_missing(shared.storage.open(SPARE)).map_err(|error| io("open", error))?;
+    // The first segment may have used it.
+    let Some(file) = file else { return Ok(()) };
     let wanted = shared.wanted.load(Ordering::Relaxed);
     let sizes = shared.options.segment_bytes_first.min(wanted)..=wanted;
     let size = u32::try_from(file.len().map_err(|error| io("read", error))?);

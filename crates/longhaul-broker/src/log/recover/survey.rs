@@ -6,7 +6,7 @@
 //! match it.
 
 use crate::log::disk::storage::{Storage, StorageFile};
-use crate::log::error::OpenError;
+use crate::log::error::{FormatFault, OpenError};
 use crate::log::indices::index::{self, Builder, FactsOf, Index, Unusable};
 use crate::log::options::LogOptions;
 use crate::log::recover::checkpoint::Checkpoint;
@@ -19,7 +19,7 @@ use crate::log::segments::record::{
     self, LogMark, LogPosition, ParsedRecord, RECORD_OVERHEAD, RecordHead, RecordKind,
     RecordLocation,
 };
-use crate::log::segments::segment::{self, FOLDER, HEADER_BYTES, HeaderFault, SegmentHeader};
+use crate::log::segments::segment::{self, FOLDER, HEADER_BYTES, SegmentHeader};
 use crate::log::segments::tail::SegmentTail;
 use crate::log::shared::{Segment, SharedLogState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -233,10 +233,10 @@ impl Surveyor<'_> {
                 Ok(Ok(header)) if header.number == number => {
                     sound.insert(number, Arc::new(Segment::new(header, file)));
                 }
-                Ok(Err(HeaderFault::Version(version))) => {
+                Ok(Err(FormatFault::Version(version))) => {
                     return Err(OpenError::Version { file: self.storage.describe(&name), version });
                 }
-                Ok(Ok(_) | Err(HeaderFault::Damaged)) | Err(_) => broken.push((number, file)),
+                Ok(Ok(_) | Err(FormatFault::Damaged)) | Err(_) => broken.push((number, file)),
             }
         }
         let salts: BTreeSet<u64> = sound.values().map(|segment| segment.header.salt).collect();

@@ -22,6 +22,8 @@ const CAPACITY_MAX: usize = 1024 * 1024;
 
 /// Assigns locations to records and encodes them.
 #[derive(Debug)]
+// A machine takes the composer of a stepped log, which keeps a copy that is never used.
+#[cfg_attr(any(test, feature = "testing"), derive(Clone))]
 pub struct Composer {
     /// Sizes, limits and the salt of new segments.
     options: LogOptions,

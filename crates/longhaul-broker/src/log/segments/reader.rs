@@ -147,7 +147,7 @@ impl RecordReader {
         }
         let mut bytes = vec![0; (to - from) as usize];
         let read = segment.file.read_at(&mut bytes, u64::from(from));
-        read.map_err(|error| failed(&self.shared, segment.header.number, from, &error))?;
+        read.map_err(|error| self.failed(segment.header.number, from, &error))?;
         Ok(Bytes::from(bytes))
     }
 
@@ -171,7 +171,16 @@ impl RecordReader {
     }
 
     fn damaged(&self, segment: u32, offset: u32) -> LogReadError {
-        damaged(&self.shared, segment, offset)
+        let file = self.shared.storage.describe(&segment::name(segment));
+        LogReadError::Damaged { file, offset: u64::from(offset) }
+    }
+
+    fn failed(&self, segment: u32, offset: u32, error: &io::Error) -> LogReadError {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return self.damaged(segment, offset);
+        }
+        let file = self.shared.storage.describe(&segment::name(segment));
+        LogReadError::Io { file, offset: u64::from(offset), reason: error.to_string() }
     }
 }
 
@@ -198,22 +207,4 @@ fn near(one: RecordLocation, two: RecordLocation) -> bool {
         && two.offset >= one.end()
         && two.offset - one.end() <= GAP_BYTES_MAX
         && two.size >= RECORD_OVERHEAD
-}
-
-pub(in crate::log) fn damaged(shared: &SharedLogState, segment: u32, offset: u32) -> LogReadError {
-    let file = shared.storage.describe(&segment::name(segment));
-    LogReadError::Damaged { file, offset: u64::from(offset) }
-}
-
-pub(in crate::log) fn failed(
-    shared: &SharedLogState,
-    segment: u32,
-    offset: u32,
-    error: &io::Error,
-) -> LogReadError {
-    if error.kind() == io::ErrorKind::UnexpectedEof {
-        return damaged(shared, segment, offset);
-    }
-    let file = shared.storage.describe(&segment::name(segment));
-    LogReadError::Io { file, offset: u64::from(offset), reason: error.to_string() }
 }

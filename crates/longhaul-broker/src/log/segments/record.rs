@@ -185,15 +185,11 @@ pub(in crate::log) fn parse(start: u32, bytes: &[u8]) -> Option<ParsedRecord<'_>
     if crc32c::crc32c_append(start, covered) != crc {
         return None;
     }
-    let (kind, rest) = covered.split_first()?;
-    let (topic, rest) = rest.split_first_chunk::<4>()?;
-    let (ledger, rest) = rest.split_first_chunk()?;
-    let (entry, body) = rest.split_first_chunk()?;
-    let (ledger, entry) = (u64::from_be_bytes(*ledger), u64::from_be_bytes(*entry));
-    let head = |kind| RecordHead { kind, topic: u32::from_be_bytes(*topic), ledger, entry };
-    let mark = *topic == MARK_TOPIC && body.is_empty();
+    let (kind, topic, ledger, entry, body) = fields(covered)?;
+    let head = |kind| RecordHead { kind, topic: u32::from_be_bytes(topic), ledger, entry };
+    let mark = topic == MARK_TOPIC && body.is_empty();
     let bytes = || u32::try_from(entry).ok();
-    match *kind {
+    match kind {
         KIND_ENTRY => Some(ParsedRecord::Record(head(RecordKind::Entry), body)),
         KIND_CHANGE => Some(ParsedRecord::Record(head(RecordKind::Change), body)),
         KIND_GROUP if mark => {
@@ -206,19 +202,24 @@ pub(in crate::log) fn parse(start: u32, bytes: &[u8]) -> Option<ParsedRecord<'_>
     }
 }
 
+/// Kind, topic, ledger, entry and body of a record without its prefix.
+fn fields(covered: &[u8]) -> Option<(u8, [u8; 4], u64, u64, &[u8])> {
+    let (kind, rest) = covered.split_first()?;
+    let (topic, rest) = rest.split_first_chunk()?;
+    let (ledger, rest) = rest.split_first_chunk()?;
+    let (entry, body) = rest.split_first_chunk()?;
+    Some((*kind, *topic, u64::from_be_bytes(*ledger), u64::from_be_bytes(*entry), body))
+}
+
 /// The head of a damaged record, if plausible. Nothing is verified.
 pub(in crate::log) fn unverified_head(bytes: &[u8]) -> Option<RecordHead> {
-    let (kind, rest) = bytes.get(PREFIX_BYTES..)?.split_first()?;
-    let (topic, rest) = rest.split_first_chunk::<4>()?;
-    let (ledger, rest) = rest.split_first_chunk()?;
-    let (entry, _) = rest.split_first_chunk()?;
-    let kind = match *kind {
+    let (kind, topic, ledger, entry, _) = fields(bytes.get(PREFIX_BYTES..)?)?;
+    let kind = match kind {
         KIND_ENTRY => RecordKind::Entry,
         KIND_CHANGE => RecordKind::Change,
         _ => return None,
     };
-    let (ledger, entry) = (u64::from_be_bytes(*ledger), u64::from_be_bytes(*entry));
-    Some(RecordHead { kind, topic: u32::from_be_bytes(*topic), ledger, entry })
+    Some(RecordHead { kind, topic: u32::from_be_bytes(topic), ledger, entry })
 }
 
 /// The marks in these bytes of a segment, which begin at `from`, with their offsets. They are

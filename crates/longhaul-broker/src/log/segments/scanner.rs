@@ -34,12 +34,6 @@ impl Scanner {
         self.offset
     }
 
-    /// End of the readable part.
-    #[cfg(test)]
-    pub(in crate::log) fn limit(&self) -> u32 {
-        self.limit
-    }
-
     /// The next record and its offset; `None` if no record of this segment begins here.
     pub(in crate::log) fn next(&mut self) -> io::Result<Option<(u32, ParsedRecord<'_>)>> {
         if !self.fill(HEAD_BYTES)? {

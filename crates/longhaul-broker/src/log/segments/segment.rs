@@ -5,6 +5,7 @@
 //! block of its own, so that no write of a record touches the block that the records depend on.
 
 use crate::log::disk::storage::StorageFile;
+use crate::log::error::FormatFault;
 use bytes::BufMut;
 use std::io;
 
@@ -41,15 +42,6 @@ pub(in crate::log) struct SegmentHeader {
     pub(in crate::log) salt: u64,
 }
 
-/// Why bytes are not the header of a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::log) enum HeaderFault {
-    /// They are damaged, or something else.
-    Damaged,
-    /// A later version of the broker wrote it.
-    Version(u32),
-}
-
 impl SegmentHeader {
     /// The bytes at the start of the file.
     pub(in crate::log) fn encode(&self) -> [u8; HEADER_USED] {
@@ -69,7 +61,7 @@ impl SegmentHeader {
     }
 
     /// Reads the header of a file. A file that is too short has a damaged one.
-    pub(in crate::log) fn read(file: &dyn StorageFile) -> io::Result<Result<Self, HeaderFault>> {
+    pub(in crate::log) fn read(file: &dyn StorageFile) -> io::Result<Result<Self, FormatFault>> {
         let mut bytes = [0; HEADER_USED];
         if file.len()? >= u64::from(HEADER_BYTES) {
             file.read_at(&mut bytes, 0)?;
@@ -78,18 +70,18 @@ impl SegmentHeader {
     }
 
     /// Decodes a header from the start of `bytes`.
-    pub(in crate::log) fn decode(bytes: &[u8]) -> Result<Self, HeaderFault> {
-        let bytes: &[u8; HEADER_USED] = bytes.first_chunk().ok_or(HeaderFault::Damaged)?;
+    pub(in crate::log) fn decode(bytes: &[u8]) -> Result<Self, FormatFault> {
+        let bytes: &[u8; HEADER_USED] = bytes.first_chunk().ok_or(FormatFault::Damaged)?;
         let (covered, crc) = bytes.split_at(HEADER_USED - 4);
         let mut rest = covered;
         let magic = bytes::Buf::copy_to_bytes(&mut rest, 8);
         if &magic[..] != MAGIC || crc32c::crc32c(covered).to_be_bytes() != crc {
-            return Err(HeaderFault::Damaged);
+            return Err(FormatFault::Damaged);
         }
         let mut next = || bytes::Buf::get_u32(&mut rest);
         let version = next();
         if version != VERSION {
-            return Err(HeaderFault::Version(version));
+            return Err(FormatFault::Version(version));
         }
         let (number, size, previous, previous_end) = (next(), next(), next(), next());
         let group = bytes::Buf::get_u64(&mut rest);
@@ -136,7 +128,7 @@ mod tests {
 
         #[test]
         fn random_bytes_are_no_header(bytes: Vec<u8>) {
-            prop_assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderFault::Damaged));
+            prop_assert_eq!(SegmentHeader::decode(&bytes), Err(FormatFault::Damaged));
         }
     }
 

@@ -24,8 +24,7 @@ fn random_bytes(random: &mut Rng) -> Vec<u8> {
 
 /// A log with some groups and a checkpoint.
 fn sound(random: &mut Rng) -> SimulatedStorage {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
+    let (storage, mut parts) = new_log();
     for _ in 0..random.usize(1..8) {
         write_group(&mut parts, &[vec![1; 40], vec![2; 700]]);
     }

@@ -12,8 +12,7 @@ use std::time::Duration;
 
 /// A log of one segment that was idle after its second group, and has a third one.
 fn sample() -> (SimulatedStorage, LogPosition, LogPosition) {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
+    let (storage, mut parts) = new_log();
     write_group(&mut parts, &[vec![1; 300]]);
     write_group(&mut parts, &[vec![2; 300], vec![3; 300]]);
     let rested = parts.composer.end();
@@ -89,11 +88,8 @@ fn a_survey_names_an_end_that_is_gone() {
 /// one.
 #[test]
 fn a_newest_segment_in_which_the_log_rested_is_missed() {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
-    while parts.composer.end().segment < 2 {
-        write_group(&mut parts, &[vec![1; 700]]);
-    }
+    let (storage, mut parts) = new_log();
+    write_up_to(&mut parts, 2, &[vec![1; 700]]);
     assert!(storage.file("segments").is_none());
     let lost = storage.fork();
     lost.remove(&segment::name(2)).unwrap();
@@ -159,8 +155,7 @@ fn a_file_of_a_later_version_is_refused() {
 /// Without room there is no file, and nothing else changes.
 #[test]
 fn a_full_disk_has_no_such_file_until_there_is_room() {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
+    let (storage, mut parts) = new_log();
     storage.set_bytes_max(Some(0));
     for rest in 0..3 {
         write_group(&mut parts, &[vec![rest; 30]]);

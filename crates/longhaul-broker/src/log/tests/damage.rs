@@ -302,8 +302,7 @@ fn a_damaged_checkpoint_is_refused() {
 
 #[test]
 fn a_body_that_imitates_a_mark_is_only_a_body() {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
+    let (storage, mut parts) = new_log();
     write_group(&mut parts, &[vec![1; 10]]);
     // The bytes of the same log, with all its marks, from a process with another salt.
     let other = SimulatedStorage::new(1);
@@ -365,16 +364,12 @@ fn bytes_of_an_earlier_use_are_no_records() {
         || LogOptions { segment_bytes_first: 16384, segment_bytes_max: 16384, ..options() };
     let (mut parts, _) = recover_with(&storage, options()).unwrap();
     let group = [vec![1; 1000], vec![1; 1000]];
-    while parts.composer.end().segment < 4 {
-        write_group(&mut parts, &group);
-    }
+    write_up_to(&mut parts, 4, &group);
     let stale = storage.file(&segment::name(1)).unwrap();
     let shared = Arc::clone(&parts.writer.shared);
     background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
     background::remove(&shared, &[1]);
-    while parts.composer.end().segment < 5 {
-        write_group(&mut parts, &group);
-    }
+    write_up_to(&mut parts, 5, &group);
     let end = parts.composer.end().offset as usize;
     drop((parts, shared));
     let name = segment::name(5);

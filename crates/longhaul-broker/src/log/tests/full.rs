@@ -9,8 +9,7 @@ use std::sync::atomic::Ordering;
 
 #[test]
 fn a_full_disk_refuses_stays_readable_and_works_again() {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
+    let (storage, mut parts) = new_log();
     let shared = Arc::clone(&parts.writer.shared);
     storage.set_bytes_max(Some(9000));
     background::prepare(&shared);
@@ -42,8 +41,7 @@ fn a_full_disk_refuses_stays_readable_and_works_again() {
 
 #[test]
 fn a_full_disk_works_again_after_a_restart() {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
+    let (storage, mut parts) = new_log();
     storage.set_bytes_max(Some(9000));
     write_group(&mut parts, &[b"fits".to_vec()]);
     parts.composer.append(entry(1), &[&[1; 5000]]).unwrap();
@@ -62,12 +60,9 @@ fn a_full_disk_works_again_after_a_restart() {
 
 #[test]
 fn removal_makes_room() {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
+    let (storage, mut parts) = new_log();
     let shared = Arc::clone(&parts.writer.shared);
-    while parts.composer.end().segment < 5 {
-        write_group(&mut parts, &[vec![1; 2000]]);
-    }
+    write_up_to(&mut parts, 5, &[vec![1; 2000]]);
     storage.set_bytes_max(Some(60_000));
     background::prepare(&shared);
     assert!(shared.room.is_full());
@@ -75,20 +70,15 @@ fn removal_makes_room() {
     background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
     background::remove(&shared, &[1, 2, 3]);
     assert!(!shared.room.is_full());
-    while parts.composer.end().segment < 6 {
-        write_group(&mut parts, &[vec![1; 2000]]);
-    }
+    write_up_to(&mut parts, 6, &[vec![1; 2000]]);
 }
 
 /// No byte is free, so the inventory without the removed segments finds no room either.
 #[test]
 fn removal_makes_room_where_there_is_none_at_all() {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
+    let (storage, mut parts) = new_log();
     let shared = Arc::clone(&parts.writer.shared);
-    while parts.composer.end().segment < 5 {
-        write_group(&mut parts, &[vec![1; 2000]]);
-    }
+    write_up_to(&mut parts, 5, &[vec![1; 2000]]);
     background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
     storage.set_bytes_max(Some(1));
     background::remove(&shared, &[1, 2]);
@@ -106,8 +96,7 @@ fn removal_makes_room_where_there_is_none_at_all() {
 /// A thousand idle sockets took all file descriptors, and the broker ended at its next segment.
 #[test]
 fn a_process_without_file_descriptors_goes_on_when_it_has_some() {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
+    let (storage, mut parts) = new_log();
     let shared = Arc::clone(&parts.writer.shared);
     parts.composer.append(entry(1), &[&[1; 5000]]).unwrap();
     let group = parts.composer.take().unwrap();
@@ -130,8 +119,7 @@ fn a_process_without_file_descriptors_goes_on_when_it_has_some() {
 #[test]
 fn the_reserve_for_a_checkpoint_grows_behind_the_next_segment_and_by_steps() {
     const CHECKPOINT: u64 = 5 * SYNC_BYTES;
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
+    let (storage, mut parts) = new_log();
     let shared = Arc::clone(&parts.writer.shared);
     let bytes = || storage.file("reserve").map_or(0, |file| file.len() as u64);
     shared.checkpoint_bytes.store(CHECKPOINT, Ordering::Relaxed);

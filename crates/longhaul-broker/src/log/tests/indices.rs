@@ -11,8 +11,7 @@ use crate::log::{Cost, Indexed};
 
 /// A log of five segments with indices and a checkpoint at its end.
 fn sample() -> (SimulatedStorage, Vec<RecordLocation>) {
-    let storage = SimulatedStorage::new(1);
-    let (mut parts, _) = recover(&storage).unwrap();
+    let (storage, mut parts) = new_log();
     let mut locations = Vec::new();
     while parts.composer.end().segment < 5 {
         let size = 100 + locations.len() * 7 % 900;

@@ -14,9 +14,7 @@ fn a_segment_with_another_name_becomes_no_spare() {
         let storage: Arc<dyn Storage> = Arc::new(FileStorage::new(folder.path()).unwrap());
         let options = LogOptions { segment_bytes_max: 8192, ..small() };
         let mut parts = recovery::recover(storage, options, &mut |_| Ok(())).unwrap();
-        while parts.composer.end().segment < 3 {
-            write_group(&mut parts, &[vec![7; 300]]);
-        }
+        write_up_to(&mut parts, 3, &[vec![7; 300]]);
         let (first, copy) = (folder.path().join(segment::name(1)), folder.path().join("copy"));
         if is_linked {
             std::fs::hard_link(&first, &copy).unwrap();
@@ -26,9 +24,7 @@ fn a_segment_with_another_name_becomes_no_spare() {
         background::checkpoint(&shared, parts.composer.end(), &[]).unwrap();
         background::remove(&shared, &[1]);
         assert_eq!(folder.path().join(segment::SPARE).try_exists().unwrap(), !is_linked);
-        while parts.composer.end().segment < 5 {
-            write_group(&mut parts, &[vec![9; 300]]);
-        }
+        write_up_to(&mut parts, 5, &[vec![9; 300]]);
         if is_linked {
             assert_eq!(std::fs::read(&copy).unwrap(), before);
         }

@@ -164,14 +164,6 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// The properties of a namespace.
-    pub(crate) fn namespace_properties(
-        &self,
-        namespace: &str,
-    ) -> Result<ResourceProperties, AdminCallError> {
-        Ok(self.namespace_settings(namespace)?.properties)
-    }
-
     /// Changes the properties of a namespace.
     pub(crate) fn set_namespace_properties(
         &mut self,
@@ -191,12 +183,6 @@ impl BrokerMachine {
         Ok(self.state.settings(namespace).cloned().unwrap_or_default())
     }
 
-    /// The policies that are set on the namespace.
-    pub(crate) fn namespace_policies(&self, namespace: &str) -> Result<Policies, AdminCallError> {
-        self.check_exists(namespace)?;
-        Ok(self.state.settings(namespace).map(|known| known.policies.clone()).unwrap_or_default())
-    }
-
     /// Sets or unsets policies.
     pub(crate) fn set_namespace_policy(
         &mut self,
@@ -205,12 +191,6 @@ impl BrokerMachine {
     ) -> AdminResult {
         self.check_exists(namespace)?;
         Ok(self.set(namespace, |known| change(&mut known.policies))?)
-    }
-
-    /// The grants of a namespace.
-    pub(crate) fn namespace_grants(&self, namespace: &str) -> Result<Grants, AdminCallError> {
-        self.check_exists(namespace)?;
-        Ok(self.state.settings(namespace).map(|known| known.grants.clone()).unwrap_or_default())
     }
 
     /// Changes the grants of a namespace. From the first grant on, even after it was revoked, only

@@ -3,7 +3,6 @@
 //! here: [`AdminCallError::PreconditionFailed`].
 
 use super::super::BrokerMachine;
-use super::super::effect::RequestRefusal;
 use super::super::session::check_metadata;
 use super::super::stats::{COMPACTION_CURSOR, shown};
 use super::AdminResult;
@@ -11,7 +10,7 @@ use crate::admin::stats::BacklogAnalysis;
 use crate::admin::values::{AdminCallError, AdminPosition, SubscriptionStart};
 use crate::name::TopicName;
 use crate::policies::ResourceProperties;
-use crate::state::change::{CreateSubscription, NoteSubscription};
+use crate::state::change::NoteSubscription;
 use crate::state::entries;
 
 /// Entries that are analyzed at most, as in Pulsar: other clients wait meanwhile.
@@ -42,7 +41,8 @@ impl BrokerMachine {
             ));
         }
         for id in topics {
-            self.create_subscription(id, subscription, at, properties)?;
+            let (mark, properties) = (self.start(id, at), properties.clone());
+            self.create_subscription(id, subscription.to_owned(), Some(mark), properties)?;
         }
         Ok(())
     }
@@ -240,24 +240,6 @@ impl BrokerMachine {
             }
         };
         ordinal.clamp(kept.entries.first().min(live.readable), live.readable)
-    }
-
-    pub(super) fn create_subscription(
-        &mut self,
-        topic: u32,
-        name: &str,
-        at: SubscriptionStart,
-        properties: &ResourceProperties,
-    ) -> Result<(), RequestRefusal> {
-        let mark = self.start(topic, at);
-        let Some(kept) = self.state.topic(topic) else { return Ok(()) };
-        if kept.subscription_id(name).is_some() {
-            return Ok(());
-        }
-        self.check_subscriptions(topic, kept, true)?;
-        let (subscription, name) = (kept.next_subscription(), name.to_owned());
-        let properties = properties.clone();
-        self.change(CreateSubscription { topic, subscription, name, mark, properties })
     }
 }
 

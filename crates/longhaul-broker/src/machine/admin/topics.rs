@@ -72,12 +72,8 @@ impl BrokerMachine {
         let new: Vec<u32> = (count..partitions).filter_map(number).collect();
         for id in new {
             for (subscription, properties) in &subscriptions {
-                self.create_subscription(
-                    id,
-                    subscription,
-                    SubscriptionStart::Earliest,
-                    properties,
-                )?;
+                let (subscription, properties) = (subscription.clone(), properties.clone());
+                self.create_subscription(id, subscription, None, properties)?;
             }
         }
         Ok(())
@@ -134,13 +130,8 @@ impl BrokerMachine {
     pub(crate) fn partitioned_stats(
         &self,
         name: &TopicName,
-    ) -> Result<(PartitionedTopicMetadata, Vec<(String, TopicStats)>), AdminCallError> {
-        let count = self.state.partitions(name.as_str()).ok_or_else(|| missing(name))?;
-        let partitions = self.all(name)?.into_iter();
-        let stats = partitions.filter_map(|id| {
-            Some((self.state.topic(id)?.name.as_str().to_owned(), self.topic_stats(id)?))
-        });
-        Ok((PartitionedTopicMetadata::new(count, self.noted_on(name)), stats.collect()))
+    ) -> Result<(PartitionedTopicMetadata, BTreeMap<String, TopicStats>), AdminCallError> {
+        self.of_partitions(name, |id| self.topic_stats(id))
     }
 
     /// Ledgers and cursors of an unpartitioned topic or of one partition.
@@ -157,11 +148,18 @@ impl BrokerMachine {
         &self,
         name: &TopicName,
     ) -> Result<(PartitionedTopicMetadata, BTreeMap<String, InternalStats>), AdminCallError> {
+        self.of_partitions(name, |id| self.internal_stats(id))
+    }
+
+    fn of_partitions<T>(
+        &self,
+        name: &TopicName,
+        stats: impl Fn(u32) -> Option<T>,
+    ) -> Result<(PartitionedTopicMetadata, BTreeMap<String, T>), AdminCallError> {
         let count = self.state.partitions(name.as_str()).ok_or_else(|| missing(name))?;
         let partitions = self.all(name)?.into_iter();
-        let stats = partitions.filter_map(|id| {
-            Some((self.state.topic(id)?.name.as_str().to_owned(), self.internal_stats(id)?))
-        });
+        let stats = partitions
+            .filter_map(|id| Some((self.state.topic(id)?.name.as_str().to_owned(), stats(id)?)));
         Ok((PartitionedTopicMetadata::new(count, self.noted_on(name)), stats.collect()))
     }
 

@@ -1,8 +1,8 @@
 //! Tests the dispatcher against a simple model: a list of entries and their consumers.
 
 use super::*;
-use crate::log::RecordLocation;
-use crate::state::entries::{EntrySlot, Extras, TopicEntries};
+use crate::log::{Facts, RecordLocation};
+use crate::state::entries::TopicEntries;
 use proptest::prelude::*;
 
 mod keyed;
@@ -37,16 +37,21 @@ fn key(id: u64) -> ConsumerKey {
     ConsumerKey { conn: 1, id }
 }
 
-/// Entries with these numbers of messages and delivery times.
-fn entries(list: &[(u32, Option<u64>)]) -> TopicEntries {
+fn with_facts(all: impl IntoIterator<Item = Facts>) -> TopicEntries {
     let mut entries = TopicEntries::default();
     entries.open_ledger(1, 0);
-    for &(messages, deliver_at) in list {
-        let batch = (messages > 1).then_some(messages);
-        let place = RecordLocation { segment: 1, offset: 0, size: 10 };
-        entries.push(EntrySlot::new(place, batch, 0), Extras { deliver_at, chunk_of: None });
+    for facts in all {
+        entries.push(RecordLocation { segment: 1, offset: 0, size: 10 }, &facts);
     }
     entries
+}
+
+/// Entries with these numbers of messages and delivery times.
+fn entries(list: &[(u32, Option<u64>)]) -> TopicEntries {
+    with_facts(list.iter().map(|&(messages, deliver_at)| {
+        let batch = (messages > 1).then_some(messages);
+        Facts { batch, deliver_at, ..Facts::default() }
+    }))
 }
 
 fn plain(count: usize) -> TopicEntries {
@@ -392,12 +397,8 @@ proptest! {
 /// consumers.
 #[test]
 fn a_chunk_that_waits_for_its_consumer_holds_up_nobody() {
-    let mut entries = TopicEntries::default();
-    entries.open_ledger(1, 0);
-    for chunk_of in [Some(9), Some(9), None, None] {
-        let place = RecordLocation { segment: 1, offset: 0, size: 10 };
-        entries.push(EntrySlot::new(place, None, 0), Extras { deliver_at: None, chunk_of });
-    }
+    let chunks = [Some(9), Some(9), None, None];
+    let entries = with_facts(chunks.map(|chunk_of| Facts { chunk_of, ..Facts::default() }));
     let mut dispatcher = shared(&[1, 10]);
     assert_eq!(deal(&mut dispatcher, &entries, 4), [(0, 0), (1, 2), (1, 3)]);
     dispatcher.consumer_mut(key(0)).unwrap().permits = 1;

@@ -9,8 +9,7 @@ use longhaul_wire::messages::CommandRedeliverUnacknowledgedMessages;
 /// A rig with producer 1, the entries 0 and 2, and a batch of three between them. Consumer 5 has
 /// received all of them.
 fn rig(change: impl FnOnce(&mut CommandSubscribe)) -> Rig {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.publish(1, 1, b"x");
     rig.batch(3);
     rig.publish(1, 1, b"y");
@@ -124,8 +123,7 @@ fn what_is_not_allowed_is_refused_and_acknowledges_nothing() {
 #[test]
 fn what_is_acknowledged_makes_room_under_the_limit() {
     let rig = || {
-        let mut rig = Rig::new();
-        rig.produce(1, 1, AccessMode::Shared).unwrap();
+        let mut rig = Rig::with_producer();
         rig.set(|policies| policies.unacked_per_consumer = Some(1));
         rig.batch(2);
         rig.now += 10_000;
@@ -184,8 +182,7 @@ fn what_a_consumer_asks_for_again_comes_at_once() {
 /// acknowledgement of a batch was answered with success and forgotten.
 #[test]
 fn a_part_of_a_batch_is_acknowledged_in_the_compacted_view_too() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.batch(3);
     let job = support::job(&rig.call(BrokerMachine::start_compaction)).unwrap();
     rig.machine.compacted(&job, Ok(reading::slots(&[(0, 3, 9)])));
@@ -207,8 +204,7 @@ fn a_part_of_a_batch_is_acknowledged_in_the_compacted_view_too() {
 /// Regression: the counters of a deleted subscription were kept until its topic was unloaded.
 #[test]
 fn the_counters_of_a_deleted_subscription_go_with_it() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, |_| {});
     rig.publish(1, 1, b"x");
     assert_eq!(rig.figures().messages_out, 1);

@@ -68,7 +68,7 @@ impl Rig {
         let (answer, effects) = self.answer_and_effects(work);
         let error = answer.expect_err(reason);
         assert!(error.to_string().contains(reason), "{error}");
-        assert_eq!(self::status(&error), status, "{error}");
+        assert_eq!(error.status().as_u16(), status, "{error}");
         assert!(effects.is_empty(), "{error}: {effects:?}");
         assert_eq!(self.changes(), before, "{error}: it was refused, and did something");
     }
@@ -127,21 +127,6 @@ impl Rig {
     fn mark_of(&self, name: &str, subscription: &str) -> u64 {
         let kept = self.kept(name);
         kept.subscriptions[&kept.subscription_id(subscription).unwrap()].cursor.mark()
-    }
-}
-
-const fn status(error: &AdminCallError) -> u16 {
-    match error {
-        AdminCallError::BadRequest(_) => 400,
-        AdminCallError::Forbidden(_) => 403,
-        AdminCallError::NotFound(_) => 404,
-        AdminCallError::MethodNotAllowed(_) => 405,
-        AdminCallError::NotAcceptable(_) => 406,
-        AdminCallError::Conflict(_) => 409,
-        AdminCallError::PreconditionFailed(_) => 412,
-        AdminCallError::Unprocessable(_) => 422,
-        AdminCallError::Internal(_) => 500,
-        AdminCallError::Unavailable(_) => 503,
     }
 }
 

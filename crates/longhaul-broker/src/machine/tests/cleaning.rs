@@ -13,8 +13,7 @@ use longhaul_wire::messages::{CommandRedeliverUnacknowledgedMessages, CommandUns
 /// written: the small entries 0 and 1, and large ones, one per segment. It has acknowledged some of
 /// them.
 fn rig(acked: impl Iterator<Item = u64>) -> Rig {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, shared);
     (0..2).for_each(|_| drop(rig.publish(1, 1, b"small")));
     (2..7).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
@@ -78,9 +77,9 @@ fn an_entry_that_stays_open_is_copied_and_its_segment_goes() {
     assert_eq!(rig.log.reader().read(copy).unwrap(), body);
     assert_eq!((needed(&rig), rig.mark()), (vec![5], 0));
     // A restart finds the copy by its id.
-    let heads = rig.log.reader().scan(copy.segment).map(Result::unwrap);
+    let heads = rig.log.reader().scan(copy.segment);
     let head = RecordHead { kind: RecordKind::Entry, topic: 0, ledger: 0, entry: 0 };
-    assert_eq!(heads.last(), Some((head, copy)));
+    assert_eq!(heads.last(), Some(&(head, copy)));
     // The move changes neither the id nor the content.
     let again = CommandRedeliverUnacknowledgedMessages { consumer_id: 5, ..Default::default() };
     let effects = rig.ask(1, again);

@@ -14,21 +14,13 @@ const PING: i32 = 18;
 
 /// A rig with producer 1 and this many entries.
 fn rig(entries: u64) -> Rig {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     (0..entries).for_each(|_| drop(rig.publish(1, 1, b"x")));
     rig
 }
 
 fn subscribe(consumer_id: u64) -> CommandSubscribe {
-    CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        consumer_id,
-        request_id: 3,
-        initial_position: Some(1),
-        ..CommandSubscribe::default()
-    }
+    CommandSubscribe { request_id: 3, initial_position: Some(1), ..consumer(consumer_id) }
 }
 
 fn reader(command: &mut CommandSubscribe) {
@@ -185,7 +177,7 @@ fn who_reads_the_compacted_view_begins_before_the_log() {
     assert_eq!(source, &MessageSource::Compacted(job.file.as_str().into(), slots[0]));
     // Back to the start of the view, and of the log.
     for (consumer, start) in [(7, 0), (6, 3)] {
-        rig.ask(1, seek(consumer, Some(EARLIEST)));
+        rig.ask(1, seek(consumer, Some(MessageIdData::EARLIEST)));
         let id = u32::try_from(consumer).unwrap() - 5;
         assert_eq!(rig.topic().subscriptions[&id].cursor.mark(), start);
     }
@@ -447,8 +439,8 @@ fn a_connection_has_only_so_much_under_way() {
 fn a_delayed_message_wakes_the_machine_when_it_is_due() {
     let mut rig = rig(0);
     let due = START + 500;
-    rig.send(1, b"later", |_, message| message.deliver_at = Some(due));
-    rig.send(1, b"much later", |_, message| message.deliver_at = Some(START + 100_000));
+    rig.send(1, b"later", |_, message| message.facts.deliver_at = Some(due));
+    rig.send(1, b"much later", |_, message| message.facts.deliver_at = Some(START + 100_000));
     rig.settle();
     rig.pass(0);
     assert_eq!(rig.subscribe(1, 5, shared), [0; 0]);
@@ -467,7 +459,7 @@ fn a_delayed_message_wakes_the_machine_when_it_is_due() {
 fn a_turn_ends_though_there_is_more() {
     let mut rig = rig(0);
     for _ in 0..5_000 {
-        rig.send(1, b"x", |_, message| message.deliver_at = Some(START + 100_000));
+        rig.send(1, b"x", |_, message| message.facts.deliver_at = Some(START + 100_000));
     }
     rig.send(1, b"x", |_, _| {});
     rig.settle();

@@ -8,8 +8,7 @@ use crate::state::change::{OpenLedger, ResetCursor, StateChange, Trim};
 
 /// A rig with a producer, a consumer and three messages, of which the last is not on disk.
 fn busy() -> Rig {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 1, shared);
     rig.publish(1, 1, b"first");
     rig.publish(1, 1, b"second");

@@ -1,6 +1,6 @@
 //! Periodic work: removed and kept entries, and checkpoints.
 
-use super::support::{id, job};
+use super::support::{id, job, reader};
 use super::*;
 use crate::admin::values::CompactionRunState;
 use crate::log::ReplayedItem;
@@ -13,8 +13,7 @@ const MIB: u64 = 1024 * 1024;
 /// A rig with producer 1, consumer 5, and entries with numbers from 1, each in a segment of its
 /// own.
 pub(super) fn rig(entries: u64) -> Rig {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, |_| {});
     (0..entries).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
     let segments = rig.topic().entries.iter().map(|(_, slot)| slot.location.segment);
@@ -80,12 +79,7 @@ fn a_round_that_finds_nothing_to_do_records_nothing() {
 #[test]
 fn who_holds_an_exclusive_place_and_is_silent_loses_it() {
     let mut rig = rig(0);
-    let subscribe = CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        ..CommandSubscribe::default()
-    };
-    rig.ask(2, subscribe);
+    rig.ask(2, consumer(0));
     assert_eq!(rig.machine.next_deadline(), START);
     rig.pass(0);
     assert!(rig.pass(5_999).is_empty());
@@ -160,10 +154,6 @@ fn a_large_view_is_written_again_after_half_of_its_size() {
 fn who_has_read_so_far_is_not_expired_again() {
     let mut rig = rig(2);
     let other = |command: &mut CommandSubscribe| command.subscription = "other".to_owned();
-    let reader = |command: &mut CommandSubscribe| {
-        command.subscription = "reader".to_owned();
-        command.durable = Some(false);
-    };
     rig.subscribe(1, 6, other);
     rig.subscribe(1, 7, reader);
     rig.now += 10_000;
@@ -454,7 +444,7 @@ fn a_publisher_whose_clock_is_ahead_stops_neither_expiry_nor_retention() {
     let mut rig = rig(1);
     rig.set(retention(1, -1));
     let ahead = rig.now + 365 * 24 * 3_600_000;
-    rig.send(1, &[7; 3000], |_, message| message.publish_time = ahead);
+    rig.send(1, &[7; 3000], |_, message| message.facts.publish_time = ahead);
     rig.settle();
     rig.publish(1, 1, &[7; 3000]);
     rig.pass(30_000);

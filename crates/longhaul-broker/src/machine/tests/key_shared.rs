@@ -9,13 +9,6 @@ use longhaul_wire::messages::{CommandCloseConsumer, IntRange, KeySharedMeta, Key
 const AUTO: KeySharedMode = KeySharedMode::AutoSplit;
 const STICKY: KeySharedMode = KeySharedMode::Sticky;
 
-/// A rig with producer 1.
-fn rig() -> Rig {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
-    rig
-}
-
 fn by_key(mode: impl Into<i32>, ranges: &[(i32, i32)]) -> impl FnOnce(&mut CommandSubscribe) {
     let hash_ranges = ranges.iter().map(|&(start, end)| IntRange { start, end }).collect();
     let key_shared_mode = mode.into();
@@ -28,13 +21,7 @@ fn by_key(mode: impl Into<i32>, ranges: &[(i32, i32)]) -> impl FnOnce(&mut Comma
 }
 
 fn command(consumer_id: u64, change: impl FnOnce(&mut CommandSubscribe)) -> CommandSubscribe {
-    let mut command = CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        consumer_id,
-        request_id: 3,
-        ..CommandSubscribe::default()
-    };
+    let mut command = CommandSubscribe { request_id: 3, ..consumer(consumer_id) };
     change(&mut command);
     command
 }
@@ -43,7 +30,7 @@ fn command(consumer_id: u64, change: impl FnOnce(&mut CommandSubscribe)) -> Comm
 fn publish(rig: &mut Rig, hashes: &[u16]) -> Vec<(u64, u64)> {
     let mut effects = Vec::new();
     for &hash in hashes {
-        effects.extend(rig.send(1, b"x", |_, message| message.key_hash = hash));
+        effects.extend(rig.send(1, b"x", |_, message| message.facts.key_hash = hash));
         effects.extend(rig.settle());
     }
     to_whom(&effects)
@@ -66,7 +53,7 @@ fn code(error: ServerError) -> Option<i32> {
 
 #[test]
 fn what_cannot_be_shared_by_key_is_refused() {
-    let mut rig = rig();
+    let mut rig = Rig::with_producer();
     let (assign, not_allowed) =
         (code(ServerError::ConsumerAssignError), code(ServerError::NotAllowedError));
     for (ranges, why) in [
@@ -87,7 +74,7 @@ fn what_cannot_be_shared_by_key_is_refused() {
 
 #[test]
 fn all_consumers_share_in_the_same_way_and_no_range_is_had_twice() {
-    let mut rig = rig();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, by_key(STICKY, &[(0, 9)]));
     let busy = code(ServerError::ConsumerBusy);
     assert_eq!(refusal(&rig.ask(2, command(6, by_key(AUTO, &[])))), busy);
@@ -106,7 +93,7 @@ fn all_consumers_share_in_the_same_way_and_no_range_is_had_twice() {
 
 #[test]
 fn nobody_acknowledges_cumulatively() {
-    let mut rig = rig();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, by_key(AUTO, &[]));
     publish(&mut rig, &[5, 6]);
     let (error, _) = rig.ack(5, Cumulative, vec![id(1)]);
@@ -115,7 +102,7 @@ fn nobody_acknowledges_cumulatively() {
 
 /// A hash that moves from `c5` to `c6`.
 fn moving_hash() -> u16 {
-    let mut rig = rig();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, by_key(AUTO, &[]));
     rig.subscribe(1, 6, by_key(AUTO, &[]));
     let ranges = rig.machine.dispatcher(0, 0).unwrap().key_ranges();
@@ -126,7 +113,7 @@ fn moving_hash() -> u16 {
 #[test]
 fn an_acknowledgement_by_another_consumer_lets_a_key_go_on() {
     let hash = moving_hash();
-    let mut rig = rig();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, by_key(AUTO, &[]));
     assert_eq!(publish(&mut rig, &[hash, hash]), [(5, 0), (5, 1)]);
     rig.subscribe(1, 6, by_key(AUTO, &[]));
@@ -142,7 +129,7 @@ fn an_acknowledgement_by_another_consumer_lets_a_key_go_on() {
 #[test]
 fn a_key_goes_on_when_what_is_held_is_acknowledged_in_ranges() {
     let hash = moving_hash();
-    let mut rig = rig();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, by_key(AUTO, &[]));
     publish(&mut rig, &[hash, hash]);
     rig.subscribe(1, 6, by_key(AUTO, &[]));
@@ -155,7 +142,7 @@ fn a_key_goes_on_when_what_is_held_is_acknowledged_in_ranges() {
 #[test]
 fn statistics_say_who_has_which_keys_and_what_is_waited_for() {
     let hash = moving_hash();
-    let mut rig = rig();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, by_key(AUTO, &[]));
     publish(&mut rig, &[hash, hash]);
     rig.subscribe(1, 6, by_key(AUTO, &[]));

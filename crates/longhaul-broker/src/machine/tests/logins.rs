@@ -121,13 +121,7 @@ fn who_loses_a_grant_loses_what_is_open() {
     let effects = grants(&mut rig, |grants| grants.revoke("consumer"));
     assert_eq!(closed(&effects), (vec![], vec![(2, 5)]));
     assert_eq!(delivered(&effects), [0]);
-    let subscribe = CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        consumer_id: 5,
-        ..CommandSubscribe::default()
-    };
-    assert_eq!(refusal(&rig.ask(2, subscribe)), Some(DENIED.into()));
+    assert_eq!(refusal(&rig.ask(2, consumer(5))), Some(DENIED.into()));
     let effects = grants(&mut rig, grant("producer", &[AuthAction::Consume]));
     assert_eq!(closed(&effects), (vec![(1, 1)], vec![]), "it may still consume");
     assert!(names(&rig.publish(1, 1, b"y")).is_empty(), "what was under way is not answered");

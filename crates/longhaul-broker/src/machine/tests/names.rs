@@ -12,12 +12,9 @@ fn names_of_subscriptions_and_consumers_are_short_and_can_be_shown() {
     let names = [(&long[1..], true), (&long, false), ("a\nb", false), ("é b/c", true)];
     for (id, (name, is_taken)) in (1..).zip(names) {
         let shared = |consumer_id| CommandSubscribe {
-            topic: TOPIC.to_owned(),
-            subscription: "s".to_owned(),
             sub_type: SubType::Shared.into(),
-            consumer_id,
             request_id: 3,
-            ..CommandSubscribe::default()
+            ..consumer(consumer_id)
         };
         let subscription = CommandSubscribe { subscription: name.to_owned(), ..shared(id) };
         let consumer = CommandSubscribe { consumer_name: Some(name.to_owned()), ..shared(id + 10) };

@@ -4,15 +4,6 @@ use super::support::{refusal, with_roles};
 use super::*;
 use crate::policies::PublishRate;
 
-fn subscribe(consumer_id: u64) -> CommandSubscribe {
-    CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        consumer_id,
-        ..CommandSubscribe::default()
-    }
-}
-
 /// No test checked the permission to consume: a broker that let every role subscribe passed all of
 /// them.
 #[test]
@@ -20,50 +11,42 @@ fn a_role_does_only_what_it_was_granted() {
     let mut rig = with_roles();
     let refused = Some(i32::from(ServerError::AuthorizationError));
     assert_eq!(rig.produce(1, 1, AccessMode::Shared), Ok(true));
-    assert_eq!(refusal(&rig.ask(1, subscribe(1))), refused, "it may only publish");
+    assert_eq!(refusal(&rig.ask(1, consumer(1))), refused, "it may only publish");
     assert_eq!(
         refusal(&rig.ask(2, producer(1, 7, AccessMode::Shared))),
         refused,
         "it may only read"
     );
-    assert_eq!(refusal(&rig.ask(2, subscribe(1))), None);
+    assert_eq!(refusal(&rig.ask(2, consumer(1))), None);
 }
 
 /// No test reached the compaction threshold of a topic: a broker that never compacted by itself
 /// passed all of them.
 #[test]
 fn a_topic_is_compacted_at_its_threshold() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
-    let job = |effects: Vec<MachineEffect>| {
-        effects.into_iter().find_map(|effect| match effect {
-            MachineEffect::Compact(job) => Some(job),
-            _ => None,
-        })
-    };
+    let mut rig = Rig::with_producer();
     rig.publish(1, 1, &[0; 3000]);
-    assert!(job(rig.pass(2_000)).is_none(), "without a threshold");
+    assert!(support::job(&rig.pass(2_000)).is_none(), "without a threshold");
     rig.set(|policies| policies.compaction_threshold_bytes = Some(5_000));
-    assert!(job(rig.pass(2_000)).is_none(), "below the threshold");
+    assert!(support::job(&rig.pass(2_000)).is_none(), "below the threshold");
     rig.publish(1, 1, &[0; 3000]);
-    let first = job(rig.pass(2_000)).expect("the threshold is reached");
+    let first = support::job(&rig.pass(2_000)).expect("the threshold is reached");
     assert_eq!(first.horizon, 2);
     rig.publish(1, 1, &[0; 3000]);
     rig.publish(1, 1, &[0; 3000]);
-    assert!(job(rig.pass(2_000)).is_none(), "one is under way");
+    assert!(support::job(&rig.pass(2_000)).is_none(), "one is under way");
     rig.machine.compacted(&first, Ok(Arc::from([])));
     rig.settle();
-    let second = job(rig.pass(2_000)).expect("what came meanwhile reaches it again");
+    let second = support::job(&rig.pass(2_000)).expect("what came meanwhile reaches it again");
     assert_eq!(second.horizon, 4);
     rig.machine.compacted(&second, Ok(Arc::from([])));
     rig.settle();
-    assert!(job(rig.pass(2_000)).is_none(), "nothing came since");
+    assert!(support::job(&rig.pass(2_000)).is_none(), "nothing came since");
 }
 
 #[test]
 fn limits_of_what_is_unacknowledged_come_from_the_policies() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     (0..6).for_each(|_| drop(rig.publish(1, 1, b"x")));
     let shared = |command: &mut CommandSubscribe| command.sub_type = 1;
     rig.set(|policies| policies.unacked_per_consumer = Some(2));
@@ -120,14 +103,13 @@ fn a_compaction_that_fails_is_tried_again_later_and_later() {
 #[test]
 fn topics_subscriptions_and_schemas_have_limits() {
     let refused = Some(i32::from(ServerError::NotAllowedError));
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     let limit = |name: &'static str, count: u64| {
         move |policies: &mut Policies| drop(policies.other.insert(name.to_owned(), count.into()))
     };
     rig.set(limit("maxSubscriptionsPerTopic", 1));
-    let other = |id| CommandSubscribe { subscription: "other".to_owned(), ..subscribe(id) };
-    assert_eq!(refusal(&rig.ask(1, subscribe(1))), None);
+    let other = |id| CommandSubscribe { subscription: "other".to_owned(), ..consumer(id) };
+    assert_eq!(refusal(&rig.ask(1, consumer(1))), None);
     assert_eq!(refusal(&rig.ask(1, other(2))), refused);
     rig.set(limit("maxSubscriptionsPerTopic", 0));
     assert_eq!(refusal(&rig.ask(1, other(2))), None, "0 is no limit");
@@ -162,8 +144,7 @@ fn producers_and_consumers_have_limits() {
     let limit = |name: &'static str, count: u64| {
         move |policies: &mut Policies| drop(policies.other.insert(name.to_owned(), count.into()))
     };
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.set(limit("maxProducers", 2));
     assert_eq!(rig.produce(1, 2, AccessMode::Shared), Ok(true));
     let busy = Err(ServerError::ProducerBusy.into());
@@ -182,7 +163,7 @@ fn producers_and_consumers_have_limits() {
     let shared = |id, name: &str| CommandSubscribe {
         subscription: name.to_owned(),
         sub_type: 1,
-        ..subscribe(id)
+        ..consumer(id)
     };
     rig.set(limit("maxConsumersPerSubscription", 2));
     assert_eq!(refusal(&rig.ask(2, shared(1, "s"))), None);
@@ -206,8 +187,7 @@ fn ahead(rig: &mut Rig, batches: &[u32]) -> Vec<u64> {
 
 #[test]
 fn a_publish_is_ahead_of_the_rate_by_what_came_before_it() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     assert_eq!(ahead(&mut rig, &[1000, 1000]), [0, 0], "there is no limit");
     let rate = |messages, bytes| {
         move |policies: &mut Policies| policies.publish_rate = Some(PublishRate { messages, bytes })

@@ -9,13 +9,7 @@ const PATIENCE_MS: u64 = probing::PATIENCE_MS + 1000;
 const BUSY: i32 = ServerError::ConsumerBusy as i32;
 
 fn subscribe(consumer_id: u64, request_id: u64) -> CommandSubscribe {
-    CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        consumer_id,
-        request_id,
-        ..CommandSubscribe::default()
-    }
+    CommandSubscribe { request_id, ..consumer(consumer_id) }
 }
 
 /// Commands sent to the connections: number of the command, and the request if there is one.
@@ -179,8 +173,7 @@ fn a_client_in_its_own_way_is_refused_at_once() {
 
 #[test]
 fn a_producer_waits_for_its_own_name() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     let effects = rig.ask(2, producer(1, 20, AccessMode::Shared));
     assert_eq!(sent(&effects), [line(1, "ping")]);
     rig.machine.closed(1);

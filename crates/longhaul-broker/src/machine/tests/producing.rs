@@ -168,8 +168,7 @@ fn the_epoch_of_a_topic_grows_with_its_exclusive_producers() {
 
 #[test]
 fn who_waits_enters_when_all_others_have_gone() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.produce(1, 2, AccessMode::Shared).unwrap();
     assert_eq!(rig.produce(2, 3, AccessMode::WaitForExclusive), Ok(false));
     assert_eq!(rig.produce(2, 4, AccessMode::WaitForExclusive), Ok(false));
@@ -209,8 +208,7 @@ fn who_was_fenced_does_not_wait() {
 /// No producer is admitted after one that waits for exclusive access.
 #[test]
 fn who_waits_keeps_others_out() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.produce(1, 2, AccessMode::WaitForExclusive).unwrap();
     assert_eq!(rig.produce(2, 3, AccessMode::Shared), Err(ServerError::ProducerBusy.into()));
     assert_eq!(rig.produce(2, 3, AccessMode::Exclusive), Err(ServerError::ProducerFenced.into()));
@@ -241,8 +239,7 @@ fn a_producer_ends_with_a_message_that_others_must_not_overtake() {
     for (deduplicates, is_full, ends) in
         [(false, false, false), (false, true, true), (true, false, true), (true, true, true)]
     {
-        let mut rig = Rig::new();
-        rig.produce(1, 1, AccessMode::Shared).unwrap();
+        let mut rig = Rig::with_producer();
         rig.set(|policies| policies.deduplication = Some(deduplicates));
         rig.machine.log.is_stuck = is_full;
         let send = CommandSend {
@@ -277,8 +274,7 @@ fn a_producer_ends_with_a_message_that_others_must_not_overtake() {
 
 #[test]
 fn what_is_sent_twice_is_stored_once() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.set(|policies| policies.deduplication = Some(true));
     let mut send = |sequence: u64, highest: Option<u64>, has_next_chunk: bool| {
         let mut effects = rig.send(1, b"x", |send, message| {
@@ -317,8 +313,7 @@ fn what_is_sent_twice_is_stored_once() {
 
 #[test]
 fn a_batch_counts_as_its_messages() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.batch(3);
     rig.publish(1, 1, b"x");
     let figures = &rig.machine.live[&0].figures;

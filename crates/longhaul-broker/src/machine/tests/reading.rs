@@ -3,11 +3,11 @@
 
 use super::*;
 use crate::key_hash::of_none;
-use crate::log::{CompactedEntry, CompactedWriter, RecordLocation};
+use crate::log::{CompactedEntry, CompactedWriter, Facts, RecordLocation};
 use crate::machine::dispatcher::READER_HOLD_MS;
 use crate::machine::view::{Item, ReadableView};
 use crate::machine::withheld::NOTHING;
-use crate::state::entries::{EntryPosition, EntrySlot, Extras, TopicEntries};
+use crate::state::entries::{EntryPosition, TopicEntries};
 use longhaul_wire::messages::{
     AckType, CommandGetLastMessageId, CommandGetLastMessageIdResponse,
     CommandRedeliverUnacknowledgedMessages,
@@ -29,13 +29,13 @@ fn entries() -> TopicEntries {
     let mut entries = TopicEntries::default();
     entries.open_ledger(0, 0);
     let location = |offset| RecordLocation { segment: 1, offset, size: 10 + offset };
-    let none = Extras::default();
-    entries.push(EntrySlot::new(location(0), Some(2), 0), none);
-    entries.push(EntrySlot::new(location(1), None, 0), none);
-    entries.push(EntrySlot::new(location(2), None, 0), none);
-    entries.push(EntrySlot::new(location(3), None, 0), Extras { chunk_of: Some(77), ..none });
-    entries.push(EntrySlot::new(location(4), None, 0), Extras { deliver_at: Some(88), ..none });
-    entries.push(EntrySlot::new(location(5), None, 0), none);
+    let none = Facts::default();
+    entries.push(location(0), &Facts { batch: Some(2), ..none });
+    entries.push(location(1), &none);
+    entries.push(location(2), &none);
+    entries.push(location(3), &Facts { chunk_of: Some(77), ..none });
+    entries.push(location(4), &Facts { deliver_at: Some(88), ..none });
+    entries.push(location(5), &none);
     entries.forget((2, 3), 1, |_, _| true);
     entries
 }
@@ -157,8 +157,7 @@ fn publish_batch(rig: &mut Rig, messages: i32) {
 /// A reader has caught up when it has read the last message, which may be the last of a batch.
 #[test]
 fn a_reader_learns_where_it_has_caught_up() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(2, 5, |_| {});
     let none = last_id(&mut rig, 5);
     assert_eq!(none.last_message_id.entry_id, u64::MAX, "-1: there is none");
@@ -186,15 +185,10 @@ fn a_reader_learns_where_it_has_caught_up() {
 /// Other consumers of the connection do not change its answer.
 #[test]
 fn a_reader_of_the_compacted_view_waits_for_nothing_that_is_gone() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
-    let effects = rig.call(BrokerMachine::start_compaction);
-    let job = effects.into_iter().find_map(|effect| match effect {
-        MachineEffect::Compact(job) => Some(job),
-        _ => None,
-    });
-    rig.machine.compacted(&job.unwrap(), Ok(slots(&[(1, 1, 5)])));
+    let job = support::job(&rig.call(BrokerMachine::start_compaction)).unwrap();
+    rig.machine.compacted(&job, Ok(slots(&[(1, 1, 5)])));
     rig.settle();
     let failover = |name: &'static str, read_compacted| {
         move |command: &mut CommandSubscribe| {
@@ -238,13 +232,11 @@ fn overtaken() -> Rig {
 /// A reader of the compacted view with these permits. Returns the deliveries.
 fn follow(rig: &mut Rig, consumer_id: u64, message_permits: u32) -> Vec<u64> {
     let reader = CommandSubscribe {
-        topic: TOPIC.to_owned(),
         subscription: format!("reader-{consumer_id}"),
-        consumer_id,
         durable: Some(false),
         read_compacted: Some(true),
-        start_message_id: Some(EARLIEST),
-        ..CommandSubscribe::default()
+        start_message_id: Some(MessageIdData::EARLIEST),
+        ..consumer(consumer_id)
     };
     rig.ask(2, reader);
     more(rig, consumer_id, message_permits)

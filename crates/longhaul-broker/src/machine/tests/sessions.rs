@@ -116,8 +116,7 @@ fn a_token_counts_until_it_expires() {
 /// Each request gets an answer of its own kind, and the connection continues.
 #[test]
 fn every_request_is_answered() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, |_| {});
     let topic = || TOPIC.to_owned();
     let other = OtherRequest { request_id: 6 };
@@ -169,17 +168,11 @@ fn a_client_that_is_out_of_step_is_refused() {
 /// A client that withdraws its request before the holder has answered must not get the place later.
 #[test]
 fn who_closes_what_it_asked_for_does_not_get_it_later() {
-    let subscribe = |consumer_id| CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        consumer_id,
-        ..CommandSubscribe::default()
-    };
     for gives_up in [false, true] {
         let mut rig = Rig::new();
         rig.subscribe(1, 5, |_| {});
         rig.produce(1, 1, AccessMode::Shared).unwrap();
-        rig.ask(2, subscribe(5));
+        rig.ask(2, consumer(5));
         rig.ask(2, CommandProducer { producer_id: 3, ..producer(1, 7, AccessMode::Shared) });
         if gives_up {
             rig.ask(2, CommandCloseConsumer::new(5, 6));
@@ -224,8 +217,7 @@ fn so_many_closed_producers_are_remembered() {
 
 #[test]
 fn a_connection_that_was_full_to_the_last_byte_goes_on() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
     let size = u64::from(rig.topic().entries.get(0).unwrap().location.size);
     rig.machine.settings.window_bytes = 2 * size;

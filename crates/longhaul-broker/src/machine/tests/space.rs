@@ -88,8 +88,7 @@ fn a_topic_without_a_quota_may_take_half_of_the_disk() {
 #[test]
 fn what_nobody_is_subscribed_to_counts_for_the_quota_of_a_topic_that_has_none_of_its_own() {
     const GIB: u64 = 1024 * MIB;
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     assert!(rig.topic().subscriptions.is_empty());
     rig.machine.settings.disk_bytes_max = Some(2 * GIB + KEPT);
     rig.look_at(vec![(1, GIB)]);

@@ -2,7 +2,9 @@
 
 use super::support::{id, open, sent};
 use super::*;
+use crate::log::Facts;
 use crate::state::entries::EntryPosition;
+use crate::state::entry::EntryHead;
 use longhaul_wire::messages::AckType::Individual;
 
 /// A machine that continues from another one's recorded state.
@@ -14,11 +16,12 @@ fn restarted(rig: &Rig) -> Rig {
     for (topic, kept) in rig.machine.state.topics() {
         for (ordinal, slot) in kept.entries.iter() {
             let position = kept.entries.position_of(ordinal).unwrap();
-            let head = crate::state::entry::EntryHead {
+            let facts = Facts {
                 publish_time: slot.publish_time,
                 batch: slot.is_batch().then(|| slot.messages()),
-                ..Default::default()
+                ..Facts::default()
             };
+            let head = EntryHead { facts, sequence: None };
             state.restore(topic, position, slot.location, &head);
         }
     }
@@ -73,8 +76,7 @@ fn each_start_begins_a_ledger() {
 /// The caller can see how much waits for the disk.
 #[test]
 fn what_is_composed_waits() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     assert_eq!((rig.machine.pending_bytes(), rig.machine.waiting()), (0, 0));
     let records = rig.machine.totals.records;
     (0..3).for_each(|_| drop(rig.send(1, &[7; 100], |_, _| {})));

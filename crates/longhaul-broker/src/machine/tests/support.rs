@@ -25,6 +25,12 @@ pub(super) fn shared(command: &mut CommandSubscribe) {
     command.sub_type = 1;
 }
 
+/// Requests the subscription `reader`, which is not durable.
+pub(super) fn reader(command: &mut CommandSubscribe) {
+    command.subscription = "reader".to_owned();
+    command.durable = Some(false);
+}
+
 /// The token of a role.
 pub(super) fn named(role: &str) -> String {
     token(&format!(r#"{{"sub":"{role}"}}"#))
@@ -137,7 +143,7 @@ impl Rig {
 
     /// Publishes a batch of this many messages with producer 1.
     pub(super) fn batch(&mut self, messages: u32) {
-        self.send(1, b"batch", |_, message| message.batch = Some(messages));
+        self.send(1, b"batch", |_, message| message.facts.batch = Some(messages));
         self.settle();
     }
 

@@ -1,6 +1,6 @@
 //! Terminated topics.
 
-use super::support::{id, refusal, sent, shared};
+use super::support::{id, reader, refusal, sent, shared};
 use super::*;
 use crate::admin::values::{AdminPosition, SubscriptionStart};
 use longhaul_wire::messages::AckType;
@@ -19,8 +19,7 @@ fn ends(effects: &[MachineEffect]) -> Vec<(u64, u64)> {
 /// are answered first.
 #[test]
 fn nothing_more_is_published() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.publish(1, 1, b"x");
     rig.send(1, b"under way", |_, _| {});
     let (last, effects) = rig.asked(TOPIC, BrokerMachine::terminate_topic);
@@ -40,14 +39,12 @@ fn nothing_more_is_published() {
 /// join.
 #[test]
 fn consumers_learn_that_nothing_more_comes() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     (0..2).for_each(|_| drop(rig.publish(1, 1, b"x")));
     assert_eq!(rig.subscribe(1, 5, shared), [0, 1]);
     rig.subscribe(2, 6, shared);
     rig.subscribe(2, 7, |command| {
-        command.subscription = "reader".to_owned();
-        command.durable = Some(false);
+        reader(command);
         command.start_message_id = Some(MessageIdData::LATEST);
         command.initial_position = None;
     });
@@ -58,13 +55,7 @@ fn consumers_learn_that_nothing_more_comes() {
     );
     assert_eq!(ends(&rig.ack(5, AckType::Individual, vec![id(1)]).1), []);
     assert_eq!(ends(&rig.ack(5, AckType::Individual, vec![id(0)]).1), [(1, 5), (2, 6)]);
-    let late = CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        sub_type: 1,
-        consumer_id: 8,
-        ..CommandSubscribe::default()
-    };
+    let late = CommandSubscribe { sub_type: 1, ..consumer(8) };
     let effects = rig.ask(2, late);
     assert_eq!(names(&effects)[0], 13, "SUCCESS first");
     assert_eq!(ends(&effects), [(2, 8)]);
@@ -78,9 +69,8 @@ impl Rig {
         (0..2).for_each(|_| drop(rig.publish(1, 1, b"x")));
         rig.subscribe(1, 5, shared);
         rig.subscribe(2, 6, |command| {
-            command.subscription = "reader".to_owned();
-            command.durable = Some(false);
-            command.start_message_id = Some(EARLIEST);
+            reader(command);
+            command.start_message_id = Some(MessageIdData::EARLIEST);
             command.initial_position = None;
         });
         assert_eq!(ends(&rig.call(BrokerMachine::terminate_topic)), []);
@@ -114,13 +104,7 @@ fn consumers_learn_it_after_a_reset_to_the_end() {
         machine.reset(name, subscription, SubscriptionStart::Latest)
     });
     assert_eq!((names(&effects), ends(&effects)), (vec![16], vec![]), "CLOSE_CONSUMER");
-    let again = CommandSubscribe {
-        topic: TOPIC.to_owned(),
-        subscription: "s".to_owned(),
-        sub_type: 1,
-        consumer_id: 5,
-        ..CommandSubscribe::default()
-    };
+    let again = CommandSubscribe { sub_type: 1, ..consumer(5) };
     assert_eq!(ends(&rig.ask(1, again)), [(1, 5)]);
 }
 
@@ -144,8 +128,7 @@ fn readers_learn_it_when_what_they_have_not_read_is_trimmed() {
 /// The end is in checkpoints and in the log.
 #[test]
 fn an_end_is_for_ever() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.call(BrokerMachine::terminate_topic);
     rig.call(BrokerMachine::unload_topic);
     assert!(rig.produce(1, 1, AccessMode::Shared).is_err());

@@ -35,8 +35,7 @@ fn refused(rig: &Rig, entry: u64) -> Unreadable {
 
 /// Six entries, of which the last ones have a segment each. Consumer 5 has received them.
 fn rig(change: impl FnOnce(&mut CommandSubscribe)) -> Rig {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, change);
     (0..6).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
     rig

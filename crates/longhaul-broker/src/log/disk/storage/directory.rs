@@ -1,6 +1,7 @@
 //! A data directory in the file system.
 
 use super::{LockError, Storage, StorageFile, StorageLock};
+use crate::log::error::unless_missing;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
@@ -101,13 +102,8 @@ impl Storage for FileStorage {
         let mut sizes = Vec::new();
         for entry in fs::read_dir(self.root.join(folder))? {
             let entry = entry?;
-            match entry.metadata() {
-                Ok(about) if about.is_file() => {
-                    sizes.push((entry.file_name().to_string_lossy().into_owned(), about.len()));
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+            if let Some(about) = unless_missing(entry.metadata())?.filter(fs::Metadata::is_file) {
+                sizes.push((entry.file_name().to_string_lossy().into_owned(), about.len()));
             }
         }
         Ok(sizes)
@@ -172,11 +168,7 @@ pub fn new_file(path: &Path) -> io::Result<File> {
 
 /// The files of a folder.
 pub(super) fn list(folder: &Path) -> io::Result<Vec<String>> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
+    let Some(entries) = unless_missing(fs::read_dir(folder))? else { return Ok(Vec::new()) };
     let mut names = Vec::new();
     for entry in entries {
         // File names of the broker are always UTF-8.

@@ -12,6 +12,7 @@ pub use read_only::ReadOnlyStorage;
 #[cfg(any(test, feature = "testing"))]
 pub use simulated::{SimulatedStorage, Surprise};
 
+use crate::log::error::unless_missing;
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
@@ -39,11 +40,8 @@ pub trait Storage: Debug + Send + Sync {
         let mut sizes = Vec::new();
         for file in self.list(folder)? {
             let path = if folder.is_empty() { file.clone() } else { format!("{folder}/{file}") };
-            match self.open(&path).and_then(|opened| opened.len()) {
-                Ok(bytes) => sizes.push((file, bytes)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
+            let bytes = unless_missing(self.open(&path).and_then(|opened| opened.len()))?;
+            sizes.extend(bytes.map(|bytes| (file, bytes)));
         }
         Ok(sizes)
     }

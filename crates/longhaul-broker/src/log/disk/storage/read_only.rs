@@ -2,6 +2,7 @@
 
 use super::directory::DirectoryFile;
 use super::{LockError, Storage, StorageFile, StorageLock};
+use crate::log::error::unless_missing;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -56,12 +57,10 @@ impl Storage for ReadOnlyStorage {
     }
 
     fn lock(&self) -> Result<Box<dyn StorageLock>, LockError> {
-        let mut file = match File::open(self.root.join(super::directory::LOCK)) {
-            Ok(file) => file,
-            // No broker has used the directory: it is a copy.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Box::new(Unlocked)),
-            Err(error) => return Err(LockError::Io(error)),
-        };
+        let file = File::open(self.root.join(super::directory::LOCK));
+        // Without it, no broker has used the directory: it is a copy.
+        let file = unless_missing(file).map_err(LockError::Io)?;
+        let Some(mut file) = file else { return Ok(Box::new(Unlocked)) };
         match file.try_lock_shared() {
             Ok(()) => Ok(Box::new(SharedLock { _file: file })),
             Err(TryLockError::WouldBlock) => {

@@ -6,13 +6,7 @@ const AUTO: KeyPolicy = KeyPolicy { is_sticky: false, allows_disorder: false };
 const STICKY: KeyPolicy = KeyPolicy { is_sticky: true, ..AUTO };
 
 pub(super) fn with_hashes(hashes: &[u16]) -> TopicEntries {
-    let mut entries = TopicEntries::default();
-    entries.open_ledger(1, 0);
-    for &hash in hashes {
-        let place = RecordLocation { segment: 1, offset: 0, size: 10 };
-        entries.push(EntrySlot::new(place, None, 0).with_key(hash), Extras::default());
-    }
-    entries
+    with_facts(hashes.iter().map(|&key_hash| Facts { key_hash, ..Facts::default() }))
 }
 
 fn consumer(id: u64, permits: i64, ranges: &[HashRange]) -> DispatcherConsumer {
@@ -230,14 +224,10 @@ fn an_entry_costs_the_same_however_many_consumers_are_slow() {
 /// Regression: everything to be redelivered, or due at one moment, was queued in one turn.
 #[test]
 fn a_budget_holds_for_what_is_queued_again_and_nothing_overtakes_it() {
-    let mut entries = TopicEntries::default();
-    entries.open_ledger(1, 0);
     // The later entries are due first. The last one is new.
-    for deliver_at in [Some(9), Some(8), Some(7), Some(6), Some(5), None] {
-        let place = RecordLocation { segment: 1, offset: 0, size: 10 };
-        let slot = EntrySlot::new(place, None, 0).with_key(5);
-        entries.push(slot, Extras { deliver_at, chunk_of: None });
-    }
+    let times = [Some(9), Some(8), Some(7), Some(6), Some(5), None];
+    let facts = times.map(|deliver_at| Facts { deliver_at, key_hash: 5, ..Facts::default() });
+    let entries = with_facts(facts);
     let mut dispatcher = sticky([99, 0]);
     let cursor = Cursor::at(0);
     let turn = |dispatcher: &mut Dispatcher, end, budget| {

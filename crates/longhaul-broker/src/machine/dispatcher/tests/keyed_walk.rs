@@ -46,12 +46,11 @@ impl Walk {
         let kinds = random.u16(1..9);
         let hashes: Vec<u16> = (0..ENTRIES).map(|_| 7000 * random.u16(0..kinds) + 11).collect();
         let mut entries = with_hashes(&[]);
-        for hash in hashes {
+        for key_hash in hashes {
             let deliver_at = (random.u8(0..8) == 0).then(|| random.u64(0..60));
             let place = RecordLocation { segment: 1, offset: 0, size: 10 };
             let batch = (random.u8(0..6) == 0).then_some(3);
-            let slot = EntrySlot::new(place, batch, 0).with_key(hash);
-            entries.push(slot, Extras { deliver_at, chunk_of: None });
+            entries.push(place, &Facts { batch, deliver_at, key_hash, ..Facts::default() });
         }
         let mut limit = |most| if random.bool() { 0 } else { random.u64(1..most) };
         let limits = UnackedLimits { per_consumer: limit(8), per_subscription: limit(20) };

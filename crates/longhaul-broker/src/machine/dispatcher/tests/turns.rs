@@ -144,10 +144,7 @@ fn so_many_chunked_messages_are_remembered() {
     entries.open_ledger(1, 0);
     let place = RecordLocation { segment: 1, offset: 0, size: 10 };
     let max = CHUNKED_MAX as u64;
-    let mut push = |hash| {
-        entries
-            .push(EntrySlot::new(place, None, 0), Extras { deliver_at: None, chunk_of: Some(hash) })
-    };
+    let mut push = |hash| entries.push(place, &Facts { chunk_of: Some(hash), ..Facts::default() });
     for hash in 0..max {
         push(hash);
     }
@@ -253,14 +250,11 @@ fn who_wants_something_again_is_asked_again() {
 /// looked at the same ones: other consumers got nothing, and the broker was busy for ever.
 #[test]
 fn many_chunks_that_wait_for_their_consumer_hold_up_nobody_and_cost_nothing() {
-    let mut entries = TopicEntries::default();
-    entries.open_ledger(1, 0);
     let last = 2 * BUDGET as u64;
-    for ordinal in 0..=last {
-        let place = RecordLocation { segment: 1, offset: 0, size: 10 };
+    let entries = with_facts((0..=last).map(|ordinal| {
         let chunk_of = (ordinal < last).then_some(9);
-        entries.push(EntrySlot::new(place, None, 0), Extras { deliver_at: None, chunk_of });
-    }
+        Facts { chunk_of, ..Facts::default() }
+    }));
     let mut dispatcher = shared(&[1, 10]);
     let mut found = Vec::new();
     for _ in 0..3 {

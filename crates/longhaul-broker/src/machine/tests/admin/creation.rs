@@ -21,10 +21,8 @@ fn produce(rig: &mut Rig, name: &str) -> Result<(), i32> {
 fn subscribe(rig: &mut Rig, name: &str, may_create: bool) -> Result<(), i32> {
     let command = CommandSubscribe {
         topic: full(name),
-        subscription: "s".to_owned(),
-        consumer_id: 9,
         force_topic_creation: Some(may_create),
-        ..CommandSubscribe::default()
+        ..consumer(9)
     };
     match rig.ask(1, command).pop() {
         Some(MachineEffect::Send(1, Command::Success(_))) => {
@@ -110,7 +108,7 @@ fn a_name_says_whether_duplicates_are_dropped() {
         .topics()
         .map(|(id, topic): (u32, &BrokerTopic)| {
             let short = topic.name.as_str().rsplit('/').next().unwrap();
-            (short, rig.machine.live[&id].deduplicates)
+            (short, rig.machine.live[&id].deduplicates())
         })
         .collect();
     let expected = [
@@ -142,7 +140,7 @@ fn topics_of_tasks_get_by_name_what_they_need_and_say_so() {
     assert_eq!((task.deduplication, task.retention), (Some(true), None));
     assert_eq!((task.unacked_per_consumer, task.unacked_per_subscription), (Some(0), Some(0)));
     let id = rig.id_of("t").unwrap();
-    assert!(rig.machine.live[&id].deduplicates, "from now on");
+    assert!(rig.machine.live[&id].deduplicates(), "from now on");
     let metadata = applied(&mut rig, "t-metadata");
     assert_eq!(
         (metadata.deduplication, metadata.compaction_threshold_bytes),
@@ -155,5 +153,5 @@ fn topics_of_tasks_get_by_name_what_they_need_and_say_so() {
     let gone = on_topic(|machine, name| machine.remove_partitioned(name, true));
     assert_eq!(rig.answer(topic("t-ledger", gone)), DONE);
     assert_eq!(applied(&mut rig, "t").deduplication, Some(false));
-    assert!(!rig.machine.live[&id].deduplicates);
+    assert!(!rig.machine.live[&id].deduplicates());
 }

@@ -6,8 +6,7 @@ use crate::state::entries::TopicEntries;
 
 /// A rig with three entries on disk, of which `s` has acknowledged the first.
 fn rig() -> Rig {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.fill(1, 1, 3);
     rig.create_subscription("t", "s", SubscriptionStart::Earliest);
     let call = on_subscription(|machine, name, subscription| machine.skip(name, subscription, 1));

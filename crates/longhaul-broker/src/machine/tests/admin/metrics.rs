@@ -122,8 +122,7 @@ fn the_oldest_open_entry_has_an_age() {
 /// group.
 #[test]
 fn a_publish_takes_from_its_receipt_to_its_answer() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     let send = |rig: &mut Rig, received: u64, now: u64| {
         rig.machine.set_moment(now, received);
         let payload = Payload::new(&MessageMetadata::default(), b"x");
@@ -155,8 +154,7 @@ fn a_publish_takes_from_its_receipt_to_its_answer() {
 /// A stalled disk showed in no metric until it had moved again: its syncs are timed at their ends.
 #[test]
 fn what_takes_long_is_timed() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.machine.set_moment(30_000, 10_000);
     rig.machine.note_wait();
     let payload = Payload::new(&MessageMetadata::default(), b"x");
@@ -187,8 +185,7 @@ fn what_takes_long_is_timed() {
 /// left: tools that compute differences saw a restart.
 #[test]
 fn counters_never_fall() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     let published = publish(&mut rig, |_| {}, b"x");
     rig.subscribe(2, 5, |command| command.durable = Some(false));
     let before = stats(&mut rig);

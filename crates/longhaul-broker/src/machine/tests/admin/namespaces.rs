@@ -73,11 +73,10 @@ fn a_namespace_that_does_not_exist_has_nothing() {
         on_namespace(|machine, name| machine.topics_of(name).map(drop)),
         on_namespace(|machine, name| machine.partitioned_topics_of(name).map(drop)),
         on_namespace(BrokerMachine::unload_namespace),
-        on_namespace(|machine, name| machine.namespace_policies(name).map(drop)),
+        on_namespace(|machine, name| machine.namespace_settings(name).map(drop)),
         on_namespace(move |machine, name| {
             machine.set_namespace_policy(name, |policies| policies.message_ttl_s = Some(1))
         }),
-        on_namespace(|machine, name| machine.namespace_grants(name).map(drop)),
         on_namespace(move |machine, name| {
             machine.set_namespace_grants(name, |grants| {
                 grants.grant("role", vec![AuthAction::Produce])
@@ -101,7 +100,8 @@ fn a_namespace_starts_with_its_policies() {
     let call = on_namespace(move |machine, name| machine.create_namespace(name, policies.into()));
     assert_eq!(rig.answer(namespace("acme/b", call)), DONE);
     let policies = |rig: &mut Rig, name: &str| {
-        rig.answer(namespace(name, |machine, name| machine.namespace_policies(name))).unwrap()
+        let settings = namespace(name, |machine, name| machine.namespace_settings(name));
+        rig.answer(settings).unwrap().policies
     };
     let expected =
         Policies { message_ttl_s: Some(7), deduplication: Some(true), ..Policies::default() };
@@ -119,7 +119,8 @@ fn a_namespace_starts_with_its_policies() {
 fn grants_come_and_go() {
     let mut rig = rig();
     let grants = |rig: &mut Rig| {
-        rig.answer(namespace("acme/a", |machine, name| machine.namespace_grants(name))).unwrap()
+        let settings = namespace("acme/a", |machine, name| machine.namespace_settings(name));
+        rig.answer(settings).unwrap().grants
     };
     assert_eq!(grants(&mut rig), Grants::default());
     let call = on_namespace(move |machine, name| {
@@ -252,7 +253,6 @@ fn nothing_of_a_deleted_namespace_comes_back() {
     let without = |changes: Vec<String>| changes.into_iter().filter(numbers).collect::<Vec<_>>();
     assert_eq!(without(rig.changes()), without(before));
     assert!(rig.machine.state.settings(parts).is_none());
-    let policies =
-        rig.answer(namespace("acme/a", |machine, name| machine.namespace_policies(name))).unwrap();
-    assert_eq!(policies, Policies::default());
+    let settings = namespace("acme/a", |machine, name| machine.namespace_settings(name));
+    assert_eq!(rig.answer(settings).unwrap().policies, Policies::default());
 }

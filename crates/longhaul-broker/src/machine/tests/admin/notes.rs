@@ -69,8 +69,7 @@ fn properties_that_grow_too_large_are_refused() {
 
 #[test]
 fn a_moment_leads_to_the_message_that_came_next() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     for _ in 0..3 {
         rig.fill(1, 1, 1);
         rig.now += 10;

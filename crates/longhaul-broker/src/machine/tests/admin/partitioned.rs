@@ -24,6 +24,11 @@ fn partitions(name: &str, allow_auto_creation: bool) -> Ask<PartitionedTopicMeta
     topic(name, move |machine, name| machine.partitions(name, allow_auto_creation))
 }
 
+/// The answer about a topic with this many partitions.
+fn has(count: u32) -> Result<PartitionedTopicMetadata, AdminCallError> {
+    Ok(PartitionedTopicMetadata::new(count, BTreeMap::new()))
+}
+
 /// The existing topics, by the last part of their names.
 fn topics(rig: &Rig) -> Vec<String> {
     let short = |topic: &crate::state::BrokerTopic| {
@@ -42,14 +47,8 @@ fn rig(count: u32) -> Rig {
 fn a_partitioned_topic_is_its_partitions() {
     let mut rig = rig(2);
     assert_eq!(topics(&rig), ["parts-partition-0", "parts-partition-1"]);
-    assert_eq!(
-        rig.answer(partitions("parts", false)),
-        Ok(PartitionedTopicMetadata::new(2, BTreeMap::new()))
-    );
-    assert_eq!(
-        rig.answer(partitions("parts-partition-0", false)),
-        Ok(PartitionedTopicMetadata::new(0, BTreeMap::new()))
-    );
+    assert_eq!(rig.answer(partitions("parts", false)), has(2));
+    assert_eq!(rig.answer(partitions("parts-partition-0", false)), has(0));
     for partitions in [0, 10_001, u32::MAX] {
         let reason = "the number of partitions must be 1 to 10000";
         rig.refuses(create("other", partitions), 406, reason);
@@ -84,10 +83,7 @@ fn partitions_only_become_more() {
         rig.refuses(grow(fewer), 422, "has 2 partitions, and can only get more");
     }
     assert_eq!(rig.answer(grow(4)), DONE);
-    assert_eq!(
-        rig.answer(partitions("parts", false)),
-        Ok(PartitionedTopicMetadata::new(4, BTreeMap::new()))
-    );
+    assert_eq!(rig.answer(partitions("parts", false)), has(4));
     for new in ["parts-partition-2", "parts-partition-3"] {
         let names: Vec<_> = rig.kept(new).durable().map(|known| known.name.as_str()).collect();
         assert_eq!(names, ["a"], "{new}: the subscriptions of partition 0");
@@ -106,10 +102,7 @@ fn missing_partitions_are_created() {
     let call = on_topic(|machine, name| machine.remove_topic(name, false));
     assert_eq!(rig.answer(topic("parts-partition-1", call)), DONE);
     let zero = rig.id_of("parts-partition-0");
-    assert_eq!(
-        rig.answer(partitions("parts", false)),
-        Ok(PartitionedTopicMetadata::new(3, BTreeMap::new()))
-    );
+    assert_eq!(rig.answer(partitions("parts", false)), has(3));
     assert_eq!(rig.answer(topic("parts", BrokerMachine::make_missing_partitions)), DONE);
     assert_eq!(topics(&rig).len(), 3);
     assert_eq!(rig.id_of("parts-partition-0"), zero, "it is left alone");
@@ -183,10 +176,7 @@ fn a_call_on_the_whole_reaches_each_partition() {
 #[test]
 fn a_topic_that_use_would_create_has_no_partitions() {
     let mut rig = rig(2);
-    assert_eq!(
-        rig.answer(partitions("new", true)),
-        Ok(PartitionedTopicMetadata::new(0, BTreeMap::new()))
-    );
+    assert_eq!(rig.answer(partitions("new", true)), has(0));
     assert!(rig.id_of("new").is_none(), "to ask does not create it");
     rig.refuses(partitions("new", false), 404, "does not exist");
     let elsewhere = "persistent://nobody/default/t";
@@ -194,11 +184,7 @@ fn a_topic_that_use_would_create_has_no_partitions() {
     let call = on_topic(|machine, name| machine.remove_topic(name, false));
     assert_eq!(rig.answer(topic("parts-partition-1", call)), DONE);
     let missing = rig.answer(partitions("parts-partition-1", false));
-    assert_eq!(
-        missing,
-        Ok(PartitionedTopicMetadata::new(0, BTreeMap::new())),
-        "use brings it back"
-    );
+    assert_eq!(missing, has(0), "use brings it back");
     rig.refuses(partitions("parts-partition-2", true), 404, "has 2 partitions");
 }
 
@@ -219,31 +205,17 @@ fn auto(allow: bool, topic_type: TopicType, count: Option<u32>) -> Ask<()> {
 fn a_namespace_says_what_use_creates() {
     let mut rig = Rig::new();
     rig.answer(auto(true, TopicType::Partitioned, Some(3))).unwrap();
-    assert_eq!(
-        rig.answer(partitions("a", true)),
-        Ok(PartitionedTopicMetadata::new(3, BTreeMap::new()))
-    );
+    assert_eq!(rig.answer(partitions("a", true)), has(3));
     assert_eq!(topics(&rig).len(), 3, "they are there");
     let loose = rig.answer(partitions("b-partition-7", true));
-    assert_eq!(
-        loose,
-        Ok(PartitionedTopicMetadata::new(0, BTreeMap::new())),
-        "a partition has none"
-    );
+    assert_eq!(loose, has(0), "a partition has none");
     for said in [None, Some(0)] {
         let mut rig = Rig::new();
         rig.answer(auto(true, TopicType::Partitioned, said)).unwrap();
-        assert_eq!(
-            rig.answer(partitions("a", true)),
-            Ok(PartitionedTopicMetadata::new(1, BTreeMap::new())),
-            "{said:?}"
-        );
+        assert_eq!(rig.answer(partitions("a", true)), has(1), "{said:?}");
     }
     rig.answer(auto(true, TopicType::NonPartitioned, Some(3))).unwrap();
-    assert_eq!(
-        rig.answer(partitions("c", true)),
-        Ok(PartitionedTopicMetadata::new(0, BTreeMap::new()))
-    );
+    assert_eq!(rig.answer(partitions("c", true)), has(0));
     rig.answer(auto(false, TopicType::Partitioned, Some(3))).unwrap();
     rig.refuses(partitions("d", true), 404, "does not exist");
 }

@@ -43,8 +43,7 @@ pub(super) struct Story {
 /// `s` gets the first two, requests the first again, and acknowledges the second. Subscription
 /// `idle` has no consumer.
 pub(super) fn story() -> Story {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.create_subscription("t", "idle", SubscriptionStart::Earliest);
     rig.subscribe(2, 5, |command| {
         command.sub_type = 1;
@@ -179,8 +178,7 @@ fn a_backlog_is_what_nobody_has_acknowledged() {
 /// Entries that are not on disk are no backlog: they cannot be consumed yet.
 #[test]
 fn figures_end_where_the_disk_does() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.create_subscription("t", "s", SubscriptionStart::Earliest);
     let metadata = MessageMetadata { publish_time: START, ..MessageMetadata::default() };
     let message = verified(Payload::new(&metadata, b"x"));
@@ -213,10 +211,7 @@ fn a_topic_says_who_uses_it_how() {
     rig.subscribe(1, 5, named("b", 2, "failover"));
     rig.subscribe(1, 6, named("a", 2, "failover"));
     rig.subscribe(1, 7, named("c", 0, "exclusive"));
-    rig.subscribe(1, 8, |command| {
-        command.subscription = "reader".to_owned();
-        command.durable = Some(false);
-    });
+    rig.subscribe(1, 8, support::reader);
     let found = stats(&mut rig);
     assert_eq!(found.publishers[0].access_mode, "Exclusive");
     assert_eq!((found.publishers.len(), found.waiting_publishers), (1, 1));
@@ -235,7 +230,7 @@ fn a_topic_says_who_uses_it_how() {
 fn a_topic_says_when_it_was_compacted() {
     let Story { mut rig, .. } = story();
     let compact = |rig: &mut Rig, result| {
-        let job = compaction::job(rig.call(BrokerMachine::start_compaction)).unwrap();
+        let job = support::job(&rig.call(BrokerMachine::start_compaction)).unwrap();
         rig.now += 30;
         rig.machine.set_time(rig.now, rig.now);
         rig.machine.compacted(&job, result);
@@ -329,8 +324,7 @@ fn ledgers_and_cursors_are_shown() {
 /// did not add up. A ledger is shown from its first existing entry, as long as one exists.
 #[test]
 fn ledgers_go_when_they_are_trimmed() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     for count in [3, 2, 1] {
         rig.fill(1, 1, count);
         rig.call(BrokerMachine::unload_topic);
@@ -356,8 +350,7 @@ fn ledgers_go_when_they_are_trimmed() {
 /// duplicates are dropped.
 #[test]
 fn cursors_of_the_broker_are_shown_where_they_have_a_meaning() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.fill(1, 1, 3);
     assert!(internal(&mut rig).cursors.is_empty());
     rig.set(|policies| policies.deduplication = Some(true));
@@ -369,7 +362,7 @@ fn cursors_of_the_broker_are_shown_where_they_have_a_meaning() {
     assert_eq!(internal(&mut rig).cursors, [("__compaction".to_owned(), none_yet)].into());
     rig.set(|policies| policies.compaction_threshold_bytes = Some(0));
     assert!(internal(&mut rig).cursors.is_empty());
-    let job = compaction::job(rig.call(BrokerMachine::start_compaction)).unwrap();
+    let job = support::job(&rig.call(BrokerMachine::start_compaction)).unwrap();
     rig.machine.compacted(&job, Ok(reading::slots(&[(0, 1, 9), (2, 1, 11)])));
     rig.settle();
     let found = internal(&mut rig);

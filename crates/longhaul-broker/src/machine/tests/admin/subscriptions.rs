@@ -23,8 +23,7 @@ const fn location(ledger: i64, entry: i64) -> AdminPosition {
 /// durable subscription `s` at the first existing entry. The fourth entry was published 10 s after
 /// the third.
 fn rig() -> Rig {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.fill(1, 1, 3);
     rig.machine.change(crate::state::change::Trim { topic: 0, first: 1 }).unwrap();
     rig.call(BrokerMachine::unload_topic);
@@ -181,23 +180,14 @@ fn entries_are_skipped_as_they_are_open() {
     assert_eq!(skip(&mut rig, 1), 5);
     assert_eq!(skip(&mut rig, 7), 5, "beyond the end there is nothing");
     assert_eq!(skip(&mut rig, 1), 5, "nothing is acknowledged in advance");
-    assert_eq!(
-        rig.answer(on("s", |machine, name, subscription| machine.reset(
-            name,
-            subscription,
-            SubscriptionStart::Earliest
-        ))),
-        DONE
-    );
+    let reset = |rig: &mut Rig| {
+        rig.answer(on("s", |machine, name, subscription| {
+            machine.reset(name, subscription, SubscriptionStart::Earliest)
+        }))
+    };
+    assert_eq!(reset(&mut rig), DONE);
     assert_eq!(skip(&mut rig, u64::MAX), 5);
-    assert_eq!(
-        rig.answer(on("s", |machine, name, subscription| machine.reset(
-            name,
-            subscription,
-            SubscriptionStart::Earliest
-        ))),
-        DONE
-    );
+    assert_eq!(reset(&mut rig), DONE);
     rig.create_subscription("t", "other", SubscriptionStart::Earliest);
     assert_eq!(rig.answer(on("s", BrokerMachine::skip_all)), DONE);
     assert_eq!((rig.mark_of("t", "s"), rig.mark_of("t", "other")), (5, 1));
@@ -297,9 +287,6 @@ fn the_properties_of_subscriptions_are_set_where_they_are_kept() {
     assert_eq!(rig.answer(subscription("parts", "s", set("new"))), DONE);
     assert_eq!(rig.machine.recorded(), end, "what is so already is not recorded again");
     rig.create("t");
-    rig.subscribe(2, 5, |command| {
-        command.subscription = "reader".to_owned();
-        command.durable = Some(false);
-    });
+    rig.subscribe(2, 5, support::reader);
     rig.refuses(subscription("t", "reader", set("new")), 404, "has no subscription reader");
 }

@@ -93,8 +93,7 @@ fn a_topic_in_use_is_deleted_by_force_alone() {
 /// compacted view and its file.
 #[test]
 fn nothing_is_left_of_a_deleted_topic() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, |command| command.sub_type = 1);
     rig.publish(1, 1, b"x");
     let metadata = MessageMetadata {
@@ -106,7 +105,7 @@ fn nothing_is_left_of_a_deleted_topic() {
     rig.machine.request(1, ClientRequest::Publish(send, message));
     rig.settle();
     let effects = rig.call(BrokerMachine::start_compaction);
-    let job = compaction::job(effects).unwrap();
+    let job = support::job(&effects).unwrap();
     rig.machine.compacted(&job, Ok(Arc::from([])));
     rig.settle();
     assert!(rig.machine.dues.next().is_some() && rig.machine.recent.get(0, 0).is_some());
@@ -124,11 +123,10 @@ fn nothing_is_left_of_a_deleted_topic() {
 /// A restart needs the file of a compacted view until the deletion of its topic is on disk.
 #[test]
 fn a_view_goes_when_the_end_of_its_topic_is_on_disk() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.publish(1, 1, b"x");
     let effects = rig.call(BrokerMachine::start_compaction);
-    let job = compaction::job(effects).unwrap();
+    let job = support::job(&effects).unwrap();
     rig.machine.compacted(&job, Ok(Arc::from([])));
     rig.settle();
     rig.machine.call(TICKET, delete("t", true)).unwrap();
@@ -139,8 +137,7 @@ fn a_view_goes_when_the_end_of_its_topic_is_on_disk() {
 
 #[test]
 fn unloading_ends_everybody_and_begins_a_ledger() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.subscribe(2, 5, |_| {});
     rig.fill(1, 1, 2);
     let (answer, effects) = rig.answer_and_effects(topic("t", BrokerMachine::unload_topic));
@@ -153,8 +150,7 @@ fn unloading_ends_everybody_and_begins_a_ledger() {
 
 #[test]
 fn truncating_leaves_nothing_whatever_the_retention() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.create_subscription("t", "a", SubscriptionStart::Earliest);
     rig.create_subscription("t", "b", SubscriptionStart::Earliest);
     let forever = Retention { minutes: -1, megabytes: -1 };
@@ -169,14 +165,10 @@ fn truncating_leaves_nothing_whatever_the_retention() {
 /// change it.
 #[test]
 fn messages_expire_for_all_durable_subscriptions() {
-    let mut rig = Rig::new();
-    rig.produce(1, 1, AccessMode::Shared).unwrap();
+    let mut rig = Rig::with_producer();
     rig.create_subscription("t", "a", SubscriptionStart::Earliest);
     rig.create_subscription("t", "b", SubscriptionStart::Earliest);
-    rig.subscribe(2, 5, |command| {
-        command.subscription = "reader".to_owned();
-        command.durable = Some(false);
-    });
+    rig.subscribe(2, 5, support::reader);
     rig.fill(1, 1, 2);
     rig.now += 10_000;
     rig.fill(1, 1, 1);
@@ -202,10 +194,7 @@ fn subscriptions_are_listed_by_name() {
     rig.create("t");
     rig.create_subscription("t", "b", SubscriptionStart::Earliest);
     rig.create_subscription("t", "a", SubscriptionStart::Earliest);
-    rig.subscribe(2, 5, |command| {
-        command.subscription = "reader".to_owned();
-        command.durable = Some(false);
-    });
+    rig.subscribe(2, 5, support::reader);
     assert_eq!(
         rig.answer(topic("t", |machine, name| machine.subscriptions(name))).unwrap(),
         ["a", "b"].map(str::to_owned).into()
