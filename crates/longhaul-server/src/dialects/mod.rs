@@ -11,11 +11,12 @@ mod two;
 #[cfg(test)]
 mod tests;
 
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::Read;
 use crate::config::{Dialect, ServerConfig};
 use crate::core::{GatewayService, QueueName, ServiceError};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::Get;
 use crate::shell::{Caller, RawBody};
 use axum::http::StatusCode;
 use serde::Deserialize;
@@ -32,7 +33,7 @@ pub(crate) fn routes(config: &ServerConfig) -> Vec<ApiRoute> {
         routes.extend(two::routes());
     }
     if !routes.is_empty() {
-        routes.push(ApiRoute::new(Method::Get, "/health", TokenScope::Read, health).open());
+        routes.push(ApiRoute::new(Get, "/health", Read, health).open());
     }
     routes
 }

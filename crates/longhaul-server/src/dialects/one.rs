@@ -4,10 +4,11 @@ use super::held::{DialectLeaseStatus, settle};
 use super::job_id::{job_id, task_of};
 use super::jobs::{JOBS_MAX, JobBody, JobPage, Which, jobs};
 use super::{conflict, given, plain, queue, read, word};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::{Read, Submit, Work};
 use crate::core::{GatewayService, NewTask, QueueName, Reporter, TaskName, name_of};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method, Size};
+use crate::route::Method::{Get, Post};
+use crate::route::{ApiRoute, Size};
 use crate::shell::{Caller, RawBody};
 use crate::v1::new_task::idempotency_key;
 use axum::extract::State;
@@ -50,12 +51,12 @@ struct JobReportBody {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Post, "/enqueue", TokenScope::Submit, enqueue).takes(Size::Task),
-        ApiRoute::new(Method::Post, "/poll", TokenScope::Work, poll).waits(),
-        ApiRoute::new(Method::Post, "/ack", TokenScope::Work, ack),
-        ApiRoute::new(Method::Post, "/fail", TokenScope::Work, fail),
-        ApiRoute::new(Method::Get, "/jobs", TokenScope::Read, all),
-        ApiRoute::new(Method::Get, "/dead", TokenScope::Read, dead),
+        ApiRoute::new(Post, "/enqueue", Submit, enqueue).takes(Size::Task),
+        ApiRoute::new(Post, "/poll", Work, poll).waits(),
+        ApiRoute::new(Post, "/ack", Work, ack),
+        ApiRoute::new(Post, "/fail", Work, fail),
+        ApiRoute::new(Get, "/jobs", Read, all),
+        ApiRoute::new(Get, "/dead", Read, dead),
     ]
 }
 

@@ -6,10 +6,11 @@
 use super::held::{DialectLeaseStatus, settle};
 use super::task_body::{DialectTaskBody, DialectTaskStats, priority_of, stats, task};
 use super::{conflict, malformed, plain, queue, read, word};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::{Read, Submit, Work};
 use crate::core::{GatewayService, NewTask, TaskName};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method, Size};
+use crate::route::Method::{Get, Post};
+use crate::route::{ApiRoute, Size};
 use crate::shell::{Caller, RawBody};
 use crate::v1::new_task::idempotency_key;
 use crate::v1::values::json_bytes;
@@ -62,12 +63,12 @@ type DialectResult = Result<Response, ProblemDetails>;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Post, "/tasks", TokenScope::Submit, submit).takes(Size::Task),
-        ApiRoute::new(Method::Post, "/tasks/lease", TokenScope::Work, lease).waits(),
-        ApiRoute::new(Method::Get, "/tasks/{task}", TokenScope::Read, show),
-        ApiRoute::new(Method::Post, "/tasks/{task}/ack", TokenScope::Work, ack).takes(Size::Task),
-        ApiRoute::new(Method::Post, "/tasks/{task}/nack", TokenScope::Work, nack),
-        ApiRoute::new(Method::Get, "/stats", TokenScope::Read, statistics),
+        ApiRoute::new(Post, "/tasks", Submit, submit).takes(Size::Task),
+        ApiRoute::new(Post, "/tasks/lease", Work, lease).waits(),
+        ApiRoute::new(Get, "/tasks/{task}", Read, show),
+        ApiRoute::new(Post, "/tasks/{task}/ack", Work, ack).takes(Size::Task),
+        ApiRoute::new(Post, "/tasks/{task}/nack", Work, nack),
+        ApiRoute::new(Get, "/stats", Read, statistics),
     ]
 }
 

@@ -1,11 +1,12 @@
 //! Routes for operator actions on tasks: each takes a reason, which is logged.
 
 use super::at::{QueryParams, SomeLevelAt, TaskAt};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
 use crate::core::{GatewayService, TaskAction, name_of};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::{Delete, Get, Post};
 use crate::shell::RawBody;
 use axum::Json;
 use axum::extract::State;
@@ -34,50 +35,33 @@ struct LogQuery {
 pub(super) fn routes() -> Vec<ApiRoute> {
     let done = "The action is done and logged.";
     vec![
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/tasks/{task}:cancel",
-            TokenScope::Admin,
-            cancel,
-        )
-        .does("cancel_task", "Requests the end of a task. A running task may end in its own way.")
-        .optional_body::<ReasonBody>()
-        .answers_empty(204, "The request is stored."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/tasks/{task}:kill",
-            TokenScope::Admin,
-            kill,
-        )
-        .does("kill_task", "Requests the end of a task, without waiting for its processor.")
-        .optional_body::<ReasonBody>()
-        .answers_empty(204, "The request is stored."),
-        ApiRoute::new(Method::Delete, "/v1/queues/{queue}/tasks/{task}", TokenScope::Admin, delete)
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks/{task}:cancel", Admin, cancel)
+            .does(
+                "cancel_task",
+                "Requests the end of a task. A running task may end in its own way.",
+            )
+            .optional_body::<ReasonBody>()
+            .answers_empty(204, "The request is stored."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks/{task}:kill", Admin, kill)
+            .does("kill_task", "Requests the end of a task, without waiting for its processor.")
+            .optional_body::<ReasonBody>()
+            .answers_empty(204, "The request is stored."),
+        ApiRoute::new(Delete, "/v1/queues/{queue}/tasks/{task}", Admin, delete)
             .does("delete_task", "Closes a task as cancelled, whatever its status.")
             .query::<ReasonQuery>()
             .answers_empty(204, done),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/tasks/{task}:force-fail",
-            TokenScope::Admin,
-            fail,
-        )
-        .does("force_fail_task", "Closes a task as failed for good.")
-        .optional_body::<ForceReason>()
-        .answers_empty(204, done),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/tasks/{task}:force-release",
-            TokenScope::Admin,
-            release,
-        )
-        .does(
-            "force_release_task",
-            "Takes a running task from its worker. Another attempt follows.",
-        )
-        .optional_body::<ForceReason>()
-        .answers_empty(204, done),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/actions", TokenScope::Read, log)
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks/{task}:force-fail", Admin, fail)
+            .does("force_fail_task", "Closes a task as failed for good.")
+            .optional_body::<ForceReason>()
+            .answers_empty(204, done),
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks/{task}:force-release", Admin, release)
+            .does(
+                "force_release_task",
+                "Takes a running task from its worker. Another attempt follows.",
+            )
+            .optional_body::<ForceReason>()
+            .answers_empty(204, done),
+        ApiRoute::new(Get, "/v1/queues/{queue}/actions", Read, log)
             .does(
                 "list_actions",
                 "Lists operators' actions on the queue, its tasks, workers and schedules.",
@@ -85,33 +69,17 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .of_some_level()
             .query::<LogQuery>()
             .answers::<ActionList>(200, "The newest actions, the oldest first."),
-    ]
-}
-
-/// Routes that have a task begin anew, or at another time.
-pub(super) fn routes_of_starts() -> Vec<ApiRoute> {
-    vec![
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/tasks/{task}:reschedule",
-            TokenScope::Admin,
-            reschedule,
-        )
-        .does(
-            "reschedule_task",
-            "Starts a waiting task now, delays it, or holds it. The task may wait for its first attempt or another one.",
-        )
-        .body::<RescheduleBody>()
-        .answers_empty(204, "The action is done and logged."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/tasks/{task}:retry",
-            TokenScope::Admin,
-            retry,
-        )
-        .does("retry_task", "Restarts a task that failed for good, as a new task.")
-        .optional_body::<ReasonBody>()
-        .answers::<Restarted>(200, "The new task."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks/{task}:reschedule", Admin, reschedule)
+            .does(
+                "reschedule_task",
+                "Starts a waiting task now, delays it, or holds it. The task may wait for its first attempt or another one.",
+            )
+            .body::<RescheduleBody>()
+            .answers_empty(204, done),
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks/{task}:retry", Admin, retry)
+            .does("retry_task", "Restarts a task that failed for good, as a new task.")
+            .optional_body::<ReasonBody>()
+            .answers::<Restarted>(200, "The new task."),
     ]
 }
 

@@ -4,11 +4,12 @@ use super::actions::optional;
 use super::at::{NoParams, QueryParams, SomeLevelAt, TaskAt};
 use super::tasks::{between, page};
 use super::values::{WordList, all_or_some, early_end};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
 use crate::core::{GatewayService, QueueName, ReplayChanges, ServiceError, TaskName, name_of};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::{Get, Post};
 use crate::shell::RawBody;
 use axum::Json;
 use axum::extract::State;
@@ -56,21 +57,21 @@ struct DeadQuery {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/dead", TokenScope::Read, list)
+        ApiRoute::new(Get, "/v1/queues/{queue}/dead", Read, list)
             .does("list_dead_letters", "Lists the dead letters of tasks that failed for good.")
             .of_some_level()
             .query::<DeadQuery>()
             .answers::<DeadLetterList>(200, "A page of dead letters."),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/dead/{task}", TokenScope::Read, show)
+        ApiRoute::new(Get, "/v1/queues/{queue}/dead/{task}", Read, show)
             .does("get_dead_letter", "Returns a dead letter with its payload.")
             .answers::<DeadLetterBody>(200, "The dead letter."),
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}/dead:replay", TokenScope::Admin, replay)
+        ApiRoute::new(Post, "/v1/queues/{queue}/dead:replay", Admin, replay)
             .works()
             .does("replay_dead_letters", "Restarts tasks that failed for good, each as one new task, even if you repeat the request. The body selects the tasks.")
             .of_some_level()
             .body::<DeadSelection>()
             .answers::<ReplayList>(200, "The outcome of each replay, at most 100,000: repeat the request for the rest."),
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}/dead:purge", TokenScope::Admin, purge)
+        ApiRoute::new(Post, "/v1/queues/{queue}/dead:purge", Admin, purge)
             .works()
             .does("purge_dead_letters", "Marks the dead letters that the body selects as handled.")
             .of_some_level()

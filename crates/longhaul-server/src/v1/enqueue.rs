@@ -3,11 +3,12 @@
 use super::at::{QueryParams, QueueAt};
 use super::batch::{BatchEntries, entry};
 use super::new_task::{RawTerms, into_task, new_task};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::Submit;
 use crate::clock;
 use crate::core::{GatewayService, NewTask, QueueName, ServiceError, TaskName};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method, Size};
+use crate::route::Method::Post;
+use crate::route::{ApiRoute, Size};
 use crate::shell::RawBody;
 use axum::extract::{RawQuery, State};
 use axum::http::header::LOCATION;
@@ -53,7 +54,7 @@ pub(crate) struct SubmitOutcomeBody {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}/tasks", TokenScope::Submit, enqueue)
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks", Submit, enqueue)
             .does("submit_task", "Submits a task. When the gateway answers, the task is stored.")
             .query::<RawTerms>()
             .header(
@@ -62,16 +63,11 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             )
             .body_or_raw::<NewTaskBody>()
             .answers::<SubmittedTaskBody>(201, "The task is stored."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/tasks:batch",
-            TokenScope::Submit,
-            enqueue_all,
-        )
-        .does("submit_tasks", "Submits up to 1,000 tasks, and returns the outcome of each.")
-        .body::<NewTasks<'_>>()
-        .takes(Size::Batch)
-        .answers::<SubmittedTasks>(200, "The outcome of each task, in their order."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks:batch", Submit, enqueue_all)
+            .does("submit_tasks", "Submits up to 1,000 tasks, and returns the outcome of each.")
+            .body::<NewTasks<'_>>()
+            .takes(Size::Batch)
+            .answers::<SubmittedTasks>(200, "The outcome of each task, in their order."),
     ]
 }
 

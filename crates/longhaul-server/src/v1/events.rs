@@ -2,13 +2,14 @@
 
 use super::at::{LevelAt, QueryParams};
 use super::task_body::task_body;
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::Read;
 use crate::core::{
     EventPosition, GatewayService, QueueName, ServiceError, TaskEventStream, TaskName,
     TaskSnapshot, TaskStreamEvent,
 };
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::Get;
 use crate::shell::Caller;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -45,7 +46,7 @@ struct EventQuery {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/events", TokenScope::Read, events)
+        ApiRoute::new(Get, "/v1/queues/{queue}/events", Read, events)
             .waits()
             .does(
                 "watch_tasks",

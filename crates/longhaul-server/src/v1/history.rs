@@ -1,11 +1,12 @@
 //! The history of a task.
 
 use super::at::TaskAt;
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::Read;
 use crate::clock;
 use crate::core::GatewayService;
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::Get;
 use axum::Json;
 use axum::extract::State;
 use longhaul::TaskOutcome;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/history", TokenScope::Read, history)
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}/history", Read, history)
             .does(
                 "get_task_history",
                 "Returns the history of a task: its entries, whether each counts, and the silences of its holder.",

@@ -5,11 +5,12 @@ use super::batch::{BatchEntries, entry};
 use super::lease_body::{
     KeepAliveBody, LeaseHolder, LeaseReport, LeaseRequestBody, LeasesBody, ReportBody, ReportedBody,
 };
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::{Read, Work};
 use crate::clock;
 use crate::core::{GatewayService, QueueName, Reporter, ServiceError};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method, Size};
+use crate::route::Method::{Get, Post};
+use crate::route::{ApiRoute, Size};
 use crate::shell::{Json, RawBody};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -57,61 +58,41 @@ pub(crate) struct ReportOutcome {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}/leases", TokenScope::Work, lease)
+        ApiRoute::new(Post, "/v1/queues/{queue}/leases", Work, lease)
             .waits()
             .does("lease_tasks", "Leases up to `count` tasks to a worker, as soon as there is one.")
             .body::<LeaseRequestBody>()
             .answers::<LeasesBody>(200, "The leased tasks.")
             .answers_empty(204, "No task came in time."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/leases:report",
-            TokenScope::Work,
-            report_named,
-        )
-        .does("report", "Reports the state or the end of the work under a lease.")
-        .body::<ReportBody>()
-        .takes(Size::Task)
-        .answers::<ReportedBody>(200, "The report counts."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/leases:report-batch",
-            TokenScope::Work,
-            report_all,
-        )
-        .does(
-            "report_batch",
-            "Reports on up to 100 leases, and returns the outcome of each report.",
-        )
-        .body::<ReportsBody<'_>>()
-        .takes(Size::Batch)
-        .answers::<ReportOutcomes>(200, "The outcome of each report, in their order."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/leases/{lease}:report",
-            TokenScope::Work,
-            report,
-        )
-        .does(
-            "report_lease",
-            "Reports the state or the end of the work under the lease in the path.",
-        )
-        .body::<ReportBody>()
-        .takes(Size::Task)
-        .answers::<ReportedBody>(200, "The report counts."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/leases/{lease}:keep-alive",
-            TokenScope::Work,
-            keep,
-        )
-        .does(
-            "keep_lease_alive",
-            "Keeps a lease alive, and takes progress, log lines and a checkpoint.",
-        )
-        .body::<KeepAliveBody>()
-        .answers::<ReportedBody>(200, "The lease continues."),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/lease", TokenScope::Read, find)
+        ApiRoute::new(Post, "/v1/queues/{queue}/leases:report", Work, report_named)
+            .does("report", "Reports the state or the end of the work under a lease.")
+            .body::<ReportBody>()
+            .takes(Size::Task)
+            .answers::<ReportedBody>(200, "The report counts."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/leases:report-batch", Work, report_all)
+            .does(
+                "report_batch",
+                "Reports on up to 100 leases, and returns the outcome of each report.",
+            )
+            .body::<ReportsBody<'_>>()
+            .takes(Size::Batch)
+            .answers::<ReportOutcomes>(200, "The outcome of each report, in their order."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/leases/{lease}:report", Work, report)
+            .does(
+                "report_lease",
+                "Reports the state or the end of the work under the lease in the path.",
+            )
+            .body::<ReportBody>()
+            .takes(Size::Task)
+            .answers::<ReportedBody>(200, "The report counts."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/leases/{lease}:keep-alive", Work, keep)
+            .does(
+                "keep_lease_alive",
+                "Keeps a lease alive, and takes progress, log lines and a checkpoint.",
+            )
+            .body::<KeepAliveBody>()
+            .answers::<ReportedBody>(200, "The lease continues."),
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}/lease", Read, find)
             .does("get_lease_holder", "Returns the worker that has leased a task.")
             .answers::<LeaseHolder>(200, "The current lease of the task."),
     ]

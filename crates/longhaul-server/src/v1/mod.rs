@@ -34,7 +34,6 @@ pub(crate) fn routes() -> Vec<ApiRoute> {
         enqueue::routes(),
         tasks::routes(),
         actions::routes(),
-        actions::routes_of_starts(),
         history::routes(),
         why::routes(),
         workers::routes(),

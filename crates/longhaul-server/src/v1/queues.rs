@@ -4,11 +4,12 @@ use super::actions::{ReasonQuery, optional};
 use super::at::{LevelAt, NoParams, QueryParams, QueueAt};
 use super::tasks::TaskQuery;
 use super::values::{WordList, all_or_some, early_end};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
 use crate::core::{Creation, GatewayService, QueueName, ServiceError};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::{Delete, Get, Patch, Post, Put};
 use crate::shell::{Caller, Json, RawBody};
 use axum::Extension;
 use axum::extract::State;
@@ -24,39 +25,39 @@ use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues", TokenScope::Read, list)
+        ApiRoute::new(Get, "/v1/queues", Read, list)
             .does("list_queues", "Lists the queues that the caller may use.")
             .answers::<QueueList>(200, "The queues."),
-        ApiRoute::new(Method::Put, "/v1/queues/{queue}", TokenScope::Admin, create)
+        ApiRoute::new(Put, "/v1/queues/{queue}", Admin, create)
             .does("create_queue", "Creates a queue, or corrects its topics.")
             .optional_body::<NewQueue>()
             .answers::<CreatedQueue>(200, "The queue exists."),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}", TokenScope::Read, get)
+        ApiRoute::new(Get, "/v1/queues/{queue}", Read, get)
             .does("get_queue", "Returns the settings of a queue.")
             .answers::<QueueBody>(200, "The queue."),
-        ApiRoute::new(Method::Patch, "/v1/queues/{queue}", TokenScope::Admin, update)
+        ApiRoute::new(Patch, "/v1/queues/{queue}", Admin, update)
             .does(
                 "update_queue",
                 "Replaces the settings of a queue. Workers follow them within a second.",
             )
             .body::<QueueUpdate>()
             .answers::<QueueVersion>(200, "The settings are changed."),
-        ApiRoute::new(Method::Delete, "/v1/queues/{queue}", TokenScope::Admin, delete)
+        ApiRoute::new(Delete, "/v1/queues/{queue}", Admin, delete)
             .does("delete_queue", "Deletes a queue with all its tasks and their history.")
             .query::<ReasonQuery>()
             .answers_empty(204, "The queue is deleted."),
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}:pause", TokenScope::Admin, pause)
+        ApiRoute::new(Post, "/v1/queues/{queue}:pause", Admin, pause)
             .does(
                 "pause_queue",
                 "Pauses the queue: no task begins until it is resumed. Running tasks continue.",
             )
             .optional_body::<ReasonBody>()
             .answers::<QueueVersion>(200, "The queue is paused."),
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}:resume", TokenScope::Admin, resume)
+        ApiRoute::new(Post, "/v1/queues/{queue}:resume", Admin, resume)
             .does("resume_queue", "Resumes the queue: tasks begin again.")
             .optional_body::<ReasonBody>()
             .answers::<QueueVersion>(200, "The queue is not paused."),
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}:purge", TokenScope::Admin, purge)
+        ApiRoute::new(Post, "/v1/queues/{queue}:purge", Admin, purge)
             .works()
             .does(
                 "purge_queue",

@@ -3,11 +3,12 @@
 use super::actions::{ReasonQuery, optional};
 use super::at::{NamedAt, QueryParams, QueueAt};
 use super::new_task::into_task;
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
 use crate::core::{ActionOrigin, GatewayService, QueueName, ServiceError, name_of};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method, Size};
+use crate::route::Method::{Delete, Get, Patch, Post};
+use crate::route::{ApiRoute, Size};
 use crate::shell::{Caller, Json, RawBody};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -21,71 +22,41 @@ use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/schedules", TokenScope::Read, list)
+        ApiRoute::new(Get, "/v1/queues/{queue}/schedules", Read, list)
             .does("list_schedules", "Lists the schedules of a queue.")
             .answers::<ScheduleList>(200, "The schedules."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/schedules/{name}",
-            TokenScope::Admin,
-            create,
-        )
-        .does("create_schedule", "Creates a schedule.")
-        .body::<NewSchedule>()
-        .takes(Size::Task)
-        .answers::<ScheduleVersion>(201, "The schedule exists."),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/schedules/{name}", TokenScope::Read, get)
+        ApiRoute::new(Post, "/v1/queues/{queue}/schedules/{name}", Admin, create)
+            .does("create_schedule", "Creates a schedule.")
+            .body::<NewSchedule>()
+            .takes(Size::Task)
+            .answers::<ScheduleVersion>(201, "The schedule exists."),
+        ApiRoute::new(Get, "/v1/queues/{queue}/schedules/{name}", Read, get)
             .does("get_schedule", "Returns a schedule and its state.")
             .answers::<ScheduleBody>(200, "The schedule."),
-        ApiRoute::new(
-            Method::Patch,
-            "/v1/queues/{queue}/schedules/{name}",
-            TokenScope::Admin,
-            update,
-        )
-        .does("update_schedule", "Changes the times or the task of a schedule.")
-        .body::<ScheduleUpdate>()
-        .takes(Size::Task)
-        .answers::<ScheduleVersion>(200, "The schedule is changed."),
-        ApiRoute::new(
-            Method::Delete,
-            "/v1/queues/{queue}/schedules/{name}",
-            TokenScope::Admin,
-            delete,
-        )
-        .does("delete_schedule", "Deletes a schedule. Tasks that it has submitted continue.")
-        .query::<ReasonQuery>()
-        .answers_empty(204, "The schedule is deleted."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/schedules/{name}:pause",
-            TokenScope::Admin,
-            pause,
-        )
-        .does("pause_schedule", "Pauses a schedule: it fires only when you trigger it.")
-        .optional_body::<ReasonBody>()
-        .answers::<ScheduleVersion>(200, "The schedule is paused."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/schedules/{name}:resume",
-            TokenScope::Admin,
-            resume,
-        )
-        .does(
-            "resume_schedule",
-            "Resumes a schedule. The slots that it missed are not made up for.",
-        )
-        .optional_body::<ReasonBody>()
-        .answers::<ScheduleVersion>(200, "The schedule is not paused."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/schedules/{name}:trigger",
-            TokenScope::Admin,
-            trigger,
-        )
-        .does("trigger_schedule", "Fires a schedule now.")
-        .optional_body::<ReasonBody>()
-        .answers::<ScheduleVersion>(200, "A worker or a gateway fires the schedule."),
+        ApiRoute::new(Patch, "/v1/queues/{queue}/schedules/{name}", Admin, update)
+            .does("update_schedule", "Changes the times or the task of a schedule.")
+            .body::<ScheduleUpdate>()
+            .takes(Size::Task)
+            .answers::<ScheduleVersion>(200, "The schedule is changed."),
+        ApiRoute::new(Delete, "/v1/queues/{queue}/schedules/{name}", Admin, delete)
+            .does("delete_schedule", "Deletes a schedule. Tasks that it has submitted continue.")
+            .query::<ReasonQuery>()
+            .answers_empty(204, "The schedule is deleted."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/schedules/{name}:pause", Admin, pause)
+            .does("pause_schedule", "Pauses a schedule: it fires only when you trigger it.")
+            .optional_body::<ReasonBody>()
+            .answers::<ScheduleVersion>(200, "The schedule is paused."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/schedules/{name}:resume", Admin, resume)
+            .does(
+                "resume_schedule",
+                "Resumes a schedule. The slots that it missed are not made up for.",
+            )
+            .optional_body::<ReasonBody>()
+            .answers::<ScheduleVersion>(200, "The schedule is not paused."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/schedules/{name}:trigger", Admin, trigger)
+            .does("trigger_schedule", "Fires a schedule now.")
+            .optional_body::<ReasonBody>()
+            .answers::<ScheduleVersion>(200, "A worker or a gateway fires the schedule."),
     ]
 }
 

@@ -1,11 +1,12 @@
 //! Throughput and latencies of a queue over the last hour, or another period.
 
 use super::at::{LevelAt, QueryParams};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::Read;
 use crate::clock;
 use crate::core::GatewayService;
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::Get;
 use axum::Json;
 use axum::extract::State;
 use longhaul::ops::TaskStep;
@@ -34,7 +35,7 @@ struct SeriesQuery {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/series", TokenScope::Read, series)
+        ApiRoute::new(Get, "/v1/queues/{queue}/series", Read, series)
             .does(
                 "get_series",
                 "Counts the tasks submitted and ended per minute or another step, and measures how long they took.",

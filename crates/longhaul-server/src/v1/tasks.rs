@@ -4,11 +4,12 @@ use super::at::{LevelAt, QueryParams, TaskAt};
 use super::new_task::CONTENT_TYPE_PROPERTY;
 use super::task_body::task_body;
 use super::values::WordList;
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::Read;
 use crate::clock;
 use crate::core::{GatewayService, ServiceError, TaskName, TaskSnapshot, ViewedTasks};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::Get;
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
@@ -100,7 +101,7 @@ struct CountQuery {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks", TokenScope::Read, list)
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks", Read, list)
             .does(
                 "list_tasks",
                 "Lists tasks, by default in the order of their submission in each partition.",
@@ -108,47 +109,32 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .of_level()
             .query::<TaskQuery>()
             .answers::<TaskList>(200, "A page of tasks."),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/counts", TokenScope::Read, count)
+        ApiRoute::new(Get, "/v1/queues/{queue}/counts", Read, count)
             .does("count_tasks", "Counts tasks by status.")
             .of_level()
             .query::<CountQuery>()
             .answers::<TaskCountsBody>(200, "The numbers of tasks."),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}", TokenScope::Read, get)
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}", Read, get)
             .does("get_task", "Returns the state of a task.")
             .answers::<TaskBody>(200, "The task."),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/wait", TokenScope::Read, wait)
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}/wait", Read, wait)
             .waits()
             .does("wait_for_task", "Waits for the end of a task, 30 s at most.")
             .query::<WaitQuery>()
             .answers::<TaskBody>(200, "The task, which is over.")
             .answers_empty(204, "The task is not over yet: repeat the request."),
-        ApiRoute::new(
-            Method::Get,
-            "/v1/queues/{queue}/tasks/{task}/result",
-            TokenScope::Read,
-            result,
-        )
-        .does("get_task_result", "Returns the bytes of the result of a task.")
-        .answers_raw(200, "application/octet-stream", "The result."),
-        ApiRoute::new(
-            Method::Get,
-            "/v1/queues/{queue}/tasks/{task}/payload",
-            TokenScope::Read,
-            payload,
-        )
-        .does("get_task_payload", "Returns the bytes of the payload of a task.")
-        .answers_raw(200, "application/octet-stream", "The payload."),
-        ApiRoute::new(
-            Method::Get,
-            "/v1/queues/{queue}/tasks/{task}/properties",
-            TokenScope::Read,
-            properties,
-        )
-        .does(
-            "get_task_properties",
-            "Returns the properties of the message of a task, including those of its options.",
-        )
-        .answers::<BTreeMap<String, String>>(200, "The properties."),
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}/result", Read, result)
+            .does("get_task_result", "Returns the bytes of the result of a task.")
+            .answers_raw(200, "application/octet-stream", "The result."),
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}/payload", Read, payload)
+            .does("get_task_payload", "Returns the bytes of the payload of a task.")
+            .answers_raw(200, "application/octet-stream", "The payload."),
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}/properties", Read, properties)
+            .does(
+                "get_task_properties",
+                "Returns the properties of the message of a task, including those of its options.",
+            )
+            .answers::<BTreeMap<String, String>>(200, "The properties."),
     ]
 }
 

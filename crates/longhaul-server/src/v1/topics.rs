@@ -1,11 +1,12 @@
 //! The route of a queue's topics.
 
 use super::at::{QueryParams, QueueAt};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::Read;
 use crate::clock;
 use crate::core::GatewayService;
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::Get;
 use axum::Json;
 use axum::extract::State;
 use longhaul::topics::{TopicFinding, TopicStorage};
@@ -24,7 +25,7 @@ struct TopicsQuery {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/topics", TokenScope::Read, topics)
+        ApiRoute::new(Get, "/v1/queues/{queue}/topics", Read, topics)
             .does(
                 "get_topics",
                 "Returns the topics of a queue: their bytes, their retention, and their faults. The gateway sends some fifty requests to the admin API for it.",

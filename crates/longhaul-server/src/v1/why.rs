@@ -1,10 +1,11 @@
 //! Why a task does not run.
 
 use super::at::TaskAt;
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::Read;
 use crate::core::GatewayService;
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::Get;
 use axum::Json;
 use axum::extract::State;
 use longhaul_api::task::{TaskLimitsBody, WhyBody};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/why", TokenScope::Read, why)
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}/why", Read, why)
             .does(
                 "why_task",
                 "Explains in one sentence and in details why a task does not run. For a running task, it names the worker and the start.",

@@ -2,11 +2,12 @@
 
 use super::actions::optional;
 use super::at::{LevelAt, NamedAt, NoParams, QueryParams};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
 use crate::core::GatewayService;
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::{Get, Post};
 use crate::shell::RawBody;
 use axum::Json;
 use axum::extract::State;
@@ -21,11 +22,11 @@ const LISTED_MS: u64 = 3_600_000;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/workers", TokenScope::Read, list)
+        ApiRoute::new(Get, "/v1/queues/{queue}/workers", Read, list)
             .does("list_workers", "Lists the workers of a queue and the tasks that they run.")
             .of_level()
             .answers::<WorkerList>(200, "The workers."),
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}/workers/{name}:drain", TokenScope::Admin, drain)
+        ApiRoute::new(Post, "/v1/queues/{queue}/workers/{name}:drain", Admin, drain)
             .does(
                 "drain_worker",
                 "Drains a worker, wherever it runs: it takes nothing new, finishes its tasks, and ends.",
