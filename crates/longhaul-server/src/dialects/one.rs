@@ -16,6 +16,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use longhaul::lease::{KeepAlive, LeaseOutcome, LeaseRequest};
+use longhaul_api::new_task::NewTaskBody;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,8 +78,8 @@ async fn enqueue(
         },
     };
     let Enqueue { payload } = read(&body)?;
-    let task =
-        NewTask { payload: payload.into(), idempotency_key: key.clone(), ..NewTask::default() };
+    let terms = NewTaskBody { idempotency_key: key.clone(), ..NewTaskBody::default() };
+    let task = NewTask { payload: payload.into(), terms, ..NewTask::default() };
     let name = service.enqueue(queue, task).await.map_err(plain)?;
     Ok(Json(Enqueued { job_id: id_of(name)? }).into_response())
 }

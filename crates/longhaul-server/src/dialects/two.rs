@@ -20,6 +20,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bytes::Bytes;
 use longhaul::lease::{LeaseOutcome, LeaseRequest};
+use longhaul_api::new_task::NewTaskBody;
 use longhaul_api::values::{Length, present};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -120,14 +121,14 @@ async fn submit(
             properties.insert(CONTENT_TYPE.to_owned(), JSON.to_owned());
         }
         let payload = text_or_json(new.payload)?;
-        let new = NewTask {
-            payload,
+        let terms = NewTaskBody {
             properties,
             priority: priority_of(new.priority),
             max_attempts: new.max_retries.map(|retries| retries.saturating_add(1)),
             idempotency_key: key.map(str::to_owned),
-            ..NewTask::default()
+            ..NewTaskBody::default()
         };
+        let new = NewTask { payload, terms, ..NewTask::default() };
         let name = service.enqueue(queue, new).await?;
         let body = task(&service, queue, name, caller.is_blind()).await?;
         Ok((StatusCode::CREATED, Json(body)).into_response())
