@@ -3,7 +3,7 @@
 use super::at::{QueryParams, SomeLevelAt, TaskAt};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::{GatewayService, TaskAction, name_of};
+use crate::core::{GatewayService, ServiceError, TaskAction, name_of};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::{Delete, Get, Post};
@@ -163,8 +163,7 @@ async fn reschedule(
         (None, Some(at)) => until(at),
         (Some(_), Some(_)) | (None, None) => {
             let detail = "no start time is given: set `delay` (`0s`: now) or `at`";
-            let unfit = StatusCode::UNPROCESSABLE_ENTITY;
-            return Err(ProblemDetails::new(unfit, "request_unfit", detail));
+            return Err(ServiceError::Unfit(detail.to_owned()).into());
         }
     };
     act(&service, at, TaskAction::Reschedule(delay), &body.reason).await

@@ -83,11 +83,7 @@ impl Caller {
                 "a reason has at most {REASON_BYTES_MAX} bytes, this one has {}",
                 reason.len()
             );
-            return Err(ProblemDetails::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "request_unfit",
-                detail,
-            ));
+            return Err(ServiceError::Unfit(detail).into());
         }
         Ok(ActionOrigin { name: self.name(), reason })
     }

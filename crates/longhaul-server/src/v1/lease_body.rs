@@ -3,8 +3,6 @@
 use super::at::lease_token;
 use super::values::json_bytes;
 use crate::core::{ServiceError, TaskName, name_of};
-use crate::problem::ProblemDetails;
-use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -218,15 +216,10 @@ fn decoded(name: &str, text: &str) -> Result<Bytes, ServiceError> {
 
 impl LeaseRequestBody {
     /// The request, with this wait time.
-    pub(crate) fn into_request(self, wait: Duration) -> Result<LeaseRequest, ProblemDetails> {
+    pub(crate) fn into_request(self, wait: Duration) -> Result<LeaseRequest, ServiceError> {
         let count = self.count.unwrap_or(1);
         if !(1..=COUNT_MAX).contains(&count) {
-            let detail = format!("`count` must be 1 to {COUNT_MAX} leases, not {count}");
-            return Err(ProblemDetails::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "request_unfit",
-                detail,
-            ));
+            return Err(unfit(format!("`count` must be 1 to {COUNT_MAX} leases, not {count}")));
         }
         let request = LeaseRequest::of(self.worker).instance(self.instance).count(count).wait(wait);
         let request = match self.types {
