@@ -197,14 +197,9 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
             }
         }
     };
-    Ok(layout::of_queue(
-        visit,
-        queue,
-        ("/tasks", &format!("Tasks of {queue}")),
-        layout::FollowedEvents::Level(filter.level),
-        &body,
-    )
-    .await)
+    let title = format!("Tasks of {queue}");
+    let followed = layout::FollowedEvents::Level(filter.level);
+    Ok(layout::of_queue(visit, queue, ("/tasks", &title), followed, &body).await)
 }
 
 fn sidebar(queue: &str, filter: &TaskFilterQuery, counts: &TaskCountsBody) -> Markup {
