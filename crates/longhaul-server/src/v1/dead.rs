@@ -23,7 +23,6 @@ use longhaul_api::dead::{
 };
 use longhaul_api::values::Instant;
 use serde::Deserialize;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use utoipa::IntoParams;
 
@@ -80,24 +79,19 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-fn filter_of(
-    reason: Option<&String>,
-    tags: &[String],
-    task_type: Option<&String>,
-    key: Option<&String>,
-    failed: Option<RangeInclusive<u64>>,
-) -> DeadLetterFilter {
-    let mut filter = tags.iter().fold(DeadLetterFilter::new(), DeadLetterFilter::tag);
-    if let Some(reason) = reason {
+/// The library's filter for a selection, apart from named tasks.
+fn filter_of(it: &DeadSelection) -> DeadLetterFilter {
+    let mut filter = it.tag.iter().fold(DeadLetterFilter::new(), DeadLetterFilter::tag);
+    if let Some(reason) = &it.failed_with {
         filter = filter.reason(reason);
     }
-    if let Some(task_type) = task_type {
+    if let Some(task_type) = &it.task_type {
         filter = filter.task_type(task_type);
     }
-    if let Some(key) = key {
+    if let Some(key) = &it.key {
         filter = filter.key(key);
     }
-    match failed {
+    match between(it.failed_from, it.failed_to) {
         Some(range) => filter.published(range),
         None => filter,
     }
@@ -147,11 +141,17 @@ async fn list(
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(query): QueryParams<DeadQuery>,
 ) -> Result<Json<DeadLetterList>, ProblemDetails> {
-    let limit = page(query.limit)?;
-    let failed = between(query.failed_from, query.failed_to);
-    let DeadQuery { reason, tag, task_type, key, after, .. } = query;
-    let filter = filter_of(reason.as_ref(), &tag.0, task_type.as_ref(), key.as_ref(), failed);
-    let after = after.as_deref().map(position_of).transpose()?;
+    let (limit, after) = (page(query.limit)?, query.after.as_deref());
+    let after = after.map(position_of).transpose()?;
+    let filter = filter_of(&DeadSelection {
+        failed_with: query.reason,
+        tag: query.tag.0,
+        task_type: query.task_type,
+        key: query.key,
+        failed_from: query.failed_from,
+        failed_to: query.failed_to,
+        ..DeadSelection::default()
+    });
     let page = service.dead_letters((&queue, level), &filter, after, limit).await?;
     let (letters, hidden) = (page.letters.into_iter(), caller.is_blind());
     let dead_letters = letters.map(|letter| body(&queue, letter, hidden)).collect();
@@ -180,12 +180,6 @@ fn selection_of(body: &RawBody) -> Result<DeadSelection, ProblemDetails> {
     Ok(it)
 }
 
-fn selected(it: &DeadSelection) -> DeadLetterFilter {
-    let (failed_with, key) = (it.failed_with.as_ref(), it.key.as_ref());
-    let failed = between(it.failed_from, it.failed_to);
-    filter_of(failed_with, &it.tag, it.task_type.as_ref(), key, failed)
-}
-
 /// The named tasks, if any.
 fn named(it: &DeadSelection, level: Option<Priority>) -> Result<Vec<TaskName>, ProblemDetails> {
     if level.is_some() && !it.tasks.is_empty() {
@@ -208,11 +202,11 @@ fn changes_of(
     tasks: usize,
 ) -> Result<Option<ReplayChanges>, ProblemDetails> {
     let unfit = |detail| ProblemDetails::bad_request("request_unfit", detail);
-    let Some(it) = it else { return Ok(None) };
+    let Some(mut it) = it else { return Ok(None) };
     if it == ReplayChangesBody::default() {
         return Err(unfit("`changes` is empty; leave it out to change nothing"));
     }
-    let payload = match (it.payload, it.payload_base64) {
+    let payload = match (it.payload.take(), it.payload_base64.take()) {
         (Some(_), Some(_)) => {
             return Err(unfit("set `payload` or `payload_base64`, not both"));
         }
@@ -226,14 +220,7 @@ fn changes_of(
     if payload.is_some() && tasks != 1 {
         return Err(unfit("a payload can be changed only for a single task: name it in `tasks`"));
     }
-    Ok(Some(ReplayChanges {
-        payload,
-        priority: it.priority,
-        delay: it.delay.map(|it| it.0),
-        max_attempts: it.max_attempts,
-        max_duration: it.max_duration.map(|it| it.0),
-        max_total_duration: it.max_total_duration.map(|it| it.0),
-    }))
+    Ok(Some(ReplayChanges { payload, terms: it }))
 }
 
 fn outcome(task: String, replayed: Replayed) -> ReplayBody {
@@ -263,7 +250,8 @@ async fn replay(
     service.check_changes(&queue, changes.as_ref()).await?;
     if named.is_empty() {
         let (of, how) = ((&queue, level), (said, changes.clone()));
-        (replays, stopped) = service.replay_all(of, selected(&selection), how, REPLAYS_MAX).await?;
+        (replays, stopped) =
+            service.replay_all(of, filter_of(&selection), how, REPLAYS_MAX).await?;
     }
     for name in named {
         match service.replay(&queue, name, said, changes.as_ref()).await {
@@ -300,7 +288,7 @@ async fn purge(
     let (mut purged, mut not_found, mut stopped) = (0, Vec::new(), None);
     if named.is_empty() {
         (purged, stopped) =
-            service.purge_letters((&queue, level), selected(&selection), said).await?;
+            service.purge_letters((&queue, level), filter_of(&selection), said).await?;
     }
     for name in named {
         match service.purge_letter(&queue, name, said).await {
