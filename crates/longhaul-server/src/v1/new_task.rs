@@ -1,12 +1,10 @@
 //! Bodies that submit tasks: JSON, or a raw payload with all options in the query.
 
-use super::values::{WordList, json_bytes};
+use super::values::{WordList, bytes_of};
 use crate::core::{NewTask, ServiceError, TaskName};
 use crate::problem::ProblemDetails;
 use crate::shell::RawBody;
 use axum::http::{HeaderMap, StatusCode};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use longhaul::RetryPolicy;
 use longhaul_api::Priority;
@@ -65,8 +63,10 @@ fn unfit(text: &str) -> ServiceError {
 
 /// The task, if the fields are consistent.
 pub(crate) fn into_task(mut it: NewTaskBody) -> Result<NewTask, ServiceError> {
-    let payload = take_payload(&mut it)?;
-    checked(payload, it)
+    let (text, base64) = (it.payload.take(), it.payload_base64.take());
+    let payload = bytes_of("payload", text, base64, it.payload_json.take())?;
+    let none = "the task has no payload: set `payload`, `payload_base64` or `payload_json`";
+    checked(payload.ok_or_else(|| unfit(none))?, it)
 }
 
 /// The task with this payload, if the other fields are consistent.
@@ -78,21 +78,6 @@ fn checked(payload: Bytes, mut terms: NewTaskBody) -> Result<NewTask, ServiceErr
     let after = std::mem::take(&mut terms.after);
     let after = after.iter().map(|id| id.parse()).collect::<Result<Vec<TaskName>, _>>()?;
     Ok(NewTask { payload, terms, retry, after })
-}
-
-fn take_payload(it: &mut NewTaskBody) -> Result<Bytes, ServiceError> {
-    let forms = (it.payload.take(), it.payload_base64.take(), it.payload_json.take());
-    match forms {
-        (Some(text), None, None) => Ok(Bytes::from(text)),
-        (None, Some(text), None) => STANDARD.decode(text).map(Bytes::from).map_err(|error| {
-            ServiceError::Unfit(format!("`payload_base64` is not base64: {error}"))
-        }),
-        (None, None, Some(json)) => Ok(json_bytes(json)),
-        (None, None, None) => {
-            Err(unfit("the task has no payload: set `payload`, `payload_base64` or `payload_json`"))
-        }
-        _ => Err(unfit("set only one of `payload`, `payload_base64` and `payload_json`")),
-    }
 }
 
 impl RawTerms {
