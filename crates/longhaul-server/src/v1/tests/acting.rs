@@ -34,9 +34,8 @@ fn dead_letters_are_those_of_the_level_that_is_named() {
     });
     bench.engine.advance(Duration::from_secs(60));
     let dead = |query: &str| {
-        let listed = bench.get(&format!("/v1/queues/tasks/dead{query}")).json();
-        let letters = listed["dead_letters"].as_array().unwrap().iter();
-        let mut tasks: Vec<_> = letters.map(|it| it["task"].as_str().unwrap().to_owned()).collect();
+        let listed = bench.get(&format!("/v1/queues/tasks/dead{query}"));
+        let mut tasks = listed.texts("dead_letters", "task");
         tasks.sort();
         tasks
     };
@@ -74,9 +73,8 @@ fn a_purge_deletes_the_tasks_of_the_level_that_it_names() {
     assert_eq!(statuses(), ["cancelled", "ready", "ready"]);
     assert_eq!(purge(""), json!(1));
     assert_eq!(statuses(), ["cancelled", "cancelled", "ready"]);
-    let log = bench.get("/v1/queues/tasks/actions").json();
-    let acted: Vec<_> = log["actions"].as_array().unwrap().iter().map(|it| &it["task"]).collect();
-    assert_eq!(acted, [&json!(ids[0]), &json!(ids[1])], "{log}");
+    let log = bench.get("/v1/queues/tasks/actions");
+    assert_eq!(log.texts("actions", "task"), ids[..2], "{log:?}");
 }
 
 #[test]
@@ -99,19 +97,9 @@ fn a_task_is_cancelled_killed_and_deleted_with_a_reason() {
     let over = bench.get(&at(&id, "/wait")).json();
     assert_eq!(over["status"], json!("cancelled"));
     assert!(over["reason"].as_str().unwrap().ends_with(": mistake"), "{over}");
-    let log = bench.get("/v1/queues/tasks/actions").json();
-    let actions: Vec<_> = log["actions"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|it| it["action"].as_str().unwrap())
-        .collect();
-    assert_eq!(actions, ["cancel", "kill", "delete"], "{log}");
-    assert_eq!(
-        [&log["actions"][0]["reason"], &log["actions"][1]["reason"]],
-        ["no use"; 2],
-        "{log}"
-    );
+    let log = bench.get("/v1/queues/tasks/actions");
+    assert_eq!(log.texts("actions", "action"), ["cancel", "kill", "delete"], "{log:?}");
+    assert_eq!(log.texts("actions", "reason")[..2], ["no use"; 2], "{log:?}");
     let long = json!({"reason": "x".repeat(1_001)});
     assert_eq!(bench.post(&at(&id, ":cancel"), long).status, 422);
 }
@@ -181,15 +169,10 @@ fn dead_letters_are_listed_replayed_and_purged() {
     let shown = bench.get(&format!("/v1/queues/tasks/dead/{first}")).json();
     assert_eq!((&shown["payload_base64"], &shown["attempts"]), (&json!("YQ=="), &json!(1)));
     let selection = json!({"reason": "again", "tasks": [first, alive.text("id"), "99:99:-1"]});
-    let replayed = bench.post("/v1/queues/tasks/dead:replay", selection).json();
-    let outcomes: Vec<_> = replayed["outcomes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|it| it["outcome"].as_str().unwrap())
-        .collect();
-    assert_eq!(outcomes, ["RESTARTED", "NOT_DEAD", "NOT_FOUND"], "{replayed}");
-    let restarted = replayed["outcomes"][0]["other"].as_str().unwrap();
+    let replayed = bench.post("/v1/queues/tasks/dead:replay", selection);
+    let outcomes = replayed.texts("outcomes", "outcome");
+    assert_eq!(outcomes, ["RESTARTED", "NOT_DEAD", "NOT_FOUND"], "{replayed:?}");
+    let restarted = replayed.json()["outcomes"][0]["other"].as_str().unwrap().to_owned();
     let again = bench.post(&format!("/v1/queues/tasks/tasks/{first}:retry"), json!({}));
     assert_eq!(again.text("id"), restarted, "it is never run twice");
     let named = json!({"reason": "old", "tasks": [second, first, "99:99:-1"]});
@@ -484,11 +467,8 @@ fn a_text_finds_tasks_by_what_is_shown_of_them() {
         let task = json!({"payload": "a", "priority": level, "type": kind});
         bench.post("/v1/queues/tasks/tasks", task).text("id")
     });
-    let found = |query: &str| {
-        let listed = bench.get(&format!("/v1/queues/tasks/tasks?{query}")).json();
-        let tasks = listed["tasks"].as_array().unwrap().iter();
-        tasks.map(|it| it["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
+    let found =
+        |query: &str| bench.get(&format!("/v1/queues/tasks/tasks?{query}")).texts("tasks", "id");
     assert_eq!(found("level=high&text=resize"), [ids[0].as_str()]);
     // An id of a level is shown with the level.
     assert_eq!(found(&format!("level=high&text={}", ids[1])), [ids[1].as_str()]);

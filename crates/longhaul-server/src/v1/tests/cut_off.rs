@@ -1,7 +1,7 @@
 //! A gateway reports the loss of its broker soon, and recovers when the broker is back. The test
 //! sets the connection state.
 
-use super::streaming::read_until;
+use super::streaming::{events_behind, read_until};
 use crate::config::ServerConfig;
 use crate::reach::tests::away;
 use crate::route;
@@ -13,7 +13,6 @@ use longhaul::TransportErrorKind;
 use longhaul::ops::ConnectionState;
 use serde_json::json;
 use std::time::Duration;
-use tower::ServiceExt;
 
 /// A gateway whose requests do not wait for the broker.
 fn bench() -> TestGateway {
@@ -40,7 +39,7 @@ fn every_route_that_needs_the_broker_says_that_it_is_away() {
             let request = TestGateway::request(route.info.method.word(), &path, "");
             // For streams only the head is checked.
             if path.ends_with("/events") {
-                let head = bench.engine.run(bench.router.clone().oneshot(request)).unwrap();
+                let head = bench.open(request);
                 return (path, head.status().as_u16(), String::new(), head.headers().clone());
             }
             let answer = bench.send(request);
@@ -108,8 +107,7 @@ fn requests_under_way_are_answered_when_the_broker_is_lost() {
         ("/v1/queues/tasks:purge", endless(), "outcome_unknown"),
     ] {
         let bench = bench();
-        let mut request = TestGateway::request("POST", path, body);
-        request.headers_mut().insert("content-type", "application/json".parse().unwrap());
+        let request = TestGateway::json_request("POST", path, body);
         let before = bench.engine.time_passed();
         let lost = async {
             tokio::time::sleep(Duration::from_secs(3)).await;
@@ -135,8 +133,7 @@ fn endless() -> Body {
 fn streams_say_when_the_broker_is_lost_and_when_it_is_back() {
     let bench = bench();
     bench.submit("tasks", "a");
-    let request = TestGateway::request("GET", "/v1/queues/tasks/events", "");
-    let mut stream = bench.engine.run(bench.router.clone().oneshot(request)).unwrap().into_body();
+    let mut stream = events_behind(&bench, "");
     bench.engine.run(read_until(&mut stream, "event: caught-up"));
     lose(&bench);
     let lost = bench.engine.run(read_until(&mut stream, "event: broker-lost"));

@@ -25,9 +25,7 @@ fn gateway() -> TestGateway {
 
 /// Sends this text as JSON.
 fn post(bench: &TestGateway, path: &str, body: String) -> TestResponse {
-    let mut request = TestGateway::request("POST", path, body);
-    request.headers_mut().insert("content-type", "application/json".parse().unwrap());
-    bench.send(request)
+    bench.send(TestGateway::json_request("POST", path, body))
 }
 
 fn stored(bench: &TestGateway, task: &str, what: &str) -> String {
