@@ -1,6 +1,6 @@
 //! A browser's request and its answer.
 
-use crate::api::ApiCaller;
+use crate::api::{ApiCaller, call, whole};
 use crate::parts::layout;
 use crate::trouble::PageError;
 use crate::{ROOT, Ui, session};
@@ -110,8 +110,11 @@ impl Visit {
         path.get(..end).filter(|it| is_there && it.starts_with("/ui/queues/")).unwrap_or(ROOT)
     }
 
+    /// Reads the answer of a route.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, PageError> {
-        self.ui.api.get(&self.caller, path).await
+        let bytes = whole(self.raw(path).await?).await?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| PageError::ours(format!("unexpected answer of {path}: {error}")))
     }
 
     /// The counts of a level of a queue. A page and its tabs need the same ones, which are read
@@ -149,11 +152,12 @@ impl Visit {
         Ok(found)
     }
 
+    /// The unread answer of a route: bytes, or a stream of events.
     pub(crate) async fn raw(&self, path: &str) -> Result<Response, PageError> {
-        self.ui.api.raw(&self.caller, path).await
+        call(&self.ui.routes, &self.caller, Method::GET, path, None).await
     }
 
-    /// Performs an action through the gateway.
+    /// Performs an action through the gateway; the caller interprets the answer.
     pub(crate) async fn act(
         &self,
         method: Method,
@@ -164,7 +168,8 @@ impl Visit {
             let detail = "this dashboard is read-only (`read_only`); use the program or the API";
             return Err(PageError::new(StatusCode::FORBIDDEN, "read_only", detail));
         }
-        self.ui.api.act(&self.caller, method, path, Some(body)).await
+        let answer = call(&self.ui.routes, &self.caller, method, path, Some(body)).await?;
+        Ok(serde_json::from_slice(&whole(answer).await?).unwrap_or(Value::Null))
     }
 
     /// The answer with a page, or with its error.
