@@ -46,7 +46,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         @if visit.is_read_only() {
             pre tabindex="0" { (text(&all, true)) }
         } @else {
-            (button(&queue_place(queue, verb), name, ""))
+            (button(&queue_place(queue, verb), name))
             (fields(queue, found.version, &settings))
             (whole(queue, found.version, &all))
         }

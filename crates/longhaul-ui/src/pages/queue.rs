@@ -152,7 +152,7 @@ fn actions(queue: &str, level: Priority, found: &QueueBody) -> Markup {
         section.actions {
             h2 { "Actions" }
             @if found.settings.paused {
-                (button(&queue_place(queue, "/resume"), "Resume", ""))
+                (button(&queue_place(queue, "/resume"), "Resume"))
             } @else {
                 (asked(&queue_place(queue, "/pause"), "Pause", "No task begins until the queue is resumed. Running tasks continue.", &html! {}))
             }

@@ -59,8 +59,8 @@ fn row(visit: &Visit, queue: &str, schedule: &ScheduleBody, now_ms: u64) -> RowC
         html! { @for slot in schedule.next.iter().take(NEXT_MAX) { div { (minute(slot.ms())) " " (ShownInstant { at_ms: slot.ms(), now_ms }) } } },
         html! {
             @if !visit.is_read_only() {
-                (button(&place("trigger"), "Run now", ""))
-                @if is_paused { (button(&place("resume"), "Resume", "")) } @else { (button(&place("pause"), "Pause", "")) }
+                (button(&place("trigger"), "Run now"))
+                @if is_paused { (button(&place("resume"), "Resume")) } @else { (button(&place("pause"), "Pause")) }
                 (asked(&place("delete"), "Delete", "The schedule no longer fires. Tasks that it has submitted stay.", &html! {}))
             }
         },

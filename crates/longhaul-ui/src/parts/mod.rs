@@ -60,9 +60,9 @@ fn percent(done: u64, total: u64) -> u128 {
 }
 
 /// A button in its own form, so that it works without scripts.
-pub(crate) fn button(action: &str, name: &str, class: &str) -> Markup {
+pub(crate) fn button(action: &str, name: &str) -> Markup {
     html! {
-        form.inline method="post" action=(action) { button class=(class) { (name) } }
+        form.inline method="post" action=(action) { button { (name) } }
     }
 }
 
