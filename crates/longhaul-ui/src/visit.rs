@@ -47,7 +47,7 @@ pub(crate) struct Visit {
     /// The path and query.
     pub(crate) place: String,
     /// The request only reads.
-    is_safe: bool,
+    pub(crate) is_safe: bool,
     /// What [`Visit::counts`] has read.
     counts: OnceLock<(String, TaskCountsBody)>,
     /// What [`Visit::workers`] has read.
@@ -84,11 +84,6 @@ impl FromRequestParts<Arc<Ui>> for Visit {
 impl Visit {
     pub(crate) fn is_read_only(&self) -> bool {
         self.ui.options.read_only
-    }
-
-    /// Whether the request only reads.
-    pub(crate) const fn is_safe(&self) -> bool {
-        self.is_safe
     }
 
     /// The queue of the request.

@@ -12,7 +12,7 @@ use crate::problem::ProblemDetails;
 use crate::route::Method::{Get, Post};
 use crate::route::{ApiRoute, Size};
 use crate::shell::{Caller, RawBody};
-use crate::v1::new_task::idempotency_key;
+use crate::v1::new_task::{CONTENT_TYPE_PROPERTY, idempotency_key};
 use crate::v1::values::json_bytes;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -28,8 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The property that marks a JSON payload.
-pub(super) const CONTENT_TYPE: &str = "CONTENT_TYPE";
+/// The content type of a JSON payload.
 pub(super) const JSON: &str = "application/json";
 
 #[derive(Debug, Deserialize)]
@@ -118,7 +117,7 @@ async fn submit(
         let key = new.idempotency_key.as_deref().or(header).filter(|key| !key.is_empty());
         let mut properties = BTreeMap::new();
         if new.payload.as_deref().is_some_and(|json| !is_text(json)) {
-            properties.insert(CONTENT_TYPE.to_owned(), JSON.to_owned());
+            properties.insert(CONTENT_TYPE_PROPERTY.to_owned(), JSON.to_owned());
         }
         let payload = text_or_json(new.payload)?;
         let terms = NewTaskBody {

@@ -109,7 +109,7 @@ pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Markup {
         Some(reason) => reason,
         None => "The action failed",
     };
-    let comes_back = is_away && visit.is_safe();
+    let comes_back = is_away && visit.is_safe;
     let body = html! {
         h1 { (title) }
         @if comes_back {
@@ -117,7 +117,7 @@ pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Markup {
         }
         p.notice.bad role="alert" { (Outside(&trouble.detail)) }
         @if !trouble.code.is_empty() { p { "Code: " code { (trouble.code) } } }
-        p { a href=(visit.way_on(trouble)) { @if visit.is_safe() && trouble.may_pass() { "Try again" } @else { "Go on" } } }
+        p { a href=(visit.way_on(trouble)) { @if visit.is_safe && trouble.may_pass() { "Try again" } @else { "Go on" } } }
     };
     let nav =
         visit.queue().map(|queue| nav(&queue, None, TabCounts::default())).unwrap_or_default();
