@@ -151,4 +151,12 @@ impl TestGateway {
         assert_eq!(answer.status, 201, "{answer:?}");
         answer.text("id")
     }
+
+    /// Leases a task of this queue to this worker, and returns the lease.
+    pub(crate) fn lease(&self, queue: &str, worker: &str) -> Value {
+        let request = serde_json::json!({"worker": worker, "wait": "30s"});
+        let answer = self.post(&format!("/v1/queues/{queue}/leases"), request);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()["leases"][0].clone()
+    }
 }

@@ -415,9 +415,7 @@ mod tests {
     }
 
     fn lease(bench: &TestGateway) -> String {
-        let answer = bench.post(LEASES, json!({"worker": "ann", "wait": "1m"}));
-        assert_eq!(answer.status, 200, "{answer:?}");
-        answer.json()["leases"][0]["lease"].as_str().unwrap().to_owned()
+        bench.lease("tasks", "ann")["lease"].as_str().unwrap().to_owned()
     }
 
     fn report(bench: &TestGateway, lease: &str) {

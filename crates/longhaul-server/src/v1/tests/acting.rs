@@ -274,8 +274,7 @@ fn a_dead_letter_whose_dedupe_key_is_taken_is_not_restarted() {
     let restarted = replay();
     assert_eq!(restarted[0]["outcome"], "RESTARTED", "{restarted}");
     // The new task has all its attempts.
-    let lease = bench.post("/v1/queues/tasks/leases", json!({"worker": "ann", "wait": "30s"}));
-    let lease = lease.json()["leases"][0].clone();
+    let lease = bench.lease("tasks", "ann");
     assert_eq!((&lease["task"], &lease["attempt"]), (&restarted[0]["other"], &json!(1)));
 }
 

@@ -15,13 +15,6 @@ fn ask(bench: &TestGateway, worker: &str) -> TestResponse {
     bench.post(LEASES, json!({"worker": worker, "wait": "30s"}))
 }
 
-/// The lease granted to this worker.
-fn lease(bench: &TestGateway, worker: &str) -> Value {
-    let answer = ask(bench, worker);
-    assert_eq!(answer.status, 200, "{answer:?}");
-    answer.json()["leases"][0].clone()
-}
-
 fn report(bench: &TestGateway, lease: &Value, mut body: Value) -> TestResponse {
     body["lease"] = lease["lease"].clone();
     bench.post(&format!("{LEASES}:report"), body)
@@ -108,7 +101,7 @@ fn the_end_of_the_gateway_ends_a_poll() {
 fn payloads_that_are_no_text_are_base64() {
     let bench = TestGateway::new();
     bench.post("/v1/queues/tasks/tasks", json!({"payload_base64": "/w=="}));
-    let lease = lease(&bench, "ann");
+    let lease = bench.lease("tasks", "ann");
     assert_eq!((&lease["payload_base64"], lease.get("payload")), (&json!("/w=="), None));
     let result = json!({"status": "SUCCEEDED", "result_base64": "/w=="});
     assert_eq!(report(&bench, &lease, result).status, 200);
@@ -120,13 +113,13 @@ fn payloads_that_are_no_text_are_base64() {
 fn a_silent_lease_is_fenced_and_a_checkpoint_goes_on() {
     let bench = TestGateway::new();
     bench.submit("tasks", "work");
-    let first = lease(&bench, "ann");
+    let first = bench.lease("tasks", "ann");
     let keep = json!({"status": "IN_PROGRESS", "checkpoint_base64": "cGFnZSA3"});
     let kept = report(&bench, &first, keep);
     assert_eq!((kept.status.as_u16(), &kept.json()["checkpoint_stored"]), (200, &json!(true)));
     beyond_the_lease(&bench.engine);
     assert_eq!(is(&report(&bench, &first, succeeded())), told(409, "lease_expired"));
-    let second = lease(&bench, "bob");
+    let second = bench.lease("tasks", "bob");
     assert_eq!((&second["attempt"], &second["checkpoint_base64"]), (&json!(2), &json!("cGFnZSA3")));
     let stale = report(&bench, &first, succeeded());
     assert_eq!(is(&stale), told(409, "stale_lease_id"));
@@ -144,7 +137,7 @@ fn a_task_whose_holder_fell_silent_comes_back_after_its_backoff() {
         let task = json!({"payload": "work", "retry": {"intervals": ["1m", "2m"]}});
         assert_eq!(bench.post("/v1/queues/tasks/tasks", task).status, 201);
         let other = granted_by_another.then(|| bench.beside(ServerConfig::default()));
-        lease(other.as_ref().unwrap_or(&bench), "ann");
+        other.as_ref().unwrap_or(&bench).lease("tasks", "ann");
         drop(other);
         for (attempt, backoff) in [(2, 60), (3, 120)] {
             let leased = bench.engine.time_passed();
@@ -162,13 +155,13 @@ fn a_task_whose_holder_fell_silent_comes_back_after_its_backoff() {
 fn failures_are_retried_fatal_ones_are_not_and_what_is_given_back_costs_nothing() {
     let bench = TestGateway::new();
     let id = bench.submit("tasks", "work");
-    let first = lease(&bench, "ann");
+    let first = bench.lease("tasks", "ann");
     let failed = json!({"status": "FAILED", "debug_info": "no luck", "retry_after": "2s", "log": ["opened the file"]});
     assert_eq!(report(&bench, &first, failed).status, 200);
-    let second = lease(&bench, "ann");
+    let second = bench.lease("tasks", "ann");
     assert_eq!(second["attempt"], 2);
     assert_eq!(report(&bench, &second, json!({"status": "RELEASED", "after": "1s"})).status, 200);
-    let third = lease(&bench, "ann");
+    let third = bench.lease("tasks", "ann");
     assert_eq!(third["attempt"], 2);
     let fatal = json!({"status": "FAILED", "reason": "no such file", "fatal": true, "log": ["opened nothing"]});
     assert_eq!(report(&bench, &third, fatal).status, 200);
@@ -199,7 +192,7 @@ fn a_silent_lease_of_a_gateway_that_is_gone_is_ended_by_another_one() {
     other.engine.run(async { drop(tasks.spawn(looking)) });
     one.engine.advance(Duration::from_secs(1));
     let id = one.submit("tasks", "work");
-    lease(&one, "ann");
+    one.lease("tasks", "ann");
     drop(one);
     other.engine.advance(Duration::from_secs(33));
     let history = other.get(&format!("/v1/queues/tasks/tasks/{id}")).json();
@@ -215,7 +208,7 @@ fn a_silent_lease_of_a_gateway_that_is_gone_is_ended_by_another_one() {
 fn a_holder_hears_of_a_cancellation() {
     let bench = TestGateway::new();
     let id = bench.submit("tasks", "work");
-    let lease = lease(&bench, "ann");
+    let lease = bench.lease("tasks", "ann");
     assert_eq!(bench.post(&format!("/v1/queues/tasks/tasks/{id}:cancel"), json!({})).status, 204);
     bench.engine.advance(Duration::from_secs(1));
     let path = format!("{LEASES}/{}:keep-alive", lease["lease"].as_str().unwrap());
@@ -230,10 +223,10 @@ fn a_holder_hears_of_a_cancellation() {
 fn a_batch_of_reports_has_an_outcome_for_each() {
     let bench = TestGateway::new();
     bench.submit("tasks", "replaced");
-    let replaced = lease(&bench, "ann");
+    let replaced = bench.lease("tasks", "ann");
     let failed = json!({"status": "FAILED", "retry_after": "0s"});
     assert_eq!(report(&bench, &replaced, failed).status, 200);
-    let current = lease(&bench, "bob");
+    let current = bench.lease("tasks", "bob");
     assert_eq!((&current["task"], &current["attempt"]), (&replaced["task"], &json!(2)));
     for number in 0..4 {
         bench.submit("tasks", &number.to_string());
@@ -302,7 +295,7 @@ fn a_batch_of_reports_has_an_outcome_for_each() {
 fn another_owner_is_told_that_it_is_not_the_one() {
     let bench = TestGateway::new();
     bench.submit("tasks", "work");
-    let mut lease = lease(&bench, "ann");
+    let mut lease = bench.lease("tasks", "ann");
     let text = lease["lease"].as_str().unwrap().to_owned();
     let (start, _) = text.rsplit_once('~').unwrap();
     lease["lease"] = json!(format!("{start}~000000000000000000000000000000ab"));
@@ -374,7 +367,7 @@ fn what_cannot_be_used_changes_nothing() {
     let longest = bench.post(LEASES, json!({"worker": "ann", "lease_time": "7d"}));
     assert_eq!(longest.status, 204, "{longest:?}");
     let id = bench.submit("tasks", "work");
-    let lease = lease(&bench, "ann");
+    let lease = bench.lease("tasks", "ann");
     for (body, status, code) in [
         (json!({"status": "DANCING"}), 422, "json_unfit"),
         (
@@ -423,7 +416,7 @@ fn a_gateway_leases_as_many_queues_as_it_may() {
         assert_eq!(other().status, 204);
     }
     bench.submit("tasks", "work");
-    let lease = lease(&bench, "ann");
+    let lease = bench.lease("tasks", "ann");
     let refused = other();
     assert_eq!(is(&refused), told(503, "too_many_queues"));
     assert!(refused.headers.contains_key("retry-after"));
@@ -444,7 +437,7 @@ fn priorities_are_leased_in_their_order() {
     bench.engine.advance(Duration::from_secs(1));
     let mut order = Vec::new();
     for _ in 0..3 {
-        let lease = lease(&bench, "ann");
+        let lease = bench.lease("tasks", "ann");
         order.push(lease["payload"].as_str().unwrap().to_owned());
         assert_eq!(report(&bench, &lease, succeeded()).status, 200);
     }
@@ -462,7 +455,7 @@ fn a_gateway_takes_over_the_settings_of_the_queues_ledger() {
     bench.engine.run(worker.ready());
     bench.engine.run(worker.drain(Duration::ZERO)).unwrap();
     bench.submit("tasks", "work");
-    let lease = lease(&bench, "ann");
+    let lease = bench.lease("tasks", "ann");
     assert_eq!(report(&bench, &lease, succeeded()).status, 200);
 }
 
@@ -480,6 +473,6 @@ fn a_gateway_that_leases_nothing_leaves_the_settings_to_workers() {
     bench.engine.advance(Duration::from_secs(60));
     bench.engine.run(worker.drain(Duration::ZERO)).unwrap();
     bench.submit("tasks", "work");
-    let lease = lease(&bench, "ann");
+    let lease = bench.lease("tasks", "ann");
     assert_eq!(report(&bench, &lease, succeeded()).status, 200);
 }
