@@ -77,7 +77,7 @@ impl TestGateway {
         let service = engine.run(async { GatewayService::new(engine.client().clone(), &config) });
         let service = Arc::new(service);
         let shell = Arc::new(Shell::new(config, auth, false, stops.clone()));
-        let router = route::router(Arc::clone(&shell), Arc::clone(&service));
+        let router = route::router(Arc::clone(&shell), &service);
         Self { engine, service, shell, router, stops }
     }
 

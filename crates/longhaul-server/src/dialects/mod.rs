@@ -13,7 +13,7 @@ mod tests;
 
 use crate::auth::TokenScope::Read;
 use crate::config::{Dialect, ServerConfig};
-use crate::core::{GatewayService, QueueName, ServiceError};
+use crate::core::{QueueName, ServiceError};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::Get;
@@ -43,11 +43,8 @@ async fn health() -> &'static str {
 }
 
 /// The queue of the dialects, if the caller may use it.
-fn queue<'a>(
-    service: &'a GatewayService,
-    caller: &Caller,
-) -> Result<&'a QueueName, ProblemDetails> {
-    let queue = service.dialect_queue()?;
+fn queue(caller: &Caller) -> Result<&QueueName, ProblemDetails> {
+    let queue = caller.service.dialect_queue()?;
     caller.check_queue(queue)?;
     Ok(queue)
 }

@@ -3,19 +3,17 @@
 use super::at::{QueryParams, SomeLevelAt, TaskAt};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::{GatewayService, ServiceError, TaskAction, name_of};
+use crate::core::{ServiceError, TaskAction, name_of};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::{Delete, Get, Post};
 use crate::shell::RawBody;
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use longhaul_api::action::{ActionBody, ActionList, ForceReason, ReasonBody, RescheduleBody};
 use longhaul_api::task::Restarted;
 use longhaul_api::values::Instant;
 use serde::Deserialize;
-use std::sync::Arc;
 use std::time::Duration;
 use utoipa::IntoParams;
 
@@ -98,64 +96,42 @@ pub(crate) fn optional<T: serde::de::DeserializeOwned + Default>(
 }
 
 async fn act(
-    service: &GatewayService,
     TaskAt { queue, task, caller }: TaskAt,
     action: TaskAction,
     reason: &str,
 ) -> Result<StatusCode, ProblemDetails> {
-    service.act(&queue, task, action, caller.says(reason)?).await?;
+    caller.service.act(&queue, task, action, caller.says(reason)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn cancel(
-    State(service): State<Arc<GatewayService>>,
-    at: TaskAt,
-    body: RawBody,
-) -> Result<StatusCode, ProblemDetails> {
+async fn cancel(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
     let ReasonBody { reason } = optional(&body)?;
-    act(&service, at, TaskAction::Cancel, &reason).await
+    act(at, TaskAction::Cancel, &reason).await
 }
 
-async fn kill(
-    State(service): State<Arc<GatewayService>>,
-    at: TaskAt,
-    body: RawBody,
-) -> Result<StatusCode, ProblemDetails> {
+async fn kill(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
     let ReasonBody { reason } = optional(&body)?;
-    act(&service, at, TaskAction::Kill, &reason).await
+    act(at, TaskAction::Kill, &reason).await
 }
 
 async fn delete(
-    State(service): State<Arc<GatewayService>>,
     at: TaskAt,
     QueryParams(ReasonQuery { reason }): QueryParams<ReasonQuery>,
 ) -> Result<StatusCode, ProblemDetails> {
-    act(&service, at, TaskAction::Delete, &reason).await
+    act(at, TaskAction::Delete, &reason).await
 }
 
-async fn fail(
-    State(service): State<Arc<GatewayService>>,
-    at: TaskAt,
-    body: RawBody,
-) -> Result<StatusCode, ProblemDetails> {
+async fn fail(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
     let ForceReason { reason, epoch } = optional(&body)?;
-    act(&service, at, TaskAction::ForceFail(epoch), &reason).await
+    act(at, TaskAction::ForceFail(epoch), &reason).await
 }
 
-async fn release(
-    State(service): State<Arc<GatewayService>>,
-    at: TaskAt,
-    body: RawBody,
-) -> Result<StatusCode, ProblemDetails> {
+async fn release(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
     let ForceReason { reason, epoch } = optional(&body)?;
-    act(&service, at, TaskAction::ForceRelease(epoch), &reason).await
+    act(at, TaskAction::ForceRelease(epoch), &reason).await
 }
 
-async fn reschedule(
-    State(service): State<Arc<GatewayService>>,
-    at: TaskAt,
-    body: RawBody,
-) -> Result<StatusCode, ProblemDetails> {
+async fn reschedule(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
     let (body, now) = (body.json::<RescheduleBody>()?, clock::wall_ms());
     let until = |at: Instant| Duration::from_millis(at.ms().saturating_sub(now));
     let delay = match (body.delay, body.at) {
@@ -166,22 +142,20 @@ async fn reschedule(
             return Err(ServiceError::Unfit(detail.to_owned()).into());
         }
     };
-    act(&service, at, TaskAction::Reschedule(delay), &body.reason).await
+    act(at, TaskAction::Reschedule(delay), &body.reason).await
 }
 
 async fn retry(
-    State(service): State<Arc<GatewayService>>,
     TaskAt { queue, task, caller }: TaskAt,
     body: RawBody,
 ) -> Result<Json<Restarted>, ProblemDetails> {
     let ReasonBody { reason } = optional(&body)?;
-    let id = service.retry(&queue, task, caller.says(&reason)?).await?;
+    let id = caller.service.retry(&queue, task, caller.says(&reason)?).await?;
     Ok(Json(Restarted { id: id.to_string(), now: clock::wall_ms() }))
 }
 
 async fn log(
-    State(service): State<Arc<GatewayService>>,
-    SomeLevelAt { queue, level, .. }: SomeLevelAt,
+    SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(LogQuery { limit }): QueryParams<LogQuery>,
 ) -> Result<Json<ActionList>, ProblemDetails> {
     let limit = limit.unwrap_or(RECORDS);
@@ -189,7 +163,7 @@ async fn log(
         let detail = format!("`limit` must be 1 to {RECORDS_MAX} actions, not {limit}");
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
-    let records = service.action_log((&queue, level), limit).await?;
+    let records = caller.service.action_log((&queue, level), limit).await?;
     let action = |it: longhaul::ops::ActionRecord| ActionBody {
         at: it.published_ms,
         task: it.task.map(|it| name_of(&it).to_string()),

@@ -55,6 +55,7 @@ pub(crate) struct TaskAt {
 pub(crate) struct LeaseAt {
     pub(crate) queue: QueueName,
     pub(crate) lease: LeaseToken,
+    pub(crate) caller: Caller,
 }
 
 /// Another named item in a queue that the caller may use.
@@ -213,9 +214,10 @@ impl<S: Sync> FromRequestParts<S> for LeaseAt {
     type Rejection = ProblemDetails;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
-        let (_, queue, named) = place(parts).await?;
+        let (caller, queue, named) = place(parts).await?;
         no_level(parts, "a lease names its task")?;
-        Ok(Self { queue, lease: lease_token(find(&named, "lease")).map_err(ServiceError::from)? })
+        let lease = lease_token(find(&named, "lease")).map_err(ServiceError::from)?;
+        Ok(Self { queue, lease, caller })
     }
 }
 

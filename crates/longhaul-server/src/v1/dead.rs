@@ -6,13 +6,12 @@ use super::tasks::{between, page};
 use super::values::{WordList, all_or_some, early_end};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::{GatewayService, QueueName, ReplayChanges, ServiceError, TaskName, name_of};
+use crate::core::{QueueName, ReplayChanges, ServiceError, TaskName, name_of};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::{Get, Post};
 use crate::shell::RawBody;
 use axum::Json;
-use axum::extract::State;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use longhaul::ops::{DeadLetter, DeadLetterFilter, Replayed};
@@ -23,7 +22,6 @@ use longhaul_api::dead::{
 };
 use longhaul_api::values::Instant;
 use serde::Deserialize;
-use std::sync::Arc;
 use utoipa::IntoParams;
 
 /// The most dead letters replayed by one request: their outcomes are some 10 MB.
@@ -137,7 +135,6 @@ fn body(queue: &QueueName, letter: DeadLetter, hidden: bool) -> DeadLetterBody {
 }
 
 async fn list(
-    State(service): State<Arc<GatewayService>>,
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(query): QueryParams<DeadQuery>,
 ) -> Result<Json<DeadLetterList>, ProblemDetails> {
@@ -152,7 +149,7 @@ async fn list(
         failed_to: query.failed_to,
         ..DeadSelection::default()
     });
-    let page = service.dead_letters((&queue, level), &filter, after, limit).await?;
+    let page = caller.service.dead_letters((&queue, level), &filter, after, limit).await?;
     let (letters, hidden) = (page.letters.into_iter(), caller.is_blind());
     let dead_letters = letters.map(|letter| body(&queue, letter, hidden)).collect();
     let next = page.next.map(position_text);
@@ -160,10 +157,9 @@ async fn list(
 }
 
 async fn show(
-    State(service): State<Arc<GatewayService>>,
     TaskAt { queue, task, caller }: TaskAt,
 ) -> Result<Json<DeadLetterBody>, ProblemDetails> {
-    let letter = service.dead_letter(&queue, task).await?;
+    let letter = caller.service.dead_letter(&queue, task).await?;
     Ok(Json(body(&queue, letter, caller.is_blind())))
 }
 
@@ -237,7 +233,6 @@ fn outcome(task: String, replayed: Replayed) -> ReplayBody {
 }
 
 async fn replay(
-    State(service): State<Arc<GatewayService>>,
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
@@ -247,14 +242,14 @@ async fn replay(
     let said = caller.says(&selection.reason)?;
     let (mut replays, mut stopped) = (Vec::new(), None);
     let named = named(&selection, level)?;
-    service.check_changes(&queue, changes.as_ref()).await?;
+    caller.service.check_changes(&queue, changes.as_ref()).await?;
     if named.is_empty() {
         let (of, how) = ((&queue, level), (said, changes.clone()));
         (replays, stopped) =
-            service.replay_all(of, filter_of(&selection), how, REPLAYS_MAX).await?;
+            caller.service.replay_all(of, filter_of(&selection), how, REPLAYS_MAX).await?;
     }
     for name in named {
-        match service.replay(&queue, name, said, changes.as_ref()).await {
+        match caller.service.replay(&queue, name, said, changes.as_ref()).await {
             Ok(replayed) => replays.push((name, replayed)),
             Err(error) => {
                 stopped = Some(error);
@@ -273,7 +268,6 @@ async fn replay(
 }
 
 async fn purge(
-    State(service): State<Arc<GatewayService>>,
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
@@ -288,10 +282,10 @@ async fn purge(
     let (mut purged, mut not_found, mut stopped) = (0, Vec::new(), None);
     if named.is_empty() {
         (purged, stopped) =
-            service.purge_letters((&queue, level), filter_of(&selection), said).await?;
+            caller.service.purge_letters((&queue, level), filter_of(&selection), said).await?;
     }
     for name in named {
-        match service.purge_letter(&queue, name, said).await {
+        match caller.service.purge_letter(&queue, name, said).await {
             Ok(true) => purged += 1,
             Ok(false) => not_found.push(name.to_string()),
             Err(error) => {

@@ -5,12 +5,12 @@ use super::batch::{BatchEntries, entry};
 use super::new_task::{RawTerms, into_task, new_task};
 use crate::auth::TokenScope::Submit;
 use crate::clock;
-use crate::core::{GatewayService, NewTask, QueueName, ServiceError, TaskName};
+use crate::core::{NewTask, QueueName, ServiceError, TaskName};
 use crate::problem::ProblemDetails;
 use crate::route::Method::Post;
 use crate::route::{ApiRoute, Size};
 use crate::shell::RawBody;
-use axum::extract::{RawQuery, State};
+use axum::extract::RawQuery;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -18,7 +18,6 @@ use longhaul_api::new_task::NewTaskBody;
 use longhaul_api::task::SubmittedTaskBody;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::sync::Arc;
 use utoipa::ToSchema;
 
 /// The most tasks per batch.
@@ -72,8 +71,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 async fn enqueue(
-    State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
+    QueueAt { queue, caller }: QueueAt,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     QueryParams(terms): QueryParams<RawTerms>,
@@ -81,7 +79,7 @@ async fn enqueue(
 ) -> Result<Response, ProblemDetails> {
     let has_query = query.is_some_and(|query| !query.is_empty());
     let task = new_task(&headers, terms, has_query, body)?;
-    let id = service.enqueue(&queue, task).await?;
+    let id = caller.service.enqueue(&queue, task).await?;
     Ok(stored(&queue, id))
 }
 
@@ -97,13 +95,12 @@ fn task_of(text: &RawValue) -> Result<NewTask, ServiceError> {
 }
 
 async fn enqueue_all(
-    State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
+    QueueAt { queue, caller }: QueueAt,
     body: RawBody,
 ) -> Result<axum::Json<SubmittedTasks>, ProblemDetails> {
     let NewTasks { tasks } = body.json()?;
     let tasks = tasks.checked("tasks", "nothing was submitted")?;
-    let outcomes = service.enqueue_all(&queue, tasks.into_iter().map(task_of)).await?;
+    let outcomes = caller.service.enqueue_all(&queue, tasks.into_iter().map(task_of)).await?;
     let outcome = |outcome: Result<TaskName, ServiceError>| match outcome {
         Ok(id) => SubmitOutcomeBody { id: Some(id.to_string()), error: None },
         Err(error) => SubmitOutcomeBody { id: None, error: Some(error.into()) },

@@ -1,18 +1,15 @@
 //! Liveness, readiness, metrics, and the OpenAPI document.
 
 use crate::auth::TokenScope::Read;
-use crate::core::GatewayService;
 use crate::problem::ProblemDetails;
 use crate::route::Method::Get;
 use crate::route::{ApiRoute, document};
 use crate::shell::Caller;
 use crate::telemetry;
 use axum::Extension;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     let probe = |path, id| {
@@ -58,16 +55,13 @@ async fn ready(Extension(caller): Extension<Caller>) -> Result<&'static str, Pro
     Ok("ok\n")
 }
 
-async fn metrics(
-    State(service): State<Arc<GatewayService>>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Response, ProblemDetails> {
+async fn metrics(Extension(caller): Extension<Caller>) -> Result<Response, ProblemDetails> {
     if caller.identity.is_bound() {
         let detail = "the metrics cover all queues; send a token that is not bound to queues";
         return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "queue_not_allowed", detail));
     }
     if caller.shell.reach.outage().is_none() {
-        service.measure().await;
+        caller.service.measure().await;
     }
     let detail = "the process has its own recorder of metrics; read them there";
     let rendered =

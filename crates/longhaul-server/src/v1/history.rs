@@ -3,18 +3,15 @@
 use super::at::TaskAt;
 use crate::auth::TokenScope::Read;
 use crate::clock;
-use crate::core::GatewayService;
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::Get;
 use axum::Json;
-use axum::extract::State;
 use longhaul::TaskOutcome;
 use longhaul::ops::{HistoryEntry, HistoryEvent, HolderSilence, Ignored};
 use longhaul_api::history::{HistoryBody, HistoryEntryBody, SilenceBody};
 use longhaul_api::task::WorkerBody;
 use longhaul_api::values::Length;
-use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
@@ -28,10 +25,9 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 async fn history(
-    State(service): State<Arc<GatewayService>>,
-    TaskAt { queue, task, .. }: TaskAt,
+    TaskAt { queue, task, caller }: TaskAt,
 ) -> Result<Json<HistoryBody>, ProblemDetails> {
-    let found = service.history(&queue, task).await?;
+    let found = caller.service.history(&queue, task).await?;
     Ok(Json(HistoryBody {
         task: task.to_string(),
         is_whole: found.is_whole,

@@ -12,14 +12,12 @@ use crate::problem::ProblemDetails;
 use crate::route::Method::{Get, Post};
 use crate::route::{ApiRoute, Size};
 use crate::shell::{Json, RawBody};
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, StreamExt};
 use longhaul::lease::LeaseToken;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::sync::Arc;
 use std::time::Duration;
 use utoipa::ToSchema;
 
@@ -99,14 +97,13 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 async fn lease(
-    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
     Json(body): Json<LeaseRequestBody>,
 ) -> Result<Response, ProblemDetails> {
     let wait = body.wait.map_or(Duration::ZERO, |wait| caller.poll_time(Some(wait.0)));
     let worker = body.worker.clone();
     let request = body.into_request(wait)?;
-    let granted = service.lease(&queue, request, &worker, caller.draining()).await?;
+    let granted = caller.service.lease(&queue, request, &worker, caller.draining()).await?;
     if granted.is_empty() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
@@ -134,42 +131,38 @@ async fn tell(
 }
 
 async fn report_named(
-    State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
+    QueueAt { queue, caller }: QueueAt,
     Json(body): Json<ReportBody>,
 ) -> Result<axum::Json<ReportedBody>, ProblemDetails> {
     let token = body.token()?;
-    Ok(axum::Json(tell(&service, &queue, &token, body.into_report()?).await?))
+    Ok(axum::Json(tell(&caller.service, &queue, &token, body.into_report()?).await?))
 }
 
 async fn report(
-    State(service): State<Arc<GatewayService>>,
-    LeaseAt { queue, lease }: LeaseAt,
+    LeaseAt { queue, lease, caller }: LeaseAt,
     Json(body): Json<ReportBody>,
 ) -> Result<axum::Json<ReportedBody>, ProblemDetails> {
     body.check_unnamed()?;
-    Ok(axum::Json(tell(&service, &queue, &lease, body.into_report()?).await?))
+    Ok(axum::Json(tell(&caller.service, &queue, &lease, body.into_report()?).await?))
 }
 
 async fn keep(
-    State(service): State<Arc<GatewayService>>,
-    LeaseAt { queue, lease }: LeaseAt,
+    LeaseAt { queue, lease, caller }: LeaseAt,
     Json(body): Json<KeepAliveBody>,
 ) -> Result<axum::Json<ReportedBody>, ProblemDetails> {
     let report = LeaseReport { keep: body.into_keep_alive()?, outcome: None };
-    Ok(axum::Json(tell(&service, &queue, &lease, report).await?))
+    Ok(axum::Json(tell(&caller.service, &queue, &lease, report).await?))
 }
 
 async fn report_all(
-    State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
+    QueueAt { queue, caller }: QueueAt,
     body: RawBody,
 ) -> Result<axum::Json<ReportOutcomes>, ProblemDetails> {
     let ReportsBody { reports } = body.json()?;
     let reports = reports.checked("reports", "none of them counts")?;
     let one = |report: &RawValue| {
         let body = entry::<ReportBody>(report);
-        let (service, queue) = (&service, &queue);
+        let (service, queue) = (&caller.service, &queue);
         async move {
             let body = body?;
             let token = body.token()?;
@@ -200,10 +193,9 @@ fn outcome(told: Result<ReportedBody, ServiceError>) -> ReportOutcome {
 }
 
 async fn find(
-    State(service): State<Arc<GatewayService>>,
-    TaskAt { queue, task, .. }: TaskAt,
+    TaskAt { queue, task, caller }: TaskAt,
 ) -> Result<axum::Json<LeaseHolder>, ProblemDetails> {
-    match service.lease_of(&queue, task).await? {
+    match caller.service.lease_of(&queue, task).await? {
         Some(view) => Ok(axum::Json(LeaseHolder::of(task, view, clock::wall_ms()))),
         None => {
             let detail = format!("the task {task} is not leased now");

@@ -6,13 +6,12 @@ use super::tasks::TaskQuery;
 use super::values::{WordList, all_or_some, early_end};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::{Creation, GatewayService, QueueName, ServiceError};
+use crate::core::{Creation, QueueName, ServiceError};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::{Delete, Get, Patch, Post, Put};
 use crate::shell::{Caller, Json, RawBody};
 use axum::Extension;
-use axum::extract::State;
 use axum::http::StatusCode;
 use longhaul::ops::QueueSettings;
 use longhaul_api::action::ReasonBody;
@@ -21,7 +20,6 @@ use longhaul_api::queue::{
     QueueUpdate, QueueVersion,
 };
 use longhaul_api::settings::SettingsBody;
-use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
@@ -71,17 +69,15 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 async fn list(
-    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
 ) -> Result<axum::Json<QueueList>, ProblemDetails> {
-    let queues = service.queues().await?;
+    let queues = caller.service.queues().await?;
     let may = |queue: &QueueName| caller.identity.may_use(queue.as_str());
     let queues = queues.iter().filter(|it| may(it)).map(ToString::to_string).collect();
     Ok(axum::Json(QueueList { queues, now: clock::wall_ms() }))
 }
 
 async fn create(
-    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
     body: RawBody,
 ) -> Result<axum::Json<CreatedQueue>, ProblemDetails> {
@@ -89,34 +85,30 @@ async fn create(
     let ledger_retention = ledger_retention.map(|it| it.0);
     let settings = defaults.map(|DefaultsBody::Document004| QueueSettings::of_document_004());
     let creation = Creation { partitions, levels, ledger_retention, settings };
-    let steps = service.create_queue(&queue, creation, caller.name()).await?;
+    let steps = caller.service.create_queue(&queue, creation, caller.name()).await?;
     let name = queue.to_string();
     Ok(axum::Json(CreatedQueue { name, steps, now: clock::wall_ms() }))
 }
 
-async fn get(
-    State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
-) -> Result<axum::Json<QueueBody>, ProblemDetails> {
-    let found = service.settings(&queue).await?;
+async fn get(QueueAt { queue, caller }: QueueAt) -> Result<axum::Json<QueueBody>, ProblemDetails> {
+    let found = caller.service.settings(&queue).await?;
     Ok(axum::Json(QueueBody {
         name: queue.to_string(),
         version: found.version,
         settings: SettingsBody::from(&found.settings),
-        levels: service.check_queue(&queue).await?,
-        limits: service.limits(&queue, found.limits),
+        levels: caller.service.check_queue(&queue).await?,
+        limits: caller.service.limits(&queue, found.limits),
         now: clock::wall_ms(),
     }))
 }
 
 async fn update(
-    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
     Json(QueueUpdate { expected_version, settings, reason }): Json<QueueUpdate>,
 ) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
     let change = settings.checked().map_err(ServiceError::from)?;
     let said = caller.says(&reason)?;
-    let changed = service.update_settings(&queue, expected_version, change, said);
+    let changed = caller.service.update_settings(&queue, expected_version, change, said);
     Ok(axum::Json(version(changed.await?)))
 }
 
@@ -125,43 +117,32 @@ fn version(version: u64) -> QueueVersion {
 }
 
 async fn delete(
-    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
     QueryParams(ReasonQuery { reason }): QueryParams<ReasonQuery>,
 ) -> Result<StatusCode, ProblemDetails> {
-    service.delete_queue(&queue, caller.says(&reason)?).await?;
+    caller.service.delete_queue(&queue, caller.says(&reason)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn pause(
-    State(service): State<Arc<GatewayService>>,
-    at: QueueAt,
-    body: RawBody,
-) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
-    set_paused(&service, at, &body, true).await
+async fn pause(at: QueueAt, body: RawBody) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
+    set_paused(at, &body, true).await
 }
 
-async fn resume(
-    State(service): State<Arc<GatewayService>>,
-    at: QueueAt,
-    body: RawBody,
-) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
-    set_paused(&service, at, &body, false).await
+async fn resume(at: QueueAt, body: RawBody) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
+    set_paused(at, &body, false).await
 }
 
 async fn set_paused(
-    service: &GatewayService,
     QueueAt { queue, caller }: QueueAt,
     body: &RawBody,
     paused: bool,
 ) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
     let ReasonBody { reason } = optional(body)?;
-    let changed = service.set_paused(&queue, paused, caller.says(&reason)?);
+    let changed = caller.service.set_paused(&queue, paused, caller.says(&reason)?);
     Ok(axum::Json(version(changed.await?)))
 }
 
 async fn purge(
-    State(service): State<Arc<GatewayService>>,
     LevelAt { level, caller }: LevelAt,
     QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
@@ -183,7 +164,7 @@ async fn purge(
     let fields =
         "status, tag, type, key, text, created_from, created_to, changed_from or changed_to";
     all_or_some(it.all, query.is_narrow(), fields)?;
-    let purged = service.purge(&level, query.filter()?, caller.says(&it.reason)?);
+    let purged = caller.service.purge(&level, query.filter()?, caller.says(&it.reason)?);
     let (deleted, failed, stopped) = purged.await?;
     let stopped = early_end(stopped, deleted + failed > 0)?;
     Ok(axum::Json(PurgeResultBody { deleted, failed, stopped, now: clock::wall_ms() }))

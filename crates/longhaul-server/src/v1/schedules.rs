@@ -5,12 +5,11 @@ use super::at::{NamedAt, QueryParams, QueueAt};
 use super::new_task::into_task;
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::{ActionOrigin, GatewayService, QueueName, ServiceError, name_of};
+use crate::core::{ActionOrigin, QueueName, ServiceError, name_of};
 use crate::problem::ProblemDetails;
 use crate::route::Method::{Delete, Get, Patch, Post};
 use crate::route::{ApiRoute, Size};
 use crate::shell::{Caller, Json, RawBody};
-use axum::extract::State;
 use axum::http::StatusCode;
 use longhaul::ops::ScheduleInfo;
 use longhaul_api::action::ReasonBody;
@@ -18,7 +17,6 @@ use longhaul_api::schedule::{
     FiringBody, NewSchedule, ScheduleBody, ScheduleList, ScheduleUpdate, ScheduleVersion, TimesBody,
 };
 use longhaul_api::values::Instant;
-use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
@@ -85,54 +83,51 @@ const fn versioned(version: u64, now: u64) -> axum::Json<ScheduleVersion> {
 }
 
 async fn list(
-    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
 ) -> Result<axum::Json<ScheduleList>, ProblemDetails> {
-    let found = service.schedules(&queue).await?.list().await.map_err(ServiceError::from)?;
+    let found = caller.service.schedules(&queue).await?.list().await.map_err(ServiceError::from)?;
     let schedules = found.into_iter().map(|it| body(it, &caller)).collect::<Result<_, _>>()?;
     Ok(axum::Json(ScheduleList { schedules, now: clock::wall_ms() }))
 }
 
 async fn create(
-    State(service): State<Arc<GatewayService>>,
     NamedAt { queue, name, caller }: NamedAt,
     Json(NewSchedule { schedule, task, reason }): Json<NewSchedule>,
 ) -> Result<(StatusCode, axum::Json<ScheduleVersion>), ProblemDetails> {
-    let task = service.submission(&queue, into_task(task)?)?;
+    let task = caller.service.submission(&queue, into_task(task)?)?;
     let said = caller.says(&reason)?;
-    let schedules = service.schedules_by(&queue, said).await?;
+    let schedules = caller.service.schedules_by(&queue, said).await?;
     let created =
         schedules.create(&name, schedule.into_schedule().map_err(ServiceError::from)?, task).await;
     let version = created.map_err(ServiceError::from)?;
     logged("create", &queue, &name, said);
     // A schedule fires while a worker or a gateway has its queue open.
-    service.see_to_schedule(&queue).await;
+    caller.service.see_to_schedule(&queue).await;
     Ok((StatusCode::CREATED, versioned(version, clock::wall_ms())))
 }
 
 async fn get(
-    State(service): State<Arc<GatewayService>>,
     NamedAt { queue, name, caller }: NamedAt,
 ) -> Result<axum::Json<ScheduleBody>, ProblemDetails> {
-    let found = service.schedules(&queue).await?.get(&name).await.map_err(ServiceError::from)?;
+    let found =
+        caller.service.schedules(&queue).await?.get(&name).await.map_err(ServiceError::from)?;
     let missing = || ServiceError::from(longhaul::ActionError::NoSuchSchedule);
     Ok(axum::Json(body(found.ok_or_else(missing)?, &caller)?))
 }
 
 async fn update(
-    State(service): State<Arc<GatewayService>>,
     NamedAt { queue, name, caller }: NamedAt,
     Json(ScheduleUpdate { expected_version, schedule, task, reason }): Json<ScheduleUpdate>,
 ) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
     let said = caller.says(&reason)?;
-    let schedules = service.schedules_by(&queue, said).await?;
+    let schedules = caller.service.schedules_by(&queue, said).await?;
     let changed = match (schedule, task) {
         (Some(times), None) => {
             let times = times.into_schedule().map_err(ServiceError::from)?;
             schedules.update(&name, expected_version, |_| times).await
         }
         (None, Some(task)) => {
-            let task = service.submission(&queue, into_task(task)?)?;
+            let task = caller.service.submission(&queue, into_task(task)?)?;
             schedules.set_task(&name, expected_version, task).await
         }
         _ => {
@@ -146,12 +141,11 @@ async fn update(
 }
 
 async fn delete(
-    State(service): State<Arc<GatewayService>>,
     NamedAt { queue, name, caller }: NamedAt,
     QueryParams(ReasonQuery { reason }): QueryParams<ReasonQuery>,
 ) -> Result<StatusCode, ProblemDetails> {
     let said = caller.says(&reason)?;
-    let schedules = service.schedules_by(&queue, said).await?;
+    let schedules = caller.service.schedules_by(&queue, said).await?;
     schedules.delete(&name).await.map_err(ServiceError::from)?;
     logged("delete", &queue, &name, said);
     Ok(StatusCode::NO_CONTENT)
@@ -166,14 +160,13 @@ enum ScheduleChange {
 }
 
 async fn change(
-    service: &GatewayService,
     NamedAt { queue, name, caller }: NamedAt,
     request: &RawBody,
     change: ScheduleChange,
 ) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
     let ReasonBody { reason } = optional(request)?;
     let said = caller.says(&reason)?;
-    let schedules = service.schedules_by(&queue, said).await?;
+    let schedules = caller.service.schedules_by(&queue, said).await?;
     let (word, changed) = match change {
         ScheduleChange::Pause => ("pause", schedules.pause(&name).await),
         ScheduleChange::Resume => ("resume", schedules.resume(&name).await),
@@ -189,26 +182,17 @@ fn logged(action: &str, queue: &QueueName, schedule: &str, said: ActionOrigin<'_
     tracing::info!(event = "schedule_action", action, %queue, schedule, operator, reason);
 }
 
-async fn pause(
-    State(service): State<Arc<GatewayService>>,
-    at: NamedAt,
-    body: RawBody,
-) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
-    change(&service, at, &body, ScheduleChange::Pause).await
+async fn pause(at: NamedAt, body: RawBody) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
+    change(at, &body, ScheduleChange::Pause).await
 }
 
-async fn resume(
-    State(service): State<Arc<GatewayService>>,
-    at: NamedAt,
-    body: RawBody,
-) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
-    change(&service, at, &body, ScheduleChange::Resume).await
+async fn resume(at: NamedAt, body: RawBody) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
+    change(at, &body, ScheduleChange::Resume).await
 }
 
 async fn trigger(
-    State(service): State<Arc<GatewayService>>,
     at: NamedAt,
     body: RawBody,
 ) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
-    change(&service, at, &body, ScheduleChange::Trigger).await
+    change(at, &body, ScheduleChange::Trigger).await
 }

@@ -3,17 +3,14 @@
 use super::at::{LevelAt, QueryParams};
 use crate::auth::TokenScope::Read;
 use crate::clock;
-use crate::core::GatewayService;
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::Get;
 use axum::Json;
-use axum::extract::State;
 use longhaul::ops::TaskStep;
 use longhaul_api::queue::{Series, SeriesStep};
 use longhaul_api::values::Length;
 use serde::Deserialize;
-use std::sync::Arc;
 use std::time::Duration;
 use utoipa::IntoParams;
 
@@ -47,8 +44,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 async fn series(
-    State(service): State<Arc<GatewayService>>,
-    LevelAt { level, .. }: LevelAt,
+    LevelAt { level, caller }: LevelAt,
     QueryParams(query): QueryParams<SeriesQuery>,
 ) -> Result<Json<Series>, ProblemDetails> {
     let step = query.step.map_or(STEP, |length| length.0);
@@ -57,7 +53,7 @@ async fn series(
         let detail = format!("a series needs 1 to {STEPS_MAX} steps of at least a second");
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
-    let found = service.series(&level, step, steps).await?;
+    let found = caller.service.series(&level, step, steps).await?;
     let step_ms = u64::try_from(step.as_millis()).unwrap_or(u64::MAX);
     let steps = found.iter().map(step_body).collect();
     Ok(Json(Series { step_ms, steps, now: clock::wall_ms() }))

@@ -6,12 +6,11 @@ use super::task_body::task_body;
 use super::values::WordList;
 use crate::auth::TokenScope::Read;
 use crate::clock;
-use crate::core::{GatewayService, ServiceError, TaskName, TaskSnapshot, ViewedTasks};
+use crate::core::{ServiceError, TaskName, TaskSnapshot, ViewedTasks};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::Get;
 use axum::Json;
-use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -24,7 +23,6 @@ use longhaul_api::values::{Instant, Length};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 
 /// The default number of tasks per page.
@@ -223,7 +221,6 @@ pub(crate) fn page(limit: Option<usize>) -> Result<usize, ProblemDetails> {
 }
 
 async fn list(
-    State(service): State<Arc<GatewayService>>,
     LevelAt { level, caller }: LevelAt,
     QueryParams(query): QueryParams<TaskQuery>,
 ) -> Result<Json<TaskList>, ProblemDetails> {
@@ -241,18 +238,20 @@ async fn list(
         Order::Oldest => {
             let after = query.after.as_deref().map(str::parse::<TaskName>).transpose();
             let after = after.map_err(ServiceError::from)?.map(|name| name.id);
-            let (tasks, next) = service.list(&level, scope, &filter, after, limit).await?;
+            let (tasks, next) = caller.service.list(&level, scope, &filter, after, limit).await?;
             (tasks, next.map(|name| name.to_string()))
         }
         Order::Newest => {
             let before = places(query.after.as_deref().unwrap_or_default())?;
-            let (tasks, next) = service.newest(&level, scope, &filter, &before, limit).await?;
+            let (tasks, next) =
+                caller.service.newest(&level, scope, &filter, &before, limit).await?;
             let next: Vec<String> = next.iter().map(ToString::to_string).collect();
             (tasks, Some(next.join(",")).filter(|next| !next.is_empty()))
         }
     };
     let hidden = caller.is_blind();
-    let whys = if query.why { service.why_all(&level, &tasks).await? } else { BTreeMap::new() };
+    let whys =
+        if query.why { caller.service.why_all(&level, &tasks).await? } else { BTreeMap::new() };
     let body = |task: TaskSnapshot| {
         let why = whys.get(&task.name.id).map(ToString::to_string);
         TaskBody { why, ..task_body(level.queue(), task, hidden) }
@@ -269,11 +268,10 @@ fn places(text: &str) -> Result<Vec<TaskId>, ProblemDetails> {
 }
 
 async fn count(
-    State(service): State<Arc<GatewayService>>,
-    LevelAt { level, .. }: LevelAt,
+    LevelAt { level, caller }: LevelAt,
     QueryParams(CountQuery { at }): QueryParams<CountQuery>,
 ) -> Result<Json<TaskCountsBody>, ProblemDetails> {
-    let counts = service.counts(&level, scope_at(at)).await?;
+    let counts = caller.service.counts(&level, scope_at(at)).await?;
     let EndedCounts { completed, failed, cancelled, expired } = counts.ever_ended;
     let oldest = |(id, since)| OldestReady { id: level.task(id).to_string(), since };
     Ok(Json(TaskCountsBody {
@@ -286,41 +284,31 @@ async fn count(
     }))
 }
 
-async fn get(
-    State(service): State<Arc<GatewayService>>,
-    TaskAt { queue, task, caller }: TaskAt,
-) -> Result<Json<TaskBody>, ProblemDetails> {
-    let task = service.task(&queue, task).await?;
+async fn get(TaskAt { queue, task, caller }: TaskAt) -> Result<Json<TaskBody>, ProblemDetails> {
+    let task = caller.service.task(&queue, task).await?;
     Ok(Json(task_body(&queue, task, caller.is_blind())))
 }
 
 async fn wait(
-    State(service): State<Arc<GatewayService>>,
     TaskAt { queue, task, caller }: TaskAt,
     QueryParams(WaitQuery { timeout }): QueryParams<WaitQuery>,
 ) -> Result<Response, ProblemDetails> {
     let time = caller.poll_time(timeout.map(|it| it.0));
-    let waiting = Box::pin(service.wait(&queue, task, time));
+    let waiting = Box::pin(caller.service.wait(&queue, task, time));
     match caller.draining().run_until_cancelled(waiting).await.transpose()?.flatten() {
         Some(task) => Ok(Json(task_body(&queue, task, caller.is_blind())).into_response()),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
     }
 }
 
-async fn result(
-    State(service): State<Arc<GatewayService>>,
-    TaskAt { queue, task, caller }: TaskAt,
-) -> Result<Response, ProblemDetails> {
-    let result = service.result(&queue, task).await?;
+async fn result(TaskAt { queue, task, caller }: TaskAt) -> Result<Response, ProblemDetails> {
+    let result = caller.service.result(&queue, task).await?;
     caller.check_sight()?;
     Ok(download(result))
 }
 
-async fn payload(
-    State(service): State<Arc<GatewayService>>,
-    TaskAt { queue, task, caller }: TaskAt,
-) -> Result<Response, ProblemDetails> {
-    let payload = service.payload(&queue, task).await?;
+async fn payload(TaskAt { queue, task, caller }: TaskAt) -> Result<Response, ProblemDetails> {
+    let payload = caller.service.payload(&queue, task).await?;
     caller.check_sight()?;
     let mut response = download(payload.bytes);
     let kept = payload.properties.as_ref().and_then(|it| it.get(CONTENT_TYPE_PROPERTY));
@@ -334,10 +322,9 @@ async fn payload(
 }
 
 async fn properties(
-    State(service): State<Arc<GatewayService>>,
     TaskAt { queue, task, caller }: TaskAt,
 ) -> Result<Json<BTreeMap<String, String>>, ProblemDetails> {
-    let payload = service.payload(&queue, task).await?;
+    let payload = caller.service.payload(&queue, task).await?;
     caller.check_sight()?;
     let gone = || ServiceError::Gone(format!("the message of the task {task} is no longer stored"));
     Ok(Json(payload.properties.ok_or_else(gone)?))

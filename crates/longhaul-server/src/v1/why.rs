@@ -2,15 +2,12 @@
 
 use super::at::TaskAt;
 use crate::auth::TokenScope::Read;
-use crate::core::GatewayService;
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::Get;
 use axum::Json;
-use axum::extract::State;
 use longhaul_api::task::{TaskLimitsBody, WhyBody};
 use longhaul_api::values::Length;
-use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
@@ -23,11 +20,8 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-async fn why(
-    State(service): State<Arc<GatewayService>>,
-    TaskAt { queue, task, .. }: TaskAt,
-) -> Result<Json<WhyBody>, ProblemDetails> {
-    let why = service.why(&queue, task).await?;
+async fn why(TaskAt { queue, task, caller }: TaskAt) -> Result<Json<WhyBody>, ProblemDetails> {
+    let why = caller.service.why(&queue, task).await?;
     let (cause, details) = why.cause.parts();
     Ok(Json(WhyBody {
         task: task.to_string(),

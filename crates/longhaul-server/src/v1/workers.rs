@@ -4,18 +4,15 @@ use super::actions::optional;
 use super::at::{LevelAt, NamedAt, NoParams, QueryParams};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::GatewayService;
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::{Get, Post};
 use crate::shell::RawBody;
 use axum::Json;
-use axum::extract::State;
 use longhaul::ops::WorkerInfo;
 use longhaul_api::action::ReasonBody;
 use longhaul_api::task::WorkerBody;
 use longhaul_api::worker::{QueueWorker, ToldToDrain, WorkerList};
-use std::sync::Arc;
 
 /// How long a silent worker that runs nothing is listed: it has died, and left its heartbeat.
 const LISTED_MS: u64 = 3_600_000;
@@ -40,11 +37,10 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 async fn list(
-    State(service): State<Arc<GatewayService>>,
-    LevelAt { level, .. }: LevelAt,
+    LevelAt { level, caller }: LevelAt,
     QueryParams(NoParams {}): QueryParams<NoParams>,
 ) -> Result<Json<WorkerList>, ProblemDetails> {
-    let found = service.workers(&level).await?;
+    let found = caller.service.workers(&level).await?;
     let now = clock::wall_ms();
     let is_listed = |it: &WorkerInfo| {
         let silent_ms = now.saturating_sub(it.last_heartbeat_ms.unwrap_or(now));
@@ -65,11 +61,10 @@ async fn list(
 }
 
 async fn drain(
-    State(service): State<Arc<GatewayService>>,
     NamedAt { queue, name, caller }: NamedAt,
     body: RawBody,
 ) -> Result<Json<ToldToDrain>, ProblemDetails> {
     let ReasonBody { reason } = optional(&body)?;
-    let told = service.drain_worker(&queue, &name, caller.says(&reason)?).await?;
+    let told = caller.service.drain_worker(&queue, &name, caller.says(&reason)?).await?;
     Ok(Json(ToldToDrain { worker: WorkerBody::from(&*told), now: clock::wall_ms() }))
 }
