@@ -1,5 +1,6 @@
 //! Routes for operator actions on tasks: each takes a reason, which is logged.
 
+use super::JsonAnswer;
 use super::at::{QueryParams, SomeLevelAt, TaskAt};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
@@ -145,10 +146,7 @@ async fn reschedule(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDeta
     act(at, TaskAction::Reschedule(delay), &body.reason).await
 }
 
-async fn retry(
-    TaskAt { queue, task, caller }: TaskAt,
-    body: RawBody,
-) -> Result<Json<Restarted>, ProblemDetails> {
+async fn retry(TaskAt { queue, task, caller }: TaskAt, body: RawBody) -> JsonAnswer<Restarted> {
     let ReasonBody { reason } = optional(&body)?;
     let id = caller.service.retry(&queue, task, caller.says(&reason)?).await?;
     Ok(Json(Restarted { id: id.to_string(), now: clock::wall_ms() }))
@@ -157,7 +155,7 @@ async fn retry(
 async fn log(
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(LogQuery { limit }): QueryParams<LogQuery>,
-) -> Result<Json<ActionList>, ProblemDetails> {
+) -> JsonAnswer<ActionList> {
     let limit = limit.unwrap_or(RECORDS);
     if !(1..=RECORDS_MAX).contains(&limit) {
         let detail = format!("`limit` must be 1 to {RECORDS_MAX} actions, not {limit}");

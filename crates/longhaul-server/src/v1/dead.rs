@@ -1,5 +1,6 @@
 //! Routes for dead letters.
 
+use super::JsonAnswer;
 use super::actions::optional;
 use super::at::{NoParams, QueryParams, SomeLevelAt, TaskAt};
 use super::tasks::{between, page};
@@ -137,7 +138,7 @@ fn body(queue: &QueueName, letter: DeadLetter, hidden: bool) -> DeadLetterBody {
 async fn list(
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(query): QueryParams<DeadQuery>,
-) -> Result<Json<DeadLetterList>, ProblemDetails> {
+) -> JsonAnswer<DeadLetterList> {
     let (limit, after) = (page(query.limit)?, query.after.as_deref());
     let after = after.map(position_of).transpose()?;
     let filter = filter_of(&DeadSelection {
@@ -156,9 +157,7 @@ async fn list(
     Ok(Json(DeadLetterList { dead_letters, next, now: clock::wall_ms() }))
 }
 
-async fn show(
-    TaskAt { queue, task, caller }: TaskAt,
-) -> Result<Json<DeadLetterBody>, ProblemDetails> {
+async fn show(TaskAt { queue, task, caller }: TaskAt) -> JsonAnswer<DeadLetterBody> {
     let letter = caller.service.dead_letter(&queue, task).await?;
     Ok(Json(body(&queue, letter, caller.is_blind())))
 }
@@ -236,7 +235,7 @@ async fn replay(
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
-) -> Result<Json<ReplayList>, ProblemDetails> {
+) -> JsonAnswer<ReplayList> {
     let mut selection = selection_of(&body)?;
     let changes = changes_of(selection.changes.take(), selection.tasks.len())?;
     let said = caller.says(&selection.reason)?;
@@ -271,7 +270,7 @@ async fn purge(
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
-) -> Result<Json<PurgedLetters>, ProblemDetails> {
+) -> JsonAnswer<PurgedLetters> {
     let selection = selection_of(&body)?;
     if selection.changes.is_some() {
         let detail = "`changes` is only for replays: a purge runs nothing";

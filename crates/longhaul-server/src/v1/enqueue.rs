@@ -1,5 +1,6 @@
 //! Routes that submit tasks.
 
+use super::JsonAnswer;
 use super::at::{QueryParams, QueueAt};
 use super::batch::{BatchEntries, entry};
 use super::new_task::{RawTerms, into_task, new_task};
@@ -97,7 +98,7 @@ fn task_of(text: &RawValue) -> Result<NewTask, ServiceError> {
 async fn enqueue_all(
     QueueAt { queue, caller }: QueueAt,
     body: RawBody,
-) -> Result<axum::Json<SubmittedTasks>, ProblemDetails> {
+) -> JsonAnswer<SubmittedTasks> {
     let NewTasks { tasks } = body.json()?;
     let tasks = tasks.checked("tasks", "nothing was submitted")?;
     let outcomes = caller.service.enqueue_all(&queue, tasks.into_iter().map(task_of)).await?;

@@ -1,9 +1,9 @@
 //! The history of a task.
 
+use super::JsonAnswer;
 use super::at::TaskAt;
 use crate::auth::TokenScope::Read;
 use crate::clock;
-use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::Get;
 use axum::Json;
@@ -24,9 +24,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-async fn history(
-    TaskAt { queue, task, caller }: TaskAt,
-) -> Result<Json<HistoryBody>, ProblemDetails> {
+async fn history(TaskAt { queue, task, caller }: TaskAt) -> JsonAnswer<HistoryBody> {
     let found = caller.service.history(&queue, task).await?;
     Ok(Json(HistoryBody {
         task: task.to_string(),

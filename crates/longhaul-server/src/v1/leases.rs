@@ -1,5 +1,6 @@
 //! Routes that lease tasks to workers and take their reports.
 
+use super::JsonAnswer;
 use super::at::{LeaseAt, QueueAt, TaskAt};
 use super::batch::{BatchEntries, entry};
 use super::lease_body::{
@@ -133,7 +134,7 @@ async fn tell(
 async fn report_named(
     QueueAt { queue, caller }: QueueAt,
     Json(body): Json<ReportBody>,
-) -> Result<axum::Json<ReportedBody>, ProblemDetails> {
+) -> JsonAnswer<ReportedBody> {
     let token = body.token()?;
     Ok(axum::Json(tell(&caller.service, &queue, &token, body.into_report()?).await?))
 }
@@ -141,7 +142,7 @@ async fn report_named(
 async fn report(
     LeaseAt { queue, lease, caller }: LeaseAt,
     Json(body): Json<ReportBody>,
-) -> Result<axum::Json<ReportedBody>, ProblemDetails> {
+) -> JsonAnswer<ReportedBody> {
     body.check_unnamed()?;
     Ok(axum::Json(tell(&caller.service, &queue, &lease, body.into_report()?).await?))
 }
@@ -149,7 +150,7 @@ async fn report(
 async fn keep(
     LeaseAt { queue, lease, caller }: LeaseAt,
     Json(body): Json<KeepAliveBody>,
-) -> Result<axum::Json<ReportedBody>, ProblemDetails> {
+) -> JsonAnswer<ReportedBody> {
     let report = LeaseReport { keep: body.into_keep_alive()?, outcome: None };
     Ok(axum::Json(tell(&caller.service, &queue, &lease, report).await?))
 }
@@ -157,7 +158,7 @@ async fn keep(
 async fn report_all(
     QueueAt { queue, caller }: QueueAt,
     body: RawBody,
-) -> Result<axum::Json<ReportOutcomes>, ProblemDetails> {
+) -> JsonAnswer<ReportOutcomes> {
     let ReportsBody { reports } = body.json()?;
     let reports = reports.checked("reports", "none of them counts")?;
     let one = |report: &RawValue| {
@@ -192,9 +193,7 @@ fn outcome(told: Result<ReportedBody, ServiceError>) -> ReportOutcome {
     ReportOutcome { outcome, lease: None, error: Some(error) }
 }
 
-async fn find(
-    TaskAt { queue, task, caller }: TaskAt,
-) -> Result<axum::Json<LeaseHolder>, ProblemDetails> {
+async fn find(TaskAt { queue, task, caller }: TaskAt) -> JsonAnswer<LeaseHolder> {
     match caller.service.lease_of(&queue, task).await? {
         Some(view) => Ok(axum::Json(LeaseHolder::of(task, view, clock::wall_ms()))),
         None => {

@@ -1,5 +1,6 @@
 //! Routes that create, list, change, pause, purge and delete queues.
 
+use super::JsonAnswer;
 use super::actions::{ReasonQuery, optional};
 use super::at::{LevelAt, NoParams, QueryParams, QueueAt};
 use super::tasks::TaskQuery;
@@ -68,19 +69,14 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-async fn list(
-    Extension(caller): Extension<Caller>,
-) -> Result<axum::Json<QueueList>, ProblemDetails> {
+async fn list(Extension(caller): Extension<Caller>) -> JsonAnswer<QueueList> {
     let queues = caller.service.queues().await?;
     let may = |queue: &QueueName| caller.identity.may_use(queue.as_str());
     let queues = queues.iter().filter(|it| may(it)).map(ToString::to_string).collect();
     Ok(axum::Json(QueueList { queues, now: clock::wall_ms() }))
 }
 
-async fn create(
-    QueueAt { queue, caller }: QueueAt,
-    body: RawBody,
-) -> Result<axum::Json<CreatedQueue>, ProblemDetails> {
+async fn create(QueueAt { queue, caller }: QueueAt, body: RawBody) -> JsonAnswer<CreatedQueue> {
     let NewQueue { partitions, levels, ledger_retention, defaults } = optional(&body)?;
     let ledger_retention = ledger_retention.map(|it| it.0);
     let settings = defaults.map(|DefaultsBody::Document004| QueueSettings::of_document_004());
@@ -90,7 +86,7 @@ async fn create(
     Ok(axum::Json(CreatedQueue { name, steps, now: clock::wall_ms() }))
 }
 
-async fn get(QueueAt { queue, caller }: QueueAt) -> Result<axum::Json<QueueBody>, ProblemDetails> {
+async fn get(QueueAt { queue, caller }: QueueAt) -> JsonAnswer<QueueBody> {
     let found = caller.service.settings(&queue).await?;
     Ok(axum::Json(QueueBody {
         name: queue.to_string(),
@@ -105,7 +101,7 @@ async fn get(QueueAt { queue, caller }: QueueAt) -> Result<axum::Json<QueueBody>
 async fn update(
     QueueAt { queue, caller }: QueueAt,
     Json(QueueUpdate { expected_version, settings, reason }): Json<QueueUpdate>,
-) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
+) -> JsonAnswer<QueueVersion> {
     let change = settings.checked().map_err(ServiceError::from)?;
     let said = caller.says(&reason)?;
     let changed = caller.service.update_settings(&queue, expected_version, change, said);
@@ -124,11 +120,11 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn pause(at: QueueAt, body: RawBody) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
+async fn pause(at: QueueAt, body: RawBody) -> JsonAnswer<QueueVersion> {
     set_paused(at, &body, true).await
 }
 
-async fn resume(at: QueueAt, body: RawBody) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
+async fn resume(at: QueueAt, body: RawBody) -> JsonAnswer<QueueVersion> {
     set_paused(at, &body, false).await
 }
 
@@ -136,7 +132,7 @@ async fn set_paused(
     QueueAt { queue, caller }: QueueAt,
     body: &RawBody,
     paused: bool,
-) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
+) -> JsonAnswer<QueueVersion> {
     let ReasonBody { reason } = optional(body)?;
     let changed = caller.service.set_paused(&queue, paused, caller.says(&reason)?);
     Ok(axum::Json(version(changed.await?)))
@@ -146,7 +142,7 @@ async fn purge(
     LevelAt { level, caller }: LevelAt,
     QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
-) -> Result<axum::Json<PurgeResultBody>, ProblemDetails> {
+) -> JsonAnswer<PurgeResultBody> {
     let it: PurgeBody = optional(&body)?;
     let says = |text: Option<String>| text.filter(|it| !it.is_empty());
     let query = TaskQuery {

@@ -1,5 +1,6 @@
 //! Routes for schedules.
 
+use super::JsonAnswer;
 use super::actions::{ReasonQuery, optional};
 use super::at::{NamedAt, QueryParams, QueueAt};
 use super::new_task::into_task;
@@ -82,9 +83,7 @@ const fn versioned(version: u64, now: u64) -> axum::Json<ScheduleVersion> {
     axum::Json(ScheduleVersion { version, now })
 }
 
-async fn list(
-    QueueAt { queue, caller }: QueueAt,
-) -> Result<axum::Json<ScheduleList>, ProblemDetails> {
+async fn list(QueueAt { queue, caller }: QueueAt) -> JsonAnswer<ScheduleList> {
     let found = caller.service.schedules(&queue).await?.list().await.map_err(ServiceError::from)?;
     let schedules = found.into_iter().map(|it| body(it, &caller)).collect::<Result<_, _>>()?;
     Ok(axum::Json(ScheduleList { schedules, now: clock::wall_ms() }))
@@ -106,9 +105,7 @@ async fn create(
     Ok((StatusCode::CREATED, versioned(version, clock::wall_ms())))
 }
 
-async fn get(
-    NamedAt { queue, name, caller }: NamedAt,
-) -> Result<axum::Json<ScheduleBody>, ProblemDetails> {
+async fn get(NamedAt { queue, name, caller }: NamedAt) -> JsonAnswer<ScheduleBody> {
     let found =
         caller.service.schedules(&queue).await?.get(&name).await.map_err(ServiceError::from)?;
     let missing = || ServiceError::from(longhaul::ActionError::NoSuchSchedule);
@@ -118,7 +115,7 @@ async fn get(
 async fn update(
     NamedAt { queue, name, caller }: NamedAt,
     Json(ScheduleUpdate { expected_version, schedule, task, reason }): Json<ScheduleUpdate>,
-) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
+) -> JsonAnswer<ScheduleVersion> {
     let said = caller.says(&reason)?;
     let schedules = caller.service.schedules_by(&queue, said).await?;
     let changed = match (schedule, task) {
@@ -163,7 +160,7 @@ async fn change(
     NamedAt { queue, name, caller }: NamedAt,
     request: &RawBody,
     change: ScheduleChange,
-) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
+) -> JsonAnswer<ScheduleVersion> {
     let ReasonBody { reason } = optional(request)?;
     let said = caller.says(&reason)?;
     let schedules = caller.service.schedules_by(&queue, said).await?;
@@ -182,17 +179,14 @@ fn logged(action: &str, queue: &QueueName, schedule: &str, said: ActionOrigin<'_
     tracing::info!(event = "schedule_action", action, %queue, schedule, operator, reason);
 }
 
-async fn pause(at: NamedAt, body: RawBody) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
+async fn pause(at: NamedAt, body: RawBody) -> JsonAnswer<ScheduleVersion> {
     change(at, &body, ScheduleChange::Pause).await
 }
 
-async fn resume(at: NamedAt, body: RawBody) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
+async fn resume(at: NamedAt, body: RawBody) -> JsonAnswer<ScheduleVersion> {
     change(at, &body, ScheduleChange::Resume).await
 }
 
-async fn trigger(
-    at: NamedAt,
-    body: RawBody,
-) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
+async fn trigger(at: NamedAt, body: RawBody) -> JsonAnswer<ScheduleVersion> {
     change(at, &body, ScheduleChange::Trigger).await
 }

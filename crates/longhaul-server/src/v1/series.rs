@@ -1,5 +1,6 @@
 //! Throughput and latencies of a queue over the last hour, or another period.
 
+use super::JsonAnswer;
 use super::at::{LevelAt, QueryParams};
 use crate::auth::TokenScope::Read;
 use crate::clock;
@@ -46,7 +47,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 async fn series(
     LevelAt { level, caller }: LevelAt,
     QueryParams(query): QueryParams<SeriesQuery>,
-) -> Result<Json<Series>, ProblemDetails> {
+) -> JsonAnswer<Series> {
     let step = query.step.map_or(STEP, |length| length.0);
     let steps = query.steps.unwrap_or(STEPS);
     if step < Duration::from_secs(1) || !(1..=STEPS_MAX).contains(&steps) {

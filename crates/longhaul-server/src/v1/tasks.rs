@@ -1,5 +1,6 @@
 //! Routes that read tasks.
 
+use super::JsonAnswer;
 use super::at::{LevelAt, QueryParams, TaskAt};
 use super::new_task::CONTENT_TYPE_PROPERTY;
 use super::task_body::task_body;
@@ -223,7 +224,7 @@ pub(crate) fn page(limit: Option<usize>) -> Result<usize, ProblemDetails> {
 async fn list(
     LevelAt { level, caller }: LevelAt,
     QueryParams(query): QueryParams<TaskQuery>,
-) -> Result<Json<TaskList>, ProblemDetails> {
+) -> JsonAnswer<TaskList> {
     let (filter, limit) = (query.filter()?, page(query.limit)?);
     if query.why && limit > PAGE_WHY_MAX {
         let detail = format!("with `why`, `limit` must be 1 to {PAGE_WHY_MAX} tasks, not {limit}");
@@ -270,7 +271,7 @@ fn places(text: &str) -> Result<Vec<TaskId>, ProblemDetails> {
 async fn count(
     LevelAt { level, caller }: LevelAt,
     QueryParams(CountQuery { at }): QueryParams<CountQuery>,
-) -> Result<Json<TaskCountsBody>, ProblemDetails> {
+) -> JsonAnswer<TaskCountsBody> {
     let counts = caller.service.counts(&level, scope_at(at)).await?;
     let EndedCounts { completed, failed, cancelled, expired } = counts.ever_ended;
     let oldest = |(id, since)| OldestReady { id: level.task(id).to_string(), since };
@@ -284,7 +285,7 @@ async fn count(
     }))
 }
 
-async fn get(TaskAt { queue, task, caller }: TaskAt) -> Result<Json<TaskBody>, ProblemDetails> {
+async fn get(TaskAt { queue, task, caller }: TaskAt) -> JsonAnswer<TaskBody> {
     let task = caller.service.task(&queue, task).await?;
     Ok(Json(task_body(&queue, task, caller.is_blind())))
 }
@@ -323,7 +324,7 @@ async fn payload(TaskAt { queue, task, caller }: TaskAt) -> Result<Response, Pro
 
 async fn properties(
     TaskAt { queue, task, caller }: TaskAt,
-) -> Result<Json<BTreeMap<String, String>>, ProblemDetails> {
+) -> JsonAnswer<BTreeMap<String, String>> {
     let payload = caller.service.payload(&queue, task).await?;
     caller.check_sight()?;
     let gone = || ServiceError::Gone(format!("the message of the task {task} is no longer stored"));

@@ -1,9 +1,9 @@
 //! The route of a queue's topics.
 
+use super::JsonAnswer;
 use super::at::{QueryParams, QueueAt};
 use crate::auth::TokenScope::Read;
 use crate::clock;
-use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::Get;
 use axum::Json;
@@ -35,7 +35,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 async fn topics(
     QueueAt { queue, caller }: QueueAt,
     QueryParams(TopicsQuery { ledger_retention }): QueryParams<TopicsQuery>,
-) -> Result<Json<TopicsBody>, ProblemDetails> {
+) -> JsonAnswer<TopicsBody> {
     let found = caller.service.topics(&queue, ledger_retention.map(|it| it.0)).await?;
     let topic = |it: TopicStorage| TopicBody {
         name: it.topic,

@@ -1,8 +1,8 @@
 //! Why a task does not run.
 
+use super::JsonAnswer;
 use super::at::TaskAt;
 use crate::auth::TokenScope::Read;
-use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::Get;
 use axum::Json;
@@ -20,7 +20,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-async fn why(TaskAt { queue, task, caller }: TaskAt) -> Result<Json<WhyBody>, ProblemDetails> {
+async fn why(TaskAt { queue, task, caller }: TaskAt) -> JsonAnswer<WhyBody> {
     let why = caller.service.why(&queue, task).await?;
     let (cause, details) = why.cause.parts();
     Ok(Json(WhyBody {

@@ -1,10 +1,10 @@
 //! Routes that list workers and drain them by name.
 
+use super::JsonAnswer;
 use super::actions::optional;
 use super::at::{LevelAt, NamedAt, NoParams, QueryParams};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::{Get, Post};
 use crate::shell::RawBody;
@@ -39,7 +39,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 async fn list(
     LevelAt { level, caller }: LevelAt,
     QueryParams(NoParams {}): QueryParams<NoParams>,
-) -> Result<Json<WorkerList>, ProblemDetails> {
+) -> JsonAnswer<WorkerList> {
     let found = caller.service.workers(&level).await?;
     let now = clock::wall_ms();
     let is_listed = |it: &WorkerInfo| {
@@ -60,10 +60,7 @@ async fn list(
     Ok(Json(WorkerList { workers, now }))
 }
 
-async fn drain(
-    NamedAt { queue, name, caller }: NamedAt,
-    body: RawBody,
-) -> Result<Json<ToldToDrain>, ProblemDetails> {
+async fn drain(NamedAt { queue, name, caller }: NamedAt, body: RawBody) -> JsonAnswer<ToldToDrain> {
     let ReasonBody { reason } = optional(&body)?;
     let told = caller.service.drain_worker(&queue, &name, caller.says(&reason)?).await?;
     Ok(Json(ToldToDrain { worker: WorkerBody::from(&*told), now: clock::wall_ms() }))
