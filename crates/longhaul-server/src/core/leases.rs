@@ -1,7 +1,7 @@
 //! Leases: grants, keep-alives, reports, lookups, and the background care for leases.
 
 use super::desks::Desk;
-use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
+use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewedTasks, name_of};
 use longhaul::lease::{
     KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, ReportError,
 };
@@ -215,7 +215,8 @@ impl GatewayService {
             self.see_to(queue).await;
             self.desks.keep(queue);
             // The queue's view stays open from now on.
-            self.workers(&QueueLevel::new(queue.clone(), Priority::Normal)).await.ok();
+            let level = QueueLevel::new(queue.clone(), Priority::Normal);
+            self.ask(&level, ViewedTasks::Claimed, TaskView::workers).await.ok();
         }
         let seen = self.views.open().into_iter().filter_map(|view| view.workers().ok());
         self.peers.note(&seen.flatten().collect::<Vec<_>>());

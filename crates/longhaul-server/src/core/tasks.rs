@@ -2,10 +2,7 @@
 
 use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewedTasks};
 use bytes::Bytes;
-use longhaul::ops::{
-    SubmittedTask, TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskStatus, TaskStep, TaskView,
-    Why, WorkerInfo,
-};
+use longhaul::ops::{SubmittedTask, TaskFilter, TaskHistory, TaskInfo, TaskStatus, TaskView, Why};
 use longhaul::{ReadError, TaskId, TaskMetadata, TaskRef, TaskState, WaitError};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,7 +33,7 @@ pub(crate) struct StoredPayload {
 
 impl GatewayService {
     /// Queries the view of a level.
-    pub(super) async fn ask<T>(
+    pub(crate) async fn ask<T>(
         &self,
         level: &QueueLevel,
         scope: ViewedTasks,
@@ -113,33 +110,6 @@ impl GatewayService {
         let task = |info| TaskSnapshot::listed(level, info);
         let tasks = page.tasks.into_iter().map(task).collect();
         Ok((tasks, page.next.into_iter().map(|id| level.task(id)).collect()))
-    }
-
-    /// Throughput and latencies of a level.
-    pub(crate) async fn series(
-        &self,
-        level: &QueueLevel,
-        step: Duration,
-        steps: usize,
-    ) -> Result<Vec<TaskStep>, ServiceError> {
-        self.ask(level, ViewedTasks::All, |view| view.series(step, steps)).await
-    }
-
-    /// The numbers of tasks.
-    pub(crate) async fn counts(
-        &self,
-        level: &QueueLevel,
-        scope: ViewedTasks,
-    ) -> Result<TaskCounts, ServiceError> {
-        self.ask(level, scope, TaskView::counts).await
-    }
-
-    /// The workers of a level.
-    pub(crate) async fn workers(
-        &self,
-        level: &QueueLevel,
-    ) -> Result<Vec<WorkerInfo>, ServiceError> {
-        self.ask(level, ViewedTasks::Claimed, TaskView::workers).await
     }
 
     /// The history of a task.

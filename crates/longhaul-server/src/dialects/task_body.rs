@@ -10,7 +10,7 @@ use crate::core::{
 use crate::v1::new_task::CONTENT_TYPE_PROPERTY;
 use bytes::Bytes;
 use longhaul::Priority;
-use longhaul::ops::TaskStatus;
+use longhaul::ops::{TaskStatus, TaskView};
 use longhaul_api::values::Instant;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -187,7 +187,7 @@ pub(super) async fn stats(
     let now = clock::wall_ms();
     let mut stats = DialectTaskStats { now, ..DialectTaskStats::default() };
     for level in QueueLevel::all(queue) {
-        let counts = match service.counts(&level, ViewedTasks::All).await {
+        let counts = match service.ask(&level, ViewedTasks::All, TaskView::counts).await {
             Ok(counts) => counts,
             Err(error) if is_no_level(&error) => continue,
             Err(error) => return Err(error),

@@ -4,6 +4,7 @@ use super::JsonAnswer;
 use super::at::{LevelAt, QueryParams};
 use crate::auth::TokenScope::Read;
 use crate::clock;
+use crate::core::ViewedTasks;
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::Get;
@@ -54,7 +55,8 @@ async fn series(
         let detail = format!("a series needs 1 to {STEPS_MAX} steps of at least a second");
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
-    let found = caller.service.series(&level, step, steps).await?;
+    let found =
+        caller.service.ask(&level, ViewedTasks::All, |view| view.series(step, steps)).await?;
     let step_ms = u64::try_from(step.as_millis()).unwrap_or(u64::MAX);
     let steps = found.iter().map(step_body).collect();
     Ok(Json(Series { step_ms, steps, now: clock::wall_ms() }))

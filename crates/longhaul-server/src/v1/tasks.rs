@@ -17,7 +17,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use longhaul::TaskId;
-use longhaul::ops::{EndedCounts, TaskFilter, TaskStatus};
+use longhaul::ops::{EndedCounts, TaskFilter, TaskStatus, TaskView};
 use longhaul_api::Priority;
 use longhaul_api::task::{EverEnded, OldestReady, TaskBody, TaskCountsBody, TaskList};
 use longhaul_api::values::{Instant, Length};
@@ -272,7 +272,7 @@ async fn count(
     LevelAt { level, caller }: LevelAt,
     QueryParams(CountQuery { at }): QueryParams<CountQuery>,
 ) -> JsonAnswer<TaskCountsBody> {
-    let counts = caller.service.counts(&level, scope_at(at)).await?;
+    let counts = caller.service.ask(&level, scope_at(at), TaskView::counts).await?;
     let EndedCounts { completed, failed, cancelled, expired } = counts.ever_ended;
     let oldest = |(id, since)| OldestReady { id: level.task(id).to_string(), since };
     Ok(Json(TaskCountsBody {

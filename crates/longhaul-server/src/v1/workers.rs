@@ -5,11 +5,12 @@ use super::actions::optional;
 use super::at::{LevelAt, NamedAt, NoParams, QueryParams};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
+use crate::core::ViewedTasks;
 use crate::route::ApiRoute;
 use crate::route::Method::{Get, Post};
 use crate::shell::RawBody;
 use axum::Json;
-use longhaul::ops::WorkerInfo;
+use longhaul::ops::{TaskView, WorkerInfo};
 use longhaul_api::action::ReasonBody;
 use longhaul_api::task::WorkerBody;
 use longhaul_api::worker::{QueueWorker, ToldToDrain, WorkerList};
@@ -40,7 +41,7 @@ async fn list(
     LevelAt { level, caller }: LevelAt,
     QueryParams(NoParams {}): QueryParams<NoParams>,
 ) -> JsonAnswer<WorkerList> {
-    let found = caller.service.workers(&level).await?;
+    let found = caller.service.ask(&level, ViewedTasks::Claimed, TaskView::workers).await?;
     let now = clock::wall_ms();
     let is_listed = |it: &WorkerInfo| {
         let silent_ms = now.saturating_sub(it.last_heartbeat_ms.unwrap_or(now));
