@@ -129,7 +129,7 @@ async fn place(parts: &mut Parts) -> Result<(Caller, QueueName, PathParameters),
     let past =
         || ProblemDetails::unavailable("no_caller", "internal error: the request was not checked");
     let caller = caller.ok_or_else(past)?;
-    let queue = QueueName::parse(find(&named, "queue")).map_err(ServiceError::from)?;
+    let queue = QueueName::parse(find(&named, "queue"))?;
     caller.check_queue(&queue)?;
     Ok((caller, queue, named))
 }
@@ -204,7 +204,7 @@ impl<S: Sync> FromRequestParts<S> for TaskAt {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let (caller, queue, named) = place(parts).await?;
-        let task = find(&named, "task").parse::<TaskName>().map_err(ServiceError::from)?;
+        let task = find(&named, "task").parse::<TaskName>()?;
         no_level(parts, "put the level before the id of the task, such as `high~12:0:-1`")?;
         Ok(Self { queue, task, caller })
     }
@@ -216,7 +216,7 @@ impl<S: Sync> FromRequestParts<S> for LeaseAt {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let (caller, queue, named) = place(parts).await?;
         no_level(parts, "a lease names its task")?;
-        let lease = lease_token(find(&named, "lease")).map_err(ServiceError::from)?;
+        let lease = lease_token(find(&named, "lease"))?;
         Ok(Self { queue, lease, caller })
     }
 }

@@ -7,7 +7,7 @@ use super::tasks::{between, page};
 use super::values::{WordList, all_or_some, early_end};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::{QueueName, ReplayChanges, ServiceError, TaskName, name_of};
+use crate::core::{QueueName, ReplayChanges, TaskName, name_of};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::{Get, Post};
@@ -188,7 +188,7 @@ fn named(it: &DeadSelection, level: Option<Priority>) -> Result<Vec<TaskName>, P
         return Err(ProblemDetails::bad_request("request_unfit", detail));
     }
     let names: Result<Vec<TaskName>, _> = it.tasks.iter().map(|id| id.parse()).collect();
-    Ok(names.map_err(ServiceError::from)?)
+    Ok(names?)
 }
 
 /// The changes of a replay. A payload is for one task: all the others would lose theirs.

@@ -4,8 +4,7 @@ use super::at::{LevelAt, QueryParams};
 use super::task_body::task_body;
 use crate::auth::TokenScope::Read;
 use crate::core::{
-    EventPosition, QueueName, ServiceError, TaskEventStream, TaskName, TaskSnapshot,
-    TaskStreamEvent,
+    EventPosition, QueueName, TaskEventStream, TaskName, TaskSnapshot, TaskStreamEvent,
 };
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
@@ -109,7 +108,7 @@ async fn events(
         if behind == Some(OVER) {
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
-        let task = task.parse::<TaskName>().map_err(ServiceError::from)?;
+        let task = task.parse::<TaskName>()?;
         return Ok(answer(events_of(level.queue().clone(), task, caller).await?));
     }
     let behind = place(behind)?;

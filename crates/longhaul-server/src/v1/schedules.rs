@@ -12,6 +12,7 @@ use crate::route::Method::{Delete, Get, Patch, Post};
 use crate::route::{ApiRoute, Size};
 use crate::shell::{Caller, Json, RawBody};
 use axum::http::StatusCode;
+use longhaul::ActionError;
 use longhaul::ops::ScheduleInfo;
 use longhaul_api::action::ReasonBody;
 use longhaul_api::schedule::{
@@ -72,7 +73,7 @@ fn body(info: ScheduleInfo, caller: &Caller) -> Result<ScheduleBody, ProblemDeta
         task: task.map_err(|error| {
             ServiceError::Unfit(format!("the schedule cannot be shown: {error}"))
         })?,
-        schedule: TimesBody::of(&info.schedule).map_err(ServiceError::from)?,
+        schedule: TimesBody::of(&info.schedule)?,
         last: info.last.map(firing),
         next: info.next.into_iter().map(Instant).collect(),
         now: clock::wall_ms(),
@@ -84,7 +85,7 @@ const fn versioned(version: u64, now: u64) -> axum::Json<ScheduleVersion> {
 }
 
 async fn list(QueueAt { queue, caller }: QueueAt) -> JsonAnswer<ScheduleList> {
-    let found = caller.service.schedules(&queue).await?.list().await.map_err(ServiceError::from)?;
+    let found = caller.service.schedules(&queue).await?.list().await?;
     let schedules = found.into_iter().map(|it| body(it, &caller)).collect::<Result<_, _>>()?;
     Ok(axum::Json(ScheduleList { schedules, now: clock::wall_ms() }))
 }
@@ -96,9 +97,7 @@ async fn create(
     let task = caller.service.submission(&queue, into_task(task)?)?;
     let said = caller.says(&reason)?;
     let schedules = caller.service.schedules_by(&queue, said).await?;
-    let created =
-        schedules.create(&name, schedule.into_schedule().map_err(ServiceError::from)?, task).await;
-    let version = created.map_err(ServiceError::from)?;
+    let version = schedules.create(&name, schedule.into_schedule()?, task).await?;
     logged("create", &queue, &name, said);
     // A schedule fires while a worker or a gateway has its queue open.
     caller.service.see_to_schedule(&queue).await;
@@ -106,10 +105,8 @@ async fn create(
 }
 
 async fn get(NamedAt { queue, name, caller }: NamedAt) -> JsonAnswer<ScheduleBody> {
-    let found =
-        caller.service.schedules(&queue).await?.get(&name).await.map_err(ServiceError::from)?;
-    let missing = || ServiceError::from(longhaul::ActionError::NoSuchSchedule);
-    Ok(axum::Json(body(found.ok_or_else(missing)?, &caller)?))
+    let found = caller.service.schedules(&queue).await?.get(&name).await?;
+    Ok(axum::Json(body(found.ok_or(ActionError::NoSuchSchedule)?, &caller)?))
 }
 
 async fn update(
@@ -118,21 +115,20 @@ async fn update(
 ) -> JsonAnswer<ScheduleVersion> {
     let said = caller.says(&reason)?;
     let schedules = caller.service.schedules_by(&queue, said).await?;
-    let changed = match (schedule, task) {
+    let version = match (schedule, task) {
         (Some(times), None) => {
-            let times = times.into_schedule().map_err(ServiceError::from)?;
-            schedules.update(&name, expected_version, |_| times).await
+            let times = times.into_schedule()?;
+            schedules.update(&name, expected_version, |_| times).await?
         }
         (None, Some(task)) => {
             let task = caller.service.submission(&queue, into_task(task)?)?;
-            schedules.set_task(&name, expected_version, task).await
+            schedules.set_task(&name, expected_version, task).await?
         }
         _ => {
             let text = "an update needs `schedule` or `task`";
             return Err(ServiceError::Unfit(text.to_owned()).into());
         }
     };
-    let version = changed.map_err(ServiceError::from)?;
     logged("update", &queue, &name, said);
     Ok(versioned(version, clock::wall_ms()))
 }
@@ -143,7 +139,7 @@ async fn delete(
 ) -> Result<StatusCode, ProblemDetails> {
     let said = caller.says(&reason)?;
     let schedules = caller.service.schedules_by(&queue, said).await?;
-    schedules.delete(&name).await.map_err(ServiceError::from)?;
+    schedules.delete(&name).await?;
     logged("delete", &queue, &name, said);
     Ok(StatusCode::NO_CONTENT)
 }
@@ -164,12 +160,11 @@ async fn change(
     let ReasonBody { reason } = optional(request)?;
     let said = caller.says(&reason)?;
     let schedules = caller.service.schedules_by(&queue, said).await?;
-    let (word, changed) = match change {
-        ScheduleChange::Pause => ("pause", schedules.pause(&name).await),
-        ScheduleChange::Resume => ("resume", schedules.resume(&name).await),
-        ScheduleChange::Trigger => ("trigger", schedules.trigger(&name).await),
+    let (word, version) = match change {
+        ScheduleChange::Pause => ("pause", schedules.pause(&name).await?),
+        ScheduleChange::Resume => ("resume", schedules.resume(&name).await?),
+        ScheduleChange::Trigger => ("trigger", schedules.trigger(&name).await?),
     };
-    let version = changed.map_err(ServiceError::from)?;
     logged(word, &queue, &name, said);
     Ok(versioned(version, clock::wall_ms()))
 }

@@ -238,7 +238,7 @@ async fn list(
     let (tasks, next) = match query.order {
         Order::Oldest => {
             let after = query.after.as_deref().map(str::parse::<TaskName>).transpose();
-            let after = after.map_err(ServiceError::from)?.map(|name| name.id);
+            let after = after?.map(|name| name.id);
             let (tasks, next) = caller.service.list(&level, scope, &filter, after, limit).await?;
             (tasks, next.map(|name| name.to_string()))
         }
@@ -265,7 +265,7 @@ async fn list(
 fn places(text: &str) -> Result<Vec<TaskId>, ProblemDetails> {
     let names = text.split(',').filter(|name| !name.is_empty()).map(str::parse::<TaskName>);
     let ids = names.map(|name| name.map(|name| name.id)).collect::<Result<_, _>>();
-    Ok(ids.map_err(ServiceError::from)?)
+    Ok(ids?)
 }
 
 async fn count(
