@@ -44,6 +44,12 @@ impl TestResponse {
         self.json()["code"].as_str().unwrap_or_default().to_owned()
     }
 
+    /// Checks that the request was refused with this status and code.
+    #[track_caller]
+    pub(crate) fn check_refused(&self, status: u16, code: &str) {
+        assert_eq!((self.status.as_u16(), &*self.code()), (status, code), "{self:?}");
+    }
+
     /// A text field of the body.
     pub(crate) fn text(&self, field: &str) -> String {
         self.json()[field].as_str().unwrap_or_default().to_owned()

@@ -494,7 +494,7 @@ mod tests {
         bench.service.known.told([(queue.clone(), false)]);
         assert_eq!(open_after(&bench, &[queue]), [name]);
         let refused = bench.post("/v1/queues/webhooks/leases", json!({"worker": "ann"}));
-        assert_eq!((refused.status.as_u16(), refused.code()), (403, "queue_reserved".to_owned()));
+        refused.check_refused(403, "queue_reserved");
     }
 
     /// A desk for each of 10,000 queues is neither possible nor needed.

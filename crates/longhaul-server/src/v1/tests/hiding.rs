@@ -147,7 +147,7 @@ fn whoever_may_not_see_something_is_told_so() {
     let queue = format!("/v1/queues/{QUEUE}");
     for path in [format!("{done}/result"), format!("{done}/payload"), format!("{dead}/payload")] {
         let refused = get(&format!("{queue}/tasks/{path}"));
-        assert_eq!((refused.status.as_u16(), refused.code()), (403, "payload_hidden".to_owned()));
+        refused.check_refused(403, "payload_hidden");
         assert!(refused.text("detail").contains("`admin`"), "{refused:?}");
     }
     // The state of a task is not hidden.

@@ -22,8 +22,7 @@ fn tasks_are_listed_and_counted_as_they_were() {
     assert_eq!(past(created + 20_000), [first.as_str()], "nobody has touched the other one");
     let counts = bench.get(&format!("/v1/queues/tasks/counts?at={}", created + 20_000)).json();
     assert_eq!((&counts["total"], &counts["by_status"]), (&json!(1), &json!({"cancelled": 1})));
-    let why = bench.get(&format!("{TASKS}?at={created}&why=true"));
-    assert_eq!((why.status.as_u16(), why.code()), (400, "query_invalid".to_owned()));
+    bench.get(&format!("{TASKS}?at={created}&why=true")).check_refused(400, "query_invalid");
     let changed = bench.get(&format!("{TASKS}?changed_from={created}&status=cancelled"));
     assert_eq!(changed.texts("tasks", "id"), [first]);
 }
@@ -35,8 +34,7 @@ fn the_properties_of_a_task_are_told() {
     let id = bench.post(TASKS, task).text("id");
     let told = bench.get(&format!("{TASKS}/{id}/properties")).json();
     assert_eq!((&told["customer"], &told["TASK_TYPE"]), (&json!("acme"), &json!("report")));
-    let unknown = bench.get(&format!("{TASKS}/99:99:-1/properties"));
-    assert_eq!((unknown.status.as_u16(), unknown.code()), (404, "task_not_found".to_owned()));
+    bench.get(&format!("{TASKS}/99:99:-1/properties")).check_refused(404, "task_not_found");
 }
 
 /// Such a wait ended when a worker was delivered the task: with a delay, hours later.

@@ -111,8 +111,7 @@ fn the_end_of_the_gateway_ends_streams_and_long_polls() {
     let wait = bench.get(&format!("/v1/queues/tasks/tasks/{id}/wait"));
     assert_eq!(wait.status, 204);
     bench.engine.run(stream.collect()).unwrap();
-    let ready = bench.get("/readyz");
-    assert_eq!((ready.status.as_u16(), ready.code()), (503, "draining".to_owned()));
+    bench.get("/readyz").check_refused(503, "draining");
     assert_eq!(bench.get("/healthz").status, 200);
     let took = bench.engine.time_passed() - before;
     assert!(took.as_secs() < 15, "nothing has waited: {took:?}");
@@ -151,8 +150,7 @@ fn the_events_of_one_task_begin_with_it_and_end_with_its_end() {
     assert_eq!(statuses(&all(open(&other, ""))), [format!("{other} completed")]);
     assert_eq!(statuses(&all(open(&other, "start"))), [format!("{other} completed")]);
     assert_eq!(open(&other, "over").status(), 204);
-    let unknown = bench.get("/v1/queues/tasks/events?task=9:9:-1");
-    assert_eq!((unknown.status.as_u16(), unknown.code()), (404, "task_not_found".to_owned()));
+    bench.get("/v1/queues/tasks/events?task=9:9:-1").check_refused(404, "task_not_found");
     for (query, code) in
         [("task=x", "task_id_invalid"), ("task=9:9:-1&from=earliest", "query_invalid")]
     {

@@ -84,7 +84,7 @@ fn a_key_makes_one_task_of_many_submits() {
     by_header.headers_mut().insert("idempotency-key", "k".parse().unwrap());
     assert_eq!(bench.send(by_header).text("id"), by_field);
     let strict = bench.post(path, json!({"payload": "b", "idempotency_key": "k", "strict": true}));
-    assert_eq!((strict.status.as_u16(), strict.code()), (409, "key_conflict".to_owned()));
+    strict.check_refused(409, "key_conflict");
     assert_eq!(strict.text("task"), by_field);
     let two = json!({"payload": "b", "idempotency_key": "k", "dedupe_key": "d"});
     assert_eq!(bench.post(path, two).status, 422);

@@ -85,7 +85,7 @@ fn document_002_keeps_json_as_it_was_sent() {
     let text = post(&bench, "/tasks", r#"{"payload":"\u00e4"}"#.to_owned());
     assert_eq!(stored(&bench, &text.text("id"), "payload"), "ä");
     let half = post(&bench, "/tasks", r#"{"payload":"\ud800"}"#.to_owned());
-    assert_eq!((half.status.as_u16(), half.code()), (400, "json_malformed".to_owned()));
+    half.check_refused(400, "json_malformed");
 }
 
 /// Set in the process that measures its memory.

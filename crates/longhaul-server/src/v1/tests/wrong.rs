@@ -125,7 +125,7 @@ fn paths_and_queries_that_name_nothing_are_refused() {
         assert!(problem["detail"].as_str().is_some_and(|it| it.len() > 10), "{problem}");
     }
     let verb = bench.post("/v1/queues/tasks/tasks/1:2:-1:cancel", json!({}));
-    assert_eq!((verb.status.as_u16(), verb.code()), (404, "task_not_found".to_owned()));
+    verb.check_refused(404, "task_not_found");
 }
 
 /// Each path of the document with each method that it does not have is 405, rather than 404 or an
