@@ -296,8 +296,7 @@ fn all_are_meant_where_that_is_said() {
         let mut answers: Vec<_> = unclear.iter().map(|it| bench.post(&path, it.clone())).collect();
         answers.push(bench.send(TestGateway::request("POST", &path, "")));
         for answer in answers {
-            let found = (answer.status.as_u16(), answer.code());
-            assert_eq!(found, (400, "selection_unclear".to_owned()), "{path}");
+            answer.check_refused(400, "selection_unclear");
         }
         let told = bench.post(&path, json!({})).text("detail");
         assert!(told.contains("{\"all\":true}") && told.contains("type"), "{told}");

@@ -5,7 +5,7 @@ use super::streaming::{events_behind, read_until};
 use crate::config::ServerConfig;
 use crate::reach::tests::away;
 use crate::route;
-use crate::testing::{TestGateway, TestResponse};
+use crate::testing::TestGateway;
 use axum::body::Body;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -21,10 +21,6 @@ fn bench() -> TestGateway {
 
 fn lose(bench: &TestGateway) {
     bench.shell.reach.note(away(TransportErrorKind::Unreachable));
-}
-
-fn told(answer: &TestResponse) -> (u16, String) {
-    (answer.status.as_u16(), answer.code())
 }
 
 /// Generated from the list of routes, so new routes are included.
@@ -60,7 +56,7 @@ fn every_route_that_needs_the_broker_says_that_it_is_away() {
     let by_themselves: Vec<_> = served.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(by_themselves, ["/healthz", "/livez", "/metrics", "/v1/openapi.json"]);
     let ready = bench.get("/readyz");
-    assert_eq!(told(&ready), (503, "broker_unreachable".to_owned()));
+    ready.check_refused(503, "broker_unreachable");
     assert!(ready.text("detail").contains("pulsar://b:6650: cannot be reached: no"), "{ready:?}");
 
     bench.shell.reach.note(ConnectionState::Connected);
@@ -78,7 +74,7 @@ fn readiness_does_not_say_where_the_broker_is() {
     let bench = TestGateway::with(ServerConfig { token_file, ..ServerConfig::default() });
     lose(&bench);
     let ready = bench.get("/readyz");
-    assert_eq!(told(&ready), (503, "broker_unreachable".to_owned()));
+    ready.check_refused(503, "broker_unreachable");
     let detail = ready.text("detail");
     assert!(detail.contains("log has the cause") && !detail.contains("b:6650"), "{detail}");
 }
@@ -88,7 +84,7 @@ fn readiness_does_not_say_where_the_broker_is() {
 fn a_gateway_that_is_kept_out_is_not_ready() {
     let bench = bench();
     bench.shell.reach.note(away(TransportErrorKind::Unauthorized));
-    assert_eq!(told(&bench.get("/readyz")), (503, "broker_refused".to_owned()));
+    bench.get("/readyz").check_refused(503, "broker_refused");
     assert_eq!(bench.get("/livez").status, 200);
     assert_eq!(bench.get("/v1/queues/tasks/counts").status, 200, "the broker answers it");
 }
@@ -115,7 +111,7 @@ fn requests_under_way_are_answered_when_the_broker_is_lost() {
         };
         let sending = bench.sending(request);
         let (answer, ()) = bench.engine.run(async { tokio::join!(sending, lost) });
-        assert_eq!(told(&answer), (503, code.to_owned()), "{path}");
+        answer.check_refused(503, code);
         assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
         let took = bench.engine.time_passed() - before;
         assert!((3..10).contains(&took.as_secs()), "{path}: {took:?}");

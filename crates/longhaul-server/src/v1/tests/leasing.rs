@@ -24,14 +24,6 @@ fn succeeded() -> Value {
     json!({"status": "SUCCEEDED", "result": "done"})
 }
 
-fn is(answer: &TestResponse) -> (u16, String) {
-    (answer.status.as_u16(), answer.code())
-}
-
-fn told(status: u16, code: &str) -> (u16, String) {
-    (status, code.to_owned())
-}
-
 fn beyond_the_lease(engine: &TestEngine) {
     engine.advance(Duration::from_secs(31));
 }
@@ -64,10 +56,9 @@ fn a_task_is_leased_kept_and_done() {
     assert_eq!((done.status.as_u16(), done.json().get("expires_at")), (200, None));
     assert_eq!(report(&bench, lease, succeeded()).status, 200, "told once more");
     assert_eq!(&bench.get(&format!("/v1/queues/tasks/tasks/{id}/result")).bytes[..], b"done");
-    let failed = report(&bench, lease, json!({"status": "FAILED"}));
-    assert_eq!(is(&failed), told(409, "task_ended"));
-    let gone = bench.get(&format!("/v1/queues/tasks/tasks/{id}/lease"));
-    assert_eq!(is(&gone), told(404, "lease_not_found"));
+    report(&bench, lease, json!({"status": "FAILED"})).check_refused(409, "task_ended");
+    let lease = format!("/v1/queues/tasks/tasks/{id}/lease");
+    bench.get(&lease).check_refused(404, "lease_not_found");
 }
 
 #[test]
@@ -118,11 +109,11 @@ fn a_silent_lease_is_fenced_and_a_checkpoint_goes_on() {
     let kept = report(&bench, &first, keep);
     assert_eq!((kept.status.as_u16(), &kept.json()["checkpoint_stored"]), (200, &json!(true)));
     beyond_the_lease(&bench.engine);
-    assert_eq!(is(&report(&bench, &first, succeeded())), told(409, "lease_expired"));
+    report(&bench, &first, succeeded()).check_refused(409, "lease_expired");
     let second = bench.lease("tasks", "bob");
     assert_eq!((&second["attempt"], &second["checkpoint_base64"]), (&json!(2), &json!("cGFnZSA3")));
     let stale = report(&bench, &first, succeeded());
-    assert_eq!(is(&stale), told(409, "stale_lease_id"));
+    stale.check_refused(409, "stale_lease_id");
     assert_eq!(stale.json()["current_epoch"], second["epoch"]);
     assert_eq!(report(&bench, &second, succeeded()).status, 200);
 }
@@ -214,7 +205,7 @@ fn a_holder_hears_of_a_cancellation() {
     let path = format!("{LEASES}/{}:keep-alive", lease["lease"].as_str().unwrap());
     let kept = bench.post(&path, json!({}));
     assert_eq!((kept.status.as_u16(), &kept.json()["cancelled"]), (200, &json!(true)));
-    assert_eq!(is(&report(&bench, &lease, succeeded())), told(409, "task_ended"));
+    report(&bench, &lease, succeeded()).check_refused(409, "task_ended");
 }
 
 /// In a batch, a replaced holder must get its own outcome, rather than that the lease is over: its
@@ -287,8 +278,7 @@ fn a_batch_of_reports_has_an_outcome_for_each() {
     let late = send(json!({"reports": [{"lease": token(1), "status": "SUCCEEDED"}]}));
     assert_eq!(said(&late[0]), ("NOT_IN_PROGRESS".to_owned(), "lease_expired".to_owned()));
     let many = json!({"reports": vec![json!({}); 101]});
-    let refused = bench.post(&format!("{LEASES}:report-batch"), many);
-    assert_eq!(is(&refused), told(422, "request_unfit"));
+    bench.post(&format!("{LEASES}:report-batch"), many).check_refused(422, "request_unfit");
 }
 
 #[test]
@@ -299,9 +289,9 @@ fn another_owner_is_told_that_it_is_not_the_one() {
     let text = lease["lease"].as_str().unwrap().to_owned();
     let (start, _) = text.rsplit_once('~').unwrap();
     lease["lease"] = json!(format!("{start}~000000000000000000000000000000ab"));
-    assert_eq!(is(&report(&bench, &lease, succeeded())), told(409, "not_current_lease_owner"));
+    report(&bench, &lease, succeeded()).check_refused(409, "not_current_lease_owner");
     lease["lease"] = json!("900:7:-1~1~000000000000000000000000000000ab");
-    assert_eq!(is(&report(&bench, &lease, succeeded())), told(404, "task_not_found"));
+    report(&bench, &lease, succeeded()).check_refused(404, "task_not_found");
 }
 
 /// A worker leases only the types that it asks for; without types it gets the rest.
@@ -360,7 +350,7 @@ fn what_cannot_be_used_changes_nothing() {
         (json!({"worker": "ann", "types": [null]}), "json_unfit"),
         (json!({"worker": "ann", "colour": "red"}), "json_unfit"),
     ] {
-        assert_eq!(is(&bench.post(LEASES, body.clone())), told(422, code), "{body}");
+        bench.post(LEASES, body).check_refused(422, code);
     }
     let none = bench.post(LEASES, json!({"worker": "ann", "count": 0})).text("detail");
     assert_eq!(none, "`count` must be 1 to 100 leases, not 0");
@@ -389,17 +379,19 @@ fn what_cannot_be_used_changes_nothing() {
         (json!({"status": "FAILED", "checkpoint_base64": "A".repeat(88_000)}), 413, "too_large"),
         (json!({"status": "SUCCEEDED", "result": "a".repeat(1_100_000)}), 413, "too_large"),
     ] {
-        assert_eq!(is(&report(&bench, &lease, body.clone())), told(status, code));
+        report(&bench, &lease, body).check_refused(status, code);
     }
-    let report = |path: &str, body: Value| is(&bench.post(&format!("{LEASES}{path}"), body));
-    assert_eq!(report(":report", succeeded()), told(422, "request_unfit"), "no lease");
-    assert_eq!(report("/x:report", succeeded()), told(400, "lease_invalid"));
-    assert_eq!(report("/1:2:-1~x~0:keep-alive", json!({})), told(400, "lease_invalid"));
+    let report = |path: &str, body: Value| bench.post(&format!("{LEASES}{path}"), body);
+    // It names no lease.
+    report(":report", succeeded()).check_refused(422, "request_unfit");
+    report("/x:report", succeeded()).check_refused(400, "lease_invalid");
+    report("/1:2:-1~x~0:keep-alive", json!({})).check_refused(400, "lease_invalid");
     let mut named = succeeded();
     named["lease"] = lease["lease"].clone();
     let path = format!("/{}:report", lease["lease"].as_str().unwrap());
-    assert_eq!(report(&path, named), told(422, "request_unfit"), "named twice");
-    assert_eq!(report(&path.replace('~', "%2F"), succeeded()).0, 200, "percent-encoded");
+    // It names the lease twice.
+    report(&path, named).check_refused(422, "request_unfit");
+    assert_eq!(report(&path.replace('~', "%2F"), succeeded()).status, 200, "percent-encoded");
     let shown = bench.get(&format!("/v1/queues/tasks/tasks/{id}")).json();
     assert_eq!((&shown["status"], &shown["attempts"]), (&json!("completed"), &json!(1)));
 }
@@ -418,7 +410,7 @@ fn a_gateway_leases_as_many_queues_as_it_may() {
     bench.submit("tasks", "work");
     let lease = bench.lease("tasks", "ann");
     let refused = other();
-    assert_eq!(is(&refused), told(503, "too_many_queues"));
+    refused.check_refused(503, "too_many_queues");
     assert!(refused.headers.contains_key("retry-after"));
     assert_eq!(report(&bench, &lease, succeeded()).status, 200);
     bench.engine.advance(Duration::from_secs(2));
