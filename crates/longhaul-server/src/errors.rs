@@ -8,8 +8,12 @@ use longhaul::{ActionError, ErrorKind, SubmitError};
 use std::error::Error;
 use std::fmt::Write;
 
-impl From<ServiceError> for ProblemDetails {
-    fn from(error: ServiceError) -> Self {
+impl<E> From<E> for ProblemDetails
+where
+    ServiceError: From<E>,
+{
+    fn from(error: E) -> Self {
+        let error = ServiceError::from(error);
         let text = chain(&error);
         let with = |status, code| Self::new(status, code, text.clone());
         let of = |kind, code| of_kind(kind, code, text.clone());

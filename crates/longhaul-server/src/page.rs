@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use longhaul_http::ACCEPT_PAUSE;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -23,9 +24,6 @@ const CONNECTIONS_MAX: usize = 16;
 
 /// The time limit of a connection.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
-
-/// The pause when no connection can be accepted, most likely for lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The maximum size of a request's head, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;

@@ -93,7 +93,7 @@ pub(crate) struct RouteInfo {
 /// A route.
 pub(crate) struct ApiRoute {
     pub(crate) info: RouteInfo,
-    handler: MethodRouter<Arc<GatewayService>>,
+    handler: MethodRouter,
     operation: OperationBuilder,
     schemas: Vec<(String, RefOr<Schema>)>,
 }
@@ -159,7 +159,7 @@ impl ApiRoute {
         handler: H,
     ) -> Self
     where
-        H: Handler<T, Arc<GatewayService>>,
+        H: Handler<T, ()>,
         T: 'static,
     {
         let info = RouteInfo {
@@ -213,7 +213,7 @@ pub(crate) fn all() -> Vec<ApiRoute> {
 }
 
 /// Serves all routes and the dashboard, with all checks.
-pub(crate) fn router(shell: Arc<Shell>, service: Arc<GatewayService>) -> Router {
+pub(crate) fn router(shell: Arc<Shell>, service: &Arc<GatewayService>) -> Router {
     let api = api(Arc::clone(&shell), service);
     let Some(options) = shell.config.dashboard.options(shell.config.tls.is_some()) else {
         return api.layer(from_fn_with_state(shell, linger));
@@ -227,19 +227,18 @@ pub(crate) fn router(shell: Arc<Shell>, service: Arc<GatewayService>) -> Router 
 }
 
 /// Serves all routes.
-fn api(shell: Arc<Shell>, service: Arc<GatewayService>) -> Router {
+fn api(shell: Arc<Shell>, service: &Arc<GatewayService>) -> Router {
     let (mut router, mut verbs) = (Router::new(), verbs::Verbs::default());
     for ApiRoute { info, handler, .. } in all().into_iter().chain(dialects::routes(&shell.config)) {
         let path = verbs::routed(info.path);
         verbs.note(info.path);
-        let (shell, service) = (Arc::clone(&shell), Arc::clone(&service));
+        let (shell, service) = (Arc::clone(&shell), Arc::clone(service));
         let gated = RouteGate { shell, service, route: Arc::new(info) };
         router = router.route(&path, handler.layer(from_fn_with_state(gated, gate)));
     }
     let router = router
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(service)
         .layer(axum::extract::DefaultBodyLimit::disable());
     let router = match cors(&shell) {
         Some(cors) => router.layer(cors),

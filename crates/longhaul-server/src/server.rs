@@ -102,7 +102,7 @@ pub fn in_process(client: Client, namespace: &str) -> Result<axum::Router, Serve
     let told = Arc::clone(&shell);
     let following = async move { told.reach.follow(reach, CancellationToken::new()).await };
     TaskTracker::new().spawn(following);
-    Ok(route::router(shell, service))
+    Ok(route::router(shell, &service))
 }
 
 /// Tells the parts of a gateway to end.
@@ -138,7 +138,7 @@ impl Server {
         let reach = client.reach();
         let service = Arc::new(GatewayService::new(client, &config));
         let shell = Arc::new(Shell::new(config, auth, has_tls, stops.clone()));
-        let router = route::router(Arc::clone(&shell), Arc::clone(&service));
+        let router = route::router(Arc::clone(&shell), &service);
         tasks.spawn(telemetry::keep_up(stops.drain.clone()));
         let (told, reached, end) = (reach, Arc::clone(&shell), stops.end.clone());
         // Requests in progress while the gateway ends must also learn of a lost broker.

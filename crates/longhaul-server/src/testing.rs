@@ -8,7 +8,7 @@ use crate::server::Stops;
 use crate::shell::Shell;
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, Request, StatusCode};
+use axum::http::{HeaderMap, Request, Response, StatusCode};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use longhaul::testing::TestEngine;
@@ -44,9 +44,22 @@ impl TestResponse {
         self.json()["code"].as_str().unwrap_or_default().to_owned()
     }
 
+    /// Checks that the request was refused with this status and code.
+    #[track_caller]
+    pub(crate) fn check_refused(&self, status: u16, code: &str) {
+        assert_eq!((self.status.as_u16(), &*self.code()), (status, code), "{self:?}");
+    }
+
     /// A text field of the body.
     pub(crate) fn text(&self, field: &str) -> String {
         self.json()[field].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// A text field of each entry of a list in the body.
+    pub(crate) fn texts(&self, list: &str, field: &str) -> Vec<String> {
+        let body = self.json();
+        let entries = body[list].as_array().unwrap_or_else(|| panic!("{body}"));
+        entries.iter().map(|it| it[field].as_str().unwrap().to_owned()).collect()
     }
 }
 
@@ -70,7 +83,7 @@ impl TestGateway {
         let service = engine.run(async { GatewayService::new(engine.client().clone(), &config) });
         let service = Arc::new(service);
         let shell = Arc::new(Shell::new(config, auth, false, stops.clone()));
-        let router = route::router(Arc::clone(&shell), Arc::clone(&service));
+        let router = route::router(Arc::clone(&shell), &service);
         Self { engine, service, shell, router, stops }
     }
 
@@ -78,6 +91,18 @@ impl TestGateway {
     pub(crate) fn request(method: &str, path: &str, body: impl Into<Body>) -> Request<Body> {
         let request = Request::builder().method(method).uri(path).header("host", "localhost");
         request.body(body.into()).unwrap()
+    }
+
+    /// An unsent request with a JSON body.
+    pub(crate) fn json_request(method: &str, path: &str, body: impl Into<Body>) -> Request<Body> {
+        let mut request = Self::request(method, path, body);
+        request.headers_mut().insert("content-type", "application/json".parse().unwrap());
+        request
+    }
+
+    /// Sends a request, and returns its answer unread.
+    pub(crate) fn open(&self, request: Request<Body>) -> Response<Body> {
+        self.engine.run(self.router.clone().oneshot(request)).unwrap()
     }
 
     /// Sends a request and reads its answer.
@@ -118,9 +143,7 @@ impl TestGateway {
     /// Sends JSON.
     #[expect(clippy::needless_pass_by_value, reason = "tests write it where it is sent")]
     pub(crate) fn call(&self, method: &str, path: &str, body: Value) -> TestResponse {
-        let mut request = Self::request(method, path, body.to_string());
-        request.headers_mut().insert("content-type", "application/json".parse().unwrap());
-        self.send(request)
+        self.send(Self::json_request(method, path, body.to_string()))
     }
 
     pub(crate) fn post(&self, path: &str, body: Value) -> TestResponse {
@@ -133,5 +156,13 @@ impl TestGateway {
         let answer = self.post(&path, serde_json::json!({"payload": payload}));
         assert_eq!(answer.status, 201, "{answer:?}");
         answer.text("id")
+    }
+
+    /// Leases a task of this queue to this worker, and returns the lease.
+    pub(crate) fn lease(&self, queue: &str, worker: &str) -> Value {
+        let request = serde_json::json!({"worker": worker, "wait": "30s"});
+        let answer = self.post(&format!("/v1/queues/{queue}/leases"), request);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()["leases"][0].clone()
     }
 }

@@ -18,7 +18,6 @@ mod shown;
 mod trouble;
 mod visit;
 
-use api::Api;
 use axum::Router;
 use axum::routing::get;
 use std::sync::Arc;
@@ -40,14 +39,15 @@ pub struct UiOptions {
 /// The state shared by all requests.
 #[derive(Clone)]
 struct Ui {
-    api: Api,
+    /// The gateway's public routes.
+    routes: Router,
     options: UiOptions,
 }
 
 /// The routes of the dashboard, at [`ROOT`] and below; `/` redirects there. `api` serves the
 /// gateway's public routes, with all its checks.
 pub fn router(api: Router, options: UiOptions) -> Router {
-    let ui = Arc::new(Ui { api: Api::new(api), options });
+    let ui = Arc::new(Ui { routes: api, options });
     let pages = pages::routes().merge(session::routes()).merge(assets::routes()).with_state(ui);
     let root = || get(async || visit::to(ROOT));
     let all = Router::new().route("/", root()).route(&format!("{ROOT}/"), root()).nest(ROOT, pages);

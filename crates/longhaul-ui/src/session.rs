@@ -132,21 +132,4 @@ mod tests {
             assert_eq!(token(&cookies(&[wrong])), None, "{wrong}");
         }
     }
-
-    #[test]
-    fn nobody_is_sent_to_another_site() {
-        assert_eq!(own("/ui/queues/a?x=1"), "/ui/queues/a?x=1");
-        assert_eq!((own("/ui"), own("/ui?a")), ("/ui", "/ui?a"));
-        for other in [
-            "https://evil.test",
-            "//evil.test",
-            "/uix",
-            "/",
-            "",
-            "javascript:alert(1)",
-            "/ui\\..\\x",
-        ] {
-            assert_eq!(own(other), ROOT, "{other}");
-        }
-    }
 }

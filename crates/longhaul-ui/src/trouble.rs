@@ -21,6 +21,10 @@ impl PageError {
         Self { status, code: code.to_owned(), detail: detail.into() }
     }
 
+    pub(crate) fn no_such_action() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "", "there is no such action")
+    }
+
     /// Whether the gateway has no connection to its broker.
     pub(crate) fn is_broker_away(&self) -> bool {
         self.status == StatusCode::SERVICE_UNAVAILABLE && self.code.starts_with("broker_")

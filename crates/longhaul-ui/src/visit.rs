@@ -1,6 +1,6 @@
 //! A browser's request and its answer.
 
-use crate::api::ApiCaller;
+use crate::api::{ApiCaller, call, whole};
 use crate::parts::layout;
 use crate::trouble::PageError;
 use crate::{ROOT, Ui, session};
@@ -47,7 +47,7 @@ pub(crate) struct Visit {
     /// The path and query.
     pub(crate) place: String,
     /// The request only reads.
-    is_safe: bool,
+    pub(crate) is_safe: bool,
     /// What [`Visit::counts`] has read.
     counts: OnceLock<(String, TaskCountsBody)>,
     /// What [`Visit::workers`] has read.
@@ -86,11 +86,6 @@ impl Visit {
         self.ui.options.read_only
     }
 
-    /// Whether the request only reads.
-    pub(crate) const fn is_safe(&self) -> bool {
-        self.is_safe
-    }
-
     /// The queue of the request.
     pub(crate) fn queue(&self) -> Option<String> {
         let below = self.place.strip_prefix(ROOT)?.strip_prefix("/queues/")?;
@@ -110,8 +105,11 @@ impl Visit {
         path.get(..end).filter(|it| is_there && it.starts_with("/ui/queues/")).unwrap_or(ROOT)
     }
 
+    /// Reads the answer of a route.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, PageError> {
-        self.ui.api.get(&self.caller, path).await
+        let bytes = whole(self.raw(path).await?).await?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| PageError::ours(format!("unexpected answer of {path}: {error}")))
     }
 
     /// The counts of a level of a queue. A page and its tabs need the same ones, which are read
@@ -149,11 +147,12 @@ impl Visit {
         Ok(found)
     }
 
+    /// The unread answer of a route: bytes, or a stream of events.
     pub(crate) async fn raw(&self, path: &str) -> Result<Response, PageError> {
-        self.ui.api.raw(&self.caller, path).await
+        call(&self.ui.routes, &self.caller, Method::GET, path, None).await
     }
 
-    /// Performs an action through the gateway.
+    /// Performs an action through the gateway; the caller interprets the answer.
     pub(crate) async fn act(
         &self,
         method: Method,
@@ -164,7 +163,8 @@ impl Visit {
             let detail = "this dashboard is read-only (`read_only`); use the program or the API";
             return Err(PageError::new(StatusCode::FORBIDDEN, "read_only", detail));
         }
-        self.ui.api.act(&self.caller, method, path, Some(body)).await
+        let answer = call(&self.ui.routes, &self.caller, method, path, Some(body)).await?;
+        Ok(serde_json::from_slice(&whole(answer).await?).unwrap_or(Value::Null))
     }
 
     /// The answer with a page, or with its error.

@@ -51,8 +51,7 @@ impl GatewayService {
         action: TaskAction,
         said: ActionOrigin<'_>,
     ) -> Result<(), ServiceError> {
-        self.check_task(queue, name).await?;
-        let (client, task) = (self.acting(said.name), self.task_ref(queue, name));
+        let (task, client) = (self.check_task(queue, name).await?, self.acting(said.name));
         match action {
             TaskAction::Cancel | TaskAction::Kill => {
                 // A request for a task that does not exist would stay on the ledger for ever.
@@ -104,23 +103,15 @@ impl GatewayService {
         said: ActionOrigin<'_>,
     ) -> Result<(), ServiceError> {
         let (client, task) = (self.acting(said.name), self.task_ref(queue, name));
-        let shown = match seen {
+        let mut epoch = match seen {
             Some(epoch) => epoch,
             None => self.task(queue, name).await?.info.map_or(0, |info| info.epoch),
         };
-        let mut epoch = shown;
         for _ in 0..TRIES_MAX {
-            let done = match action {
-                TaskAction::ForceRelease(_) => {
-                    client.queue(&task.topic).force_release(task.id, epoch, said.reason).await
-                }
-                TaskAction::ForceFail(_)
-                | TaskAction::Cancel
-                | TaskAction::Kill
-                | TaskAction::Delete
-                | TaskAction::Reschedule(_) => {
-                    client.queue(&task.topic).force_fail(task.id, epoch, said.reason).await
-                }
+            let done = if let TaskAction::ForceRelease(_) = action {
+                client.queue(&task.topic).force_release(task.id, epoch, said.reason).await
+            } else {
+                client.queue(&task.topic).force_fail(task.id, epoch, said.reason).await
             };
             match done {
                 // The view may lag behind the ledger.

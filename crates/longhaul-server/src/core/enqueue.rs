@@ -4,9 +4,8 @@ use super::{GatewayService, QueueName, ServiceError, TaskName, name_of};
 use crate::clock;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
-use longhaul::{AfterFailed, Priority, Raw, RetryPolicy, Submission};
-use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use longhaul::{Priority, Raw, RetryPolicy, Submission};
+use longhaul_api::new_task::NewTaskBody;
 
 /// Tasks of a batch whose receipts are awaited concurrently.
 const IN_FLIGHT_MAX: usize = 256;
@@ -38,31 +37,11 @@ const RESERVED: [&str; 19] = [
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewTask {
     pub(crate) payload: Bytes,
-    pub(crate) properties: BTreeMap<String, String>,
-    pub(crate) task_type: Option<String>,
-    pub(crate) key: Option<String>,
-    pub(crate) tags: Vec<String>,
-    pub(crate) priority: Priority,
-    pub(crate) delay: Option<Duration>,
-    pub(crate) scheduled_at: Option<SystemTime>,
-    pub(crate) expires_at: Option<SystemTime>,
-    pub(crate) idempotency_key: Option<String>,
-    pub(crate) dedupe_key: Option<String>,
-    pub(crate) overwrite: bool,
-    /// Fail if the key's task has another payload.
-    pub(crate) strict: bool,
-    pub(crate) limit_key: Option<String>,
-    pub(crate) order_key: Option<String>,
-    pub(crate) max_attempts: Option<u32>,
-    pub(crate) max_duration: Option<Duration>,
-    pub(crate) max_total_duration: Option<Duration>,
-    pub(crate) no_progress_timeout: Option<Duration>,
+    /// The other fields of the request, without those that have a field here.
+    pub(crate) terms: NewTaskBody,
     pub(crate) retry: Option<RetryPolicy>,
     /// The tasks that it waits for.
     pub(crate) after: Vec<TaskName>,
-    /// The idempotency and dedupe keys of further ones.
-    pub(crate) after_keys: Vec<String>,
-    pub(crate) after_failed: Option<AfterFailed>,
 }
 
 impl GatewayService {
@@ -99,14 +78,14 @@ impl GatewayService {
         has_levels: bool,
         task: NewTask,
     ) -> Result<TaskName, ServiceError> {
-        if task.priority != Priority::Normal
+        if task.terms.priority != Priority::Normal
             && !has_levels
             && !self.has_levels_by_now(queue, clock::stopwatch()).await
         {
             return Err(ServiceError::NoLevels(queue.clone()));
         }
         let payload_len = task.payload.len();
-        let idempotency_key = task.idempotency_key.clone();
+        let idempotency_key = task.terms.idempotency_key.clone();
         let submission = self.submission(queue, task)?;
         let task = name_of(&submission.send().await?);
         tracing::debug!(
@@ -124,43 +103,43 @@ impl GatewayService {
     pub(crate) fn submission(
         &self,
         queue: &QueueName,
-        task: NewTask,
+        NewTask { payload, terms, retry, after }: NewTask,
     ) -> Result<Submission, ServiceError> {
         self.check_not_webhooks(queue)?;
         let reserved = |name: &String| RESERVED.contains(&name.as_str());
-        if let Some(name) = task.properties.keys().find(|name| reserved(name)) {
+        if let Some(name) = terms.properties.keys().find(|name| reserved(name)) {
             let problem = "is a reserved property: use the field of the request for it";
             return Err(ServiceError::Unfit(format!("`{name}` {problem}")));
         }
-        let after: Vec<_> = task.after.iter().map(|it| self.task_ref(queue, *it)).collect();
-        let mut it = self.client.submission(&self.topic(queue), &Raw(task.payload));
-        for (name, value) in task.properties {
+        let after: Vec<_> = after.into_iter().map(|it| self.task_ref(queue, it)).collect();
+        let mut it = self.client.submission(&self.topic(queue), &Raw(payload));
+        for (name, value) in terms.properties {
             it = it.property(name, value);
         }
-        it = it.priority(task.priority).tags(task.tags);
-        it = with(it, task.task_type, Submission::task_type);
-        it = with(it, task.key, Submission::key);
-        it = with(it, task.delay, Submission::delay);
-        it = with(it, task.scheduled_at, Submission::scheduled_at);
-        it = with(it, task.expires_at, Submission::expires_at);
-        it = with(it, task.idempotency_key, Submission::idempotency_key);
-        it = with(it, task.dedupe_key, Submission::dedupe_key);
-        it = with(it, task.limit_key, Submission::limit_key);
-        it = with(it, task.order_key, Submission::order_key);
-        it = with(it, task.max_attempts, Submission::max_attempts);
-        it = with(it, task.max_duration, Submission::max_duration);
-        it = with(it, task.max_total_duration, Submission::max_total_duration);
-        it = with(it, task.no_progress_timeout, Submission::no_progress_timeout);
-        it = with(it, task.retry, Submission::retry);
-        if task.overwrite {
+        it = it.priority(terms.priority).tags(terms.tags);
+        it = with(it, terms.task_type, Submission::task_type);
+        it = with(it, terms.key, Submission::key);
+        it = with(it, terms.delay.map(|it| it.0), Submission::delay);
+        it = with(it, terms.scheduled_at.map(|it| it.0), Submission::scheduled_at);
+        it = with(it, terms.expires_at.map(|it| it.0), Submission::expires_at);
+        it = with(it, terms.idempotency_key, Submission::idempotency_key);
+        it = with(it, terms.dedupe_key, Submission::dedupe_key);
+        it = with(it, terms.limit_key, Submission::limit_key);
+        it = with(it, terms.order_key, Submission::order_key);
+        it = with(it, terms.max_attempts, Submission::max_attempts);
+        it = with(it, terms.max_duration.map(|it| it.0), Submission::max_duration);
+        it = with(it, terms.max_total_duration.map(|it| it.0), Submission::max_total_duration);
+        it = with(it, terms.no_progress_timeout.map(|it| it.0), Submission::no_progress_timeout);
+        it = with(it, retry, Submission::retry);
+        if terms.overwrite {
             it = it.overwrite();
         }
-        if task.strict {
+        if terms.strict {
             it = it.strict();
         }
         it = if after.is_empty() { it } else { it.after(&after) };
-        it = task.after_keys.into_iter().fold(it, Submission::after_key);
-        Ok(with(it, task.after_failed, Submission::after_failed))
+        it = terms.after_keys.into_iter().fold(it, Submission::after_key);
+        Ok(with(it, terms.after_failed, Submission::after_failed))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Leases: grants, keep-alives, reports, lookups, and the background care for leases.
 
 use super::desks::Desk;
-use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
+use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewedTasks, name_of};
 use longhaul::lease::{
     KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, ReportError,
 };
@@ -215,7 +215,8 @@ impl GatewayService {
             self.see_to(queue).await;
             self.desks.keep(queue);
             // The queue's view stays open from now on.
-            self.workers(&QueueLevel::new(queue.clone(), Priority::Normal)).await.ok();
+            let level = QueueLevel::new(queue.clone(), Priority::Normal);
+            self.ask(&level, ViewedTasks::Claimed, TaskView::workers).await.ok();
         }
         let seen = self.views.open().into_iter().filter_map(|view| view.workers().ok());
         self.peers.note(&seen.flatten().collect::<Vec<_>>());
@@ -415,9 +416,7 @@ mod tests {
     }
 
     fn lease(bench: &TestGateway) -> String {
-        let answer = bench.post(LEASES, json!({"worker": "ann", "wait": "1m"}));
-        assert_eq!(answer.status, 200, "{answer:?}");
-        answer.json()["leases"][0]["lease"].as_str().unwrap().to_owned()
+        bench.lease("tasks", "ann")["lease"].as_str().unwrap().to_owned()
     }
 
     fn report(bench: &TestGateway, lease: &str) {
@@ -495,7 +494,7 @@ mod tests {
         bench.service.known.told([(queue.clone(), false)]);
         assert_eq!(open_after(&bench, &[queue]), [name]);
         let refused = bench.post("/v1/queues/webhooks/leases", json!({"worker": "ann"}));
-        assert_eq!((refused.status.as_u16(), refused.code()), (403, "queue_reserved".to_owned()));
+        refused.check_refused(403, "queue_reserved");
     }
 
     /// A desk for each of 10,000 queues is neither possible nor needed.

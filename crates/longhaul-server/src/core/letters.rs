@@ -8,7 +8,7 @@ use futures::future::ready;
 use futures::{StreamExt, TryStreamExt};
 use longhaul::ops::{DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed};
 use longhaul::{Position, Priority, Raw, Submission};
-use std::time::Duration;
+use longhaul_api::dead::ReplayChangesBody;
 
 /// A queue, and the level whose tasks are meant; `None` for those of the whole queue.
 pub(crate) type SomeLevel<'a> = (&'a QueueName, Option<Priority>);
@@ -17,21 +17,19 @@ pub(crate) type SomeLevel<'a> = (&'a QueueName, Option<Priority>);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReplayChanges {
     pub(crate) payload: Option<Bytes>,
-    pub(crate) priority: Option<Priority>,
-    pub(crate) delay: Option<Duration>,
-    pub(crate) max_attempts: Option<u32>,
-    pub(crate) max_duration: Option<Duration>,
-    pub(crate) max_total_duration: Option<Duration>,
+    /// The other fields of the request.
+    pub(crate) terms: ReplayChangesBody,
 }
 
 impl ReplayChanges {
     fn apply(&self, mut it: Submission) -> Submission {
+        let terms = &self.terms;
         it = with(it, self.payload.clone(), |it, payload| it.payload(&Raw(payload)));
-        it = with(it, self.priority, Submission::priority);
-        it = with(it, self.delay, Submission::delay);
-        it = with(it, self.max_attempts, Submission::max_attempts);
-        it = with(it, self.max_duration, Submission::max_duration);
-        with(it, self.max_total_duration, Submission::max_total_duration)
+        it = with(it, terms.priority, Submission::priority);
+        it = with(it, terms.delay.map(|it| it.0), Submission::delay);
+        it = with(it, terms.max_attempts, Submission::max_attempts);
+        it = with(it, terms.max_duration.map(|it| it.0), Submission::max_duration);
+        with(it, terms.max_total_duration.map(|it| it.0), Submission::max_total_duration)
     }
 }
 
@@ -45,7 +43,7 @@ impl GatewayService {
         if changes.is_some() {
             self.check_not_webhooks(queue)?;
         }
-        match changes.and_then(|it| it.priority) {
+        match changes.and_then(|it| it.terms.priority) {
             Some(priority) => self.check_level(&QueueLevel::new(queue.clone(), priority)).await,
             None => Ok(()),
         }

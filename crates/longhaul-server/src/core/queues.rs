@@ -9,7 +9,7 @@ use futures::future::ready;
 use longhaul::ActionError;
 use longhaul::ops::{LimitUse, QueueSettings, TaskFilter, VersionedSettings};
 use longhaul::topics::{SetupError, TopicReport, TopicSettings};
-use longhaul::{Priority, ReadError, TaskId, TransportErrorKind};
+use longhaul::{Priority, ReadError, TaskId, TaskRef, TransportErrorKind};
 use longhaul_api::queue::LimitUseBody;
 use longhaul_api::settings::LimitBody;
 use std::collections::HashSet;
@@ -171,22 +171,23 @@ impl GatewayService {
         Err(ServiceError::NoLevels(level.queue().clone()))
     }
 
-    /// Refuses a task on a level without topics. Another program may have created them since the
-    /// last answer, so this asks once more.
+    /// A task of a queue that exists. Refuses a task on a level without topics. Another program may
+    /// have created them since the last answer, so this asks once more.
     pub(super) async fn check_task(
         &self,
         queue: &QueueName,
         task: TaskName,
-    ) -> Result<(), ServiceError> {
+    ) -> Result<TaskRef, ServiceError> {
         let came = clock::stopwatch();
         match self.check_level(&task.in_queue(queue)).await {
-            Err(ServiceError::NoLevels(_)) => {}
-            checked => return checked,
+            Err(ServiceError::NoLevels(_)) => {
+                if !self.has_levels_by_now(queue, came).await {
+                    return Err(ServiceError::NoTask(task));
+                }
+            }
+            checked => checked?,
         }
-        match self.has_levels_by_now(queue, came).await {
-            true => Ok(()),
-            false => Err(ServiceError::NoTask(task)),
-        }
+        Ok(self.task_ref(queue, task))
     }
 
     /// Whether a queue has topics for priorities by now: another program may have created them

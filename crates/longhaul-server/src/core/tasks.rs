@@ -2,10 +2,7 @@
 
 use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewedTasks};
 use bytes::Bytes;
-use longhaul::ops::{
-    SubmittedTask, TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskStatus, TaskStep, TaskView,
-    Why, WorkerInfo,
-};
+use longhaul::ops::{SubmittedTask, TaskFilter, TaskHistory, TaskInfo, TaskStatus, TaskView, Why};
 use longhaul::{ReadError, TaskId, TaskMetadata, TaskRef, TaskState, WaitError};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,7 +33,7 @@ pub(crate) struct StoredPayload {
 
 impl GatewayService {
     /// Queries the view of a level.
-    pub(super) async fn ask<T>(
+    pub(crate) async fn ask<T>(
         &self,
         level: &QueueLevel,
         scope: ViewedTasks,
@@ -57,8 +54,7 @@ impl GatewayService {
         queue: &QueueName,
         name: TaskName,
     ) -> Result<TaskSnapshot, ServiceError> {
-        self.check_task(queue, name).await?;
-        let task = self.task_ref(queue, name);
+        let task = self.check_task(queue, name).await?;
         let shown = self.client.get(&task).await?;
         // Reading the ledger for one task takes long. Only its epoch would be missing.
         let is_over = shown.as_ref().is_some_and(TaskMetadata::is_terminal);
@@ -116,41 +112,13 @@ impl GatewayService {
         Ok((tasks, page.next.into_iter().map(|id| level.task(id)).collect()))
     }
 
-    /// Throughput and latencies of a level.
-    pub(crate) async fn series(
-        &self,
-        level: &QueueLevel,
-        step: Duration,
-        steps: usize,
-    ) -> Result<Vec<TaskStep>, ServiceError> {
-        self.ask(level, ViewedTasks::All, |view| view.series(step, steps)).await
-    }
-
-    /// The numbers of tasks.
-    pub(crate) async fn counts(
-        &self,
-        level: &QueueLevel,
-        scope: ViewedTasks,
-    ) -> Result<TaskCounts, ServiceError> {
-        self.ask(level, scope, TaskView::counts).await
-    }
-
-    /// The workers of a level.
-    pub(crate) async fn workers(
-        &self,
-        level: &QueueLevel,
-    ) -> Result<Vec<WorkerInfo>, ServiceError> {
-        self.ask(level, ViewedTasks::Claimed, TaskView::workers).await
-    }
-
     /// The history of a task.
     pub(crate) async fn history(
         &self,
         queue: &QueueName,
         name: TaskName,
     ) -> Result<TaskHistory, ServiceError> {
-        let task = self.task_ref(queue, name);
-        self.check_task(queue, name).await?;
+        let task = self.check_task(queue, name).await?;
         let history = self.client.queue(&task.topic).history(task.id).await?;
         if history.entries.is_empty()
             && self.client.queue(&task.topic).submitted(task.id).await?.is_none()
@@ -162,10 +130,8 @@ impl GatewayService {
 
     /// Why a task does not run, or the worker that runs it.
     pub(crate) async fn why(&self, queue: &QueueName, name: TaskName) -> Result<Why, ServiceError> {
-        self.check_task(queue, name).await?;
-        let task = self.task_ref(queue, name);
-        let topic = self.level_topic(&name.in_queue(queue));
-        let view = self.views.of(&topic, ViewedTasks::All).await?;
+        let task = self.check_task(queue, name).await?;
+        let view = self.views.of(&task.topic, ViewedTasks::All).await?;
         let why = self.client.queue(&task.topic).with_view(&view).why(task.id).await?;
         why.ok_or(ServiceError::NoTask(name))
     }
@@ -189,8 +155,7 @@ impl GatewayService {
         name: TaskName,
         time: Duration,
     ) -> Result<Option<TaskSnapshot>, ServiceError> {
-        self.check_task(queue, name).await?;
-        let task = self.task_ref(queue, name);
+        let task = self.check_task(queue, name).await?;
         let shown = async {
             match self.client.wait_metadata(&task).await {
                 Ok(shown) => {
@@ -237,8 +202,7 @@ impl GatewayService {
         queue: &QueueName,
         name: TaskName,
     ) -> Result<Bytes, ServiceError> {
-        self.check_task(queue, name).await?;
-        let task = self.task_ref(queue, name);
+        let task = self.check_task(queue, name).await?;
         let Some(shown) = self.client.get(&task).await? else {
             // The task may wait for a worker, or be gone.
             let known = self.claimed(queue, name).await?;
@@ -269,8 +233,7 @@ impl GatewayService {
         queue: &QueueName,
         name: TaskName,
     ) -> Result<StoredPayload, ServiceError> {
-        self.check_task(queue, name).await?;
-        let task = self.task_ref(queue, name);
+        let task = self.check_task(queue, name).await?;
         if let Some(submitted) = self.client.queue(&task.topic).submitted(task.id).await? {
             let properties = Some(submitted.properties);
             return Ok(StoredPayload { bytes: submitted.payload, properties });

@@ -25,16 +25,6 @@ const READS_AT_ONCE: usize = 32;
 /// The property with a task's number of attempts.
 const MAX_ATTEMPTS: &str = "MAX_ATTEMPTS";
 
-/// Unfinished states. They come first if there are more jobs than a list holds.
-const OPEN: [TaskStatus; 6] = [
-    TaskStatus::Claimed,
-    TaskStatus::Running,
-    TaskStatus::Ready,
-    TaskStatus::Retrying,
-    TaskStatus::Scheduled,
-    TaskStatus::Waiting,
-];
-
 /// States of jobs that ended without completing.
 const DEAD: [TaskStatus; 3] = [TaskStatus::Failed, TaskStatus::Cancelled, TaskStatus::Expired];
 
@@ -121,13 +111,14 @@ pub(super) async fn jobs(
     which: Which,
     hidden: bool,
 ) -> Result<JobPage, ServiceError> {
-    let of = |statuses: &[TaskStatus]| {
-        statuses.iter().fold(TaskFilter::new(), |filter, status| filter.status(*status))
+    let all = |are_over: bool| {
+        let statuses = TaskStatus::ALL.into_iter().filter(|it| it.is_terminal() == are_over);
+        statuses.fold(TaskFilter::new(), TaskFilter::status)
     };
-    let over = [&DEAD[..], &[TaskStatus::Completed, TaskStatus::Ended]].concat();
     let filters = match which {
-        Which::All => vec![of(&OPEN), of(&over)],
-        Which::Dead => vec![of(&DEAD)],
+        // If there are more jobs than a list holds, unfinished ones come first.
+        Which::All => vec![all(false), all(true)],
+        Which::Dead => vec![DEAD.into_iter().fold(TaskFilter::new(), TaskFilter::status)],
     };
     let (mut tasks, mut more) = (Vec::new(), false);
     for filter in filters {

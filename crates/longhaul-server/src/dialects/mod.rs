@@ -11,11 +11,12 @@ mod two;
 #[cfg(test)]
 mod tests;
 
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::Read;
 use crate::config::{Dialect, ServerConfig};
-use crate::core::{GatewayService, QueueName, ServiceError};
+use crate::core::{QueueName, ServiceError};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::Get;
 use crate::shell::{Caller, RawBody};
 use axum::http::StatusCode;
 use serde::Deserialize;
@@ -32,7 +33,7 @@ pub(crate) fn routes(config: &ServerConfig) -> Vec<ApiRoute> {
         routes.extend(two::routes());
     }
     if !routes.is_empty() {
-        routes.push(ApiRoute::new(Method::Get, "/health", TokenScope::Read, health).open());
+        routes.push(ApiRoute::new(Get, "/health", Read, health).open());
     }
     routes
 }
@@ -42,11 +43,8 @@ async fn health() -> &'static str {
 }
 
 /// The queue of the dialects, if the caller may use it.
-fn queue<'a>(
-    service: &'a GatewayService,
-    caller: &Caller,
-) -> Result<&'a QueueName, ProblemDetails> {
-    let queue = service.dialect_queue()?;
+fn queue(caller: &Caller) -> Result<&QueueName, ProblemDetails> {
+    let queue = caller.service.dialect_queue()?;
     caller.check_queue(queue)?;
     Ok(queue)
 }

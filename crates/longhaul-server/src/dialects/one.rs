@@ -4,19 +4,19 @@ use super::held::{DialectLeaseStatus, settle};
 use super::job_id::{job_id, task_of};
 use super::jobs::{JOBS_MAX, JobBody, JobPage, Which, jobs};
 use super::{conflict, given, plain, queue, read, word};
-use crate::auth::TokenScope;
-use crate::core::{GatewayService, NewTask, QueueName, Reporter, TaskName, name_of};
+use crate::auth::TokenScope::{Read, Submit, Work};
+use crate::core::{NewTask, QueueName, Reporter, TaskName, name_of};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method, Size};
+use crate::route::Method::{Get, Post};
+use crate::route::{ApiRoute, Size};
 use crate::shell::{Caller, RawBody};
 use crate::v1::new_task::idempotency_key;
-use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use longhaul::lease::{KeepAlive, LeaseOutcome, LeaseRequest};
+use longhaul_api::new_task::NewTaskBody;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The header with the maximum length of a list, if the list is cut.
@@ -50,35 +50,34 @@ struct JobReportBody {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Post, "/enqueue", TokenScope::Submit, enqueue).takes(Size::Task),
-        ApiRoute::new(Method::Post, "/poll", TokenScope::Work, poll).waits(),
-        ApiRoute::new(Method::Post, "/ack", TokenScope::Work, ack),
-        ApiRoute::new(Method::Post, "/fail", TokenScope::Work, fail),
-        ApiRoute::new(Method::Get, "/jobs", TokenScope::Read, all),
-        ApiRoute::new(Method::Get, "/dead", TokenScope::Read, dead),
+        ApiRoute::new(Post, "/enqueue", Submit, enqueue).takes(Size::Task),
+        ApiRoute::new(Post, "/poll", Work, poll).waits(),
+        ApiRoute::new(Post, "/ack", Work, ack),
+        ApiRoute::new(Post, "/fail", Work, fail),
+        ApiRoute::new(Get, "/jobs", Read, all),
+        ApiRoute::new(Get, "/dead", Read, dead),
     ]
 }
 
 async fn enqueue(
-    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: RawBody,
 ) -> Result<Response, ProblemDetails> {
-    let queue = queue(&service, &caller)?;
+    let queue = queue(&caller)?;
     let key = idempotency_key(&headers)?.filter(|key| !key.is_empty()).map(str::to_owned);
     // Dropped on every return: a key in a malformed request is free again.
     let _reserved = match &key {
         None => None,
-        Some(key) => match service.reserved.reserve(key) {
+        Some(key) => match caller.service.reserved.reserve(key) {
             Some(reserved) => Some(reserved),
             None => return Ok(StatusCode::CONFLICT.into_response()),
         },
     };
     let Enqueue { payload } = read(&body)?;
-    let task =
-        NewTask { payload: payload.into(), idempotency_key: key.clone(), ..NewTask::default() };
-    let name = service.enqueue(queue, task).await.map_err(plain)?;
+    let terms = NewTaskBody { idempotency_key: key.clone(), ..NewTaskBody::default() };
+    let task = NewTask { payload: payload.into(), terms, ..NewTask::default() };
+    let name = caller.service.enqueue(queue, task).await.map_err(plain)?;
     Ok(Json(Enqueued { job_id: id_of(name)? }).into_response())
 }
 
@@ -94,15 +93,15 @@ fn id_of(task: TaskName) -> Result<String, ProblemDetails> {
 }
 
 async fn poll(
-    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
     body: RawBody,
 ) -> Result<Response, ProblemDetails> {
-    let queue = queue(&service, &caller)?;
+    let queue = queue(&caller)?;
     let Poll { worker_id } = read(&body)?;
     let worker = word("worker_id", worker_id)?;
     let request = LeaseRequest::of(worker.clone()).by_name(true).wait(caller.poll_time(None));
-    let granted = service.lease(queue, request, &worker, caller.draining()).await.map_err(plain)?;
+    let granted =
+        caller.service.lease(queue, request, &worker, caller.draining()).await.map_err(plain)?;
     let Some(lease) = granted.into_iter().next() else {
         return Ok(StatusCode::NO_CONTENT.into_response());
     };
@@ -111,22 +110,20 @@ async fn poll(
         Err(problem) => {
             let by = Reporter { queue, worker: Some(&worker) };
             let back = LeaseOutcome::Released { after: UNFIT_AFTER };
-            service.end_lease(by, &lease.token, KeepAlive::default(), back).await?;
+            caller.service.end_lease(by, &lease.token, KeepAlive::default(), back).await?;
             Err(problem)
         }
     }
 }
 
 async fn ack(
-    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
     body: RawBody,
 ) -> Result<StatusCode, ProblemDetails> {
-    report(&service, &caller, &body, |_| LeaseOutcome::Succeeded(bytes::Bytes::new())).await
+    report(&caller, &body, |_| LeaseOutcome::Succeeded(bytes::Bytes::new())).await
 }
 
 async fn fail(
-    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
     body: RawBody,
 ) -> Result<StatusCode, ProblemDetails> {
@@ -135,16 +132,15 @@ async fn fail(
         fatal: false,
         retry_after: None,
     };
-    report(&service, &caller, &body, failed).await
+    report(&caller, &body, failed).await
 }
 
 async fn report(
-    service: &GatewayService,
     caller: &Caller,
     body: &RawBody,
     outcome: impl FnOnce(&str) -> LeaseOutcome,
 ) -> Result<StatusCode, ProblemDetails> {
-    let queue = queue(service, caller)?;
+    let queue = queue(caller)?;
     let JobReportBody { worker_id, job_id, lease_id } = read(body)?;
     let worker = word("worker_id", worker_id)?;
     let (id, number) = (word("job_id", job_id)?, given("lease_id", lease_id)?);
@@ -152,7 +148,7 @@ async fn report(
         let detail = "there is no job with this id";
         return Err(ProblemDetails::new(StatusCode::NOT_FOUND, "task_not_found", detail));
     };
-    let settled = settle(service, (queue, &worker), task, Some(number), outcome(&worker));
+    let settled = settle(&caller.service, (queue, &worker), task, Some(number), outcome(&worker));
     match settled.await.map_err(plain)? {
         DialectLeaseStatus::Yes(_) | DialectLeaseStatus::Done => Ok(StatusCode::OK),
         DialectLeaseStatus::No(reason) => {
@@ -182,20 +178,14 @@ fn record_rejected(
     );
 }
 
-async fn all(
-    State(service): State<Arc<GatewayService>>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Response, ProblemDetails> {
-    let queue = queue(&service, &caller)?;
-    Ok(listed(jobs(&service, queue, Which::All, caller.is_blind()).await?))
+async fn all(Extension(caller): Extension<Caller>) -> Result<Response, ProblemDetails> {
+    let queue = queue(&caller)?;
+    Ok(listed(jobs(&caller.service, queue, Which::All, caller.is_blind()).await?))
 }
 
-async fn dead(
-    State(service): State<Arc<GatewayService>>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Response, ProblemDetails> {
-    let queue = queue(&service, &caller)?;
-    Ok(listed(jobs(&service, queue, Which::Dead, caller.is_blind()).await?))
+async fn dead(Extension(caller): Extension<Caller>) -> Result<Response, ProblemDetails> {
+    let queue = queue(&caller)?;
+    Ok(listed(jobs(&caller.service, queue, Which::Dead, caller.is_blind()).await?))
 }
 
 fn listed((jobs, more): JobPage) -> Response {

@@ -2,14 +2,15 @@
 
 use super::is_no_level;
 use super::jobs::{due_ahead, tries_of};
-use super::two::{CONTENT_TYPE, JSON};
+use super::two::JSON;
 use crate::clock;
 use crate::core::{
     GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewedTasks, name_of,
 };
+use crate::v1::new_task::CONTENT_TYPE_PROPERTY;
 use bytes::Bytes;
 use longhaul::Priority;
-use longhaul::ops::TaskStatus;
+use longhaul::ops::{TaskStatus, TaskView};
 use longhaul_api::values::Instant;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -104,7 +105,8 @@ const fn number_of(priority: Priority) -> i64 {
 
 /// A JSON payload as it was sent, and any other payload as a text.
 fn value_of(payload: &Bytes, properties: Option<&BTreeMap<String, String>>) -> Box<RawValue> {
-    let is_json = properties.and_then(|it| it.get(CONTENT_TYPE)).is_some_and(|kind| kind == JSON);
+    let is_json =
+        properties.and_then(|it| it.get(CONTENT_TYPE_PROPERTY)).is_some_and(|kind| kind == JSON);
     let value = if is_json { serde_json::from_slice(payload).ok() } else { None };
     value.unwrap_or_else(|| to_raw_value(&String::from_utf8_lossy(payload)).unwrap_or_default())
 }
@@ -185,7 +187,7 @@ pub(super) async fn stats(
     let now = clock::wall_ms();
     let mut stats = DialectTaskStats { now, ..DialectTaskStats::default() };
     for level in QueueLevel::all(queue) {
-        let counts = match service.counts(&level, ViewedTasks::All).await {
+        let counts = match service.ask(&level, ViewedTasks::All, TaskView::counts).await {
             Ok(counts) => counts,
             Err(error) if is_no_level(&error) => continue,
             Err(error) => return Err(error),

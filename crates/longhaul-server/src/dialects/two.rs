@@ -6,28 +6,28 @@
 use super::held::{DialectLeaseStatus, settle};
 use super::task_body::{DialectTaskBody, DialectTaskStats, priority_of, stats, task};
 use super::{conflict, malformed, plain, queue, read, word};
-use crate::auth::TokenScope;
-use crate::core::{GatewayService, NewTask, TaskName};
+use crate::auth::TokenScope::{Read, Submit, Work};
+use crate::core::{NewTask, TaskName};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method, Size};
+use crate::route::Method::{Get, Post};
+use crate::route::{ApiRoute, Size};
 use crate::shell::{Caller, RawBody};
-use crate::v1::new_task::idempotency_key;
+use crate::v1::new_task::{CONTENT_TYPE_PROPERTY, idempotency_key};
 use crate::v1::values::json_bytes;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use bytes::Bytes;
 use longhaul::lease::{LeaseOutcome, LeaseRequest};
+use longhaul_api::new_task::NewTaskBody;
 use longhaul_api::values::{Length, present};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-/// The property that marks a JSON payload.
-pub(super) const CONTENT_TYPE: &str = "CONTENT_TYPE";
+/// The content type of a JSON payload.
 pub(super) const JSON: &str = "application/json";
 
 #[derive(Debug, Deserialize)]
@@ -62,12 +62,12 @@ type DialectResult = Result<Response, ProblemDetails>;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Post, "/tasks", TokenScope::Submit, submit).takes(Size::Task),
-        ApiRoute::new(Method::Post, "/tasks/lease", TokenScope::Work, lease).waits(),
-        ApiRoute::new(Method::Get, "/tasks/{task}", TokenScope::Read, show),
-        ApiRoute::new(Method::Post, "/tasks/{task}/ack", TokenScope::Work, ack).takes(Size::Task),
-        ApiRoute::new(Method::Post, "/tasks/{task}/nack", TokenScope::Work, nack),
-        ApiRoute::new(Method::Get, "/stats", TokenScope::Read, statistics),
+        ApiRoute::new(Post, "/tasks", Submit, submit).takes(Size::Task),
+        ApiRoute::new(Post, "/tasks/lease", Work, lease).waits(),
+        ApiRoute::new(Get, "/tasks/{task}", Read, show),
+        ApiRoute::new(Post, "/tasks/{task}/ack", Work, ack).takes(Size::Task),
+        ApiRoute::new(Post, "/tasks/{task}/nack", Work, nack),
+        ApiRoute::new(Get, "/stats", Read, statistics),
     ]
 }
 
@@ -104,43 +104,38 @@ fn name(text: &str) -> Result<TaskName, ProblemDetails> {
 }
 
 async fn submit(
-    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: RawBody,
 ) -> Response {
     let submitted = async {
-        let queue = queue(&service, &caller)?;
+        let queue = queue(&caller)?;
         let new: SubmitTaskBody = read(&body)?;
         let header = idempotency_key(&headers)?;
         let key = new.idempotency_key.as_deref().or(header).filter(|key| !key.is_empty());
         let mut properties = BTreeMap::new();
         if new.payload.as_deref().is_some_and(|json| !is_text(json)) {
-            properties.insert(CONTENT_TYPE.to_owned(), JSON.to_owned());
+            properties.insert(CONTENT_TYPE_PROPERTY.to_owned(), JSON.to_owned());
         }
         let payload = text_or_json(new.payload)?;
-        let new = NewTask {
-            payload,
+        let terms = NewTaskBody {
             properties,
             priority: priority_of(new.priority),
             max_attempts: new.max_retries.map(|retries| retries.saturating_add(1)),
             idempotency_key: key.map(str::to_owned),
-            ..NewTask::default()
+            ..NewTaskBody::default()
         };
-        let name = service.enqueue(queue, new).await?;
-        let body = task(&service, queue, name, caller.is_blind()).await?;
+        let new = NewTask { payload, terms, ..NewTask::default() };
+        let name = caller.service.enqueue(queue, new).await?;
+        let body = task(&caller.service, queue, name, caller.is_blind()).await?;
         Ok((StatusCode::CREATED, Json(body)).into_response())
     };
     answered(submitted.await)
 }
 
-async fn lease(
-    State(service): State<Arc<GatewayService>>,
-    Extension(caller): Extension<Caller>,
-    body: RawBody,
-) -> Response {
+async fn lease(Extension(caller): Extension<Caller>, body: RawBody) -> Response {
     let leased = async {
-        let queue = queue(&service, &caller)?;
+        let queue = queue(&caller)?;
         let TaskLeaseBody { worker_id, visibility_timeout, wait } = read(&body)?;
         let worker = word("worker_id", worker_id)?;
         let wait = wait.map_or(Duration::ZERO, |wait| caller.poll_time(Some(wait.0)));
@@ -149,7 +144,7 @@ async fn lease(
             Some(Length(time)) => request.lease_time(time),
             None => request,
         };
-        let granted = service.lease(queue, request, &worker, caller.draining()).await?;
+        let granted = caller.service.lease(queue, request, &worker, caller.draining()).await?;
         Ok(match granted.into_iter().next() {
             Some(lease) => Json(DialectTaskBody::of_lease(worker, &lease)).into_response(),
             None => StatusCode::NO_CONTENT.into_response(),
@@ -158,20 +153,15 @@ async fn lease(
     answered(leased.await)
 }
 
-async fn show(
-    State(service): State<Arc<GatewayService>>,
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-) -> Response {
+async fn show(Extension(caller): Extension<Caller>, Path(id): Path<String>) -> Response {
     let shown = async {
-        let queue = queue(&service, &caller)?;
-        Ok(Json(task(&service, queue, name(&id)?, caller.is_blind()).await?).into_response())
+        let queue = queue(&caller)?;
+        Ok(Json(task(&caller.service, queue, name(&id)?, caller.is_blind()).await?).into_response())
     };
     answered(shown.await)
 }
 
 async fn ack(
-    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     body: RawBody,
@@ -179,11 +169,10 @@ async fn ack(
     let outcome = |_: &str, report: &mut TaskReportBody| {
         Ok(LeaseOutcome::Succeeded(text_or_json(report.result.take())?))
     };
-    answered(report(&service, &caller, &id, &body, outcome).await)
+    answered(report(&caller, &id, &body, outcome).await)
 }
 
 async fn nack(
-    State(service): State<Arc<GatewayService>>,
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     body: RawBody,
@@ -192,38 +181,34 @@ async fn nack(
         let message = report.reason.take().unwrap_or_else(|| format!("nack by {worker}"));
         Ok(LeaseOutcome::Failed { message, fatal: false, retry_after: None })
     };
-    answered(report(&service, &caller, &id, &body, outcome).await)
+    answered(report(&caller, &id, &body, outcome).await)
 }
 
 async fn report(
-    service: &GatewayService,
     caller: &Caller,
     id: &str,
     body: &RawBody,
     outcome: impl FnOnce(&str, &mut TaskReportBody) -> Result<LeaseOutcome, ProblemDetails>,
 ) -> DialectResult {
-    let queue = queue(service, caller)?;
+    let queue = queue(caller)?;
     let mut report: TaskReportBody = read(body)?;
     let worker = word("worker_id", report.worker_id.take())?;
     let task_name = name(id)?;
     let outcome = outcome(&worker, &mut report)?;
     let is_ack = matches!(outcome, LeaseOutcome::Succeeded(_));
-    match settle(service, (queue, &worker), task_name, report.lease_id, outcome).await? {
+    match settle(&caller.service, (queue, &worker), task_name, report.lease_id, outcome).await? {
         DialectLeaseStatus::Done if is_ack => {}
         DialectLeaseStatus::Done => return Err(conflict("task_ended", id)),
         DialectLeaseStatus::No(reason) => return Err(conflict(reason, id)),
         DialectLeaseStatus::Yes(_) => {}
     }
-    Ok(Json(task(service, queue, task_name, caller.is_blind()).await?).into_response())
+    Ok(Json(task(&caller.service, queue, task_name, caller.is_blind()).await?).into_response())
 }
 
-async fn statistics(
-    State(service): State<Arc<GatewayService>>,
-    Extension(caller): Extension<Caller>,
-) -> Response {
+async fn statistics(Extension(caller): Extension<Caller>) -> Response {
     let counted = async {
-        let queue = queue(&service, &caller)?;
-        let counted: DialectTaskStats = stats(&service, queue).await?;
+        let queue = queue(&caller)?;
+        let counted: DialectTaskStats = stats(&caller.service, queue).await?;
         Ok(Json(counted).into_response())
     };
     answered(counted.await)

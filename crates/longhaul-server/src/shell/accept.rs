@@ -6,6 +6,7 @@
 use super::addresses::{AddressLimit, AddressPermit};
 use super::{Peer, Shell, Tls};
 use crate::config::ServerLimits;
+use axum::Router;
 use hyper::body::Incoming;
 use hyper_util::service::TowerToHyperService;
 use longhaul_http::{ACCEPT_PAUSE, ConnectionLimits};
@@ -16,7 +17,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
-use tower::Service;
 use tower::util::MapRequest;
 
 /// The maximum size of a request's head, in bytes.
@@ -65,27 +65,19 @@ impl GatewayListener {
     }
 
     /// Accepts connections until the gateway drains.
-    pub(crate) async fn serve<S>(self, service: S, shell: Arc<Shell>, tasks: TaskTracker)
-    where
-        S: Service<hyper::Request<Incoming>, Response = axum::response::Response>
-            + Clone
-            + Send
-            + 'static,
-        S::Future: Send,
-        S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    pub(crate) async fn serve(self, router: Router, shell: Arc<Shell>, tasks: TaskTracker) {
         let draining = shell.draining().clone();
         while let Some(accepted) = draining.run_until_cancelled(self.accept()).await {
             let AcceptedConnection { stream, peer, permits } = accepted;
-            let (tls, shell, service) = (self.tls.clone(), Arc::clone(&shell), service.clone());
+            let (tls, shell, router) = (self.tls.clone(), Arc::clone(&shell), router.clone());
             tasks.spawn(async move {
                 let served = async {
                     match tls {
-                        None => serve_connection(stream, peer, service, &shell).await,
+                        None => serve_connection(stream, peer, router, &shell).await,
                         Some(tls) => {
                             let time = shell.config.limits.handshake_time;
                             let Some(stream) = tls.accept(stream, peer, time).await else { return };
-                            serve_connection(stream, peer, service, &shell).await;
+                            serve_connection(stream, peer, router, &shell).await;
                         }
                     }
                 };
@@ -127,17 +119,11 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-async fn serve_connection<S, I>(stream: I, peer: SocketAddr, service: S, shell: &Shell)
+async fn serve_connection<I>(stream: I, peer: SocketAddr, router: Router, shell: &Shell)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<hyper::Request<Incoming>, Response = axum::response::Response>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send,
-    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let service = MapRequest::new(service, move |mut request: hyper::Request<Incoming>| {
+    let service = MapRequest::new(router, move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer.ip()));
         request
     });

@@ -20,10 +20,11 @@ use tokio::sync::OwnedSemaphorePermit;
 /// The header that names another gateway.
 const GATEWAY: HeaderName = HeaderName::from_static("longhaul-gateway");
 
-/// The caller, and the request's limits.
+/// The caller, the gateway that serves it, and the request's limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) identity: Arc<Identity>,
+    pub(crate) service: Arc<GatewayService>,
     pub(crate) shell: Arc<Shell>,
     pub(crate) body_bytes: usize,
 }
@@ -100,7 +101,8 @@ impl RouteGate {
         let bucket = Bucket::of(identity.name.as_deref(), request.extensions().get().copied());
         let body = self.shell.room_for_body(bucket, headers, body_bytes)?;
         let place = self.place()?;
-        let caller = Caller { identity, shell: Arc::clone(&self.shell), body_bytes };
+        let (service, shell) = (Arc::clone(&self.service), Arc::clone(&self.shell));
+        let caller = Caller { identity, service, shell, body_bytes };
         Ok((caller, RequestPermits { _body: body, _place: place }))
     }
 

@@ -1,20 +1,20 @@
 //! Routes for operator actions on tasks: each takes a reason, which is logged.
 
+use super::JsonAnswer;
 use super::at::{QueryParams, SomeLevelAt, TaskAt};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::{GatewayService, TaskAction, name_of};
+use crate::core::{ServiceError, TaskAction, name_of};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::{Delete, Get, Post};
 use crate::shell::RawBody;
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use longhaul_api::action::{ActionBody, ActionList, ForceReason, ReasonBody, RescheduleBody};
 use longhaul_api::task::Restarted;
 use longhaul_api::values::Instant;
 use serde::Deserialize;
-use std::sync::Arc;
 use std::time::Duration;
 use utoipa::IntoParams;
 
@@ -34,50 +34,33 @@ struct LogQuery {
 pub(super) fn routes() -> Vec<ApiRoute> {
     let done = "The action is done and logged.";
     vec![
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/tasks/{task}:cancel",
-            TokenScope::Admin,
-            cancel,
-        )
-        .does("cancel_task", "Requests the end of a task. A running task may end in its own way.")
-        .optional_body::<ReasonBody>()
-        .answers_empty(204, "The request is stored."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/tasks/{task}:kill",
-            TokenScope::Admin,
-            kill,
-        )
-        .does("kill_task", "Requests the end of a task, without waiting for its processor.")
-        .optional_body::<ReasonBody>()
-        .answers_empty(204, "The request is stored."),
-        ApiRoute::new(Method::Delete, "/v1/queues/{queue}/tasks/{task}", TokenScope::Admin, delete)
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks/{task}:cancel", Admin, cancel)
+            .does(
+                "cancel_task",
+                "Requests the end of a task. A running task may end in its own way.",
+            )
+            .optional_body::<ReasonBody>()
+            .answers_empty(204, "The request is stored."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks/{task}:kill", Admin, kill)
+            .does("kill_task", "Requests the end of a task, without waiting for its processor.")
+            .optional_body::<ReasonBody>()
+            .answers_empty(204, "The request is stored."),
+        ApiRoute::new(Delete, "/v1/queues/{queue}/tasks/{task}", Admin, delete)
             .does("delete_task", "Closes a task as cancelled, whatever its status.")
             .query::<ReasonQuery>()
             .answers_empty(204, done),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/tasks/{task}:force-fail",
-            TokenScope::Admin,
-            fail,
-        )
-        .does("force_fail_task", "Closes a task as failed for good.")
-        .optional_body::<ForceReason>()
-        .answers_empty(204, done),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/tasks/{task}:force-release",
-            TokenScope::Admin,
-            release,
-        )
-        .does(
-            "force_release_task",
-            "Takes a running task from its worker. Another attempt follows.",
-        )
-        .optional_body::<ForceReason>()
-        .answers_empty(204, done),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/actions", TokenScope::Read, log)
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks/{task}:force-fail", Admin, fail)
+            .does("force_fail_task", "Closes a task as failed for good.")
+            .optional_body::<ForceReason>()
+            .answers_empty(204, done),
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks/{task}:force-release", Admin, release)
+            .does(
+                "force_release_task",
+                "Takes a running task from its worker. Another attempt follows.",
+            )
+            .optional_body::<ForceReason>()
+            .answers_empty(204, done),
+        ApiRoute::new(Get, "/v1/queues/{queue}/actions", Read, log)
             .does(
                 "list_actions",
                 "Lists operators' actions on the queue, its tasks, workers and schedules.",
@@ -85,33 +68,17 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .of_some_level()
             .query::<LogQuery>()
             .answers::<ActionList>(200, "The newest actions, the oldest first."),
-    ]
-}
-
-/// Routes that have a task begin anew, or at another time.
-pub(super) fn routes_of_starts() -> Vec<ApiRoute> {
-    vec![
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/tasks/{task}:reschedule",
-            TokenScope::Admin,
-            reschedule,
-        )
-        .does(
-            "reschedule_task",
-            "Starts a waiting task now, delays it, or holds it. The task may wait for its first attempt or another one.",
-        )
-        .body::<RescheduleBody>()
-        .answers_empty(204, "The action is done and logged."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/tasks/{task}:retry",
-            TokenScope::Admin,
-            retry,
-        )
-        .does("retry_task", "Restarts a task that failed for good, as a new task.")
-        .optional_body::<ReasonBody>()
-        .answers::<Restarted>(200, "The new task."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks/{task}:reschedule", Admin, reschedule)
+            .does(
+                "reschedule_task",
+                "Starts a waiting task now, delays it, or holds it. The task may wait for its first attempt or another one.",
+            )
+            .body::<RescheduleBody>()
+            .answers_empty(204, done),
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks/{task}:retry", Admin, retry)
+            .does("retry_task", "Restarts a task that failed for good, as a new task.")
+            .optional_body::<ReasonBody>()
+            .answers::<Restarted>(200, "The new task."),
     ]
 }
 
@@ -130,64 +97,42 @@ pub(crate) fn optional<T: serde::de::DeserializeOwned + Default>(
 }
 
 async fn act(
-    service: &GatewayService,
     TaskAt { queue, task, caller }: TaskAt,
     action: TaskAction,
     reason: &str,
 ) -> Result<StatusCode, ProblemDetails> {
-    service.act(&queue, task, action, caller.says(reason)?).await?;
+    caller.service.act(&queue, task, action, caller.says(reason)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn cancel(
-    State(service): State<Arc<GatewayService>>,
-    at: TaskAt,
-    body: RawBody,
-) -> Result<StatusCode, ProblemDetails> {
+async fn cancel(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
     let ReasonBody { reason } = optional(&body)?;
-    act(&service, at, TaskAction::Cancel, &reason).await
+    act(at, TaskAction::Cancel, &reason).await
 }
 
-async fn kill(
-    State(service): State<Arc<GatewayService>>,
-    at: TaskAt,
-    body: RawBody,
-) -> Result<StatusCode, ProblemDetails> {
+async fn kill(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
     let ReasonBody { reason } = optional(&body)?;
-    act(&service, at, TaskAction::Kill, &reason).await
+    act(at, TaskAction::Kill, &reason).await
 }
 
 async fn delete(
-    State(service): State<Arc<GatewayService>>,
     at: TaskAt,
     QueryParams(ReasonQuery { reason }): QueryParams<ReasonQuery>,
 ) -> Result<StatusCode, ProblemDetails> {
-    act(&service, at, TaskAction::Delete, &reason).await
+    act(at, TaskAction::Delete, &reason).await
 }
 
-async fn fail(
-    State(service): State<Arc<GatewayService>>,
-    at: TaskAt,
-    body: RawBody,
-) -> Result<StatusCode, ProblemDetails> {
+async fn fail(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
     let ForceReason { reason, epoch } = optional(&body)?;
-    act(&service, at, TaskAction::ForceFail(epoch), &reason).await
+    act(at, TaskAction::ForceFail(epoch), &reason).await
 }
 
-async fn release(
-    State(service): State<Arc<GatewayService>>,
-    at: TaskAt,
-    body: RawBody,
-) -> Result<StatusCode, ProblemDetails> {
+async fn release(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
     let ForceReason { reason, epoch } = optional(&body)?;
-    act(&service, at, TaskAction::ForceRelease(epoch), &reason).await
+    act(at, TaskAction::ForceRelease(epoch), &reason).await
 }
 
-async fn reschedule(
-    State(service): State<Arc<GatewayService>>,
-    at: TaskAt,
-    body: RawBody,
-) -> Result<StatusCode, ProblemDetails> {
+async fn reschedule(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
     let (body, now) = (body.json::<RescheduleBody>()?, clock::wall_ms());
     let until = |at: Instant| Duration::from_millis(at.ms().saturating_sub(now));
     let delay = match (body.delay, body.at) {
@@ -195,34 +140,28 @@ async fn reschedule(
         (None, Some(at)) => until(at),
         (Some(_), Some(_)) | (None, None) => {
             let detail = "no start time is given: set `delay` (`0s`: now) or `at`";
-            let unfit = StatusCode::UNPROCESSABLE_ENTITY;
-            return Err(ProblemDetails::new(unfit, "request_unfit", detail));
+            return Err(ServiceError::Unfit(detail.to_owned()).into());
         }
     };
-    act(&service, at, TaskAction::Reschedule(delay), &body.reason).await
+    act(at, TaskAction::Reschedule(delay), &body.reason).await
 }
 
-async fn retry(
-    State(service): State<Arc<GatewayService>>,
-    TaskAt { queue, task, caller }: TaskAt,
-    body: RawBody,
-) -> Result<Json<Restarted>, ProblemDetails> {
+async fn retry(TaskAt { queue, task, caller }: TaskAt, body: RawBody) -> JsonAnswer<Restarted> {
     let ReasonBody { reason } = optional(&body)?;
-    let id = service.retry(&queue, task, caller.says(&reason)?).await?;
+    let id = caller.service.retry(&queue, task, caller.says(&reason)?).await?;
     Ok(Json(Restarted { id: id.to_string(), now: clock::wall_ms() }))
 }
 
 async fn log(
-    State(service): State<Arc<GatewayService>>,
-    SomeLevelAt { queue, level, .. }: SomeLevelAt,
+    SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(LogQuery { limit }): QueryParams<LogQuery>,
-) -> Result<Json<ActionList>, ProblemDetails> {
+) -> JsonAnswer<ActionList> {
     let limit = limit.unwrap_or(RECORDS);
     if !(1..=RECORDS_MAX).contains(&limit) {
         let detail = format!("`limit` must be 1 to {RECORDS_MAX} actions, not {limit}");
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
-    let records = service.action_log((&queue, level), limit).await?;
+    let records = caller.service.action_log((&queue, level), limit).await?;
     let action = |it: longhaul::ops::ActionRecord| ActionBody {
         at: it.published_ms,
         task: it.task.map(|it| name_of(&it).to_string()),

@@ -55,6 +55,7 @@ pub(crate) struct TaskAt {
 pub(crate) struct LeaseAt {
     pub(crate) queue: QueueName,
     pub(crate) lease: LeaseToken,
+    pub(crate) caller: Caller,
 }
 
 /// Another named item in a queue that the caller may use.
@@ -83,11 +84,7 @@ impl Caller {
                 "a reason has at most {REASON_BYTES_MAX} bytes, this one has {}",
                 reason.len()
             );
-            return Err(ProblemDetails::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "request_unfit",
-                detail,
-            ));
+            return Err(ServiceError::Unfit(detail).into());
         }
         Ok(ActionOrigin { name: self.name(), reason })
     }
@@ -118,27 +115,28 @@ impl Caller {
     }
 }
 
-/// The parameters of the path by name, decoded.
-async fn parameters(parts: &mut Parts) -> Result<(Caller, Vec<(String, String)>), ProblemDetails> {
+/// The decoded parameters of a path by name.
+type PathParameters = Vec<(String, String)>;
+
+/// The caller, the queue of the path, which the caller may use, and all parameters of the path.
+async fn place(parts: &mut Parts) -> Result<(Caller, QueueName, PathParameters), ProblemDetails> {
     let named = RawPathParams::from_request_parts(parts, &()).await.map_err(|error| {
         ProblemDetails::bad_request("path_invalid", format!("the path cannot be read: {error}"))
     })?;
-    let named = named.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let named: PathParameters =
+        named.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let caller = parts.extensions.get::<Caller>().cloned();
     let past =
         || ProblemDetails::unavailable("no_caller", "internal error: the request was not checked");
-    Ok((caller.ok_or_else(past)?, named))
+    let caller = caller.ok_or_else(past)?;
+    let queue = QueueName::parse(find(&named, "queue"))?;
+    caller.check_queue(&queue)?;
+    Ok((caller, queue, named))
 }
 
 fn find<'a>(named: &'a [(String, String)], wanted: &str) -> &'a str {
     let found = named.iter().find(|(name, _)| name == wanted);
     found.map_or("", |(_, value)| value)
-}
-
-fn queue(caller: &Caller, named: &[(String, String)]) -> Result<QueueName, ProblemDetails> {
-    let queue = QueueName::parse(find(named, "queue")).map_err(ServiceError::from)?;
-    caller.check_queue(&queue)?;
-    Ok(queue)
 }
 
 /// The values of the parameter `level` in a query, and the query without it.
@@ -163,8 +161,7 @@ impl<S: Sync> FromRequestParts<S> for QueueAt {
     type Rejection = ProblemDetails;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
-        let (caller, named) = parameters(parts).await?;
-        let queue = queue(&caller, &named)?;
+        let (caller, queue, _) = place(parts).await?;
         no_level(parts, "it applies to the whole queue")?;
         Ok(Self { queue, caller })
     }
@@ -184,8 +181,7 @@ impl<S: Sync> FromRequestParts<S> for SomeLevelAt {
     type Rejection = ProblemDetails;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
-        let (caller, named) = parameters(parts).await?;
-        let queue = queue(&caller, &named)?;
+        let (caller, queue, _) = place(parts).await?;
         let (levels, query) = split_level(parts.uri.query().unwrap_or_default());
         let of_word = |word: &str| Priority::ALL.into_iter().find(|level| level.word() == word);
         let level = match levels[..] {
@@ -207,9 +203,8 @@ impl<S: Sync> FromRequestParts<S> for TaskAt {
     type Rejection = ProblemDetails;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
-        let (caller, named) = parameters(parts).await?;
-        let queue = queue(&caller, &named)?;
-        let task = find(&named, "task").parse::<TaskName>().map_err(ServiceError::from)?;
+        let (caller, queue, named) = place(parts).await?;
+        let task = find(&named, "task").parse::<TaskName>()?;
         no_level(parts, "put the level before the id of the task, such as `high~12:0:-1`")?;
         Ok(Self { queue, task, caller })
     }
@@ -219,10 +214,10 @@ impl<S: Sync> FromRequestParts<S> for LeaseAt {
     type Rejection = ProblemDetails;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
-        let (caller, named) = parameters(parts).await?;
-        let queue = queue(&caller, &named)?;
+        let (caller, queue, named) = place(parts).await?;
         no_level(parts, "a lease names its task")?;
-        Ok(Self { queue, lease: lease_token(find(&named, "lease")).map_err(ServiceError::from)? })
+        let lease = lease_token(find(&named, "lease"))?;
+        Ok(Self { queue, lease, caller })
     }
 }
 
@@ -236,8 +231,7 @@ impl<S: Sync> FromRequestParts<S> for NamedAt {
     type Rejection = ProblemDetails;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
-        let (caller, named) = parameters(parts).await?;
-        let queue = queue(&caller, &named)?;
+        let (caller, queue, named) = place(parts).await?;
         no_level(parts, "it applies to the whole queue")?;
         Ok(Self { queue, name: find(&named, "name").to_owned(), caller })
     }

@@ -1,9 +1,7 @@
 //! The entries of a batch: parsed one by one, when they are processed.
 
 use crate::core::ServiceError;
-use crate::problem::ProblemDetails;
 use crate::shell::in_plain_words;
-use axum::http::StatusCode;
 use serde::de::{DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -24,14 +22,14 @@ impl<'a, const MAX: usize> BatchEntries<'a, MAX> {
         self,
         entries: &str,
         refused: &str,
-    ) -> Result<Vec<&'a RawValue>, ProblemDetails> {
+    ) -> Result<Vec<&'a RawValue>, ServiceError> {
         let Self { kept, count } = self;
         if count <= MAX {
             return Ok(kept);
         }
         let detail =
             format!("a batch has at most {MAX} {entries}, this one has {count}; {refused}");
-        Err(ProblemDetails::new(StatusCode::UNPROCESSABLE_ENTITY, "request_unfit", detail))
+        Err(ServiceError::Unfit(detail))
     }
 }
 

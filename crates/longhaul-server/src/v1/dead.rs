@@ -1,17 +1,18 @@
 //! Routes for dead letters.
 
+use super::JsonAnswer;
 use super::actions::optional;
 use super::at::{NoParams, QueryParams, SomeLevelAt, TaskAt};
 use super::tasks::{between, page};
 use super::values::{WordList, all_or_some, early_end};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::{GatewayService, QueueName, ReplayChanges, ServiceError, TaskName, name_of};
+use crate::core::{QueueName, ReplayChanges, TaskName, name_of};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::{Get, Post};
 use crate::shell::RawBody;
 use axum::Json;
-use axum::extract::State;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use longhaul::ops::{DeadLetter, DeadLetterFilter, Replayed};
@@ -22,8 +23,6 @@ use longhaul_api::dead::{
 };
 use longhaul_api::values::Instant;
 use serde::Deserialize;
-use std::ops::RangeInclusive;
-use std::sync::Arc;
 use utoipa::IntoParams;
 
 /// The most dead letters replayed by one request: their outcomes are some 10 MB.
@@ -56,21 +55,21 @@ struct DeadQuery {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/dead", TokenScope::Read, list)
+        ApiRoute::new(Get, "/v1/queues/{queue}/dead", Read, list)
             .does("list_dead_letters", "Lists the dead letters of tasks that failed for good.")
             .of_some_level()
             .query::<DeadQuery>()
             .answers::<DeadLetterList>(200, "A page of dead letters."),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/dead/{task}", TokenScope::Read, show)
+        ApiRoute::new(Get, "/v1/queues/{queue}/dead/{task}", Read, show)
             .does("get_dead_letter", "Returns a dead letter with its payload.")
             .answers::<DeadLetterBody>(200, "The dead letter."),
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}/dead:replay", TokenScope::Admin, replay)
+        ApiRoute::new(Post, "/v1/queues/{queue}/dead:replay", Admin, replay)
             .works()
             .does("replay_dead_letters", "Restarts tasks that failed for good, each as one new task, even if you repeat the request. The body selects the tasks.")
             .of_some_level()
             .body::<DeadSelection>()
             .answers::<ReplayList>(200, "The outcome of each replay, at most 100,000: repeat the request for the rest."),
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}/dead:purge", TokenScope::Admin, purge)
+        ApiRoute::new(Post, "/v1/queues/{queue}/dead:purge", Admin, purge)
             .works()
             .does("purge_dead_letters", "Marks the dead letters that the body selects as handled.")
             .of_some_level()
@@ -79,24 +78,19 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-fn filter_of(
-    reason: Option<&String>,
-    tags: &[String],
-    task_type: Option<&String>,
-    key: Option<&String>,
-    failed: Option<RangeInclusive<u64>>,
-) -> DeadLetterFilter {
-    let mut filter = tags.iter().fold(DeadLetterFilter::new(), DeadLetterFilter::tag);
-    if let Some(reason) = reason {
+/// The library's filter for a selection, apart from named tasks.
+fn filter_of(it: &DeadSelection) -> DeadLetterFilter {
+    let mut filter = it.tag.iter().fold(DeadLetterFilter::new(), DeadLetterFilter::tag);
+    if let Some(reason) = &it.failed_with {
         filter = filter.reason(reason);
     }
-    if let Some(task_type) = task_type {
+    if let Some(task_type) = &it.task_type {
         filter = filter.task_type(task_type);
     }
-    if let Some(key) = key {
+    if let Some(key) = &it.key {
         filter = filter.key(key);
     }
-    match failed {
+    match between(it.failed_from, it.failed_to) {
         Some(range) => filter.published(range),
         None => filter,
     }
@@ -142,27 +136,29 @@ fn body(queue: &QueueName, letter: DeadLetter, hidden: bool) -> DeadLetterBody {
 }
 
 async fn list(
-    State(service): State<Arc<GatewayService>>,
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(query): QueryParams<DeadQuery>,
-) -> Result<Json<DeadLetterList>, ProblemDetails> {
-    let limit = page(query.limit)?;
-    let failed = between(query.failed_from, query.failed_to);
-    let DeadQuery { reason, tag, task_type, key, after, .. } = query;
-    let filter = filter_of(reason.as_ref(), &tag.0, task_type.as_ref(), key.as_ref(), failed);
-    let after = after.as_deref().map(position_of).transpose()?;
-    let page = service.dead_letters((&queue, level), &filter, after, limit).await?;
+) -> JsonAnswer<DeadLetterList> {
+    let (limit, after) = (page(query.limit)?, query.after.as_deref());
+    let after = after.map(position_of).transpose()?;
+    let filter = filter_of(&DeadSelection {
+        failed_with: query.reason,
+        tag: query.tag.0,
+        task_type: query.task_type,
+        key: query.key,
+        failed_from: query.failed_from,
+        failed_to: query.failed_to,
+        ..DeadSelection::default()
+    });
+    let page = caller.service.dead_letters((&queue, level), &filter, after, limit).await?;
     let (letters, hidden) = (page.letters.into_iter(), caller.is_blind());
     let dead_letters = letters.map(|letter| body(&queue, letter, hidden)).collect();
     let next = page.next.map(position_text);
     Ok(Json(DeadLetterList { dead_letters, next, now: clock::wall_ms() }))
 }
 
-async fn show(
-    State(service): State<Arc<GatewayService>>,
-    TaskAt { queue, task, caller }: TaskAt,
-) -> Result<Json<DeadLetterBody>, ProblemDetails> {
-    let letter = service.dead_letter(&queue, task).await?;
+async fn show(TaskAt { queue, task, caller }: TaskAt) -> JsonAnswer<DeadLetterBody> {
+    let letter = caller.service.dead_letter(&queue, task).await?;
     Ok(Json(body(&queue, letter, caller.is_blind())))
 }
 
@@ -179,12 +175,6 @@ fn selection_of(body: &RawBody) -> Result<DeadSelection, ProblemDetails> {
     Ok(it)
 }
 
-fn selected(it: &DeadSelection) -> DeadLetterFilter {
-    let (failed_with, key) = (it.failed_with.as_ref(), it.key.as_ref());
-    let failed = between(it.failed_from, it.failed_to);
-    filter_of(failed_with, &it.tag, it.task_type.as_ref(), key, failed)
-}
-
 /// The named tasks, if any.
 fn named(it: &DeadSelection, level: Option<Priority>) -> Result<Vec<TaskName>, ProblemDetails> {
     if level.is_some() && !it.tasks.is_empty() {
@@ -198,7 +188,7 @@ fn named(it: &DeadSelection, level: Option<Priority>) -> Result<Vec<TaskName>, P
         return Err(ProblemDetails::bad_request("request_unfit", detail));
     }
     let names: Result<Vec<TaskName>, _> = it.tasks.iter().map(|id| id.parse()).collect();
-    Ok(names.map_err(ServiceError::from)?)
+    Ok(names?)
 }
 
 /// The changes of a replay. A payload is for one task: all the others would lose theirs.
@@ -207,11 +197,11 @@ fn changes_of(
     tasks: usize,
 ) -> Result<Option<ReplayChanges>, ProblemDetails> {
     let unfit = |detail| ProblemDetails::bad_request("request_unfit", detail);
-    let Some(it) = it else { return Ok(None) };
+    let Some(mut it) = it else { return Ok(None) };
     if it == ReplayChangesBody::default() {
         return Err(unfit("`changes` is empty; leave it out to change nothing"));
     }
-    let payload = match (it.payload, it.payload_base64) {
+    let payload = match (it.payload.take(), it.payload_base64.take()) {
         (Some(_), Some(_)) => {
             return Err(unfit("set `payload` or `payload_base64`, not both"));
         }
@@ -225,14 +215,7 @@ fn changes_of(
     if payload.is_some() && tasks != 1 {
         return Err(unfit("a payload can be changed only for a single task: name it in `tasks`"));
     }
-    Ok(Some(ReplayChanges {
-        payload,
-        priority: it.priority,
-        delay: it.delay.map(|it| it.0),
-        max_attempts: it.max_attempts,
-        max_duration: it.max_duration.map(|it| it.0),
-        max_total_duration: it.max_total_duration.map(|it| it.0),
-    }))
+    Ok(Some(ReplayChanges { payload, terms: it }))
 }
 
 fn outcome(task: String, replayed: Replayed) -> ReplayBody {
@@ -249,23 +232,23 @@ fn outcome(task: String, replayed: Replayed) -> ReplayBody {
 }
 
 async fn replay(
-    State(service): State<Arc<GatewayService>>,
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
-) -> Result<Json<ReplayList>, ProblemDetails> {
+) -> JsonAnswer<ReplayList> {
     let mut selection = selection_of(&body)?;
     let changes = changes_of(selection.changes.take(), selection.tasks.len())?;
     let said = caller.says(&selection.reason)?;
     let (mut replays, mut stopped) = (Vec::new(), None);
     let named = named(&selection, level)?;
-    service.check_changes(&queue, changes.as_ref()).await?;
+    caller.service.check_changes(&queue, changes.as_ref()).await?;
     if named.is_empty() {
         let (of, how) = ((&queue, level), (said, changes.clone()));
-        (replays, stopped) = service.replay_all(of, selected(&selection), how, REPLAYS_MAX).await?;
+        (replays, stopped) =
+            caller.service.replay_all(of, filter_of(&selection), how, REPLAYS_MAX).await?;
     }
     for name in named {
-        match service.replay(&queue, name, said, changes.as_ref()).await {
+        match caller.service.replay(&queue, name, said, changes.as_ref()).await {
             Ok(replayed) => replays.push((name, replayed)),
             Err(error) => {
                 stopped = Some(error);
@@ -284,11 +267,10 @@ async fn replay(
 }
 
 async fn purge(
-    State(service): State<Arc<GatewayService>>,
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
-) -> Result<Json<PurgedLetters>, ProblemDetails> {
+) -> JsonAnswer<PurgedLetters> {
     let selection = selection_of(&body)?;
     if selection.changes.is_some() {
         let detail = "`changes` is only for replays: a purge runs nothing";
@@ -299,10 +281,10 @@ async fn purge(
     let (mut purged, mut not_found, mut stopped) = (0, Vec::new(), None);
     if named.is_empty() {
         (purged, stopped) =
-            service.purge_letters((&queue, level), selected(&selection), said).await?;
+            caller.service.purge_letters((&queue, level), filter_of(&selection), said).await?;
     }
     for name in named {
-        match service.purge_letter(&queue, name, said).await {
+        match caller.service.purge_letter(&queue, name, said).await {
             Ok(true) => purged += 1,
             Ok(false) => not_found.push(name.to_string()),
             Err(error) => {

@@ -1,15 +1,17 @@
 //! Routes that submit tasks.
 
+use super::JsonAnswer;
 use super::at::{QueryParams, QueueAt};
 use super::batch::{BatchEntries, entry};
 use super::new_task::{RawTerms, into_task, new_task};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::Submit;
 use crate::clock;
-use crate::core::{GatewayService, NewTask, QueueName, ServiceError, TaskName};
+use crate::core::{NewTask, QueueName, ServiceError, TaskName};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method, Size};
+use crate::route::Method::Post;
+use crate::route::{ApiRoute, Size};
 use crate::shell::RawBody;
-use axum::extract::{RawQuery, State};
+use axum::extract::RawQuery;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -17,7 +19,6 @@ use longhaul_api::new_task::NewTaskBody;
 use longhaul_api::task::SubmittedTaskBody;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::sync::Arc;
 use utoipa::ToSchema;
 
 /// The most tasks per batch.
@@ -53,7 +54,7 @@ pub(crate) struct SubmitOutcomeBody {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}/tasks", TokenScope::Submit, enqueue)
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks", Submit, enqueue)
             .does("submit_task", "Submits a task. When the gateway answers, the task is stored.")
             .query::<RawTerms>()
             .header(
@@ -62,22 +63,16 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             )
             .body_or_raw::<NewTaskBody>()
             .answers::<SubmittedTaskBody>(201, "The task is stored."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/tasks:batch",
-            TokenScope::Submit,
-            enqueue_all,
-        )
-        .does("submit_tasks", "Submits up to 1,000 tasks, and returns the outcome of each.")
-        .body::<NewTasks<'_>>()
-        .takes(Size::Batch)
-        .answers::<SubmittedTasks>(200, "The outcome of each task, in their order."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/tasks:batch", Submit, enqueue_all)
+            .does("submit_tasks", "Submits up to 1,000 tasks, and returns the outcome of each.")
+            .body::<NewTasks<'_>>()
+            .takes(Size::Batch)
+            .answers::<SubmittedTasks>(200, "The outcome of each task, in their order."),
     ]
 }
 
 async fn enqueue(
-    State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
+    QueueAt { queue, caller }: QueueAt,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     QueryParams(terms): QueryParams<RawTerms>,
@@ -85,7 +80,7 @@ async fn enqueue(
 ) -> Result<Response, ProblemDetails> {
     let has_query = query.is_some_and(|query| !query.is_empty());
     let task = new_task(&headers, terms, has_query, body)?;
-    let id = service.enqueue(&queue, task).await?;
+    let id = caller.service.enqueue(&queue, task).await?;
     Ok(stored(&queue, id))
 }
 
@@ -101,13 +96,12 @@ fn task_of(text: &RawValue) -> Result<NewTask, ServiceError> {
 }
 
 async fn enqueue_all(
-    State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
+    QueueAt { queue, caller }: QueueAt,
     body: RawBody,
-) -> Result<axum::Json<SubmittedTasks>, ProblemDetails> {
+) -> JsonAnswer<SubmittedTasks> {
     let NewTasks { tasks } = body.json()?;
     let tasks = tasks.checked("tasks", "nothing was submitted")?;
-    let outcomes = service.enqueue_all(&queue, tasks.into_iter().map(task_of)).await?;
+    let outcomes = caller.service.enqueue_all(&queue, tasks.into_iter().map(task_of)).await?;
     let outcome = |outcome: Result<TaskName, ServiceError>| match outcome {
         Ok(id) => SubmitOutcomeBody { id: Some(id.to_string()), error: None },
         Err(error) => SubmitOutcomeBody { id: None, error: Some(error.into()) },

@@ -2,15 +2,14 @@
 
 use super::at::{LevelAt, QueryParams};
 use super::task_body::task_body;
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::Read;
 use crate::core::{
-    EventPosition, GatewayService, QueueName, ServiceError, TaskEventStream, TaskName,
-    TaskSnapshot, TaskStreamEvent,
+    EventPosition, QueueName, TaskEventStream, TaskName, TaskSnapshot, TaskStreamEvent,
 };
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::Get;
 use crate::shell::Caller;
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -45,7 +44,7 @@ struct EventQuery {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/events", TokenScope::Read, events)
+        ApiRoute::new(Get, "/v1/queues/{queue}/events", Read, events)
             .waits()
             .does(
                 "watch_tasks",
@@ -88,7 +87,6 @@ fn place(text: Option<&str>) -> Result<Option<EventPosition>, ProblemDetails> {
 }
 
 async fn events(
-    State(service): State<Arc<GatewayService>>,
     LevelAt { level, caller }: LevelAt,
     headers: HeaderMap,
     QueryParams(query): QueryParams<EventQuery>,
@@ -110,8 +108,8 @@ async fn events(
         if behind == Some(OVER) {
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
-        let task = task.parse::<TaskName>().map_err(ServiceError::from)?;
-        return Ok(answer(events_of(service, level.queue().clone(), task, caller).await?));
+        let task = task.parse::<TaskName>()?;
+        return Ok(answer(events_of(level.queue().clone(), task, caller).await?));
     }
     let behind = place(behind)?;
     let from = match query.from.as_deref() {
@@ -123,18 +121,18 @@ async fn events(
         }
     };
     let queue = level.queue().clone();
-    let events = service.events(level, behind, from).await?;
-    let to = EventStreamContext::new(queue, service, caller);
+    let events = caller.service.events(level, behind, from).await?;
+    let to = EventStreamContext::new(queue, caller);
     Ok(answer(stream::unfold((events, to), next).boxed()))
 }
 
 /// The events of one task: the task as it is, its changes, and its end.
 async fn events_of(
-    service: Arc<GatewayService>,
     queue: QueueName,
     task: TaskName,
     caller: Caller,
 ) -> Result<BoxStream<'static, SseResult>, ProblemDetails> {
+    let service = Arc::clone(&caller.service);
     // Opened first, so that no change is lost between the two.
     let mut events = service.events(task.in_queue(&queue), None, WatchFrom::Latest).await?;
     events.keep_only(task);
@@ -145,7 +143,7 @@ async fn events_of(
         return Ok(stream::iter(task_event(&body, OVER).map(Ok)).boxed());
     }
     let first = stream::iter(task_event(&body, START).map(Ok));
-    let to = EventStreamContext::new(queue.clone(), Arc::clone(&service), caller);
+    let to = EventStreamContext::new(queue.clone(), caller);
     let changes = stream::unfold((events, to), next);
     let end = async move {
         // Some ends are on the ledger for long before they are shown.
@@ -176,15 +174,14 @@ type SseResult = Result<axum::response::sse::Event, Infallible>;
 struct EventStreamContext {
     queue: QueueName,
     hidden: bool,
-    service: Arc<GatewayService>,
     caller: Caller,
     /// Whether the receiver was told that the broker is lost.
     cut_off: bool,
 }
 
 impl EventStreamContext {
-    fn new(queue: QueueName, service: Arc<GatewayService>, caller: Caller) -> Self {
-        Self { queue, hidden: caller.is_blind(), service, caller, cut_off: false }
+    fn new(queue: QueueName, caller: Caller) -> Self {
+        Self { queue, hidden: caller.is_blind(), caller, cut_off: false }
     }
 
     /// Waits until the broker is lost or back, and returns the event about it. It has no id: the
@@ -197,7 +194,7 @@ impl EventStreamContext {
             return event.event("broker-back").data("{}");
         }
         let why = reach.lost().await.why;
-        let said = json!({"detail": why, "gateway": self.service.peer()});
+        let said = json!({"detail": why, "gateway": self.caller.service.peer()});
         event.event("broker-lost").data(said.to_string())
     }
 }

@@ -1,41 +1,35 @@
 //! Liveness, readiness, metrics, and the OpenAPI document.
 
-use crate::auth::TokenScope;
-use crate::core::GatewayService;
+use crate::auth::TokenScope::Read;
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method, document};
+use crate::route::Method::Get;
+use crate::route::{ApiRoute, document};
 use crate::shell::Caller;
 use crate::telemetry;
 use axum::Extension;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
-    let probe = |path| ApiRoute::new(Method::Get, path, TokenScope::Read, alive).open();
-    let ok = "The gateway is alive.";
+    let probe = |path, id| {
+        ApiRoute::new(Get, path, Read, alive)
+            .open()
+            .does(id, "Tells whether the gateway is alive.")
+            .answers_raw(200, "text/plain", "The gateway is alive.")
+    };
     vec![
-        probe("/healthz").does("healthz", "Tells whether the gateway is alive.").answers_raw(
-            200,
-            "text/plain",
-            ok,
-        ),
-        probe("/livez").does("livez", "Tells whether the gateway is alive.").answers_raw(
-            200,
-            "text/plain",
-            ok,
-        ),
-        ApiRoute::new(Method::Get, "/readyz", TokenScope::Read, ready)
+        probe("/healthz", "healthz"),
+        probe("/livez", "livez"),
+        ApiRoute::new(Get, "/readyz", Read, ready)
             .open()
             .does("readyz", "Tells whether the gateway takes requests: 503 while it drains or cannot reach its broker.")
             .answers_raw(200, "text/plain", "The gateway takes requests."),
-        ApiRoute::new(Method::Get, "/metrics", TokenScope::Read, metrics)
+        ApiRoute::new(Get, "/metrics", Read, metrics)
             .by_itself()
             .does("metrics", "Returns the metrics of the gateway for Prometheus. Tokens that are bound to queues are refused.")
             .answers_raw(200, "text/plain", "The metrics."),
-        ApiRoute::new(Method::Get, "/v1/openapi.json", TokenScope::Read, openapi)
+        ApiRoute::new(Get, "/v1/openapi.json", Read, openapi)
             .open()
             .does("openapi", "Returns this document.")
             .answers_raw(200, "application/json", "The OpenAPI document."),
@@ -61,16 +55,13 @@ async fn ready(Extension(caller): Extension<Caller>) -> Result<&'static str, Pro
     Ok("ok\n")
 }
 
-async fn metrics(
-    State(service): State<Arc<GatewayService>>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Response, ProblemDetails> {
+async fn metrics(Extension(caller): Extension<Caller>) -> Result<Response, ProblemDetails> {
     if caller.identity.is_bound() {
         let detail = "the metrics cover all queues; send a token that is not bound to queues";
         return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "queue_not_allowed", detail));
     }
     if caller.shell.reach.outage().is_none() {
-        service.measure().await;
+        caller.service.measure().await;
     }
     let detail = "the process has its own recorder of metrics; read them there";
     let rendered =

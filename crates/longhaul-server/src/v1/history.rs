@@ -1,23 +1,21 @@
 //! The history of a task.
 
+use super::JsonAnswer;
 use super::at::TaskAt;
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::Read;
 use crate::clock;
-use crate::core::GatewayService;
-use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::Get;
 use axum::Json;
-use axum::extract::State;
 use longhaul::TaskOutcome;
 use longhaul::ops::{HistoryEntry, HistoryEvent, HolderSilence, Ignored};
 use longhaul_api::history::{HistoryBody, HistoryEntryBody, SilenceBody};
 use longhaul_api::task::WorkerBody;
 use longhaul_api::values::Length;
-use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/history", TokenScope::Read, history)
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}/history", Read, history)
             .does(
                 "get_task_history",
                 "Returns the history of a task: its entries, whether each counts, and the silences of its holder.",
@@ -26,11 +24,8 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-async fn history(
-    State(service): State<Arc<GatewayService>>,
-    TaskAt { queue, task, .. }: TaskAt,
-) -> Result<Json<HistoryBody>, ProblemDetails> {
-    let found = service.history(&queue, task).await?;
+async fn history(TaskAt { queue, task, caller }: TaskAt) -> JsonAnswer<HistoryBody> {
+    let found = caller.service.history(&queue, task).await?;
     Ok(Json(HistoryBody {
         task: task.to_string(),
         is_whole: found.is_whole,

@@ -1,13 +1,10 @@
 //! Bodies about leases: requests, grants and reports.
 
 use super::at::lease_token;
-use super::values::json_bytes;
+use super::values::{bytes_of, decoded};
 use crate::core::{ServiceError, TaskName, name_of};
-use crate::problem::ProblemDetails;
-use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use longhaul::Progress;
 use longhaul::lease::{KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView};
 use longhaul_api::values::{Instant, Length, present};
@@ -211,22 +208,12 @@ fn unfit(text: impl Into<String>) -> ServiceError {
     ServiceError::Unfit(text.into())
 }
 
-fn decoded(name: &str, text: &str) -> Result<Bytes, ServiceError> {
-    let decoded = STANDARD.decode(text).map(Bytes::from);
-    decoded.map_err(|error| unfit(format!("`{name}` is not base64: {error}")))
-}
-
 impl LeaseRequestBody {
     /// The request, with this wait time.
-    pub(crate) fn into_request(self, wait: Duration) -> Result<LeaseRequest, ProblemDetails> {
+    pub(crate) fn into_request(self, wait: Duration) -> Result<LeaseRequest, ServiceError> {
         let count = self.count.unwrap_or(1);
         if !(1..=COUNT_MAX).contains(&count) {
-            let detail = format!("`count` must be 1 to {COUNT_MAX} leases, not {count}");
-            return Err(ProblemDetails::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "request_unfit",
-                detail,
-            ));
+            return Err(unfit(format!("`count` must be 1 to {COUNT_MAX} leases, not {count}")));
         }
         let request = LeaseRequest::of(self.worker).instance(self.instance).count(count).wait(wait);
         let request = match self.types {
@@ -307,8 +294,7 @@ impl ReportBody {
         // Serializers write a field that is not set as `null`: it is a result where it can be one.
         let may_be_null = is(ReportStatus::Succeeded) && text.is_none() && base64.is_none();
         let json = self.result_json.take().filter(|json| may_be_null || json.get() != "null");
-        let results = (text, base64, json);
-        let has_result = !matches!(results, (None, None, None));
+        let has_result = text.is_some() || base64.is_some() || json.is_some();
         let misplaced = [
             ("result", has_result && !is(ReportStatus::Succeeded), "SUCCEEDED"),
             ("reason", self.reason.is_some() && !is(ReportStatus::Failed), "FAILED"),
@@ -326,7 +312,10 @@ impl ReportBody {
         }
         let outcome = match self.status {
             ReportStatus::InProgress => None,
-            ReportStatus::Succeeded => Some(LeaseOutcome::Succeeded(result(results)?)),
+            ReportStatus::Succeeded => {
+                let result = bytes_of("result", text, base64, json)?;
+                Some(LeaseOutcome::Succeeded(result.unwrap_or_default()))
+            }
             ReportStatus::Failed => Some(LeaseOutcome::Failed {
                 message: self.reason.unwrap_or_else(|| "the worker gave no reason".to_owned()),
                 fatal: self.fatal,
@@ -340,18 +329,6 @@ impl ReportBody {
         let (checkpoint_base64, log) = (self.checkpoint_base64, self.log);
         let keep = KeepAliveBody { lease_time, progress, checkpoint_base64, log };
         Ok(LeaseReport { keep: keep.into_keep_alive()?, outcome })
-    }
-}
-
-type Results = (Option<String>, Option<String>, Option<Box<RawValue>>);
-
-fn result(results: Results) -> Result<Bytes, ServiceError> {
-    match results {
-        (None, None, None) => Ok(Bytes::new()),
-        (Some(text), None, None) => Ok(Bytes::from(text)),
-        (None, Some(text), None) => decoded("result_base64", &text),
-        (None, None, Some(json)) => Ok(json_bytes(json)),
-        _ => Err(unfit("set only one of `result`, `result_base64` and `result_json`")),
     }
 }
 

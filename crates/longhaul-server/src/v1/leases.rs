@@ -1,24 +1,24 @@
 //! Routes that lease tasks to workers and take their reports.
 
+use super::JsonAnswer;
 use super::at::{LeaseAt, QueueAt, TaskAt};
 use super::batch::{BatchEntries, entry};
 use super::lease_body::{
     KeepAliveBody, LeaseHolder, LeaseReport, LeaseRequestBody, LeasesBody, ReportBody, ReportedBody,
 };
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::{Read, Work};
 use crate::clock;
 use crate::core::{GatewayService, QueueName, Reporter, ServiceError};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method, Size};
+use crate::route::Method::{Get, Post};
+use crate::route::{ApiRoute, Size};
 use crate::shell::{Json, RawBody};
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, StreamExt};
 use longhaul::lease::LeaseToken;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::sync::Arc;
 use std::time::Duration;
 use utoipa::ToSchema;
 
@@ -57,75 +57,54 @@ pub(crate) struct ReportOutcome {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}/leases", TokenScope::Work, lease)
+        ApiRoute::new(Post, "/v1/queues/{queue}/leases", Work, lease)
             .waits()
             .does("lease_tasks", "Leases up to `count` tasks to a worker, as soon as there is one.")
             .body::<LeaseRequestBody>()
             .answers::<LeasesBody>(200, "The leased tasks.")
             .answers_empty(204, "No task came in time."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/leases:report",
-            TokenScope::Work,
-            report_named,
-        )
-        .does("report", "Reports the state or the end of the work under a lease.")
-        .body::<ReportBody>()
-        .takes(Size::Task)
-        .answers::<ReportedBody>(200, "The report counts."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/leases:report-batch",
-            TokenScope::Work,
-            report_all,
-        )
-        .does(
-            "report_batch",
-            "Reports on up to 100 leases, and returns the outcome of each report.",
-        )
-        .body::<ReportsBody<'_>>()
-        .takes(Size::Batch)
-        .answers::<ReportOutcomes>(200, "The outcome of each report, in their order."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/leases/{lease}:report",
-            TokenScope::Work,
-            report,
-        )
-        .does(
-            "report_lease",
-            "Reports the state or the end of the work under the lease in the path.",
-        )
-        .body::<ReportBody>()
-        .takes(Size::Task)
-        .answers::<ReportedBody>(200, "The report counts."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/leases/{lease}:keep-alive",
-            TokenScope::Work,
-            keep,
-        )
-        .does(
-            "keep_lease_alive",
-            "Keeps a lease alive, and takes progress, log lines and a checkpoint.",
-        )
-        .body::<KeepAliveBody>()
-        .answers::<ReportedBody>(200, "The lease continues."),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/lease", TokenScope::Read, find)
+        ApiRoute::new(Post, "/v1/queues/{queue}/leases:report", Work, report_named)
+            .does("report", "Reports the state or the end of the work under a lease.")
+            .body::<ReportBody>()
+            .takes(Size::Task)
+            .answers::<ReportedBody>(200, "The report counts."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/leases:report-batch", Work, report_all)
+            .does(
+                "report_batch",
+                "Reports on up to 100 leases, and returns the outcome of each report.",
+            )
+            .body::<ReportsBody<'_>>()
+            .takes(Size::Batch)
+            .answers::<ReportOutcomes>(200, "The outcome of each report, in their order."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/leases/{lease}:report", Work, report)
+            .does(
+                "report_lease",
+                "Reports the state or the end of the work under the lease in the path.",
+            )
+            .body::<ReportBody>()
+            .takes(Size::Task)
+            .answers::<ReportedBody>(200, "The report counts."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/leases/{lease}:keep-alive", Work, keep)
+            .does(
+                "keep_lease_alive",
+                "Keeps a lease alive, and takes progress, log lines and a checkpoint.",
+            )
+            .body::<KeepAliveBody>()
+            .answers::<ReportedBody>(200, "The lease continues."),
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}/lease", Read, find)
             .does("get_lease_holder", "Returns the worker that has leased a task.")
             .answers::<LeaseHolder>(200, "The current lease of the task."),
     ]
 }
 
 async fn lease(
-    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
     Json(body): Json<LeaseRequestBody>,
 ) -> Result<Response, ProblemDetails> {
     let wait = body.wait.map_or(Duration::ZERO, |wait| caller.poll_time(Some(wait.0)));
     let worker = body.worker.clone();
     let request = body.into_request(wait)?;
-    let granted = service.lease(&queue, request, &worker, caller.draining()).await?;
+    let granted = caller.service.lease(&queue, request, &worker, caller.draining()).await?;
     if granted.is_empty() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
@@ -153,42 +132,38 @@ async fn tell(
 }
 
 async fn report_named(
-    State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
+    QueueAt { queue, caller }: QueueAt,
     Json(body): Json<ReportBody>,
-) -> Result<axum::Json<ReportedBody>, ProblemDetails> {
+) -> JsonAnswer<ReportedBody> {
     let token = body.token()?;
-    Ok(axum::Json(tell(&service, &queue, &token, body.into_report()?).await?))
+    Ok(axum::Json(tell(&caller.service, &queue, &token, body.into_report()?).await?))
 }
 
 async fn report(
-    State(service): State<Arc<GatewayService>>,
-    LeaseAt { queue, lease }: LeaseAt,
+    LeaseAt { queue, lease, caller }: LeaseAt,
     Json(body): Json<ReportBody>,
-) -> Result<axum::Json<ReportedBody>, ProblemDetails> {
+) -> JsonAnswer<ReportedBody> {
     body.check_unnamed()?;
-    Ok(axum::Json(tell(&service, &queue, &lease, body.into_report()?).await?))
+    Ok(axum::Json(tell(&caller.service, &queue, &lease, body.into_report()?).await?))
 }
 
 async fn keep(
-    State(service): State<Arc<GatewayService>>,
-    LeaseAt { queue, lease }: LeaseAt,
+    LeaseAt { queue, lease, caller }: LeaseAt,
     Json(body): Json<KeepAliveBody>,
-) -> Result<axum::Json<ReportedBody>, ProblemDetails> {
+) -> JsonAnswer<ReportedBody> {
     let report = LeaseReport { keep: body.into_keep_alive()?, outcome: None };
-    Ok(axum::Json(tell(&service, &queue, &lease, report).await?))
+    Ok(axum::Json(tell(&caller.service, &queue, &lease, report).await?))
 }
 
 async fn report_all(
-    State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
+    QueueAt { queue, caller }: QueueAt,
     body: RawBody,
-) -> Result<axum::Json<ReportOutcomes>, ProblemDetails> {
+) -> JsonAnswer<ReportOutcomes> {
     let ReportsBody { reports } = body.json()?;
     let reports = reports.checked("reports", "none of them counts")?;
     let one = |report: &RawValue| {
         let body = entry::<ReportBody>(report);
-        let (service, queue) = (&service, &queue);
+        let (service, queue) = (&caller.service, &queue);
         async move {
             let body = body?;
             let token = body.token()?;
@@ -218,11 +193,8 @@ fn outcome(told: Result<ReportedBody, ServiceError>) -> ReportOutcome {
     ReportOutcome { outcome, lease: None, error: Some(error) }
 }
 
-async fn find(
-    State(service): State<Arc<GatewayService>>,
-    TaskAt { queue, task, .. }: TaskAt,
-) -> Result<axum::Json<LeaseHolder>, ProblemDetails> {
-    match service.lease_of(&queue, task).await? {
+async fn find(TaskAt { queue, task, caller }: TaskAt) -> JsonAnswer<LeaseHolder> {
+    match caller.service.lease_of(&queue, task).await? {
         Some(view) => Ok(axum::Json(LeaseHolder::of(task, view, clock::wall_ms()))),
         None => {
             let detail = format!("the task {task} is not leased now");

@@ -23,8 +23,12 @@ pub(crate) mod values;
 mod why;
 mod workers;
 
+use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 pub(crate) use task_body::task_body;
+
+/// The answer of a route in JSON, or an error.
+type JsonAnswer<T> = Result<axum::Json<T>, ProblemDetails>;
 
 /// All routes.
 pub(crate) fn routes() -> Vec<ApiRoute> {
@@ -34,7 +38,6 @@ pub(crate) fn routes() -> Vec<ApiRoute> {
         enqueue::routes(),
         tasks::routes(),
         actions::routes(),
-        actions::routes_of_starts(),
         history::routes(),
         why::routes(),
         workers::routes(),

@@ -1,12 +1,10 @@
 //! Bodies that submit tasks: JSON, or a raw payload with all options in the query.
 
-use super::values::{WordList, json_bytes};
+use super::values::{WordList, bytes_of};
 use crate::core::{NewTask, ServiceError, TaskName};
 use crate::problem::ProblemDetails;
 use crate::shell::RawBody;
 use axum::http::{HeaderMap, StatusCode};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use longhaul::RetryPolicy;
 use longhaul_api::Priority;
@@ -65,51 +63,21 @@ fn unfit(text: &str) -> ServiceError {
 
 /// The task, if the fields are consistent.
 pub(crate) fn into_task(mut it: NewTaskBody) -> Result<NewTask, ServiceError> {
-    let payload = take_payload(&mut it)?;
-    let after: Result<Vec<TaskName>, _> = it.after.iter().map(|id| id.parse()).collect();
-    if it.delay.is_some() && it.scheduled_at.is_some() {
-        return Err(unfit("set `delay` or `scheduled_at`, not both"));
-    }
-    Ok(NewTask {
-        payload,
-        properties: it.properties,
-        task_type: it.task_type,
-        key: it.key,
-        tags: it.tags,
-        priority: it.priority,
-        delay: it.delay.map(|it| it.0),
-        scheduled_at: it.scheduled_at.map(|it| it.0),
-        expires_at: it.expires_at.map(|it| it.0),
-        idempotency_key: it.idempotency_key,
-        dedupe_key: it.dedupe_key,
-        overwrite: it.overwrite,
-        strict: it.strict,
-        limit_key: it.limit_key,
-        order_key: it.order_key,
-        max_attempts: it.max_attempts,
-        max_duration: it.max_duration.map(|it| it.0),
-        max_total_duration: it.max_total_duration.map(|it| it.0),
-        no_progress_timeout: it.no_progress_timeout.map(|it| it.0),
-        retry: it.retry.map(RetryPolicy::try_from).transpose()?,
-        after: after?,
-        after_keys: it.after_keys,
-        after_failed: it.after_failed,
-    })
+    let (text, base64) = (it.payload.take(), it.payload_base64.take());
+    let payload = bytes_of("payload", text, base64, it.payload_json.take())?;
+    let none = "the task has no payload: set `payload`, `payload_base64` or `payload_json`";
+    checked(payload.ok_or_else(|| unfit(none))?, it)
 }
 
-fn take_payload(it: &mut NewTaskBody) -> Result<Bytes, ServiceError> {
-    let forms = (it.payload.take(), it.payload_base64.take(), it.payload_json.take());
-    match forms {
-        (Some(text), None, None) => Ok(Bytes::from(text)),
-        (None, Some(text), None) => STANDARD.decode(text).map(Bytes::from).map_err(|error| {
-            ServiceError::Unfit(format!("`payload_base64` is not base64: {error}"))
-        }),
-        (None, None, Some(json)) => Ok(json_bytes(json)),
-        (None, None, None) => {
-            Err(unfit("the task has no payload: set `payload`, `payload_base64` or `payload_json`"))
-        }
-        _ => Err(unfit("set only one of `payload`, `payload_base64` and `payload_json`")),
+/// The task with this payload, if the other fields are consistent.
+fn checked(payload: Bytes, mut terms: NewTaskBody) -> Result<NewTask, ServiceError> {
+    if terms.delay.is_some() && terms.scheduled_at.is_some() {
+        return Err(unfit("set `delay` or `scheduled_at`, not both"));
     }
+    let retry = terms.retry.take().map(RetryPolicy::try_from).transpose()?;
+    let after = std::mem::take(&mut terms.after);
+    let after = after.iter().map(|id| id.parse()).collect::<Result<Vec<TaskName>, _>>()?;
+    Ok(NewTask { payload, terms, retry, after })
 }
 
 impl RawTerms {
@@ -118,29 +86,26 @@ impl RawTerms {
         payload: Bytes,
         content_type: Option<String>,
     ) -> Result<NewTask, ServiceError> {
-        if self.delay.is_some() && self.scheduled_at.is_some() {
-            return Err(unfit("set `delay` or `scheduled_at`, not both"));
-        }
         let content_type = content_type.map(|it| (CONTENT_TYPE_PROPERTY.to_owned(), it));
-        Ok(NewTask {
-            payload,
+        let terms = NewTaskBody {
             properties: content_type.into_iter().collect(),
             task_type: self.task_type,
             key: self.key,
             tags: self.tags.0,
             priority: self.priority,
-            delay: self.delay.map(|it| it.0),
-            scheduled_at: self.scheduled_at.map(|it| it.0),
-            expires_at: self.expires_at.map(|it| it.0),
+            delay: self.delay,
+            scheduled_at: self.scheduled_at,
+            expires_at: self.expires_at,
             idempotency_key: self.idempotency_key,
             dedupe_key: self.dedupe_key,
             overwrite: self.overwrite,
             limit_key: self.limit_key,
             order_key: self.order_key,
             max_attempts: self.max_attempts,
-            max_duration: self.max_duration.map(|it| it.0),
-            ..NewTask::default()
-        })
+            max_duration: self.max_duration,
+            ..NewTaskBody::default()
+        };
+        checked(payload, terms)
     }
 }
 
@@ -171,11 +136,11 @@ pub(crate) fn new_task(
         terms.into_task(body.bytes, body.content_type)?
     };
     if let Some(key) = idempotency_key(headers)? {
-        if task.idempotency_key.as_deref().is_some_and(|other| other != key) {
+        if task.terms.idempotency_key.as_deref().is_some_and(|other| other != key) {
             let detail = "the header `Idempotency-Key` and the field `idempotency_key` differ; send one of them";
             return Err(ProblemDetails::bad_request("idempotency_key_invalid", detail));
         }
-        task.idempotency_key = Some(key.to_owned());
+        task.terms.idempotency_key = Some(key.to_owned());
     }
     Ok(task)
 }

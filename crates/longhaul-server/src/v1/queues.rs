@@ -1,17 +1,18 @@
 //! Routes that create, list, change, pause, purge and delete queues.
 
+use super::JsonAnswer;
 use super::actions::{ReasonQuery, optional};
 use super::at::{LevelAt, NoParams, QueryParams, QueueAt};
 use super::tasks::TaskQuery;
 use super::values::{WordList, all_or_some, early_end};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::{Creation, GatewayService, QueueName, ServiceError};
+use crate::core::{Creation, QueueName};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::{Delete, Get, Patch, Post, Put};
 use crate::shell::{Caller, Json, RawBody};
 use axum::Extension;
-use axum::extract::State;
 use axum::http::StatusCode;
 use longhaul::ops::QueueSettings;
 use longhaul_api::action::ReasonBody;
@@ -20,43 +21,42 @@ use longhaul_api::queue::{
     QueueUpdate, QueueVersion,
 };
 use longhaul_api::settings::SettingsBody;
-use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues", TokenScope::Read, list)
+        ApiRoute::new(Get, "/v1/queues", Read, list)
             .does("list_queues", "Lists the queues that the caller may use.")
             .answers::<QueueList>(200, "The queues."),
-        ApiRoute::new(Method::Put, "/v1/queues/{queue}", TokenScope::Admin, create)
+        ApiRoute::new(Put, "/v1/queues/{queue}", Admin, create)
             .does("create_queue", "Creates a queue, or corrects its topics.")
             .optional_body::<NewQueue>()
             .answers::<CreatedQueue>(200, "The queue exists."),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}", TokenScope::Read, get)
+        ApiRoute::new(Get, "/v1/queues/{queue}", Read, get)
             .does("get_queue", "Returns the settings of a queue.")
             .answers::<QueueBody>(200, "The queue."),
-        ApiRoute::new(Method::Patch, "/v1/queues/{queue}", TokenScope::Admin, update)
+        ApiRoute::new(Patch, "/v1/queues/{queue}", Admin, update)
             .does(
                 "update_queue",
                 "Replaces the settings of a queue. Workers follow them within a second.",
             )
             .body::<QueueUpdate>()
             .answers::<QueueVersion>(200, "The settings are changed."),
-        ApiRoute::new(Method::Delete, "/v1/queues/{queue}", TokenScope::Admin, delete)
+        ApiRoute::new(Delete, "/v1/queues/{queue}", Admin, delete)
             .does("delete_queue", "Deletes a queue with all its tasks and their history.")
             .query::<ReasonQuery>()
             .answers_empty(204, "The queue is deleted."),
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}:pause", TokenScope::Admin, pause)
+        ApiRoute::new(Post, "/v1/queues/{queue}:pause", Admin, pause)
             .does(
                 "pause_queue",
                 "Pauses the queue: no task begins until it is resumed. Running tasks continue.",
             )
             .optional_body::<ReasonBody>()
             .answers::<QueueVersion>(200, "The queue is paused."),
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}:resume", TokenScope::Admin, resume)
+        ApiRoute::new(Post, "/v1/queues/{queue}:resume", Admin, resume)
             .does("resume_queue", "Resumes the queue: tasks begin again.")
             .optional_body::<ReasonBody>()
             .answers::<QueueVersion>(200, "The queue is not paused."),
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}:purge", TokenScope::Admin, purge)
+        ApiRoute::new(Post, "/v1/queues/{queue}:purge", Admin, purge)
             .works()
             .does(
                 "purge_queue",
@@ -69,53 +69,42 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-async fn list(
-    State(service): State<Arc<GatewayService>>,
-    Extension(caller): Extension<Caller>,
-) -> Result<axum::Json<QueueList>, ProblemDetails> {
-    let queues = service.queues().await?;
+async fn list(Extension(caller): Extension<Caller>) -> JsonAnswer<QueueList> {
+    let queues = caller.service.queues().await?;
     let may = |queue: &QueueName| caller.identity.may_use(queue.as_str());
     let queues = queues.iter().filter(|it| may(it)).map(ToString::to_string).collect();
     Ok(axum::Json(QueueList { queues, now: clock::wall_ms() }))
 }
 
-async fn create(
-    State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, caller }: QueueAt,
-    body: RawBody,
-) -> Result<axum::Json<CreatedQueue>, ProblemDetails> {
+async fn create(QueueAt { queue, caller }: QueueAt, body: RawBody) -> JsonAnswer<CreatedQueue> {
     let NewQueue { partitions, levels, ledger_retention, defaults } = optional(&body)?;
     let ledger_retention = ledger_retention.map(|it| it.0);
     let settings = defaults.map(|DefaultsBody::Document004| QueueSettings::of_document_004());
     let creation = Creation { partitions, levels, ledger_retention, settings };
-    let steps = service.create_queue(&queue, creation, caller.name()).await?;
+    let steps = caller.service.create_queue(&queue, creation, caller.name()).await?;
     let name = queue.to_string();
     Ok(axum::Json(CreatedQueue { name, steps, now: clock::wall_ms() }))
 }
 
-async fn get(
-    State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
-) -> Result<axum::Json<QueueBody>, ProblemDetails> {
-    let found = service.settings(&queue).await?;
+async fn get(QueueAt { queue, caller }: QueueAt) -> JsonAnswer<QueueBody> {
+    let found = caller.service.settings(&queue).await?;
     Ok(axum::Json(QueueBody {
         name: queue.to_string(),
         version: found.version,
         settings: SettingsBody::from(&found.settings),
-        levels: service.check_queue(&queue).await?,
-        limits: service.limits(&queue, found.limits),
+        levels: caller.service.check_queue(&queue).await?,
+        limits: caller.service.limits(&queue, found.limits),
         now: clock::wall_ms(),
     }))
 }
 
 async fn update(
-    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
     Json(QueueUpdate { expected_version, settings, reason }): Json<QueueUpdate>,
-) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
-    let change = settings.checked().map_err(ServiceError::from)?;
+) -> JsonAnswer<QueueVersion> {
+    let change = settings.checked()?;
     let said = caller.says(&reason)?;
-    let changed = service.update_settings(&queue, expected_version, change, said);
+    let changed = caller.service.update_settings(&queue, expected_version, change, said);
     Ok(axum::Json(version(changed.await?)))
 }
 
@@ -124,47 +113,36 @@ fn version(version: u64) -> QueueVersion {
 }
 
 async fn delete(
-    State(service): State<Arc<GatewayService>>,
     QueueAt { queue, caller }: QueueAt,
     QueryParams(ReasonQuery { reason }): QueryParams<ReasonQuery>,
 ) -> Result<StatusCode, ProblemDetails> {
-    service.delete_queue(&queue, caller.says(&reason)?).await?;
+    caller.service.delete_queue(&queue, caller.says(&reason)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn pause(
-    State(service): State<Arc<GatewayService>>,
-    at: QueueAt,
-    body: RawBody,
-) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
-    set_paused(&service, at, &body, true).await
+async fn pause(at: QueueAt, body: RawBody) -> JsonAnswer<QueueVersion> {
+    set_paused(at, &body, true).await
 }
 
-async fn resume(
-    State(service): State<Arc<GatewayService>>,
-    at: QueueAt,
-    body: RawBody,
-) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
-    set_paused(&service, at, &body, false).await
+async fn resume(at: QueueAt, body: RawBody) -> JsonAnswer<QueueVersion> {
+    set_paused(at, &body, false).await
 }
 
 async fn set_paused(
-    service: &GatewayService,
     QueueAt { queue, caller }: QueueAt,
     body: &RawBody,
     paused: bool,
-) -> Result<axum::Json<QueueVersion>, ProblemDetails> {
+) -> JsonAnswer<QueueVersion> {
     let ReasonBody { reason } = optional(body)?;
-    let changed = service.set_paused(&queue, paused, caller.says(&reason)?);
+    let changed = caller.service.set_paused(&queue, paused, caller.says(&reason)?);
     Ok(axum::Json(version(changed.await?)))
 }
 
 async fn purge(
-    State(service): State<Arc<GatewayService>>,
     LevelAt { level, caller }: LevelAt,
     QueryParams(NoParams {}): QueryParams<NoParams>,
     body: RawBody,
-) -> Result<axum::Json<PurgeResultBody>, ProblemDetails> {
+) -> JsonAnswer<PurgeResultBody> {
     let it: PurgeBody = optional(&body)?;
     let says = |text: Option<String>| text.filter(|it| !it.is_empty());
     let query = TaskQuery {
@@ -182,7 +160,7 @@ async fn purge(
     let fields =
         "status, tag, type, key, text, created_from, created_to, changed_from or changed_to";
     all_or_some(it.all, query.is_narrow(), fields)?;
-    let purged = service.purge(&level, query.filter()?, caller.says(&it.reason)?);
+    let purged = caller.service.purge(&level, query.filter()?, caller.says(&it.reason)?);
     let (deleted, failed, stopped) = purged.await?;
     let stopped = early_end(stopped, deleted + failed > 0)?;
     Ok(axum::Json(PurgeResultBody { deleted, failed, stopped, now: clock::wall_ms() }))

@@ -1,91 +1,62 @@
 //! Routes for schedules.
 
+use super::JsonAnswer;
 use super::actions::{ReasonQuery, optional};
 use super::at::{NamedAt, QueryParams, QueueAt};
 use super::new_task::into_task;
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::{ActionOrigin, GatewayService, QueueName, ServiceError, name_of};
+use crate::core::{ActionOrigin, QueueName, ServiceError, name_of};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method, Size};
+use crate::route::Method::{Delete, Get, Patch, Post};
+use crate::route::{ApiRoute, Size};
 use crate::shell::{Caller, Json, RawBody};
-use axum::extract::State;
 use axum::http::StatusCode;
+use longhaul::ActionError;
 use longhaul::ops::ScheduleInfo;
 use longhaul_api::action::ReasonBody;
 use longhaul_api::schedule::{
     FiringBody, NewSchedule, ScheduleBody, ScheduleList, ScheduleUpdate, ScheduleVersion, TimesBody,
 };
 use longhaul_api::values::Instant;
-use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/schedules", TokenScope::Read, list)
+        ApiRoute::new(Get, "/v1/queues/{queue}/schedules", Read, list)
             .does("list_schedules", "Lists the schedules of a queue.")
             .answers::<ScheduleList>(200, "The schedules."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/schedules/{name}",
-            TokenScope::Admin,
-            create,
-        )
-        .does("create_schedule", "Creates a schedule.")
-        .body::<NewSchedule>()
-        .takes(Size::Task)
-        .answers::<ScheduleVersion>(201, "The schedule exists."),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/schedules/{name}", TokenScope::Read, get)
+        ApiRoute::new(Post, "/v1/queues/{queue}/schedules/{name}", Admin, create)
+            .does("create_schedule", "Creates a schedule.")
+            .body::<NewSchedule>()
+            .takes(Size::Task)
+            .answers::<ScheduleVersion>(201, "The schedule exists."),
+        ApiRoute::new(Get, "/v1/queues/{queue}/schedules/{name}", Read, get)
             .does("get_schedule", "Returns a schedule and its state.")
             .answers::<ScheduleBody>(200, "The schedule."),
-        ApiRoute::new(
-            Method::Patch,
-            "/v1/queues/{queue}/schedules/{name}",
-            TokenScope::Admin,
-            update,
-        )
-        .does("update_schedule", "Changes the times or the task of a schedule.")
-        .body::<ScheduleUpdate>()
-        .takes(Size::Task)
-        .answers::<ScheduleVersion>(200, "The schedule is changed."),
-        ApiRoute::new(
-            Method::Delete,
-            "/v1/queues/{queue}/schedules/{name}",
-            TokenScope::Admin,
-            delete,
-        )
-        .does("delete_schedule", "Deletes a schedule. Tasks that it has submitted continue.")
-        .query::<ReasonQuery>()
-        .answers_empty(204, "The schedule is deleted."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/schedules/{name}:pause",
-            TokenScope::Admin,
-            pause,
-        )
-        .does("pause_schedule", "Pauses a schedule: it fires only when you trigger it.")
-        .optional_body::<ReasonBody>()
-        .answers::<ScheduleVersion>(200, "The schedule is paused."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/schedules/{name}:resume",
-            TokenScope::Admin,
-            resume,
-        )
-        .does(
-            "resume_schedule",
-            "Resumes a schedule. The slots that it missed are not made up for.",
-        )
-        .optional_body::<ReasonBody>()
-        .answers::<ScheduleVersion>(200, "The schedule is not paused."),
-        ApiRoute::new(
-            Method::Post,
-            "/v1/queues/{queue}/schedules/{name}:trigger",
-            TokenScope::Admin,
-            trigger,
-        )
-        .does("trigger_schedule", "Fires a schedule now.")
-        .optional_body::<ReasonBody>()
-        .answers::<ScheduleVersion>(200, "A worker or a gateway fires the schedule."),
+        ApiRoute::new(Patch, "/v1/queues/{queue}/schedules/{name}", Admin, update)
+            .does("update_schedule", "Changes the times or the task of a schedule.")
+            .body::<ScheduleUpdate>()
+            .takes(Size::Task)
+            .answers::<ScheduleVersion>(200, "The schedule is changed."),
+        ApiRoute::new(Delete, "/v1/queues/{queue}/schedules/{name}", Admin, delete)
+            .does("delete_schedule", "Deletes a schedule. Tasks that it has submitted continue.")
+            .query::<ReasonQuery>()
+            .answers_empty(204, "The schedule is deleted."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/schedules/{name}:pause", Admin, pause)
+            .does("pause_schedule", "Pauses a schedule: it fires only when you trigger it.")
+            .optional_body::<ReasonBody>()
+            .answers::<ScheduleVersion>(200, "The schedule is paused."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/schedules/{name}:resume", Admin, resume)
+            .does(
+                "resume_schedule",
+                "Resumes a schedule. The slots that it missed are not made up for.",
+            )
+            .optional_body::<ReasonBody>()
+            .answers::<ScheduleVersion>(200, "The schedule is not paused."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/schedules/{name}:trigger", Admin, trigger)
+            .does("trigger_schedule", "Fires a schedule now.")
+            .optional_body::<ReasonBody>()
+            .answers::<ScheduleVersion>(200, "A worker or a gateway fires the schedule."),
     ]
 }
 
@@ -102,7 +73,7 @@ fn body(info: ScheduleInfo, caller: &Caller) -> Result<ScheduleBody, ProblemDeta
         task: task.map_err(|error| {
             ServiceError::Unfit(format!("the schedule cannot be shown: {error}"))
         })?,
-        schedule: TimesBody::of(&info.schedule).map_err(ServiceError::from)?,
+        schedule: TimesBody::of(&info.schedule)?,
         last: info.last.map(firing),
         next: info.next.into_iter().map(Instant).collect(),
         now: clock::wall_ms(),
@@ -113,75 +84,62 @@ const fn versioned(version: u64, now: u64) -> axum::Json<ScheduleVersion> {
     axum::Json(ScheduleVersion { version, now })
 }
 
-async fn list(
-    State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, caller }: QueueAt,
-) -> Result<axum::Json<ScheduleList>, ProblemDetails> {
-    let found = service.schedules(&queue).await?.list().await.map_err(ServiceError::from)?;
+async fn list(QueueAt { queue, caller }: QueueAt) -> JsonAnswer<ScheduleList> {
+    let found = caller.service.schedules(&queue).await?.list().await?;
     let schedules = found.into_iter().map(|it| body(it, &caller)).collect::<Result<_, _>>()?;
     Ok(axum::Json(ScheduleList { schedules, now: clock::wall_ms() }))
 }
 
 async fn create(
-    State(service): State<Arc<GatewayService>>,
     NamedAt { queue, name, caller }: NamedAt,
     Json(NewSchedule { schedule, task, reason }): Json<NewSchedule>,
 ) -> Result<(StatusCode, axum::Json<ScheduleVersion>), ProblemDetails> {
-    let task = service.submission(&queue, into_task(task)?)?;
+    let task = caller.service.submission(&queue, into_task(task)?)?;
     let said = caller.says(&reason)?;
-    let schedules = service.schedules_by(&queue, said).await?;
-    let created =
-        schedules.create(&name, schedule.into_schedule().map_err(ServiceError::from)?, task).await;
-    let version = created.map_err(ServiceError::from)?;
+    let schedules = caller.service.schedules_by(&queue, said).await?;
+    let version = schedules.create(&name, schedule.into_schedule()?, task).await?;
     logged("create", &queue, &name, said);
     // A schedule fires while a worker or a gateway has its queue open.
-    service.see_to_schedule(&queue).await;
+    caller.service.see_to_schedule(&queue).await;
     Ok((StatusCode::CREATED, versioned(version, clock::wall_ms())))
 }
 
-async fn get(
-    State(service): State<Arc<GatewayService>>,
-    NamedAt { queue, name, caller }: NamedAt,
-) -> Result<axum::Json<ScheduleBody>, ProblemDetails> {
-    let found = service.schedules(&queue).await?.get(&name).await.map_err(ServiceError::from)?;
-    let missing = || ServiceError::from(longhaul::ActionError::NoSuchSchedule);
-    Ok(axum::Json(body(found.ok_or_else(missing)?, &caller)?))
+async fn get(NamedAt { queue, name, caller }: NamedAt) -> JsonAnswer<ScheduleBody> {
+    let found = caller.service.schedules(&queue).await?.get(&name).await?;
+    Ok(axum::Json(body(found.ok_or(ActionError::NoSuchSchedule)?, &caller)?))
 }
 
 async fn update(
-    State(service): State<Arc<GatewayService>>,
     NamedAt { queue, name, caller }: NamedAt,
     Json(ScheduleUpdate { expected_version, schedule, task, reason }): Json<ScheduleUpdate>,
-) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
+) -> JsonAnswer<ScheduleVersion> {
     let said = caller.says(&reason)?;
-    let schedules = service.schedules_by(&queue, said).await?;
-    let changed = match (schedule, task) {
+    let schedules = caller.service.schedules_by(&queue, said).await?;
+    let version = match (schedule, task) {
         (Some(times), None) => {
-            let times = times.into_schedule().map_err(ServiceError::from)?;
-            schedules.update(&name, expected_version, |_| times).await
+            let times = times.into_schedule()?;
+            schedules.update(&name, expected_version, |_| times).await?
         }
         (None, Some(task)) => {
-            let task = service.submission(&queue, into_task(task)?)?;
-            schedules.set_task(&name, expected_version, task).await
+            let task = caller.service.submission(&queue, into_task(task)?)?;
+            schedules.set_task(&name, expected_version, task).await?
         }
         _ => {
             let text = "an update needs `schedule` or `task`";
             return Err(ServiceError::Unfit(text.to_owned()).into());
         }
     };
-    let version = changed.map_err(ServiceError::from)?;
     logged("update", &queue, &name, said);
     Ok(versioned(version, clock::wall_ms()))
 }
 
 async fn delete(
-    State(service): State<Arc<GatewayService>>,
     NamedAt { queue, name, caller }: NamedAt,
     QueryParams(ReasonQuery { reason }): QueryParams<ReasonQuery>,
 ) -> Result<StatusCode, ProblemDetails> {
     let said = caller.says(&reason)?;
-    let schedules = service.schedules_by(&queue, said).await?;
-    schedules.delete(&name).await.map_err(ServiceError::from)?;
+    let schedules = caller.service.schedules_by(&queue, said).await?;
+    schedules.delete(&name).await?;
     logged("delete", &queue, &name, said);
     Ok(StatusCode::NO_CONTENT)
 }
@@ -195,20 +153,18 @@ enum ScheduleChange {
 }
 
 async fn change(
-    service: &GatewayService,
     NamedAt { queue, name, caller }: NamedAt,
     request: &RawBody,
     change: ScheduleChange,
-) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
+) -> JsonAnswer<ScheduleVersion> {
     let ReasonBody { reason } = optional(request)?;
     let said = caller.says(&reason)?;
-    let schedules = service.schedules_by(&queue, said).await?;
-    let (word, changed) = match change {
-        ScheduleChange::Pause => ("pause", schedules.pause(&name).await),
-        ScheduleChange::Resume => ("resume", schedules.resume(&name).await),
-        ScheduleChange::Trigger => ("trigger", schedules.trigger(&name).await),
+    let schedules = caller.service.schedules_by(&queue, said).await?;
+    let (word, version) = match change {
+        ScheduleChange::Pause => ("pause", schedules.pause(&name).await?),
+        ScheduleChange::Resume => ("resume", schedules.resume(&name).await?),
+        ScheduleChange::Trigger => ("trigger", schedules.trigger(&name).await?),
     };
-    let version = changed.map_err(ServiceError::from)?;
     logged(word, &queue, &name, said);
     Ok(versioned(version, clock::wall_ms()))
 }
@@ -218,26 +174,14 @@ fn logged(action: &str, queue: &QueueName, schedule: &str, said: ActionOrigin<'_
     tracing::info!(event = "schedule_action", action, %queue, schedule, operator, reason);
 }
 
-async fn pause(
-    State(service): State<Arc<GatewayService>>,
-    at: NamedAt,
-    body: RawBody,
-) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
-    change(&service, at, &body, ScheduleChange::Pause).await
+async fn pause(at: NamedAt, body: RawBody) -> JsonAnswer<ScheduleVersion> {
+    change(at, &body, ScheduleChange::Pause).await
 }
 
-async fn resume(
-    State(service): State<Arc<GatewayService>>,
-    at: NamedAt,
-    body: RawBody,
-) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
-    change(&service, at, &body, ScheduleChange::Resume).await
+async fn resume(at: NamedAt, body: RawBody) -> JsonAnswer<ScheduleVersion> {
+    change(at, &body, ScheduleChange::Resume).await
 }
 
-async fn trigger(
-    State(service): State<Arc<GatewayService>>,
-    at: NamedAt,
-    body: RawBody,
-) -> Result<axum::Json<ScheduleVersion>, ProblemDetails> {
-    change(&service, at, &body, ScheduleChange::Trigger).await
+async fn trigger(at: NamedAt, body: RawBody) -> JsonAnswer<ScheduleVersion> {
+    change(at, &body, ScheduleChange::Trigger).await
 }

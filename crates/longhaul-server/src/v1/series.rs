@@ -1,18 +1,18 @@
 //! Throughput and latencies of a queue over the last hour, or another period.
 
+use super::JsonAnswer;
 use super::at::{LevelAt, QueryParams};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::Read;
 use crate::clock;
-use crate::core::GatewayService;
+use crate::core::ViewedTasks;
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::Get;
 use axum::Json;
-use axum::extract::State;
 use longhaul::ops::TaskStep;
 use longhaul_api::queue::{Series, SeriesStep};
 use longhaul_api::values::Length;
 use serde::Deserialize;
-use std::sync::Arc;
 use std::time::Duration;
 use utoipa::IntoParams;
 
@@ -34,7 +34,7 @@ struct SeriesQuery {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/series", TokenScope::Read, series)
+        ApiRoute::new(Get, "/v1/queues/{queue}/series", Read, series)
             .does(
                 "get_series",
                 "Counts the tasks submitted and ended per minute or another step, and measures how long they took.",
@@ -46,17 +46,17 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 async fn series(
-    State(service): State<Arc<GatewayService>>,
-    LevelAt { level, .. }: LevelAt,
+    LevelAt { level, caller }: LevelAt,
     QueryParams(query): QueryParams<SeriesQuery>,
-) -> Result<Json<Series>, ProblemDetails> {
+) -> JsonAnswer<Series> {
     let step = query.step.map_or(STEP, |length| length.0);
     let steps = query.steps.unwrap_or(STEPS);
     if step < Duration::from_secs(1) || !(1..=STEPS_MAX).contains(&steps) {
         let detail = format!("a series needs 1 to {STEPS_MAX} steps of at least a second");
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
-    let found = service.series(&level, step, steps).await?;
+    let found =
+        caller.service.ask(&level, ViewedTasks::All, |view| view.series(step, steps)).await?;
     let step_ms = u64::try_from(step.as_millis()).unwrap_or(u64::MAX);
     let steps = found.iter().map(step_body).collect();
     Ok(Json(Series { step_ms, steps, now: clock::wall_ms() }))

@@ -1,29 +1,29 @@
 //! Routes that read tasks.
 
+use super::JsonAnswer;
 use super::at::{LevelAt, QueryParams, TaskAt};
 use super::new_task::CONTENT_TYPE_PROPERTY;
 use super::task_body::task_body;
 use super::values::WordList;
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::Read;
 use crate::clock;
-use crate::core::{GatewayService, ServiceError, TaskName, TaskSnapshot, ViewedTasks};
+use crate::core::{ServiceError, TaskName, TaskSnapshot, ViewedTasks};
 use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::Get;
 use axum::Json;
-use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use longhaul::TaskId;
-use longhaul::ops::{EndedCounts, TaskFilter, TaskStatus};
+use longhaul::ops::{EndedCounts, TaskFilter, TaskStatus, TaskView};
 use longhaul_api::Priority;
 use longhaul_api::task::{EverEnded, OldestReady, TaskBody, TaskCountsBody, TaskList};
 use longhaul_api::values::{Instant, Length};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use utoipa::{IntoParams, ToSchema};
 
 /// The default number of tasks per page.
@@ -100,7 +100,7 @@ struct CountQuery {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks", TokenScope::Read, list)
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks", Read, list)
             .does(
                 "list_tasks",
                 "Lists tasks, by default in the order of their submission in each partition.",
@@ -108,47 +108,32 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .of_level()
             .query::<TaskQuery>()
             .answers::<TaskList>(200, "A page of tasks."),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/counts", TokenScope::Read, count)
+        ApiRoute::new(Get, "/v1/queues/{queue}/counts", Read, count)
             .does("count_tasks", "Counts tasks by status.")
             .of_level()
             .query::<CountQuery>()
             .answers::<TaskCountsBody>(200, "The numbers of tasks."),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}", TokenScope::Read, get)
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}", Read, get)
             .does("get_task", "Returns the state of a task.")
             .answers::<TaskBody>(200, "The task."),
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/wait", TokenScope::Read, wait)
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}/wait", Read, wait)
             .waits()
             .does("wait_for_task", "Waits for the end of a task, 30 s at most.")
             .query::<WaitQuery>()
             .answers::<TaskBody>(200, "The task, which is over.")
             .answers_empty(204, "The task is not over yet: repeat the request."),
-        ApiRoute::new(
-            Method::Get,
-            "/v1/queues/{queue}/tasks/{task}/result",
-            TokenScope::Read,
-            result,
-        )
-        .does("get_task_result", "Returns the bytes of the result of a task.")
-        .answers_raw(200, "application/octet-stream", "The result."),
-        ApiRoute::new(
-            Method::Get,
-            "/v1/queues/{queue}/tasks/{task}/payload",
-            TokenScope::Read,
-            payload,
-        )
-        .does("get_task_payload", "Returns the bytes of the payload of a task.")
-        .answers_raw(200, "application/octet-stream", "The payload."),
-        ApiRoute::new(
-            Method::Get,
-            "/v1/queues/{queue}/tasks/{task}/properties",
-            TokenScope::Read,
-            properties,
-        )
-        .does(
-            "get_task_properties",
-            "Returns the properties of the message of a task, including those of its options.",
-        )
-        .answers::<BTreeMap<String, String>>(200, "The properties."),
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}/result", Read, result)
+            .does("get_task_result", "Returns the bytes of the result of a task.")
+            .answers_raw(200, "application/octet-stream", "The result."),
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}/payload", Read, payload)
+            .does("get_task_payload", "Returns the bytes of the payload of a task.")
+            .answers_raw(200, "application/octet-stream", "The payload."),
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}/properties", Read, properties)
+            .does(
+                "get_task_properties",
+                "Returns the properties of the message of a task, including those of its options.",
+            )
+            .answers::<BTreeMap<String, String>>(200, "The properties."),
     ]
 }
 
@@ -237,10 +222,9 @@ pub(crate) fn page(limit: Option<usize>) -> Result<usize, ProblemDetails> {
 }
 
 async fn list(
-    State(service): State<Arc<GatewayService>>,
     LevelAt { level, caller }: LevelAt,
     QueryParams(query): QueryParams<TaskQuery>,
-) -> Result<Json<TaskList>, ProblemDetails> {
+) -> JsonAnswer<TaskList> {
     let (filter, limit) = (query.filter()?, page(query.limit)?);
     if query.why && limit > PAGE_WHY_MAX {
         let detail = format!("with `why`, `limit` must be 1 to {PAGE_WHY_MAX} tasks, not {limit}");
@@ -254,19 +238,21 @@ async fn list(
     let (tasks, next) = match query.order {
         Order::Oldest => {
             let after = query.after.as_deref().map(str::parse::<TaskName>).transpose();
-            let after = after.map_err(ServiceError::from)?.map(|name| name.id);
-            let (tasks, next) = service.list(&level, scope, &filter, after, limit).await?;
+            let after = after?.map(|name| name.id);
+            let (tasks, next) = caller.service.list(&level, scope, &filter, after, limit).await?;
             (tasks, next.map(|name| name.to_string()))
         }
         Order::Newest => {
             let before = places(query.after.as_deref().unwrap_or_default())?;
-            let (tasks, next) = service.newest(&level, scope, &filter, &before, limit).await?;
+            let (tasks, next) =
+                caller.service.newest(&level, scope, &filter, &before, limit).await?;
             let next: Vec<String> = next.iter().map(ToString::to_string).collect();
             (tasks, Some(next.join(",")).filter(|next| !next.is_empty()))
         }
     };
     let hidden = caller.is_blind();
-    let whys = if query.why { service.why_all(&level, &tasks).await? } else { BTreeMap::new() };
+    let whys =
+        if query.why { caller.service.why_all(&level, &tasks).await? } else { BTreeMap::new() };
     let body = |task: TaskSnapshot| {
         let why = whys.get(&task.name.id).map(ToString::to_string);
         TaskBody { why, ..task_body(level.queue(), task, hidden) }
@@ -279,15 +265,14 @@ async fn list(
 fn places(text: &str) -> Result<Vec<TaskId>, ProblemDetails> {
     let names = text.split(',').filter(|name| !name.is_empty()).map(str::parse::<TaskName>);
     let ids = names.map(|name| name.map(|name| name.id)).collect::<Result<_, _>>();
-    Ok(ids.map_err(ServiceError::from)?)
+    Ok(ids?)
 }
 
 async fn count(
-    State(service): State<Arc<GatewayService>>,
-    LevelAt { level, .. }: LevelAt,
+    LevelAt { level, caller }: LevelAt,
     QueryParams(CountQuery { at }): QueryParams<CountQuery>,
-) -> Result<Json<TaskCountsBody>, ProblemDetails> {
-    let counts = service.counts(&level, scope_at(at)).await?;
+) -> JsonAnswer<TaskCountsBody> {
+    let counts = caller.service.ask(&level, scope_at(at), TaskView::counts).await?;
     let EndedCounts { completed, failed, cancelled, expired } = counts.ever_ended;
     let oldest = |(id, since)| OldestReady { id: level.task(id).to_string(), since };
     Ok(Json(TaskCountsBody {
@@ -300,41 +285,31 @@ async fn count(
     }))
 }
 
-async fn get(
-    State(service): State<Arc<GatewayService>>,
-    TaskAt { queue, task, caller }: TaskAt,
-) -> Result<Json<TaskBody>, ProblemDetails> {
-    let task = service.task(&queue, task).await?;
+async fn get(TaskAt { queue, task, caller }: TaskAt) -> JsonAnswer<TaskBody> {
+    let task = caller.service.task(&queue, task).await?;
     Ok(Json(task_body(&queue, task, caller.is_blind())))
 }
 
 async fn wait(
-    State(service): State<Arc<GatewayService>>,
     TaskAt { queue, task, caller }: TaskAt,
     QueryParams(WaitQuery { timeout }): QueryParams<WaitQuery>,
 ) -> Result<Response, ProblemDetails> {
     let time = caller.poll_time(timeout.map(|it| it.0));
-    let waiting = Box::pin(service.wait(&queue, task, time));
+    let waiting = Box::pin(caller.service.wait(&queue, task, time));
     match caller.draining().run_until_cancelled(waiting).await.transpose()?.flatten() {
         Some(task) => Ok(Json(task_body(&queue, task, caller.is_blind())).into_response()),
         None => Ok(StatusCode::NO_CONTENT.into_response()),
     }
 }
 
-async fn result(
-    State(service): State<Arc<GatewayService>>,
-    TaskAt { queue, task, caller }: TaskAt,
-) -> Result<Response, ProblemDetails> {
-    let result = service.result(&queue, task).await?;
+async fn result(TaskAt { queue, task, caller }: TaskAt) -> Result<Response, ProblemDetails> {
+    let result = caller.service.result(&queue, task).await?;
     caller.check_sight()?;
     Ok(download(result))
 }
 
-async fn payload(
-    State(service): State<Arc<GatewayService>>,
-    TaskAt { queue, task, caller }: TaskAt,
-) -> Result<Response, ProblemDetails> {
-    let payload = service.payload(&queue, task).await?;
+async fn payload(TaskAt { queue, task, caller }: TaskAt) -> Result<Response, ProblemDetails> {
+    let payload = caller.service.payload(&queue, task).await?;
     caller.check_sight()?;
     let mut response = download(payload.bytes);
     let kept = payload.properties.as_ref().and_then(|it| it.get(CONTENT_TYPE_PROPERTY));
@@ -348,10 +323,9 @@ async fn payload(
 }
 
 async fn properties(
-    State(service): State<Arc<GatewayService>>,
     TaskAt { queue, task, caller }: TaskAt,
-) -> Result<Json<BTreeMap<String, String>>, ProblemDetails> {
-    let payload = service.payload(&queue, task).await?;
+) -> JsonAnswer<BTreeMap<String, String>> {
+    let payload = caller.service.payload(&queue, task).await?;
     caller.check_sight()?;
     let gone = || ServiceError::Gone(format!("the message of the task {task} is no longer stored"));
     Ok(Json(payload.properties.ok_or_else(gone)?))

@@ -1,18 +1,16 @@
 //! The route of a queue's topics.
 
+use super::JsonAnswer;
 use super::at::{QueryParams, QueueAt};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::Read;
 use crate::clock;
-use crate::core::GatewayService;
-use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::route::ApiRoute;
+use crate::route::Method::Get;
 use axum::Json;
-use axum::extract::State;
 use longhaul::topics::{TopicFinding, TopicStorage};
 use longhaul_api::topics::{FindingBody, TopicBody, TopicsBody};
 use longhaul_api::values::Length;
 use serde::Deserialize;
-use std::sync::Arc;
 use utoipa::IntoParams;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -24,7 +22,7 @@ struct TopicsQuery {
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/topics", TokenScope::Read, topics)
+        ApiRoute::new(Get, "/v1/queues/{queue}/topics", Read, topics)
             .does(
                 "get_topics",
                 "Returns the topics of a queue: their bytes, their retention, and their faults. The gateway sends some fifty requests to the admin API for it.",
@@ -35,11 +33,10 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 async fn topics(
-    State(service): State<Arc<GatewayService>>,
-    QueueAt { queue, .. }: QueueAt,
+    QueueAt { queue, caller }: QueueAt,
     QueryParams(TopicsQuery { ledger_retention }): QueryParams<TopicsQuery>,
-) -> Result<Json<TopicsBody>, ProblemDetails> {
-    let found = service.topics(&queue, ledger_retention.map(|it| it.0)).await?;
+) -> JsonAnswer<TopicsBody> {
+    let found = caller.service.topics(&queue, ledger_retention.map(|it| it.0)).await?;
     let topic = |it: TopicStorage| TopicBody {
         name: it.topic,
         partitions: it.partitions,

@@ -2,6 +2,8 @@
 
 use crate::core::ServiceError;
 use crate::problem::ProblemDetails;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -13,6 +15,31 @@ pub(crate) struct WordList(pub(crate) Vec<String>);
 /// The bytes of a JSON value, as they were sent.
 pub(crate) fn json_bytes(json: Box<RawValue>) -> Bytes {
     Bytes::from(Box::<str>::from(json).into_boxed_bytes())
+}
+
+/// The bytes in base64 of a field of this name.
+pub(super) fn decoded(name: &str, text: &str) -> Result<Bytes, ServiceError> {
+    let decoded = STANDARD.decode(text).map(Bytes::from);
+    decoded.map_err(|error| ServiceError::Unfit(format!("`{name}` is not base64: {error}")))
+}
+
+/// The bytes of a value that has three fields, of which one may be set: text, base64 and JSON.
+/// `None` if none is.
+pub(super) fn bytes_of(
+    name: &str,
+    text: Option<String>,
+    base64: Option<String>,
+    json: Option<Box<RawValue>>,
+) -> Result<Option<Bytes>, ServiceError> {
+    match (text, base64, json) {
+        (None, None, None) => Ok(None),
+        (Some(text), None, None) => Ok(Some(Bytes::from(text))),
+        (None, Some(text), None) => decoded(&format!("{name}_base64"), &text).map(Some),
+        (None, None, Some(json)) => Ok(Some(json_bytes(json))),
+        _ => Err(ServiceError::Unfit(format!(
+            "set only one of `{name}`, `{name}_base64` and `{name}_json`"
+        ))),
+    }
 }
 
 /// Refuses a request that names neither some nor all, or both: a forgotten filter would mean all.

@@ -1,19 +1,17 @@
 //! Why a task does not run.
 
+use super::JsonAnswer;
 use super::at::TaskAt;
-use crate::auth::TokenScope;
-use crate::core::GatewayService;
-use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::auth::TokenScope::Read;
+use crate::route::ApiRoute;
+use crate::route::Method::Get;
 use axum::Json;
-use axum::extract::State;
 use longhaul_api::task::{TaskLimitsBody, WhyBody};
 use longhaul_api::values::Length;
-use std::sync::Arc;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/tasks/{task}/why", TokenScope::Read, why)
+        ApiRoute::new(Get, "/v1/queues/{queue}/tasks/{task}/why", Read, why)
             .does(
                 "why_task",
                 "Explains in one sentence and in details why a task does not run. For a running task, it names the worker and the start.",
@@ -22,11 +20,8 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-async fn why(
-    State(service): State<Arc<GatewayService>>,
-    TaskAt { queue, task, .. }: TaskAt,
-) -> Result<Json<WhyBody>, ProblemDetails> {
-    let why = service.why(&queue, task).await?;
+async fn why(TaskAt { queue, task, caller }: TaskAt) -> JsonAnswer<WhyBody> {
+    let why = caller.service.why(&queue, task).await?;
     let (cause, details) = why.cause.parts();
     Ok(Json(WhyBody {
         task: task.to_string(),

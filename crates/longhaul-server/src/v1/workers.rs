@@ -1,31 +1,30 @@
 //! Routes that list workers and drain them by name.
 
+use super::JsonAnswer;
 use super::actions::optional;
 use super::at::{LevelAt, NamedAt, NoParams, QueryParams};
-use crate::auth::TokenScope;
+use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::GatewayService;
-use crate::problem::ProblemDetails;
-use crate::route::{ApiRoute, Method};
+use crate::core::ViewedTasks;
+use crate::route::ApiRoute;
+use crate::route::Method::{Get, Post};
 use crate::shell::RawBody;
 use axum::Json;
-use axum::extract::State;
-use longhaul::ops::WorkerInfo;
+use longhaul::ops::{TaskView, WorkerInfo};
 use longhaul_api::action::ReasonBody;
 use longhaul_api::task::WorkerBody;
 use longhaul_api::worker::{QueueWorker, ToldToDrain, WorkerList};
-use std::sync::Arc;
 
 /// How long a silent worker that runs nothing is listed: it has died, and left its heartbeat.
 const LISTED_MS: u64 = 3_600_000;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
-        ApiRoute::new(Method::Get, "/v1/queues/{queue}/workers", TokenScope::Read, list)
+        ApiRoute::new(Get, "/v1/queues/{queue}/workers", Read, list)
             .does("list_workers", "Lists the workers of a queue and the tasks that they run.")
             .of_level()
             .answers::<WorkerList>(200, "The workers."),
-        ApiRoute::new(Method::Post, "/v1/queues/{queue}/workers/{name}:drain", TokenScope::Admin, drain)
+        ApiRoute::new(Post, "/v1/queues/{queue}/workers/{name}:drain", Admin, drain)
             .does(
                 "drain_worker",
                 "Drains a worker, wherever it runs: it takes nothing new, finishes its tasks, and ends.",
@@ -39,11 +38,10 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 async fn list(
-    State(service): State<Arc<GatewayService>>,
-    LevelAt { level, .. }: LevelAt,
+    LevelAt { level, caller }: LevelAt,
     QueryParams(NoParams {}): QueryParams<NoParams>,
-) -> Result<Json<WorkerList>, ProblemDetails> {
-    let found = service.workers(&level).await?;
+) -> JsonAnswer<WorkerList> {
+    let found = caller.service.ask(&level, ViewedTasks::Claimed, TaskView::workers).await?;
     let now = clock::wall_ms();
     let is_listed = |it: &WorkerInfo| {
         let silent_ms = now.saturating_sub(it.last_heartbeat_ms.unwrap_or(now));
@@ -63,12 +61,8 @@ async fn list(
     Ok(Json(WorkerList { workers, now }))
 }
 
-async fn drain(
-    State(service): State<Arc<GatewayService>>,
-    NamedAt { queue, name, caller }: NamedAt,
-    body: RawBody,
-) -> Result<Json<ToldToDrain>, ProblemDetails> {
+async fn drain(NamedAt { queue, name, caller }: NamedAt, body: RawBody) -> JsonAnswer<ToldToDrain> {
     let ReasonBody { reason } = optional(&body)?;
-    let told = service.drain_worker(&queue, &name, caller.says(&reason)?).await?;
+    let told = caller.service.drain_worker(&queue, &name, caller.says(&reason)?).await?;
     Ok(Json(ToldToDrain { worker: WorkerBody::from(&*told), now: clock::wall_ms() }))
 }

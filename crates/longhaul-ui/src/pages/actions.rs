@@ -28,14 +28,9 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         h1 { "Actions" }
         (table::table("actions", "Actions, the newest first", &heads, &rows, &html! { "There are no actions on this queue, its tasks, workers or schedules." }))
     };
-    Ok(layout::of_queue(
-        visit,
-        queue,
-        ("/actions", &format!("Actions upon {queue}")),
-        layout::FollowedEvents::Nobody,
-        &body,
-    )
-    .await)
+    let title = format!("Actions upon {queue}");
+    let followed = layout::FollowedEvents::Nobody;
+    Ok(layout::of_queue(visit, queue, ("/actions", &title), followed, &body).await)
 }
 
 fn row(queue: &str, action: &ActionBody, now_ms: u64) -> RowCells {

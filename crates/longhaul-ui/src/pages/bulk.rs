@@ -75,7 +75,7 @@ fn values<'a>(fields: &'a Fields, name: &str) -> Vec<&'a str> {
 fn verb(fields: &Fields) -> Result<&'static BulkVerb, PageError> {
     let word = values(fields, "verb");
     let found = BULK_VERBS.iter().find(|verb| word == [verb.word]);
-    found.ok_or_else(|| PageError::new(StatusCode::NOT_FOUND, "", "there is no such action"))
+    found.ok_or_else(PageError::no_such_action)
 }
 
 pub(super) async fn confirm(

@@ -7,7 +7,7 @@ use crate::parts::{asked, attempts, layout, payload, queue_place, table, task_li
 use crate::shown::{Outside, ShownInstant, bytes};
 use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
-use axum::http::{Method, StatusCode};
+use axum::http::Method;
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -73,14 +73,9 @@ async fn page(visit: &Visit, queue: &str, filter: &DeadLetterFilterQuery) -> Pag
         (table::pager(&place, filter.after.as_deref(), found.next.as_deref()))
         @if !visit.is_read_only() && !rows.is_empty() { (actions(queue, filter)) }
     };
-    Ok(layout::of_queue(
-        visit,
-        queue,
-        ("/dead", &format!("Dead letters of {queue}")),
-        layout::FollowedEvents::Nobody,
-        &body,
-    )
-    .await)
+    let title = format!("Dead letters of {queue}");
+    let followed = layout::FollowedEvents::Nobody;
+    Ok(layout::of_queue(visit, queue, ("/dead", &title), followed, &body).await)
 }
 
 fn form(queue: &str, filter: &DeadLetterFilterQuery) -> Markup {
@@ -171,11 +166,7 @@ pub(super) async fn act(
 
 async fn act_with(visit: Visit, queue: &str, verb: &str, body: serde_json::Value) -> Response {
     if !matches!(verb, "replay" | "purge") {
-        return visit.answer(Err(PageError::new(
-            StatusCode::NOT_FOUND,
-            "",
-            "there is no such action",
-        )));
+        return visit.answer(Err(PageError::no_such_action()));
     }
     let outcome =
         visit.act(Method::POST, &format!("/v1/queues/{}/dead:{verb}", escaped(queue)), body).await;
@@ -218,14 +209,9 @@ async fn letter(
         section { h2 { "Properties" } dl.facts { @for (name, value) in &letter.properties { div { dt { (Outside(name)) } dd { (Outside(value)) } } } } }
         @if !visit.is_read_only() { (letter_actions(&place)) }
     };
-    Ok(layout::of_queue(
-        visit,
-        queue,
-        ("/dead", &format!("Dead letter {task}")),
-        layout::FollowedEvents::Nobody,
-        &body,
-    )
-    .await)
+    let title = format!("Dead letter {task}");
+    let followed = layout::FollowedEvents::Nobody;
+    Ok(layout::of_queue(visit, queue, ("/dead", &title), followed, &body).await)
 }
 
 fn letter_actions(place: &str) -> Markup {

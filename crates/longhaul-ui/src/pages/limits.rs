@@ -46,24 +46,19 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         @if visit.is_read_only() {
             pre tabindex="0" { (text(&all, true)) }
         } @else {
-            (button(&queue_place(queue, verb), name, ""))
+            (button(&queue_place(queue, verb), name))
             (fields(queue, found.version, &settings))
             (whole(queue, found.version, &all))
         }
     };
-    Ok(layout::of_queue(
-        visit,
-        queue,
-        ("/limits", &format!("Limits of {queue}")),
-        // Tasks of all levels use the limits, and events are those of one.
-        if found.levels {
-            layout::FollowedEvents::Nobody
-        } else {
-            layout::FollowedEvents::Level(Priority::Normal)
-        },
-        &body,
-    )
-    .await)
+    // Tasks of all levels use the limits, and events are those of one.
+    let followed = if found.levels {
+        layout::FollowedEvents::Nobody
+    } else {
+        layout::FollowedEvents::Level(Priority::Normal)
+    };
+    let title = format!("Limits of {queue}");
+    Ok(layout::of_queue(visit, queue, ("/limits", &title), followed, &body).await)
 }
 
 /// Who uses the limits, and who waits at them.

@@ -38,7 +38,7 @@ pub(crate) fn routes() -> Router<Arc<Ui>> {
         .route("/names", get(overview::names))
         .route("/queues", post(overview::create))
         .route("/queues/{queue}", get(queue::show))
-        .route("/queues/{queue}/{verb}", get(below).post(queue::act))
+        .route("/queues/{queue}/{verb}", get(nothing).post(queue::act))
         .route("/queues/{queue}/events", get(stream::events))
         .route("/queues/{queue}/tasks", get(tasks::show).post(tasks::submit))
         .route("/queues/{queue}/bulk", get(bulk::confirm).post(bulk::act))
@@ -57,10 +57,6 @@ pub(crate) fn routes() -> Router<Arc<Ui>> {
         .route("/queues/{queue}/actions", get(actions::show))
         .route("/queues/{queue}/topics", get(topics::show))
         .fallback(nothing)
-}
-
-async fn below(visit: Visit) -> Response {
-    nothing(visit).await
 }
 
 async fn nothing(visit: Visit) -> Response {

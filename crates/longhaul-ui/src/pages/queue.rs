@@ -6,7 +6,7 @@ use crate::parts::{asked, button, chart, figure, layout, length, queue_place, st
 use crate::shown::{Outside, ShownInstant, number, text};
 use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
-use axum::http::{Method, StatusCode};
+use axum::http::Method;
 use axum::response::Response;
 use longhaul_api::Priority;
 use longhaul_api::action::ActionList;
@@ -152,7 +152,7 @@ fn actions(queue: &str, level: Priority, found: &QueueBody) -> Markup {
         section.actions {
             h2 { "Actions" }
             @if found.settings.paused {
-                (button(&queue_place(queue, "/resume"), "Resume", ""))
+                (button(&queue_place(queue, "/resume"), "Resume"))
             } @else {
                 (asked(&queue_place(queue, "/pause"), "Pause", "No task begins until the queue is resumed. Running tasks continue.", &html! {}))
             }
@@ -170,13 +170,7 @@ pub(super) async fn act(
     let body = match verb.as_str() {
         "pause" | "resume" => json!({ "reason": reason }),
         "purge" => json!({ "reason": reason, "all": true }),
-        _ => {
-            return visit.answer(Err(PageError::new(
-                StatusCode::NOT_FOUND,
-                "",
-                "there is no such action",
-            )));
-        }
+        _ => return visit.answer(Err(PageError::no_such_action())),
     };
     let level = if verb == "purge" { format!("?level={}", asked.level) } else { String::new() };
     let path = format!("/v1/queues/{}:{verb}{level}", escaped(&queue));

@@ -74,14 +74,9 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
         @if found.next.is_some() { p { "Only the newest " (number(TASKS_MAX as u64)) " failed tasks are counted." } }
         p { a href=(filter.place(queue)) { "The failed tasks" } }
     };
-    Ok(layout::of_queue(
-        visit,
-        queue,
-        ("/tasks", &format!("Reasons of {queue}")),
-        layout::FollowedEvents::Level(filter.level),
-        &body,
-    )
-    .await)
+    let title = format!("Reasons of {queue}");
+    let followed = layout::FollowedEvents::Level(filter.level);
+    Ok(layout::of_queue(visit, queue, ("/tasks", &title), followed, &body).await)
 }
 
 fn row(

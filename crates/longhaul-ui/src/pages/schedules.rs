@@ -8,7 +8,7 @@ use crate::parts::{self, asked, button, layout, queue_place, reason_field, table
 use crate::shown::{Outside, ShownInstant, minute};
 use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
-use axum::http::{Method, StatusCode};
+use axum::http::Method;
 use axum::response::Response;
 use longhaul_api::Priority;
 use longhaul_api::schedule::{ScheduleBody, ScheduleList};
@@ -38,14 +38,9 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         (table::table("schedules", "Schedules", &heads, &rows, &empty))
         @if !visit.is_read_only() { (new_schedule(queue)) }
     };
-    Ok(layout::of_queue(
-        visit,
-        queue,
-        ("/schedules", &format!("Schedules of {queue}")),
-        layout::FollowedEvents::Level(Priority::Normal),
-        &body,
-    )
-    .await)
+    let title = format!("Schedules of {queue}");
+    let followed = layout::FollowedEvents::Level(Priority::Normal);
+    Ok(layout::of_queue(visit, queue, ("/schedules", &title), followed, &body).await)
 }
 
 fn row(visit: &Visit, queue: &str, schedule: &ScheduleBody, now_ms: u64) -> RowCells {
@@ -64,8 +59,8 @@ fn row(visit: &Visit, queue: &str, schedule: &ScheduleBody, now_ms: u64) -> RowC
         html! { @for slot in schedule.next.iter().take(NEXT_MAX) { div { (minute(slot.ms())) " " (ShownInstant { at_ms: slot.ms(), now_ms }) } } },
         html! {
             @if !visit.is_read_only() {
-                (button(&place("trigger"), "Run now", ""))
-                @if is_paused { (button(&place("resume"), "Resume", "")) } @else { (button(&place("pause"), "Pause", "")) }
+                (button(&place("trigger"), "Run now"))
+                @if is_paused { (button(&place("resume"), "Resume")) } @else { (button(&place("pause"), "Pause")) }
                 (asked(&place("delete"), "Delete", "The schedule no longer fires. Tasks that it has submitted stay.", &html! {}))
             }
         },
@@ -170,7 +165,7 @@ pub(super) async fn act(
             let of = format!("{of}?reason={}", escaped(&reason));
             visit.act(Method::DELETE, &of, json!(null)).await
         }
-        _ => Err(PageError::new(StatusCode::NOT_FOUND, "", "there is no such action")),
+        _ => Err(PageError::no_such_action()),
     };
     visit.done(outcome, &queue_place(&queue, "/schedules"))
 }

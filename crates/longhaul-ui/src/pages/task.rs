@@ -15,7 +15,6 @@ use longhaul_api::history::{HistoryBody, HistoryEntryBody};
 use longhaul_api::task::{TaskBody, TaskLimitsBody, WhyBody};
 use longhaul_api::values::Length;
 use longhaul_api::worker::WorkerList;
-use longhaul_api::{Priority, TaskName};
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -49,7 +48,7 @@ async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> Pa
     let (task, history) =
         futures::try_join!(visit.get::<TaskBody>(&of), visit.get::<HistoryBody>(&history))?;
     let listed = match &*task.status {
-        "running" => visit.get::<WorkerList>(&workers_path(queue, id)).await.ok(),
+        "running" => visit.workers(queue, parts::level_of(id)).await.ok(),
         _ => None,
     };
     let why =
@@ -85,14 +84,9 @@ async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> Pa
             p { a href={ (task_place(queue, id)) "?entries=" (other) "#history" } { (name) } }
         }
     };
-    Ok(layout::of_queue(
-        visit,
-        queue,
-        ("/tasks", &format!("Task {id}")),
-        layout::FollowedEvents::Task(id),
-        &body,
-    )
-    .await)
+    let title = format!("Task {id}");
+    let followed = layout::FollowedEvents::Task(id);
+    Ok(layout::of_queue(visit, queue, ("/tasks", &title), followed, &body).await)
 }
 
 /// Whether the worker that runs the task has missed two heartbeats.
@@ -124,12 +118,6 @@ fn log(task: &TaskBody, history: &HistoryBody) -> Markup {
             section #log { h2 { "Last lines of its log" } pre tabindex="0" { (lines_of(&task.log)) } }
         }
     }
-}
-
-/// The route of the workers of a task's level.
-fn workers_path(queue: &str, id: &str) -> String {
-    let level = id.parse::<TaskName>().map_or_else(|_| Priority::Normal, |name| name.level);
-    format!("/v1/queues/{}/workers?level={level}", escaped(queue))
 }
 
 /// Which attempt runs, and what is left of the budgets.
@@ -392,7 +380,7 @@ pub(super) async fn act_on(
             let of = format!("{of}?reason={}", escaped(&reason));
             return visit.act(Method::DELETE, &of, json!(null)).await;
         }
-        _ => return Err(PageError::new(StatusCode::NOT_FOUND, "", "there is no such action")),
+        _ => return Err(PageError::no_such_action()),
     };
     visit.act(Method::POST, &format!("{of}:{action}"), body).await
 }

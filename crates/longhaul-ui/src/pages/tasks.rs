@@ -4,7 +4,7 @@ use super::bulk::BULK_VERBS;
 use crate::asked::{FormFields, Path, QueryFields};
 use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::{Number, Text};
-use crate::parts::{self, layout, queue_place, status, table, task_link, task_place};
+use crate::parts::{self, NOT_OVER, layout, queue_place, status, table, task_link, task_place};
 use crate::shown::{Outside, ShownInstant, number};
 use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
@@ -24,19 +24,8 @@ use std::collections::BTreeSet;
 /// Tasks per page.
 const PAGE_TASKS: usize = 100;
 
-const STATUSES: [&str; 11] = [
-    "running",
-    "claimed",
-    "ready",
-    "scheduled",
-    "waiting",
-    "retrying",
-    "completed",
-    "failed",
-    "cancelled",
-    "expired",
-    "ended",
-];
+/// The statuses of tasks that are over.
+const OVER: [&str; 5] = ["completed", "failed", "cancelled", "expired", "ended"];
 
 /// The statuses of tasks that wait for something.
 const UNBEGUN: [&str; 4] = ["ready", "scheduled", "waiting", "retrying"];
@@ -197,14 +186,9 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
             }
         }
     };
-    Ok(layout::of_queue(
-        visit,
-        queue,
-        ("/tasks", &format!("Tasks of {queue}")),
-        layout::FollowedEvents::Level(filter.level),
-        &body,
-    )
-    .await)
+    let title = format!("Tasks of {queue}");
+    let followed = layout::FollowedEvents::Level(filter.level);
+    Ok(layout::of_queue(visit, queue, ("/tasks", &title), followed, &body).await)
 }
 
 fn sidebar(queue: &str, filter: &TaskFilterQuery, counts: &TaskCountsBody) -> Markup {
@@ -216,7 +200,7 @@ fn sidebar(queue: &str, filter: &TaskFilterQuery, counts: &TaskCountsBody) -> Ma
             a href={ (queue_place(queue, "/tasks")) "?level=" (filter.level.word()) } aria-current=[filter.status.is_empty().then_some("true")] {
                 span { "all" } span.number { (number(counts.total)) }
             }
-            @for word in STATUSES {
+            @for word in NOT_OVER.into_iter().chain(OVER) {
                 @let count = counts.of(word);
                 a href=(place(word)) title=[(word == "ended").then_some(ENDED)] aria-current=[(filter.status == word).then_some("true")] {
                     (status(word)) span.number.none[count == 0] { (number(count)) }

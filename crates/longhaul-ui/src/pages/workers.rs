@@ -78,14 +78,8 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
     } else {
         layout::FollowedEvents::Level(Priority::Normal)
     };
-    Ok(layout::of_queue(
-        visit,
-        queue,
-        ("/workers", &format!("Workers of {queue}")),
-        followed,
-        &body,
-    )
-    .await)
+    let title = format!("Workers of {queue}");
+    Ok(layout::of_queue(visit, queue, ("/workers", &title), followed, &body).await)
 }
 
 fn row(

@@ -1,12 +1,12 @@
 //! The frame around a page.
 
-use crate::parts::{NOT_OVER, queue_place};
+use crate::parts::{NOT_OVER, level_of, queue_place};
 use crate::shown::{Outside, line, number};
 use crate::trouble::PageError;
 use crate::visit::Visit;
 use crate::{ROOT, assets};
+use longhaul_api::Priority;
 use longhaul_api::task::TaskCountsBody;
-use longhaul_api::{Priority, TaskName};
 use maud::{DOCTYPE, Markup, html};
 
 /// The pages of a queue.
@@ -23,7 +23,7 @@ const PAGES: [(&str, &str); 8] = [
 
 /// A page without a queue.
 pub(crate) fn bare(visit: &Visit, title: &str, body: &Markup) -> Markup {
-    frame(visit, title, &html! {}, body, &PageRefresh::ByAsking)
+    frame(visit, title, &html! {}, body, &PageRefresh::of("live"))
 }
 
 /// Whose events keep a page of a queue up to date.
@@ -48,22 +48,17 @@ pub(crate) async fn of_queue(
     followed: FollowedEvents<'_>,
     body: &Markup,
 ) -> Markup {
-    let place = |level: Priority| queue_place(queue, &format!("/events?level={level}"));
+    let events = |level: Priority| Some(queue_place(queue, &format!("/events?level={level}")));
+    let live = PageRefresh::of("live");
     let kept = match followed {
-        FollowedEvents::Level(level) => PageRefresh::ByEvents(place(level), None),
+        FollowedEvents::Level(level) => PageRefresh { events: events(level), ..live },
         FollowedEvents::Task(id) => {
-            let level = id.parse::<TaskName>().map_or_else(|_| Priority::Normal, |name| name.level);
-            PageRefresh::ByEvents(place(level), Some(id.to_owned()))
+            PageRefresh { events: events(level_of(id)), task: Some(id), ..live }
         }
-        FollowedEvents::Nobody => PageRefresh::ByAsking,
-        FollowedEvents::Still => PageRefresh::AsItIs,
+        FollowedEvents::Nobody => live,
+        FollowedEvents::Still => PageRefresh::of("still"),
     };
-    let level = match followed {
-        FollowedEvents::Level(level) => level,
-        FollowedEvents::Task(_) | FollowedEvents::Nobody | FollowedEvents::Still => {
-            Priority::Normal
-        }
-    };
+    let level = if let FollowedEvents::Level(level) = followed { level } else { Priority::Normal };
     let nav = nav(queue, Some(page), counted(visit, queue, level).await);
     frame(visit, title, &nav, body, &kept)
 }
@@ -114,7 +109,7 @@ pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Markup {
         Some(reason) => reason,
         None => "The action failed",
     };
-    let comes_back = is_away && visit.is_safe();
+    let comes_back = is_away && visit.is_safe;
     let body = html! {
         h1 { (title) }
         @if comes_back {
@@ -122,52 +117,41 @@ pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Markup {
         }
         p.notice.bad role="alert" { (Outside(&trouble.detail)) }
         @if !trouble.code.is_empty() { p { "Code: " code { (trouble.code) } } }
-        p { a href=(visit.way_on(trouble)) { @if visit.is_safe() && trouble.may_pass() { "Try again" } @else { "Go on" } } }
+        p { a href=(visit.way_on(trouble)) { @if visit.is_safe && trouble.may_pass() { "Try again" } @else { "Go on" } } }
     };
     let nav =
         visit.queue().map(|queue| nav(&queue, None, TabCounts::default())).unwrap_or_default();
-    let kept = if comes_back { PageRefresh::UntilItIsThere } else { PageRefresh::AsItIs };
+    let kept = PageRefresh::of(if comes_back { "stand-in" } else { "still" });
     frame(visit, title, &nav, &body, &kept)
 }
 
 /// How the script keeps a page up to date.
-enum PageRefresh {
-    /// By the events at this place, or those of one task among them.
-    ByEvents(String, Option<String>),
-    /// By requesting it regularly.
-    ByAsking,
-    /// It stands in for a page that needs the broker; the script requests that page until it is
-    /// available.
-    UntilItIsThere,
-    /// Not at all: it says what an action does, did, or why it failed.
-    AsItIs,
+struct PageRefresh<'a> {
+    /// - `live`: by the events, or by requesting the page regularly.
+    /// - `stand-in`: the page stands in for one that needs the broker; the script requests that one
+    ///   until it is available.
+    /// - `still`: not at all: it says what an action does, did, or why it failed.
+    word: &'static str,
+    /// The place of the events, if there are any.
+    events: Option<String>,
+    /// The one task whose events count; `None` for those of all tasks.
+    task: Option<&'a str>,
 }
 
-impl PageRefresh {
-    const fn events(&self) -> Option<&String> {
-        match self {
-            Self::ByEvents(place, _) => Some(place),
-            Self::ByAsking | Self::UntilItIsThere | Self::AsItIs => None,
-        }
-    }
-
-    const fn task(&self) -> Option<&String> {
-        match self {
-            Self::ByEvents(_, task) => task.as_ref(),
-            Self::ByAsking | Self::UntilItIsThere | Self::AsItIs => None,
-        }
-    }
-
-    const fn word(&self) -> &'static str {
-        match self {
-            Self::ByEvents(..) | Self::ByAsking => "live",
-            Self::UntilItIsThere => "stand-in",
-            Self::AsItIs => "still",
-        }
+impl PageRefresh<'_> {
+    /// Without events.
+    const fn of(word: &'static str) -> Self {
+        Self { word, events: None, task: None }
     }
 }
 
-fn frame(visit: &Visit, title: &str, nav: &Markup, body: &Markup, kept: &PageRefresh) -> Markup {
+fn frame(
+    visit: &Visit,
+    title: &str,
+    nav: &Markup,
+    body: &Markup,
+    kept: &PageRefresh<'_>,
+) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -180,7 +164,7 @@ fn frame(visit: &Visit, title: &str, nav: &Markup, body: &Markup, kept: &PageRef
                 link rel="stylesheet" href=(assets::place("ui.css"));
                 script src=(assets::place("ui.js")) defer {}
             }
-            body data-page=(kept.word()) data-events=[kept.events()] data-task=[kept.task()] {
+            body data-page=(kept.word) data-events=[kept.events.as_deref()] data-task=[kept.task] {
                 a.skip href="#main" { "Skip to the content" }
                 header {
                     a.home href=(ROOT) { "longhaul" }

@@ -10,6 +10,7 @@ use crate::shown::{Outside, number};
 use crate::visit::escaped;
 use crate::{ROOT, shown};
 use longhaul_api::task::{ProgressBody, WorkerBody};
+use longhaul_api::{Priority, TaskName};
 use maud::{Markup, html};
 
 /// The path of a queue's page, or of one below it.
@@ -23,6 +24,11 @@ pub(crate) fn task_place(queue: &str, task: &str) -> String {
 
 pub(crate) fn task_link(queue: &str, task: &str) -> Markup {
     html! { a.id href=(task_place(queue, task)) { (Outside(task)) } }
+}
+
+/// The level of a task, by its id.
+pub(crate) fn level_of(task: &str) -> Priority {
+    task.parse::<TaskName>().map_or(Priority::Normal, |name| name.level)
 }
 
 /// A status as a word, with a colour.
@@ -54,9 +60,9 @@ fn percent(done: u64, total: u64) -> u128 {
 }
 
 /// A button in its own form, so that it works without scripts.
-pub(crate) fn button(action: &str, name: &str, class: &str) -> Markup {
+pub(crate) fn button(action: &str, name: &str) -> Markup {
     html! {
-        form.inline method="post" action=(action) { button class=(class) { (name) } }
+        form.inline method="post" action=(action) { button { (name) } }
     }
 }
 

@@ -73,12 +73,10 @@ impl Site {
                 let is_known = call.authorization.as_deref() == Some(&format!("Bearer {TOKEN}"));
                 seen.lock().unwrap().push(call.clone());
                 if like.wants_token && !is_known {
-                    let problem = json!({"code": "token_unknown", "detail": "who is that?"});
-                    return (StatusCode::UNAUTHORIZED, problem.to_string()).into_response();
+                    return problem(StatusCode::UNAUTHORIZED, "token_unknown", "who is that?");
                 }
                 if like.is_away {
-                    let problem = json!({"code": "broker_unreachable", "detail": text});
-                    return (StatusCode::SERVICE_UNAVAILABLE, problem.to_string()).into_response();
+                    return problem(StatusCode::SERVICE_UNAVAILABLE, "broker_unreachable", &text);
                 }
                 answer(&call, &text, &queue)
             }
@@ -171,15 +169,11 @@ fn answer(call: &Call, text: &str, queue: &str) -> Response {
     let body = match path.split('/').skip(2).collect::<Vec<_>>().as_slice() {
         // The broker dies at this task.
         _ if path.ends_with("/tasks/15:0:-1:cancel") => {
-            let problem = json!({"code": "broker_unreachable", "detail": text});
-            return (StatusCode::SERVICE_UNAVAILABLE, problem.to_string()).into_response();
+            return problem(StatusCode::SERVICE_UNAVAILABLE, "broker_unreachable", text);
         }
         _ if call.method != Method::GET => json!({"id": "13:0:-1"}),
         ["queues"] => json!({"queues": [queue], "now": 9_000}),
-        ["queues", "new"] => {
-            let problem = json!({"code": "queue_not_found", "detail": text});
-            return (StatusCode::NOT_FOUND, problem.to_string()).into_response();
-        }
+        ["queues", "new"] => return problem(StatusCode::NOT_FOUND, "queue_not_found", text),
         ["queues", _] => settings(text),
         ["queues", _, "topics"] => topics(text),
         ["queues", _, "tasks", _, "why"] => why(text),
@@ -197,12 +191,13 @@ fn answer(call: &Call, text: &str, queue: &str) -> Response {
         ["queues", _, "dead", _] => letter(text),
         ["queues", _, "schedules"] => schedules(text),
         ["queues", _, "actions"] => actions(text),
-        _ => {
-            let problem = json!({"code": "route_not_found", "detail": text});
-            return (StatusCode::NOT_FOUND, problem.to_string()).into_response();
-        }
+        _ => return problem(StatusCode::NOT_FOUND, "route_not_found", text),
     };
     body.to_string().into_response()
+}
+
+fn problem(status: StatusCode, code: &str, detail: &str) -> Response {
+    (status, json!({"code": code, "detail": detail}).to_string()).into_response()
 }
 
 fn topics(text: &str) -> Value {

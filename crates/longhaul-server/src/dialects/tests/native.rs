@@ -5,14 +5,6 @@ use crate::config::Dialect;
 use crate::testing::TestGateway;
 use serde_json::{Value, json};
 
-const LEASES: &str = "/v1/queues/jobs/leases";
-
-fn native_lease(bench: &TestGateway, worker: &str) -> Value {
-    let answer = bench.post(LEASES, json!({"worker": worker, "wait": "1m"}));
-    assert_eq!(answer.status, 200, "{answer:?}");
-    answer.json()["leases"][0].clone()
-}
-
 /// The name of a lease's worker and its epoch are shown to every reader. A report in a dialect
 /// names nothing else, so it could end the leases of the native API without their token.
 #[test]
@@ -22,7 +14,7 @@ fn a_dialect_ends_no_native_lease() {
         let bench = TestGateway::with(config(dialect));
         let other = bench.beside(config(dialect));
         let id = bench.submit("jobs", "work");
-        let lease = native_lease(&bench, "ann");
+        let lease = bench.lease("jobs", "ann");
         for gateway in [&bench, &other] {
             if dialect == Dialect::Document001 {
                 let uuid = gateway.get("/jobs").json().as_object().unwrap().keys().next().cloned();
@@ -39,7 +31,8 @@ fn a_dialect_ends_no_native_lease() {
                 }
             }
         }
-        let path = format!("{LEASES}/{}:report", lease["lease"].as_str().unwrap());
+        let lease = lease["lease"].as_str().unwrap();
+        let path = format!("/v1/queues/jobs/leases/{lease}:report");
         assert_eq!(bench.post(&path, json!({"status": "SUCCEEDED"})).status, 200);
         assert_eq!(bench.get(&format!("/v1/queues/jobs/tasks/{id}")).text("status"), "completed");
     }

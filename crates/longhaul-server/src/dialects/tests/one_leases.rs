@@ -39,7 +39,7 @@ pub(super) fn long_poll(bench: &TestGateway) {
     assert_eq!(passed, 7);
 }
 
-fn errors(bench: &TestGateway, verb: &str) {
+pub(super) fn errors(bench: &TestGateway, verb: &str) {
     let id = enqueue(bench, "work");
     let job = poll(bench, "ann");
     for body in [
@@ -63,14 +63,6 @@ fn errors(bench: &TestGateway, verb: &str) {
     let answer =
         bench.post(verb, json!({"worker_id": "ann", "job_id": id, "lease_id": job["lease_id"]}));
     assert_eq!((answer.status.as_u16(), answer.bytes.len()), (200, 0));
-}
-
-pub(super) fn ack_errors(bench: &TestGateway) {
-    errors(bench, "/ack");
-}
-
-pub(super) fn fail_errors(bench: &TestGateway) {
-    errors(bench, "/fail");
 }
 
 pub(super) fn ack_twice(bench: &TestGateway) {

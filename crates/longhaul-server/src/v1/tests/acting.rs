@@ -34,9 +34,8 @@ fn dead_letters_are_those_of_the_level_that_is_named() {
     });
     bench.engine.advance(Duration::from_secs(60));
     let dead = |query: &str| {
-        let listed = bench.get(&format!("/v1/queues/tasks/dead{query}")).json();
-        let letters = listed["dead_letters"].as_array().unwrap().iter();
-        let mut tasks: Vec<_> = letters.map(|it| it["task"].as_str().unwrap().to_owned()).collect();
+        let listed = bench.get(&format!("/v1/queues/tasks/dead{query}"));
+        let mut tasks = listed.texts("dead_letters", "task");
         tasks.sort();
         tasks
     };
@@ -48,8 +47,7 @@ fn dead_letters_are_those_of_the_level_that_is_named() {
     }
     let purge =
         |query: &str, body| bench.post(&format!("/v1/queues/tasks/dead:purge{query}"), body);
-    let named = purge("?level=low", json!({"tasks": [ids[1]]}));
-    assert_eq!((named.status.as_u16(), named.code()), (400, "query_invalid".to_owned()));
+    purge("?level=low", json!({"tasks": [ids[1]]})).check_refused(400, "query_invalid");
     assert_eq!(purge("?level=normal", json!({"all": true})).json()["purged"], json!(1));
     all.retain(|id| *id != ids[1]);
     assert_eq!(dead(""), all);
@@ -74,9 +72,8 @@ fn a_purge_deletes_the_tasks_of_the_level_that_it_names() {
     assert_eq!(statuses(), ["cancelled", "ready", "ready"]);
     assert_eq!(purge(""), json!(1));
     assert_eq!(statuses(), ["cancelled", "cancelled", "ready"]);
-    let log = bench.get("/v1/queues/tasks/actions").json();
-    let acted: Vec<_> = log["actions"].as_array().unwrap().iter().map(|it| &it["task"]).collect();
-    assert_eq!(acted, [&json!(ids[0]), &json!(ids[1])], "{log}");
+    let log = bench.get("/v1/queues/tasks/actions");
+    assert_eq!(log.texts("actions", "task"), ids[..2], "{log:?}");
 }
 
 #[test]
@@ -89,8 +86,7 @@ fn a_task_is_cancelled_killed_and_deleted_with_a_reason() {
         assert_eq!(bench.post(&at(&id, verb), json!({"reason": "no use"})).status, 204);
         let over = bench.get(&at(&id, "/wait"));
         assert_eq!(over.text("status"), "cancelled", "{verb}: {over:?}");
-        let again = bench.post(&at(&id, verb), json!({}));
-        assert_eq!((again.status.as_u16(), again.code()), (409, "task_over".to_owned()));
+        bench.post(&at(&id, verb), json!({})).check_refused(409, "task_over");
     }
     let id = bench.submit("tasks", "wait");
     // If the worker claims the task meanwhile, the action is repeated, and logged twice.
@@ -99,19 +95,9 @@ fn a_task_is_cancelled_killed_and_deleted_with_a_reason() {
     let over = bench.get(&at(&id, "/wait")).json();
     assert_eq!(over["status"], json!("cancelled"));
     assert!(over["reason"].as_str().unwrap().ends_with(": mistake"), "{over}");
-    let log = bench.get("/v1/queues/tasks/actions").json();
-    let actions: Vec<_> = log["actions"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|it| it["action"].as_str().unwrap())
-        .collect();
-    assert_eq!(actions, ["cancel", "kill", "delete"], "{log}");
-    assert_eq!(
-        [&log["actions"][0]["reason"], &log["actions"][1]["reason"]],
-        ["no use"; 2],
-        "{log}"
-    );
+    let log = bench.get("/v1/queues/tasks/actions");
+    assert_eq!(log.texts("actions", "action"), ["cancel", "kill", "delete"], "{log:?}");
+    assert_eq!(log.texts("actions", "reason")[..2], ["no use"; 2], "{log:?}");
     let long = json!({"reason": "x".repeat(1_001)});
     assert_eq!(bench.post(&at(&id, ":cancel"), long).status, 422);
 }
@@ -121,13 +107,12 @@ fn a_task_that_hangs_is_released_and_failed_by_force() {
     let bench = TestGateway::new();
     let at = |id: &str, verb: &str| format!("/v1/queues/tasks/tasks/{id}{verb}");
     let id = bench.submit("tasks", "wait");
-    let idle = bench.post(&at(&id, ":force-release"), json!({}));
-    assert_eq!((idle.status.as_u16(), idle.code()), (409, "task_not_running".to_owned()));
+    bench.post(&at(&id, ":force-release"), json!({})).check_refused(409, "task_not_running");
     let _worker = refuse(&bench);
     bench.engine.advance(Duration::from_secs(5));
     assert_eq!(bench.get(&at(&id, "")).text("status"), "running");
     let stale = bench.post(&at(&id, ":force-fail"), json!({"epoch": 7}));
-    assert_eq!((stale.status.as_u16(), stale.code()), (409, "stale_epoch".to_owned()));
+    stale.check_refused(409, "stale_epoch");
     assert_eq!(stale.json()["current_epoch"], json!(1));
     assert_eq!(bench.post(&at(&id, ":force-release"), json!({"epoch": 1})).status, 204);
     assert_eq!(bench.post(&at(&id, ":force-fail"), json!({"reason": "hangs"})).status, 204);
@@ -141,8 +126,7 @@ fn a_waiting_task_is_rescheduled() {
     let delayed = json!({"payload": "a", "delay": "P3D"});
     let id = bench.post("/v1/queues/tasks/tasks", delayed).text("id");
     for unfit in [json!({}), json!({"delay": "1h", "at": 5}), json!({"delay": "P40000D"})] {
-        let refused = bench.post(&at(&id), unfit);
-        assert_eq!((refused.status.as_u16(), refused.code()), (422, "request_unfit".to_owned()));
+        bench.post(&at(&id), unfit).check_refused(422, "request_unfit");
     }
     assert_eq!(bench.post(&at(&id), json!({"delay": "0s", "reason": "wanted"})).status, 204);
     let task = format!("/v1/queues/tasks/tasks/{id}");
@@ -160,8 +144,7 @@ fn a_waiting_task_is_rescheduled() {
     let _worker = refuse(&bench);
     let running = bench.submit("tasks", "wait");
     bench.engine.advance(Duration::from_secs(5));
-    let refused = bench.post(&at(&running), json!({"delay": "1h"}));
-    assert_eq!((refused.status.as_u16(), refused.code()), (409, "task_running".to_owned()));
+    bench.post(&at(&running), json!({"delay": "1h"})).check_refused(409, "task_running");
 }
 
 #[test]
@@ -181,23 +164,17 @@ fn dead_letters_are_listed_replayed_and_purged() {
     let shown = bench.get(&format!("/v1/queues/tasks/dead/{first}")).json();
     assert_eq!((&shown["payload_base64"], &shown["attempts"]), (&json!("YQ=="), &json!(1)));
     let selection = json!({"reason": "again", "tasks": [first, alive.text("id"), "99:99:-1"]});
-    let replayed = bench.post("/v1/queues/tasks/dead:replay", selection).json();
-    let outcomes: Vec<_> = replayed["outcomes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|it| it["outcome"].as_str().unwrap())
-        .collect();
-    assert_eq!(outcomes, ["RESTARTED", "NOT_DEAD", "NOT_FOUND"], "{replayed}");
-    let restarted = replayed["outcomes"][0]["other"].as_str().unwrap();
+    let replayed = bench.post("/v1/queues/tasks/dead:replay", selection);
+    let outcomes = replayed.texts("outcomes", "outcome");
+    assert_eq!(outcomes, ["RESTARTED", "NOT_DEAD", "NOT_FOUND"], "{replayed:?}");
+    let restarted = replayed.json()["outcomes"][0]["other"].as_str().unwrap().to_owned();
     let again = bench.post(&format!("/v1/queues/tasks/tasks/{first}:retry"), json!({}));
     assert_eq!(again.text("id"), restarted, "it is never run twice");
     let named = json!({"reason": "old", "tasks": [second, first, "99:99:-1"]});
     let purged = bench.post("/v1/queues/tasks/dead:purge", named).json();
     assert_eq!((&purged["purged"], &purged["not_found"]), (&json!(1), &json!([first, "99:99:-1"])));
     assert_eq!(bench.get("/v1/queues/tasks/dead").json()["dead_letters"], json!([]));
-    let gone = bench.get(&format!("/v1/queues/tasks/dead/{second}"));
-    assert_eq!((gone.status.as_u16(), gone.code()), (404, "task_not_found".to_owned()));
+    bench.get(&format!("/v1/queues/tasks/dead/{second}")).check_refused(404, "task_not_found");
 }
 
 #[test]
@@ -279,7 +256,7 @@ fn a_dead_letter_whose_dedupe_key_is_taken_is_not_restarted() {
     assert_eq!(all["outcomes"], conflict);
     let retry = format!("/v1/queues/tasks/tasks/{dead}:retry");
     let refused = bench.post(&retry, json!({}));
-    assert_eq!((refused.status.as_u16(), refused.code()), (409, "dedupe_conflict".to_owned()));
+    refused.check_refused(409, "dedupe_conflict");
     assert_eq!(refused.text("task"), holder);
     let letters = bench.get("/v1/queues/tasks/dead").json();
     assert_eq!(letters["dead_letters"][0]["task"], json!(dead), "the letter stays: {letters}");
@@ -291,8 +268,7 @@ fn a_dead_letter_whose_dedupe_key_is_taken_is_not_restarted() {
     let restarted = replay();
     assert_eq!(restarted[0]["outcome"], "RESTARTED", "{restarted}");
     // The new task has all its attempts.
-    let lease = bench.post("/v1/queues/tasks/leases", json!({"worker": "ann", "wait": "30s"}));
-    let lease = lease.json()["leases"][0].clone();
+    let lease = bench.lease("tasks", "ann");
     assert_eq!((&lease["task"], &lease["attempt"]), (&restarted[0]["other"], &json!(1)));
 }
 
@@ -320,8 +296,7 @@ fn all_are_meant_where_that_is_said() {
         let mut answers: Vec<_> = unclear.iter().map(|it| bench.post(&path, it.clone())).collect();
         answers.push(bench.send(TestGateway::request("POST", &path, "")));
         for answer in answers {
-            let found = (answer.status.as_u16(), answer.code());
-            assert_eq!(found, (400, "selection_unclear".to_owned()), "{path}");
+            answer.check_refused(400, "selection_unclear");
         }
         let told = bench.post(&path, json!({})).text("detail");
         assert!(told.contains("{\"all\":true}") && told.contains("type"), "{told}");
@@ -343,7 +318,7 @@ fn a_queue_is_changed_paused_and_purged() {
     let update = json!({"expected_version": 0, "settings": {"max_in_flight": 2, "rate": {"tokens": 5, "per": "1m"}}});
     assert_eq!(bench.call("PATCH", queue, update.clone()).json()["version"], json!(1));
     let conflict = bench.call("PATCH", queue, update);
-    assert_eq!((conflict.status.as_u16(), conflict.code()), (409, "version_conflict".to_owned()));
+    conflict.check_refused(409, "version_conflict");
     assert_eq!(conflict.json()["current_version"], json!(1));
     let shown = bench.get(queue).json();
     assert_eq!(shown["settings"]["rate"], json!({"tokens": 5, "per": "PT1M"}), "{shown}");
@@ -368,8 +343,7 @@ fn a_queue_is_changed_paused_and_purged() {
     assert_eq!(bench.post("/v1/queues/tasks:resume", json!({})).status, 200);
     assert_eq!(bench.get(&format!("{path}/wait")).text("status"), "cancelled");
     for (method, path) in [("PUT", queue), ("DELETE", queue), ("GET", "/v1/queues")] {
-        let without = bench.call(method, path, json!({}));
-        assert_eq!((without.status.as_u16(), without.code()), (501, "no_admin_api".to_owned()));
+        bench.call(method, path, json!({})).check_refused(501, "no_admin_api");
     }
 }
 
@@ -401,7 +375,7 @@ fn settings_of_a_new_queue_are_written_once() {
     assert_eq!(shown["settings"], json!({"paused": false, "description": "mails of the shop"}));
     let long = json!({"expected_version": 2, "settings": {"description": "x".repeat(1_025)}});
     let long = bench.call("PATCH", queue, long);
-    assert_eq!((long.status.as_u16(), long.code()), (422, "request_unfit".to_owned()));
+    long.check_refused(422, "request_unfit");
     assert!(long.text("detail").contains("description: has at most 1024"), "{long:?}");
 }
 
@@ -484,17 +458,13 @@ fn a_text_finds_tasks_by_what_is_shown_of_them() {
         let task = json!({"payload": "a", "priority": level, "type": kind});
         bench.post("/v1/queues/tasks/tasks", task).text("id")
     });
-    let found = |query: &str| {
-        let listed = bench.get(&format!("/v1/queues/tasks/tasks?{query}")).json();
-        let tasks = listed["tasks"].as_array().unwrap().iter();
-        tasks.map(|it| it["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
+    let found =
+        |query: &str| bench.get(&format!("/v1/queues/tasks/tasks?{query}")).texts("tasks", "id");
     assert_eq!(found("level=high&text=resize"), [ids[0].as_str()]);
     // An id of a level is shown with the level.
     assert_eq!(found(&format!("level=high&text={}", ids[1])), [ids[1].as_str()]);
     let words = vec!["e"; 65].join("%20");
-    let many = bench.get(&format!("/v1/queues/tasks/tasks?text={words}"));
-    assert_eq!((many.status.as_u16(), many.code()), (400, "query_invalid".to_owned()));
+    bench.get(&format!("/v1/queues/tasks/tasks?text={words}")).check_refused(400, "query_invalid");
     let purge = |body| bench.post("/v1/queues/tasks:purge?level=high", body);
     assert_eq!(purge(json!({"text": " "})).status, 400);
     assert_eq!(purge(json!({"all": true, "text": "mail"})).status, 400);

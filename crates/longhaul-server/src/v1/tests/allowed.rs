@@ -16,8 +16,8 @@ pub(super) fn hex(token: &str) -> String {
     text
 }
 
-/// A gateway with one token per scope, named like the scope.
-fn bench() -> (TestGateway, tempfile::NamedTempFile) {
+/// A file with one token per scope, named like the scope.
+pub(super) fn token_file() -> tempfile::NamedTempFile {
     let entry = |it: TokenScope| {
         let (name, hash) = (it.word(), hex(it.word()));
         format!(r#"{{"name":"{name}","sha256":"{hash}","scopes":["{name}"]}}"#)
@@ -25,6 +25,12 @@ fn bench() -> (TestGateway, tempfile::NamedTempFile) {
     let entries = TokenScope::ALL.map(entry).join(",");
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), format!(r#"{{"tokens":[{entries}]}}"#)).unwrap();
+    file
+}
+
+/// A gateway with these tokens.
+fn bench() -> (TestGateway, tempfile::NamedTempFile) {
+    let file = token_file();
     let token_file = Some(file.path().to_owned());
     let dialects = vec![Dialect::Document001, Dialect::Document002];
     let config = ServerConfig { token_file, dialects, ..ServerConfig::default() };
@@ -32,11 +38,15 @@ fn bench() -> (TestGateway, tempfile::NamedTempFile) {
 }
 
 /// A request with a token and a JSON body.
-fn request(method: &str, path: &str, token: &str, body: impl Into<Body>) -> Request<Body> {
-    let mut request = TestGateway::request(method, path, body);
-    let headers = request.headers_mut();
-    headers.insert("authorization", format!("Bearer {token}").parse().unwrap());
-    headers.insert("content-type", "application/json".parse().unwrap());
+pub(super) fn request(
+    method: &str,
+    path: &str,
+    token: &str,
+    body: impl Into<Body>,
+) -> Request<Body> {
+    let mut request = TestGateway::json_request(method, path, body);
+    let token = format!("Bearer {token}");
+    request.headers_mut().insert("authorization", token.parse().unwrap());
     request
 }
 
@@ -58,9 +68,7 @@ pub(super) fn status(
     token: &str,
     body: impl Into<Body>,
 ) -> (u16, String) {
-    use tower::ServiceExt;
-    let asking = bench.router.clone().oneshot(request(method, path, token, body));
-    let (parts, body) = bench.engine.run(asking).unwrap().into_parts();
+    let (parts, body) = bench.open(request(method, path, token, body)).into_parts();
     if parts.headers.get("content-type").is_some_and(|it| it == "text/event-stream") {
         return (parts.status.as_u16(), String::new());
     }
@@ -94,10 +102,8 @@ fn a_token_that_may_not_read_is_answered_no_payload() {
 #[test]
 fn a_stream_ends_when_its_token_is_revoked() {
     use http_body_util::BodyExt;
-    use tower::ServiceExt;
     let (bench, file) = bench();
-    let request = request("GET", "/v1/queues/tasks/events", "read", "");
-    let stream = bench.engine.run(bench.router.clone().oneshot(request)).unwrap();
+    let stream = bench.open(request("GET", "/v1/queues/tasks/events", "read", ""));
     std::fs::write(file.path(), r#"{"tokens":[]}"#).unwrap();
     // The file is checked at most once a second, in real time.
     while authorized(&bench, "GET", "/v1/queues/tasks", "read", "").status != 401 {}

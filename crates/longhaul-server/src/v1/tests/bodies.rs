@@ -2,6 +2,7 @@
 //! optional.
 
 use crate::testing::TestGateway;
+use axum::body::Body;
 use serde_json::{Value, json};
 
 /// The routes of the document that take JSON: method, path, and whether the body is required.
@@ -24,10 +25,13 @@ fn routes() -> Vec<(String, String, bool)> {
     routes
 }
 
-fn send(bench: &TestGateway, (method, path): (&str, &str), body: &str) -> (u16, String, String) {
-    let mut request = TestGateway::request(method, path, body.to_owned());
-    request.headers_mut().insert("content-type", "application/json".parse().unwrap());
-    let answer = bench.send(request);
+/// Sends JSON as it is; returns the status, the code and the text of the answer.
+pub(super) fn raw(
+    bench: &TestGateway,
+    (method, path): (&str, &str),
+    body: impl Into<Body>,
+) -> (u16, String, String) {
+    let answer = bench.send(TestGateway::json_request(method, path, body));
     (answer.status.as_u16(), answer.code(), answer.text("detail"))
 }
 
@@ -44,7 +48,7 @@ fn what_is_no_object_is_told_in_the_words_of_json() {
             ("true", "found a boolean"),
             (r#""{}""#, "found a string"),
         ] {
-            let (status, code, detail) = send(&bench, (&method, &path), body);
+            let (status, code, detail) = raw(&bench, (&method, &path), body);
             assert_eq!((status, &*code), (422, "json_unfit"), "{method} {path} {body}: {detail}");
             let told = detail.ends_with(is) && detail.contains("expected an object");
             assert!(told, "{method} {path} {body}: {detail}");
@@ -65,7 +69,7 @@ fn what_is_wrong_within_an_object_is_told_in_the_words_of_json() {
         (schedule, json!({"schedule": null, "task": {}}), "expected an object"),
         (schedule, json!({"schedule": {"every": "1h"}, "task": null}), "expected an object"),
     ] {
-        let (status, code, detail) = send(&bench, ("POST", path), &body.to_string());
+        let (status, code, detail) = raw(&bench, ("POST", path), body.to_string());
         assert_eq!((status, &*code), (422, "json_unfit"), "{body}: {detail}");
         assert!(detail.contains(says) && !detail.contains("struct "), "{body}: {detail}");
     }

@@ -1,11 +1,11 @@
 //! A gateway reports the loss of its broker soon, and recovers when the broker is back. The test
 //! sets the connection state.
 
-use super::streaming::read_until;
+use super::streaming::{events_behind, read_until};
 use crate::config::ServerConfig;
 use crate::reach::tests::away;
 use crate::route;
-use crate::testing::{TestGateway, TestResponse};
+use crate::testing::TestGateway;
 use axum::body::Body;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -13,7 +13,6 @@ use longhaul::TransportErrorKind;
 use longhaul::ops::ConnectionState;
 use serde_json::json;
 use std::time::Duration;
-use tower::ServiceExt;
 
 /// A gateway whose requests do not wait for the broker.
 fn bench() -> TestGateway {
@@ -22,10 +21,6 @@ fn bench() -> TestGateway {
 
 fn lose(bench: &TestGateway) {
     bench.shell.reach.note(away(TransportErrorKind::Unreachable));
-}
-
-fn told(answer: &TestResponse) -> (u16, String) {
-    (answer.status.as_u16(), answer.code())
 }
 
 /// Generated from the list of routes, so new routes are included.
@@ -40,7 +35,7 @@ fn every_route_that_needs_the_broker_says_that_it_is_away() {
             let request = TestGateway::request(route.info.method.word(), &path, "");
             // For streams only the head is checked.
             if path.ends_with("/events") {
-                let head = bench.engine.run(bench.router.clone().oneshot(request)).unwrap();
+                let head = bench.open(request);
                 return (path, head.status().as_u16(), String::new(), head.headers().clone());
             }
             let answer = bench.send(request);
@@ -61,7 +56,7 @@ fn every_route_that_needs_the_broker_says_that_it_is_away() {
     let by_themselves: Vec<_> = served.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(by_themselves, ["/healthz", "/livez", "/metrics", "/v1/openapi.json"]);
     let ready = bench.get("/readyz");
-    assert_eq!(told(&ready), (503, "broker_unreachable".to_owned()));
+    ready.check_refused(503, "broker_unreachable");
     assert!(ready.text("detail").contains("pulsar://b:6650: cannot be reached: no"), "{ready:?}");
 
     bench.shell.reach.note(ConnectionState::Connected);
@@ -79,7 +74,7 @@ fn readiness_does_not_say_where_the_broker_is() {
     let bench = TestGateway::with(ServerConfig { token_file, ..ServerConfig::default() });
     lose(&bench);
     let ready = bench.get("/readyz");
-    assert_eq!(told(&ready), (503, "broker_unreachable".to_owned()));
+    ready.check_refused(503, "broker_unreachable");
     let detail = ready.text("detail");
     assert!(detail.contains("log has the cause") && !detail.contains("b:6650"), "{detail}");
 }
@@ -89,7 +84,7 @@ fn readiness_does_not_say_where_the_broker_is() {
 fn a_gateway_that_is_kept_out_is_not_ready() {
     let bench = bench();
     bench.shell.reach.note(away(TransportErrorKind::Unauthorized));
-    assert_eq!(told(&bench.get("/readyz")), (503, "broker_refused".to_owned()));
+    bench.get("/readyz").check_refused(503, "broker_refused");
     assert_eq!(bench.get("/livez").status, 200);
     assert_eq!(bench.get("/v1/queues/tasks/counts").status, 200, "the broker answers it");
 }
@@ -108,8 +103,7 @@ fn requests_under_way_are_answered_when_the_broker_is_lost() {
         ("/v1/queues/tasks:purge", endless(), "outcome_unknown"),
     ] {
         let bench = bench();
-        let mut request = TestGateway::request("POST", path, body);
-        request.headers_mut().insert("content-type", "application/json".parse().unwrap());
+        let request = TestGateway::json_request("POST", path, body);
         let before = bench.engine.time_passed();
         let lost = async {
             tokio::time::sleep(Duration::from_secs(3)).await;
@@ -117,7 +111,7 @@ fn requests_under_way_are_answered_when_the_broker_is_lost() {
         };
         let sending = bench.sending(request);
         let (answer, ()) = bench.engine.run(async { tokio::join!(sending, lost) });
-        assert_eq!(told(&answer), (503, code.to_owned()), "{path}");
+        answer.check_refused(503, code);
         assert!(answer.headers.contains_key("retry-after"), "{answer:?}");
         let took = bench.engine.time_passed() - before;
         assert!((3..10).contains(&took.as_secs()), "{path}: {took:?}");
@@ -135,8 +129,7 @@ fn endless() -> Body {
 fn streams_say_when_the_broker_is_lost_and_when_it_is_back() {
     let bench = bench();
     bench.submit("tasks", "a");
-    let request = TestGateway::request("GET", "/v1/queues/tasks/events", "");
-    let mut stream = bench.engine.run(bench.router.clone().oneshot(request)).unwrap().into_body();
+    let mut stream = events_behind(&bench, "");
     bench.engine.run(read_until(&mut stream, "event: caught-up"));
     lose(&bench);
     let lost = bench.engine.run(read_until(&mut stream, "event: broker-lost"));

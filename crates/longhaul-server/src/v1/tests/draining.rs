@@ -53,7 +53,7 @@ fn a_worker_finishes_what_it_runs_and_leaves_and_the_reason_is_logged() {
     assert_eq!(actions[0].get("task"), None);
     // The worker has left by now.
     let left = bench.post(&path("pod:1%2Fa"), json!({}));
-    assert_eq!((left.status.as_u16(), left.code()), (404, "worker_not_found".to_owned()));
+    left.check_refused(404, "worker_not_found");
     assert!(left.text("detail").ends_with("its workers are pod:2"), "{left:?}");
     drop(second);
 }
@@ -61,8 +61,7 @@ fn a_worker_finishes_what_it_runs_and_leaves_and_the_reason_is_logged() {
 #[test]
 fn what_cannot_be_drained_by_its_name_is_refused_with_what_to_do() {
     let bench = TestGateway::new();
-    let unknown = bench.post(&path("nobody"), json!({}));
-    assert_eq!((unknown.status.as_u16(), unknown.code()), (404, "worker_not_found".to_owned()));
+    bench.post(&path("nobody"), json!({})).check_refused(404, "worker_not_found");
     let long = bench.post(&path("nobody"), json!({"reason": "x".repeat(1_001)}));
     assert_eq!(long.status, 422);
     // The gateway itself is a worker of the queue after the first request for a lease.
@@ -74,17 +73,15 @@ fn what_cannot_be_drained_by_its_name_is_refused_with_what_to_do() {
     assert_eq!(gateway["worker"]["grants_leases"], json!(true), "{listed}");
     let name = gateway["worker"]["name"].as_str().unwrap();
     let refused = bench.post(&path(name), json!({}));
-    assert_eq!((refused.status.as_u16(), refused.code()), (409, "worker_is_gateway".to_owned()));
+    refused.check_refused(409, "worker_is_gateway");
     assert!(refused.text("detail").contains("SIGTERM"), "{refused:?}");
-    let refused = bench.post(&path("ann"), json!({}));
-    assert_eq!((refused.status.as_u16(), refused.code()), (409, "worker_holds_leases".to_owned()));
+    bench.post(&path("ann"), json!({})).check_refused(409, "worker_holds_leases");
     let told = json!({"worker": "bob", "instance": "b1"});
     assert_eq!(bench.post("/v1/queues/tasks/leases", told.clone()).status, 204);
     bench.submit("tasks", "b");
     assert_eq!(bench.post("/v1/queues/tasks/leases", told.clone()).status, 200);
     assert_eq!(bench.post(&path("bob"), json!({})).json()["worker"]["name"], json!("bob"));
-    let refused = bench.post("/v1/queues/tasks/leases", told);
-    assert_eq!((refused.status.as_u16(), refused.code()), (409, "worker_drained".to_owned()));
+    bench.post("/v1/queues/tasks/leases", told).check_refused(409, "worker_drained");
     for instance in ["\u{1f}", &"x".repeat(65)] {
         let unfit = json!({"worker": "bob", "instance": instance});
         assert_eq!(bench.post("/v1/queues/tasks/leases", unfit).code(), "request_unfit");
@@ -92,8 +89,7 @@ fn what_cannot_be_drained_by_its_name_is_refused_with_what_to_do() {
     let lease = format!("/v1/queues/tasks/tasks/{id}/lease");
     assert_eq!(bench.get(&lease).text("worker"), "ann", "its lease goes on");
     let twins = [worker(&bench, "twin"), worker(&bench, "twin")];
-    let refused = bench.post(&path("twin"), json!({}));
-    assert_eq!((refused.status.as_u16(), refused.code()), (409, "worker_ambiguous".to_owned()));
+    bench.post(&path("twin"), json!({})).check_refused(409, "worker_ambiguous");
     let log = bench.get("/v1/queues/tasks/actions").json();
     assert_eq!(log["actions"].as_array().map(Vec::len), Some(1), "bob's: {log}");
     drop(twins);

@@ -1,5 +1,7 @@
 //! A gateway that hides payloads, through every route that reads, dialects included.
 
+use super::allowed;
+use super::streaming::read_until;
 use crate::auth::TokenScope;
 use crate::config::{Dialect, ServerConfig};
 use crate::dialects;
@@ -9,7 +11,6 @@ use axum::body::Body;
 use axum::http::Request;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -27,25 +28,9 @@ struct Hiding {
     dead: String,
 }
 
-fn token_file() -> tempfile::NamedTempFile {
-    let entry = |scope: TokenScope| {
-        let hash = digest(&SHA256, scope.word().as_bytes());
-        let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        format!(r#"{{"name":"{0}","sha256":"{hash}","scopes":["{0}"]}}"#, scope.word())
-    };
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let entries = TokenScope::ALL.map(entry).join(",");
-    std::fs::write(file.path(), format!(r#"{{"tokens":[{entries}]}}"#)).unwrap();
-    file
-}
-
 fn request(method: &str, path: &str, scope: TokenScope, body: &Value) -> Request<Body> {
     let body = if body.is_null() { String::new() } else { body.to_string() };
-    let mut request = TestGateway::request(method, path, body);
-    let headers = request.headers_mut();
-    headers.insert("authorization", format!("Bearer {}", scope.word()).parse().unwrap());
-    headers.insert("content-type", "application/json".parse().unwrap());
-    request
+    allowed::request(method, path, scope.word(), body)
 }
 
 fn shows(text: &str) -> bool {
@@ -57,7 +42,7 @@ impl Hiding {
     /// A queue with a completed task, one that failed for good, and one that runs, with a
     /// checkpoint.
     fn new(hide_payloads: bool, has_tokens: bool) -> Self {
-        let tokens = has_tokens.then(token_file);
+        let tokens = has_tokens.then(allowed::token_file);
         let config = ServerConfig {
             hide_payloads,
             token_file: tokens.as_ref().map(|file| file.path().to_owned()),
@@ -121,19 +106,9 @@ impl Hiding {
 
     /// The events so far.
     fn events(&self, path: &str, scope: TokenScope) -> String {
-        use http_body_util::BodyExt;
-        use tower::ServiceExt;
         let request = request("GET", &format!("{path}?from=earliest"), scope, &Value::Null);
-        let reading = async {
-            let mut body = self.bench.router.clone().oneshot(request).await.unwrap().into_body();
-            let mut text = String::new();
-            while !text.contains("event: caught-up") {
-                let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
-                text.push_str(std::str::from_utf8(&frame).unwrap());
-            }
-            text
-        };
-        self.bench.engine.run(reading)
+        let mut body = self.bench.open(request).into_body();
+        self.bench.engine.run(read_until(&mut body, "event: caught-up"))
     }
 
     fn show(&self, scope: TokenScope) -> BTreeSet<String> {
@@ -172,7 +147,7 @@ fn whoever_may_not_see_something_is_told_so() {
     let queue = format!("/v1/queues/{QUEUE}");
     for path in [format!("{done}/result"), format!("{done}/payload"), format!("{dead}/payload")] {
         let refused = get(&format!("{queue}/tasks/{path}"));
-        assert_eq!((refused.status.as_u16(), refused.code()), (403, "payload_hidden".to_owned()));
+        refused.check_refused(403, "payload_hidden");
         assert!(refused.text("detail").contains("`admin`"), "{refused:?}");
     }
     // The state of a task is not hidden.

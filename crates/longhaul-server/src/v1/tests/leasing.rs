@@ -15,13 +15,6 @@ fn ask(bench: &TestGateway, worker: &str) -> TestResponse {
     bench.post(LEASES, json!({"worker": worker, "wait": "30s"}))
 }
 
-/// The lease granted to this worker.
-fn lease(bench: &TestGateway, worker: &str) -> Value {
-    let answer = ask(bench, worker);
-    assert_eq!(answer.status, 200, "{answer:?}");
-    answer.json()["leases"][0].clone()
-}
-
 fn report(bench: &TestGateway, lease: &Value, mut body: Value) -> TestResponse {
     body["lease"] = lease["lease"].clone();
     bench.post(&format!("{LEASES}:report"), body)
@@ -29,14 +22,6 @@ fn report(bench: &TestGateway, lease: &Value, mut body: Value) -> TestResponse {
 
 fn succeeded() -> Value {
     json!({"status": "SUCCEEDED", "result": "done"})
-}
-
-fn is(answer: &TestResponse) -> (u16, String) {
-    (answer.status.as_u16(), answer.code())
-}
-
-fn told(status: u16, code: &str) -> (u16, String) {
-    (status, code.to_owned())
 }
 
 fn beyond_the_lease(engine: &TestEngine) {
@@ -71,10 +56,9 @@ fn a_task_is_leased_kept_and_done() {
     assert_eq!((done.status.as_u16(), done.json().get("expires_at")), (200, None));
     assert_eq!(report(&bench, lease, succeeded()).status, 200, "told once more");
     assert_eq!(&bench.get(&format!("/v1/queues/tasks/tasks/{id}/result")).bytes[..], b"done");
-    let failed = report(&bench, lease, json!({"status": "FAILED"}));
-    assert_eq!(is(&failed), told(409, "task_ended"));
-    let gone = bench.get(&format!("/v1/queues/tasks/tasks/{id}/lease"));
-    assert_eq!(is(&gone), told(404, "lease_not_found"));
+    report(&bench, lease, json!({"status": "FAILED"})).check_refused(409, "task_ended");
+    let lease = format!("/v1/queues/tasks/tasks/{id}/lease");
+    bench.get(&lease).check_refused(404, "lease_not_found");
 }
 
 #[test]
@@ -91,8 +75,7 @@ fn nothing_comes_of_a_poll_that_finds_nothing() {
 #[test]
 fn the_end_of_the_gateway_ends_a_poll() {
     let bench = TestGateway::new();
-    let mut request = TestGateway::request("POST", LEASES, r#"{"worker":"ann","wait":"30s"}"#);
-    request.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    let request = TestGateway::json_request("POST", LEASES, r#"{"worker":"ann","wait":"30s"}"#);
     let before = bench.engine.time_passed();
     let stops = bench.stops.clone();
     let tasks = TaskTracker::new();
@@ -109,7 +92,7 @@ fn the_end_of_the_gateway_ends_a_poll() {
 fn payloads_that_are_no_text_are_base64() {
     let bench = TestGateway::new();
     bench.post("/v1/queues/tasks/tasks", json!({"payload_base64": "/w=="}));
-    let lease = lease(&bench, "ann");
+    let lease = bench.lease("tasks", "ann");
     assert_eq!((&lease["payload_base64"], lease.get("payload")), (&json!("/w=="), None));
     let result = json!({"status": "SUCCEEDED", "result_base64": "/w=="});
     assert_eq!(report(&bench, &lease, result).status, 200);
@@ -121,16 +104,16 @@ fn payloads_that_are_no_text_are_base64() {
 fn a_silent_lease_is_fenced_and_a_checkpoint_goes_on() {
     let bench = TestGateway::new();
     bench.submit("tasks", "work");
-    let first = lease(&bench, "ann");
+    let first = bench.lease("tasks", "ann");
     let keep = json!({"status": "IN_PROGRESS", "checkpoint_base64": "cGFnZSA3"});
     let kept = report(&bench, &first, keep);
     assert_eq!((kept.status.as_u16(), &kept.json()["checkpoint_stored"]), (200, &json!(true)));
     beyond_the_lease(&bench.engine);
-    assert_eq!(is(&report(&bench, &first, succeeded())), told(409, "lease_expired"));
-    let second = lease(&bench, "bob");
+    report(&bench, &first, succeeded()).check_refused(409, "lease_expired");
+    let second = bench.lease("tasks", "bob");
     assert_eq!((&second["attempt"], &second["checkpoint_base64"]), (&json!(2), &json!("cGFnZSA3")));
     let stale = report(&bench, &first, succeeded());
-    assert_eq!(is(&stale), told(409, "stale_lease_id"));
+    stale.check_refused(409, "stale_lease_id");
     assert_eq!(stale.json()["current_epoch"], second["epoch"]);
     assert_eq!(report(&bench, &second, succeeded()).status, 200);
 }
@@ -145,7 +128,7 @@ fn a_task_whose_holder_fell_silent_comes_back_after_its_backoff() {
         let task = json!({"payload": "work", "retry": {"intervals": ["1m", "2m"]}});
         assert_eq!(bench.post("/v1/queues/tasks/tasks", task).status, 201);
         let other = granted_by_another.then(|| bench.beside(ServerConfig::default()));
-        lease(other.as_ref().unwrap_or(&bench), "ann");
+        other.as_ref().unwrap_or(&bench).lease("tasks", "ann");
         drop(other);
         for (attempt, backoff) in [(2, 60), (3, 120)] {
             let leased = bench.engine.time_passed();
@@ -163,13 +146,13 @@ fn a_task_whose_holder_fell_silent_comes_back_after_its_backoff() {
 fn failures_are_retried_fatal_ones_are_not_and_what_is_given_back_costs_nothing() {
     let bench = TestGateway::new();
     let id = bench.submit("tasks", "work");
-    let first = lease(&bench, "ann");
+    let first = bench.lease("tasks", "ann");
     let failed = json!({"status": "FAILED", "debug_info": "no luck", "retry_after": "2s", "log": ["opened the file"]});
     assert_eq!(report(&bench, &first, failed).status, 200);
-    let second = lease(&bench, "ann");
+    let second = bench.lease("tasks", "ann");
     assert_eq!(second["attempt"], 2);
     assert_eq!(report(&bench, &second, json!({"status": "RELEASED", "after": "1s"})).status, 200);
-    let third = lease(&bench, "ann");
+    let third = bench.lease("tasks", "ann");
     assert_eq!(third["attempt"], 2);
     let fatal = json!({"status": "FAILED", "reason": "no such file", "fatal": true, "log": ["opened nothing"]});
     assert_eq!(report(&bench, &third, fatal).status, 200);
@@ -200,7 +183,7 @@ fn a_silent_lease_of_a_gateway_that_is_gone_is_ended_by_another_one() {
     other.engine.run(async { drop(tasks.spawn(looking)) });
     one.engine.advance(Duration::from_secs(1));
     let id = one.submit("tasks", "work");
-    lease(&one, "ann");
+    one.lease("tasks", "ann");
     drop(one);
     other.engine.advance(Duration::from_secs(33));
     let history = other.get(&format!("/v1/queues/tasks/tasks/{id}")).json();
@@ -212,29 +195,17 @@ fn a_silent_lease_of_a_gateway_that_is_gone_is_ended_by_another_one() {
     );
 }
 
-/// Lists must name the holder of a lease, not the gateway that granted it.
-#[test]
-fn lists_name_who_holds_a_lease() {
-    let bench = TestGateway::new();
-    let id = bench.submit("tasks", "work");
-    lease(&bench, "ann");
-    let task = bench.get(&format!("/v1/queues/tasks/tasks/{id}")).json();
-    assert_eq!(task["worker"]["name"], "ann", "{task}");
-    let list = bench.get("/v1/queues/tasks/tasks").json();
-    assert_eq!(list["tasks"][0]["worker"]["name"], "ann", "{list}");
-}
-
 #[test]
 fn a_holder_hears_of_a_cancellation() {
     let bench = TestGateway::new();
     let id = bench.submit("tasks", "work");
-    let lease = lease(&bench, "ann");
+    let lease = bench.lease("tasks", "ann");
     assert_eq!(bench.post(&format!("/v1/queues/tasks/tasks/{id}:cancel"), json!({})).status, 204);
     bench.engine.advance(Duration::from_secs(1));
     let path = format!("{LEASES}/{}:keep-alive", lease["lease"].as_str().unwrap());
     let kept = bench.post(&path, json!({}));
     assert_eq!((kept.status.as_u16(), &kept.json()["cancelled"]), (200, &json!(true)));
-    assert_eq!(is(&report(&bench, &lease, succeeded())), told(409, "task_ended"));
+    report(&bench, &lease, succeeded()).check_refused(409, "task_ended");
 }
 
 /// In a batch, a replaced holder must get its own outcome, rather than that the lease is over: its
@@ -243,10 +214,10 @@ fn a_holder_hears_of_a_cancellation() {
 fn a_batch_of_reports_has_an_outcome_for_each() {
     let bench = TestGateway::new();
     bench.submit("tasks", "replaced");
-    let replaced = lease(&bench, "ann");
+    let replaced = bench.lease("tasks", "ann");
     let failed = json!({"status": "FAILED", "retry_after": "0s"});
     assert_eq!(report(&bench, &replaced, failed).status, 200);
-    let current = lease(&bench, "bob");
+    let current = bench.lease("tasks", "bob");
     assert_eq!((&current["task"], &current["attempt"]), (&replaced["task"], &json!(2)));
     for number in 0..4 {
         bench.submit("tasks", &number.to_string());
@@ -307,21 +278,20 @@ fn a_batch_of_reports_has_an_outcome_for_each() {
     let late = send(json!({"reports": [{"lease": token(1), "status": "SUCCEEDED"}]}));
     assert_eq!(said(&late[0]), ("NOT_IN_PROGRESS".to_owned(), "lease_expired".to_owned()));
     let many = json!({"reports": vec![json!({}); 101]});
-    let refused = bench.post(&format!("{LEASES}:report-batch"), many);
-    assert_eq!(is(&refused), told(422, "request_unfit"));
+    bench.post(&format!("{LEASES}:report-batch"), many).check_refused(422, "request_unfit");
 }
 
 #[test]
 fn another_owner_is_told_that_it_is_not_the_one() {
     let bench = TestGateway::new();
     bench.submit("tasks", "work");
-    let mut lease = lease(&bench, "ann");
+    let mut lease = bench.lease("tasks", "ann");
     let text = lease["lease"].as_str().unwrap().to_owned();
     let (start, _) = text.rsplit_once('~').unwrap();
     lease["lease"] = json!(format!("{start}~000000000000000000000000000000ab"));
-    assert_eq!(is(&report(&bench, &lease, succeeded())), told(409, "not_current_lease_owner"));
+    report(&bench, &lease, succeeded()).check_refused(409, "not_current_lease_owner");
     lease["lease"] = json!("900:7:-1~1~000000000000000000000000000000ab");
-    assert_eq!(is(&report(&bench, &lease, succeeded())), told(404, "task_not_found"));
+    report(&bench, &lease, succeeded()).check_refused(404, "task_not_found");
 }
 
 /// A worker leases only the types that it asks for; without types it gets the rest.
@@ -380,14 +350,14 @@ fn what_cannot_be_used_changes_nothing() {
         (json!({"worker": "ann", "types": [null]}), "json_unfit"),
         (json!({"worker": "ann", "colour": "red"}), "json_unfit"),
     ] {
-        assert_eq!(is(&bench.post(LEASES, body.clone())), told(422, code), "{body}");
+        bench.post(LEASES, body).check_refused(422, code);
     }
     let none = bench.post(LEASES, json!({"worker": "ann", "count": 0})).text("detail");
     assert_eq!(none, "`count` must be 1 to 100 leases, not 0");
     let longest = bench.post(LEASES, json!({"worker": "ann", "lease_time": "7d"}));
     assert_eq!(longest.status, 204, "{longest:?}");
     let id = bench.submit("tasks", "work");
-    let lease = lease(&bench, "ann");
+    let lease = bench.lease("tasks", "ann");
     for (body, status, code) in [
         (json!({"status": "DANCING"}), 422, "json_unfit"),
         (
@@ -409,17 +379,19 @@ fn what_cannot_be_used_changes_nothing() {
         (json!({"status": "FAILED", "checkpoint_base64": "A".repeat(88_000)}), 413, "too_large"),
         (json!({"status": "SUCCEEDED", "result": "a".repeat(1_100_000)}), 413, "too_large"),
     ] {
-        assert_eq!(is(&report(&bench, &lease, body.clone())), told(status, code));
+        report(&bench, &lease, body).check_refused(status, code);
     }
-    let report = |path: &str, body: Value| is(&bench.post(&format!("{LEASES}{path}"), body));
-    assert_eq!(report(":report", succeeded()), told(422, "request_unfit"), "no lease");
-    assert_eq!(report("/x:report", succeeded()), told(400, "lease_invalid"));
-    assert_eq!(report("/1:2:-1~x~0:keep-alive", json!({})), told(400, "lease_invalid"));
+    let report = |path: &str, body: Value| bench.post(&format!("{LEASES}{path}"), body);
+    // It names no lease.
+    report(":report", succeeded()).check_refused(422, "request_unfit");
+    report("/x:report", succeeded()).check_refused(400, "lease_invalid");
+    report("/1:2:-1~x~0:keep-alive", json!({})).check_refused(400, "lease_invalid");
     let mut named = succeeded();
     named["lease"] = lease["lease"].clone();
     let path = format!("/{}:report", lease["lease"].as_str().unwrap());
-    assert_eq!(report(&path, named), told(422, "request_unfit"), "named twice");
-    assert_eq!(report(&path.replace('~', "%2F"), succeeded()).0, 200, "percent-encoded");
+    // It names the lease twice.
+    report(&path, named).check_refused(422, "request_unfit");
+    assert_eq!(report(&path.replace('~', "%2F"), succeeded()).status, 200, "percent-encoded");
     let shown = bench.get(&format!("/v1/queues/tasks/tasks/{id}")).json();
     assert_eq!((&shown["status"], &shown["attempts"]), (&json!("completed"), &json!(1)));
 }
@@ -436,9 +408,9 @@ fn a_gateway_leases_as_many_queues_as_it_may() {
         assert_eq!(other().status, 204);
     }
     bench.submit("tasks", "work");
-    let lease = lease(&bench, "ann");
+    let lease = bench.lease("tasks", "ann");
     let refused = other();
-    assert_eq!(is(&refused), told(503, "too_many_queues"));
+    refused.check_refused(503, "too_many_queues");
     assert!(refused.headers.contains_key("retry-after"));
     assert_eq!(report(&bench, &lease, succeeded()).status, 200);
     bench.engine.advance(Duration::from_secs(2));
@@ -457,7 +429,7 @@ fn priorities_are_leased_in_their_order() {
     bench.engine.advance(Duration::from_secs(1));
     let mut order = Vec::new();
     for _ in 0..3 {
-        let lease = lease(&bench, "ann");
+        let lease = bench.lease("tasks", "ann");
         order.push(lease["payload"].as_str().unwrap().to_owned());
         assert_eq!(report(&bench, &lease, succeeded()).status, 200);
     }
@@ -475,7 +447,7 @@ fn a_gateway_takes_over_the_settings_of_the_queues_ledger() {
     bench.engine.run(worker.ready());
     bench.engine.run(worker.drain(Duration::ZERO)).unwrap();
     bench.submit("tasks", "work");
-    let lease = lease(&bench, "ann");
+    let lease = bench.lease("tasks", "ann");
     assert_eq!(report(&bench, &lease, succeeded()).status, 200);
 }
 
@@ -493,6 +465,6 @@ fn a_gateway_that_leases_nothing_leaves_the_settings_to_workers() {
     bench.engine.advance(Duration::from_secs(60));
     bench.engine.run(worker.drain(Duration::ZERO)).unwrap();
     bench.submit("tasks", "work");
-    let lease = lease(&bench, "ann");
+    let lease = bench.lease("tasks", "ann");
     assert_eq!(report(&bench, &lease, succeeded()).status, 200);
 }

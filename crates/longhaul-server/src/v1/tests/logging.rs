@@ -1,5 +1,6 @@
 //! The gateway's log: the events and fields of document 001, and no secrets.
 
+use super::allowed::{authorized, hex};
 use crate::config::ServerConfig;
 use crate::testing::TestGateway;
 use std::io::{self, Write};
@@ -20,17 +21,11 @@ impl Write for Log {
     }
 }
 
-/// The output of `printf %s canary-token | sha256sum`.
-fn hash() -> String {
-    let digest = ring::digest::digest(&ring::digest::SHA256, b"canary-token");
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[test]
 fn what_happens_is_logged_with_the_fields_of_document_001_and_without_secrets() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let entry =
-        format!(r#"{{"tokens":[{{"name":"ops","sha256":"{}","scopes":["admin"]}}]}}"#, hash());
+    let hash = hex("canary-token");
+    let entry = format!(r#"{{"tokens":[{{"name":"ops","sha256":"{hash}","scopes":["admin"]}}]}}"#);
     std::fs::write(file.path(), entry).unwrap();
     let token_file = Some(file.path().to_owned());
     let log = Log::default();
@@ -43,11 +38,7 @@ fn what_happens_is_logged_with_the_fields_of_document_001_and_without_secrets() 
     tracing::subscriber::with_default(subscriber, || {
         let bench = TestGateway::with(ServerConfig { token_file, ..ServerConfig::default() });
         let send = |method: &str, path: &str, token: &str, body: &'static str| {
-            let mut request = TestGateway::request(method, path, body);
-            let headers = request.headers_mut();
-            headers.insert("authorization", format!("Bearer {token}").parse().unwrap());
-            headers.insert("content-type", "application/json".parse().unwrap());
-            bench.send(request)
+            authorized(&bench, method, path, token, body)
         };
         let path = "/v1/queues/tasks/tasks";
         let body = r#"{"payload":"canary-payload","idempotency_key":"k-1"}"#;
@@ -86,7 +77,7 @@ fn what_happens_is_logged_with_the_fields_of_document_001_and_without_secrets() 
     ]);
     line(&[r#"event="schedule_action""#, r#"action="delete""#, r#"reason="moved""#]);
     line(&[r#"event="http_request""#, r#"route="/v1/queues/{queue}/tasks""#, "status=401"]);
-    for secret in ["canary-payload", "canary-token", "canary-wrong", &hash()] {
+    for secret in ["canary-payload", "canary-token", "canary-wrong", &hash] {
         assert!(!text.contains(secret), "{secret} is in the log");
     }
 }

@@ -22,9 +22,7 @@ fn every_gateway_shows_who_has_held_a_lease_when_it_is_over() {
     let one = TestGateway::new();
     let other = one.beside(ServerConfig::default());
     let id = one.post(&format!("{QUEUE}/tasks"), json!({"payload": "a"})).text("id");
-    let asked = json!({"worker": "bob", "wait": "10s"});
-    let leased = one.post(&format!("{QUEUE}/leases"), asked).json();
-    let lease = leased["leases"][0]["lease"].as_str().unwrap().to_owned();
+    let lease = one.lease("tasks", "bob")["lease"].as_str().unwrap().to_owned();
     one.engine.advance(Duration::from_secs(1));
     for bench in [&one, &other] {
         assert_eq!(named(bench, &id), [bob.clone(), bob.clone()], "while it runs");

@@ -8,11 +8,6 @@ use std::time::Duration;
 
 const TASKS: &str = "/v1/queues/tasks/tasks";
 
-fn ids(answer: &Value) -> Vec<String> {
-    let tasks = answer["tasks"].as_array().unwrap_or_else(|| panic!("{answer}"));
-    tasks.iter().map(|it| it["id"].as_str().unwrap().to_owned()).collect()
-}
-
 #[test]
 fn tasks_are_listed_and_counted_as_they_were() {
     let bench = TestGateway::new();
@@ -20,17 +15,16 @@ fn tasks_are_listed_and_counted_as_they_were() {
     bench.engine.advance(Duration::from_secs(10));
     let second = bench.submit("tasks", "b");
     assert_eq!(bench.delete(&format!("{TASKS}/{first}")).status, 204);
-    assert_eq!(ids(&bench.get(TASKS).json()), [first.clone(), second]);
+    assert_eq!(bench.get(TASKS).texts("tasks", "id"), [first.clone(), second]);
     let created = bench.get(&format!("{TASKS}/{first}")).json()["created_at"].as_u64().unwrap();
-    let past = |at: u64| ids(&bench.get(&format!("{TASKS}?at={at}")).json());
+    let past = |at: u64| bench.get(&format!("{TASKS}?at={at}")).texts("tasks", "id");
     assert_eq!(past(created), [""; 0], "nobody had touched it");
     assert_eq!(past(created + 20_000), [first.as_str()], "nobody has touched the other one");
     let counts = bench.get(&format!("/v1/queues/tasks/counts?at={}", created + 20_000)).json();
     assert_eq!((&counts["total"], &counts["by_status"]), (&json!(1), &json!({"cancelled": 1})));
-    let why = bench.get(&format!("{TASKS}?at={created}&why=true"));
-    assert_eq!((why.status.as_u16(), why.code()), (400, "query_invalid".to_owned()));
-    let changed = bench.get(&format!("{TASKS}?changed_from={created}&status=cancelled")).json();
-    assert_eq!(ids(&changed), [first]);
+    bench.get(&format!("{TASKS}?at={created}&why=true")).check_refused(400, "query_invalid");
+    let changed = bench.get(&format!("{TASKS}?changed_from={created}&status=cancelled"));
+    assert_eq!(changed.texts("tasks", "id"), [first]);
 }
 
 #[test]
@@ -40,8 +34,7 @@ fn the_properties_of_a_task_are_told() {
     let id = bench.post(TASKS, task).text("id");
     let told = bench.get(&format!("{TASKS}/{id}/properties")).json();
     assert_eq!((&told["customer"], &told["TASK_TYPE"]), (&json!("acme"), &json!("report")));
-    let unknown = bench.get(&format!("{TASKS}/99:99:-1/properties"));
-    assert_eq!((unknown.status.as_u16(), unknown.code()), (404, "task_not_found".to_owned()));
+    bench.get(&format!("{TASKS}/99:99:-1/properties")).check_refused(404, "task_not_found");
 }
 
 /// Such a wait ended when a worker was delivered the task: with a delay, hours later.
@@ -70,9 +63,7 @@ fn purges_and_dead_letters_take_times() {
     bench.engine.advance(Duration::from_secs(60));
     bench.engine.run(worker.drain(Duration::from_secs(1))).unwrap();
     let letters = |query: &str| {
-        let listed = bench.get(&format!("/v1/queues/tasks/dead{query}")).json();
-        let letters = listed["dead_letters"].as_array().unwrap().iter();
-        letters.map(|it| it["task"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        bench.get(&format!("/v1/queues/tasks/dead{query}")).texts("dead_letters", "task")
     };
     let failed_at =
         |id: &str| bench.get(&format!("/v1/queues/tasks/dead/{id}")).json()["at"].as_u64().unwrap();

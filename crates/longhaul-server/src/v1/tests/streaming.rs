@@ -6,7 +6,6 @@ use axum::http::Response;
 use http_body_util::BodyExt;
 use longhaul::{TaskContext, Text, processor_fn};
 use serde_json::{Value, json};
-use tower::ServiceExt;
 
 /// Reads events until the text appears, and returns all that was read.
 pub(super) async fn read_until(body: &mut Body, text: &str) -> String {
@@ -20,6 +19,17 @@ pub(super) async fn read_until(body: &mut Body, text: &str) -> String {
     read
 }
 
+/// Opens the events of the queue behind this one; an empty id is none.
+pub(super) fn events_behind(bench: &TestGateway, id: &str) -> Body {
+    let mut request = TestGateway::request("GET", "/v1/queues/tasks/events", "");
+    if !id.is_empty() {
+        request.headers_mut().insert("last-event-id", id.parse().unwrap());
+    }
+    let response = bench.open(request);
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    response.into_body()
+}
+
 fn last_id(events: &str) -> &str {
     events.rsplit("id: ").next().and_then(|rest| rest.lines().next()).unwrap()
 }
@@ -29,17 +39,7 @@ fn events_go_on_behind_the_last_one_that_was_seen() {
     let bench = TestGateway::new();
     let shout = processor_fn(async |text: Text, _: TaskContext| Ok(text));
     let _worker = bench.engine.start(bench.engine.worker("tasks", shout));
-    let open = |id: Option<&str>| {
-        let mut request = TestGateway::request("GET", "/v1/queues/tasks/events", "");
-        if let Some(id) = id {
-            request.headers_mut().insert("last-event-id", id.parse().unwrap());
-        }
-        let router = bench.router.clone();
-        let response = bench.engine.run(router.oneshot(request)).unwrap();
-        assert_eq!(response.headers()["content-type"], "text/event-stream");
-        response.into_body()
-    };
-    let mut stream = open(None);
+    let mut stream = events_behind(&bench, "");
     let first = bench.submit("tasks", "a");
     let over = format!(r#"{{"id":"{first}","queue":"tasks","status":"completed""#);
     let events = bench.engine.run(read_until(&mut stream, &over));
@@ -53,7 +53,7 @@ fn events_go_on_behind_the_last_one_that_was_seen() {
 
     let second = bench.submit("tasks", "b");
     assert_eq!(bench.get(&format!("/v1/queues/tasks/tasks/{second}/wait")).status, 200);
-    let mut stream = open(Some(&seen));
+    let mut stream = events_behind(&bench, &seen);
     let over = format!(r#"{{"id":"{second}","queue":"tasks","status":"completed""#);
     let events = bench.engine.run(read_until(&mut stream, &over));
     assert!(!events.contains(&format!(r#""id":"{first}""#)), "it was seen before: {events}");
@@ -65,8 +65,7 @@ fn events_say_when_a_task_waits_for_its_next_attempt() {
     let bench = TestGateway::new();
     let fail = processor_fn(async |_: Text, _: TaskContext| Err::<Text, _>("no luck".into()));
     let _worker = bench.engine.start(bench.engine.worker("tasks", fail));
-    let request = TestGateway::request("GET", "/v1/queues/tasks/events", "");
-    let mut stream = bench.engine.run(bench.router.clone().oneshot(request)).unwrap().into_body();
+    let mut stream = events_behind(&bench, "");
     bench.submit("tasks", "a");
     bench.engine.run(read_until(&mut stream, r#""status":"retrying""#));
 }
@@ -75,13 +74,7 @@ fn events_say_when_a_task_waits_for_its_next_attempt() {
 #[test]
 fn what_comes_before_the_first_event_is_not_missed() {
     let bench = TestGateway::new();
-    let open = |id: &str| {
-        let mut request = TestGateway::request("GET", "/v1/queues/tasks/events", "");
-        if !id.is_empty() {
-            request.headers_mut().insert("last-event-id", id.parse().unwrap());
-        }
-        bench.engine.run(bench.router.clone().oneshot(request)).unwrap().into_body()
-    };
+    let open = |id: &str| events_behind(&bench, id);
     let caught_up = |body: &mut Body| {
         let events = bench.engine.run(read_until(body, "data: {}\n"));
         assert!(events.starts_with("event: caught-up\n"), "{events}");
@@ -112,16 +105,13 @@ fn the_end_of_the_gateway_ends_streams_and_long_polls() {
     let bench = TestGateway::new();
     let id = bench.submit("tasks", "a");
     let before = bench.engine.time_passed();
-    let stream =
-        bench.router.clone().oneshot(TestGateway::request("GET", "/v1/queues/tasks/events", ""));
-    let stream = bench.engine.run(stream).unwrap();
+    let stream = events_behind(&bench, "");
     assert_eq!(bench.get("/readyz").status, 200);
     bench.stops.drain.cancel();
     let wait = bench.get(&format!("/v1/queues/tasks/tasks/{id}/wait"));
     assert_eq!(wait.status, 204);
-    bench.engine.run(stream.into_body().collect()).unwrap();
-    let ready = bench.get("/readyz");
-    assert_eq!((ready.status.as_u16(), ready.code()), (503, "draining".to_owned()));
+    bench.engine.run(stream.collect()).unwrap();
+    bench.get("/readyz").check_refused(503, "draining");
     assert_eq!(bench.get("/healthz").status, 200);
     let took = bench.engine.time_passed() - before;
     assert!(took.as_secs() < 15, "nothing has waited: {took:?}");
@@ -133,8 +123,7 @@ fn the_events_of_one_task_begin_with_it_and_end_with_its_end() {
     let bench = TestGateway::new();
     let open = |id: &str, last: &str| {
         let place = format!("/v1/queues/tasks/events?task={id}&last_event_id={last}");
-        let request = TestGateway::request("GET", &place, "");
-        bench.engine.run(bench.router.clone().oneshot(request)).unwrap()
+        bench.open(TestGateway::request("GET", &place, ""))
     };
     let all = |stream: Response<Body>| {
         let read = bench.engine.run(stream.into_body().collect()).unwrap().to_bytes();
@@ -161,8 +150,7 @@ fn the_events_of_one_task_begin_with_it_and_end_with_its_end() {
     assert_eq!(statuses(&all(open(&other, ""))), [format!("{other} completed")]);
     assert_eq!(statuses(&all(open(&other, "start"))), [format!("{other} completed")]);
     assert_eq!(open(&other, "over").status(), 204);
-    let unknown = bench.get("/v1/queues/tasks/events?task=9:9:-1");
-    assert_eq!((unknown.status.as_u16(), unknown.code()), (404, "task_not_found".to_owned()));
+    bench.get("/v1/queues/tasks/events?task=9:9:-1").check_refused(404, "task_not_found");
     for (query, code) in
         [("task=x", "task_id_invalid"), ("task=9:9:-1&from=earliest", "query_invalid")]
     {
@@ -177,8 +165,7 @@ fn the_end_of_a_task_that_no_worker_has_seen_ends_its_events() {
     let delayed = json!({"payload": "a", "delay": "P3D"});
     let id = bench.post("/v1/queues/tasks/tasks", delayed).text("id");
     let place = format!("/v1/queues/tasks/events?task={id}");
-    let request = TestGateway::request("GET", &place, "");
-    let mut stream = bench.engine.run(bench.router.clone().oneshot(request)).unwrap().into_body();
+    let mut stream = bench.open(TestGateway::request("GET", &place, "")).into_body();
     bench.engine.run(read_until(&mut stream, r#""status":"scheduled""#));
     assert_eq!(bench.post(&format!("/v1/queues/tasks/tasks/{id}:kill"), json!({})).status, 204);
     bench.engine.run(read_until(&mut stream, r#""status":"cancelled""#));

@@ -36,14 +36,9 @@ fn a_task_is_submitted_waited_for_and_looked_at() {
     let task = bench.get(&path).json();
     assert_eq!((&task["status"], &task["attempts"]), (&json!("completed"), &json!(1)));
     assert!(task["now"].as_u64() > Some(0) && task["result_bytes"] == json!(5), "{task}");
-    let history = bench.get(&format!("{path}/history")).json();
-    let events: Vec<&str> = history["entries"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(|it| it["event"].as_str())
-        .collect();
-    assert!(events.contains(&"claimed") && events.contains(&"completed"), "{history}");
+    let events = bench.get(&format!("{path}/history")).texts("entries", "event");
+    let has = |event: &str| events.iter().any(|it| it == event);
+    assert!(has("claimed") && has("completed"), "{events:?}");
 }
 
 #[test]
@@ -85,12 +80,11 @@ fn a_key_makes_one_task_of_many_submits() {
     let bench = TestGateway::new();
     let path = "/v1/queues/tasks/tasks";
     let by_field = bench.post(path, json!({"payload": "a", "idempotency_key": "k"})).text("id");
-    let mut by_header = TestGateway::request("POST", path, json!({"payload": "b"}).to_string());
-    by_header.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    let mut by_header = TestGateway::json_request("POST", path, r#"{"payload":"b"}"#);
     by_header.headers_mut().insert("idempotency-key", "k".parse().unwrap());
     assert_eq!(bench.send(by_header).text("id"), by_field);
     let strict = bench.post(path, json!({"payload": "b", "idempotency_key": "k", "strict": true}));
-    assert_eq!((strict.status.as_u16(), strict.code()), (409, "key_conflict".to_owned()));
+    strict.check_refused(409, "key_conflict");
     assert_eq!(strict.text("task"), by_field);
     let two = json!({"payload": "b", "idempotency_key": "k", "dedupe_key": "d"});
     assert_eq!(bench.post(path, two).status, 422);
@@ -162,11 +156,8 @@ fn terms_of_a_task_are_kept() {
 fn requests_with_one_key_that_come_at_once_leave_one_message() {
     let bench = TestGateway::new();
     let body = json!({"payload": "a", "idempotency_key": "k"}).to_string();
-    let requests = (0..20).map(|_| {
-        let mut request = TestGateway::request("POST", "/v1/queues/tasks/tasks", body.clone());
-        request.headers_mut().insert("content-type", "application/json".parse().unwrap());
-        request
-    });
+    let path = "/v1/queues/tasks/tasks";
+    let requests = (0..20).map(|_| TestGateway::json_request("POST", path, body.clone()));
     let answers = bench.send_all(requests);
     assert!(answers.iter().all(|it| it.status == 201), "{answers:?}");
     assert!(answers.iter().all(|it| it.text("id") == answers[0].text("id")), "{answers:?}");

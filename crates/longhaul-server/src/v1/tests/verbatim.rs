@@ -25,9 +25,7 @@ fn gateway() -> TestGateway {
 
 /// Sends this text as JSON.
 fn post(bench: &TestGateway, path: &str, body: String) -> TestResponse {
-    let mut request = TestGateway::request("POST", path, body);
-    request.headers_mut().insert("content-type", "application/json".parse().unwrap());
-    bench.send(request)
+    bench.send(TestGateway::json_request("POST", path, body))
 }
 
 fn stored(bench: &TestGateway, task: &str, what: &str) -> String {
@@ -87,7 +85,7 @@ fn document_002_keeps_json_as_it_was_sent() {
     let text = post(&bench, "/tasks", r#"{"payload":"\u00e4"}"#.to_owned());
     assert_eq!(stored(&bench, &text.text("id"), "payload"), "ä");
     let half = post(&bench, "/tasks", r#"{"payload":"\ud800"}"#.to_owned());
-    assert_eq!((half.status.as_u16(), half.code()), (400, "json_malformed".to_owned()));
+    half.check_refused(400, "json_malformed");
 }
 
 /// Set in the process that measures its memory.
@@ -124,7 +122,7 @@ fn large_bodies_of_small_values_take_little_memory() {
         let before = peak();
         let refused = post(&bench, path, body);
         let grown = peak() - before;
-        assert_eq!((refused.status.as_u16(), &*refused.code()), (422, code), "{refused:?}");
+        refused.check_refused(422, code);
         assert!(refused.text("detail").contains(says), "{refused:?}");
         assert!(grown < 32 * 1024, "{path} {code}: {grown} KiB");
     }

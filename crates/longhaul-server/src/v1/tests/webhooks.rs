@@ -25,7 +25,7 @@ fn only_an_allowed_origin_is_set() {
     let urls = json!(["https://hooks.example/ends"]);
     for bad in ["https://other.example/", "http://hooks.example/", "https://hooks.example:1/"] {
         let refused = set(&bench, 0, json!({"webhooks": [urls[0], bad]}));
-        assert_eq!((refused.status.as_u16(), refused.code()), (400, "webhook_refused".to_owned()));
+        refused.check_refused(400, "webhook_refused");
         assert!(refused.text("detail").contains("--webhook-allow"), "{refused:?}");
     }
     assert_eq!(set(&bench, 0, json!({"webhooks": urls})).status, 200);
@@ -41,7 +41,7 @@ fn a_gateway_without_a_list_sets_no_webhook_and_leaves_present_ones() {
     bench.submit("tasks", "a");
     let urls = json!(["https://hooks.example/ends"]);
     let refused = set(&bench, 0, json!({"webhooks": urls}));
-    assert_eq!((refused.status.as_u16(), refused.code()), (400, "webhook_refused".to_owned()));
+    refused.check_refused(400, "webhook_refused");
     let detail = refused.text("detail");
     assert!(detail.contains("--webhook-allow ORIGIN"), "{detail}");
     assert_eq!(set(&bench.beside(calling()), 0, json!({"webhooks": urls})).status, 200);

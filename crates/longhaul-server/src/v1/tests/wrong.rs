@@ -1,22 +1,11 @@
 //! Invalid input: each case has its status and code, and no partial effect.
 
+use super::bodies::raw;
 use crate::testing::TestGateway;
 use axum::http::Request;
 use serde_json::{Value, json};
 
 const TASKS: &str = "/v1/queues/tasks/tasks";
-
-/// Sends a raw JSON body.
-fn raw(
-    bench: &TestGateway,
-    path: &str,
-    body: impl Into<axum::body::Body>,
-) -> (u16, String, String) {
-    let mut request = TestGateway::request("POST", path, body);
-    request.headers_mut().insert("content-type", "application/json".parse().unwrap());
-    let answer = bench.send(request);
-    (answer.status.as_u16(), answer.code(), answer.text("detail"))
-}
 
 #[test]
 fn bodies_that_are_no_tasks_are_refused_and_nothing_is_submitted() {
@@ -29,10 +18,6 @@ fn bodies_that_are_no_tasks_are_refused_and_nothing_is_submitted() {
         ("payload=a", 400, "json_malformed", "expected value"),
         ("{\"payload\":\"a\"} x", 400, "json_malformed", "trailing characters"),
         ("{\"payload\":\"\u{0}\"}", 400, "json_malformed", "control character"),
-        ("[]", 422, "json_unfit", "expected an object"),
-        ("null", 422, "json_unfit", "expected"),
-        (r#"["a"]"#, 422, "json_unfit", "expected an object"),
-        ("7", 422, "json_unfit", "expected"),
         (r#"{"payload":7}"#, 422, "json_unfit", "expected a string"),
         (r#"{"payload":{"a":1}}"#, 422, "json_unfit", "expected a string"),
         (r#"{"payload":"a","prority":"high"}"#, 422, "json_unfit", "unknown field `prority`"),
@@ -66,7 +51,7 @@ fn bodies_that_are_no_tasks_are_refused_and_nothing_is_submitted() {
         (r#"{"payload":"a","after":["x"]}"#, 400, "task_id_invalid", "`x` is not a task id"),
         (&*many, 422, "request_unfit", "TAGS"),
     ] {
-        let (is, has, detail) = raw(&bench, TASKS, body.to_owned());
+        let (is, has, detail) = raw(&bench, ("POST", TASKS), body.to_owned());
         assert_eq!((is, &*has), (status, code), "{body}: {detail}");
         assert!(detail.contains(says), "{body}: {detail}");
     }
@@ -82,7 +67,7 @@ fn a_malformed_request_reserves_no_key() {
         r#"{"payload":"a","idempotency_key":"k","max_attempts":0}"#,
         r#"{"payload":7,"idempotency_key":"k"}"#,
     ] {
-        assert!(raw(&bench, TASKS, body).0 >= 400);
+        assert!(raw(&bench, ("POST", TASKS), body).0 >= 400);
     }
     let id = bench.post(TASKS, json!({"payload": "b", "idempotency_key": "k"})).text("id");
     assert_eq!(&bench.get(&format!("{TASKS}/{id}/payload")).bytes[..], b"b");
@@ -140,7 +125,7 @@ fn paths_and_queries_that_name_nothing_are_refused() {
         assert!(problem["detail"].as_str().is_some_and(|it| it.len() > 10), "{problem}");
     }
     let verb = bench.post("/v1/queues/tasks/tasks/1:2:-1:cancel", json!({}));
-    assert_eq!((verb.status.as_u16(), verb.code()), (404, "task_not_found".to_owned()));
+    verb.check_refused(404, "task_not_found");
 }
 
 /// Each path of the document with each method that it does not have is 405, rather than 404 or an
@@ -230,11 +215,11 @@ fn bodies_have_a_limit_that_is_told() {
     };
     let task = |bytes| body(bytes, r#"{"payload":""#, r#""}"#);
     let batch = |bytes| body(bytes, r#"{"tasks":[{"payload":""#, r#""}]}"#);
-    assert_eq!(raw(&bench, TASKS, task(1_000)).0, 201);
+    assert_eq!(raw(&bench, ("POST", TASKS), task(1_000)).0, 201);
     let batches = format!("{TASKS}:batch");
-    assert_eq!(raw(&bench, &batches, batch(2_000)).0, 200);
+    assert_eq!(raw(&bench, ("POST", &batches), batch(2_000)).0, 200);
     for (path, body, limit) in [(TASKS, task(1_001), "1000"), (&batches, batch(2_001), "2000")] {
-        let (status, code, detail) = raw(&bench, path, body.clone());
+        let (status, code, detail) = raw(&bench, ("POST", path), body.clone());
         assert_eq!((status, &*code), (413, "body_too_large"));
         assert!(detail.contains(limit), "{detail}");
         // The same without a `Content-Length`.
@@ -244,7 +229,7 @@ fn bodies_have_a_limit_that_is_told() {
                 .map(|it| Ok::<_, std::io::Error>(bytes::Bytes::copy_from_slice(it)))
                 .collect::<Vec<_>>(),
         );
-        let (status, code, _) = raw(&bench, path, axum::body::Body::from_stream(chunks));
+        let (status, code, _) = raw(&bench, ("POST", path), axum::body::Body::from_stream(chunks));
         assert_eq!((status, &*code), (413, "body_too_large"));
     }
     assert_eq!(bench.get("/v1/queues/tasks/counts").json()["total"], json!(2));
@@ -254,7 +239,8 @@ fn bodies_have_a_limit_that_is_told() {
 #[test]
 fn problems_are_short_and_have_no_control_characters() {
     let bench = TestGateway::new();
-    let (_, _, detail) = raw(&bench, TASKS, format!(r#"{{"{}":1}}"#, "x".repeat(100_000)));
+    let (_, _, detail) =
+        raw(&bench, ("POST", TASKS), format!(r#"{{"{}":1}}"#, "x".repeat(100_000)));
     assert!(detail.len() < 2_100, "{}", detail.len());
     let answer = bench.get("/v1/queues/a%1b%5B31m");
     let text = String::from_utf8(answer.bytes.to_vec()).unwrap();
