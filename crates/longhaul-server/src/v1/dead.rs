@@ -7,7 +7,7 @@ use super::tasks::{between, page};
 use super::values::{WordList, all_or_some, early_end};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::{QueueName, ReplayChanges, TaskName, name_of};
+use crate::core::{QueueName, ReplayChanges, ServiceError, TaskName, name_of};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::{Get, Post};
@@ -185,7 +185,7 @@ fn named(it: &DeadSelection, level: Option<Priority>) -> Result<Vec<TaskName>, P
     if it.tasks.len() > NAMED_MAX {
         let detail =
             format!("a request names at most {NAMED_MAX} tasks, this one names {}", it.tasks.len());
-        return Err(ProblemDetails::bad_request("request_unfit", detail));
+        return Err(ServiceError::Unfit(detail).into());
     }
     let names: Result<Vec<TaskName>, _> = it.tasks.iter().map(|id| id.parse()).collect();
     Ok(names?)
@@ -196,7 +196,7 @@ fn changes_of(
     it: Option<ReplayChangesBody>,
     tasks: usize,
 ) -> Result<Option<ReplayChanges>, ProblemDetails> {
-    let unfit = |detail| ProblemDetails::bad_request("request_unfit", detail);
+    let unfit = |detail: &str| ServiceError::Unfit(detail.to_owned()).into();
     let Some(mut it) = it else { return Ok(None) };
     if it == ReplayChangesBody::default() {
         return Err(unfit("`changes` is empty; leave it out to change nothing"));
@@ -274,7 +274,7 @@ async fn purge(
     let selection = selection_of(&body)?;
     if selection.changes.is_some() {
         let detail = "`changes` is only for replays: a purge runs nothing";
-        return Err(ProblemDetails::bad_request("request_unfit", detail));
+        return Err(ServiceError::Unfit(detail.to_owned()).into());
     }
     let said = caller.says(&selection.reason)?;
     let named = named(&selection, level)?;

@@ -13,7 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use longhaul_api::dead::{DeadLetterBody, DeadLetterList};
 use maud::{Markup, html};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
 /// Letters per page.
@@ -22,19 +22,26 @@ const PAGE_LETTERS: usize = 100;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct DeadLetterFilterQuery {
+    #[serde(deserialize_with = "trimmed")]
     reason: String,
+    #[serde(deserialize_with = "trimmed")]
     tag: String,
-    #[serde(rename = "type")]
+    #[serde(rename = "type", deserialize_with = "trimmed")]
     task_type: String,
     after: Option<String>,
+}
+
+/// The list and the actions below it must select the same letters.
+fn trimmed<'de, D: Deserializer<'de>>(field: D) -> Result<String, D::Error> {
+    Ok(String::deserialize(field)?.trim().to_owned())
 }
 
 impl DeadLetterFilterQuery {
     fn query(&self) -> String {
         let fields = [("reason", &self.reason), ("tag", &self.tag), ("type", &self.task_type)];
-        let set = fields.iter().filter(|(_, value)| !value.trim().is_empty());
+        let set = fields.iter().filter(|(_, value)| !value.is_empty());
         let set: Vec<String> =
-            set.map(|(name, value)| format!("{name}={}", escaped(value.trim()))).collect();
+            set.map(|(name, value)| format!("{name}={}", escaped(value))).collect();
         set.join("&")
     }
 }

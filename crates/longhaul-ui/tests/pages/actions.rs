@@ -199,6 +199,20 @@ async fn every_form_asks_for_one_thing() {
     }
 }
 
+/// Regression: spaces around a filter narrowed what was purged, but not what was listed.
+#[tokio::test]
+async fn dead_letters_are_purged_by_the_filter_of_their_list() {
+    let site = Site::of("plain");
+    let page = site.get("/ui/queues/mails/dead?reason=%20503%20&tag=%20").await;
+    let calls = site.calls();
+    assert!(calls.iter().any(|call| call.path.ends_with("&reason=503")), "{calls:?}");
+    let purge = |form: &Form| form.fields.contains(&("verb".to_owned(), "purge".to_owned()));
+    let form = forms(&page.text).into_iter().find(purge).unwrap();
+    site.post(&form.action, &form.fields).await;
+    let body = serde_json::json!({"reason": "", "all": false, "failed_with": "503", "tag": []});
+    assert_eq!(site.calls()[0].body, body);
+}
+
 /// The same request would raise the partitions of a queue that exists.
 #[tokio::test]
 async fn a_queue_is_made_unless_it_exists() {
