@@ -48,17 +48,15 @@ pub(crate) async fn of_queue(
     followed: FollowedEvents<'_>,
     body: &Markup,
 ) -> Markup {
-    let events = |level: Priority| Some(queue_place(queue, &format!("/events?level={level}")));
-    let live = PageRefresh::of("live");
-    let kept = match followed {
-        FollowedEvents::Level(level) => PageRefresh { events: events(level), ..live },
-        FollowedEvents::Task(id) => {
-            PageRefresh { events: events(level_of(id)), task: Some(id), ..live }
-        }
-        FollowedEvents::Nobody => live,
-        FollowedEvents::Still => PageRefresh::of("still"),
+    let (level, task) = match followed {
+        FollowedEvents::Level(level) => (Some(level), None),
+        FollowedEvents::Task(id) => (Some(level_of(id)), Some(id)),
+        FollowedEvents::Nobody | FollowedEvents::Still => (None, None),
     };
-    let level = if let FollowedEvents::Level(level) = followed { level } else { Priority::Normal };
+    let events = level.map(|level| queue_place(queue, &format!("/events?level={level}")));
+    let word = if matches!(followed, FollowedEvents::Still) { "still" } else { "live" };
+    let kept = PageRefresh { word, events, task };
+    let level = level.unwrap_or(Priority::Normal);
     let nav = nav(queue, Some(page), counted(visit, queue, level).await);
     frame(visit, title, &nav, body, &kept)
 }
