@@ -28,10 +28,9 @@ pub(super) fn act(script: &mut Script<'_>, bench: &mut Bench) {
             });
         }
         2 | 3 => {
-            let (named, batching) = (script.chance(2), batching(script));
+            let batching = batching(script);
             open(script, bench, |topic| {
-                let name = named.then(|| "mine".to_owned());
-                BrokerRequest::Producer(ProducerOptions { topic, name, batching, schema: None })
+                BrokerRequest::Producer(ProducerOptions { topic, batching, schema: None })
             });
         }
         4 | 5 => {

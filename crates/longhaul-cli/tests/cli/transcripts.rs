@@ -2,6 +2,7 @@
 
 use super::dev::ask;
 use super::stage::{Stage, longhaul};
+use std::io::Write as _;
 use trycmd::TestCases;
 
 #[track_caller]

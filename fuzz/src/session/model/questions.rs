@@ -113,7 +113,7 @@ fn tells(answer: &BrokerResponse, command: &Command) -> bool {
             last.map(|it| (it.ledger, it.entry)) == exists.then_some((id.ledger_id, id.entry_id))
         }
         (BrokerResponse::Stats(stats), Command::ConsumerStatsResponse(it)) => {
-            stats.backlog == it.msg_backlog() && stats.permits == it.available_permits()
+            stats.entries == it.msg_backlog() && stats.permits == it.available_permits()
         }
         (BrokerResponse::Producer { .. }, Command::ProducerSuccess(_))
         | (BrokerResponse::Consumer(_), Command::Success(_))

@@ -221,7 +221,8 @@ fn check_complete(
     checkpoint: Option<&Checkpoint>,
 ) -> Result<(), OpenError> {
     let newest = segments.keys().next_back().copied();
-    let needed_from = checkpoint.map(|checkpoint| checkpoint.at.segment).or(newest.map(|_| 1));
+    let needed_from = checkpoint.map(|checkpoint| checkpoint.at.segment);
+    let needed_from = needed_from.or_else(|| newest.map(|_| 1));
     let missing = needed_from.and_then(|from| {
         let to = newest.unwrap_or_default().max(from);
         (from..=to).find(|number| !segments.contains_key(number))

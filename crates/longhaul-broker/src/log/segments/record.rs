@@ -186,8 +186,8 @@ pub(in crate::log) fn parse(start: u32, bytes: &[u8]) -> Option<ParsedRecord<'_>
         return None;
     }
     let (kind, topic, ledger, entry, body) = fields(covered)?;
-    let head = |kind| RecordHead { kind, topic: u32::from_be_bytes(topic), ledger, entry };
-    let mark = topic == MARK_TOPIC && body.is_empty();
+    let head = |kind| RecordHead { kind, topic, ledger, entry };
+    let mark = topic == u32::from_be_bytes(MARK_TOPIC) && body.is_empty();
     let bytes = || u32::try_from(entry).ok();
     match kind {
         KIND_ENTRY => Some(ParsedRecord::Record(head(RecordKind::Entry), body)),
@@ -203,12 +203,13 @@ pub(in crate::log) fn parse(start: u32, bytes: &[u8]) -> Option<ParsedRecord<'_>
 }
 
 /// Kind, topic, ledger, entry and body of a record without its prefix.
-fn fields(covered: &[u8]) -> Option<(u8, [u8; 4], u64, u64, &[u8])> {
+fn fields(covered: &[u8]) -> Option<(u8, u32, u64, u64, &[u8])> {
     let (kind, rest) = covered.split_first()?;
     let (topic, rest) = rest.split_first_chunk()?;
     let (ledger, rest) = rest.split_first_chunk()?;
     let (entry, body) = rest.split_first_chunk()?;
-    Some((*kind, *topic, u64::from_be_bytes(*ledger), u64::from_be_bytes(*entry), body))
+    let (ledger, entry) = (u64::from_be_bytes(*ledger), u64::from_be_bytes(*entry));
+    Some((*kind, u32::from_be_bytes(*topic), ledger, entry, body))
 }
 
 /// The head of a damaged record, if plausible. Nothing is verified.
@@ -219,7 +220,7 @@ pub(in crate::log) fn unverified_head(bytes: &[u8]) -> Option<RecordHead> {
         KIND_CHANGE => RecordKind::Change,
         _ => return None,
     };
-    Some(RecordHead { kind, topic: u32::from_be_bytes(topic), ledger, entry })
+    Some(RecordHead { kind, topic, ledger, entry })
 }
 
 /// The marks in these bytes of a segment, which begin at `from`, with their offsets. They are
