@@ -1,7 +1,7 @@
 //! Closes tasks at the source once their copies are written.
 
 use super::ledgers::Ledger;
-use super::marks::{MovedMark, MovedMarks};
+use super::marks::MovedMarks;
 use super::{CLOSED_AT_ONCE, MOVE, MoveError, OpenLevel};
 use crate::client::{ActionError, Client, Queue, TaskRef, partition};
 use crate::topics::TopicNames;
@@ -12,7 +12,7 @@ use longhaul_core::protocol::entry_set::BatchOutcome;
 use longhaul_core::protocol::fold::{Phase, TaskFold, Verdict};
 use longhaul_core::protocol::key::OnceKey;
 use longhaul_core::protocol::operator::OperatorAction;
-use longhaul_core::protocol::register::QueueTask;
+use longhaul_core::protocol::register::{MovedMark, QueueTask};
 use longhaul_core::task::TaskId;
 
 /// The start of the failure reason of a moved task.

@@ -2,7 +2,7 @@
 
 use super::file::{check, records, source_of};
 use super::ledgers::Ledger;
-use super::marks::{MovedMark, MovedMarks};
+use super::marks::MovedMarks;
 use super::past::{self, EntryWriter};
 use super::record::{ExportLine, MovedState, QueueRecord, TaskRecord};
 use super::unmarked::Unmarked;
@@ -19,7 +19,9 @@ use futures::future::{join_all, try_join_all};
 use longhaul_core::ledger;
 use longhaul_core::protocol::fold::{Phase, Verdict};
 use longhaul_core::protocol::key::{Epoch, OwnerId};
-use longhaul_core::protocol::register::{Digest, DocumentKind, DocumentName, QueueTask, Stamp};
+use longhaul_core::protocol::register::{
+    Digest, DocumentKind, DocumentName, MovedMark, QueueTask, Stamp,
+};
 use longhaul_core::settings::QueueSettings;
 use longhaul_core::task::{TaskId, view_properties};
 use std::collections::{HashMap, HashSet};
@@ -200,7 +202,7 @@ impl Import {
         for record in records(file)? {
             let ExportLine::Task(mut record) = record? else { continue };
             let old = copy::queue_task(&record)?;
-            let is_done = self.marks.mark(old).is_some_and(|mark| !mark.is_behind(&record));
+            let is_done = self.marks.mark(old).is_some_and(|mark| !record.is_ahead_of(mark));
             if is_done || self.kept_out.contains_key(&old) {
                 continue;
             }

@@ -2,52 +2,18 @@
 //! task.
 
 use super::MoveError;
-use super::record::{MovedState, TaskRecord};
 use crate::client::logs::Logs;
 use crate::client::registers::FollowedRegister;
 use crate::client::{Client, Queue, TaskRef, partition};
 use crate::topics::TopicNames;
 use crate::transport::{Follow, Message, Start};
 use futures::future::join_all;
-use longhaul_core::protocol::key::Epoch;
-use longhaul_core::protocol::register::{Moved, MovedKey, QueueTask, RegisterEntry, Stamp};
+use longhaul_core::protocol::register::{
+    Moved, MovedKey, MovedMark, QueueTask, RegisterEntry, Stamp,
+};
 use longhaul_core::register;
 use longhaul_core::task::TaskId;
 use std::collections::{HashMap, HashSet};
-
-/// The content of a mark about a task of the source.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MovedMark {
-    /// The task's copy here.
-    pub(super) to: QueueTask,
-    /// It was finished when it was moved.
-    pub(super) over: bool,
-    /// Its dead letter is here.
-    pub(super) letter: bool,
-    /// The last epoch finished when it was copied. While the task is in this epoch, it has not
-    /// changed.
-    pub(super) epoch: Epoch,
-    /// It is closed at the source.
-    pub(super) closed: bool,
-}
-
-impl MovedMark {
-    /// Whether another submitter's task replaces this unfinished one.
-    pub(super) const fn is_merged(self) -> bool {
-        self.letter && !self.over
-    }
-
-    /// Whether the task may have changed at the source since it was copied.
-    const fn is_open(self) -> bool {
-        !self.over && !self.closed
-    }
-
-    /// Whether the record is newer than the copy.
-    pub(super) fn is_behind(self, record: &TaskRecord) -> bool {
-        let is_later = record.state != MovedState::Open || record.epoch > self.epoch.0;
-        self.is_open() && !self.is_merged() && is_later
-    }
-}
 
 /// The marks of one source.
 #[derive(Debug)]
@@ -69,14 +35,14 @@ impl MovedMarks {
     ) -> Result<Self, MoveError> {
         let (mut here, mut begun) = (HashMap::new(), HashSet::new());
         each(logs, queue, |moved| {
-            if moved.key.source == source {
-                let Moved { key, to, over, letter, epoch, closed } = moved;
-                let Some(to) = to else {
-                    begun.insert(key.task);
-                    return;
-                };
-                begun.remove(&key.task);
-                here.insert(key.task, MovedMark { to, over, letter, epoch, closed });
+            let Moved { key: MovedKey { source: of, task }, mark } = moved;
+            match mark {
+                _ if of != source => {}
+                None => _ = begun.insert(task),
+                Some(mark) => {
+                    begun.remove(&task);
+                    here.insert(task, mark);
+                }
             }
         })
         .await?;
@@ -116,9 +82,7 @@ impl MovedMarks {
         register: &FollowedRegister,
         tasks: impl Iterator<Item = QueueTask>,
     ) -> Result<(), MoveError> {
-        let (to, over, letter, closed) = (None, false, false, false);
-        let key = |task| MovedKey { source: self.source, task };
-        let begun = |task| Moved { key: key(task), to, over, letter, epoch: Epoch(0), closed };
+        let begun = |task| Moved { key: MovedKey { source: self.source, task }, mark: None };
         store(client, register, tasks.map(begun)).await
     }
 
@@ -129,10 +93,9 @@ impl MovedMarks {
         register: &FollowedRegister,
         all: Vec<(QueueTask, MovedMark)>,
     ) -> Result<(), MoveError> {
-        let entry = |(task, mark): &(QueueTask, MovedMark)| {
-            let key = MovedKey { source: self.source, task: *task };
-            let MovedMark { to, over, letter, epoch, closed } = *mark;
-            Moved { key, to: Some(to), over, letter, epoch, closed }
+        let entry = |(task, mark): &(QueueTask, MovedMark)| Moved {
+            key: MovedKey { source: self.source, task: *task },
+            mark: Some(*mark),
         };
         store(client, register, all.iter().map(entry)).await?;
         self.taken.extend(all.iter().map(|(_, mark)| mark.to));
@@ -183,7 +146,7 @@ impl Queue {
         let mut found = Vec::new();
         each(&client.logs(), &queue, |moved| {
             if moved.key.task.id == old
-                && let Some(to) = moved.to
+                && let Some(MovedMark { to, .. }) = moved.mark
                 && !found.contains(&to)
             {
                 found.push(to);

@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use longhaul_core::protocol::entry::NextAttempt;
 use longhaul_core::protocol::limits::Limits;
+use longhaul_core::protocol::register::MovedMark;
 use longhaul_core::task::{Priority, TaskId, TaskMetadata, TaskOutcome, TaskState};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -205,6 +206,12 @@ impl TaskRecord {
     /// A record with only these fields set.
     pub(super) fn new(id: TaskId, level: Priority, state: MovedState) -> Self {
         Self { id: id.to_string(), level, state, ..Self::default() }
+    }
+
+    /// Whether the task may have changed since the copy of this mark was written.
+    pub(super) fn is_ahead_of(&self, mark: MovedMark) -> bool {
+        let is_later = self.state != MovedState::Open || self.epoch > mark.epoch.0;
+        mark.is_open() && !mark.is_merged() && is_later
     }
 
     /// The next attempt, relative to `now_ms`.

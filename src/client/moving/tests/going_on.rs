@@ -1,7 +1,6 @@
 //! Tasks that continue at the source during a move.
-use super::super::marks::MovedMark;
 use super::*;
-use longhaul_core::protocol::register::QueueTask;
+use longhaul_core::protocol::register::{MovedMark, QueueTask};
 
 /// A move is interrupted before it has closed anything, and the source is resumed. The next round
 /// must update the copies: with outdated ones, a task would lose an attempt and a checkpoint, and

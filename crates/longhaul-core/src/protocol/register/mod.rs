@@ -29,7 +29,7 @@ pub use expired::Expired;
 pub use gates::{Gate, GateKind, Gates, LimitUse, Ticket, TicketGrant};
 pub use keys::Holding;
 pub use keys::{Admission, Keys, Overwriting, RegisterIgnoredReason, RegisterVerdict, Submitting};
-pub use moved::{Moved, MovedKey};
+pub use moved::{Moved, MovedKey, MovedMark};
 pub use queue_task::QueuePartition;
 pub use queue_task::QueueTask;
 pub use queue_task::QueueTaskError;

@@ -12,13 +12,20 @@ pub struct Moved {
     pub key: MovedKey,
     /// The task here; `None` while it is being copied: it may have a message here that is not bound
     /// to its key.
-    pub to: Option<QueueTask>,
-    /// Whether it was over when it was moved.
+    pub mark: Option<MovedMark>,
+}
+
+/// The task that has replaced one of another queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MovedMark {
+    /// The task here.
+    pub to: QueueTask,
+    /// Whether the task there was over when it was moved.
     pub over: bool,
     /// Whether its dead letter is here, too.
     pub letter: bool,
     /// The last of its epochs there that had ended when it was copied; zero if there was none, or
-    /// the task was over.
+    /// the task was over. While the task there is in this epoch, it has not changed.
     pub epoch: Epoch,
     /// Whether it is closed there, so that only the task here will run.
     pub closed: bool,
@@ -33,15 +40,28 @@ pub struct MovedKey {
     pub task: QueueTask,
 }
 
+impl MovedMark {
+    /// Whether another submitter's task replaces this unfinished one.
+    #[must_use]
+    pub const fn is_merged(self) -> bool {
+        self.letter && !self.over
+    }
+
+    /// Whether the task may have changed there since it was copied.
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        !self.over && !self.closed
+    }
+}
+
 impl Moved {
     pub(super) fn put(&self, out: &mut PropertyWriter) {
-        if let Some(to) = self.to {
-            out.put("t", to);
+        let Some(MovedMark { to, over, letter, epoch, closed }) = self.mark else { return };
+        out.put("t", to);
+        if epoch != Epoch(0) {
+            out.put("e", epoch);
         }
-        if self.epoch != Epoch(0) {
-            out.put("e", self.epoch);
-        }
-        for (name, said) in [("x", self.over), ("l", self.letter), ("c", self.closed)] {
+        for (name, said) in [("x", over), ("l", letter), ("c", closed)] {
             if said {
                 out.put_word(name, "1");
             }
@@ -56,7 +76,8 @@ impl Moved {
             Some(text) => Epoch(text.parse().map_err(|_| RegisterEntryError::Property("e"))?),
         };
         let said = |name| properties.get(name).is_some();
-        Ok(Self { key, to, over: said("x"), letter: said("l"), epoch, closed: said("c") })
+        let (over, letter, closed) = (said("x"), said("l"), said("c"));
+        Ok(Self { key, mark: to.map(|to| MovedMark { to, over, letter, epoch, closed }) })
     }
 }
 
@@ -79,13 +100,15 @@ mod tests {
         for said in 0..8 {
             for epoch in [0, 1, u32::MAX] {
                 let [over, letter, closed] = [1, 2, 4].map(|bit| said & bit != 0);
-                let to = (epoch > 0).then(|| task(2, Priority::High));
-                let moved = Moved { key, to, over, letter, epoch: Epoch(epoch), closed };
-                let entry = RegisterEntry::Moved(moved);
-                let text = entry.key().to_string();
-                let back =
-                    RegisterEntry::read(Some(&text), &entry.properties(), &entry.body(), false);
-                assert_eq!(back, Ok(entry));
+                let (to, epoch) = (task(2, Priority::High), Epoch(epoch));
+                let mark = MovedMark { to, over, letter, epoch, closed };
+                for mark in [Some(mark), None] {
+                    let entry = RegisterEntry::Moved(Moved { key, mark });
+                    let text = entry.key().to_string();
+                    let back =
+                        RegisterEntry::read(Some(&text), &entry.properties(), &entry.body(), false);
+                    assert_eq!(back, Ok(entry));
+                }
             }
         }
     }
@@ -97,15 +120,9 @@ mod tests {
             id: TaskId { ledger: 7, entry: 1, partition: 3, batch_index: None },
         };
         let key = MovedKey { source: Stamp { writer: OwnerId(9), serial: 5 }, task };
-        let moved = Moved {
-            key,
-            to: Some(task),
-            over: false,
-            letter: false,
-            epoch: Epoch(4),
-            closed: false,
-        };
-        let mut properties = RegisterEntry::Moved(moved).properties();
+        let (over, letter, closed) = (false, false, false);
+        let mark = Some(MovedMark { to: task, over, letter, epoch: Epoch(4), closed });
+        let mut properties = RegisterEntry::Moved(Moved { key, mark }).properties();
         properties.insert("e", "four");
         assert_eq!(Moved::read(key, &properties), Err(RegisterEntryError::Property("e")));
     }
