@@ -2,10 +2,9 @@
 
 use super::MoveError;
 use crate::client::Client;
-use crate::client::logs::read_back;
+use crate::client::logs::{LogReader, read_back};
 use crate::client::publishers::PublishFailure;
-use crate::supervise::{TopicReadEvent, WholeFollower};
-use crate::transport::{Message, Outgoing, TopicPartition, TransportErrorKind};
+use crate::transport::{Message, Outgoing, TopicPartition, TransportError};
 use bytes::Bytes;
 use futures::future::join_all;
 use longhaul_core::ledger;
@@ -34,7 +33,7 @@ pub(super) struct KnownTask {
 /// See the module's documentation.
 pub(super) struct Ledger {
     pub(super) place: TopicPartition,
-    follower: WholeFollower,
+    log: LogReader,
     pub(super) tasks: HashMap<TaskId, KnownTask>,
     pub(super) sealed: EntrySet,
     /// Own entries, and their verdicts once they are read back.
@@ -44,12 +43,12 @@ pub(super) struct Ledger {
 impl Ledger {
     /// Reads a partition to its end.
     pub(super) async fn open(client: &Client, place: TopicPartition) -> Result<Self, MoveError> {
-        let mut follower = client.inner.logs.whole(&place);
-        follower.open_persistently().await?;
-        let follower = WholeFollower::new(follower);
+        let log = client.inner.logs.open(&place, true).await?;
         let (tasks, sealed, awaited) = (HashMap::new(), EntrySet::default(), HashMap::new());
-        let mut ledger = Self { place, follower, tasks, sealed, awaited };
-        while !ledger.read().await? {}
+        let mut ledger = Self { place, log, tasks, sealed, awaited };
+        while let Some(message) = ledger.log.next().await? {
+            ledger.take(&message);
+        }
         Ok(ledger)
     }
 
@@ -72,17 +71,14 @@ impl Ledger {
         running.map(|(id, _)| *id)
     }
 
-    /// Reads the next messages. Returns whether this reached the end that the ledger had at first.
-    pub(super) async fn read(&mut self) -> Result<bool, MoveError> {
-        match self.follower.next().await {
-            Ok(TopicReadEvent::ToEnd) => return Ok(true),
-            Ok(TopicReadEvent::Messages(messages)) => {
-                messages.iter().for_each(|message| self.take(message));
-            }
-            Err(error) if error.kind == TransportErrorKind::Unreachable => {}
-            Err(error) => return Err(error.into()),
+    /// Reads the next message, and the others that are already here.
+    pub(super) async fn read(&mut self) -> Result<(), TransportError> {
+        let mut next = Some(self.log.follow().await?);
+        while let Some(message) = next {
+            self.take(&message);
+            next = self.log.more();
         }
-        Ok(false)
+        Ok(())
     }
 
     /// Publishes entries, in this order per task, and returns the fold's verdict on each.

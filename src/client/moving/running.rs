@@ -34,7 +34,7 @@ impl Export {
             for ledger in &mut level.ledgers {
                 while ledger.running() > 0 {
                     match timeout_at(until, ledger.read()).await {
-                        Ok(read) => drop(read?),
+                        Ok(read) => read?,
                         Err(_) => return Ok(self.running()),
                     }
                 }
