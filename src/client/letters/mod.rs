@@ -129,7 +129,7 @@ impl DeadLetters {
         limit: usize,
     ) -> Result<DeadLetterPage, ReadError> {
         let room = limit.clamp(1, PAGE_MAX);
-        let mut shelf = LetterSelection::new(filter, self.of(), room, |letter| letter);
+        let mut shelf = LetterSelection::new(filter, self.of(), room, |_, letter| letter);
         self.read(after, |message| shelf.take(message)).await?;
         let (kept, next) = shelf.finish();
         Ok(DeadLetterPage { letters: kept.into_iter().map(|(_, letter)| letter).collect(), next })
@@ -151,8 +151,7 @@ impl DeadLetters {
     ) -> Result<Option<DeadLetter>, TransportError> {
         let message = self.client.inner.transport.fetch(&self.place, position).await?;
         Ok(message.map(|message| {
-            let payload = Some(message.payload.clone());
-            DeadLetter { payload, ..DeadLetter::read(&message, task, &self.names.task) }
+            with_payload(&message, DeadLetter::read(&message, task, &self.names.task))
         }))
     }
 
@@ -201,7 +200,7 @@ impl DeadLetters {
         stream::try_unfold((letters, filter, start), async |(letters, filter, state)| {
             let Some((mut found, mut after, mut more)) = state else { return Ok(None) };
             while found.is_empty() && more {
-                let mut shelf = LetterSelection::new(&filter, letters.of(), FOUND_MAX, drop);
+                let mut shelf = LetterSelection::new(&filter, letters.of(), FOUND_MAX, |_, _| ());
                 letters.read(after, |message| shelf.take(message)).await?;
                 let (kept, next) = shelf.finish();
                 found.extend(kept.into_iter().map(|(place, ())| place));
@@ -227,26 +226,18 @@ impl DeadLetters {
         &self,
         task: TaskId,
     ) -> Result<Option<(DeadLetter, LetterLocation)>, TransportError> {
-        let mut found: Option<(DeadLetter, LetterLocation)> = None;
-        self.read(None, |message| match kind(message) {
-            Some(LetterMessageKind::Mark(id)) if id == task => found = None,
-            Some(LetterMessageKind::Letter(id)) if id == task => {
-                let older = found.take().map(|(_, place)| {
-                    let mut older = place.older;
-                    older.push(place.at);
-                    older
-                });
-                let (at, older) = (message.position, older.unwrap_or_default());
-                let letter = DeadLetter::read(message, id, &self.names.task);
-                let task = letter.queue_task(&self.names.task);
-                let place = LetterLocation { task, at, older };
-                let payload = Some(message.payload.clone());
-                found = Some((DeadLetter { payload, ..letter }, place));
+        let all = DeadLetterFilter::new();
+        let mut shelf = LetterSelection::new(&all, (&self.names.task, None), 1, with_payload);
+        self.read(None, |message| {
+            if let Some(LetterMessageKind::Mark(id) | LetterMessageKind::Letter(id)) = kind(message)
+                && id == task
+            {
+                shelf.take(message);
             }
-            _ => {}
         })
         .await?;
-        Ok(found)
+        let (found, _) = shelf.finish();
+        Ok(found.into_iter().next().map(|(place, letter)| (letter, place)))
     }
 
     /// Reads the topic to its current end. A topic that does not exist has no letters.
@@ -286,6 +277,11 @@ impl DeadLetters {
         subscription.acknowledge(&self.client, &self.place, all).await;
         Ok(())
     }
+}
+
+/// A letter with the payload of its message.
+fn with_payload(message: &Message, letter: DeadLetter) -> DeadLetter {
+    DeadLetter { payload: Some(message.payload.clone()), ..letter }
 }
 
 /// The subscription that keeps dead letters until they are handled. It never receives a delivery.

@@ -18,8 +18,8 @@ pub(super) struct LetterSelection<'a, T> {
     filter: &'a DeadLetterFilter,
     /// The task topic of the queue, and the level whose letters are selected, if not all.
     of: (&'a str, Option<Priority>),
-    /// Maps a letter to what is kept of it besides its place.
-    keep: fn(DeadLetter) -> T,
+    /// Maps a letter, and its message, to what is kept of it besides its place.
+    keep: fn(&Message, DeadLetter) -> T,
     room: usize,
     kept: BTreeMap<Position, (LetterLocation, T)>,
     of_task: HashMap<TaskId, Position>,
@@ -33,7 +33,7 @@ impl<'a, T> LetterSelection<'a, T> {
         filter: &'a DeadLetterFilter,
         of: (&'a str, Option<Priority>),
         room: usize,
-        keep: fn(DeadLetter) -> T,
+        keep: fn(&Message, DeadLetter) -> T,
     ) -> Self {
         let (kept, of_task) = (BTreeMap::new(), HashMap::new());
         Self { filter, of, keep, room, kept, of_task, full_at: None, last: None }
@@ -64,7 +64,7 @@ impl<'a, T> LetterSelection<'a, T> {
         let task = letter.queue_task(queue);
         if level.is_none_or(|level| level == task.level) && self.filter.takes(&letter) {
             let place = LetterLocation { task, at: message.position, older };
-            self.kept.insert(place.at, (place, (self.keep)(letter)));
+            self.kept.insert(place.at, (place, (self.keep)(message, letter)));
             self.of_task.insert(id, message.position);
         }
     }
@@ -113,7 +113,7 @@ mod tests {
         messages: &[Message],
     ) -> (Vec<u64>, Option<u64>) {
         let mut shelf =
-            LetterSelection::new(filter, ("tasks", None), room, |letter| letter.task.id.entry);
+            LetterSelection::new(filter, ("tasks", None), room, |_, letter| letter.task.id.entry);
         for message in messages {
             shelf.take(message);
         }
