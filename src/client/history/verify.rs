@@ -225,7 +225,7 @@ fn shown_entry(message: &Message) -> Option<(TaskId, Option<MetadataEntry>)> {
         ViewEntry::Evicted(task) => return Some((task, None)),
         ViewEntry::Updated(task, update) => (task, *update),
     };
-    let Update { shown, epoch, created_ms, .. } = update;
+    let Update { shown, epoch, fields } = update;
     let owner = message.properties.get("owner").and_then(parse_owner);
     let entry = MetadataEntry {
         task,
@@ -233,7 +233,7 @@ fn shown_entry(message: &Message) -> Option<(TaskId, Option<MetadataEntry>)> {
         owner,
         phase: shown.phase,
         attempts: shown.attempts,
-        created_ms,
+        created_ms: fields.created,
         // Results are not decoded: how they are shown is checked when nothing runs.
         body: 0,
     };

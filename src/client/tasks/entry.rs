@@ -7,37 +7,6 @@ use longhaul_core::protocol::invariants::phase_of;
 use longhaul_core::task::{Progress, TaskId, TaskOutcome, TaskState, WorkerIdentity, epoch_of};
 use serde::Deserialize;
 
-/// The fields that a view reads.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct MetadataFields {
-    state: TaskState,
-    created: u64,
-    last_updated: u64,
-    #[serde(default)]
-    attempts: u32,
-    #[serde(default)]
-    outcome: Option<TaskOutcome>,
-    #[serde(default)]
-    next_attempt_at: Option<u64>,
-    #[serde(default)]
-    progress: Option<Progress>,
-    #[serde(default)]
-    waits_for: Vec<String>,
-    #[serde(default)]
-    tags: Option<Vec<String>>,
-    #[serde(default)]
-    task_type: Option<String>,
-    #[serde(default)]
-    task_key: Option<String>,
-    #[serde(default)]
-    worker: Option<WorkerIdentity>,
-    #[serde(default)]
-    failure_reason: Option<String>,
-    #[serde(default)]
-    detail: Option<String>,
-}
-
 /// The content of an entry.
 #[derive(Debug)]
 pub(in crate::client) enum ViewEntry {
@@ -52,17 +21,38 @@ pub(in crate::client) struct Update {
     pub(in crate::client) shown: ShownState,
     /// The epoch of the entry, if it names one.
     pub(in crate::client) epoch: Option<u32>,
-    pub(in crate::client) created_ms: u64,
-    pub(in crate::client) changed_ms: u64,
-    pub(in crate::client) due_ms: u64,
+    pub(in crate::client) fields: MetadataFields,
+}
+
+/// The fields that a view reads.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::client) struct MetadataFields {
+    state: TaskState,
+    pub(in crate::client) created: u64,
+    pub(in crate::client) last_updated: u64,
+    #[serde(default)]
+    attempts: u32,
+    #[serde(default)]
+    outcome: Option<TaskOutcome>,
+    #[serde(default)]
+    pub(in crate::client) next_attempt_at: Option<u64>,
+    #[serde(default)]
     pub(in crate::client) progress: Option<Progress>,
+    #[serde(default)]
     pub(in crate::client) waits_for: Vec<String>,
-    pub(in crate::client) tags: Vec<String>,
+    #[serde(default)]
+    pub(in crate::client) tags: Option<Vec<String>>,
+    #[serde(default)]
     pub(in crate::client) task_type: Option<String>,
-    pub(in crate::client) key: Option<String>,
+    #[serde(default)]
+    pub(in crate::client) task_key: Option<String>,
+    #[serde(default)]
     pub(in crate::client) worker: Option<WorkerIdentity>,
-    /// As [`TaskMetadata::reason`](crate::TaskMetadata::reason).
-    pub(in crate::client) reason: Option<String>,
+    #[serde(default)]
+    pub(in crate::client) failure_reason: Option<String>,
+    #[serde(default)]
+    pub(in crate::client) detail: Option<String>,
 }
 
 /// The task that a message of the metadata topic is about; `None` if it is no task of this cluster.
@@ -83,23 +73,10 @@ pub(in crate::client) fn read(message: &Message) -> Option<ViewEntry> {
     }
     let fields: MetadataFields = serde_json::from_slice(&message.payload).ok()?;
     let epoch = epoch_of(&message.properties);
-    let update = Update {
-        shown: ShownState {
-            phase: phase_of(fields.state, fields.outcome),
-            epoch: epoch.unwrap_or_default(),
-            attempts: fields.attempts,
-        },
-        epoch,
-        created_ms: fields.created,
-        changed_ms: fields.last_updated,
-        due_ms: fields.next_attempt_at.unwrap_or_default(),
-        progress: fields.progress,
-        waits_for: fields.waits_for,
-        tags: fields.tags.unwrap_or_default(),
-        task_type: fields.task_type,
-        key: fields.task_key,
-        worker: fields.worker,
-        reason: fields.detail.or(fields.failure_reason),
+    let shown = ShownState {
+        phase: phase_of(fields.state, fields.outcome),
+        epoch: epoch.unwrap_or_default(),
+        attempts: fields.attempts,
     };
-    Some(ViewEntry::Updated(id, Box::new(update)))
+    Some(ViewEntry::Updated(id, Box::new(Update { shown, epoch, fields })))
 }

@@ -218,26 +218,29 @@ impl TaskTable {
         {
             return;
         }
-        let Update { mut shown, created_ms, changed_ms, due_ms, progress, tags, .. } = update;
+        let Update { mut shown, fields, .. } = update;
         shown.epoch = shown.epoch.max(before.map_or(0, |before| before.epoch));
-        let tags = tags.into_iter().take(TAGS_MAX).map(|tag| self.words.share(tag)).collect();
-        let task_type = update.task_type.map(|name| self.words.share(name));
-        let key = update.key.map(String::into_boxed_str);
-        let reason = update.reason.map(|reason| self.words.share(start(&reason)));
-        let progress = progress.filter(|_| shown.phase == Phase::Running);
-        let waits_for = update.waits_for.into_boxed_slice();
+        let tags = fields.tags.into_iter().flatten().take(TAGS_MAX);
+        let tags = tags.map(|tag| self.words.share(tag)).collect();
+        let task_type = fields.task_type.map(|name| self.words.share(name));
+        let key = fields.task_key.map(String::into_boxed_str);
+        // As `TaskMetadata::reason`.
+        let reason = fields.detail.or(fields.failure_reason);
+        let reason = reason.map(|reason| self.words.share(start(&reason)));
+        let progress = fields.progress.filter(|_| shown.phase == Phase::Running);
+        let waits_for = fields.waits_for.into_boxed_slice();
         let parked = !waits_for.is_empty();
         let texts = RowTexts { tags, task_type, key, progress, waits_for, reason };
         let row = self.rows.entry(id).or_default();
         if !row.submitted {
-            row.created_ms = created_ms;
+            row.created_ms = fields.created;
         }
         if !row.is_claimed() {
-            row.changed_ms = changed_ms;
+            row.changed_ms = fields.last_updated;
         }
-        row.show(shown, due_ms, parked);
+        row.show(shown, fields.next_attempt_at.unwrap_or_default(), parked);
         if !row.is_claimed() {
-            row.holder = update.worker.map(|worker| self.holders.share(worker));
+            row.holder = fields.worker.map(|worker| self.holders.share(worker));
         }
         // The writer of an entry may have lost the task's message, and with it tags, type and key:
         // keep those of the previous entry.
