@@ -54,7 +54,7 @@ pub(super) struct TaskRecord {
     /// The task's id at the source.
     pub(super) id: String,
     /// The priority level that it was submitted to.
-    #[serde(default, skip_serializing_if = "is_default", with = "ExportLevel")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(super) level: Priority,
     pub(super) state: MovedState,
     /// When its message was published; 0 if the message is gone.
@@ -191,15 +191,6 @@ impl fmt::Display for EndRecord {
         let Self { tasks, letters, schedules } = self;
         write!(f, "{tasks} tasks, {letters} dead letters, {schedules} schedules")
     }
-}
-
-/// The form of a [`Priority`].
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Priority", rename_all = "camelCase")]
-enum ExportLevel {
-    High,
-    Normal,
-    Low,
 }
 
 impl TaskRecord {
