@@ -1,5 +1,6 @@
 //! The data of a [`TaskView`](super::TaskView): tasks, workers, counts and filters. Pure.
 
+use super::row::RowTexts;
 use super::why::MISSED_MAX;
 use longhaul_core::protocol::seal::EndedCounts;
 use longhaul_core::task::{Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, WorkerIdentity};
@@ -180,32 +181,6 @@ pub struct TaskFilter {
     words: Vec<String>,
 }
 
-/// The texts of a task that a filter sees.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FilteredTexts<'a> {
-    pub(super) tags: &'a [Arc<str>],
-    pub(super) task_type: Option<&'a str>,
-    pub(super) key: Option<&'a str>,
-    pub(super) reason: Option<&'a str>,
-}
-
-impl FilteredTexts<'_> {
-    /// Whether each word is in one of the texts or in the id, in upper or lower case.
-    fn have(&self, id: TaskId, words: &[String]) -> bool {
-        if words.is_empty() {
-            return true;
-        }
-        let mut all = id.to_string();
-        let tags = self.tags.iter().map(|tag| &**tag);
-        for text in tags.chain([self.task_type, self.key, self.reason].into_iter().flatten()) {
-            all.push('\n');
-            all.push_str(text);
-        }
-        let all = all.to_lowercase();
-        words.iter().all(|word| all.contains(word))
-    }
-}
-
 impl TaskFilter {
     /// Matches all tasks.
     pub fn new() -> Self {
@@ -265,15 +240,32 @@ impl TaskFilter {
             && within(&self.changed, changed_ms)
     }
 
-    /// Whether the filter matches these texts of a task.
-    pub(super) fn takes_texts(&self, id: TaskId, texts: &FilteredTexts<'_>) -> bool {
+    /// Whether the filter matches these texts of a task. The reason counts only if it is shown.
+    pub(super) fn takes_texts(&self, id: TaskId, texts: &RowTexts, shows_reason: bool) -> bool {
         let is = |wanted: &Option<String>, has: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| has == Some(wanted))
         };
         self.tags.iter().all(|wanted| texts.tags.iter().any(|tag| **tag == **wanted))
-            && is(&self.task_type, texts.task_type)
-            && is(&self.key, texts.key)
-            && texts.have(id, &self.words)
+            && is(&self.task_type, texts.task_type.as_deref())
+            && is(&self.key, texts.key.as_deref())
+            && self.finds_words(id, texts, shows_reason)
+    }
+
+    /// Whether each word is in one of the texts or in the id, in upper or lower case.
+    fn finds_words(&self, id: TaskId, texts: &RowTexts, shows_reason: bool) -> bool {
+        if self.words.is_empty() {
+            return true;
+        }
+        let reason = texts.reason.as_deref().filter(|_| shows_reason);
+        let named = [texts.task_type.as_deref(), texts.key.as_deref(), reason];
+        let tags = texts.tags.iter().map(|tag| &**tag);
+        let mut all = id.to_string();
+        for text in tags.chain(named.into_iter().flatten()) {
+            all.push('\n');
+            all.push_str(text);
+        }
+        let all = all.to_lowercase();
+        self.words.iter().all(|word| all.contains(word))
     }
 }
 

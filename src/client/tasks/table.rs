@@ -10,7 +10,7 @@
 //! nothing.
 
 use super::entry::{self, Update, ViewEntry};
-use super::info::{FilteredTexts, TaskCounts, TaskFilter, TaskInfo, TaskStatus};
+use super::info::{TaskCounts, TaskFilter, TaskInfo, TaskStatus};
 use super::pool::ValuePool;
 use super::row::{OwnerIndex, RowTexts, TaskRow};
 use super::series::SeriesBuilder;
@@ -352,13 +352,9 @@ impl TaskTable {
             if !filter.takes(status, row.created_ms, row.changed_ms) {
                 return false;
             }
-            let texts = row.texts.as_deref().map(|texts| FilteredTexts {
-                tags: &texts.tags,
-                task_type: texts.task_type.as_deref(),
-                key: texts.key.as_deref(),
-                reason: texts.reason.as_deref().filter(|_| has_reason(status)),
-            });
-            filter.takes_texts(**id, &texts.unwrap_or_default())
+            let none = RowTexts::default();
+            let texts = row.texts.as_deref().unwrap_or(&none);
+            filter.takes_texts(**id, texts, has_reason(status))
         })
     }
 
