@@ -1,7 +1,8 @@
 //! Converts entries of the register to messages and back; no other code does.
 
 use crate::ledger;
-use crate::protocol::register::{RegisterEntry, RegisterEntryError};
+use crate::protocol::entry::EntryError;
+use crate::protocol::register::RegisterEntry;
 use crate::task::text_of;
 use longhaul_types::{Message, Outgoing};
 
@@ -50,12 +51,12 @@ pub fn reason(message: &Message) -> &str {
 ///
 /// # Errors
 /// If this version does not know the entry, or the message comes from another cluster.
-pub fn read(message: &Message) -> Result<RegisterEntry, RegisterEntryError> {
+pub fn read(message: &Message) -> Result<RegisterEntry, EntryError> {
     if message.replicated_from.is_some() {
-        return Err(RegisterEntryError::Replicated);
+        return Err(EntryError::Replicated);
     }
     if message.undecodable.is_some() {
-        return Err(RegisterEntryError::Body);
+        return Err(EntryError::Body);
     }
     RegisterEntry::read(message.key.as_deref(), &message.properties, &message.payload, message.null)
 }

@@ -18,10 +18,10 @@ use bytes::Bytes;
 use longhaul_core::ledger;
 use longhaul_core::metadata::Showing;
 use longhaul_core::partition::Partition;
-use longhaul_core::protocol::entry::{Claim, ClaimKind, Entry as LedgerEntry};
+use longhaul_core::protocol::entry::{Claim, ClaimKind, Entry as LedgerEntry, EntryError};
 use longhaul_core::protocol::entry_set::EntrySet;
 use longhaul_core::protocol::moment::Moment;
-use longhaul_core::protocol::register::{QueueTask, RegisterEntry, RegisterEntryError};
+use longhaul_core::protocol::register::{QueueTask, RegisterEntry};
 use longhaul_core::queue::{Partitions, QueueConfig, QueueContext, QueueCore};
 use longhaul_core::register;
 use longhaul_core::settings::QueueSettings;
@@ -325,7 +325,7 @@ impl WorkerDriver {
                     queue.handle_entry(&entry, position, published_ms, context);
                 });
             }
-            Err(RegisterEntryError::Replicated) => self.stats.counted().replicated += 1,
+            Err(EntryError::Replicated) => self.stats.counted().replicated += 1,
             Err(error) => {
                 tracing::debug!(position = ?message.position, %error, "not an entry of the register");
                 self.stats.counted().malformed += 1;

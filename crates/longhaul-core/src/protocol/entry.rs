@@ -240,7 +240,8 @@ pub struct Heartbeat {
     pub comparison: Option<Comparison>,
 }
 
-/// The message is not an entry of this protocol version; the fold ignores and counts it.
+/// The message is not an entry of the ledger, or of the register, that this version knows; the fold
+/// ignores it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
     /// It was published in another cluster, where task ids denote other tasks.

@@ -26,6 +26,7 @@ use super::gates::Ticket;
 use super::moved::{Moved, MovedKey};
 use super::queue_task::QueueTask;
 use crate::protocol::body;
+use crate::protocol::entry::EntryError;
 use crate::protocol::key::{Epoch, OwnerId, parse_owner};
 use crate::task::{Properties, PropertyWriter};
 use bytes::Bytes;
@@ -168,23 +169,6 @@ pub enum RegisterKey {
     Moved(MovedKey),
 }
 
-/// The message is not an entry of the register that this version knows; the fold ignores it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RegisterEntryError {
-    /// It was published in another cluster, where task ids denote other tasks.
-    #[error("it comes from another cluster")]
-    Replicated,
-    /// Its key is missing or has an unknown form.
-    #[error("key is missing or of an unknown form")]
-    Key,
-    /// Its body is empty, or this version does not know its form.
-    #[error("the body is empty or of an unknown form")]
-    Body,
-    /// A property is missing, malformed, or contradicts the key.
-    #[error("property `{0}` is missing, malformed or contradicts the key")]
-    Property(&'static str),
-}
-
 impl KeyKind {
     const fn word(self) -> &'static str {
         match self {
@@ -280,10 +264,10 @@ impl fmt::Display for RegisterKey {
 }
 
 impl FromStr for RegisterKey {
-    type Err = RegisterEntryError;
+    type Err = EntryError;
 
-    fn from_str(text: &str) -> Result<Self, RegisterEntryError> {
-        parse(text).ok_or(RegisterEntryError::Key)
+    fn from_str(text: &str) -> Result<Self, EntryError> {
+        parse(text).ok_or(EntryError::Key)
     }
 }
 
@@ -443,38 +427,36 @@ impl RegisterEntry {
         properties: &Properties,
         body: &Bytes,
         null: bool,
-    ) -> Result<Self, RegisterEntryError> {
+    ) -> Result<Self, EntryError> {
         let key: RegisterKey = key.unwrap_or_default().parse()?;
         if null {
             return Ok(Self::Tombstone(key));
         }
         // Compaction would remove an empty message: no worker may act on an entry that others may
         // never see.
-        let content = body::decode(body).ok_or(RegisterEntryError::Body)?;
+        let content = body::decode(body).ok_or(EntryError::Body)?;
         match (properties.get("k").unwrap_or_default(), key) {
             ("start", RegisterKey::Start(stamp)) => Ok(Self::Start(stamp)),
             ("period", RegisterKey::Period(period, stamp)) => Ok(Self::Period(period, stamp)),
             ("bind", RegisterKey::Hold(key)) => {
                 let digest = properties.get("h").map(|text| {
-                    parse_owner(text)
-                        .map(|id| Digest(id.0))
-                        .ok_or(RegisterEntryError::Property("h"))
+                    parse_owner(text).map(|id| Digest(id.0)).ok_or(EntryError::Property("h"))
                 });
                 let overwrites = match properties.get("o") {
                     None => false,
                     Some("1") => true,
-                    Some(_) => return Err(RegisterEntryError::Property("o")),
+                    Some(_) => return Err(EntryError::Property("o")),
                 };
                 Ok(Self::Bind(Hold { key, digest: digest.transpose()?, overwrites }))
             }
             ("release", RegisterKey::Release(key)) => Ok(Self::Release(key)),
             ("doc", RegisterKey::Document(key)) => Ok(Self::Document(Document { key, content })),
             ("ticket", RegisterKey::Ticket(ticket)) => {
-                let topic = properties.get("t").ok_or(RegisterEntryError::Property("t"))?;
+                let topic = properties.get("t").ok_or(EntryError::Property("t"))?;
                 Ok(Self::Ticket(ticket, topic.into()))
             }
             ("moved", RegisterKey::Moved(key)) => Ok(Self::Moved(Moved::read(key, properties)?)),
-            _ => Err(RegisterEntryError::Property("k")),
+            _ => Err(EntryError::Property("k")),
         }
     }
 }

@@ -22,8 +22,7 @@ pub use documents::{Document, DocumentKey, DocumentKind, DocumentName, Documents
 pub use entry::KeyNameError;
 pub use entry::Period;
 pub use entry::{
-    Digest, Hold, HoldKey, KeyKind, KeyName, RegisterEntry, RegisterEntryError, RegisterKey, Stamp,
-    parse_stamp,
+    Digest, Hold, HoldKey, KeyKind, KeyName, RegisterEntry, RegisterKey, Stamp, parse_stamp,
 };
 pub use expired::Expired;
 pub use gates::{Gate, GateKind, Gates, LimitUse, Ticket, TicketGrant};

@@ -1,7 +1,8 @@
 //! Marks of tasks that were moved here from another queue.
 
-use super::entry::{RegisterEntryError, Stamp};
+use super::entry::Stamp;
 use super::queue_task::QueueTask;
+use crate::protocol::entry::EntryError;
 use crate::protocol::key::Epoch;
 use crate::task::{Properties, PropertyWriter};
 
@@ -68,12 +69,12 @@ impl Moved {
         }
     }
 
-    pub(super) fn read(key: MovedKey, properties: &Properties) -> Result<Self, RegisterEntryError> {
+    pub(super) fn read(key: MovedKey, properties: &Properties) -> Result<Self, EntryError> {
         let to = properties.get("t").map(|text| text.parse()).transpose();
-        let to = to.map_err(|_| RegisterEntryError::Property("t"))?;
+        let to = to.map_err(|_| EntryError::Property("t"))?;
         let epoch = match properties.get("e") {
             None => Epoch(0),
-            Some(text) => Epoch(text.parse().map_err(|_| RegisterEntryError::Property("e"))?),
+            Some(text) => Epoch(text.parse().map_err(|_| EntryError::Property("e"))?),
         };
         let said = |name| properties.get(name).is_some();
         let (over, letter, closed) = (said("x"), said("l"), said("c"));
@@ -124,6 +125,6 @@ mod tests {
         let mark = Some(MovedMark { to: task, over, letter, epoch: Epoch(4), closed });
         let mut properties = RegisterEntry::Moved(Moved { key, mark }).properties();
         properties.insert("e", "four");
-        assert_eq!(Moved::read(key, &properties), Err(RegisterEntryError::Property("e")));
+        assert_eq!(Moved::read(key, &properties), Err(EntryError::Property("e")));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::protocol::body;
+use crate::protocol::entry::EntryError;
 use crate::protocol::key::{Epoch, OwnerId};
 use crate::task::Priority;
 use crate::task::TaskId;
@@ -171,7 +172,7 @@ fn the_period_stands_in_the_key_but_the_first_one() {
     }
     for malformed in ["bind@0/", "bind@01/", "bind@/", "bind@x/", "start@1/", "hold/"] {
         let text = format!("{malformed}{tail}");
-        assert_eq!(text.parse::<RegisterKey>(), Err(RegisterEntryError::Key), "{text}");
+        assert_eq!(text.parse::<RegisterKey>(), Err(EntryError::Key), "{text}");
     }
 }
 
