@@ -325,7 +325,7 @@ impl Entry {
         null: bool,
     ) -> Result<Self, EntryError> {
         let text = key.unwrap_or_default();
-        let key: Key = text.parse().map_err(|_| EntryError::Key)?;
+        let key: Key = text.parse()?;
         if null {
             return Ok(Self::Tombstone(key));
         }

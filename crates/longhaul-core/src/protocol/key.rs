@@ -7,6 +7,7 @@
 //! `task/cancel` (sticky), `hb/owner` (the newest is enough), `cfg/version`, and the key of a
 //! lease's renewals, whose serial is the largest possible.
 
+use super::entry::EntryError;
 use crate::task::TaskId;
 use std::fmt;
 use std::str::FromStr;
@@ -137,16 +138,11 @@ impl fmt::Display for Key {
     }
 }
 
-/// The text is not a ledger key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a ledger key")]
-pub struct KeyError;
-
 impl FromStr for Key {
-    type Err = KeyError;
+    type Err = EntryError;
 
-    fn from_str(text: &str) -> Result<Self, KeyError> {
-        parse(text).ok_or(KeyError)
+    fn from_str(text: &str) -> Result<Self, EntryError> {
+        parse(text).ok_or(EntryError::Key)
     }
 }
 
