@@ -86,7 +86,7 @@ pub(super) fn entries(
     // Readers take a base only from a claim that runs.
     let has_base = closing.is_none() && record.claimed > 0;
     let base = has_base.then_some(Base { created_ms: record.claimed });
-    let claim = Claim { base, limits: record.limits.into(), ..Claim::plain(key, attempt, kind) };
+    let claim = Claim { base, limits: record.limits, ..Claim::plain(key, attempt, kind) };
     let reason_of_end = closing.map(|_| reason(record)).unwrap_or_default();
     entries.push((key, Entry::Claim(claim), reason_of_end));
     if closing.is_some() {

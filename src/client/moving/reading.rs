@@ -120,7 +120,7 @@ impl<'a> LevelReading<'a> {
             goes_on: waiting && fold.next_attempt.after == AttemptCause::Drain,
             waits,
             checkpoint,
-            limits: claim.map(|claim| claim.limits).unwrap_or_default().into(),
+            limits: claim.map(|claim| claim.limits).unwrap_or_default(),
             properties,
             payload: Some(message.payload.clone()),
             entry: self.entries.remove(&id),

@@ -82,8 +82,8 @@ pub(super) struct TaskRecord {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
     pub(super) checkpoint: Option<Bytes>,
     /// The limits from its message, as on its claims.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub(super) limits: LimitsRecord,
+    #[serde(default, skip_serializing_if = "is_default", with = "LimitsRecord")]
+    pub(super) limits: Limits,
     /// The message's properties.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) properties: BTreeMap<String, String>,
@@ -130,30 +130,16 @@ pub(super) struct KeyRecord {
     pub(super) digest: Option<String>,
 }
 
-/// The limits on the whole task, from its message.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct LimitsRecord {
-    #[serde(skip_serializing_if = "Option::is_none")]
+/// The form of the limits on the whole task, from its message.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Limits")]
+struct LimitsRecord {
+    #[serde(default, rename = "maxAttempts", skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    total: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expires: Option<u64>,
-}
-
-impl From<Limits> for LimitsRecord {
-    fn from(limits: Limits) -> Self {
-        let Limits { max_attempts, total_ms: total, expires_at_ms: expires } = limits;
-        Self { max_attempts, total, expires }
-    }
-}
-
-impl From<LimitsRecord> for Limits {
-    fn from(record: LimitsRecord) -> Self {
-        let LimitsRecord { max_attempts, total: total_ms, expires: expires_at_ms } = record;
-        Self { max_attempts, total_ms, expires_at_ms }
-    }
+    #[serde(default, rename = "total", skip_serializing_if = "Option::is_none")]
+    total_ms: Option<u64>,
+    #[serde(default, rename = "expires", skip_serializing_if = "Option::is_none")]
+    expires_at_ms: Option<u64>,
 }
 
 /// An unhandled dead letter.
