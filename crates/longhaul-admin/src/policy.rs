@@ -2,7 +2,7 @@
 
 use super::admin::Admin;
 use super::http::{AdminError, AdminErrorKind};
-use super::quota::{BacklogQuotaJson, QuotaAction, QuotaKind, Quotas};
+use super::quota::{QuotaAction, QuotaKind, Quotas};
 use longhaul_core::topics::TopicParts;
 use serde::Deserialize;
 use serde_json::json;
@@ -94,7 +94,12 @@ impl Policy {
             })
             .to_string(),
             Self::BacklogQuota { kind, limit, action } => {
-                json!(BacklogQuotaJson::new(*kind, *limit, *action)).to_string()
+                let limit = limit.map_or(UNLIMITED, u64::cast_signed);
+                let (size, time) = match kind {
+                    QuotaKind::Size => (limit, UNLIMITED),
+                    QuotaKind::Age => (UNLIMITED, limit),
+                };
+                json!({ "limitSize": size, "limitTime": time, "policy": action }).to_string()
             }
         })
     }
@@ -244,6 +249,9 @@ const INACTIVE_TOPIC: &str = "inactiveTopicPolicies";
 const BACKLOG_QUOTA: &str = "backlogQuota";
 const BACKLOG_QUOTAS: &str = "backlogQuotaMap";
 const PERSISTENCE: &str = "persistence";
+
+/// The value of a limit that does not apply.
+pub(super) const UNLIMITED: i64 = -1;
 
 /// Pulsar's default limits.
 const UNACKED_PER_CONSUMER_DEFAULT: u64 = 50_000;

@@ -75,30 +75,6 @@ pub(super) struct Quotas {
     age: Option<Quota>,
 }
 
-/// The request that sets a quota; both limits are absent by default.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct BacklogQuotaJson {
-    limit_size: i64,
-    limit_time: i64,
-    policy: QuotaAction,
-}
-
-impl BacklogQuotaJson {
-    pub(super) const fn new(kind: QuotaKind, limit: Option<u64>, policy: QuotaAction) -> Self {
-        let limit = match limit {
-            Some(limit) => limit.cast_signed(),
-            None => UNLIMITED,
-        };
-        match kind {
-            QuotaKind::Size => Self { limit_size: limit, limit_time: UNLIMITED, policy },
-            QuotaKind::Age => Self { limit_size: UNLIMITED, limit_time: limit, policy },
-        }
-    }
-}
-
-const UNLIMITED: i64 = -1;
-
 impl Quotas {
     /// The limits in force: kind, value, and the broker's action.
     fn limits(&self) -> impl Iterator<Item = (QuotaKind, i64, QuotaAction)> {

@@ -5,7 +5,7 @@
 
 use super::check::{FindingKind, Severity};
 use super::observe::TopicRole;
-use super::policy::{EffectivePolicies, Policy, RetentionPolicies, on_off};
+use super::policy::{EffectivePolicies, Policy, RetentionPolicies, UNLIMITED, on_off};
 use super::quota;
 use super::settings::TopicSettings;
 
@@ -13,8 +13,6 @@ use super::settings::TopicSettings;
 /// fixed: half the compacted size would save work on a ledger above 128 MiB, but that size changes
 /// constantly, and seals keep it far below.
 pub(super) const COMPACTION_THRESHOLD_BYTES: u64 = 64 * 1024 * 1024;
-
-const UNLIMITED: i64 = -1;
 
 /// A policy that does not meet the protocol's needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
