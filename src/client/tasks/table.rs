@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The topics that fill a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::client) enum TableSource {
     Ledger,
     Metadata,
@@ -51,8 +51,8 @@ pub(in crate::client) struct TaskTable {
     seals: Seals,
     words: ValuePool<str>,
     holders: ValuePool<WorkerIdentity>,
-    /// The last positions read of ledger, metadata topic and task topic.
-    read_to: [Option<Position>; 3],
+    /// The last position read of each topic.
+    read_to: BTreeMap<TableSource, Position>,
     /// See [`is_java_end`].
     java_attempts: Option<u32>,
 }
@@ -90,16 +90,10 @@ impl TaskTable {
 
     /// Reads the next message of a topic.
     pub(in crate::client) fn read(&mut self, source: TableSource, message: &Message) {
-        let [ledger, metadata, tasks] = &mut self.read_to;
-        let read_to = match source {
-            TableSource::Ledger => ledger,
-            TableSource::Metadata => metadata,
-            TableSource::Tasks => tasks,
-        };
-        if read_to.is_some_and(|last| message.position <= last) {
+        if self.read_to.get(&source).is_some_and(|last| message.position <= *last) {
             return;
         }
-        *read_to = Some(message.position);
+        self.read_to.insert(source, message.position);
         match source {
             TableSource::Ledger => self.read_ledger(message),
             TableSource::Metadata => match entry::read(message) {
@@ -112,19 +106,13 @@ impl TaskTable {
     }
 
     /// The last position read of the ledger.
-    pub(super) const fn ledger_read_to(&self) -> Option<Position> {
-        let [ledger, ..] = &self.read_to;
-        *ledger
+    pub(super) fn ledger_read_to(&self) -> Option<Position> {
+        self.read_to.get(&TableSource::Ledger).copied()
     }
 
     /// Whether any message of a topic was read.
     pub(in crate::client) fn has_read(&self, source: TableSource) -> bool {
-        let [ledger, metadata, tasks] = &self.read_to;
-        match source {
-            TableSource::Ledger => ledger.is_some(),
-            TableSource::Metadata => metadata.is_some(),
-            TableSource::Tasks => tasks.is_some(),
-        }
+        self.read_to.contains_key(&source)
     }
 
     fn read_ledger(&mut self, message: &Message) {

@@ -444,7 +444,7 @@ fn what_comes_again_changes_nothing_and_a_base_tells_when_a_task_was_claimed_fir
     bench.write(&claim(task(1), 1));
     let first = Message { key: Some("x".to_owned()), ..Message::at(at(1)) };
     bench.table.read(TableSource::Ledger, &first);
-    assert_eq!(bench.table.read_to, [Some(at(2)), None, None]);
+    assert_eq!(bench.table.read_to, BTreeMap::from([(TableSource::Ledger, at(2))]));
     let base = Some(Base { created_ms: 77 });
     bench.write(&Entry::Claim(Claim {
         base,
