@@ -2,7 +2,6 @@
 
 use crate::connect;
 use crate::exit::{Code, CommandFailure};
-use crate::globals::{FlagValues, Globals};
 use crate::output::Output;
 use crate::service::gateway::GatewayClient;
 use crate::service::patience::Patience;
@@ -18,7 +17,7 @@ pub(crate) struct CommandContext {
     pub(crate) output: Output,
     /// The time limit of the command.
     pub(crate) timeout: Option<Duration>,
-    /// The flags of the command line, by name.
+    /// The settings on the command line, by name.
     pub(crate) flags: Vec<(&'static str, String)>,
     yes: bool,
 }
@@ -26,11 +25,9 @@ pub(crate) struct CommandContext {
 impl CommandContext {
     /// # Errors
     /// When a setting is invalid.
-    pub(crate) fn new(globals: &Globals) -> Result<Self, anyhow::Error> {
+    pub(crate) fn new(flags: Vec<(&'static str, String)>) -> Result<Self, anyhow::Error> {
         let environment = |name: &str| std::env::var(name).ok();
-        let flags = globals.said();
-        let said = flags.iter().map(|(name, text)| (*name, (*text).to_owned())).collect();
-        let settings = CliSettings::read(&Sources { flags, environment: &environment })?;
+        let settings = CliSettings::read(&Sources { flags: &flags, environment: &environment })?;
         let format = settings.parsed("output", str::parse)?.unwrap_or(crate::output::Format::Table);
         let quiet = settings.is("quiet")?;
         let output = Output::new(format, quiet, settings.text("color").unwrap_or("auto"))?;
@@ -41,18 +38,7 @@ impl CommandContext {
         for note in &settings.notes {
             output.note(&format!("note: {note}"));
         }
-        Ok(Self { settings, output, timeout, flags: said, yes })
-    }
-
-    /// The settings, with options of the current command.
-    ///
-    /// # Errors
-    /// When a setting is invalid.
-    pub(crate) fn settings_with(&self, own: FlagValues<'_>) -> Result<CliSettings, CommandFailure> {
-        let mut flags = own;
-        flags.extend(self.flags.iter().map(|(name, text)| (*name, text.as_str())));
-        let environment = |name: &str| std::env::var(name).ok();
-        CliSettings::read(&Sources { flags, environment: &environment })
+        Ok(Self { settings, output, timeout, flags, yes })
     }
 
     /// A connected client.

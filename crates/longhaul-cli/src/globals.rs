@@ -1,10 +1,7 @@
 //! The options of every command. Each is a setting that the environment, a context or the file may
-//! set as well (`settings/`), so they are unparsed texts here.
+//! set as well, so they are unparsed texts here. `settings/` reads them by their names.
 
 use clap::Args;
-
-/// Settings from flags, by name.
-pub(crate) type FlagValues<'a> = Vec<(&'static str, &'a str)>;
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Globals {
@@ -84,35 +81,3 @@ pub(crate) struct Globals {
 const OUTPUT: &str = "Output";
 const ACTING: &str = "Acting";
 const CONNECTION: &str = "Connection";
-
-impl Globals {
-    /// The flags that were given.
-    pub(crate) fn said(&self) -> FlagValues<'_> {
-        let texts = [
-            ("output", &self.output),
-            ("color", &self.color),
-            ("log", &self.log),
-            ("log-format", &self.log_format),
-            ("reason", &self.reason),
-            ("operator", &self.operator),
-            ("timeout", &self.timeout),
-            ("reconnect-timeout", &self.reconnect_timeout),
-            ("context", &self.context),
-            ("gateway", &self.gateway),
-            ("service-url", &self.service_url),
-            ("admin-url", &self.admin_url),
-            ("subscription", &self.subscription),
-            ("token-file", &self.token_file),
-            ("auth-plugin", &self.auth_plugin),
-            ("auth-params", &self.auth_params),
-            ("tls-trust-certs-file", &self.tls_trust_certs_file),
-            ("tls-certificate-file", &self.tls_certificate_file),
-            ("tls-key-file", &self.tls_key_file),
-            ("listener-name", &self.listener_name),
-        ];
-        let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text.as_deref()?)));
-        let marks = [("quiet", self.quiet), ("yes", self.yes)];
-        let marks = marks.into_iter().filter(|(_, said)| *said).map(|(name, _)| (name, "true"));
-        texts.chain(marks).collect()
-    }
-}

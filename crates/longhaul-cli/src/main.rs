@@ -29,7 +29,7 @@ mod sizes;
 mod telemetry;
 mod times;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 use clap_complete::CompleteEnv;
 use cli::Cli;
 use commands::meta::COMPLETE;
@@ -43,15 +43,19 @@ fn main() -> ExitCode {
     }
     // Ends the process if a shell asks.
     CompleteEnv::with_factory(Cli::command).var(COMPLETE).complete();
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let parsed = Cli::command().try_get_matches().and_then(|mut matches| {
+        let flags = settings::flags(&matches);
+        Ok((flags, Cli::from_arg_matches_mut(&mut matches)?))
+    });
+    let (flags, cli) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => {
             // Ignore a closed standard output or error.
             error.print().ok();
             return exit::of_usage(&error);
         }
     };
-    let context = match CommandContext::new(&cli.globals) {
+    let context = match CommandContext::new(flags) {
         Ok(context) => context,
         Err(error) => return exit::report(&error),
     };

@@ -15,14 +15,12 @@ use crate::core::GatewayService;
 use crate::dialects;
 use crate::problem::ProblemDetails;
 use crate::shell::{RouteGate, Shell, form, gate, guard, linger};
-use crate::telemetry::REQUEST_SECONDS;
 use axum::Router;
 use axum::handler::Handler;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, on};
-use metrics::Histogram;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 use utoipa::openapi::path::OperationBuilder;
@@ -86,8 +84,6 @@ pub(crate) struct RouteInfo {
     pub(crate) takes_level: bool,
     /// It needs the broker.
     pub(crate) asks_broker: bool,
-    /// Histograms by status.
-    measured: RwLock<Vec<(u16, Histogram)>>,
 }
 
 /// A route.
@@ -128,26 +124,6 @@ impl RouteInfo {
             Size::Batch => limits.batch_bytes,
         }
     }
-
-    /// Records a request. Caching the histogram saves a lookup with all its labels each time.
-    pub(crate) fn took(&self, status: u16, time: Duration) {
-        let find = |measured: &[(u16, Histogram)]| {
-            let found = measured.iter().find(|(of, _)| *of == status);
-            found.map(|(_, histogram)| histogram.record(time))
-        };
-        if find(&self.measured.read().unwrap_or_else(PoisonError::into_inner)).is_some() {
-            return;
-        }
-        let text = status.to_string();
-        let labels = [("route", self.path), ("method", self.method.word())];
-        let [route, method] =
-            labels.map(|(name, value)| metrics::Label::from_static_parts(name, value));
-        let labels = vec![route, method, metrics::Label::new("status", text)];
-        let histogram = metrics::histogram!(REQUEST_SECONDS, labels);
-        histogram.record(time);
-        let mut measured = self.measured.write().unwrap_or_else(PoisonError::into_inner);
-        measured.push((status, histogram));
-    }
 }
 
 impl ApiRoute {
@@ -170,7 +146,6 @@ impl ApiRoute {
             size: Size::Small,
             takes_level: false,
             asks_broker: true,
-            measured: RwLock::default(),
         };
         let handler = on(method.filter(), handler);
         Self { info, handler, operation: OperationBuilder::new(), schemas: Vec::new() }

@@ -1,11 +1,10 @@
 //! `longhaul broker`: the embedded broker without a gateway, and operations on its data directory
 //! while it is stopped.
 
-use super::server::args::{Secured, given};
+use super::server::args::Secured;
 use super::server::engine;
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
-use crate::globals::FlagValues;
 use crate::signals::ShutdownSignals;
 use crate::times;
 use anyhow::Context as _;
@@ -151,7 +150,7 @@ impl BrokerCommand {
 /// When the broker fails, or damage was found.
 pub(crate) async fn run(command: BrokerCommand, context: &CommandContext) -> anyhow::Result<()> {
     let read = match command {
-        BrokerCommand::Run(it) => return serve(&it, context).await,
+        BrokerCommand::Run(_) => return serve(context).await,
         BrokerCommand::Check { directory } => blocking(move || rescue::check(&directory)).await?,
         BrokerCommand::Salvage(it) => {
             blocking(move || rescue::salvage(&it.directory, &it.new)).await?
@@ -200,8 +199,8 @@ async fn restore(it: &BrokerRestoreArgs, context: &CommandContext) -> anyhow::Re
     Ok(context.output.lines(&text)?)
 }
 
-async fn serve(it: &BrokerRunArgs, context: &CommandContext) -> anyhow::Result<()> {
-    let settings = context.settings_with(it.said())?;
+async fn serve(context: &CommandContext) -> anyhow::Result<()> {
+    let settings = &context.settings;
     let key = match (settings.text("broker-token-secret"), settings.text("broker-token-public-key"))
     {
         (Some(_), Some(_)) => {
@@ -213,11 +212,11 @@ async fn serve(it: &BrokerRunArgs, context: &CommandContext) -> anyhow::Result<(
         (None, None) => None,
     };
     let key = key.map(|(name, key)| key.map_err(|error| engine::unusable(name, &error)));
-    let config = engine::config(&settings, key.transpose()?, None)?;
+    let config = engine::config(settings, key.transpose()?, None)?;
     if config.data.is_none() {
         tracing::warn!("no --data: all data is deleted when this broker stops");
     }
-    let launched = engine::launch(config, engine::backup(&settings)?).await?;
+    let launched = engine::launch(config, engine::backup(settings)?).await?;
     let broker = &launched.broker;
     let mut signals = ShutdownSignals::new()?;
     let addresses = BrokerAddressList::of(broker);
@@ -244,19 +243,6 @@ async fn serve(it: &BrokerRunArgs, context: &CommandContext) -> anyhow::Result<(
             Err(CommandFailure::new(Code::Failed, what).help("start the broker again: all \
                 confirmed messages are stored").into())
         }
-    }
-}
-
-impl BrokerRunArgs {
-    fn said(&self) -> FlagValues<'_> {
-        let mut said = self.secured.said();
-        said.extend(given(&[
-            ("data", &self.data),
-            ("broker", &self.broker),
-            ("admin", &self.admin),
-            ("broker-token-public-key", &self.broker_token_public_key),
-        ]));
-        said
     }
 }
 

@@ -330,11 +330,12 @@ fn target(it: &Migrate) -> Result<CliSettings, CommandFailure> {
         ("service-url", &it.to_service_url),
         ("admin-url", &it.to_admin_url),
     ];
-    let flags = named.iter().filter_map(|(name, text)| Some((*name, text.as_deref()?))).collect();
+    let flags = named.into_iter().filter_map(|(name, text)| Some((name, text.clone()?)));
+    let flags: Vec<_> = flags.collect();
     // The environment's settings are those of the source.
     let kept = ["LONGHAUL_CONFIG", "HOME", "XDG_CONFIG_HOME"];
     let environment = |name: &str| kept.contains(&name).then(|| std::env::var(name).ok()).flatten();
-    CliSettings::read(&Sources { flags, environment: &environment })
+    CliSettings::read(&Sources { flags: &flags, environment: &environment })
 }
 
 /// Pauses a queue, and waits until nothing runs.

@@ -29,8 +29,8 @@ Examples:
     )]
     List {
         /// Tenant and namespace of the queues.
-        #[arg(default_value = "public/default")]
-        namespace: String,
+        #[arg(value_name = "NAMESPACE", default_value = "public/default")]
+        within: String,
     },
     /// Create a queue, or correct its topics; needs the admin API.
     #[command(after_help = "\
@@ -132,7 +132,7 @@ pub(crate) struct QueueCreateArgs {
 pub(crate) async fn run(command: QueueCommand, context: &CommandContext) -> anyhow::Result<()> {
     let service = &context.service().await?;
     match command {
-        QueueCommand::List { namespace } => list(service, &namespace, context).await,
+        QueueCommand::List { within } => list(service, &within, context).await,
         QueueCommand::Create(it) => create(service, it, context).await,
         QueueCommand::Delete { queue } => {
             context.confirm(&format!("delete the queue `{queue}` with all its tasks?"))?;

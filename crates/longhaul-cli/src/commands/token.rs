@@ -46,7 +46,7 @@ Examples:
     Revoke {
         /// Name of the token, or its id as `longhaul token list` shows it.
         #[arg(value_name = "NAME|ID")]
-        token: String,
+        name_or_id: String,
         #[command(flatten)]
         file: InFile,
     },
@@ -185,8 +185,8 @@ pub(crate) fn run(command: TokenCommand, context: &CommandContext) -> anyhow::Re
             let shown: Vec<_> = file.entries().iter().map(TokenRow::of).collect();
             Ok(context.output.list(&shown)?)
         }
-        TokenCommand::Revoke { token, file } => {
-            revoke(&token, &file.path(context)?, &context.output)
+        TokenCommand::Revoke { name_or_id, file } => {
+            revoke(&name_or_id, &file.path(context)?, &context.output)
         }
         TokenCommand::Secret { file } => write_secret(&file, &TokenKey::new_secret()?),
         TokenCommand::Sign { secret, role, audience, expires } => {

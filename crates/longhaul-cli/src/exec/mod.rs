@@ -60,7 +60,7 @@ pub(crate) async fn run(args: &WorkerRun, context: &CommandContext) -> anyhow::R
 /// The metrics page, if configured.
 async fn page(args: &WorkerRun, context: &CommandContext) -> anyhow::Result<Option<MetricsPage>> {
     let Some(address) = args.metrics else { return Ok(None) };
-    if !address.ip().is_loopback() && !context.settings_with(Vec::new())?.is("insecure")? {
+    if !address.ip().is_loopback() && !context.settings.is("insecure")? {
         let what = format!(
             "{address} can be reached from other machines, and the metrics have no authentication"
         );

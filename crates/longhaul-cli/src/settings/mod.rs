@@ -14,8 +14,9 @@ mod source;
 
 use crate::commands::ports;
 use crate::exit::CommandFailure;
-use crate::globals::FlagValues;
 use crate::times;
+use clap::ArgMatches;
+use clap::parser::ValueSource;
 use client_conf::ClientConf;
 use file::File;
 pub(crate) use source::SettingSource;
@@ -128,7 +129,7 @@ pub(crate) struct SettingValue {
 
 /// The sources of settings.
 pub(crate) struct Sources<'a> {
-    pub(crate) flags: FlagValues<'a>,
+    pub(crate) flags: &'a [(&'static str, String)],
     /// The environment variables.
     pub(crate) environment: &'a dyn Fn(&str) -> Option<String>,
 }
@@ -143,6 +144,26 @@ pub(crate) struct CliSettings {
     pub(crate) file: File,
     /// Entries of Pulsar's own configuration that are ignored.
     pub(crate) notes: Vec<String>,
+}
+
+/// The options of the command line that are settings, and the context. An option has the name of its
+/// setting.
+pub(crate) fn flags(matches: &ArgMatches) -> Vec<(&'static str, String)> {
+    let mut command = matches;
+    while let Some((_, below)) = command.subcommand() {
+        command = below;
+    }
+    let mut flags = Vec::new();
+    for name in SETTINGS.iter().map(|it| it.name).chain(["context"]) {
+        let id = name.replace('-', "_");
+        // A command has only some of these options.
+        let Ok(Some(values)) = command.try_get_raw(&id) else { continue };
+        // Other values are defaults, and values of variables.
+        if command.value_source(&id) == Some(ValueSource::CommandLine) {
+            flags.extend(values.filter_map(|text| Some((name, text.to_str()?.to_owned()))));
+        }
+    }
+    flags
 }
 
 /// The variable of a setting.
@@ -160,7 +181,7 @@ impl CliSettings {
         let environment = |name: &str| (sources.environment)(name).filter(|it| !it.is_empty());
         // A repeatable flag joins its values.
         let flag = |name: &str| {
-            let said = sources.flags.iter().filter(|it| it.0 == name).map(|it| it.1);
+            let said = sources.flags.iter().filter(|it| it.0 == name).map(|it| it.1.as_str());
             let said: Vec<&str> = said.collect();
             (!said.is_empty()).then(|| said.join(","))
         };

@@ -28,7 +28,8 @@ impl World {
 
     fn read(&self, flags: &[(&'static str, &str)]) -> Result<CliSettings, CommandFailure> {
         let environment = |name: &str| self.variables.get(name).cloned();
-        CliSettings::read(&Sources { flags: flags.to_vec(), environment: &environment })
+        let flags: Vec<_> = flags.iter().map(|(name, text)| (*name, (*text).to_owned())).collect();
+        CliSettings::read(&Sources { flags: &flags, environment: &environment })
     }
 }
 

@@ -29,7 +29,6 @@ pub(crate) use error::ServiceError;
 pub(crate) use events::{EventPosition, TaskEventStream, TaskStreamEvent};
 pub(crate) use leases::Reporter;
 pub(crate) use letters::ReplayChanges;
-pub(crate) use queues::Creation;
 pub(crate) use tasks::TaskSnapshot;
 
 use crate::config::{Dialect, ServerConfig};

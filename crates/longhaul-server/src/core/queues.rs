@@ -10,7 +10,7 @@ use longhaul::ActionError;
 use longhaul::ops::{LimitUse, QueueSettings, TaskFilter, VersionedSettings};
 use longhaul::topics::{SetupError, TopicReport, TopicSettings};
 use longhaul::{Priority, ReadError, TaskId, TaskRef, TransportErrorKind};
-use longhaul_api::queue::LimitUseBody;
+use longhaul_api::queue::{DefaultsBody, LimitUseBody, NewQueue};
 use longhaul_api::settings::LimitBody;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -21,19 +21,6 @@ const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
 /// The most limits whose use an answer has, and the most tasks that it names at each.
 const LIMITS_MAX: usize = 100;
 const WAITING_MAX: usize = 20;
-
-/// The options of a new queue.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Creation {
-    /// `None` keeps an existing queue as it is, and creates a new one unpartitioned.
-    pub(crate) partitions: Option<u32>,
-    /// With topics for tasks of high and low priority.
-    pub(crate) levels: bool,
-    /// How long a finished task stays in the ledger.
-    pub(crate) ledger_retention: Option<Duration>,
-    /// Settings for a queue without any.
-    pub(crate) settings: Option<QueueSettings>,
-}
 
 impl GatewayService {
     /// Refuses a queue that does not exist. Brokers create topics on first use, so a misspelt name
@@ -142,7 +129,7 @@ impl GatewayService {
         if let Some(has_levels) = self.known.last(queue) {
             return Ok(has_levels);
         }
-        match self.create_queue(queue, Creation { levels, ..Creation::default() }, None).await {
+        match self.create_queue(queue, NewQueue { levels, ..NewQueue::default() }, None).await {
             // Without the admin API the broker creates the topics that are used.
             Err(ServiceError::Setup(SetupError::NoAdminUrl)) => return Ok(false),
             created => drop(created?),
@@ -243,15 +230,14 @@ impl GatewayService {
     pub(crate) async fn create_queue(
         &self,
         queue: &QueueName,
-        creation: Creation,
+        NewQueue { partitions, levels, ledger_retention, defaults: first }: NewQueue,
         creator: Option<&str>,
     ) -> Result<Vec<String>, ServiceError> {
         let defaults = TopicSettings::default();
-        let ledger_retention = creation.ledger_retention.unwrap_or(defaults.ledger_retention);
-        let partitions = creation.partitions;
+        let ledger_retention = ledger_retention.map_or(defaults.ledger_retention, |it| it.0);
         let settings = TopicSettings { partitions, ledger_retention, ..defaults };
         let topic = self.topic(queue);
-        let report = if creation.levels {
+        let report = if levels {
             self.client.queue(&topic).setup_levels(settings).await?
         } else {
             self.client.queue(&topic).setup_topics(settings).await?
@@ -259,8 +245,8 @@ impl GatewayService {
         // The cached answer about levels may be outdated.
         self.known.forget(queue).await;
         let mut steps: Vec<_> = report.steps.iter().map(ToString::to_string).collect();
-        if let Some(settings) = creation.settings
-            && self.write_first_settings(queue, settings, creator).await?
+        if let Some(DefaultsBody::Document004) = first
+            && self.write_first_settings(queue, QueueSettings::of_document_004(), creator).await?
         {
             steps.push("settings written".to_owned());
         }

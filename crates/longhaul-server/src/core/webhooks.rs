@@ -1,9 +1,10 @@
 //! The queue of the calls of webhooks, and the URLs that the gateway allows.
 
-use super::{Creation, GatewayService, QueueName, ServiceError};
+use super::{GatewayService, QueueName, ServiceError};
 use longhaul::Client;
 use longhaul::ops::QueueSettings;
 use longhaul::topics::SetupError;
+use longhaul_api::queue::NewQueue;
 use longhaul_api::webhook::WEBHOOKS_QUEUE;
 
 impl GatewayService {
@@ -40,7 +41,7 @@ impl GatewayService {
     /// Creates the queue of the calls unless it exists. Returns its task topic.
     pub(crate) async fn make_webhooks(&self) -> Result<String, ServiceError> {
         let queue = QueueName::parse(WEBHOOKS_QUEUE)?;
-        match self.create_queue(&queue, Creation::default(), None).await {
+        match self.create_queue(&queue, NewQueue::default(), None).await {
             // Without the admin API the broker creates the topics that are used.
             Ok(_) | Err(ServiceError::Setup(SetupError::NoAdminUrl)) => Ok(self.topic(&queue)),
             Err(error) => Err(error),

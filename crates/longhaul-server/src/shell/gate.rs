@@ -9,6 +9,7 @@ use crate::core::GatewayService;
 use crate::problem::ProblemDetails;
 use crate::reach::ConnectionOutage;
 use crate::route::{RequestClass, RouteAccess, RouteInfo};
+use crate::telemetry::REQUEST_SECONDS;
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -176,10 +177,15 @@ impl RouteGate {
     }
 
     fn measure(&self, started: Stopwatch, status: StatusCode) {
-        let took = started.read();
-        self.route.took(status.as_u16(), took);
+        let (took, status) = (started.read(), status.as_u16());
         let RouteInfo { method, path, .. } = &*self.route;
-        let status = status.as_u16();
+        metrics::histogram!(
+            REQUEST_SECONDS,
+            "route" => *path,
+            "method" => method.word(),
+            "status" => status.to_string()
+        )
+        .record(took);
         tracing::debug!(
             event = "http_request",
             method = method.word(),

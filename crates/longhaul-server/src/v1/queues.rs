@@ -7,18 +7,17 @@ use super::tasks::TaskQuery;
 use super::values::{WordList, all_or_some, early_end};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::{Creation, QueueName};
+use crate::core::QueueName;
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::{Delete, Get, Patch, Post, Put};
 use crate::shell::{Caller, Json, RawBody};
 use axum::Extension;
 use axum::http::StatusCode;
-use longhaul::ops::QueueSettings;
 use longhaul_api::action::ReasonBody;
 use longhaul_api::queue::{
-    CreatedQueue, DefaultsBody, NewQueue, PurgeBody, PurgeResultBody, QueueBody, QueueList,
-    QueueUpdate, QueueVersion,
+    CreatedQueue, NewQueue, PurgeBody, PurgeResultBody, QueueBody, QueueList, QueueUpdate,
+    QueueVersion,
 };
 use longhaul_api::settings::SettingsBody;
 
@@ -77,11 +76,8 @@ async fn list(Extension(caller): Extension<Caller>) -> JsonAnswer<QueueList> {
 }
 
 async fn create(QueueAt { queue, caller }: QueueAt, body: RawBody) -> JsonAnswer<CreatedQueue> {
-    let NewQueue { partitions, levels, ledger_retention, defaults } = optional(&body)?;
-    let ledger_retention = ledger_retention.map(|it| it.0);
-    let settings = defaults.map(|DefaultsBody::Document004| QueueSettings::of_document_004());
-    let creation = Creation { partitions, levels, ledger_retention, settings };
-    let steps = caller.service.create_queue(&queue, creation, caller.name()).await?;
+    let new = optional(&body)?;
+    let steps = caller.service.create_queue(&queue, new, caller.name()).await?;
     let name = queue.to_string();
     Ok(axum::Json(CreatedQueue { name, steps, now: clock::wall_ms() }))
 }

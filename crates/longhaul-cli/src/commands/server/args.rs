@@ -1,7 +1,6 @@
 //! The options of `longhaul dev` and `longhaul server start`. Each is a setting, like the global
 //! ones.
 
-use crate::globals::FlagValues;
 use clap::Args;
 
 #[derive(Debug, Args)]
@@ -166,33 +165,6 @@ pub(in crate::commands) struct Secured {
     broker_connections_max: Option<String>,
 }
 
-impl Secured {
-    /// The settings from its options.
-    pub(in crate::commands) fn said(&self) -> FlagValues<'_> {
-        let mut said = given(&[
-            ("admin-tls", &self.admin_tls),
-            ("admin-hosts", &self.admin_hosts),
-            ("broker-host", &self.broker_host),
-            ("broker-token-secret", &self.broker_token_secret),
-            ("broker-token-audience", &self.broker_token_audience),
-            ("broker-superusers", &self.broker_superusers),
-            ("broker-monitors", &self.broker_monitors),
-            ("broker-roles", &self.broker_roles),
-            ("broker-tls", &self.broker_tls),
-            ("broker-certificate-file", &self.broker_certificate_file),
-            ("broker-key-file", &self.broker_key_file),
-            ("broker-client-authorities", &self.broker_client_authorities),
-            ("broker-backup", &self.broker_backup),
-            ("broker-backup-keep", &self.broker_backup_keep),
-            ("broker-disk-bytes-max", &self.broker_disk_bytes_max),
-            ("broker-message-bytes-max", &self.broker_message_bytes_max),
-            ("broker-connections-max", &self.broker_connections_max),
-        ]);
-        said.extend(self.broker_open_namespaces.then_some(("broker-open-namespaces", "true")));
-        said
-    }
-}
-
 #[derive(Debug, Args)]
 struct Listen {
     /// Keep all data in this directory, which is created if it does not exist. Without it,
@@ -215,61 +187,4 @@ struct Listen {
     /// Use this queue for the --dialect routes, created if it does not exist. Default: `default`.
     #[arg(long, value_name = "QUEUE")]
     dialect_queue: Option<String>,
-}
-
-pub(in crate::commands) fn given<'a>(
-    texts: &[(&'static str, &'a Option<String>)],
-) -> FlagValues<'a> {
-    texts.iter().filter_map(|(name, text)| Some((*name, text.as_deref()?))).collect()
-}
-
-impl Listen {
-    fn said(&self) -> FlagValues<'_> {
-        let mut said = given(&[
-            ("data", &self.data),
-            ("http", &self.http),
-            ("broker", &self.broker),
-            ("admin", &self.admin),
-            ("dialect-queue", &self.dialect_queue),
-        ]);
-        said.extend(self.dialect.iter().map(|it| ("dialect", it.as_str())));
-        said
-    }
-}
-
-impl Dev {
-    /// The flags that were given.
-    pub(super) fn said(&self) -> FlagValues<'_> {
-        self.listen.said()
-    }
-}
-
-impl ServerStartArgs {
-    /// The flags that were given.
-    pub(super) fn said(&self) -> FlagValues<'_> {
-        let mut said = self.listen.said();
-        said.extend(given(&[
-            ("engine", &self.engine),
-            ("namespace", &self.namespace),
-            ("http-tokens", &self.http_tokens),
-            ("http-certificate-file", &self.http_certificate_file),
-            ("http-key-file", &self.http_key_file),
-            ("http-client-authorities", &self.http_client_authorities),
-            ("http-hosts", &self.http_hosts),
-            ("http-origins", &self.http_origins),
-            ("rate-limit", &self.rate_limit),
-            ("broker-grace", &self.broker_grace),
-            ("http-idle-time", &self.http_idle_time),
-            ("http-connections-per-address", &self.http_connections_per_address),
-            ("measure", &self.measure),
-            ("webhook-secret-file", &self.webhook_secret_file),
-            ("dashboard", &self.dashboard),
-            ("drain", &self.drain),
-        ]));
-        said.extend(self.webhook_allow.iter().map(|it| ("webhook-allow", it.as_str())));
-        said.extend(self.secured.said());
-        said.extend(self.insecure.then_some(("insecure", "true")));
-        said.extend(self.hide_payloads.then_some(("hide-payloads", "true")));
-        said
-    }
 }

@@ -37,13 +37,12 @@ pub(crate) struct ServerCheckArgs {
 /// # Errors
 /// When the gateway is not ready, or does not answer.
 pub(super) async fn run(check: &ServerCheckArgs, context: &CommandContext) -> anyhow::Result<()> {
-    let said = check.http.iter().map(|text| ("http", text.as_str())).collect();
-    let settings = context.settings_with(said)?;
-    let address = reached(engine::address(&settings, "http")?);
+    let settings = &context.settings;
+    let address = reached(engine::address(settings, "http")?);
     let scheme = if settings.text("http-certificate-file").is_some() { "https" } else { "http" };
     let path = if check.live { "livez" } else { "readyz" };
     let url = format!("{scheme}://{address}/{path}");
-    let client = client(&settings)?;
+    let client = client(settings)?;
     let begun = clock::monotonic();
     loop {
         match ask(&client, &url).await {

@@ -67,7 +67,7 @@ struct ServerAddressList {
 pub(crate) async fn run(command: ServerCommand, context: &CommandContext) -> anyhow::Result<()> {
     match command {
         ServerCommand::Dev(it) => dev(&it, context).await,
-        ServerCommand::Start(it) => start(&it, context).await,
+        ServerCommand::Start(_) => start(context).await,
         ServerCommand::Check(it) => check::run(&it, context).await,
     }
 }
@@ -76,9 +76,9 @@ pub(crate) async fn run(command: ServerCommand, context: &CommandContext) -> any
 /// When something cannot be started, or ends by itself.
 pub(crate) async fn dev(it: &Dev, context: &CommandContext) -> anyhow::Result<()> {
     let begun = clock::monotonic();
-    let settings = context.settings_with(it.said())?;
+    let settings = &context.settings;
     let (mut options, broker) =
-        (GatewayOptions::read(&settings)?, PreparedEmbeddedBroker::read(&settings)?);
+        (GatewayOptions::read(settings)?, PreparedEmbeddedBroker::read(settings)?);
     let engine = broker.start(options.share_files()).await?;
     let client = engine.client().connect().await?;
     let mut running = RunningServer::start(options, engine.into(), client.clone()).await?;
@@ -101,10 +101,10 @@ pub(crate) async fn dev(it: &Dev, context: &CommandContext) -> anyhow::Result<()
 
 /// # Errors
 /// As [`dev`].
-async fn start(it: &ServerStartArgs, context: &CommandContext) -> anyhow::Result<()> {
-    let settings = context.settings_with(it.said())?;
+async fn start(context: &CommandContext) -> anyhow::Result<()> {
+    let settings = &context.settings;
     // Check the options before binding ports: a port in use would hide an invalid option.
-    let mut options = GatewayOptions::read(&settings)?;
+    let mut options = GatewayOptions::read(settings)?;
     let (engine, client) = match settings.text("engine") {
         Some("embedded") => {
             if settings.text("data").is_none() {
@@ -116,13 +116,13 @@ async fn start(it: &ServerStartArgs, context: &CommandContext) -> anyhow::Result
                     .into());
             }
             let broker =
-                PreparedEmbeddedBroker::read(&settings)?.start(options.share_files()).await?;
+                PreparedEmbeddedBroker::read(settings)?.start(options.share_files()).await?;
             let client = broker.client();
             (Engine::from(broker), client)
         }
         Some("pulsar") => {
             let url = settings.text("service-url").unwrap_or_default();
-            (Engine::Pulsar(url.to_owned()), crate::connect::builder(&settings)?)
+            (Engine::Pulsar(url.to_owned()), crate::connect::builder(settings)?)
         }
         other => {
             let other = other.unwrap_or_default();

@@ -5,7 +5,6 @@ use super::{GatewayClient, GatewayRoute};
 use crate::exit::{Code, CommandFailure, code_of};
 use crate::service::queues::{Alive, QueueStats, patched};
 use crate::service::short_topic;
-use crate::service::tasks::add_counts;
 use longhaul_api::Priority;
 use longhaul_api::action::{ActionBody, ActionList, ReasonBody};
 use longhaul_api::dead::DeadSelection;
@@ -69,7 +68,7 @@ impl GatewayClient {
         for level in levels {
             let counts = self.counts(level, None).await?;
             all.now = counts.now;
-            add_counts(&mut all, counts);
+            all.add(counts);
         }
         Ok(all)
     }

@@ -12,8 +12,7 @@ use longhaul::TaskRef;
 use longhaul_api::queue::PurgeBody;
 pub(crate) use name::{named, namer, task as parse_task};
 pub(crate) use record::{
-    TaskDetails, add_counts, attempts_in_words, count_fields, open_statuses, retain_counts,
-    statuses,
+    TaskDetails, attempts_in_words, count_fields, open_statuses, retain_counts, statuses,
 };
 use std::time::Duration;
 

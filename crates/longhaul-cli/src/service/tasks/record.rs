@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use longhaul::ops::TaskStatus;
-use longhaul_api::task::{EverEnded, ProgressBody, TaskBody, TaskCountsBody, WorkerBody};
+use longhaul_api::task::{ProgressBody, TaskBody, TaskCountsBody, WorkerBody};
 use serde::Serialize;
 use std::ops::Deref;
 
@@ -192,25 +192,6 @@ impl TableRow for TaskBody {
 
     fn tone(&self) -> Tone {
         tone(&self.status)
-    }
-}
-
-/// Adds the counts of other tasks of the same queue.
-pub(crate) fn add_counts(to: &mut TaskCountsBody, other: TaskCountsBody) {
-    to.total += other.total;
-    to.demand += other.demand;
-    let since =
-        |counts: &TaskCountsBody| counts.oldest_ready.as_ref().map_or(u64::MAX, |it| it.since);
-    if since(&other) < since(to) {
-        to.oldest_ready = other.oldest_ready;
-    }
-    let EverEnded { completed, failed, cancelled, expired } = other.ever_ended;
-    to.ever_ended.completed += completed;
-    to.ever_ended.failed += failed;
-    to.ever_ended.cancelled += cancelled;
-    to.ever_ended.expired += expired;
-    for (word, count) in other.by_status {
-        *to.by_status.entry(word).or_default() += count;
     }
 }
 
