@@ -51,7 +51,7 @@ fn replay() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let mut opened = open(directory.path(), &mut 0)?;
     append(&mut opened, 1000, 100, |groups, _| groups < REPLAYED / 1000)?;
-    let segments = opened.log.segments().len();
+    let segments = opened.log.status().segments.len();
     opened.log.close();
     for _ in 0..3 {
         let (start, mut bytes) = (now(), 0);

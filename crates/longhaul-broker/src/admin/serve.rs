@@ -218,29 +218,6 @@ async fn converse<S>(
     }
 }
 
-/// The sender of a request.
-#[derive(Debug)]
-enum AdminIdentity {
-    /// Any sender, if tokens are not required.
-    Trusted,
-    /// A sender without a token, which suffices for a few paths.
-    Nobody,
-    /// A role with a valid token.
-    Role(AuthRole),
-}
-
-impl AdminIdentity {
-    /// The role that limits the visible metrics; `None` if all may be seen.
-    fn viewer(&self) -> Option<AuthRole> {
-        match self {
-            Self::Role(role) if !role.monitor => Some(role.clone()),
-            Self::Trusted | Self::Role(_) => None,
-            // Unreachable without a token.
-            Self::Nobody => Some(AuthRole::default()),
-        }
-    }
-}
-
 impl AdminServerContext {
     async fn answer(
         &self,
@@ -273,17 +250,13 @@ impl AdminServerContext {
         })?;
         let (head, body) = request.into_parts();
         let target = RequestTarget::parse(head.uri.path(), head.uri.query())?;
-        let body = match asker {
-            // Without a token, no request has a body that counts.
-            AdminIdentity::Nobody => Bytes::new(),
-            AdminIdentity::Trusted | AdminIdentity::Role(_) if head.method == Method::GET => {
-                Bytes::new()
-            }
-            AdminIdentity::Trusted | AdminIdentity::Role(_) => {
-                let access = access_of(head.method.as_str(), &target)?;
-                self.authorize(&asker, access, peer).await?;
-                self.read(body).await?
-            }
+        // Without a token, no request has a body that counts.
+        let body = if asker.is_none() || head.method == Method::GET {
+            Bytes::new()
+        } else {
+            let access = access_of(head.method.as_str(), &target)?;
+            self.authorize(asker.as_ref(), access, peer).await?;
+            self.read(body).await?
         };
         if !seat.is_asked() {
             let text = "this connection made room for others: nothing was done";
@@ -293,15 +266,13 @@ impl AdminServerContext {
         let route = match route(asked) {
             Ok(route) => route,
             // Without a token, the answer does not reveal what exists.
-            Err(_) if matches!(asker, AdminIdentity::Nobody) => {
-                return Err(unknown(&AuthError::Missing));
-            }
+            Err(_) if asker.is_none() => return Err(unknown(&AuthError::Missing)),
             Err(error) => return Err(error.into()),
         };
-        if matches!(asker, AdminIdentity::Nobody) && route.access != AdminAccess::Everybody {
+        if asker.is_none() && route.access != AdminAccess::Everybody {
             self.tell(peer, AuthError::Missing);
         }
-        self.authorize(&asker, route.access, peer).await?;
+        self.authorize(asker.as_ref(), route.access, peer).await?;
         Ok(match route.work {
             Work::Tell(show) => show(&self.advertised),
             Work::Ask(work) => self.ask(head.method == Method::GET, work).await?(&self.advertised),
@@ -309,7 +280,10 @@ impl AdminServerContext {
                 AdminResponse::message(&self.read_entry(self.ask(true, find).await?).await?)
             }
             Work::Metrics(selection) => {
-                let viewer = asker.viewer();
+                // `None` is unreachable: metrics need a token.
+                let role = asker.unwrap_or_default();
+                // A monitor sees all metrics.
+                let viewer = if role.monitor { None } else { Some(role) };
                 let asked = move |machine: &mut BrokerMachine| {
                     Ok(match selection {
                         Some(selection) => machine.selected_metrics(viewer.as_ref(), &selection),
@@ -373,15 +347,16 @@ impl AdminServerContext {
         }
     }
 
-    fn authenticate(&self, request: &Request<Incoming>) -> Result<AdminIdentity, AuthError> {
-        let Some(authenticator) = &self.authenticator else { return Ok(AdminIdentity::Trusted) };
-        let Some(header) = request.headers().get(AUTHORIZATION) else {
-            return Ok(AdminIdentity::Nobody);
+    /// The role of the sender. Without a token, which suffices for a few paths, there is none.
+    fn authenticate(&self, request: &Request<Incoming>) -> Result<Option<AuthRole>, AuthError> {
+        let Some(authenticator) = &self.authenticator else {
+            return Ok(Some(AuthRole::trusted()));
         };
+        let Some(header) = request.headers().get(AUTHORIZATION) else { return Ok(None) };
         let header = header.as_bytes().split_at_checked(BEARER.len());
         let bearer = header.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(BEARER));
         let (_, token) = bearer.ok_or(AuthError::Missing)?;
-        authenticator.authenticate("token", token, (self.clock)()).map(AdminIdentity::Role)
+        authenticator.authenticate("token", token, (self.clock)()).map(Some)
     }
 
     fn tell(&self, peer: SocketAddr, why: impl Into<AuthRefusalReason>) {
@@ -395,16 +370,15 @@ impl AdminServerContext {
 
     async fn authorize(
         &self,
-        asker: &AdminIdentity,
+        asker: Option<&AuthRole>,
         access: AdminAccess,
         peer: SocketAddr,
     ) -> Result<(), AdminResponse> {
         let role = match asker {
-            AdminIdentity::Trusted => return Ok(()),
-            AdminIdentity::Nobody if access == AdminAccess::Everybody => return Ok(()),
-            AdminIdentity::Nobody => return Err(unknown(&AuthError::Missing)),
-            AdminIdentity::Role(role) if role.superuser => return Ok(()),
-            AdminIdentity::Role(role) => role,
+            None if access == AdminAccess::Everybody => return Ok(()),
+            None => return Err(unknown(&AuthError::Missing)),
+            Some(role) if role.superuser => return Ok(()),
+            Some(role) => role,
         };
         let denied = |why| {
             let text = format!("the role `{}` {why}", role.name);

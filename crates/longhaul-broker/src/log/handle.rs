@@ -130,20 +130,6 @@ impl BrokerLog {
         self.jobs.wake.notify_all();
     }
 
-    /// Position of the durable checkpoint, if there is one.
-    #[cfg(any(test, feature = "testing"))]
-    #[must_use]
-    pub fn checkpointed(&self) -> Option<LogPosition> {
-        self.shared.checkpoint()
-    }
-
-    /// The existing segments, with the sizes of their files in bytes.
-    #[cfg(any(test, feature = "testing"))]
-    #[must_use]
-    pub fn segments(&self) -> Vec<(u32, u64)> {
-        self.shared.list()
-    }
-
     /// Status of the log.
     #[must_use]
     pub fn status(&self) -> LogStatus {

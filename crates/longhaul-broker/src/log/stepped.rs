@@ -96,16 +96,4 @@ impl Stepped {
     pub fn status(&self) -> LogStatus {
         self.writer.shared.status()
     }
-
-    /// Position of the durable checkpoint, if there is one.
-    #[must_use]
-    pub fn checkpointed(&self) -> Option<LogPosition> {
-        self.writer.shared.checkpoint()
-    }
-
-    /// The existing segments, with the sizes of their files in bytes.
-    #[must_use]
-    pub fn segments(&self) -> Vec<(u32, u64)> {
-        self.writer.shared.list()
-    }
 }

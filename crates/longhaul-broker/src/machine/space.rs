@@ -62,13 +62,6 @@ struct RefusedPublish {
     why: String,
 }
 
-/// A message to the operator about refused publishes.
-#[derive(Debug, PartialEq, Eq)]
-enum SpaceNotice {
-    Refused(String),
-    Again,
-}
-
 impl Space {
     /// Notes the bytes that are left now.
     #[expect(clippy::cast_precision_loss, reason = "a pace need not be exact")]
@@ -98,17 +91,18 @@ impl Space {
 
     /// The message that is due to the operator: when publishes begin to be refused, at intervals
     /// while they are, and when they are accepted again.
-    fn take_news(&mut self, up: u64, is_full: bool) -> Option<SpaceNotice> {
+    fn take_news(&mut self, up: u64, is_full: bool) -> Option<String> {
         if !is_full {
             self.refused = None;
-            return std::mem::take(&mut self.is_told).then_some(SpaceNotice::Again);
+            let again = || "the disk has room again: publishes are no longer refused".to_owned();
+            return std::mem::take(&mut self.is_told).then(again);
         }
         let why = &self.refused.as_ref()?.why;
         if self.is_told && up < self.next_reminder {
             return None;
         }
         (self.is_told, self.next_reminder) = (true, up.saturating_add(WARN_PAUSE_MS));
-        Some(SpaceNotice::Refused(why.clone()))
+        Some(format!("the disk is full, and publishes and new producers are refused: {why}"))
     }
 
     /// Notes the size of the segments. Each publish needs it, and the log may have many thousands
@@ -219,16 +213,8 @@ impl BrokerMachine {
     /// Tells the operator that publishes are refused, and when they are accepted again.
     fn tell_of_refusals(&mut self) {
         let is_full = self.is_disk_full();
-        let warning = match self.space.take_news(self.up, is_full) {
-            Some(SpaceNotice::Refused(why)) => {
-                format!("the disk is full, and publishes and new producers are refused: {why}")
-            }
-            Some(SpaceNotice::Again) => {
-                "the disk has room again: publishes are no longer refused".to_owned()
-            }
-            None => return,
-        };
-        self.effects.push(MachineEffect::Warn(warning));
+        let warning = self.space.take_news(self.up, is_full);
+        self.effects.extend(warning.map(MachineEffect::Warn));
     }
 
     /// Whether publishes are refused for lack of room on the disk.

@@ -326,24 +326,6 @@ fn seeking_moves_the_cursor_and_closes_the_consumers() {
 }
 
 #[test]
-fn a_failover_subscription_has_one_active_consumer() {
-    let mut rig = Rig::with_producer();
-    rig.publish(1, 1, b"x");
-    let named = |name: &'static str| {
-        move |command: &mut CommandSubscribe| {
-            command.sub_type = 2;
-            command.consumer_name = Some(name.to_owned());
-        }
-    };
-    assert_eq!(rig.subscribe(1, 5, named("b")), [0]);
-    assert!(rig.subscribe(2, 6, named("c")).is_empty(), "b comes before c");
-    assert_eq!(rig.subscribe(2, 7, named("a")), [0], "what b has not acknowledged");
-    rig.publish(1, 1, b"y");
-    rig.machine.closed(2);
-    assert_eq!(delivered(&rig.settle()), [0, 1], "b again, from the start");
-}
-
-#[test]
 fn what_is_older_than_its_time_to_live_is_acknowledged() {
     let mut rig = Rig::with_producer();
     rig.subscribe(1, 5, |_| {});
@@ -356,43 +338,6 @@ fn what_is_older_than_its_time_to_live_is_acknowledged() {
     assert_eq!(rig.mark(), 1);
     rig.pass(20_000);
     assert_eq!(rig.mark(), 2);
-}
-
-#[test]
-fn trimming_stops_where_compaction_has_not_been() {
-    let mut rig = Rig::with_producer();
-    rig.set(|policies| policies.compaction_threshold_bytes = Some(1 << 30));
-    rig.subscribe(1, 5, |_| {});
-    (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
-    let all = MessageIdData { ledger_id: 0, entry_id: 2, ..MessageIdData::default() };
-    let message_id = vec![all];
-    rig.ask(1, CommandAck { consumer_id: 5, ack_type: 1, message_id, ..CommandAck::default() });
-    // An open ledger is not trimmed beyond the start of the current segment.
-    rig.call(BrokerMachine::unload_topic);
-    assert_eq!(rig.first(), 0, "everything is acknowledged, but compaction needs it");
-    let effects = rig.call(BrokerMachine::start_compaction);
-    rig.machine.compacted(&support::job(&effects).unwrap(), Ok(Arc::from([])));
-    rig.call(BrokerMachine::unload_topic);
-    assert_eq!(rig.first(), 3, "up to the horizon");
-}
-
-#[test]
-fn retention_keeps_what_is_young() {
-    let mut rig = Rig::with_producer();
-    let retention = |minutes, megabytes| Some(Retention { minutes, megabytes });
-    rig.set(|policies| policies.retention = retention(1, -1));
-    (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
-    rig.pass(59_000);
-    rig.call(BrokerMachine::unload_topic);
-    assert_eq!(rig.first(), 0);
-    rig.pass(2_000);
-    assert_eq!(rig.first(), 3);
-    rig.set(|policies| policies.retention = retention(-1, -1));
-    rig.produce(1, 2, AccessMode::Shared).unwrap();
-    rig.publish(1, 2, b"x");
-    rig.call(BrokerMachine::unload_topic);
-    rig.pass(1_000_000_000);
-    assert_eq!(rig.first(), 3, "for ever");
 }
 
 #[test]

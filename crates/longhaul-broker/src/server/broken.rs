@@ -58,7 +58,7 @@ async fn a_contradiction_ends_the_broker_and_leaves_a_sound_log() {
     let mut state = BrokerState::default();
     let again =
         log::open(storage, LogOptions::default(), &mut |replayed| replay(&mut state, replayed));
-    assert_eq!(again.unwrap().log.checkpointed(), None);
+    assert_eq!(again.unwrap().log.status().checkpoint, None);
     assert_eq!(
         state.topic(0).unwrap().entries.count(),
         1,

@@ -119,7 +119,7 @@ impl SimulatedWorld {
 
     /// Makes the disk full, or frees space.
     fn squeeze(&mut self) {
-        let used: u64 = self.node.log.segments().iter().map(|(_, bytes)| bytes).sum();
+        let used = self.node.log.status().bytes();
         let max = self.random.bool().then(|| used + self.random.u64(0..20_000));
         self.storage.set_bytes_max(max);
     }

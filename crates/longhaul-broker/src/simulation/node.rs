@@ -91,7 +91,7 @@ pub(super) fn read(
         replay(&mut state, replayed)
     })?;
     // Records before the checkpoint may only be known from indices.
-    let end = log.checkpointed().map_or(end, |at| end.max(at));
+    let end = log.status().checkpoint.map_or(end, |at| end.max(at));
     Ok((log, RecoveredState { state, end }))
 }
 

@@ -371,10 +371,10 @@ fn a_volume_that_was_drained_without_a_checkpoint_takes_publishes_after_a_start(
     let mut volume = Volume::new(4800 * KIB);
     assert!(volume.fill(9000) >= 3000 * KIB);
     while volume.acknowledge() {}
-    assert!(volume.node.log.segments().len() > 5, "no checkpoint was written");
+    assert!(volume.node.log.status().segments.len() > 5, "no checkpoint was written");
     let mut volume = volume.restart_alone();
     assert!(volume.has_room_soon(9000));
-    assert!(volume.node.log.segments().len() < 5, "{:?}", volume.node.log.segments());
+    assert!(volume.node.log.status().segments.len() < 5, "{:?}", volume.node.log.status().segments);
 }
 
 /// Like the previous test, on volumes of any size, and with repeated kills before the first
@@ -393,12 +393,16 @@ pub(super) fn gives_back_after_a_start(seed: u64) {
     while volume.acknowledge() {}
     for _ in 0..random.u8(1..4) {
         volume.pass_without_checkpoint();
-        assert_eq!(volume.node.log.checkpointed(), None);
+        assert_eq!(volume.node.log.status().checkpoint, None);
         volume = volume.restart_alone();
     }
-    let before = volume.node.log.segments();
+    let before = volume.node.log.status().segments;
     let what = format!("seed {seed}: {size} bytes, messages of {bytes}, {before:?}");
-    assert!(volume.has_room_soon(bytes), "{what}: no room: {:?}", volume.node.log.segments());
+    assert!(
+        volume.has_room_soon(bytes),
+        "{what}: no room: {:?}",
+        volume.node.log.status().segments
+    );
 }
 
 /// Other programs fill the volume to the last byte while everything is acknowledged: there was no
@@ -417,8 +421,12 @@ pub(super) fn has_room_for_a_checkpoint(seed: u64) {
     volume.storage.set_bytes_max(Some(size - free));
     volume.drain();
     let what = format!("seed {seed}: {size} bytes, messages of {bytes}");
-    assert!(volume.node.log.checkpointed().is_some(), "{what}: no checkpoint");
-    assert!(volume.has_room_soon(bytes), "{what}: no room: {:?}", volume.node.log.segments());
+    assert!(volume.node.log.status().checkpoint.is_some(), "{what}: no checkpoint");
+    assert!(
+        volume.has_room_soon(bytes),
+        "{what}: no room: {:?}",
+        volume.node.log.status().segments
+    );
 }
 
 /// Any history: bursts of any size, restarts, and other programs that use the space and free it.
@@ -448,7 +456,7 @@ pub(super) fn takes_publishes_again(seed: u64) {
     volume.storage.set_bytes_max(Some(size));
     volume.pass();
     volume.drain();
-    let segments = volume.node.log.segments();
+    let segments = volume.node.log.status().segments;
     assert!(volume.has_room_soon(1000), "seed {seed}: {size} bytes, {segments:?}");
 }
 
@@ -469,7 +477,7 @@ fn a_volume_that_is_drained_but_for_an_entry_in_each_segment_takes_publishes_aga
                 let mut volume = if restarts { volume.restart(false) } else { volume };
                 // Segments are checked every five seconds.
                 if !(0..2).any(|_| volume.has_room_soon(bytes)) {
-                    let segments = volume.node.log.segments();
+                    let segments = volume.node.log.status().segments;
                     stuck.push((size, bytes, entries, restarts, segments));
                 }
             }

@@ -283,35 +283,6 @@ pub struct NoteSubscription {
     pub properties: BTreeMap<String, String>,
 }
 
-impl StateChange {
-    /// The topic of the change, if it changes something inside a topic.
-    pub(super) fn topic(&self) -> Option<u32> {
-        match self {
-            Self::OpenLedger(details) => Some(details.topic),
-            Self::CreateSubscription(details) => Some(details.topic),
-            Self::DeleteSubscription(details) => Some(details.topic),
-            Self::NoteSubscription(details) => Some(details.topic),
-            Self::Ack(details) => Some(details.topic),
-            Self::ResetCursor(details) => Some(details.topic),
-            Self::Trim(details) => Some(details.topic),
-            Self::Compacted(details) => Some(details.topic),
-            Self::Sequence(details) => Some(details.topic),
-            Self::TopicEpoch(details) => Some(details.topic),
-            Self::TopicEnd(details) => Some(details.topic),
-            Self::Terminate(details) => Some(details.topic),
-            Self::CreateTopic(details) => Some(details.topic),
-            Self::DeleteTopic(details) => Some(details.topic),
-            Self::AddSchema(_)
-            | Self::DeleteSchemas(_)
-            | Self::SetPolicies(_)
-            | Self::SetPartitions(_)
-            | Self::CreateNamespace(_)
-            | Self::DeleteNamespace(_)
-            | Self::Numbers(_) => None,
-        }
-    }
-}
-
 /// Conversions from each change's type to the enum.
 macro_rules! from_change {
     ($($name:ident),* $(,)?) => {$(

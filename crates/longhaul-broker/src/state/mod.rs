@@ -362,67 +362,62 @@ impl BrokerState {
                 self.next_topic = self.next_topic.max(details.topic);
                 self.next_ledger = self.next_ledger.max(details.ledger);
             }
-            StateChange::OpenLedger(_)
-            | StateChange::CreateSubscription(_)
-            | StateChange::DeleteSubscription(_)
-            | StateChange::NoteSubscription(_)
-            | StateChange::Ack(_)
-            | StateChange::ResetCursor(_)
-            | StateChange::Trim(_)
-            | StateChange::Compacted(_)
-            | StateChange::Sequence(_)
-            | StateChange::TopicEpoch(_)
-            | StateChange::Terminate(_)
-            | StateChange::TopicEnd(_) => self.apply_in_topic(change)?,
+            StateChange::OpenLedger(details) => self.open_ledger(details)?,
+            StateChange::CreateSubscription(details) => {
+                self.named(details.topic)?.add_subscription(details.clone(), true);
+            }
+            StateChange::DeleteSubscription(details) => {
+                self.named(details.topic)?.subscriptions.remove(&details.subscription);
+            }
+            StateChange::NoteSubscription(details) => {
+                let known = self.named_subscription(details.topic, details.subscription)?;
+                known.properties.clone_from(&details.properties);
+            }
+            StateChange::Ack(details) => {
+                let known = self.named_subscription(details.topic, details.subscription)?;
+                known.cursor.apply(details);
+            }
+            StateChange::ResetCursor(details) => {
+                let known = self.named_subscription(details.topic, details.subscription)?;
+                known.cursor.reset(details.mark);
+            }
+            StateChange::Trim(details) => {
+                let freed = self.named(details.topic)?.entries.trim(details.first);
+                self.forget_locations(details.topic, freed);
+            }
+            StateChange::Compacted(details) => {
+                let (horizon, file) = (details.horizon, details.file.clone());
+                let view = (!file.is_empty()).then_some(CompactedView { horizon, file });
+                self.named(details.topic)?.compacted = view;
+            }
+            StateChange::Sequence(details) => {
+                let topic = self.named(details.topic)?;
+                topic.record_sequence(&details.producer, details.highest, details.last_use);
+            }
+            StateChange::TopicEpoch(details) => {
+                self.named(details.topic)?.epoch = Some(details.epoch);
+            }
+            StateChange::Terminate(details) => self.named(details.topic)?.is_terminated = true,
+            StateChange::TopicEnd(details) => {
+                self.named(details.topic)?.entries.extend_to(details.end);
+            }
         }
         Ok(())
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "whoever calls it has sorted them")]
-    fn apply_in_topic(&mut self, change: &StateChange) -> Result<(), StateError> {
-        let id = change.topic().ok_or_else(|| missing("a topic"))?;
-        let topic = self.topics.get_mut(&id).ok_or(StateError::Topic(id))?;
-        let mut freed = Vec::new();
-        match change {
-            StateChange::OpenLedger(details) => {
-                topic.entries.open_ledger(details.ledger, details.first);
-                topic.is_open = true;
-                self.next_ledger = self.next_ledger.max(details.ledger.saturating_add(1));
-            }
-            StateChange::CreateSubscription(details) => {
-                topic.add_subscription(details.clone(), true);
-            }
-            StateChange::DeleteSubscription(details) => {
-                topic.subscriptions.remove(&details.subscription);
-            }
-            StateChange::NoteSubscription(details) => {
-                let known = subscription(topic, id, details.subscription)?;
-                known.properties.clone_from(&details.properties);
-            }
-            StateChange::Ack(details) => {
-                subscription(topic, id, details.subscription)?.cursor.apply(details);
-            }
-            StateChange::ResetCursor(details) => {
-                subscription(topic, id, details.subscription)?.cursor.reset(details.mark);
-            }
-            StateChange::Trim(details) => {
-                freed = topic.entries.trim(details.first);
-            }
-            StateChange::Compacted(details) => {
-                let file = details.file.clone();
-                topic.compacted =
-                    (!file.is_empty()).then_some(CompactedView { horizon: details.horizon, file });
-            }
-            StateChange::Sequence(details) => {
-                topic.record_sequence(&details.producer, details.highest, details.last_use)
-            }
-            StateChange::TopicEpoch(details) => topic.epoch = Some(details.epoch),
-            StateChange::Terminate(_) => topic.is_terminated = true,
-            StateChange::TopicEnd(details) => topic.entries.extend_to(details.end),
-            _ => {}
-        }
-        self.forget_locations(id, freed);
-        Ok(())
+    /// The topic that a change names.
+    fn named(&mut self, id: u32) -> Result<&mut BrokerTopic, StateError> {
+        self.topics.get_mut(&id).ok_or(StateError::Topic(id))
+    }
+
+    /// The subscription that a change names.
+    fn named_subscription(
+        &mut self,
+        topic: u32,
+        id: u32,
+    ) -> Result<&mut BrokerSubscription, StateError> {
+        let known = self.named(topic)?.subscriptions.get_mut(&id);
+        known.ok_or(StateError::Subscription(topic, id))
     }
 
     fn create_topic(&mut self, details: &change::CreateTopic) -> Result<(), StateError> {
@@ -441,6 +436,14 @@ impl BrokerState {
         for (_, slot) in topic.entries.iter() {
             self.release(slot.location);
         }
+        Ok(())
+    }
+
+    fn open_ledger(&mut self, details: &change::OpenLedger) -> Result<(), StateError> {
+        let topic = self.named(details.topic)?;
+        topic.entries.open_ledger(details.ledger, details.first);
+        topic.is_open = true;
+        self.next_ledger = self.next_ledger.max(details.ledger.saturating_add(1));
         Ok(())
     }
 
@@ -475,15 +478,6 @@ impl BrokerState {
     pub fn close_ledgers(&mut self) {
         self.topics.values_mut().for_each(|topic| topic.is_open = false);
     }
-}
-
-/// A subscription that a change names.
-fn subscription(
-    topic: &mut BrokerTopic,
-    topic_id: u32,
-    id: u32,
-) -> Result<&mut BrokerSubscription, StateError> {
-    topic.subscriptions.get_mut(&id).ok_or(StateError::Subscription(topic_id, id))
 }
 
 fn missing(what: &str) -> StateError {

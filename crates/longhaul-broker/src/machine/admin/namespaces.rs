@@ -138,10 +138,9 @@ impl BrokerMachine {
         for topic in self.ids_in(namespace) {
             let readable = self.readable(topic);
             let only = subscription.map(|name| self.state.topic(topic)?.subscription_id(name));
-            match only {
-                Some(None) => {}
-                Some(only @ Some(_)) => self.skip_to(topic, only, readable)?,
-                None => self.skip_to(topic, None, readable)?,
+            // Topics without the subscription have nothing to acknowledge.
+            if only != Some(None) {
+                self.acknowledge_before(topic, only.flatten(), readable)?;
             }
         }
         Ok(())

@@ -68,7 +68,7 @@ impl BrokerMachine {
     /// Acknowledges all existing messages.
     pub(crate) fn skip_all(&mut self, name: &TopicName, subscription: &str) -> AdminResult {
         self.each(name, subscription, |machine, topic, id| {
-            Ok(machine.skip_to(topic, Some(id), machine.readable(topic))?)
+            Ok(machine.acknowledge_before(topic, Some(id), machine.readable(topic))?)
         })
     }
 
@@ -85,7 +85,7 @@ impl BrokerMachine {
             }
             let last = machine.nth_open(topic, id, entries);
             let before = last.map_or_else(|| machine.readable(topic), |ordinal| ordinal + 1);
-            Ok(machine.skip_to(topic, Some(id), before)?)
+            Ok(machine.acknowledge_before(topic, Some(id), before)?)
         })
     }
 
@@ -141,7 +141,7 @@ impl BrokerMachine {
             end @ (SubscriptionStart::Earliest | SubscriptionStart::Latest) => end,
         };
         self.each(name, subscription, |machine, topic, id| {
-            Ok(machine.skip_to(topic, Some(id), machine.start(topic, next))?)
+            Ok(machine.acknowledge_before(topic, Some(id), machine.start(topic, next))?)
         })
     }
 

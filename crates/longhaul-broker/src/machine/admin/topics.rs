@@ -2,7 +2,6 @@
 //! [`AdminCallError::NotFound`].
 
 use super::super::BrokerMachine;
-use super::super::effect::RequestRefusal;
 use super::super::figures::bytes_from;
 use super::super::stats::before;
 use super::super::topics::PARTITIONS_MAX;
@@ -15,7 +14,7 @@ use crate::admin::values::{
 use crate::name::TopicName;
 use crate::policies::ResourceProperties;
 use crate::state::BrokerSubscription;
-use crate::state::change::{Ack, SetPartitions, SetPolicies, Trim};
+use crate::state::change::{SetPartitions, SetPolicies, Trim};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl BrokerMachine {
@@ -197,7 +196,7 @@ impl BrokerMachine {
     pub(crate) fn truncate_topic(&mut self, name: &TopicName) -> AdminResult {
         for topic in self.all(name)? {
             let first = self.readable(topic);
-            self.skip_to(topic, None, first)?;
+            self.acknowledge_before(topic, None, first)?;
             self.change(Trim { topic, first })?;
             self.tell_ends(topic);
         }
@@ -338,25 +337,6 @@ impl BrokerMachine {
             // If a full disk prevents the trim, the next round tries again.
             drop(self.trim(topic, &policies));
         }
-    }
-
-    /// Acknowledges everything before the ordinal, for one subscription or for all durable ones.
-    pub(in crate::machine) fn skip_to(
-        &mut self,
-        topic: u32,
-        only: Option<u32>,
-        before: u64,
-    ) -> Result<(), RequestRefusal> {
-        let Some(kept) = self.state.topic(topic) else { return Ok(()) };
-        let chosen = kept
-            .subscriptions
-            .iter()
-            .filter(|(id, known)| known.is_durable && only.is_none_or(|only| only == **id));
-        let chosen: Vec<u32> = chosen.map(|(&id, _)| id).collect();
-        for subscription in chosen {
-            self.record_ack(Ack { topic, subscription, before: Some(before), ..Ack::default() })?;
-        }
-        Ok(())
     }
 }
 

@@ -173,7 +173,7 @@ fn a_retention_of_any_size_ends_with_its_time() {
 #[test]
 fn a_few_segments_are_left_alone() {
     let mut rig = rig(1..7);
-    let all = rig.log.segments();
+    let all = rig.log.status().segments;
     let without =
         |gone: u32| all.iter().copied().filter(|(segment, _)| *segment != gone).collect::<Vec<_>>();
     rig.look_at(without(4));
@@ -184,7 +184,7 @@ fn a_few_segments_are_left_alone() {
 
 /// The segment sizes as the driver reports them, with these replaced.
 fn set_sizes(rig: &mut Rig, sizes: &[(u32, u64)]) {
-    let mut segments = rig.log.segments();
+    let mut segments = rig.log.status().segments;
     for (segment, bytes) in &mut segments {
         *bytes = sizes.iter().find(|(known, _)| known == segment).map_or(*bytes, |(_, size)| *size);
     }
@@ -261,7 +261,7 @@ fn what_is_acknowledged_behind_an_open_entry_is_forgotten() {
 fn a_segment_is_cleaned_when_a_quarter_of_it_is_needed() {
     for (bytes_less, is_cleaned) in [(0, true), (1, false)] {
         let mut rig = rig(1..7);
-        let mut segments = rig.log.segments();
+        let mut segments = rig.log.status().segments;
         segments[0].1 = u64::from(location(&rig, 0).size) * 4 - bytes_less;
         rig.look_at(segments);
         assert_eq!(survivors(&rig.pass(1_000)).is_some(), is_cleaned);

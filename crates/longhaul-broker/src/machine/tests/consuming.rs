@@ -265,6 +265,8 @@ fn consumers_of_a_failover_subscription_know_which_of_them_is_active() {
         matches!(effect, MachineEffect::Send(2, Command::ActiveConsumerChange(_)))
     };
     assert!(third.iter().position(is_success) < third.iter().position(is_told));
+    let flow = CommandFlow { consumer_id: 7, message_permits: 10 };
+    assert_eq!(delivered(&rig.ask(2, flow)), [0, 1], "b has not acknowledged them");
     assert_eq!(told(&rig.ask(2, close(6))), [], "the active one stays");
     let effects = rig.ask(2, close(7));
     assert_eq!(told(&effects), [(1, 5, true)]);

@@ -381,7 +381,9 @@ fn segments_go_behind_a_checkpoint() {
     let effects = rig.pass(1_000);
     assert_eq!(removed(&effects), [1, 2, 3]);
     assert!(image(&effects).is_some(), "for the fourth");
-    rig.look_at(rig.log.segments().into_iter().filter(|(segment, _)| *segment > 3).collect());
+    rig.look_at(
+        rig.log.status().segments.into_iter().filter(|(segment, _)| *segment > 3).collect(),
+    );
     assert!(removed(&rig.pass(1_000)).is_empty(), "it is not written yet");
     rig.checkpointed(true);
     assert_eq!(removed(&rig.pass(1_000)), [4]);
