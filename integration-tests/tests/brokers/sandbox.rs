@@ -1,12 +1,6 @@
 //! Tests the fixture itself: a real Pulsar starts and obeys, and a stock Java client sees and sends
 //! what it should.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "helpers of tests may fail as tests do"
-)]
-
 use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;

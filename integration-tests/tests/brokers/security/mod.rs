@@ -6,13 +6,6 @@
 //!
 //! `sequences/joining.rs` tests ports without a listener and hosts without an address.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "helpers of tests may fail as tests do"
-)]
-
 mod guarded;
 mod identities;
 pub(crate) mod keys;
