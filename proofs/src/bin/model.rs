@@ -4,8 +4,8 @@
 use anyhow::{Context, bail};
 use longhaul_core::protocol::register::KeyKind;
 use proofs::model::{
-    Binding, BindingFault, LEASED, Leased, LimitFault, Limited, Model, Options, Report, SCENARIOS,
-    Scenario, System, TIMED, Timed, Walked, Walks, explore, walk,
+    Binding, BindingFault, LEASED, LimitFault, Limited, Options, Report, SCENARIOS, Scenario,
+    System, TIMED, Walked, Walks, explore, walk,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -111,15 +111,15 @@ fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
         }
         leased if leased.starts_with("leased") => {
             let (bounds, about) = find(LEASED, name)?;
-            search(name, about, &Leased(bounds), options(bounds.cap));
+            search(name, about, &bounds, options(bounds.cap));
         }
         timed if timed.starts_with("timed") => {
             let (bounds, about) = find(TIMED, name)?;
-            search(name, about, &Timed(bounds), options(bounds.cap));
+            search(name, about, &bounds, options(bounds.cap));
         }
         _ => {
             let (bounds, about) = find(SCENARIOS, name)?;
-            search(name, about, &Model(bounds), options(bounds.cap));
+            search(name, about, &bounds, options(bounds.cap));
         }
     }
     Ok(())
@@ -192,8 +192,8 @@ fn periods(name: &str) -> Option<(Binding, &'static str)> {
 fn take_walks(name: &str, walks: Walks) -> anyhow::Result<()> {
     let Walked { steps, goals, found } = match overwriting(name).or_else(|| periods(name)) {
         Some((binding, _)) => walk(&binding, walks),
-        None if name.starts_with("leased") => walk(&Leased(find(LEASED, name)?.0), walks),
-        None => walk(&Model(find(SCENARIOS, name)?.0), walks),
+        None if name.starts_with("leased") => walk(&find(LEASED, name)?.0, walks),
+        None => walk(&find(SCENARIOS, name)?.0, walks),
     };
     println!("== {name}: {} walks, {steps} steps, {goals} came to the end", walks.count);
     if let Some(found) = found {
