@@ -16,7 +16,6 @@ mod cancel;
 mod chaos;
 mod client;
 mod compactions;
-mod crowd;
 mod dashboard;
 mod examples;
 mod gateway;
