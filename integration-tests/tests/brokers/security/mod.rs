@@ -4,7 +4,7 @@
 //! One broker serves all tests: it requires a token on every port and has a second service port
 //! with TLS, with a certificate of an authority that this suite creates.
 //!
-//! `sequences/joining.rs` tests ports without a listener and hosts without an address.
+//! `transport/connect.rs` tests ports without a listener and hosts without an address.
 
 mod guarded;
 mod identities;
