@@ -19,7 +19,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// The time limit for acks and repairs of the metadata topic after the last task has ended.
-pub(super) const SETTLE_LIMIT: Duration = Duration::from_secs(20);
+const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 /// How often the setup of topics is tried on a broker that does not answer.
 const SETUPS_MAX: u32 = 5;
 pub(super) const SETTLE_PAUSE: Duration = Duration::from_millis(500);
@@ -123,18 +123,24 @@ impl Bench {
         let tasks = read_whole(&self.transport, &self.task_topic()).await?.len();
         self.wait_ended(tasks, limit).await;
         self.compactor.stop().await;
+        let (history, report) = self.settled(&self.names).await?;
+        self.row.judged(&report);
+        self.compactor.tell(&mut self.row);
+        let heartbeat = self.settings.heartbeat;
+        let logs = self.fleet.logs()?;
+        self.row.refused(&logs);
+        losses::note(&mut self.row, &logs, &history, &report, heartbeat);
+        Ok((history, report))
+    }
+
+    /// The logs of the queue, or of one of its levels, after a time for acks and repairs of the
+    /// metadata topic.
+    pub(super) async fn settled(&self, names: &TopicNames) -> Result<(History, Report)> {
         let mut waited = Duration::ZERO;
         loop {
-            let history = self.history(&self.names).await?;
+            let history = self.history(names).await?;
             let report = check(&history);
-            let settled = !report.violations.iter().any(may_pass);
-            if settled || waited >= SETTLE_LIMIT {
-                self.row.judged(&report);
-                self.compactor.tell(&mut self.row);
-                let heartbeat = self.settings.heartbeat;
-                let logs = self.fleet.logs()?;
-                self.row.refused(&logs);
-                losses::note(&mut self.row, &logs, &history, &report, heartbeat);
+            if waited >= SETTLE_LIMIT || !report.violations.iter().any(may_pass) {
                 return Ok((history, report));
             }
             tokio::time::sleep(SETTLE_PAUSE).await;
@@ -143,7 +149,7 @@ impl Bench {
     }
 
     /// The history of the tasks of the queue, or of one of its levels.
-    pub(super) async fn history(&self, names: &TopicNames) -> Result<History> {
+    async fn history(&self, names: &TopicNames) -> Result<History> {
         let compacted = self.compacted(&names.ledger).await?;
         let tasks = read_whole(&self.transport, &whole(&names.task)).await?;
         // In this order: later topics may only be behind earlier ones in what they show.
