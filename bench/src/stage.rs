@@ -204,10 +204,7 @@ impl Stage {
     pub(crate) async fn backlog(&self, topics: &Topics) -> Result<usize> {
         let mut sum = 0;
         for part in topics.parts(&topics.names.task) {
-            let stats = self.sandbox.admin().stats(&part.to_string()).await?;
-            let backlog = stats.pointer("/subscriptions/longhaul/msgBacklog");
-            let backlog = backlog.and_then(Value::as_u64);
-            sum += usize::try_from(backlog.context("no backlog in the statistics")?)?;
+            sum += usize::try_from(self.sandbox.admin().backlog(&part.to_string()).await?)?;
         }
         Ok(sum)
     }

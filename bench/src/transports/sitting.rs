@@ -224,9 +224,7 @@ async fn stored<P: Publisher>(_of: &P, receipt: P::Receipt) -> Result<()> {
 /// That no ack was lost is for the broker to say.
 async fn acknowledged(broker: &Broker, topic: &str) -> Result<()> {
     until("acknowledgement of all tasks", ACK_LIMIT, async || {
-        let stats = broker.admin().stats(topic).await?;
-        let backlog = stats.pointer("/subscriptions/longhaul/msgBacklog");
-        Ok((backlog.context("no backlog")?.as_i64() == Some(0)).then_some(()))
+        Ok((broker.admin().backlog(topic).await? == 0).then_some(()))
     })
     .await
 }

@@ -7,20 +7,19 @@ use super::reading::{Tail, last_entry, ledger_entry, read_compacted, read_whole,
 use super::{Host, Options, Row, deduplication, losses};
 use crate::example::program;
 use crate::sandbox::Sandbox;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use longhaul::TaskId;
 use longhaul::topics::{Admin, AdminOptions, TopicNames, TopicSettings, setup};
 use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{Message, TopicPartition};
 use proofs::checkers::{Compacted, History, Report, Run, Violation, check};
-use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 
 /// The time limit for acks and repairs of the metadata topic after the last task has ended.
-pub(super) const SETTLE_LIMIT: Duration = Duration::from_secs(20);
+const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 /// How often the setup of topics is tried on a broker that does not answer.
 const SETUPS_MAX: u32 = 5;
 pub(super) const SETTLE_PAUSE: Duration = Duration::from_millis(500);
@@ -41,8 +40,7 @@ pub(super) struct Bench {
     pub(super) compactor: Compactor,
     /// The ledger as it grows.
     pub(super) tail: Tail,
-    /// Removed with its content, unless kept.
-    _folder: Option<TempDir>,
+    _folder: Folder,
 }
 
 impl Bench {
@@ -78,9 +76,9 @@ impl Bench {
             deduplication::switch_off(&sandbox, &admin, &names).await?;
         }
         let compactor = Compactor::new(sandbox.admin().clone(), &names);
-        let (folder, path) = folder(options, scenario)?;
-        let program = program("scripted", &path).await?;
-        let fleet = Fleet::new(&program, &path, &url, &names.task, &settings);
+        let folder = Folder::new(options, scenario)?;
+        let program = program("scripted", &folder.path).await?;
+        let fleet = Fleet::new(&program, &folder.path, &url, &names.task, &settings);
         let tail = Tail::new(transport.clone(), whole(&names.ledger));
         Ok(Self {
             fleet,
@@ -125,18 +123,24 @@ impl Bench {
         let tasks = read_whole(&self.transport, &self.task_topic()).await?.len();
         self.wait_ended(tasks, limit).await;
         self.compactor.stop().await;
+        let (history, report) = self.settled(&self.names).await?;
+        self.row.judged(&report);
+        self.compactor.tell(&mut self.row);
+        let heartbeat = self.settings.heartbeat;
+        let logs = self.fleet.logs()?;
+        self.row.refused(&logs);
+        losses::note(&mut self.row, &logs, &history, &report, heartbeat);
+        Ok((history, report))
+    }
+
+    /// The logs of the queue, or of one of its levels, after a time for acks and repairs of the
+    /// metadata topic.
+    pub(super) async fn settled(&self, names: &TopicNames) -> Result<(History, Report)> {
         let mut waited = Duration::ZERO;
         loop {
-            let history = self.history(&self.names).await?;
+            let history = self.history(names).await?;
             let report = check(&history);
-            let settled = !report.violations.iter().any(may_pass);
-            if settled || waited >= SETTLE_LIMIT {
-                self.row.judged(&report);
-                self.compactor.tell(&mut self.row);
-                let heartbeat = self.settings.heartbeat;
-                let logs = self.fleet.logs()?;
-                self.row.refused(&logs);
-                losses::note(&mut self.row, &logs, &history, &report, heartbeat);
+            if waited >= SETTLE_LIMIT || !report.violations.iter().any(may_pass) {
                 return Ok((history, report));
             }
             tokio::time::sleep(SETTLE_PAUSE).await;
@@ -145,7 +149,7 @@ impl Bench {
     }
 
     /// The history of the tasks of the queue, or of one of its levels.
-    pub(super) async fn history(&self, names: &TopicNames) -> Result<History> {
+    async fn history(&self, names: &TopicNames) -> Result<History> {
         let compacted = self.compacted(&names.ledger).await?;
         let tasks = read_whole(&self.transport, &whole(&names.task)).await?;
         // In this order: later topics may only be behind earlier ones in what they show.
@@ -163,7 +167,7 @@ impl Bench {
             view: view.iter().map(view_entry).collect(),
             runs: self.fleet.runs()?.into_iter().filter(is_one).collect(),
             max_attempts: self.settings.max_attempts,
-            backlog: self.backlog(&names.task).await?,
+            backlog: self.sandbox.admin().backlog(&names.task).await?,
         })
     }
 
@@ -175,13 +179,6 @@ impl Bench {
         let view = read_compacted(&self.transport, &topic).await?;
         let ledger = view.into_iter().map(ledger_entry).collect();
         Ok(Some(Compacted { horizon, ledger }))
-    }
-
-    /// The messages not acknowledged on the workers' subscription.
-    async fn backlog(&self, task: &str) -> Result<u64> {
-        let stats = self.sandbox.admin().stats(task).await?;
-        let backlog = stats.pointer("/subscriptions/longhaul/msgBacklog").and_then(Value::as_u64);
-        backlog.context("no backlog in the statistics")
     }
 
     pub(super) fn into_row(self) -> Row {
@@ -218,17 +215,21 @@ pub(super) fn whole(topic: &str) -> TopicPartition {
     TopicPartition { topic: topic.to_owned(), partition: -1 }
 }
 
-fn folder(options: &Options, scenario: &str) -> Result<(Option<TempDir>, PathBuf)> {
-    match &options.keep {
-        None => {
+/// A folder for logs and journals. Removed at the end, unless kept.
+#[derive(Debug)]
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+    _temporary: Option<TempDir>,
+}
+
+impl Folder {
+    pub(super) fn new(options: &Options, scenario: &str) -> Result<Self> {
+        let Some(keep) = &options.keep else {
             let folder = tempfile::tempdir()?;
-            let path = folder.path().to_owned();
-            Ok((Some(folder), path))
-        }
-        Some(keep) => {
-            let path = keep.join(format!("{scenario}-{}-{}", options.seed, super::wall_ms()));
-            std::fs::create_dir_all(&path)?;
-            Ok((None, path))
-        }
+            return Ok(Self { path: folder.path().to_owned(), _temporary: Some(folder) });
+        };
+        let path = keep.join(format!("{scenario}-{}-{}", options.seed, super::wall_ms()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Self { path, _temporary: None })
     }
 }

@@ -204,6 +204,17 @@ impl Admin {
         self.call(Method::GET, &path(topic, "/stats?getPreciseBacklog=true")?, None).await
     }
 
+    /// The number of messages not acknowledged on the workers' subscription, of an unpartitioned
+    /// topic or of one partition.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call), or there is no such subscription.
+    pub async fn backlog(&self, topic: &str) -> Result<u64> {
+        let stats = self.stats(topic).await?;
+        let backlog = stats.pointer("/subscriptions/longhaul/msgBacklog").and_then(Value::as_u64);
+        backlog.context("no backlog in the statistics")
+    }
+
     /// Ledgers and cursors of an unpartitioned topic, or of one partition.
     ///
     /// # Errors

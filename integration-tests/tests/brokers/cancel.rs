@@ -6,12 +6,7 @@
 //! test prints it, and `LONGHAUL_CANCEL_SEED` sets it. The broker and its connection are real, so
 //! the same seed need not fail each time.
 
-#![expect(clippy::expect_used, reason = "a test that panics has failed")]
-#![allow(
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    reason = "helpers of tests may fail as tests do, and the figures are for whoever runs it by hand"
-)]
+#![allow(clippy::print_stdout, reason = "the figures are for the person who runs it by hand")]
 
 use crate::support::within;
 use anyhow::{Context, Result, ensure};

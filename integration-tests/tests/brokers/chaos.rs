@@ -105,6 +105,13 @@ async fn compactions_among_kills_and_freezes_lose_nothing_and_run_nothing_twice(
     on_any_broker("compactions").await
 }
 
+/// Workers in any language get each task done once, whichever gateway they ask.
+/// `LONGHAUL_TEST_CROWD=1` gives the test its full size.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_gets_each_task_done_once_while_gateways_are_killed() -> Result<()> {
+    on_any_broker("crowd").await
+}
+
 #[tokio::test]
 async fn everything_at_once_keeps_each_promise() -> Result<()> {
     on_its_own_broker("everything").await

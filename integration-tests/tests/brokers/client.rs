@@ -111,13 +111,6 @@ impl Bench {
         })
         .await
     }
-
-    async fn cleanup(self) {
-        for topic in [&self.names.task, &self.names.metadata, &self.names.ledger] {
-            // A leftover topic does no harm.
-            self.admin.delete_topic(topic).await.ok();
-        }
-    }
 }
 
 /// Writes to the metadata topic as a worker does.
@@ -201,7 +194,6 @@ async fn a_task_is_submitted_awaited_looked_at_and_evicted() -> Result<()> {
     let late = Client::connect(bench.sandbox.service_url()).await?;
     let looked = within("an answer", late.get(&task)).await?;
     ensure!(looked?.is_none() && client.get(&task).await?.is_none());
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -245,7 +237,6 @@ async fn a_thousand_waits_share_a_follower_and_outlive_unloads() -> Result<()> {
         ensure!(bench.client.get(task).await?.is_some_and(|found| found.is_terminal()));
     }
     note(&format!("100 looks one after the other in {:?}", started.elapsed()));
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -306,7 +297,6 @@ async fn a_watch_from_the_latest_goes_on_over_an_unload_and_shows_nothing_twice(
     tombstone(&bench.transport, &topic, Batching::Off, [id(0).to_string()]).await?;
     let event = within("an event", watch.next()).await?.context("no more events")??;
     ensure!(event == WatchEvent::Evicted { id: id(0) }, "{event:?}");
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -355,6 +345,5 @@ async fn every_receipt_names_a_task_whatever_moves() -> Result<()> {
     ensure!(stored.is_subset(&found_ids), "a receipt without a task");
     ensure!(found.len() + unknown >= count, "tasks are missing");
     ensure!(found.values().all(|times| *times == 1), "a task twice");
-    bench.cleanup().await;
     Ok(())
 }

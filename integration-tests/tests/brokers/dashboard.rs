@@ -4,8 +4,6 @@
 //! One browser runs through all of it. `LONGHAUL_TEST_DASHBOARD_PICTURES` names a folder for a
 //! picture of each page, `LONGHAUL_TEST_AXE` the script of axe-core, which then judges each page.
 
-#![expect(clippy::indexing_slicing, reason = "what an answer lacks is null, and ends the test")]
-
 mod acting;
 mod away;
 mod guarded;

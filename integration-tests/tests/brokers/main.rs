@@ -4,12 +4,18 @@
 //! `LONGHAUL_TEST_BROKER` selects the broker; see `integration_tests::sandbox`. To run one suite,
 //! give the name of its module: `cargo test -p integration-tests --test brokers -- topics::`.
 
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "helpers of tests may fail as tests do"
+)]
+
 mod any_language;
 mod cancel;
 mod chaos;
 mod client;
 mod compactions;
-mod crowd;
 mod dashboard;
 mod examples;
 mod gateway;

@@ -129,18 +129,10 @@ impl Bench {
         publisher.send(message).await?.await?;
         Ok(())
     }
-
-    async fn cleanup(self) {
-        let TopicNames { task, metadata, ledger, register, dead_letters, .. } = &self.names;
-        for topic in [task, metadata, ledger, register, dead_letters] {
-            // A leftover topic does no harm.
-            self.admin.delete_topic(topic).await.ok();
-        }
-    }
 }
 
 /// From fresh topics to a second run that changes nothing.
-async fn set_up_twice(bench: Bench) -> Result<()> {
+async fn set_up_twice(bench: &Bench) -> Result<()> {
     assert_eq!(
         bench.admin.partitions(&bench.names.task).await.map_err(|e| e.kind),
         Err(AdminErrorKind::NotFound)
@@ -167,20 +159,19 @@ async fn set_up_twice(bench: Bench) -> Result<()> {
     let dead_letters = &bench.names.dead_letters;
     assert_eq!(bench.admin.partitions(dead_letters).await?, None);
     assert_eq!(bench.admin.subscriptions(dead_letters).await?, [DEAD_LETTER_SUBSCRIPTION]);
-    bench.cleanup().await;
     Ok(())
 }
 
 #[tokio::test]
 async fn fresh_topics_are_set_up_once() -> Result<()> {
     let Some(bench) = Bench::new("plain").await? else { return Ok(()) };
-    set_up_twice(bench).await
+    set_up_twice(&bench).await
 }
 
 #[tokio::test]
 async fn fresh_partitioned_topics_are_set_up_once() -> Result<()> {
     let Some(bench) = Bench::new("parts").await? else { return Ok(()) };
-    set_up_twice(bench.partitioned(3)).await
+    set_up_twice(&bench.partitioned(3)).await
 }
 
 #[tokio::test]
@@ -192,7 +183,6 @@ async fn setups_at_the_same_time_do_not_hurt_each_other() -> Result<()> {
     let bench = bench.partitioned(6);
     tokio::try_join!(bench.setup(), bench.setup(), bench.setup())?;
     assert_eq!(bench.check().await?, []);
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -204,7 +194,6 @@ async fn an_existing_task_topic_is_taken_as_it_is() -> Result<()> {
     bench.setup().await?;
     assert_eq!(bench.admin.partitions(&bench.names.ledger).await?, Some(2));
     assert_eq!(bench.admin.partitions(&bench.names.metadata).await?, Some(2));
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -256,7 +245,6 @@ async fn each_broken_setting_is_found_and_mended() -> Result<()> {
         bench.set(&task, short).await?;
         bench.found_and_mended(&task, Kind::RetentionTooShort).await?;
     }
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -271,7 +259,6 @@ async fn a_longer_retention_is_a_warning_that_setup_leaves_alone() -> Result<()>
     assert_eq!(report.steps, []);
     assert_eq!(report.findings.len(), 1);
     assert_eq!(report.findings[0].severity, Severity::Warning);
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -296,7 +283,6 @@ async fn a_missing_topic_and_a_missing_cursor_are_found_and_mended() -> Result<(
     bench.admin.create_subscription(&dead_letters, "support").await?;
     bench.admin.delete_subscription(&dead_letters, DEAD_LETTER_SUBSCRIPTION).await?;
     assert_eq!(bench.check().await?, []);
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -315,7 +301,6 @@ async fn a_lost_subscription_needs_an_explicit_replay() -> Result<()> {
     bench.settings.replay = true;
     assert_eq!(bench.setup().await?.len(), 1);
     assert_eq!(bench.check().await?, []);
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -362,7 +347,6 @@ async fn a_worker_does_not_start_where_its_subscription_was_lost() -> Result<()>
     let worker = start().await?;
     worker.ready().await;
     worker.drain(Duration::from_secs(30)).await?;
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -382,7 +366,6 @@ async fn a_worker_starts_on_a_ledger_without_deduplication() -> Result<()> {
     let worker = client.worker(&bench.names.task, Nothing).start().await?;
     worker.drain(Duration::from_secs(30)).await?;
     assert_eq!(bench.check().await?, []);
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -422,7 +405,6 @@ async fn partitions_grow_on_the_ledger_before_the_task_topic() -> Result<()> {
     let bench = bench.partitioned(2);
     let refused = setup(&bench.admin, &bench.names, &bench.settings).await;
     assert!(matches!(refused, Err(SetupError::Partitions { .. })), "{refused:?}");
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -434,7 +416,6 @@ async fn a_deleted_partition_is_found_and_mended() -> Result<()> {
     let ledger = bench.names.ledger.clone();
     bench.admin.delete_topic(&format!("{ledger}-partition-1")).await?;
     bench.found_and_mended(&ledger, FindingKind::PartitionsMissing).await?;
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -468,6 +449,5 @@ async fn topics_are_unloaded_compacted_and_their_cursors_read() -> Result<()> {
     let after = admin.mark_delete_position(&partition, "longhaul").await?;
     assert!(after >= before, "{after:?} < {before:?}");
     assert_eq!(bench.check().await?, []);
-    bench.cleanup().await;
     Ok(())
 }

@@ -4,8 +4,8 @@
 use anyhow::{Context, bail};
 use longhaul_core::protocol::register::KeyKind;
 use proofs::model::{
-    Binding, BindingFault, LEASED, Leased, LimitFault, Limited, Model, Options, Report, SCENARIOS,
-    Scenario, System, TIMED, Timed, Walked, Walks, explore, walk,
+    Binding, BindingFault, LEASED, LimitFault, Limited, Options, Report, SCENARIOS, Scenario,
+    System, TIMED, Walked, Walks, explore, walk,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,21 +15,34 @@ const USAGE: &str = "usage: model list | all | <scenario>[:field=value,...]... [
   -v: show the states of each trace
   --walks N [--seed S]: take random walks instead";
 
+/// Default maximum of visited states in scenarios of keys and limits.
+const CAP: usize = 2_000_000;
+
 /// Steps of a random walk: enough to use up the budgets of every scenario.
 const WALK_LENGTH: usize = 400;
+
+/// What is done with each scenario.
+struct Work {
+    /// Maximum of visited states; without it, each scenario's own.
+    cap: Option<usize>,
+    /// Whether to describe the states of each trace.
+    states: bool,
+    /// Random walks in place of a search, if there are any.
+    walks: Walks,
+}
 
 fn main() -> anyhow::Result<()> {
     let mut names = Vec::new();
     let mut cap = std::env::var("CAP").ok().map(|cap| cap.parse()).transpose().context("CAP")?;
     let mut states = false;
-    let (mut walks, mut seed) = (0, 0);
+    let mut walks = Walks { seed: 0, count: 0, length: WALK_LENGTH };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "-v" => states = true,
             "--cap" => cap = Some(args.next().context("--cap needs a number")?.parse()?),
-            "--walks" => walks = args.next().context("--walks needs a number")?.parse()?,
-            "--seed" => seed = args.next().context("--seed needs a number")?.parse()?,
+            "--walks" => walks.count = args.next().context("--walks needs a number")?.parse()?,
+            "--seed" => walks.seed = args.next().context("--seed needs a number")?.parse()?,
             "all" => {
                 names.extend(SCENARIOS.iter().map(|(name, ..)| (*name).to_owned()));
                 names.extend(TIMED.iter().map(|(name, ..)| (*name).to_owned()));
@@ -43,86 +56,49 @@ fn main() -> anyhow::Result<()> {
     if names.is_empty() {
         bail!(USAGE);
     }
+    let work = Work { cap, states, walks };
     for name in names {
-        if walks > 0 {
-            take_walks(&name, Walks { seed, count: walks, length: WALK_LENGTH })?;
-            continue;
-        }
-        run(&name, cap, states)?;
+        work.on(&name)?;
     }
     Ok(())
 }
 
-fn run(name: &str, cap: Option<usize>, states: bool) -> anyhow::Result<()> {
-    let options = |default| Options { states, ..Options::up_to(cap.unwrap_or(default)) };
-    let bind = Binding { workers: 2, eager: true, crash: 1, ..Binding::default() };
-    let dedupe = Binding { kind: KeyKind::Dedupe, ..Binding::default() };
-    match name {
-        "list" => list(),
-        "idem-bind" => search(name, "idempotency keys", &bind, options(usize::MAX)),
-        "dedupe" => search(name, "dedupe keys", &dedupe, options(2_000_000)),
-        "limit" => {
-            let limited = Limited { crash: 1, compact: 1, ..Limited::default() };
-            search(name, "tickets with a crash and a compaction", &limited, options(2_000_000));
-        }
-        "limit-raised" => {
-            let raised = Limited { limit: 2, raised: true, crash: 1, ..Limited::default() };
-            search(name, "a limit that is raised", &raised, options(2_000_000));
-        }
-        "limit-local-count" => {
-            let fault = LimitFault::LocalCount;
-            let local = Limited { fault, ..Limited::default() };
-            search(name, "a worker counts by what it has read", &local, options(1_000_000));
-        }
-        "limit-returned-counts" => {
-            let fault = LimitFault::ReturnedCounts;
-            let counts = Limited { fault, ..Limited::default() };
-            search(name, "what was given back counts on", &counts, options(1_000_000));
-        }
-        "dedupe-three" => {
-            let three = Binding { submitters: 3, ..dedupe };
-            search(name, "dedupe keys of three tasks", &three, options(2_000_000));
-        }
-        "dedupe-crash" => {
-            let crash = Binding { workers: 2, crash: 1, ..dedupe };
-            search(name, "dedupe keys with a crash", &crash, options(2_000_000));
-        }
-        _ if overwriting(name).is_some() => {
-            let (binding, about) = overwriting(name).context("unknown")?;
-            search(name, about, &binding, options(2_000_000));
-        }
-        _ if periods(name).is_some() => {
-            let (binding, about) = periods(name).context("unknown")?;
-            search(name, about, &binding, options(2_000_000));
-        }
-        "idem-bind-shared" => {
-            let shared = Binding {
-                workers: 1,
-                crash: 0,
-                compact: 1,
-                fault: BindingFault::SharedKey,
-                ..bind
-            };
-            search(name, "all BINDs of a message share a key", &shared, options(1_000_000));
-        }
-        "dedupe-shown-first" => {
-            let shown = Binding { fault: BindingFault::ShownFirst, ..dedupe };
-            search(name, "an end is shown before its key is released", &shown, options(1_000_000));
-        }
-        leased if leased.starts_with("leased") => {
+impl Work {
+    fn on(&self, name: &str) -> anyhow::Result<()> {
+        if name == "list" {
+            list();
+        } else if let Some((binding, about)) = named(&bindings(), name) {
+            // Without a cap: a complete search decides progress as well.
+            let cap = if name == "idem-bind" { usize::MAX } else { CAP };
+            self.run(name, about, &binding, cap);
+        } else if let Some((limited, about)) = named(&limits(), name) {
+            self.run(name, about, &limited, CAP);
+        } else if name.starts_with("leased") {
             let (bounds, about) = find(LEASED, name)?;
-            search(name, about, &Leased(bounds), options(bounds.cap));
-        }
-        timed if timed.starts_with("timed") => {
+            self.run(name, about, &bounds, bounds.cap);
+        } else if name.starts_with("timed") {
             let (bounds, about) = find(TIMED, name)?;
-            search(name, about, &Timed(bounds), options(bounds.cap));
-        }
-        _ => {
+            self.run(name, about, &bounds, bounds.cap);
+        } else {
             let (bounds, about) = find(SCENARIOS, name)?;
-            search(name, about, &Model(bounds), options(bounds.cap));
+            self.run(name, about, &bounds, bounds.cap);
         }
+        Ok(())
     }
-    Ok(())
+
+    fn run<S: System>(&self, name: &str, about: &str, system: &S, cap: usize) {
+        if self.walks.count > 0 {
+            take_walks(name, system, self.walks);
+            return;
+        }
+        let options = Options::up_to(self.cap.unwrap_or(cap));
+        search(name, about, system, Options { states: self.states, ..options });
+    }
+}
+
+fn named<S: Copy>(scenarios: &[Scenario<S>], name: &str) -> Option<(S, &'static str)> {
+    let found = scenarios.iter().find(|(known, ..)| *known == name);
+    found.map(|(_, system, about)| (*system, *about))
 }
 
 fn find<B: Copy + Serialize + DeserializeOwned>(
@@ -133,94 +109,103 @@ fn find<B: Copy + Serialize + DeserializeOwned>(
     found.map_err(|error| anyhow::anyhow!("unknown: {}", error.0))
 }
 
+/// The scenarios of limits.
+fn limits() -> [Scenario<Limited>; 4] {
+    let one = Limited::default();
+    let both = Limited { crash: 1, compact: 1, ..one };
+    let raised = Limited { limit: 2, raised: true, crash: 1, ..one };
+    let local = Limited { fault: LimitFault::LocalCount, ..one };
+    let counts = Limited { fault: LimitFault::ReturnedCounts, ..one };
+    [
+        ("limit", both, "tickets with a crash and a compaction"),
+        ("limit-raised", raised, "a limit that is raised"),
+        ("limit-local-count", local, "a worker counts by what it has read"),
+        ("limit-returned-counts", counts, "what was given back counts on"),
+    ]
+}
+
+/// The scenarios of keys.
+fn bindings() -> Vec<Scenario<Binding>> {
+    let idem = Binding { workers: 2, eager: true, crash: 1, ..Binding::default() };
+    let dedupe = Binding { kind: KeyKind::Dedupe, ..Binding::default() };
+    let shared = BindingFault::SharedKey;
+    let shared = Binding { workers: 1, crash: 0, compact: 1, fault: shared, ..idem };
+    let shown_first = Binding { fault: BindingFault::ShownFirst, ..dedupe };
+    let bound = [
+        ("idem-bind", idem, "idempotency keys"),
+        ("idem-bind-shared", shared, "all BINDs of a message share a key"),
+        ("dedupe", dedupe, "dedupe keys"),
+        ("dedupe-three", Binding { submitters: 3, ..dedupe }, "dedupe keys of three tasks"),
+        ("dedupe-crash", Binding { workers: 2, crash: 1, ..dedupe }, "dedupe keys with a crash"),
+        ("dedupe-shown-first", shown_first, "an end is shown before its key is released"),
+    ];
+    bound.into_iter().chain(overwriting()).chain(periods()).collect()
+}
+
 /// The scenarios of tasks that replace others.
-fn overwriting(name: &str) -> Option<(Binding, &'static str)> {
+fn overwriting() -> [Scenario<Binding>; 6] {
     let kind = KeyKind::Dedupe;
     let two = Binding { kind, overwriters: 1, eager: true, ..Binding::default() };
     let three = Binding { submitters: 3, overwriters: 2, ..two };
     let aged = Binding { periods: 3, compact: 1, aged: true, ..two };
-    Some(match name {
-        "over" => (two, "a task and an overwriter"),
-        "over-crash" => (Binding { workers: 2, crash: 1, ..two }, "the same with a crash"),
-        "over-three" => (three, "a task and two overwriters"),
-        "over-periods" => (aged, "with keys that are forgotten"),
-        "over-unsaid" => {
-            (Binding { fault: BindingFault::Unsaid, ..two }, "binds do not say what they are")
-        }
-        "over-freed" => {
-            (Binding { fault: BindingFault::FreedAtOnce, ..two }, "a task that runs makes room")
-        }
-        _ => return None,
-    })
+    let unsaid = Binding { fault: BindingFault::Unsaid, ..two };
+    let freed = Binding { fault: BindingFault::FreedAtOnce, ..two };
+    [
+        ("over", two, "a task and an overwriter"),
+        ("over-crash", Binding { workers: 2, crash: 1, ..two }, "the same with a crash"),
+        ("over-three", three, "a task and two overwriters"),
+        ("over-periods", aged, "with keys that are forgotten"),
+        ("over-unsaid", unsaid, "binds do not say what they are"),
+        ("over-freed", freed, "a task that runs makes room"),
+    ]
 }
 
 /// The scenarios of keys that are forgotten.
-fn periods(name: &str) -> Option<(Binding, &'static str)> {
+fn periods() -> [Scenario<Binding>; 11] {
     let idem = Binding { eager: true, periods: 4, compact: 2, aged: true, ..Binding::default() };
     let dedupe = Binding { kind: KeyKind::Dedupe, ..idem };
-    let guessed = BindingFault::GuessedPeriod;
-    Some(match name {
-        "idem-periods" => (idem, "idempotency keys that are forgotten"),
-        "idem-periods-one" => {
-            (Binding { submitters: 1, periods: 3, compact: 1, ..idem }, "by one submitter")
-        }
-        "dedupe-periods-one" => {
-            (Binding { submitters: 1, periods: 3, compact: 1, ..dedupe }, "by one submitter")
-        }
-        "idem-periods-long" => {
-            (Binding { submitters: 1, periods: 8, ..idem }, "for long, by one submitter")
-        }
-        "dedupe-periods-long" => {
-            (Binding { submitters: 1, periods: 8, ..dedupe }, "for long, by one submitter")
-        }
-        "idem-periods-crash" => (Binding { workers: 2, crash: 1, ..idem }, "the same with a crash"),
-        "dedupe-periods" => (dedupe, "dedupe keys that are forgotten"),
-        "dedupe-periods-crash" => {
-            (Binding { workers: 2, crash: 1, ..dedupe }, "the same with a crash")
-        }
-        "idem-guessed-period" => (Binding { fault: guessed, ..idem }, "what is late counts"),
-        "dedupe-guessed-period" => (Binding { fault: guessed, ..dedupe }, "what is late counts"),
-        "idem-any-order" => {
-            let one = Binding { submitters: 1, periods: 3, compact: 1, ..idem };
-            (Binding { fault: BindingFault::AnyOrder, ..one }, "removed in any order")
-        }
-        _ => return None,
-    })
+    let one = |keys: Binding| Binding { submitters: 1, periods: 3, compact: 1, ..keys };
+    let long = |keys: Binding| Binding { submitters: 1, periods: 8, ..keys };
+    let crash = |keys: Binding| Binding { workers: 2, crash: 1, ..keys };
+    let guessed = |keys: Binding| Binding { fault: BindingFault::GuessedPeriod, ..keys };
+    let any_order = Binding { fault: BindingFault::AnyOrder, ..one(idem) };
+    [
+        ("idem-periods", idem, "idempotency keys that are forgotten"),
+        ("idem-periods-one", one(idem), "by one submitter"),
+        ("idem-periods-long", long(idem), "for long, by one submitter"),
+        ("idem-periods-crash", crash(idem), "the same with a crash"),
+        ("idem-guessed-period", guessed(idem), "what is late counts"),
+        ("idem-any-order", any_order, "removed in any order"),
+        ("dedupe-periods", dedupe, "dedupe keys that are forgotten"),
+        ("dedupe-periods-one", one(dedupe), "by one submitter"),
+        ("dedupe-periods-long", long(dedupe), "for long, by one submitter"),
+        ("dedupe-periods-crash", crash(dedupe), "the same with a crash"),
+        ("dedupe-guessed-period", guessed(dedupe), "what is late counts"),
+    ]
 }
 
 #[expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
-fn take_walks(name: &str, walks: Walks) -> anyhow::Result<()> {
-    let Walked { steps, goals, found } = match overwriting(name).or_else(|| periods(name)) {
-        Some((binding, _)) => walk(&binding, walks),
-        None if name.starts_with("leased") => walk(&Leased(find(LEASED, name)?.0), walks),
-        None => walk(&Model(find(SCENARIOS, name)?.0), walks),
-    };
+fn take_walks<S: System>(name: &str, system: &S, walks: Walks) {
+    let Walked { steps, goals, found } = walk(system, walks);
     println!("== {name}: {} walks, {steps} steps, {goals} came to the end", walks.count);
     if let Some(found) = found {
         println!("  {}, after\n    {}", found.violation, found.trace.join("\n    "));
         println!("{}", found.states.join("\n"));
     }
-    Ok(())
 }
 
 #[expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 fn list() {
-    for (name, _, about) in SCENARIOS {
-        println!("{name:18} {about}");
+    fn list_of<S>(scenarios: &[Scenario<S>]) {
+        for (name, _, about) in scenarios {
+            println!("{name:18} {about}");
+        }
     }
-    for (name, _, about) in TIMED {
-        println!("{name:18} {about}");
-    }
-    for (name, _, about) in LEASED {
-        println!("{name:18} {about}");
-    }
-    println!("{:18} idempotency keys", "idem-bind");
-    println!("{:18} dedupe keys", "dedupe");
-    println!("{:18} of three tasks", "dedupe-three");
-    println!("{:18} with a crash", "dedupe-crash");
-    println!("{:18} tasks that take the place of others; -crash, -three, -periods", "over");
-    println!("{:18} that are forgotten; -one, -long, -crash, and dedupe-…", "idem-periods");
-    println!("{:18} the same with a shared compaction key", "idem-bind-shared");
+    list_of(SCENARIOS);
+    list_of(TIMED);
+    list_of(LEASED);
+    list_of(&bindings());
+    list_of(&limits());
 }
 
 #[expect(clippy::print_stdout, reason = "a command line tool answers on stdout")]

@@ -51,13 +51,13 @@ pub mod world;
 
 pub use binding::{Binding, BindingFault};
 pub use bounds::{Bounds, UnknownField};
-pub use leased::{LEASED, LeaseFault, Leased, LeasedBounds};
+pub use leased::{LEASED, LeaseFault, LeasedBounds};
 pub use moves::{End, Move};
 pub use scenario::{SCENARIOS, Scenario, find};
 pub use search::{Found, Options, Report, System, explore};
 pub use tamper::Fault;
 pub use tickets::{LimitFault, Limited};
-pub use timed::{TIMED, TimeFault, Timed, TimedBounds};
+pub use timed::{TIMED, TimeFault, TimedBounds};
 pub use walk::{Walked, Walks, walk};
 
 use fingerprint::Fingerprint;
@@ -65,31 +65,28 @@ use longhaul_core::protocol::invariants::Violation;
 use world::World;
 
 /// The world of a scenario, as a system to search.
-#[derive(Clone, Copy, Debug)]
-pub struct Model(pub Bounds);
-
-impl System for Model {
+impl System for Bounds {
     type State = World;
     type Move = Move;
 
     fn initial(&self) -> World {
-        World::new(&self.0)
+        World::new(self)
     }
 
     fn moves(&self, world: &World, into: &mut Vec<Move>) {
-        moves::moves(&self.0, world, into);
+        moves::moves(self, world, into);
     }
 
     fn step(&self, world: &World, step: Move, violations: &mut Vec<Violation>) -> World {
-        step::step(&self.0, world, step, violations)
+        step::step(self, world, step, violations)
     }
 
     fn check(&self, world: &World, violations: &mut Vec<Violation>) {
-        check::check(&self.0, world, violations);
+        check::check(self, world, violations);
     }
 
     fn is_goal(&self, world: &World) -> bool {
-        check::is_goal(&self.0, world)
+        check::is_goal(self, world)
     }
 
     fn fingerprint(&self, world: &World) -> u128 {
@@ -97,6 +94,6 @@ impl System for Model {
     }
 
     fn show(&self, world: &World) -> String {
-        show::show(&self.0, world)
+        show::show(self, world)
     }
 }

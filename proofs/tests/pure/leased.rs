@@ -2,7 +2,7 @@
 //! are found.
 
 use super::searches;
-use proofs::model::{LEASED, LeaseFault, Leased, LeasedBounds, Walks, walk};
+use proofs::model::{LEASED, LeaseFault, LeasedBounds, Walks, walk};
 
 /// A complete search has no more states than this.
 const COMPLETE_MAX: usize = 400_000;
@@ -18,21 +18,21 @@ fn bounds(text: &str) -> LeasedBounds {
 /// every state.
 #[track_caller]
 fn holds(text: &str) {
-    searches::holds(text, &Leased(bounds(text)), COMPLETE_MAX);
+    searches::holds(text, &bounds(text), COMPLETE_MAX);
 }
 
 /// Asserts that there is no violation near the start of the scenario.
 #[track_caller]
 fn holds_at_first(text: &str) {
-    searches::holds_at_first(text, &Leased(bounds(text)), CAP);
+    searches::holds_at_first(text, &bounds(text), CAP);
 }
 
 /// Asserts that a broken rule violates this invariant in this scenario, and perhaps more.
 #[track_caller]
 fn finds(fault: LeaseFault, text: &str, id: &str) {
     let followed = bounds(text);
-    let broken = Leased(LeasedBounds { fault, ..followed });
-    searches::finds(&format!("{fault:?} in {text}"), &broken, &Leased(followed), &[id], CAP);
+    let broken = LeasedBounds { fault, ..followed };
+    searches::finds(&format!("{fault:?} in {text}"), &broken, &followed, &[id], CAP);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_ledger_with_leases_is_compacted() {
 /// Random walks go deeper than the searches, with three gateways.
 #[test]
 fn random_walks_of_leases_violate_nothing() {
-    let walked = walk(&Leased(bounds("leased-all")), Walks { seed: 1, count: 2_000, length: 400 });
+    let walked = walk(&bounds("leased-all"), Walks { seed: 1, count: 2_000, length: 400 });
     assert!(walked.found.is_none(), "{walked:?}");
     assert_eq!(walked.goals, 2_000, "some walks do not come to the end");
 }

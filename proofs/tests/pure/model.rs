@@ -9,8 +9,8 @@ use longhaul_core::protocol::register::KeyKind;
 use proofs::is_long;
 use proofs::judge::SUPERSEDED_START;
 use proofs::model::{
-    Binding, BindingFault, Bounds, Fault, LimitFault, Limited, Model, Options, Report, SCENARIOS,
-    Walks, explore, walk,
+    Binding, BindingFault, Bounds, Fault, LimitFault, Limited, Options, Report, SCENARIOS, Walks,
+    explore, walk,
 };
 
 /// A complete search has no more states than this.
@@ -31,7 +31,7 @@ fn bounds(text: &str) -> Bounds {
 #[track_caller]
 fn holds(scenarios: &[&str]) {
     for text in scenarios {
-        searches::holds(text, &Model(bounds(text)), COMPLETE_MAX);
+        searches::holds(text, &bounds(text), COMPLETE_MAX);
     }
 }
 
@@ -39,14 +39,14 @@ fn holds(scenarios: &[&str]) {
 #[track_caller]
 fn holds_at_first(scenarios: &[&str]) {
     for text in scenarios {
-        searches::holds_at_first(text, &Model(bounds(text)), CAP);
+        searches::holds_at_first(text, &bounds(text), CAP);
     }
 }
 
 /// Asserts that exactly these invariants are violated.
 #[track_caller]
 fn violates(text: &str, ids: &[&str]) -> Report {
-    let report = explore(&Model(bounds(text)), Options::up_to(COMPLETE_MAX));
+    let report = explore(&bounds(text), Options::up_to(COMPLETE_MAX));
     assert_eq!(report.violated(), ids, "{text}: {report}");
     report
 }
@@ -55,8 +55,8 @@ fn violates(text: &str, ids: &[&str]) -> Report {
 #[track_caller]
 fn finds(fault: Fault, text: &str, ids: &[&str], cap: usize) {
     let followed = bounds(text);
-    let broken = Model(Bounds { fault, ..followed });
-    searches::finds(&format!("{fault:?} in {text}"), &broken, &Model(followed), ids, cap);
+    let broken = Bounds { fault, ..followed };
+    searches::finds(&format!("{fault:?} in {text}"), &broken, &followed, ids, cap);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn operators_act() {
         "operate-batch",
         "operate-seal",
     ] {
-        searches::holds_at_first(text, &Model(bounds(text)), NEAR / 3);
+        searches::holds_at_first(text, &bounds(text), NEAR / 3);
     }
     finds(Fault::StaleActionCounts, "operate", &["C-25"], NEAR / 3);
 }
@@ -318,7 +318,7 @@ fn a_parked_task_that_does_not_wait_for_the_end_is_found() {
 #[test]
 fn a_parked_task_that_a_seal_does_not_wake_is_found() {
     let bounds = Bounds { fault: Fault::SealNotOver, ..bounds("park-seal:workers=1") };
-    let report = explore(&Model(bounds), Options::up_to(COMPLETE_MAX));
+    let report = explore(&bounds, Options::up_to(COMPLETE_MAX));
     assert_eq!(report.violated(), ["C-08"], "{report}");
 }
 
@@ -327,7 +327,7 @@ fn a_parked_task_that_a_seal_does_not_wake_is_found() {
 fn random_walks_violate_nothing() {
     for (text, seed) in [("everything", 1), ("everything-batch", 2)] {
         let count = if is_long() { 20_000 } else { 4_000 };
-        let walked = walk(&Model(bounds(text)), Walks { seed, count, length: 400 });
+        let walked = walk(&bounds(text), Walks { seed, count, length: 400 });
         assert!(walked.found.is_none(), "{text}: {walked:?}");
         assert_eq!(walked.goals, count, "{text}: some walks do not come to the end");
     }

@@ -2,7 +2,7 @@
 //! about time are found.
 
 use super::searches;
-use proofs::model::{TIMED, TimeFault, Timed, TimedBounds};
+use proofs::model::{TIMED, TimeFault, TimedBounds};
 
 /// A complete search has no more states than this.
 const COMPLETE_MAX: usize = 1_000_000;
@@ -18,21 +18,21 @@ fn bounds(text: &str) -> TimedBounds {
 /// every state.
 #[track_caller]
 fn holds(text: &str) {
-    searches::holds(text, &Timed(bounds(text)), COMPLETE_MAX);
+    searches::holds(text, &bounds(text), COMPLETE_MAX);
 }
 
 /// Asserts that there is no violation near the start of the scenario.
 #[track_caller]
 fn holds_at_first(text: &str) {
-    searches::holds_at_first(text, &Timed(bounds(text)), CAP);
+    searches::holds_at_first(text, &bounds(text), CAP);
 }
 
 /// Asserts that a broken rule violates this invariant in this scenario, and perhaps more.
 #[track_caller]
 fn finds(fault: TimeFault, text: &str, id: &str, cap: usize) {
     let followed = bounds(text);
-    let broken = Timed(TimedBounds { fault, ..followed });
-    searches::finds(&format!("{fault:?} in {text}"), &broken, &Timed(followed), &[id], cap);
+    let broken = TimedBounds { fault, ..followed };
+    searches::finds(&format!("{fault:?} in {text}"), &broken, &followed, &[id], cap);
 }
 
 #[test]

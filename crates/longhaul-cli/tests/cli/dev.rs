@@ -63,7 +63,7 @@ impl Service {
     }
 
     #[track_caller]
-    fn told(&self, arguments: &[&str], folder: &Path) -> String {
+    pub(crate) fn told(&self, arguments: &[&str], folder: &Path) -> String {
         let output = self.longhaul(arguments, folder);
         assert!(output.status.success(), "{arguments:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()

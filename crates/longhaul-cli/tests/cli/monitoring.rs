@@ -1,12 +1,13 @@
 //! Monitoring: health, and the metric names used by alerts and the dashboard.
 
+use super::dev::{Service, ask};
 use super::stage::longhaul;
 use regex::Regex;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::net::TcpListener;
+use std::process::{Child, ChildStderr, Command, Stdio};
 use tempfile::TempDir;
 
 const RULES: &str = include_str!("../../../../packaging/prometheus/longhaul.rules.yaml");
@@ -26,49 +27,41 @@ const OF_MISHAPS: [&str; 5] = [
     "longhaul_broker_disk_full_in_seconds",
 ];
 
-/// A process that ends with the test.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
+/// A worker that ends with the test.
+struct Worker {
+    child: Child,
+    /// Its standard error, which has to stay open.
+    notes: BufReader<ChildStderr>,
 }
 
-impl Process {
+impl Worker {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let notes = BufReader::new(child.stderr.take().unwrap());
+        Self { child, notes }
+    }
+
+    /// Waits for a line with these words.
+    fn line_with(&mut self, words: &str) -> String {
+        let mut lines = self.notes.by_ref().lines().map(Result::unwrap);
+        lines.find(|line| line.contains(words)).unwrap_or_else(|| panic!("no line with `{words}`"))
+    }
+
     fn ended(mut self) -> bool {
-        let pid = Pid::from_raw(self.0.id().cast_signed()).unwrap();
-        kill_process(pid, Signal::TERM).unwrap();
-        self.0.wait().unwrap().success()
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        self.child.wait().unwrap().success()
     }
 }
 
-/// Starts a service, and returns the first output line with these words.
-fn start(command: &mut Command, words: &str) -> (Process, String) {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    let (sender, lines) = std::sync::mpsc::channel();
-    let streams: [Box<dyn Read + Send>; 2] = [Box::new(out), Box::new(err)];
-    for stream in streams {
-        let sender = sender.clone();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                sender.send(line).ok();
-            }
-        });
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
-    drop(sender);
-    let line = lines.iter().find(|line| line.contains(words));
-    (Process(child), line.unwrap_or_else(|| panic!("no line with `{words}`")))
 }
 
 fn get(address: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    ask(&format!("http://{address}"), "GET", path, "").unwrap()
 }
 
 /// The metric names of a page; for histograms without suffix.
@@ -94,10 +87,8 @@ fn port(url: &str) -> &str {
 
 struct Fleet {
     folder: TempDir,
-    dev: Process,
-    worker: Process,
-    http: String,
-    admin: String,
+    dev: Service,
+    worker: Worker,
     worker_page: String,
 }
 
@@ -105,36 +96,20 @@ impl Fleet {
     /// Starts a gateway and a broker with the samples, and a worker.
     fn start() -> Self {
         let folder = TempDir::new().unwrap();
-        let ports = ["--http", "127.0.0.1:0", "--broker", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        let variables = [("LONGHAUL_MEASURE", "demo,absent"), ("LONGHAUL_BROKER_BACKUP", "backup")];
         let arguments = ["dev", "--demo", "--data", "data"];
-        let arguments: Vec<_> = arguments.into_iter().chain(ports).collect();
-        let mut dev = longhaul(&[&arguments[..], &["-o", "jsonl"]].concat(), folder.path());
-        dev.env("LONGHAUL_CONFIG", "none.toml").env("LONGHAUL_MEASURE", "demo,absent");
-        dev.env("LONGHAUL_BROKER_BACKUP", "backup");
-        let (dev, told) = start(&mut dev, "\"http\"");
-        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-        let text = |name: &str| told[name].as_str().unwrap().to_owned();
+        let dev = Service::start_with(&variables, &arguments, folder.path());
         let arguments =
             ["worker", "run", "shout", "--exec", "tr a-z A-Z", "--metrics", "127.0.0.1:0"];
         let mut worker = longhaul(&arguments, folder.path());
-        worker.env("LONGHAUL_CONFIG", "none.toml").env("LONGHAUL_SERVICE_URL", text("broker"));
-        worker.env("LONGHAUL_ADMIN_URL", text("admin"));
-        let (worker, line) = start(&mut worker, "metrics at http://");
+        worker.env("LONGHAUL_CONFIG", "none.toml").env("LONGHAUL_SERVICE_URL", &dev.broker);
+        worker.env("LONGHAUL_ADMIN_URL", dev.admin.as_ref().unwrap());
+        let mut worker = Worker::start(&mut worker);
+        let line = worker.line_with("metrics at http://");
         let page = line.split("http://").nth(1).unwrap().trim_end_matches("/metrics").to_owned();
-        let fleet = Self {
-            http: text("http"),
-            admin: text("admin"),
-            folder,
-            dev,
-            worker,
-            worker_page: page,
-        };
         let run = ["task", "submit", "shout", "hello", "--wait"];
-        let mut submit = longhaul(&run, fleet.folder.path());
-        submit.env("LONGHAUL_CONFIG", "none.toml").env("LONGHAUL_SERVICE_URL", text("broker"));
-        let output = submit.env("LONGHAUL_TIMEOUT", "1m").output().unwrap();
-        assert_eq!(output.stdout, b"HELLO", "{output:?}");
-        fleet
+        assert_eq!(dev.told(&run, folder.path()), "HELLO");
+        Self { folder, dev, worker, worker_page: page }
     }
 
     fn check(&self, http: &str, more: &[&str]) -> Option<i32> {
@@ -156,10 +131,10 @@ fn what_alerts_and_dashboards_ask_for_is_shown_by_gateway_worker_or_broker() {
         }
         std::thread::yield_now();
     };
-    let gateway = until(port(&fleet.http), "longhaul_keepalive_gap_seconds_count{queue");
+    let gateway = until(port(&fleet.dev.http), "longhaul_keepalive_gap_seconds_count{queue");
     let worker = until(&fleet.worker_page, "longhaul_keepalive_gap_seconds_count{queue");
     assert!(get(&fleet.worker_page, "/livez").ends_with("ok\n"));
-    let broker = get(port(&fleet.admin), "/metrics");
+    let broker = get(port(fleet.dev.admin.as_ref().unwrap()), "/metrics");
     for name in ["longhaul_attempts_total", "longhaul_worker_slots", "longhaul_queue_wait_seconds"]
     {
         assert!(shown(&worker).contains(name), "{worker}");
@@ -182,13 +157,14 @@ fn what_alerts_and_dashboards_ask_for_is_shown_by_gateway_worker_or_broker() {
         assert!(!known.contains(name), "{name} is shown, and need not be excused");
         assert!(documented.contains(name), "{name} is not documented");
     }
-    assert!(fleet.worker.ended() && fleet.dev.ended());
+    assert!(fleet.worker.ended());
+    assert_eq!(fleet.dev.end(Signal::TERM), Some(0));
 }
 
 #[test]
 fn a_check_tells_by_its_exit_code_whether_the_gateway_is_ready() {
     let fleet = Fleet::start();
-    let http = port(&fleet.http).to_owned();
+    let http = port(&fleet.dev.http).to_owned();
     let everywhere = http.replace("127.0.0.1", "0.0.0.0");
     assert_eq!(fleet.check(&http, &[]), Some(0));
     assert_eq!(fleet.check(&everywhere, &["--live"]), Some(0));

@@ -9,7 +9,7 @@ mod log;
 mod told;
 mod verdict;
 
-use super::bench::{SETTLE_PAUSE, may_pass, set_up, whole};
+use super::bench::{Folder, SETTLE_PAUSE, may_pass, set_up, whole};
 use super::reading::{Tail, ledger_entry, read_whole, view_entry};
 use super::{Options, Row, wall_ms};
 use crate::sandbox::{Admin, Sandbox};
@@ -26,11 +26,9 @@ use proofs::checkers::{History, Report, Run, Violation, check};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use told::{Answered, Leased, Plan, Shown, Submitted};
@@ -75,26 +73,8 @@ pub(super) struct Crowd {
     pub(super) names: TopicNames,
     gateways: Gateways,
     callers: Arc<Callers>,
+    /// Of the gateways' logs.
     folder: Folder,
-}
-
-/// The logs of the gateways. Removed at the end, unless kept.
-#[derive(Debug)]
-struct Folder {
-    path: PathBuf,
-    _temporary: Option<TempDir>,
-}
-
-impl Folder {
-    fn new(options: &Options) -> Result<Self> {
-        let Some(keep) = &options.keep else {
-            let folder = tempfile::tempdir()?;
-            return Ok(Self { path: folder.path().to_owned(), _temporary: Some(folder) });
-        };
-        let path = keep.join(format!("crowd-{}-{}", options.seed, wall_ms()));
-        std::fs::create_dir_all(&path)?;
-        Ok(Self { path, _temporary: None })
-    }
 }
 
 /// The time of a fault of a broker, in ms of the wall clock.
@@ -150,7 +130,7 @@ impl Crowd {
         set_up(&admin, &names, &TopicSettings::default()).await?;
         let url = sandbox.service_url();
         let transport = PulsarTransport::connect(ConnectOptions::new(url)).await?;
-        let folder = Folder::new(options)?;
+        let folder = Folder::new(options, "crowd")?;
         let gateways = Gateways::start(&folder.path, (url, admins), &namespace).await?;
         let callers = Arc::new(Callers::new(gateways.urls(), QUEUE)?);
         let (sandbox, admin, seed) = (sandbox.clone(), sandbox.admin().clone(), options.seed);
@@ -346,8 +326,6 @@ impl Crowd {
         // In this order: later topics may only be behind earlier ones in what they show.
         let view = read_whole(&self.transport, &whole(&self.names.metadata)).await?;
         let ledger = read_whole(&self.transport, &whole(&self.names.ledger)).await?;
-        let stats = self.admin.stats(&self.names.task).await?;
-        let backlog = stats.pointer("/subscriptions/longhaul/msgBacklog").and_then(Value::as_u64);
         Ok(History {
             tasks: tasks.iter().map(|message| TaskId::new(message.position, -1)).collect(),
             ledger: ledger.into_iter().map(ledger_entry).collect(),
@@ -355,7 +333,7 @@ impl Crowd {
             view: view.iter().map(view_entry).collect(),
             runs: leases.iter().map(run).collect(),
             max_attempts: ATTEMPTS,
-            backlog: backlog.context("no backlog in the statistics")?,
+            backlog: self.admin.backlog(&self.names.task).await?,
         })
     }
 

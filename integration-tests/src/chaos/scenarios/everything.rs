@@ -8,7 +8,7 @@
 
 use super::faults::rouse;
 use super::mixed::{Count, Fault, strike};
-use crate::chaos::bench::{Bench, SETTLE_LIMIT, SETTLE_PAUSE, may_pass, whole};
+use crate::chaos::bench::{Bench, whole};
 use crate::chaos::fleet::Settings;
 use crate::chaos::load::{Load, Script, submit_one};
 use crate::chaos::promises::{End, FIRED, Fate, HEADER, Promise, judge};
@@ -25,7 +25,7 @@ use longhaul_core::protocol::entry::{ClaimKind, Entry};
 use longhaul_core::protocol::fold::{TaskFold, Verdict};
 use longhaul_session::PulsarTransport;
 use longhaul_transport::{Publisher, TopicPartition};
-use proofs::checkers::{History, Report, Violation, check};
+use proofs::checkers::{History, Violation};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -326,7 +326,7 @@ async fn finish(bench: &mut Bench, levels: &[TopicNames]) -> Result<BTreeMap<Tas
     let mut takeovers = 0;
     let mut tasks = Vec::new();
     for names in levels {
-        let (history, report) = settled(bench, names).await?;
+        let (history, report) = bench.settled(names).await?;
         (bases, takeovers) = (bases + report.bases, takeovers + report.takeovers);
         tasks.push(history.tasks.len());
         bench.row.violations.extend(report.violations.iter().map(Violation::to_string));
@@ -342,20 +342,6 @@ async fn finish(bench: &mut Bench, levels: &[TopicNames]) -> Result<BTreeMap<Tas
     bench.row.refused(&bench.fleet.logs()?);
     verify(bench, levels).await?;
     Ok(fates)
-}
-
-/// The logs of a level, after a time for acks and repairs of the metadata topic.
-async fn settled(bench: &Bench, names: &TopicNames) -> Result<(History, Report)> {
-    let mut waited = Duration::ZERO;
-    loop {
-        let history = bench.history(names).await?;
-        let report = check(&history);
-        if waited >= SETTLE_LIMIT || !report.violations.iter().any(may_pass) {
-            return Ok((history, report));
-        }
-        sleep(SETTLE_PAUSE).await;
-        waited += SETTLE_PAUSE;
-    }
 }
 
 /// The checks available to users.

@@ -29,6 +29,8 @@ pub(super) enum Fault {
     Freeze,
     Unload,
     Restart,
+    /// Of ledger and metadata topic.
+    Compact,
 }
 
 /// The number of each fault.
@@ -38,11 +40,12 @@ pub(super) struct Count {
     pub(super) freezes: usize,
     pub(super) unloads: usize,
     pub(super) restarts: usize,
+    pub(super) compactions: usize,
 }
 
 impl Count {
     pub(super) const fn by_name(&self) -> [(&'static str, usize); 4] {
-        let Self { kills, freezes, unloads, restarts } = *self;
+        let Self { kills, freezes, unloads, restarts, .. } = *self;
         [("kills", kills), ("freezes", freezes), ("unloads", unloads), ("restarts", restarts)]
     }
 }
@@ -74,8 +77,9 @@ pub(super) async fn strike(
     let mut frozen: Vec<usize> = Vec::new();
     for fault in faults {
         sleep(Duration::from_millis(bench.rng.u64(300..1500))).await;
-        // The worker frozen for longest thaws; so a freeze lasts for one fault to several.
-        if frozen.len() > 1 || (!frozen.is_empty() && bench.rng.bool()) {
+        // The worker frozen for longest thaws: a freeze lasts for one fault to several, often
+        // longer than the time after which an owner is stale.
+        if frozen.len() > 1 || (!frozen.is_empty() && bench.rng.u8(0..3) == 0) {
             bench.fleet.signal(frozen.remove(0), Signal::CONT)?;
         }
         let awake: Vec<usize> =
@@ -91,6 +95,10 @@ pub(super) async fn strike(
                 bench.fleet.signal(victim, Signal::STOP)?;
                 frozen.push(victim);
                 done.freezes += 1;
+            }
+            (Fault::Compact, _) => {
+                bench.compactor.compact().await?;
+                done.compactions += 1;
             }
             (Fault::Restart, Ok(broker)) => {
                 restart(broker, bench.rng.bool()).await?;

@@ -11,13 +11,6 @@
 //! The tested broker is one that is started here, or the one named by `LONGHAUL_ORACLE_BROKER`
 //! (`pulsar://…`) and `LONGHAUL_ORACLE_ADMIN` (`http://…`).
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "helpers of tests may fail as tests do"
-)]
-
 mod anew;
 mod challenge;
 mod clients;

@@ -4,14 +4,7 @@
 //! One broker serves all tests: it requires a token on every port and has a second service port
 //! with TLS, with a certificate of an authority that this suite creates.
 //!
-//! `sequences/joining.rs` tests ports without a listener and hosts without an address.
-
-#![allow(
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "helpers of tests may fail as tests do"
-)]
+//! `transport/connect.rs` tests ports without a listener and hosts without an address.
 
 mod guarded;
 mod identities;

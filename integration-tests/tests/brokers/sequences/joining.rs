@@ -4,12 +4,10 @@ use crate::sequences::drain;
 use crate::sequences::plain::Plain;
 use anyhow::{Result, ensure};
 use integration_tests::bench::Bench;
-use integration_tests::sandbox::Sandbox;
 use integration_tests::script::Scripted;
 use integration_tests::view::LIMIT;
 use longhaul::Client;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 #[tokio::test]
@@ -65,29 +63,4 @@ async fn a_worker_that_does_not_fit_to_the_others_says_so_and_ends() -> Result<(
     let text = format!("{error:#}");
     ensure!(text.contains("heartbeat is 10s on this ledger but 5s here"), "{text}");
     drain([worker]).await
-}
-
-/// The usual mistakes in an address. The error must name the address that was tried and the cause,
-/// and come soon.
-#[tokio::test]
-async fn an_unreachable_broker_is_named_at_once() -> Result<()> {
-    const SOON: Duration = Duration::from_secs(15);
-    let Some(_) = Sandbox::from_env().await? else { return Ok(()) };
-    let closed = {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        listener.local_addr()?
-    };
-    let cases = [
-        (format!("pulsar://{closed}"), "refused"),
-        ("pulsar://no-such-host.invalid:6650".to_owned(), ""),
-        // Reserved for documentation: no host answers there.
-        ("pulsar://192.0.2.1:6650".to_owned(), ""),
-    ];
-    for (url, cause) in cases {
-        let connected = timeout(SOON, Client::connect(url.as_str())).await;
-        let error = connected?.expect_err("nobody is there").to_string();
-        ensure!(error.starts_with(&format!("{url}: cannot be reached: ")), "{error}");
-        ensure!(error.contains(cause), "{error}");
-    }
-    Ok(())
 }

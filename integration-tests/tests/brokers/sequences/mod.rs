@@ -3,13 +3,6 @@
 //!
 //! Each test has its own topics, and they run in parallel on one broker.
 
-#![allow(
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "helpers of tests may fail as tests do"
-)]
-
 mod cancelling;
 mod compacting;
 mod crowds;

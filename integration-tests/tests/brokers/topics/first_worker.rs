@@ -25,7 +25,6 @@ async fn it_sets_its_topics_up_if_it_may() -> Result<()> {
     let task = client.submit(&bench.names.task, &Text("once".to_owned())).await?;
     client.wait::<Text>(&task).await?;
     worker.drain(DRAIN).await?;
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -51,10 +50,6 @@ async fn a_client_sets_topics_up_with_its_own_subscription() -> Result<()> {
     );
     let names = TopicNames::new(&bench.names.task, "audit")?;
     assert_eq!(bench.admin.subscriptions(&names.task).await?, ["audit"]);
-    for topic in [&names.task, &names.metadata, &names.ledger, &names.register, &names.dead_letters]
-    {
-        bench.admin.delete_topic(topic).await?;
-    }
     Ok(())
 }
 

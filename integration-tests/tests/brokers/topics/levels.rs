@@ -78,12 +78,5 @@ async fn a_worker_makes_the_levels_of_its_queue_and_works_on_all() -> Result<()>
     expected.push("first low".to_owned());
     assert_eq!(ran, expected);
     worker.drain(DRAIN).await?;
-    for priority in [Priority::High, Priority::Low] {
-        let names = bench.names.level(priority, "longhaul", &TopicOverrides::default())?;
-        for topic in [&names.task, &names.metadata, &names.ledger] {
-            bench.admin.delete_topic(topic).await?;
-        }
-    }
-    bench.cleanup().await;
     Ok(())
 }

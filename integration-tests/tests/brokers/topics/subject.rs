@@ -37,7 +37,6 @@ async fn history_is_kept_as_long_as_asked_for() -> Result<()> {
             assert_eq!(retention(&bench, topic).await?, minutes, "{topic}");
         }
     }
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -69,7 +68,6 @@ async fn a_backlog_over_its_quota_refuses_producers_unless_it_is_evicted() -> Re
         }
     }
     bench.publish(name).await?;
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -94,7 +92,6 @@ async fn enforced_schemas_are_found_where_the_topic_has_one() -> Result<()> {
         admin.call(Method::DELETE, &schemas(topic), None).await?;
         bench.clean().await?;
     }
-    bench.cleanup().await;
     Ok(())
 }
 
@@ -146,6 +143,5 @@ async fn required_encryption_and_replication_are_found() -> Result<()> {
     bench.found_everywhere(FindingKind::Replicated, Severity::Warning).await?;
     replicate(json!(["standalone"])).await?;
     bench.clean().await?;
-    bench.cleanup().await;
     Ok(())
 }

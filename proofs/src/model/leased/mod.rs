@@ -29,19 +29,16 @@ use super::search::System;
 use longhaul_core::protocol::invariants::Violation;
 
 /// The world of gateways, as a system to search.
-#[derive(Clone, Copy, Debug)]
-pub struct Leased(pub LeasedBounds);
-
-impl System for Leased {
+impl System for LeasedBounds {
     type State = LeasedWorld;
     type Move = LeasedMove;
 
     fn initial(&self) -> LeasedWorld {
-        LeasedWorld::new(&self.0)
+        LeasedWorld::new(self)
     }
 
     fn moves(&self, world: &LeasedWorld, into: &mut Vec<LeasedMove>) {
-        moves::moves(&self.0, world, into);
+        moves::moves(self, world, into);
     }
 
     fn step(
@@ -50,7 +47,7 @@ impl System for Leased {
         step: LeasedMove,
         violations: &mut Vec<Violation>,
     ) -> LeasedWorld {
-        step::step(&self.0, world, step, violations)
+        step::step(self, world, step, violations)
     }
 
     fn check(&self, world: &LeasedWorld, violations: &mut Vec<Violation>) {

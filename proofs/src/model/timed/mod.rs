@@ -46,21 +46,18 @@ use super::search::System;
 use longhaul_core::protocol::invariants::Violation;
 
 /// The world of a timed scenario, as a system to search.
-#[derive(Clone, Copy, Debug)]
-pub struct Timed(pub TimedBounds);
-
-impl System for Timed {
+impl System for TimedBounds {
     type State = TimedWorld;
     type Move = TimedMove;
 
     fn initial(&self) -> TimedWorld {
-        TimedWorld::new(&self.0)
+        TimedWorld::new(self)
     }
 
     fn moves(&self, world: &TimedWorld, into: &mut Vec<TimedMove>) {
         let over = self.is_goal(world);
         if !(over && world.is_quiet()) {
-            moves::moves(&self.0, world, into);
+            moves::moves(self, world, into);
         }
         if over {
             // Steps under way come to their end; steps that take time no longer matter.
@@ -74,15 +71,15 @@ impl System for Timed {
         step: TimedMove,
         violations: &mut Vec<Violation>,
     ) -> TimedWorld {
-        step::step(&self.0, world, step, violations)
+        step::step(self, world, step, violations)
     }
 
     fn check(&self, world: &TimedWorld, violations: &mut Vec<Violation>) {
-        check::check(&self.0, world, violations);
+        check::check(self, world, violations);
     }
 
     fn is_goal(&self, world: &TimedWorld) -> bool {
-        check::is_goal(&self.0, world)
+        check::is_goal(self, world)
     }
 
     fn fingerprint(&self, world: &TimedWorld) -> u128 {
