@@ -172,6 +172,7 @@ impl LogReader {
                     return Ok(Some(message));
                 }
                 // Nothing need have been read: the log may have been opened behind its last message.
+                // Before the loop that would be too early: the rest of a batch may be missing.
                 Ok(None) if self.follower.read_to() >= self.end => return Ok(None),
                 Ok(None) => {}
                 Err(error) if error.kind == TransportErrorKind::Unreachable => {}

@@ -86,6 +86,11 @@ impl Queue {
         self
     }
 
+    /// The queue without its view, for what needs none and would keep it open.
+    pub(super) fn without_view(&self) -> Self {
+        Self { view: None, ..self.clone() }
+    }
+
     /// Sets the reason for changes to the settings and schedules of the queue, as
     /// the [log of actions](Self::action_log) shows it. Default: none. Other actions take a reason
     /// of their own.

@@ -70,7 +70,7 @@ impl Queue {
     /// # }
     /// ```
     pub fn schedules(&self) -> Schedules {
-        Schedules { queue: self.clone() }
+        Schedules { queue: self.without_view() }
     }
 }
 

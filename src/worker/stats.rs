@@ -14,7 +14,6 @@ use tokio::sync::Notify;
 /// Counters of one worker since its start.
 #[derive(Debug, Default)]
 pub(super) struct WorkerCounters {
-    /// All counters but the durations, the lag, and those of the connections.
     counted: Mutex<WorkerStats>,
     durations: Durations,
     /// Partitions whose ledger has been read and that are worked on.
@@ -142,7 +141,8 @@ impl Durations {
 }
 
 impl WorkerCounters {
-    /// The counters, to change them.
+    /// The counters, to change them: all but the durations, the lag, and those of the connections,
+    /// which are kept elsewhere.
     pub(super) fn counted(&self) -> MutexGuard<'_, WorkerStats> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -176,7 +176,8 @@ impl WorkerCounters {
     }
     /// Counts a ledger entry without effect.
     pub(super) fn ignored(&self, reason: IgnoredReason) {
-        *self.counted().ignored.entry(format!("{reason:?}")).or_default() += 1;
+        let reason = format!("{reason:?}");
+        *self.counted().ignored.entry(reason).or_default() += 1;
     }
     pub(super) fn ready(&self, lane: LaneId) {
         self.partitions().insert(lane);

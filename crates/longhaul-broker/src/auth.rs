@@ -159,7 +159,8 @@ pub struct AuthRole {
 }
 
 impl AuthRole {
-    /// The role of every client when no tokens are required.
+    /// The role of every client and every admin request when no tokens are required: it may do
+    /// everything, and sees everything.
     pub(crate) const fn trusted() -> Self {
         Self {
             name: String::new(),

@@ -29,6 +29,8 @@ pub(crate) struct TestGateway {
 /// An answer, read completely.
 #[derive(Debug)]
 pub(crate) struct TestResponse {
+    /// Method and path of the request.
+    pub(crate) asked: String,
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) bytes: Bytes,
@@ -47,7 +49,8 @@ impl TestResponse {
     /// Checks that the request was refused with this status and code.
     #[track_caller]
     pub(crate) fn check_refused(&self, status: u16, code: &str) {
-        assert_eq!((self.status.as_u16(), &*self.code()), (status, code), "{self:?}");
+        let (found, code_found) = (self.status.as_u16(), self.code());
+        assert_eq!((found, &*code_found), (status, code), "{}: {self:?}", self.asked);
     }
 
     /// A text field of the body.
@@ -125,10 +128,11 @@ impl TestGateway {
         request: Request<Body>,
     ) -> impl Future<Output = TestResponse> + use<> {
         let router = self.router.clone();
+        let asked = format!("{} {}", request.method(), request.uri());
         async move {
             let (parts, body) = router.oneshot(request).await.unwrap().into_parts();
             let bytes = body.collect().await.unwrap().to_bytes();
-            TestResponse { status: parts.status, headers: parts.headers, bytes }
+            TestResponse { asked, status: parts.status, headers: parts.headers, bytes }
         }
     }
 

@@ -125,7 +125,7 @@ fn each_body_comes_back_unpacked_and_packed_again() {
             for Single { metadata, body } in singles(&unpacked, count) {
                 batch.push(metadata, &body);
             }
-            assert_eq!(batch.bytes(), &unpacked[..], "{file}");
+            assert_eq!((batch.bytes(), batch.size()), (&unpacked[..], unpacked.len()), "{file}");
         }
         let packed = compression::pack(kind, &unpacked).unwrap();
         let size = u32::try_from(unpacked.len()).unwrap();

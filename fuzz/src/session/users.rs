@@ -28,6 +28,8 @@ pub(super) fn act(script: &mut Script<'_>, bench: &mut Bench) {
             });
         }
         2 | 3 => {
+            // Without it, the inputs that are kept would mean something else.
+            script.chance(2);
             let batching = batching(script);
             open(script, bench, |topic| {
                 BrokerRequest::Producer(ProducerOptions { topic, batching, schema: None })

@@ -211,8 +211,9 @@ impl Admin {
     /// As for [`call`](Self::call), or there is no such subscription.
     pub async fn backlog(&self, topic: &str) -> Result<u64> {
         let stats = self.stats(topic).await?;
-        let backlog = stats.pointer("/subscriptions/longhaul/msgBacklog").and_then(Value::as_u64);
-        backlog.context("no backlog in the statistics")
+        let backlog = stats.pointer("/subscriptions/longhaul/msgBacklog").and_then(Value::as_i64);
+        // Pulsar's counts may be negative for a moment.
+        Ok(u64::try_from(backlog.context("no backlog in the statistics")?).unwrap_or_default())
     }
 
     /// Ledgers and cursors of an unpartitioned topic, or of one partition.

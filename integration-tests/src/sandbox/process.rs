@@ -124,11 +124,11 @@ impl ServerProcess {
             Signal::Resume => Number::CONT,
         };
         let pid = Pid::from_child(&self.child);
-        kill_process(pid, number).context("the broker has ended")?;
+        kill_process(pid, number).context("the server has ended")?;
         if signal == Signal::Pause {
             // The signal reaches the threads one by one: until then a fast broker still answers.
             let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            waitid(WaitId::Pid(pid), stopped).context("the broker does not stop")?;
+            waitid(WaitId::Pid(pid), stopped).context("the server does not stop")?;
         }
         Ok(())
     }

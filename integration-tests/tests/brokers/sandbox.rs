@@ -122,6 +122,24 @@ async fn java_sees_entries_tombstones_and_nonsense() -> Result<()> {
 }
 
 #[tokio::test]
+async fn java_watches_partitioned_topics() -> Result<()> {
+    let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
+    let Some(java) = JavaClient::build().await? else { return Ok(()) };
+    let (url, topic) = (sandbox.service_url(), sandbox.topic("partitioned"));
+    sandbox.admin().create_partitioned_topic(&topic, 2).await?;
+    let mut watcher = java.watch(url, &topic).await?;
+    let mut sent = java.submit(url, &topic, &[COMPLETED; 4], &metadata()).await?;
+    let mut seen = Vec::new();
+    for _ in &sent {
+        seen.extend(watcher.next(LIMIT).await?.id);
+    }
+    sent.sort();
+    seen.sort();
+    assert_eq!(seen, sent);
+    Ok(())
+}
+
+#[tokio::test]
 async fn clients_survive_an_unload() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
     let Some(java) = JavaClient::build().await? else { return Ok(()) };

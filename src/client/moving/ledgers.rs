@@ -15,6 +15,9 @@ use longhaul_core::protocol::key::{Key, OnceKey};
 use longhaul_core::task::TaskId;
 use std::collections::HashMap;
 
+/// Messages that are read before a caller looks again at the time and at what it waits for.
+const TOGETHER_MAX: usize = 256;
+
 /// The state of an unsealed task on the ledger.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownTask {
@@ -71,12 +74,13 @@ impl Ledger {
         running.map(|(id, _)| *id)
     }
 
-    /// Reads the next message, and the others that are already here.
+    /// Reads the next message, and some of the others that are already here.
     pub(super) async fn read(&mut self) -> Result<(), TransportError> {
-        let mut next = Some(self.log.follow().await?);
-        while let Some(message) = next {
+        let message = self.log.follow().await?;
+        self.take(&message);
+        for _ in 1..TOGETHER_MAX {
+            let Some(message) = self.log.more() else { break };
             self.take(&message);
-            next = self.log.more();
         }
         Ok(())
     }

@@ -20,6 +20,7 @@ struct CursorStatsJson {
     mark_delete_position: String,
 }
 
+#[doc(hidden)]
 impl Admin {
     /// Deletes a subscription of a topic or of one partition, even while consumers use it.
     ///

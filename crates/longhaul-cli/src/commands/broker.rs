@@ -150,6 +150,7 @@ impl BrokerCommand {
 /// When the broker fails, or damage was found.
 pub(crate) async fn run(command: BrokerCommand, context: &CommandContext) -> anyhow::Result<()> {
     let read = match command {
+        // Its options are settings, which are read by their names: see `settings::flags`.
         BrokerCommand::Run(_) => return serve(context).await,
         BrokerCommand::Check { directory } => blocking(move || rescue::check(&directory)).await?,
         BrokerCommand::Salvage(it) => {

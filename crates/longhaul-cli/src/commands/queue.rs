@@ -29,6 +29,7 @@ Examples:
     )]
     List {
         /// Tenant and namespace of the queues.
+        // Its name is not that of the setting `namespace`, which it would set.
         #[arg(value_name = "NAMESPACE", default_value = "public/default")]
         within: String,
     },

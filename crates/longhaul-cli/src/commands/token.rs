@@ -45,6 +45,7 @@ Examples:
   longhaul token revoke 9f86d081")]
     Revoke {
         /// Name of the token, or its id as `longhaul token list` shows it.
+        // Its name is not that of the setting `token`, which it would set.
         #[arg(value_name = "NAME|ID")]
         name_or_id: String,
         #[command(flatten)]

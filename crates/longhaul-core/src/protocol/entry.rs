@@ -247,7 +247,7 @@ pub enum EntryError {
     /// It was published in another cluster, where task ids denote other tasks.
     #[error("it comes from another cluster")]
     Replicated,
-    /// Its key is missing or has an unknown form.
+    /// Its key is missing or malformed.
     #[error("key is missing or malformed")]
     Key,
     /// Its body is empty, or this version does not know its form.

@@ -66,9 +66,8 @@ impl GatewayService {
             TaskAction::Reschedule(delay) => {
                 client.queue(&task.topic).reschedule(task.id, delay, said.reason).await?;
             }
-            TaskAction::ForceFail(seen) | TaskAction::ForceRelease(seen) => {
-                self.force(queue, name, action, seen, said).await?;
-            }
+            TaskAction::ForceFail(seen) => self.force(queue, name, (false, seen), said).await?,
+            TaskAction::ForceRelease(seen) => self.force(queue, name, (true, seen), said).await?,
         }
         tracing::info!(
             target: "longhaul::tasks",
@@ -93,13 +92,13 @@ impl GatewayService {
         Ok(())
     }
 
-    /// Performs an action in the epoch given by the caller, or else in the current one.
+    /// Ends the attempt of a task, as a released one or as a failure for good, in the epoch given by
+    /// the caller, or else in the current one.
     async fn force(
         &self,
         queue: &QueueName,
         name: TaskName,
-        action: TaskAction,
-        seen: Option<u32>,
+        (releases, seen): (bool, Option<u32>),
         said: ActionOrigin<'_>,
     ) -> Result<(), ServiceError> {
         let (client, task) = (self.acting(said.name), self.task_ref(queue, name));
@@ -108,7 +107,7 @@ impl GatewayService {
             None => self.task(queue, name).await?.info.map_or(0, |info| info.epoch),
         };
         for _ in 0..TRIES_MAX {
-            let done = if let TaskAction::ForceRelease(_) = action {
+            let done = if releases {
                 client.queue(&task.topic).force_release(task.id, epoch, said.reason).await
             } else {
                 client.queue(&task.topic).force_fail(task.id, epoch, said.reason).await

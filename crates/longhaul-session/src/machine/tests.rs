@@ -22,9 +22,9 @@ use longhaul_types::{EntryId, Position};
 use longhaul_wire::batch::BatchBuilder;
 use longhaul_wire::frame::{self, Frame};
 use longhaul_wire::messages::{
-    Command, CommandConnected, CommandError, CommandMessage, CommandProducerSuccess,
-    CommandSendReceipt, CommandSuccess, MessageIdData, MessageMetadata, ServerError,
-    SingleMessageMetadata,
+    Command, CommandConnected, CommandError, CommandMessage, CommandProducer,
+    CommandProducerSuccess, CommandSendReceipt, CommandSuccess, MessageIdData, MessageMetadata,
+    ServerError, SingleMessageMetadata,
 };
 use std::time::Duration;
 
@@ -164,12 +164,21 @@ impl Bench {
 
     /// Opens a producer under a name whose last sequence id the broker knows.
     fn producer_behind(&mut self, batching: Batching, last: i64) -> u64 {
+        let (token, asked) = self.ask_for_producer(batching);
+        self.producer_opened(token, asked.request_id, last)
+    }
+
+    fn ask_for_producer(&mut self, batching: Batching) -> (u32, CommandProducer) {
         let topic = "topic".to_owned();
         let options = ProducerOptions { topic, batching, schema: None };
         let token = self.ask(BrokerRequest::Producer(options));
         let [Command::Producer(asked)] = &self.commands()[..] else { panic!("one PRODUCER") };
+        (token, CommandProducer::clone(asked))
+    }
+
+    fn producer_opened(&mut self, token: u32, request_id: u64, last: i64) -> u64 {
         self.says(CommandProducerSuccess {
-            request_id: asked.request_id,
+            request_id,
             producer_name: "name".to_owned(),
             last_sequence_id: Some(last),
             schema_version: None,

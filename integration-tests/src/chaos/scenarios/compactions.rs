@@ -3,7 +3,7 @@
 use super::faults::{Submitters, bench, rest};
 use super::mixed::{Fault, strike};
 use crate::chaos::{Host, Options, Row};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 /// Two of four faults are kills, one is a freeze, and one a compaction of both topics.
 const KILLS: usize = 2;
@@ -23,9 +23,14 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
     bench.rng.shuffle(&mut faults);
     let submitters = Submitters::new(&mut bench);
     let done = submitters.during(async |_| strike(&mut bench, host, &[], faults).await).await?;
-    bench.row.figure("kills", done.kills);
-    bench.row.figure("freezes", done.freezes);
-    bench.row.figure("compactions_under_load", 2 * done.compactions);
+    let (kills, freezes, compactions) = (done.kills, done.freezes, done.compactions);
+    ensure!(
+        (kills, freezes, compactions) == (KILLS * rounds, rounds, rounds),
+        "faults had no worker to strike: give it more than two"
+    );
+    bench.row.figure("kills", kills);
+    bench.row.figure("freezes", freezes);
+    bench.row.figure("compactions_under_load", 2 * compactions);
     rest(&mut bench).await?;
     Ok(vec![bench.into_row()])
 }

@@ -389,7 +389,7 @@ fn workers_behind_a_gateway_are_listed_with_what_they_hold() {
 
 /// A worker may use a new name per lease, and a gateway's view lives as long as the gateway.
 #[test]
-fn the_name_of_a_holder_goes_with_the_last_row_that_has_it() {
+fn names_of_holders_without_rows_do_not_accumulate() {
     let mut bench = Bench::new();
     let mut name = 0..;
     let mut lease = |bench: &mut Bench, entry: u64, epoch| {
@@ -429,7 +429,7 @@ fn the_name_of_a_holder_goes_with_the_last_row_that_has_it() {
         bench.table.read(TableSource::Metadata, &shown);
         assert_eq!(bench.worker(task(5_000)), Some(worker.name));
     }
-    // Two rows share a name; it is kept until both are gone.
+    // Two rows share a name, and one of them goes.
     bench.lease(task(6_000), 1, "ann");
     bench.lease(task(6_001), 1, "ann");
     bench.seal(&[6_000], BatchOutcome::Completed);

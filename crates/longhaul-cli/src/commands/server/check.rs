@@ -22,6 +22,7 @@ const SHOWN_CHARS: usize = 300;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServerCheckArgs {
+    // Read as a setting, by its name.
     /// Address of the gateway. Default: 127.0.0.1:7070.
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,

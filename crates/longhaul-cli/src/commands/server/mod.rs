@@ -65,6 +65,7 @@ struct ServerAddressList {
 /// # Errors
 /// When the service fails.
 pub(crate) async fn run(command: ServerCommand, context: &CommandContext) -> anyhow::Result<()> {
+    // Options that are settings are read by their names: see `settings::flags`.
     match command {
         ServerCommand::Dev(it) => dev(&it, context).await,
         ServerCommand::Start(_) => start(context).await,

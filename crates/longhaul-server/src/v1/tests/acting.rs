@@ -202,6 +202,8 @@ fn a_replay_changes_what_the_body_says() {
     ] {
         bench.post(path, selection).check_refused(422, code);
     }
+    let many = json!({"tasks": vec![first.as_str(); 101]});
+    bench.post(path, many).check_refused(422, "request_unfit");
     let purge = json!({"all": true, "changes": {"max_attempts": 3}});
     bench.post("/v1/queues/tasks/dead:purge", purge).check_refused(422, "request_unfit");
     let letters = bench.get("/v1/queues/tasks/dead").json();

@@ -73,7 +73,8 @@ pub(super) fn status(
         return (parts.status.as_u16(), String::new());
     }
     let bytes = bench.engine.run(http_body_util::BodyExt::collect(body)).unwrap().to_bytes();
-    let answer = TestResponse { status: parts.status, headers: parts.headers, bytes };
+    let asked = format!("{method} {path}");
+    let answer = TestResponse { asked, status: parts.status, headers: parts.headers, bytes };
     (answer.status.as_u16(), answer.code())
 }
 

@@ -46,6 +46,18 @@ fn what_is_refused_for_good_ends_a_producer_with_that_word() {
     }
 }
 
+/// It has sent nothing that could be refused. Whoever removes one that is being opened withdraws its
+/// request, or the caller would get a producer that is gone.
+#[test]
+fn an_error_for_a_producer_that_is_being_opened_changes_nothing() {
+    let mut bench = Bench::open();
+    let (token, asked) = bench.ask_for_producer(Batching::Off);
+    send_error(&mut bench, asked.producer_id, 0, ServerError::PersistenceError);
+    let id = bench.producer_opened(token, asked.request_id, -1);
+    bench.publish(id, body(b"x"));
+    assert_eq!(sends(bench.written()).len(), 1);
+}
+
 #[test]
 fn each_message_is_written_once_and_in_order() {
     let mut bench = Bench::open();

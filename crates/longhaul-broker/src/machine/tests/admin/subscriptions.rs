@@ -191,6 +191,13 @@ fn entries_are_skipped_as_they_are_open() {
     rig.create_subscription("t", "other", SubscriptionStart::Earliest);
     assert_eq!(rig.answer(on("s", BrokerMachine::skip_all)), DONE);
     assert_eq!((rig.mark_of("t", "s"), rig.mark_of("t", "other")), (5, 1));
+    // One that has nothing left to skip records nothing, and waits for what was recorded before.
+    let recorded = rig.machine.recorded();
+    assert_eq!(rig.answer(on("s", BrokerMachine::skip_all)), DONE);
+    assert_eq!(rig.machine.recorded(), recorded);
+    let ack = Ack { topic: 0, subscription: 1, entries: vec![3], ..Ack::default() };
+    rig.machine.record_ack(ack).unwrap();
+    assert_eq!(rig.answer(on("s", BrokerMachine::skip_all)), DONE);
 }
 
 /// A cursor may be before the first existing entry.
