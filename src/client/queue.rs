@@ -26,7 +26,7 @@ pub struct Queue {
     pub(super) client: Client,
     topic: String,
     /// The view that answers, in place of a new one per question.
-    view: Option<TaskView>,
+    pub(super) view: Option<TaskView>,
     /// The reason of changes to settings and schedules.
     reason: String,
 }
@@ -84,11 +84,6 @@ impl Queue {
     pub fn with_view(mut self, view: &TaskView) -> Self {
         self.view = Some(view.clone());
         self
-    }
-
-    /// The queue without its view, for what needs none and would keep it open.
-    pub(super) fn without_view(&self) -> Self {
-        Self { view: None, ..self.clone() }
     }
 
     /// Sets the reason for changes to the settings and schedules of the queue, as

@@ -70,7 +70,10 @@ impl Queue {
     /// # }
     /// ```
     pub fn schedules(&self) -> Schedules {
-        Schedules { queue: self.without_view() }
+        // Schedules need no view, and would keep it open.
+        let mut queue = self.clone();
+        queue.view = None;
+        Schedules { queue }
     }
 }
 
