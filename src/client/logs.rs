@@ -171,8 +171,8 @@ impl LogReader {
                     self.read = Some(message.position);
                     return Ok(Some(message));
                 }
-                // Nothing need have been read: the log may have been opened behind its last message.
-                // Before the loop that would be too early: the rest of a batch may be missing.
+                // The log may have been opened behind its last message: then nothing was read. This
+                // check cannot come before the loop, since the rest of a batch may be missing there.
                 Ok(None) if self.follower.read_to() >= self.end => return Ok(None),
                 Ok(None) => {}
                 Err(error) if error.kind == TransportErrorKind::Unreachable => {}

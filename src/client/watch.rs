@@ -378,7 +378,7 @@ impl PartitionWatch {
         Ok(self)
     }
 
-    /// Goes on after an error: who reads it ends with the first one.
+    /// The stream continues after an error. Its reader stops at the first one.
     fn steps(self) -> BoxStream<'static, WatchStep> {
         let steps = stream::unfold(self, |mut partition| async {
             let step = partition.step().await;

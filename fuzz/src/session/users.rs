@@ -28,7 +28,7 @@ pub(super) fn act(script: &mut Script<'_>, bench: &mut Bench) {
             });
         }
         2 | 3 => {
-            // Without it, the inputs that are kept would mean something else.
+            // The stored inputs have this byte.
             script.chance(2);
             let batching = batching(script);
             open(script, bench, |topic| {

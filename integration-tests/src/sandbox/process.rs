@@ -54,8 +54,7 @@ impl Server for LocalServer {
         let log = File::options().create(true).append(true).open(self.log())?;
         let (program, arguments) = self.command.split_first().context("no program")?;
         let mut command = Command::new(program);
-        // Pass only variables that tests set on purpose: the embedded broker reads settings from
-        // the environment, too.
+        // It inherits the environment, and the embedded broker reads settings from there, too.
         command.args(arguments).env("RUST_BACKTRACE", "0").stdout(log.try_clone()?).stderr(log);
         let process = ServerProcess::start(&mut command, self.folder.path());
         self.process = Some(process.with_context(|| self.hint.clone())?);

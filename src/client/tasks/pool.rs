@@ -1,5 +1,6 @@
 //! The tags, types and lease holders of a partition's tasks, each stored once and shared by rows.
-//! Unused ones are dropped, but a thousand, or as many as were in use at the last cleanup. Pure.
+//! Unused ones are dropped once there are a thousand values, and twice as many as after the last
+//! cleanup. Pure.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;

@@ -100,7 +100,8 @@ fn options_have_the_names_of_their_settings_and_arguments_have_others() {
         .map(|it| format!("longhaul{it}"));
     let mut found = vec![("longhaul".to_owned(), Cli::command())];
     leaves(&Cli::command(), "", &mut found);
-    // The gateway that is checked; a setting of servers, which this command does not read.
+    // `server check` reads the address of the gateway so. `worker run` does not read the setting
+    // `drain`, so its option of that name changes nothing there.
     let others = ["longhaul server check --http", "longhaul worker run --drain"];
     let mut seen = Vec::new();
     for (path, command) in found {
