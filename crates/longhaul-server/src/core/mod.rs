@@ -39,6 +39,7 @@ use known::KnownQueues;
 use longhaul::ops::Schedules;
 use longhaul::{Client, Queue, TaskRef};
 pub(crate) use longhaul_api::{QueueLevel, QueueName, TaskName};
+use measured::MeasuredQueue;
 use peers::Peers;
 pub(crate) use reserved::Reserved;
 use std::sync::Mutex;
@@ -69,7 +70,7 @@ pub(crate) struct GatewayService {
     webhooks: Option<AllowedOrigins>,
     look_after_all: bool,
     /// The queues counted for metrics.
-    measured: Vec<QueueName>,
+    measured: Vec<MeasuredQueue>,
     /// Held while a queue is created on its first use.
     making: tokio::sync::Mutex<()>,
     /// Held while the admin API is asked about the topics of a queue, which takes many requests.
@@ -98,7 +99,7 @@ impl GatewayService {
             measured: config
                 .measured_queues
                 .iter()
-                .filter_map(|name| QueueName::parse(name).ok())
+                .filter_map(|name| MeasuredQueue::named(name))
                 .collect(),
             making: tokio::sync::Mutex::default(),
             inspecting: tokio::sync::Mutex::default(),
