@@ -1,6 +1,9 @@
 //! The tasks that a task has waited for, as its processor sees them. Their data is read only on
 //! request.
 
+use crate::supervise::{
+    Connections, KeptFollower, SessionSupervisor, TopicReadEvent, WholeFollower,
+};
 use crate::transport::{Follow, Start, TopicPartition, Transport, TransportError};
 use bytes::Bytes;
 use longhaul_core::ledger;
@@ -148,18 +151,17 @@ impl ResultLocation {
 
     /// Reads the metadata topic through, and keeps the last entry of the task.
     async fn read_metadata(&self, task: TaskId) -> Result<Option<Bytes>, TransportError> {
+        // The processor is told of an error.
+        let connections = Arc::new(Connections::untold());
+        let session = SessionSupervisor::of_client(&self.transport, &self.metadata, &connections);
         let follow = Follow { start: Start::Earliest, compacted: true };
-        let mut follower = self.transport.follower(&self.metadata, follow).await?;
+        let mut follower = WholeFollower::new(KeptFollower::new(session, follow));
         let (key, mut shown) = (task.to_string(), None);
-        let Some(last) = follower.last_position().await? else { return Ok(None) };
-        loop {
-            let message = follower.next().await?;
-            let position = message.position;
-            if message.key.as_ref() == Some(&key) {
-                shown = (!message.null).then_some(message.payload);
-            }
-            if position >= last {
-                break;
+        while let TopicReadEvent::Messages(messages) = follower.next().await? {
+            for message in messages {
+                if message.key.as_ref() == Some(&key) {
+                    shown = (!message.null).then_some(message.payload);
+                }
             }
         }
         let shown = shown.and_then(|json| serde_json::from_slice::<TaskMetadata>(&json).ok());

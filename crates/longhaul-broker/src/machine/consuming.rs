@@ -407,6 +407,10 @@ impl BrokerMachine {
         if let Some(live) = self.live.get_mut(&topic) {
             live.figures.forget(subscription);
             live.inactivity.end(Some(subscription));
+            let owner = live.orphans.remove(&subscription);
+            if let Some(session) = owner.and_then(|conn| self.sessions.get_mut(&conn)) {
+                session.orphans.remove(&(topic, subscription));
+            }
         }
         Ok(())
     }

@@ -25,9 +25,6 @@ const READS_AT_ONCE: usize = 32;
 /// The property with a task's number of attempts.
 const MAX_ATTEMPTS: &str = "MAX_ATTEMPTS";
 
-/// States of jobs that ended without completing.
-const DEAD: [TaskStatus; 3] = [TaskStatus::Failed, TaskStatus::Cancelled, TaskStatus::Expired];
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(super) enum JobState {
@@ -111,14 +108,13 @@ pub(super) async fn jobs(
     which: Which,
     hidden: bool,
 ) -> Result<JobPage, ServiceError> {
-    let all = |are_over: bool| {
-        let statuses = TaskStatus::ALL.into_iter().filter(|it| it.is_terminal() == are_over);
-        statuses.fold(TaskFilter::new(), TaskFilter::status)
+    let all = |is_wanted: fn(&TaskStatus) -> bool| {
+        TaskStatus::ALL.into_iter().filter(is_wanted).fold(TaskFilter::new(), TaskFilter::status)
     };
     let filters = match which {
         // If there are more jobs than a list holds, unfinished ones come first.
-        Which::All => vec![all(false), all(true)],
-        Which::Dead => vec![DEAD.into_iter().fold(TaskFilter::new(), TaskFilter::status)],
+        Which::All => vec![all(|it| !it.is_terminal()), all(|it| it.is_terminal())],
+        Which::Dead => vec![all(|it| JobState::from(*it) == JobState::Dead)],
     };
     let (mut tasks, mut more) = (Vec::new(), false);
     for filter in filters {

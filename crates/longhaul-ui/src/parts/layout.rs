@@ -57,7 +57,7 @@ pub(crate) async fn of_queue(
     let word = if matches!(followed, FollowedEvents::Still) { "still" } else { "live" };
     let kept = PageRefresh { word, events, task };
     let level = level.unwrap_or(Priority::Normal);
-    let nav = nav(queue, Some(page), counted(visit, queue, level).await);
+    let nav = nav(queue, Some(page), level, counted(visit, queue, level).await);
     frame(visit, title, &nav, body, &kept)
 }
 
@@ -76,7 +76,14 @@ async fn counted(visit: &Visit, queue: &str, level: Priority) -> TabCounts {
     TabCounts { tasks: counts.ok().map(open), workers }
 }
 
-fn nav(queue: &str, page: Option<&str>, counts: TabCounts) -> Markup {
+fn nav(queue: &str, page: Option<&str>, level: Priority, counts: TabCounts) -> Markup {
+    let href = |place: &str| match (place, level) {
+        // These show one level, the others show all of them.
+        ("" | "/tasks", Priority::High | Priority::Low) => {
+            queue_place(queue, &format!("{place}?level={level}"))
+        }
+        _ => queue_place(queue, place),
+    };
     let count = |place: &str| match place {
         "/tasks" => counts.tasks,
         "/workers" => counts.workers,
@@ -91,7 +98,7 @@ fn nav(queue: &str, page: Option<&str>, counts: TabCounts) -> Markup {
             }
             ul {
                 @for (place, name) in PAGES {
-                    li { a href=(queue_place(queue, place)) aria-current=[(page == Some(place)).then_some("page")] { (name) @if let Some(count) = count(place).filter(|&count| count > 0) { " " span.tag title=[(place == "/tasks").then_some("Tasks that are not over")] { (number(count)) } } } }
+                    li { a href=(href(place)) aria-current=[(page == Some(place)).then_some("page")] { (name) @if let Some(count) = count(place).filter(|&count| count > 0) { " " span.tag title=[(place == "/tasks").then_some("Tasks that are not over")] { (number(count)) } } } }
                 }
             }
         }
@@ -117,8 +124,8 @@ pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Markup {
         @if !trouble.code.is_empty() { p { "Code: " code { (trouble.code) } } }
         p { a href=(visit.way_on(trouble)) { @if visit.is_safe && trouble.may_pass() { "Try again" } @else { "Go on" } } }
     };
-    let nav =
-        visit.queue().map(|queue| nav(&queue, None, TabCounts::default())).unwrap_or_default();
+    let nav = |queue: String| nav(&queue, None, Priority::Normal, TabCounts::default());
+    let nav = visit.queue().map(nav).unwrap_or_default();
     let kept = PageRefresh::of(if comes_back { "stand-in" } else { "still" });
     frame(visit, title, &nav, &body, &kept)
 }

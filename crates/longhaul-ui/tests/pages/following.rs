@@ -4,7 +4,8 @@ use crate::fake::Site;
 use crate::markup::tags;
 
 /// Pages of a level followed the events of the normal level, and a page about one task was made
-/// anew with the event of any task. Tabs counted the normal level beside a task of another one.
+/// anew with the event of any task. Tabs counted the normal level beside a task of another one, and
+/// led there.
 #[tokio::test]
 async fn a_page_follows_the_events_of_what_it_shows() {
     let site = Site::of("plain");
@@ -28,5 +29,11 @@ async fn a_page_follows_the_events_of_what_it_shows() {
         let followed = level.and_then(events);
         assert_eq!(body.get("data-events").map(str::to_owned), followed, "{place}");
         assert_eq!(body.get("data-task"), task, "{place}");
+        let mut tab = "/ui/queues/mails/tasks".to_owned();
+        if let Some(level) = level.filter(|&level| level != "normal") {
+            tab += &format!("?level={level}");
+        }
+        let leads = |tag: &crate::markup::Tag| tag.name == "a" && tag.get("href") == Some(&tab);
+        assert!(tags.iter().any(leads), "{place}: {tab}");
     }
 }

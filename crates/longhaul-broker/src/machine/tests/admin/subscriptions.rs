@@ -158,6 +158,19 @@ fn a_subscription_in_use_is_deleted_by_force_alone() {
     assert!(rig.kept("t").subscriptions.is_empty());
 }
 
+/// Its topic counted as used for as long as the reader's connection lived, so that an unused topic
+/// was not deleted.
+#[test]
+fn a_reader_whose_subscription_is_deleted_does_not_use_its_topic() {
+    let mut rig = rig();
+    rig.subscribe(2, 5, reader);
+    let delete = subscription("t", "reader", |machine, name, subscription| {
+        machine.remove_subscription(name, subscription, true)
+    });
+    assert_eq!(rig.answer(delete), DONE);
+    assert!(rig.machine.live[&0].orphans.is_empty() && rig.machine.sessions[&2].orphans.is_empty());
+}
+
 #[test]
 fn entries_are_skipped_as_they_are_open() {
     let mut rig = rig();
