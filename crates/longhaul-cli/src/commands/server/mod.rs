@@ -80,9 +80,9 @@ pub(crate) async fn dev(it: &Dev, context: &CommandContext) -> anyhow::Result<()
     let settings = &context.settings;
     let (mut options, broker) =
         (GatewayOptions::read(settings)?, PreparedEmbeddedBroker::read(settings)?);
-    let engine = broker.start(options.share_files()).await?;
-    let client = engine.client().connect().await?;
-    let mut running = RunningServer::start(options, engine.into(), client.clone()).await?;
+    let (engine, client) = broker.start(settings, options.share_files()).await?;
+    let client = client.connect().await?;
+    let mut running = RunningServer::start(options, engine, client.clone()).await?;
     if it.demo {
         // Create the queue before readiness is reported: users may look at it at once.
         demo::set_up(&client).await?;
@@ -116,10 +116,8 @@ async fn start(context: &CommandContext) -> anyhow::Result<()> {
                     )
                     .into());
             }
-            let broker =
-                PreparedEmbeddedBroker::read(settings)?.start(options.share_files()).await?;
-            let client = broker.client();
-            (Engine::from(broker), client)
+            let broker = PreparedEmbeddedBroker::read(settings)?;
+            broker.start(settings, options.share_files()).await?
         }
         Some("pulsar") => {
             let url = settings.text("service-url").unwrap_or_default();

@@ -144,7 +144,9 @@ impl RunningServer {
         let http = self.server.url();
         let dashboard = self.has_dashboard.then(|| format!("{http}/ui"));
         let (broker, admin, data) = match &self.engine {
-            Engine::Embedded(it) => (it.service_url(), it.admin_url(), data),
+            Engine::Embedded(it) => {
+                (it.broker.service_url().to_owned(), it.broker.admin_url(), data)
+            }
             Engine::Pulsar(url) => (url.clone(), None, None),
         };
         ServerAddressList { http, dashboard, broker, admin, data }
@@ -176,7 +178,7 @@ impl RunningServer {
 /// Waits until the broker ends by itself.
 async fn broken(engine: &Engine) -> anyhow::Error {
     match engine {
-        Engine::Embedded(it) => match it.ended().await {
+        Engine::Embedded(it) => match it.broker.ended().await {
             Ok(()) => anyhow::anyhow!("the broker stopped"),
             Err(error) => anyhow::Error::from(error).context("the broker stopped by itself"),
         },
@@ -196,7 +198,7 @@ async fn drain(
     server.drain(limit).await;
     drop(server);
     match engine {
-        Engine::Embedded(it) => (*it).shutdown().await,
+        Engine::Embedded(it) => Ok(tokio::task::spawn_blocking(move || it.shutdown()).await??),
         Engine::Pulsar(_) => Ok(()),
     }
 }
