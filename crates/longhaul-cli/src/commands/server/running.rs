@@ -18,9 +18,6 @@ use longhaul_server::{
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The default drain time.
-const DRAIN: Duration = Duration::from_secs(30);
-
 /// The checked options of the gateway; nothing listens yet.
 pub(super) struct GatewayOptions {
     config: ServerConfig,
@@ -35,7 +32,7 @@ impl GatewayOptions {
     pub(super) fn read(settings: &CliSettings) -> Result<Self, CommandFailure> {
         let config = config(settings)?;
         config.check().map_err(|error| refused(&error))?;
-        let drain = settings.duration("drain")?.unwrap_or(DRAIN);
+        let drain = settings.duration("drain")?.unwrap_or_default();
         if let Some(subscription) = settings.text("subscription") {
             let named = TopicNames::new("tasks", subscription);
             named.map_err(|error| {
