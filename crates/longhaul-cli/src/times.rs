@@ -1,7 +1,7 @@
 //! Parses and formats durations and instants.
 
 use crate::clock;
-use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, Unit, civil};
+use jiff::{Span, SpanRelativeTo, Timestamp, civil};
 use std::time::{Duration, SystemTime};
 
 /// Parses a duration: ISO 8601 (`PT1H30M`, `P1D`) or in words (`90s`, `1h 30m`, `2 days`, `250ms`).
@@ -107,13 +107,6 @@ pub(crate) fn ago(ms: u64, now_ms: u64) -> String {
     }
 }
 
-/// A duration as ISO 8601, as in documents and properties.
-pub(crate) fn iso_duration(duration: Duration) -> String {
-    let Ok(length) = SignedDuration::try_from(duration) else { return format!("{duration:?}") };
-    let span = Span::try_from(length).and_then(|span| span.round(Unit::Millisecond));
-    span.map_or_else(|_| length.to_string(), |span| span.to_string())
-}
-
 /// Parses a rate, as `100/1m` or `100/m`; `None` if it has another form, an error if the period is
 /// invalid.
 pub(crate) fn rate(text: &str) -> Option<Result<(u32, Duration), String>> {
@@ -191,6 +184,5 @@ mod tests {
         }
         assert_eq!((ago(500, 5_500), ago(65_500, 5_500)), ("5s ago".into(), "in 1m".into()));
         assert_eq!(iso(1_792_000_000_123), "2026-10-14T17:46:40.123Z");
-        assert_eq!(iso_duration(Duration::from_secs(90)), "PT90S");
     }
 }
