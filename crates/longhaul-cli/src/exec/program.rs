@@ -272,7 +272,7 @@ impl ProgramOutput<'_> {
             for line in batch {
                 let done = match ProgramReport::read(&line) {
                     Ok(report) => self.obey(report).await,
-                    Err(error) => Err(error.to_string()),
+                    Err(cause) => Err(cause),
                 };
                 if let Err(cause) = done {
                     self.complain(&line.text, &cause);
