@@ -3,8 +3,7 @@
 use crate::connect;
 use crate::exit::{Code, CommandFailure};
 use crate::output::Output;
-use crate::service::gateway::GatewayClient;
-use crate::service::patience::Patience;
+use crate::service::gateway::{GatewayClient, Patience};
 use crate::settings::{CliSettings, Sources};
 use crate::telemetry;
 use longhaul::Client;

@@ -2,8 +2,7 @@
 //! for good. More of them follow for as long as the program runs.
 
 use crate::output::{Format, Output};
-use crate::service::gateway::GatewayClient;
-use crate::service::patience::Patience;
+use crate::service::gateway::{GatewayClient, Patience};
 use crate::service::tasks::{TaskChange, WatchStart};
 use futures::StreamExt;
 use longhaul::topics::TopicSettings;

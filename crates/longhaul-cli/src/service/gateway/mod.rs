@@ -14,7 +14,6 @@ mod workers;
 
 use crate::connect::certificate_files;
 use crate::exit::{CREDENTIALS, Code, CommandFailure, MISTRUST, code_of, is_mistrust, with_causes};
-use crate::service::patience::Patience;
 use crate::service::{no_levels, no_queue};
 use crate::settings::CliSettings;
 use address::{NAMESPACE, QueueAddress};
@@ -33,6 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 pub(crate) use tasks::{name_in_queue, priority_of};
 use transport::{GatewayTransport, InProcess};
+pub(crate) use way::Patience;
 use way::{Way, is_local};
 
 /// The time limit for connecting.
