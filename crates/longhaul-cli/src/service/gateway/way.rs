@@ -99,10 +99,6 @@ impl Way {
         Self { is_in_process: true, ..Self::new(here, false, patience) }
     }
 
-    pub(super) const fn is_in_process(&self) -> bool {
-        self.is_in_process
-    }
-
     fn who(&self, url: &Url) -> String {
         if self.is_in_process { "the broker".to_owned() } else { format!("the gateway at {url}") }
     }
