@@ -16,9 +16,8 @@ use bytes::Bytes;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use longhaul::TaskRef;
-use longhaul::ops::Replayed;
 use longhaul_api::Priority;
-use longhaul_api::dead::{DeadSelection, ReplayChangesBody};
+use longhaul_api::dead::{DeadSelection, ReplayBody, ReplayChangesBody};
 use longhaul_api::new_task::NewTaskBody;
 use longhaul_api::values::{Instant, Length};
 use std::io;
@@ -289,9 +288,12 @@ async fn replay(
     for queue in &many.what {
         context.confirm(&format!("replay all matching dead letters of the queue `{queue}`?"))?;
         let (selection, changes) = (selection.clone(), changes.clone());
-        for replayed in service.replay_all(queue, selection, context.reason(), changes).await? {
-            let (task, replayed) = replayed?;
-            tell(&mut outcomes, task, Ok(replayed))?;
+        let replays = service.replay_all(queue, selection, context.reason(), changes).await?;
+        for replayed in replays.outcomes {
+            tell(&mut outcomes, replayed.task.clone(), Ok(replayed))?;
+        }
+        if let Some(why) = replays.stopped {
+            return Err(early_end(&why));
         }
     }
     outcomes.finish()
@@ -336,38 +338,38 @@ fn no_letter() -> anyhow::Error {
 pub(crate) fn tell(
     outcomes: &mut BulkOutcomes<'_>,
     task: String,
-    replayed: anyhow::Result<Replayed>,
+    replayed: anyhow::Result<ReplayBody>,
 ) -> io::Result<()> {
     match replayed {
-        Ok(Replayed::Restarted(new)) => outcomes.done(task, "restarted", Some(named(&new))),
+        Ok(it) if it.outcome == "RESTARTED" => outcomes.done(task, "restarted", it.other),
         Ok(other) => outcomes.failed(task, why_not(&other).into()),
         Err(error) => outcomes.failed(task, error),
     }
 }
 
 /// Why a task was not replayed.
-pub(crate) fn why_not(replayed: &Replayed) -> CommandFailure {
-    match replayed {
-        Replayed::NotFound => CommandFailure::not_found(
+fn why_not(replayed: &ReplayBody) -> CommandFailure {
+    let other = replayed.other.as_deref().unwrap_or_default();
+    match &*replayed.outcome {
+        "NOT_FOUND" => CommandFailure::not_found(
             "the task has no dead letter: it was purged, or never existed",
         ),
-        Replayed::NotDead => {
+        "NOT_DEAD" => {
             let failure = CommandFailure::new(Code::Conflict, "the task has not failed for good");
             failure.help("submit a new task; only failed tasks can be replayed")
         }
-        Replayed::RestartedBefore(new) => {
-            let what =
-                format!("the task was replayed before, as {}; nothing was changed", named(new));
+        "RESTARTED_BEFORE" => {
+            let what = format!("the task was replayed before, as {other}; nothing was changed");
             CommandFailure::new(Code::Conflict, what)
         }
-        Replayed::DedupeConflict(holder) => {
-            let what = format!("the unfinished task {} holds the same dedupe key", named(holder));
+        "DEDUPE_CONFLICT" => {
+            let what = format!("the unfinished task {other} holds the same dedupe key");
             CommandFailure::new(Code::Conflict, what)
         }
-        Replayed::NoPayload => CommandFailure::not_found(
+        "NO_PAYLOAD" => CommandFailure::not_found(
             "the dead letter has no payload: the payload was deleted before the task failed",
         ),
-        Replayed::Restarted(_) | _ => CommandFailure::new(
+        _ => CommandFailure::new(
             Code::Failed,
             "the task was not replayed, for a reason that this version does not know",
         ),

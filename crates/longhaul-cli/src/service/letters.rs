@@ -3,11 +3,7 @@
 use crate::clock;
 use crate::output::{TableRow, Tone, text};
 use crate::times;
-use longhaul::ops::Replayed;
 use longhaul_api::dead::DeadLetterBody;
-
-/// What became of each letter; an error ends it early.
-pub(crate) type Replays = Vec<anyhow::Result<(String, Replayed)>>;
 
 /// A letter for people; the payload is shown if it is text.
 pub(crate) fn letter_fields(
