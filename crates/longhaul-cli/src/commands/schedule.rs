@@ -4,7 +4,7 @@ use super::task::submitting::{PayloadArgs, TermArgs};
 use crate::context::CommandContext;
 use crate::exit::CommandFailure;
 use crate::service::gateway::GatewayClient;
-use crate::service::schedules::{ScheduleAction, schedule_fields};
+use crate::service::schedules::schedule_fields;
 use crate::times;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
@@ -138,19 +138,18 @@ fn overlap() -> impl TypedValueParser<Value = OverlapBody> {
 /// When the command fails.
 pub(crate) async fn run(command: ScheduleCommand, context: &CommandContext) -> anyhow::Result<()> {
     let service = &context.service().await?;
-    let act = match command {
+    let (ScheduleNameArgs { queue, name }, verb, done) = match command {
         ScheduleCommand::Create(it) => return create(service, *it, context).await,
         ScheduleCommand::List { queue } => {
             return Ok(context.output.list(&service.schedules(&queue).await?)?);
         }
         ScheduleCommand::Show(it) => return show(service, &it, context).await,
-        ScheduleCommand::Pause(it) => (it, ScheduleAction::Pause, "paused"),
-        ScheduleCommand::Resume(it) => (it, ScheduleAction::Resume, "resumed"),
-        ScheduleCommand::Trigger(it) => (it, ScheduleAction::Trigger, "triggered"),
-        ScheduleCommand::Delete(it) => (it, ScheduleAction::Delete, "deleted"),
+        ScheduleCommand::Pause(it) => (it, Some("pause"), "paused"),
+        ScheduleCommand::Resume(it) => (it, Some("resume"), "resumed"),
+        ScheduleCommand::Trigger(it) => (it, Some("trigger"), "triggered"),
+        ScheduleCommand::Delete(it) => (it, None, "deleted"),
     };
-    let (ScheduleNameArgs { queue, name }, act, done) = act;
-    service.act_on_schedule(&queue, &name, act, context.reason()).await?;
+    service.act_on_schedule(&queue, &name, verb, context.reason()).await?;
     let record = json!({ "queue": queue, "name": name, "outcome": done });
     Ok(context.output.one(&record, &[(done, name)])?)
 }
