@@ -6,7 +6,7 @@ use super::{GatewayClient, GatewayRoute, found, query_of};
 use crate::exit::CommandFailure;
 use crate::service::short_topic;
 use crate::service::tasks::{
-    Changes, TaskDetails, TaskListOrder, TaskListRequest, TaskOperation, WatchStart, named, no_task,
+    Changes, TaskDetails, TaskListOrder, TaskListRequest, TaskOperation, named, no_task,
 };
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -119,9 +119,9 @@ impl GatewayClient {
         Ok(told)
     }
 
-    /// The changes of all tasks of a queue.
-    pub(crate) async fn watch(&self, queue: &str, from: WatchStart) -> anyhow::Result<Changes> {
-        let from = if from == WatchStart::Start { "earliest" } else { "latest" };
+    /// The changes of all tasks of a queue, first the current state of each, or from now on.
+    pub(crate) async fn watch(&self, queue: &str, from_now: bool) -> anyhow::Result<Changes> {
+        let from = if from_now { "latest" } else { "earliest" };
         let of = QueueAddress::of(queue)?;
         let events = GatewayEventStream::open(self.clone(), of, from).await?;
         let next = async |events: Option<GatewayEventStream>| {

@@ -30,15 +30,6 @@ pub(crate) enum TaskChange {
     Unreadable(String),
 }
 
-/// The start of a watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WatchStart {
-    /// With the current state of each task.
-    Start,
-    /// With the next change.
-    Now,
-}
-
 /// Which tasks of a list come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TaskListOrder {
