@@ -3,7 +3,6 @@
 
 mod address;
 mod events;
-mod history;
 mod in_process;
 mod letters;
 mod queues;

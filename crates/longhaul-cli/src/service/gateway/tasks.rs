@@ -13,6 +13,7 @@ use futures::{StreamExt, stream};
 use longhaul::TaskRef;
 use longhaul_api::Priority;
 use longhaul_api::action::{ForceReason, ReasonBody, RescheduleBody};
+use longhaul_api::history::HistoryBody;
 use longhaul_api::new_task::NewTaskBody;
 use longhaul_api::task::{SubmittedTaskBody, TaskBody, TaskCountsBody, TaskList, WhyBody};
 use longhaul_api::values::Length;
@@ -138,6 +139,18 @@ impl GatewayClient {
     pub(crate) async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<WhyBody>> {
         let told: Option<WhyBody> = found(self.get(&GatewayRoute::of_task(task, &["why"])?).await)?;
         Ok(told.map(|told| WhyBody { task: named(task), ..told }))
+    }
+
+    /// The history of a task; without entries if nothing is known of it.
+    pub(crate) async fn history(&self, task: &TaskRef) -> anyhow::Result<HistoryBody> {
+        let route = GatewayRoute::of_task(task, &["history"])?;
+        let told: Option<HistoryBody> = found(self.get(&route).await)?;
+        let (of, mut history) = (QueueAddress::of(&task.topic)?, told.unwrap_or_default());
+        of.rename(&mut history.task);
+        for waits_for in history.entries.iter_mut().flat_map(|it| &mut it.waits_for) {
+            of.rename(waits_for);
+        }
+        Ok(history)
     }
 
     /// The payload of a task; `None` if its message is gone.
