@@ -104,7 +104,7 @@ pub(in crate::commands) fn config(
         admin_tls: address_of("admin-tls")?,
         admin_hosts: list(settings, "admin-hosts"),
         listen_tls: address_of("broker-tls")?,
-        tls: tls(settings)?,
+        tls: tls(settings, "broker", "broker")?,
         advertised_host: settings.text("broker-host").map(str::to_owned),
         auth: key.map(|key| auth(settings, key, own_role)).transpose()?,
         disk_bytes_max: settings.parsed("broker-disk-bytes-max", sizes::bytes)?,
@@ -244,15 +244,24 @@ pub(in crate::commands) fn unusable(name: &str, error: &dyn std::error::Error) -
     CommandFailure::usage(format!("{name} cannot be used: {}", with_causes(error)))
 }
 
-fn tls(settings: &CliSettings) -> Result<Option<TlsConfig>, CommandFailure> {
-    let client_authorities = settings.path("broker-client-authorities");
-    match (settings.path("broker-certificate-file"), settings.path("broker-key-file")) {
+/// The TLS of the broker or the gateway, from the settings whose names begin with this word.
+pub(super) fn tls(
+    settings: &CliSettings,
+    word: &str,
+    who: &str,
+) -> Result<Option<TlsConfig>, CommandFailure> {
+    let path = |name: &str| settings.path(&format!("{word}-{name}"));
+    let client_authorities = path("client-authorities");
+    match (path("certificate-file"), path("key-file")) {
         (Some(certificates), Some(key)) => {
             Ok(Some(TlsConfig { certificates, key, client_authorities }))
         }
         (None, None) if client_authorities.is_none() => Ok(None),
-        _ => Err(CommandFailure::usage("TLS of the broker needs a certificate and its key")
-            .help("set both --broker-certificate-file and --broker-key-file")),
+        _ => {
+            let what = format!("TLS of the {who} needs a certificate and its key");
+            let help = format!("set both --{word}-certificate-file and --{word}-key-file");
+            Err(CommandFailure::usage(what).help(help))
+        }
     }
 }
 

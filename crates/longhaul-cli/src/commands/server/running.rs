@@ -13,7 +13,7 @@ use longhaul::Client;
 use longhaul::topics::TopicNames;
 use longhaul_server::{
     Dashboard, Dialect, RateLimit, Server, ServerConfig, ServerConfigError, ServerStartError,
-    TlsConfig, WebhookConfig,
+    WebhookConfig,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -208,20 +208,7 @@ fn config(settings: &CliSettings) -> Result<ServerConfig, CommandFailure> {
     }
     config.token_file = settings.path("http-tokens");
     config.insecure = settings.is("insecure")?;
-    let files = (settings.path("http-certificate-file"), settings.path("http-key-file"));
-    let client_authorities = settings.path("http-client-authorities");
-    config.tls = match (files, client_authorities) {
-        ((Some(certificates), Some(key)), client_authorities) => {
-            Some(TlsConfig { certificates, key, client_authorities })
-        }
-        ((None, None), None) => None,
-        _ => {
-            return Err(CommandFailure::usage(
-                "TLS of the gateway needs a certificate and its key",
-            )
-            .help("set both --http-certificate-file and --http-key-file"));
-        }
-    };
+    config.tls = engine::tls(settings, "http", "gateway")?;
     config.allowed_hosts = engine::list(settings, "http-hosts");
     config.allowed_origins = engine::list(settings, "http-origins");
     config.hide_payloads = settings.is("hide-payloads")?;
