@@ -73,9 +73,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     defaulting("reconnect-timeout", "5m"),
     defaulting("engine", "embedded"),
     plain("data"),
-    defaulting("http", ports::DEFAULT.http),
-    defaulting("broker", ports::DEFAULT.broker),
-    defaulting("admin", ports::DEFAULT.admin),
+    defaulting("http", ports::HTTP),
+    defaulting("broker", ports::BROKER),
+    defaulting("admin", ports::ADMIN),
     plain("admin-tls"),
     plain("admin-hosts"),
     plain("broker-host"),
@@ -332,6 +332,7 @@ fn settle_credentials(
 }
 
 fn take_defaults(values: &mut BTreeMap<&'static str, SettingValue>) {
+    let is_dev = !values.contains_key("service-url");
     let mut put = |name, text: String| {
         values.entry(name).or_insert(SettingValue { text, source: SettingSource::Default });
     };
@@ -341,13 +342,9 @@ fn take_defaults(values: &mut BTreeMap<&'static str, SettingValue>) {
         }
     }
     // The addresses of `longhaul dev`.
-    if !values.contains_key("service-url") {
-        let ports = ports::DEFAULT;
-        let mut put = |name, text: String| {
-            values.entry(name).or_insert(SettingValue { text, source: SettingSource::Default });
-        };
-        put("service-url", format!("pulsar://{}", ports.broker));
-        put("admin-url", format!("http://{}", ports.admin));
+    if is_dev {
+        put("service-url", format!("pulsar://{}", ports::BROKER));
+        put("admin-url", format!("http://{}", ports::ADMIN));
     }
 }
 

@@ -168,8 +168,7 @@ fn introduction(it: &ServerAddressList, demo: bool, took: &str) -> String {
     }
     text.push_str(&format!("  Pulsar  {broker}\n  admin   {admin}\n  data    {data}\n\n"));
     text.push_str("Try next, in another terminal:\n\n");
-    let defaults = super::ports::DEFAULT;
-    if it.broker != format!("pulsar://{}", defaults.broker) {
+    if it.broker != format!("pulsar://{}", super::ports::BROKER) {
         text.push_str(&format!("  export LONGHAUL_SERVICE_URL={}\n", it.broker));
         text.push_str(&format!("  export LONGHAUL_ADMIN_URL={admin}\n"));
     }
