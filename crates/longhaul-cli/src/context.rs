@@ -4,7 +4,7 @@ use crate::connect;
 use crate::exit::{Code, CommandFailure};
 use crate::output::Output;
 use crate::service::gateway::{GatewayClient, Patience};
-use crate::settings::{CliSettings, Sources};
+use crate::settings::CliSettings;
 use crate::telemetry;
 use longhaul::Client;
 use std::io::{self, IsTerminal, Write};
@@ -25,8 +25,7 @@ impl CommandContext {
     /// # Errors
     /// When a setting is invalid.
     pub(crate) fn new(flags: Vec<(&'static str, String)>) -> Result<Self, anyhow::Error> {
-        let environment = |name: &str| std::env::var(name).ok();
-        let settings = CliSettings::read(&Sources { flags: &flags, environment: &environment })?;
+        let settings = CliSettings::read(&flags, |name| std::env::var(name).ok())?;
         let format = settings.parsed("output", str::parse)?.unwrap_or(crate::output::Format::Table);
         let quiet = settings.is("quiet")?;
         let output = Output::new(format, quiet, settings.text("color").unwrap_or("auto"))?;

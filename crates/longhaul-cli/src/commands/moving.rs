@@ -3,7 +3,7 @@
 use crate::connect;
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
-use crate::settings::{CliSettings, Sources};
+use crate::settings::CliSettings;
 use crate::times;
 use anyhow::Context as _;
 use clap::Args;
@@ -335,7 +335,7 @@ fn target(it: &Migrate) -> Result<CliSettings, CommandFailure> {
     // The environment's settings are those of the source.
     let kept = ["LONGHAUL_CONFIG", "HOME", "XDG_CONFIG_HOME"];
     let environment = |name: &str| kept.contains(&name).then(|| std::env::var(name).ok()).flatten();
-    CliSettings::read(&Sources { flags: &flags, environment: &environment })
+    CliSettings::read(&flags, environment)
 }
 
 /// Pauses a queue, and waits until nothing runs.

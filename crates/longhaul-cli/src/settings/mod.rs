@@ -127,13 +127,6 @@ pub(crate) struct SettingValue {
     pub(crate) source: SettingSource,
 }
 
-/// The sources of settings.
-pub(crate) struct Sources<'a> {
-    pub(crate) flags: &'a [(&'static str, String)],
-    /// The environment variables.
-    pub(crate) environment: &'a dyn Fn(&str) -> Option<String>,
-}
-
 /// All settings with their values.
 #[derive(Debug)]
 pub(crate) struct CliSettings {
@@ -172,16 +165,19 @@ pub(crate) fn variable(name: &str) -> String {
 }
 
 impl CliSettings {
-    /// Reads all settings.
+    /// Reads all settings, from these flags and environment variables, and the files.
     ///
     /// # Errors
     /// When the file, `client.conf` or a secret's file cannot be read, or the context does not
     /// exist.
-    pub(crate) fn read(sources: &Sources<'_>) -> Result<Self, CommandFailure> {
-        let environment = |name: &str| (sources.environment)(name).filter(|it| !it.is_empty());
+    pub(crate) fn read(
+        flags: &[(&'static str, String)],
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, CommandFailure> {
+        let environment = |name: &str| environment(name).filter(|it| !it.is_empty());
         // A repeatable flag joins its values.
         let flag = |name: &str| {
-            let said = sources.flags.iter().filter(|it| it.0 == name).map(|it| it.1.as_str());
+            let said = flags.iter().filter(|it| it.0 == name).map(|it| it.1.as_str());
             let said: Vec<&str> = said.collect();
             (!said.is_empty()).then(|| said.join(","))
         };

@@ -29,7 +29,7 @@ impl World {
     fn read(&self, flags: &[(&'static str, &str)]) -> Result<CliSettings, CommandFailure> {
         let environment = |name: &str| self.variables.get(name).cloned();
         let flags: Vec<_> = flags.iter().map(|(name, text)| (*name, (*text).to_owned())).collect();
-        CliSettings::read(&Sources { flags: &flags, environment: &environment })
+        CliSettings::read(&flags, environment)
     }
 }
 
