@@ -3,7 +3,7 @@
 use super::command::CommandLine;
 use super::environment;
 use super::link::{Spec, SupervisorMessage};
-use super::program::{Heard, ProgramEnd, RunningProgram};
+use super::program::{Heard, RunningProgram};
 use super::signals;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -99,18 +99,14 @@ impl Exec {
         let name = self.command.name();
         let Heard { end, output, too_large, last_lines, retry_after, was_stopped } = heard;
         let (code, signal) = match end {
-            ProgramEnd::Said(SupervisorMessage::Ended { code, signal, left_behind }) => {
+            Some(SupervisorMessage::Ended { code, signal, left_behind }) => {
                 if left_behind {
                     tracing::error!(program = name, "process left behind: SIGKILL did not end it");
                 }
                 (code, signal)
             }
-            ProgramEnd::Said(SupervisorMessage::Refused { cause }) => {
-                return Err(TaskError::elsewhere(cause));
-            }
-            ProgramEnd::Said(SupervisorMessage::Started { .. }) | ProgramEnd::Unsupervised => {
-                (None, None)
-            }
+            Some(SupervisorMessage::Refused { cause }) => return Err(TaskError::elsewhere(cause)),
+            Some(SupervisorMessage::Started { .. }) | None => (None, None),
         };
         if too_large {
             return Err(TaskError::fatal(self.too_large()));
@@ -179,7 +175,7 @@ mod tests {
 
     fn heard(code: Option<i32>, signal: Option<i32>) -> Heard {
         Heard {
-            end: ProgramEnd::Said(SupervisorMessage::Ended { code, signal, left_behind: false }),
+            end: Some(SupervisorMessage::Ended { code, signal, left_behind: false }),
             output: Some(Bytes::from_static(b"result")),
             too_large: false,
             last_lines: "disk full\ngiving up".to_owned(),
@@ -225,7 +221,7 @@ mod tests {
     fn a_signal_is_a_failed_attempt_and_is_named() {
         let told = "convert was killed by SIGSEGV; the end of its stderr:\ndisk full\ngiving up";
         check(heard(None, Some(11)), TaskErrorKind::Retry, told);
-        let gone = Heard { end: ProgramEnd::Unsupervised, output: None, ..heard(None, None) };
+        let gone = Heard { end: None, output: None, ..heard(None, None) };
         assert!(exec().judge(gone).unwrap_err().message().contains("its supervisor process ended"));
     }
 
@@ -248,13 +244,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_started_here_may_be_elsewhere() {
-        let end = ProgramEnd::Said(SupervisorMessage::Refused {
-            cause: "cannot start `convert`".to_owned(),
-        });
-        check(
-            Heard { end, ..heard(None, None) },
-            TaskErrorKind::Elsewhere,
-            "cannot start `convert`",
-        );
+        let told = "cannot start `convert`";
+        let end = Some(SupervisorMessage::Refused { cause: told.to_owned() });
+        check(Heard { end, ..heard(None, None) }, TaskErrorKind::Elsewhere, told);
     }
 }
