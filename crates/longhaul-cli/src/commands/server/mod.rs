@@ -40,16 +40,6 @@ Examples:
     Check(ServerCheckArgs),
 }
 
-impl ServerCommand {
-    /// Whether it runs until it is stopped.
-    pub(crate) const fn is_service(&self) -> bool {
-        match self {
-            Self::Dev(_) | Self::Start(_) => true,
-            Self::Check(_) => false,
-        }
-    }
-}
-
 /// The addresses of all parts.
 #[derive(Debug, Serialize)]
 struct ServerAddressList {
