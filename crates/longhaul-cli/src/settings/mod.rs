@@ -183,15 +183,17 @@ impl CliSettings {
         };
         let file = File::open(&environment)?;
         let named = flag("context").or_else(|| environment("LONGHAUL_CONTEXT"));
-        let context = named.or_else(|| file.selected().map(str::to_owned));
+        let context = named.or_else(|| file.selected.clone());
         if let Some(name) = &context {
             file.require(name)?;
         }
         let mut values = BTreeMap::new();
         for setting in SETTINGS {
-            let value = from_flag(flag(setting.name))
-                .map_or_else(|| from_environment(setting, &environment), |it| Ok(Some(it)))?
-                .or_else(|| file.value(context.as_deref(), setting.name));
+            let value = match flag(setting.name) {
+                Some(text) => Some(SettingValue { text, source: SettingSource::Flag }),
+                None => from_environment(setting, &environment)?
+                    .or_else(|| file.value(context.as_deref(), setting.name)),
+            };
             values.extend(value.map(|value| (setting.name, value)));
         }
         let mut notes = Vec::new();
@@ -251,10 +253,6 @@ impl CliSettings {
         };
         parse(text).map(Some).map_err(failed)
     }
-}
-
-fn from_flag(text: Option<String>) -> Option<SettingValue> {
-    Some(SettingValue { text: text?, source: SettingSource::Flag })
 }
 
 fn from_environment(
