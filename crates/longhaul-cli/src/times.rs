@@ -2,6 +2,7 @@
 
 use crate::clock;
 use jiff::{Span, SpanRelativeTo, Timestamp, civil};
+use longhaul_api::values::Instant;
 use std::time::{Duration, SystemTime};
 
 /// Parses a duration: ISO 8601 (`PT1H30M`, `P1D`) or in words (`90s`, `1h 30m`, `2 days`, `250ms`).
@@ -32,8 +33,8 @@ fn has_calendar_units(span: &Span) -> bool {
 ///
 /// # Errors
 /// A text with an example.
-pub(crate) fn instant(text: &str) -> Result<SystemTime, String> {
-    instant_from(text, clock::wall())
+pub(crate) fn instant(text: &str) -> Result<Instant, String> {
+    instant_from(text, clock::wall()).map(Instant)
 }
 
 /// As [`instant`], in ms since the epoch.
@@ -41,7 +42,7 @@ pub(crate) fn instant(text: &str) -> Result<SystemTime, String> {
 /// # Errors
 /// As [`instant`].
 pub(crate) fn instant_ms(text: &str) -> Result<u64, String> {
-    let at = Timestamp::try_from(instant(text)?).map_err(|error| error.to_string())?;
+    let at = Timestamp::try_from(instant(text)?.0).map_err(|error| error.to_string())?;
     u64::try_from(at.as_millisecond()).map_err(|_| "the instant is before 1970".to_owned())
 }
 

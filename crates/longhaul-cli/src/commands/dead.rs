@@ -2,7 +2,6 @@
 
 use super::bulk::BulkOutcomes;
 use super::one_of;
-use super::task::listing::instant;
 use super::task::submitting::{PayloadArgs, with_payload};
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
@@ -187,10 +186,10 @@ pub(crate) struct DeadLetterFilterArgs {
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// Select tasks that failed at this instant or later.
-    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant, allow_hyphen_values = true)]
     failed_after: Option<Instant>,
     /// Select tasks that failed at this instant or earlier.
-    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant, allow_hyphen_values = true)]
     failed_before: Option<Instant>,
 }
 

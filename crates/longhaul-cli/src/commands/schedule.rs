@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use longhaul_api::schedule::{NewSchedule, OverlapBody, TimesBody};
 use longhaul_api::values::{Instant, Length};
 use serde_json::json;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScheduleCommand {
@@ -119,7 +119,7 @@ pub(crate) struct When {
     every: Option<Duration>,
     /// Fire once, at this instant.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant)]
-    at: Option<SystemTime>,
+    at: Option<Instant>,
 }
 
 /// The words of the API, with the dashes of a command line.
@@ -164,7 +164,7 @@ async fn create(
         time_zone: it.time_zone,
         every: it.when.every.map(Length),
         offset: it.offset.map(Length),
-        at: it.when.at.map(Instant),
+        at: it.when.at,
         overlap: it.overlap,
         catch_up_window: it.catch_up_window.map(Length),
         paused: it.paused,

@@ -12,7 +12,7 @@ use futures::{StreamExt, stream};
 use longhaul::TaskRef;
 use longhaul_api::values::Instant;
 use std::pin::pin;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -42,7 +42,7 @@ struct NewTimeArgs {
     delay: Option<Duration>,
     /// Start the tasks at this instant, such as 2027-01-01T08:00:00Z.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant)]
-    at: Option<SystemTime>,
+    at: Option<Instant>,
     /// Hold the tasks until they are rescheduled again.
     #[arg(long)]
     hold: bool,
@@ -104,8 +104,7 @@ pub(crate) async fn reschedule(
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let NewTimeArgs { delay, at, hold, .. } = it.to;
-    let ahead_ms = |at| Instant(at).ms().saturating_sub(clock::wall_ms());
-    let until = |at| Duration::from_millis(ahead_ms(at));
+    let until = |at: Instant| Duration::from_millis(at.ms().saturating_sub(clock::wall_ms()));
     let delay = if hold { HELD } else { delay.or_else(|| at.map(until)).unwrap_or_default() };
     let operation = TaskOperation::Reschedule(delay);
     let waiting = ["ready", "scheduled", "retrying"];

@@ -91,16 +91,16 @@ pub(crate) struct TaskFilterArgs {
     #[arg(long, value_name = "WORDS", value_parser = NonEmptyStringValueParser::new())]
     text: Option<String>,
     /// Select tasks submitted at this instant or later.
-    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant, allow_hyphen_values = true)]
     created_after: Option<Instant>,
     /// Select tasks submitted at this instant or earlier.
-    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant, allow_hyphen_values = true)]
     created_before: Option<Instant>,
     /// Select tasks that changed at this instant or later.
-    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant, allow_hyphen_values = true)]
     changed_after: Option<Instant>,
     /// Select tasks that have not changed since this instant.
-    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant, allow_hyphen_values = true)]
     changed_before: Option<Instant>,
 }
 
@@ -120,11 +120,6 @@ impl TaskFilterArgs {
             ..PurgeBody::default()
         }
     }
-}
-
-/// Reads an instant as people write it.
-pub(crate) fn instant(text: &str) -> Result<Instant, String> {
-    times::instant(text).map(Instant)
 }
 
 pub(super) fn status(text: &str) -> Result<&'static str, String> {
