@@ -84,7 +84,11 @@ pub(crate) enum CliCommand {
     /// Print the manual page, or write the pages of all commands to a folder.
     Man(meta::Man),
     /// Print the version.
-    Version(meta::VersionArgs),
+    #[command(after_help = "\
+Examples:
+  longhaul version
+  longhaul version -o json")]
+    Version,
 }
 
 impl CliCommand {

@@ -67,7 +67,7 @@ async fn dispatch(command: CliCommand, context: &CommandContext) -> anyhow::Resu
         CliCommand::Config(it) => config::run(&it, context),
         CliCommand::Completions(it) => meta::completions(&it),
         CliCommand::Man(it) => meta::man(&it),
-        CliCommand::Version(it) => meta::version(&it, context),
+        CliCommand::Version => meta::version(context),
     }
 }
 
