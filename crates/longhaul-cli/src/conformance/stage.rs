@@ -61,8 +61,6 @@ impl ConformanceEnvironment {
         let service_url = broker.service_url().to_owned();
         let recipe = Recipe { home, tokens, service_url, admin_url };
         let gateway = SpawnedGateway::start(&recipe).await?;
-        // Another part of the program may have installed it before; it is the same provider.
-        rustls::crypto::ring::default_provider().install_default().ok();
         let http = reqwest::Client::builder()
             .no_proxy()
             .pool_idle_timeout(Duration::from_secs(5))

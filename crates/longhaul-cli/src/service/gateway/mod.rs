@@ -124,8 +124,6 @@ impl GatewayClient {
             if is_http { Ok(url) } else { Err("expected http://HOST:PORT".to_owned()) }
         };
         let Some(base) = settings.parsed("gateway", parse)? else { return Ok(None) };
-        // Another part of the program may have installed it before; it is the same provider.
-        rustls::crypto::ring::default_provider().install_default().ok();
         let mut client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIME)
             .redirect(reqwest::redirect::Policy::none())
@@ -159,7 +157,6 @@ impl GatewayClient {
     /// # Errors
     /// When no HTTP client can be made.
     pub(crate) fn in_process(client: Client, patience: Patience) -> anyhow::Result<Self> {
-        rustls::crypto::ring::default_provider().install_default().ok();
         // It sends nothing, and so needs no certificates, which take long to read.
         let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?;
         let way = Arc::new(Way::in_process(Url::parse("http://localhost/")?, patience));
