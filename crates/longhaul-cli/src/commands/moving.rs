@@ -164,18 +164,13 @@ impl QueueMoveReport {
         self.over += imported.over;
         self.merged += imported.merged;
         self.again += imported.again;
-        // In later rounds, the known tasks include those of earlier rounds.
-        self.known = imported.known.saturating_sub(self.known_by_itself());
+        // In later rounds, the known tasks include those that this run wrote in earlier rounds.
+        self.known = imported.known.saturating_sub(self.open + self.over + self.merged);
         self.dead_letters += imported.letters;
         self.schedules += imported.schedules;
         self.kept_schedules = imported.kept_schedules;
         let unmoved = imported.unmoved.into_iter();
         self.not_moved = unmoved.map(|it| NotMoved { task: it.task, cause: it.cause }).collect();
-    }
-
-    /// The tasks written by this run.
-    const fn known_by_itself(&self) -> u64 {
-        self.open + self.over + self.merged
     }
 
     fn add_closed(&mut self, closed: &Closed) {
