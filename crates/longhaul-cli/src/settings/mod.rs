@@ -117,9 +117,6 @@ pub(crate) const SETTINGS: &[Setting] = &[
     defaulting("drain", "30s"),
 ];
 
-/// The settings for authentication, which belong together.
-const CREDENTIALS: [&str; 4] = ["auth-plugin", "auth-params", "token", "token-file"];
-
 /// A value and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingValue {
@@ -313,7 +310,8 @@ fn settle_credentials(
         names.iter().filter_map(|name| Some(values.get(name)?.source.rank())).min()
     };
     let ways: [&[&str]; 3] = [&["auth-plugin", "auth-params"], &["token"], &["token-file"]];
-    let Some(best) = rank(values, &CREDENTIALS) else { return Ok(()) };
+    let all = ways.concat();
+    let Some(best) = rank(values, &all) else { return Ok(()) };
     let best_ways: Vec<_> = ways.iter().filter(|way| rank(values, way) == Some(best)).collect();
     let [way] = best_ways.as_slice() else {
         return Err(CommandFailure::usage(
@@ -321,7 +319,7 @@ fn settle_credentials(
              file, or a plugin with its parameters",
         ));
     };
-    values.retain(|name, _| !CREDENTIALS.contains(name) || way.contains(name));
+    values.retain(|name, _| !all.contains(name) || way.contains(name));
     Ok(())
 }
 
