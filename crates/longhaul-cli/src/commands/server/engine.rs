@@ -1,4 +1,4 @@
-//! The store of tasks: an in-process broker, or a Pulsar elsewhere.
+//! The store of tasks in this process: the embedded broker.
 
 use crate::exit::{CommandFailure, with_causes};
 use crate::settings::CliSettings;
@@ -15,13 +15,6 @@ use std::sync::Arc;
 
 /// The role of the clients in this process.
 const OWN_ROLE: &str = "longhaul";
-
-/// The store of tasks.
-pub(super) enum Engine {
-    Embedded(Box<LaunchedBroker>),
-    /// With its service URL.
-    Pulsar(String),
-}
 
 /// A broker ready to start: its settings have been checked.
 pub(super) struct PreparedEmbeddedBroker {
@@ -60,7 +53,7 @@ impl PreparedEmbeddedBroker {
         self,
         settings: &CliSettings,
         files_elsewhere: usize,
-    ) -> anyhow::Result<(Engine, ClientBuilder)> {
+    ) -> anyhow::Result<(LaunchedBroker, ClientBuilder)> {
         let Self { config, backup, token } = self;
         let launched = launch(BrokerConfig { files_elsewhere, ..config }, backup).await?;
         let mut client = Client::builder(launched.broker.service_url());
@@ -76,7 +69,7 @@ impl PreparedEmbeddedBroker {
         if let Some(name) = settings.text("subscription") {
             client = client.subscription(name);
         }
-        Ok((Engine::Embedded(Box::new(launched)), client))
+        Ok((launched, client))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::ServerAddressList;
 use super::demo::Demo;
-use super::engine::{self, Engine};
+use super::engine::{self, LaunchedBroker};
 use super::files;
 use crate::exit::{Code, CommandFailure};
 use crate::output::Output;
@@ -15,7 +15,6 @@ use longhaul_server::{
     Dashboard, Dialect, RateLimit, Server, ServerConfig, ServerConfigError, ServerStartError,
     WebhookConfig,
 };
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// The checked options of the gateway; nothing listens yet.
@@ -91,22 +90,22 @@ fn refused(error: &ServerStartError) -> CommandFailure {
 }
 
 pub(super) struct RunningServer {
-    engine: Engine,
+    /// `None` in front of Pulsar.
+    broker: Option<LaunchedBroker>,
     server: Server,
-    demo: Option<Demo>,
     signals: ShutdownSignals,
     drain: Duration,
     has_dashboard: bool,
 }
 
 impl RunningServer {
-    /// Starts the gateway in front of a running engine.
+    /// Starts the gateway in front of a running broker, in this process or elsewhere.
     ///
     /// # Errors
     /// When the port is in use.
     pub(super) async fn start(
         GatewayOptions { config, drain }: GatewayOptions,
-        engine: Engine,
+        broker: Option<LaunchedBroker>,
         client: Client,
     ) -> anyhow::Result<Self> {
         let has_dashboard = config.dashboard != Dashboard::Off;
@@ -118,51 +117,36 @@ impl RunningServer {
             Err(error) => return Err(refused(&error).into()),
         };
         // Install the signal handlers before readiness is reported: a signal may follow at once.
-        Ok(Self {
-            engine,
-            server,
-            demo: None,
-            signals: ShutdownSignals::new()?,
-            drain,
-            has_dashboard,
-        })
+        Ok(Self { broker, server, signals: ShutdownSignals::new()?, drain, has_dashboard })
     }
 
-    /// Adds the samples.
-    ///
-    /// # Errors
-    /// When the broker cannot be reached.
-    pub(super) async fn add_demo(&mut self, client: Client, output: &Output) -> anyhow::Result<()> {
-        self.demo = Some(Demo::start(client, output).await?);
-        Ok(())
-    }
-
-    pub(super) fn addresses(&self, data: Option<PathBuf>) -> ServerAddressList {
+    pub(super) fn addresses(&self, settings: &CliSettings) -> ServerAddressList {
         let http = self.server.url();
         let dashboard = self.has_dashboard.then(|| format!("{http}/ui"));
-        let (broker, admin, data) = match &self.engine {
-            Engine::Embedded(it) => {
-                (it.broker.service_url().to_owned(), it.broker.admin_url(), data)
-            }
-            Engine::Pulsar(url) => (url.clone(), None, None),
+        let (broker, admin, data) = match self.broker.as_ref().map(|it| &it.broker) {
+            Some(it) => (it.service_url(), it.admin_url(), settings.path("data")),
+            None => (settings.text("service-url").unwrap_or_default(), None, None),
         };
-        ServerAddressList { http, dashboard, broker, admin, data }
+        ServerAddressList { http, dashboard, broker: broker.to_owned(), admin, data }
     }
 
     /// Runs until Ctrl-C or SIGTERM, then drains; a second signal ends it at once.
     ///
     /// # Errors
     /// When the broker ends by itself.
-    pub(super) async fn until_signal(mut self, output: &Output) -> anyhow::Result<()> {
-        let Self { engine, signals, .. } = &mut self;
+    pub(super) async fn until_signal(
+        self,
+        demo: Option<Demo>,
+        output: &Output,
+    ) -> anyhow::Result<()> {
+        let Self { broker, server, mut signals, drain: limit, .. } = self;
         tokio::select! {
             () = signals.next() => {}
-            error = broken(engine) => return Err(error),
+            error = broken(broker.as_ref()) => return Err(error),
         }
         output.note("stopping; a second signal stops without waiting");
-        let Self { engine, server, demo, mut signals, drain: limit, .. } = self;
         tokio::select! {
-            ended = drain(engine, server, demo, limit) => ended,
+            ended = drain(broker, server, demo, limit) => ended,
             () = signals.next() => {
                 let what = "stopped at a second signal, without waiting";
                 Err(CommandFailure::new(Code::Failed, what).help("start it again: all confirmed \
@@ -173,18 +157,16 @@ impl RunningServer {
 }
 
 /// Waits until the broker ends by itself.
-async fn broken(engine: &Engine) -> anyhow::Error {
-    match engine {
-        Engine::Embedded(it) => match it.broker.ended().await {
-            Ok(()) => anyhow::anyhow!("the broker stopped"),
-            Err(error) => anyhow::Error::from(error).context("the broker stopped by itself"),
-        },
-        Engine::Pulsar(_) => std::future::pending().await,
+async fn broken(launched: Option<&LaunchedBroker>) -> anyhow::Error {
+    let Some(launched) = launched else { return std::future::pending().await };
+    match launched.broker.ended().await {
+        Ok(()) => anyhow::anyhow!("the broker stopped"),
+        Err(error) => anyhow::Error::from(error).context("the broker stopped by itself"),
     }
 }
 
 async fn drain(
-    engine: Engine,
+    broker: Option<LaunchedBroker>,
     server: Server,
     demo: Option<Demo>,
     limit: Duration,
@@ -194,9 +176,9 @@ async fn drain(
     }
     server.drain(limit).await;
     drop(server);
-    match engine {
-        Engine::Embedded(it) => Ok(tokio::task::spawn_blocking(move || it.shutdown()).await??),
-        Engine::Pulsar(_) => Ok(()),
+    match broker {
+        Some(it) => Ok(tokio::task::spawn_blocking(|| it.shutdown()).await??),
+        None => Ok(()),
     }
 }
 
