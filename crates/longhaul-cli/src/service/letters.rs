@@ -1,7 +1,7 @@
 //! Dead letters: tasks that failed for good.
 
 use crate::clock;
-use crate::output::{TableRow, Tone, text};
+use crate::output::{TableRow, text};
 use crate::times;
 use longhaul_api::dead::DeadLetterBody;
 
@@ -45,9 +45,5 @@ impl TableRow for DeadLetterBody {
             self.key.clone().unwrap_or_default(),
             text::short(self.detail.as_ref().unwrap_or(&self.reason), 120),
         ]
-    }
-
-    fn tone(&self) -> Tone {
-        Tone::Plain
     }
 }
