@@ -165,7 +165,7 @@ impl GatewayClient {
 
     /// The host to which the token would be sent unencrypted.
     pub(crate) fn eavesdropped(&self) -> Option<&str> {
-        let base = self.way.configured();
+        let base = &self.way.configured;
         let is_overheard = base.scheme() == "http" && !is_local(base);
         base.host_str().filter(|_| self.token.is_some() && is_overheard)
     }

@@ -194,9 +194,7 @@ impl GatewayClient {
         };
         found(self.tell(&to.verb(verb), &body).await)?.ok_or_else(|| no_task(task).into())
     }
-}
 
-impl GatewayClient {
     /// Waits for the end of a task, for at most one request; `None` if the task is not over then.
     async fn poll_end(&self, task: &TaskRef) -> anyhow::Result<Option<TaskDetails>> {
         let query = [("timeout", format!("{}s", POLL.as_secs()))];
@@ -238,7 +236,7 @@ pub(crate) fn name_in_queue(task: &TaskRef) -> Result<String, CommandFailure> {
 
 /// The priority of a task for a level of a queue: the gateway takes the level as a priority.
 pub(crate) fn priority_of(queue: &str, said: Priority) -> Result<Priority, CommandFailure> {
-    let level = QueueAddress::of(queue)?.level().level();
+    let level = QueueAddress::of(queue)?.level.level();
     if level == Priority::Normal || said == level {
         return Ok(said);
     }

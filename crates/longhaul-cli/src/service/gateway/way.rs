@@ -43,7 +43,7 @@ struct Away {
 /// The connection to one gateway, and to those that it names.
 #[derive(Debug)]
 pub(super) struct Way {
-    configured: Url,
+    pub(super) configured: Url,
     /// The routes are in this process: what may be away is the broker.
     is_in_process: bool,
     /// A token is sent, only to the configured host: everyone who may write to a ledger may name
@@ -105,11 +105,6 @@ impl Way {
 
     fn lock(&self) -> MutexGuard<'_, GatewayEndpointState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The configured gateway.
-    pub(super) const fn configured(&self) -> &Url {
-        &self.configured
     }
 
     /// The gateway to ask.
