@@ -43,6 +43,7 @@ struct Away {
 /// The connection to one gateway, and to those that it names.
 #[derive(Debug)]
 pub(super) struct Way {
+    /// The gateway of the settings.
     pub(super) configured: Url,
     /// The routes are in this process: what may be away is the broker.
     is_in_process: bool,
