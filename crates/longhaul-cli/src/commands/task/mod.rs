@@ -193,13 +193,13 @@ async fn run_on(
         }
         TaskCommand::Why { task } => why(service, &task, context).await,
         TaskCommand::Cancel(it) => {
-            acting::act_on_all(service, it, TaskOperation::Cancel, context).await
+            acting::act_on_all(service, it, ("cancel", TaskOperation::Cancel), context).await
         }
         TaskCommand::Kill(it) => {
-            acting::act_on_all(service, it, TaskOperation::Kill, context).await
+            acting::act_on_all(service, it, ("kill", TaskOperation::Kill), context).await
         }
         TaskCommand::Delete(it) => {
-            acting::act_on_all(service, it, TaskOperation::Delete, context).await
+            acting::act_on_all(service, it, ("delete", TaskOperation::Delete), context).await
         }
         TaskCommand::Reschedule(it) => acting::reschedule(service, it, context).await,
         TaskCommand::Retry(it) => retrying::retry(service, it, context).await,

@@ -71,18 +71,6 @@ pub(crate) enum TaskOperation {
 }
 
 impl TaskOperation {
-    /// What it does, as a word.
-    pub(crate) const fn verb(self) -> &'static str {
-        match self {
-            Self::Cancel => "cancel",
-            Self::Kill => "kill",
-            Self::Delete => "delete",
-            Self::ForceFail(_) => "fail",
-            Self::ForceRelease(_) => "release",
-            Self::Reschedule(_) => "reschedule",
-        }
-    }
-
     /// The result, as a word.
     pub(crate) const fn done(self) -> &'static str {
         match self {
