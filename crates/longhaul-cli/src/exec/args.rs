@@ -1,7 +1,6 @@
 //! The options of `worker run`, and the settings made from them.
 
 use super::command::CommandLine;
-use super::processor::ExecSettings;
 use crate::sizes::memory_bytes;
 use crate::times::duration;
 use anyhow::{Context, ensure};
@@ -11,7 +10,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The options of `worker run`.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(after_help = "Examples:
   longhaul worker run thumbnails --exec 'convert - -resize 200x200 png:-'
   longhaul worker run reports --shell --exec 'gzip -dc | ./report.py 2>> errors.log' \
@@ -120,14 +119,13 @@ impl WorkerRun {
         Ok(Commands { any, typed: typed.collect::<anyhow::Result<_>>()? })
     }
 
-    /// The settings of all programs.
+    /// Checks what the options of a command line do not check one by one.
     ///
     /// # Errors
     /// When exit code 0 is a failure code, or the drain time is too long.
-    pub(crate) fn settings(&self) -> anyhow::Result<ExecSettings> {
-        let fatal_codes = self.fatal_exit_codes.clone();
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
         ensure!(
-            !fatal_codes.contains(&0),
+            !self.fatal_exit_codes.contains(&0),
             "--fatal-exit-codes: 0 means success and cannot be a failure"
         );
         ensure!(
@@ -135,8 +133,7 @@ impl WorkerRun {
             "--drain: the limit is {} days",
             DRAIN_MAX.as_secs() / 86_400
         );
-        let Self { max_output: output_max, grace, nice, .. } = *self;
-        Ok(ExecSettings { output_max, grace, nice, fatal_codes })
+        Ok(())
     }
 
     /// The worker's configuration.
@@ -177,7 +174,8 @@ mod tests {
         config.validate().unwrap();
         assert_eq!(config.result_bytes_max, WorkerConfig::default().result_bytes_max);
         assert!(config.cancel_grace > run.grace);
-        assert_eq!(run.settings().unwrap().fatal_codes, [65]);
+        run.check().unwrap();
+        assert_eq!(run.fatal_exit_codes, [65]);
         let Commands { any, typed } = run.commands().unwrap();
         assert_eq!(
             (any.unwrap().words, typed.len()),
@@ -207,10 +205,8 @@ mod tests {
             let error = format!("{:#}", parse(words).unwrap().commands().unwrap_err());
             assert!(error.contains(told), "{words:?}: {error}");
         }
-        assert!(
-            parse(&["--exec", "true", "--fatal-exit-codes", "65,0"]).unwrap().settings().is_err()
-        );
-        assert!(parse(&["--exec", "true", "--drain", "366d"]).unwrap().settings().is_err());
+        assert!(parse(&["--exec", "true", "--fatal-exit-codes", "65,0"]).unwrap().check().is_err());
+        assert!(parse(&["--exec", "true", "--drain", "366d"]).unwrap().check().is_err());
         for words in [
             &[][..],
             &["--exec", "true", "--nice", "20"],

@@ -1,5 +1,6 @@
 //! The processor that runs a program per task.
 
+use super::args::WorkerRun;
 use super::command::CommandLine;
 use super::environment;
 use super::link::{Spec, SupervisorMessage};
@@ -12,18 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-
-/// The settings shared by all programs of a worker.
-#[derive(Clone, Debug)]
-pub(crate) struct ExecSettings {
-    /// The maximum size of a result.
-    pub(crate) output_max: usize,
-    /// The time between SIGTERM and SIGKILL.
-    pub(crate) grace: Duration,
-    pub(crate) nice: Option<i32>,
-    /// Exit codes after which the task fails for good.
-    pub(crate) fatal_codes: Vec<u8>,
-}
 
 /// All attempts of a worker.
 #[derive(Clone, Debug)]
@@ -65,7 +54,7 @@ impl Drop for Counted<'_> {
 #[derive(Clone, Debug)]
 pub(crate) struct Exec {
     pub(crate) command: CommandLine,
-    pub(crate) settings: Arc<ExecSettings>,
+    pub(crate) args: Arc<WorkerRun>,
     pub(crate) attempts: Attempts,
 }
 
@@ -80,14 +69,14 @@ impl TaskProcessor for Exec {
             words: self.command.words.clone(),
             environment: environment::of(&context),
             checkpoint,
-            nice: self.settings.nice,
-            grace_ms: u64::try_from(self.settings.grace.as_millis()).unwrap_or(u64::MAX),
+            nice: self.args.nice,
+            grace_ms: u64::try_from(self.args.grace.as_millis()).unwrap_or(u64::MAX),
         };
         let program = RunningProgram::start(&spec).await.map_err(|error| {
             TaskError::elsewhere(format!("cannot start {}: {error:#}", self.command.name()))
         })?;
         let stop = &self.attempts.stop;
-        let heard = program.run(task.0, self.settings.output_max, &context, stop).await;
+        let heard = program.run(task.0, self.args.max_output, &context, stop).await;
         tracing::debug!(task = %context.task_id(), end = ?heard.end, "a program has ended");
         self.judge(heard)
     }
@@ -144,11 +133,11 @@ impl Exec {
     }
 
     fn is_fatal(&self, code: i32) -> bool {
-        self.settings.fatal_codes.iter().any(|fatal| i32::from(*fatal) == code)
+        self.args.fatal_exit_codes.iter().any(|fatal| i32::from(*fatal) == code)
     }
 
     fn too_large(&self) -> String {
-        let (name, limit) = (self.command.name(), self.settings.output_max);
+        let (name, limit) = (self.command.name(), self.args.max_output);
         format!(
             "{name} wrote more than {limit} bytes to stdout, the limit of a result \
              (--max-output): store large results elsewhere, and print where"
@@ -163,14 +152,14 @@ mod tests {
     use longhaul::TaskErrorKind;
 
     fn exec() -> Exec {
-        let settings = ExecSettings {
-            output_max: 100,
+        let args = WorkerRun {
+            max_output: 100,
             grace: Duration::from_secs(5),
-            nice: None,
-            fatal_codes: vec![65, 78],
+            fatal_exit_codes: vec![65, 78],
+            ..WorkerRun::default()
         };
         let command = CommandLine::split("/opt/convert -x").unwrap();
-        Exec { command, settings: Arc::new(settings), attempts: Attempts::new() }
+        Exec { command, args: Arc::new(args), attempts: Attempts::new() }
     }
 
     fn heard(code: Option<i32>, signal: Option<i32>) -> Heard {
