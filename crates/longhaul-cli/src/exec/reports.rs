@@ -35,9 +35,7 @@ impl ProgramReport {
         if line.is_cut {
             return Err(format!("the report is longer than {REPORT_BYTES_MAX} bytes"));
         }
-        let text = line.text.trim();
-        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        let rest = rest.trim_start();
+        let (word, rest) = next_word(line.text.trim());
         match word {
             "progress" => progress(rest),
             "checkpoint" => BASE64_STANDARD
