@@ -11,7 +11,7 @@ use longhaul_api::task::{EverEnded, TaskCountsBody};
 use serde::Serialize;
 use serde_json::Value;
 
-/// A queue in a list.
+/// A queue with the counts of its tasks.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ListedQueue {
     pub(crate) queue: String,

@@ -2,6 +2,7 @@
 
 use crate::context::CommandContext;
 use crate::service::gateway::GatewayClient;
+use crate::service::queues::ListedQueue;
 use crate::service::tasks::{
     TaskListOrder, TaskListRequest, count_fields, retain_counts, statuses,
 };
@@ -9,9 +10,7 @@ use crate::times;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use longhaul_api::queue::PurgeBody;
-use longhaul_api::task::TaskCountsBody;
 use longhaul_api::values::Instant;
-use serde::Serialize;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -60,14 +59,6 @@ pub(crate) struct TaskCountArgs {
     /// Count the tasks as they were at this instant, such as `30m ago`.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms, allow_hyphen_values = true)]
     at: Option<u64>,
-}
-
-/// The counts of a queue.
-#[derive(Debug, Serialize)]
-struct CountedQueue {
-    queue: String,
-    #[serde(flatten)]
-    counts: TaskCountsBody,
 }
 
 /// Selects tasks.
@@ -161,5 +152,5 @@ pub(crate) async fn count(
         retain_counts(&mut counts, &it.status);
     }
     let fields = count_fields(&counts);
-    Ok(context.output.one(&CountedQueue { queue: it.queue, counts }, &fields)?)
+    Ok(context.output.one(&ListedQueue { queue: it.queue, counts: Some(counts) }, &fields)?)
 }
