@@ -62,7 +62,12 @@ Examples:
   longhaul dead replay tasks --all --contains 'status 503' --reason 'the service is back' --yes
   longhaul dead replay tasks --all --contains 'longest duration' --max-duration 2h
   longhaul dead replay tasks@12:3:-1 --file payload.json --reason 'spelt right'")]
-    Replay(DeadReplayArgs),
+    Replay {
+        #[command(flatten)]
+        many: Many,
+        #[command(flatten)]
+        changes: ReplayChangeArgs,
+    },
     /// Mark dead letters as handled: those of named tasks, or all of a queue that match a filter.
     #[command(after_help = "\
 Examples:
@@ -96,15 +101,6 @@ impl Many {
             |text: &String| parse_task(text).map_err(|it| CommandFailure::usage(it).help(help));
         self.what.iter().map(read).collect()
     }
-}
-
-/// What `dead replay` runs once more, and how.
-#[derive(Debug, Args)]
-pub(crate) struct DeadReplayArgs {
-    #[command(flatten)]
-    many: Many,
-    #[command(flatten)]
-    changes: ReplayChangeArgs,
 }
 
 /// Changes to a task that runs again.
@@ -222,7 +218,7 @@ pub(crate) async fn run(command: Dead, context: &CommandContext) -> anyhow::Resu
             list(service, &queue, &filter.selection(), limit, context).await
         }
         Dead::Show { task, payload } => show(service, &task, payload, context).await,
-        Dead::Replay(it) => replay(service, it, context).await,
+        Dead::Replay { many, changes } => replay(service, many, changes, context).await,
         Dead::Purge(it) => purge(service, it, context).await,
     }
 }
@@ -270,7 +266,8 @@ async fn show(
 
 async fn replay(
     service: &GatewayClient,
-    DeadReplayArgs { many, changes }: DeadReplayArgs,
+    many: Many,
+    changes: ReplayChangeArgs,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let mut outcomes = BulkOutcomes::new(context);
