@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let help = "expected a duration such as 90s, 1h30m, 2d or PT1H30M";
     let span: Span = text.trim().parse().map_err(|_| help.to_owned())?;
-    if has_calendar_units(&span) {
+    if span.get_years() != 0 || span.get_months() != 0 {
         return Err(format!("months and years differ in length; {help}"));
     }
     let length = span.to_duration(SpanRelativeTo::days_are_24_hours());
@@ -22,10 +22,6 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         return Err(format!("a duration cannot be negative; {help}"));
     }
     Duration::try_from(length).map_err(|_| help.to_owned())
-}
-
-fn has_calendar_units(span: &Span) -> bool {
-    span.get_years() != 0 || span.get_months() != 0
 }
 
 /// Parses an instant: ISO 8601 with an offset (`2026-11-20T07:00Z`), `now`, or relative to now

@@ -143,7 +143,7 @@ impl ReplayChangeArgs {
         }
         let is_read = self.file.is_some();
         let payload = match has_payload {
-            true => PayloadArgs::of(self.payload, self.file).read()?,
+            true => PayloadArgs { payload: self.payload, file: self.file }.read()?,
             false => Bytes::new(),
         };
         // The program before a pipe may have failed, and a letter is replayed once.

@@ -48,17 +48,13 @@ pub(crate) struct Submit {
 #[derive(Debug, Args)]
 pub(crate) struct PayloadArgs {
     /// Payload of the task. Without it, the payload is read from --file or standard input.
-    payload: Option<String>,
+    pub(crate) payload: Option<String>,
     /// Read the payload from this file; `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "payload")]
-    file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
 }
 
 impl PayloadArgs {
-    pub(crate) const fn of(payload: Option<String>, file: Option<PathBuf>) -> Self {
-        Self { payload, file }
-    }
-
     /// # Errors
     /// When no payload was given, or the file cannot be read.
     pub(crate) fn read(self) -> anyhow::Result<Bytes> {
