@@ -71,9 +71,9 @@ async fn dispatch(command: CliCommand, context: &CommandContext) -> anyhow::Resu
     }
 }
 
-/// Parses a word of the API, one of these.
+/// Parses a word of the API, one of these, with the dashes of a command line.
 pub(crate) fn one_of<T: DeserializeOwned + Clone + Send + Sync + 'static>(
     words: impl Into<PossibleValuesParser>,
 ) -> impl TypedValueParser<Value = T> {
-    words.into().try_map(|word| serde_json::from_value(word.into()))
+    words.into().try_map(|word: String| serde_json::from_value(word.replace('-', "_").into()))
 }

@@ -1,12 +1,13 @@
 //! `longhaul schedule`: tasks by cron expressions, intervals and instants.
 
+use super::one_of;
 use super::task::submitting::{PayloadArgs, TermArgs};
 use crate::context::CommandContext;
 use crate::exit::CommandFailure;
 use crate::service::gateway::GatewayClient;
 use crate::service::schedules::schedule_fields;
 use crate::times;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::PossibleValue;
 use clap::{Args, Subcommand};
 use longhaul_api::schedule::{NewSchedule, OverlapBody, TimesBody};
 use longhaul_api::values::{Instant, Length};
@@ -95,7 +96,12 @@ pub(crate) struct ScheduleCreateArgs {
     #[arg(long, value_name = "TIME", value_parser = times::duration, requires = "every")]
     offset: Option<Duration>,
     /// Decide what happens when the schedule fires while its previous task is not over.
-    #[arg(long, default_value = "skip", value_parser = overlap())]
+    #[arg(long, default_value = "skip", value_parser = one_of::<OverlapBody>([
+        PossibleValue::new("skip").help("Nothing is submitted"),
+        PossibleValue::new("buffer-one").help("One task waits for the previous one"),
+        PossibleValue::new("cancel-other").help("The previous task is cancelled"),
+        PossibleValue::new("allow-all").help("Tasks run in parallel"),
+    ]))]
     overlap: OverlapBody,
     /// Make up for missed firings this far back, at least 10s. Default: a year.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
@@ -120,18 +126,6 @@ pub(crate) struct When {
     /// Fire once, at this instant.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant)]
     at: Option<Instant>,
-}
-
-/// The words of the API, with the dashes of a command line.
-fn overlap() -> impl TypedValueParser<Value = OverlapBody> {
-    let words = [
-        PossibleValue::new("skip").help("Nothing is submitted"),
-        PossibleValue::new("buffer-one").help("One task waits for the previous one"),
-        PossibleValue::new("cancel-other").help("The previous task is cancelled"),
-        PossibleValue::new("allow-all").help("Tasks run in parallel"),
-    ];
-    let api = |word: String| serde_json::from_value(word.replace('-', "_").into());
-    PossibleValuesParser::new(words).try_map(api)
 }
 
 /// # Errors
