@@ -1,8 +1,11 @@
 //! The tree of commands.
 
+use crate::commands::broker::BrokerCommand;
+use crate::commands::server::ServerCommand;
+use crate::commands::worker::WorkerCommand;
 use crate::commands::{
-    bench, broker, config, conformance, context, dead, meta, moving, queue, schedule, server, task,
-    token, topic, worker,
+    bench, config, conformance, context, dead, meta, moving, queue, schedule, server, task, token,
+    topic,
 };
 use crate::globals::Globals;
 use clap::{Parser, Subcommand};
@@ -60,13 +63,13 @@ pub(crate) enum CliCommand {
     Conformance(conformance::Conformance),
     /// Run or check the gateway, with the embedded broker or in front of Pulsar.
     #[command(subcommand)]
-    Server(server::ServerCommand),
+    Server(ServerCommand),
     /// Run the embedded broker without a gateway; check, repair, copy or restore its data.
     #[command(subcommand)]
-    Broker(Box<broker::BrokerCommand>),
+    Broker(Box<BrokerCommand>),
     /// Run a worker; list, show and drain the workers of a queue.
     #[command(subcommand)]
-    Worker(worker::WorkerCommand),
+    Worker(WorkerCommand),
     /// Create, list and revoke tokens of the gateway; sign tokens for the embedded broker.
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -81,35 +84,24 @@ pub(crate) enum CliCommand {
     /// Print the manual page, or write the pages of all commands to a folder.
     Man(meta::Man),
     /// Print the version.
-    Version(meta::VersionArgs),
+    #[command(after_help = "\
+Examples:
+  longhaul version
+  longhaul version -o json")]
+    Version,
 }
 
 impl CliCommand {
     /// Whether it runs until it is stopped.
     pub(crate) const fn is_service(&self) -> bool {
-        match self {
-            Self::Worker(worker) => worker.is_service(),
-            Self::Dev(_) => true,
-            Self::Server(server) => server.is_service(),
-            Self::Broker(broker) => broker.is_service(),
-            Self::Task(_)
-            | Self::Export(_)
-            | Self::Import(_)
-            | Self::Migrate(_)
-            | Self::Bench(_)
-            | Self::Conformance(_)
-            | Self::Dead(_)
-            | Self::Queue(_)
-            | Self::Schedule(_)
-            | Self::Topic(_)
-            | Self::Verify(_)
-            | Self::Token(_)
-            | Self::Context(_)
-            | Self::Config(_)
-            | Self::Completions(_)
-            | Self::Man(_)
-            | Self::Version(_) => false,
-        }
+        let is_broker = matches!(self, Self::Broker(it) if matches!(**it, BrokerCommand::Run(_)));
+        is_broker
+            || matches!(
+                self,
+                Self::Dev(_)
+                    | Self::Server(ServerCommand::Dev(_) | ServerCommand::Start(_))
+                    | Self::Worker(WorkerCommand::Run(_))
+            )
     }
 
     /// The default log filter: services log their actions, commands only errors.

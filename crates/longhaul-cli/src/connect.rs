@@ -89,17 +89,17 @@ impl AuthSettings {
 
     /// Parses parameters like the plugins of Pulsar's clients. Errors do not repeat them.
     fn read(plugin: &str, params: &str) -> Result<Self, CommandFailure> {
-        let kind = kind(plugin)?;
         let failed = |problem: &str| {
             Err(CommandFailure::usage(format!("auth-params of the plugin `{plugin}`: {problem}")))
         };
         let fields = AuthParams::read(params);
-        match kind {
-            AuthPluginKind::Token => match token(params, &fields) {
+        // A short name, or a class of Pulsar's Java client.
+        match plugin.rsplit_once('.').map_or(plugin, |(_, class)| class) {
+            "token" | "AuthenticationToken" => match token(params, &fields) {
                 Some(credentials) => Ok(Self::with(credentials)),
                 None => failed("expected token:TEXT or file:///PATH"),
             },
-            AuthPluginKind::Tls => {
+            "tls" | "AuthenticationTls" => {
                 match (fields.get(&["tlsCertFile"]), fields.get(&["tlsKeyFile"])) {
                     (Some(certificate), Some(key)) => {
                         let certificate = Some((path(certificate), path(key)));
@@ -108,7 +108,7 @@ impl AuthSettings {
                     _ => failed("expected tlsCertFile:PATH,tlsKeyFile:PATH"),
                 }
             }
-            AuthPluginKind::Basic => {
+            "basic" | "AuthenticationBasic" => {
                 let user = fields.get(&["userId", "username"]);
                 let whole = params.split_once(':').filter(|_| fields.is_empty());
                 match user.zip(fields.get(&["password"])).or(whole) {
@@ -116,37 +116,19 @@ impl AuthSettings {
                     None => failed(r#"expected {"userId":"…","password":"…"} or USER:PASSWORD"#),
                 }
             }
-            AuthPluginKind::OAuth2 => match oauth2(&fields) {
+            "oauth2" | "AuthenticationOAuth2" => match oauth2(&fields) {
                 Some(options) => Ok(Self::with(Credentials::oauth2(options))),
                 None => failed(
                     r#"expected {"privateKey":"file:///PATH","issuerUrl":"https://…","audience":"…"}"#,
                 ),
             },
+            _ => {
+                let what = format!("the authentication `{plugin}` is not supported");
+                let help = "use token, tls, basic or oauth2, or the name of such a class of \
+                    Pulsar's Java client";
+                Err(CommandFailure::usage(what).help(help))
+            }
         }
-    }
-}
-
-#[derive(Clone, Copy)]
-enum AuthPluginKind {
-    Token,
-    Tls,
-    Basic,
-    OAuth2,
-}
-
-/// The plugin with this short name or class.
-fn kind(plugin: &str) -> Result<AuthPluginKind, CommandFailure> {
-    let name = plugin.rsplit_once('.').map_or(plugin, |(_, class)| class);
-    match name {
-        "token" | "AuthenticationToken" => Ok(AuthPluginKind::Token),
-        "tls" | "AuthenticationTls" => Ok(AuthPluginKind::Tls),
-        "basic" | "AuthenticationBasic" => Ok(AuthPluginKind::Basic),
-        "oauth2" | "AuthenticationOAuth2" => Ok(AuthPluginKind::OAuth2),
-        _ => Err(CommandFailure::usage(format!("the authentication `{plugin}` is not supported"))
-            .help(
-                "use token, tls, basic or oauth2, or the name of such a class of Pulsar's Java \
-                client",
-            )),
     }
 }
 

@@ -3,9 +3,8 @@
 use crate::connect;
 use crate::exit::{Code, CommandFailure};
 use crate::output::Output;
-use crate::service::gateway::GatewayClient;
-use crate::service::patience::Patience;
-use crate::settings::{CliSettings, Sources};
+use crate::service::gateway::{GatewayClient, Patience};
+use crate::settings::CliSettings;
 use crate::telemetry;
 use longhaul::Client;
 use std::io::{self, IsTerminal, Write};
@@ -26,8 +25,7 @@ impl CommandContext {
     /// # Errors
     /// When a setting is invalid.
     pub(crate) fn new(flags: Vec<(&'static str, String)>) -> Result<Self, anyhow::Error> {
-        let environment = |name: &str| std::env::var(name).ok();
-        let settings = CliSettings::read(&Sources { flags: &flags, environment: &environment })?;
+        let settings = CliSettings::read(&flags, |name| std::env::var(name).ok())?;
         let format = settings.parsed("output", str::parse)?.unwrap_or(crate::output::Format::Table);
         let quiet = settings.is("quiet")?;
         let output = Output::new(format, quiet, settings.text("color").unwrap_or("auto"))?;
@@ -49,23 +47,16 @@ impl CommandContext {
         Ok(connect::builder(&self.settings)?.connect().await?)
     }
 
-    /// How long to wait while the broker or gateway does not answer.
-    ///
-    /// # Errors
-    /// When the setting is not a duration.
-    pub(crate) fn patience(&self) -> Result<Patience, CommandFailure> {
-        let limit = self.settings.duration("reconnect-timeout")?.unwrap_or_default();
-        Ok(Patience { limit, output: self.output })
-    }
-
     /// What the commands ask: the gateway if one is configured, or the same API on a client of the
     /// broker.
     ///
     /// # Errors
     /// When a setting is invalid, or the broker cannot be reached.
     pub(crate) async fn service(&self) -> anyhow::Result<GatewayClient> {
-        let Some(gateway) = GatewayClient::of(&self.settings, self.patience()?)? else {
-            return GatewayClient::in_process(self.client().await?, self.patience()?);
+        let limit = self.settings.duration("reconnect-timeout")?.unwrap_or_default();
+        let patience = Patience { limit, output: self.output };
+        let Some(gateway) = GatewayClient::of(&self.settings, patience)? else {
+            return GatewayClient::in_process(self.client().await?, patience);
         };
         if let Some(host) = gateway.eavesdropped() {
             self.output.note(&format!("note: the token goes to {host} unencrypted: use https://"));

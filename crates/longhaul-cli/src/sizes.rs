@@ -38,7 +38,11 @@ mod tests {
         let cases = [
             ("0", 0),
             ("1000", 1000),
+            ("1048576", 1 << 20),
             ("64K", 64 << 10),
+            ("512KiB", 1 << 19),
+            ("3 MiB", 3 << 20),
+            ("2m", 2 << 20),
             ("512M", 512 << 20),
             ("512 MiB", 512 << 20),
             ("1g", 1 << 30),
@@ -49,7 +53,7 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(bytes(text), Ok(expected), "{text}");
         }
-        for text in ["", "G", "1X", "-1", "1.5G", "99999999999T"] {
+        for text in ["", "G", "KiB", "1X", "-1", "1.5G", "99999999999T", "99999999999999999999"] {
             assert!(bytes(text).is_err(), "{text}");
         }
     }

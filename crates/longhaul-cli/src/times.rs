@@ -1,7 +1,8 @@
 //! Parses and formats durations and instants.
 
 use crate::clock;
-use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, Unit, civil};
+use jiff::{Span, SpanRelativeTo, Timestamp, civil};
+use longhaul_api::values::Instant;
 use std::time::{Duration, SystemTime};
 
 /// Parses a duration: ISO 8601 (`PT1H30M`, `P1D`) or in words (`90s`, `1h 30m`, `2 days`, `250ms`).
@@ -12,7 +13,7 @@ use std::time::{Duration, SystemTime};
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let help = "expected a duration such as 90s, 1h30m, 2d or PT1H30M";
     let span: Span = text.trim().parse().map_err(|_| help.to_owned())?;
-    if has_calendar_units(&span) {
+    if span.get_years() != 0 || span.get_months() != 0 {
         return Err(format!("months and years differ in length; {help}"));
     }
     let length = span.to_duration(SpanRelativeTo::days_are_24_hours());
@@ -23,17 +24,13 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(length).map_err(|_| help.to_owned())
 }
 
-fn has_calendar_units(span: &Span) -> bool {
-    span.get_years() != 0 || span.get_months() != 0
-}
-
 /// Parses an instant: ISO 8601 with an offset (`2026-11-20T07:00Z`), `now`, or relative to now
 /// (`15m ago`, `in 2h`, `-15m`, `+2h`).
 ///
 /// # Errors
 /// A text with an example.
-pub(crate) fn instant(text: &str) -> Result<SystemTime, String> {
-    instant_from(text, clock::wall())
+pub(crate) fn instant(text: &str) -> Result<Instant, String> {
+    instant_from(text, clock::wall()).map(Instant)
 }
 
 /// As [`instant`], in ms since the epoch.
@@ -41,7 +38,7 @@ pub(crate) fn instant(text: &str) -> Result<SystemTime, String> {
 /// # Errors
 /// As [`instant`].
 pub(crate) fn instant_ms(text: &str) -> Result<u64, String> {
-    let at = Timestamp::try_from(instant(text)?).map_err(|error| error.to_string())?;
+    let at = Timestamp::try_from(instant(text)?.0).map_err(|error| error.to_string())?;
     u64::try_from(at.as_millisecond()).map_err(|_| "the instant is before 1970".to_owned())
 }
 
@@ -105,13 +102,6 @@ pub(crate) fn ago(ms: u64, now_ms: u64) -> String {
     } else {
         format!("{} ago", human(Duration::from_millis(now_ms - ms)))
     }
-}
-
-/// A duration as ISO 8601, as in documents and properties.
-pub(crate) fn iso_duration(duration: Duration) -> String {
-    let Ok(length) = SignedDuration::try_from(duration) else { return format!("{duration:?}") };
-    let span = Span::try_from(length).and_then(|span| span.round(Unit::Millisecond));
-    span.map_or_else(|_| length.to_string(), |span| span.to_string())
 }
 
 /// Parses a rate, as `100/1m` or `100/m`; `None` if it has another form, an error if the period is
@@ -191,6 +181,5 @@ mod tests {
         }
         assert_eq!((ago(500, 5_500), ago(65_500, 5_500)), ("5s ago".into(), "in 1m".into()));
         assert_eq!(iso(1_792_000_000_123), "2026-10-14T17:46:40.123Z");
-        assert_eq!(iso_duration(Duration::from_secs(90)), "PT90S");
     }
 }

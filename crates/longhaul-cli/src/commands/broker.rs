@@ -139,13 +139,6 @@ struct BrokerAddressList {
     admin_tls: Option<String>,
 }
 
-impl BrokerCommand {
-    /// Whether it runs until it is stopped.
-    pub(crate) const fn is_service(&self) -> bool {
-        matches!(self, Self::Run(_))
-    }
-}
-
 /// # Errors
 /// When the broker fails, or damage was found.
 pub(crate) async fn run(command: BrokerCommand, context: &CommandContext) -> anyhow::Result<()> {

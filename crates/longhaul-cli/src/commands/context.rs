@@ -100,25 +100,24 @@ pub(crate) fn run(command: ContextCommand, context: &CommandContext) -> anyhow::
     match command {
         ContextCommand::Add { name, select, replace } => {
             check_name(&name)?;
-            if file.context(&name).is_some() && !replace {
+            if file.contexts.contains_key(&name) && !replace {
                 let what = format!("the context `{name}` exists already");
                 return Err(CommandFailure::new(Code::Conflict, what)
                     .help("overwrite it with --replace")
                     .into());
             }
-            let settings = of_command_line(context)?;
-            file.put(&name, settings);
+            file.contexts.insert(name.clone(), of_command_line(context)?);
             if select {
-                file.select(Some(&name));
+                file.selected = Some(name.clone());
             }
             file.write()?;
             context.output.note(&format!("wrote the context {name} to {}", file.path.display()));
         }
         ContextCommand::List => {
-            let listed = file.names().map(|name| ContextRow {
-                name: name.to_owned(),
-                selected: file.selected() == Some(name),
-                service_url: file.context(name).and_then(|it| it.get("service-url").cloned()),
+            let listed = file.contexts.iter().map(|(name, settings)| ContextRow {
+                name: name.clone(),
+                selected: file.selected.as_ref() == Some(name),
+                service_url: settings.get("service-url").cloned(),
             });
             context.output.list(&listed.collect::<Vec<_>>())?;
         }
@@ -126,12 +125,12 @@ pub(crate) fn run(command: ContextCommand, context: &CommandContext) -> anyhow::
             if let Some(name) = &name {
                 file.require(name)?;
             }
-            file.select(name.as_deref());
+            file.selected = name;
             file.write()?;
         }
         ContextCommand::Show { name } => {
             file.require(&name)?;
-            show(file.context(&name).cloned().unwrap_or_default(), context)?;
+            show(file.contexts.remove(&name).unwrap_or_default(), context)?;
         }
         ContextCommand::Remove { name } => {
             file.require(&name)?;

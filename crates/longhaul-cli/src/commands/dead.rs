@@ -2,7 +2,6 @@
 
 use super::bulk::BulkOutcomes;
 use super::one_of;
-use super::task::listing::instant;
 use super::task::submitting::{PayloadArgs, with_payload};
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
@@ -16,9 +15,8 @@ use bytes::Bytes;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use longhaul::TaskRef;
-use longhaul::ops::Replayed;
 use longhaul_api::Priority;
-use longhaul_api::dead::{DeadSelection, ReplayChangesBody};
+use longhaul_api::dead::{DeadSelection, ReplayBody, ReplayChangesBody};
 use longhaul_api::new_task::NewTaskBody;
 use longhaul_api::values::{Instant, Length};
 use std::io;
@@ -64,7 +62,12 @@ Examples:
   longhaul dead replay tasks --all --contains 'status 503' --reason 'the service is back' --yes
   longhaul dead replay tasks --all --contains 'longest duration' --max-duration 2h
   longhaul dead replay tasks@12:3:-1 --file payload.json --reason 'spelt right'")]
-    Replay(DeadReplayArgs),
+    Replay {
+        #[command(flatten)]
+        many: Many,
+        #[command(flatten)]
+        changes: ReplayChangeArgs,
+    },
     /// Mark dead letters as handled: those of named tasks, or all of a queue that match a filter.
     #[command(after_help = "\
 Examples:
@@ -98,15 +101,6 @@ impl Many {
             |text: &String| parse_task(text).map_err(|it| CommandFailure::usage(it).help(help));
         self.what.iter().map(read).collect()
     }
-}
-
-/// What `dead replay` runs once more, and how.
-#[derive(Debug, Args)]
-pub(crate) struct DeadReplayArgs {
-    #[command(flatten)]
-    many: Many,
-    #[command(flatten)]
-    changes: ReplayChangeArgs,
 }
 
 /// Changes to a task that runs again.
@@ -149,7 +143,7 @@ impl ReplayChangeArgs {
         }
         let is_read = self.file.is_some();
         let payload = match has_payload {
-            true => PayloadArgs::of(self.payload, self.file).read()?,
+            true => PayloadArgs { payload: self.payload, file: self.file }.read()?,
             false => Bytes::new(),
         };
         // The program before a pipe may have failed, and a letter is replayed once.
@@ -188,10 +182,10 @@ pub(crate) struct DeadLetterFilterArgs {
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// Select tasks that failed at this instant or later.
-    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant, allow_hyphen_values = true)]
     failed_after: Option<Instant>,
     /// Select tasks that failed at this instant or earlier.
-    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant, allow_hyphen_values = true)]
     failed_before: Option<Instant>,
 }
 
@@ -224,7 +218,7 @@ pub(crate) async fn run(command: Dead, context: &CommandContext) -> anyhow::Resu
             list(service, &queue, &filter.selection(), limit, context).await
         }
         Dead::Show { task, payload } => show(service, &task, payload, context).await,
-        Dead::Replay(it) => replay(service, it, context).await,
+        Dead::Replay { many, changes } => replay(service, many, changes, context).await,
         Dead::Purge(it) => purge(service, it, context).await,
     }
 }
@@ -272,7 +266,8 @@ async fn show(
 
 async fn replay(
     service: &GatewayClient,
-    DeadReplayArgs { many, changes }: DeadReplayArgs,
+    many: Many,
+    changes: ReplayChangeArgs,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let mut outcomes = BulkOutcomes::new(context);
@@ -289,9 +284,12 @@ async fn replay(
     for queue in &many.what {
         context.confirm(&format!("replay all matching dead letters of the queue `{queue}`?"))?;
         let (selection, changes) = (selection.clone(), changes.clone());
-        for replayed in service.replay_all(queue, selection, context.reason(), changes).await? {
-            let (task, replayed) = replayed?;
-            tell(&mut outcomes, task, Ok(replayed))?;
+        let replays = service.replay_all(queue, selection, context.reason(), changes).await?;
+        for replayed in replays.outcomes {
+            tell(&mut outcomes, replayed.task.clone(), Ok(replayed))?;
+        }
+        if let Some(why) = replays.stopped {
+            return Err(early_end(&why));
         }
     }
     outcomes.finish()
@@ -336,38 +334,38 @@ fn no_letter() -> anyhow::Error {
 pub(crate) fn tell(
     outcomes: &mut BulkOutcomes<'_>,
     task: String,
-    replayed: anyhow::Result<Replayed>,
+    replayed: anyhow::Result<ReplayBody>,
 ) -> io::Result<()> {
     match replayed {
-        Ok(Replayed::Restarted(new)) => outcomes.done(task, "restarted", Some(named(&new))),
+        Ok(it) if it.outcome == "RESTARTED" => outcomes.done(task, "restarted", it.other),
         Ok(other) => outcomes.failed(task, why_not(&other).into()),
         Err(error) => outcomes.failed(task, error),
     }
 }
 
 /// Why a task was not replayed.
-pub(crate) fn why_not(replayed: &Replayed) -> CommandFailure {
-    match replayed {
-        Replayed::NotFound => CommandFailure::not_found(
+fn why_not(replayed: &ReplayBody) -> CommandFailure {
+    let other = replayed.other.as_deref().unwrap_or_default();
+    match &*replayed.outcome {
+        "NOT_FOUND" => CommandFailure::not_found(
             "the task has no dead letter: it was purged, or never existed",
         ),
-        Replayed::NotDead => {
+        "NOT_DEAD" => {
             let failure = CommandFailure::new(Code::Conflict, "the task has not failed for good");
             failure.help("submit a new task; only failed tasks can be replayed")
         }
-        Replayed::RestartedBefore(new) => {
-            let what =
-                format!("the task was replayed before, as {}; nothing was changed", named(new));
+        "RESTARTED_BEFORE" => {
+            let what = format!("the task was replayed before, as {other}; nothing was changed");
             CommandFailure::new(Code::Conflict, what)
         }
-        Replayed::DedupeConflict(holder) => {
-            let what = format!("the unfinished task {} holds the same dedupe key", named(holder));
+        "DEDUPE_CONFLICT" => {
+            let what = format!("the unfinished task {other} holds the same dedupe key");
             CommandFailure::new(Code::Conflict, what)
         }
-        Replayed::NoPayload => CommandFailure::not_found(
+        "NO_PAYLOAD" => CommandFailure::not_found(
             "the dead letter has no payload: the payload was deleted before the task failed",
         ),
-        Replayed::Restarted(_) | _ => CommandFailure::new(
+        _ => CommandFailure::new(
             Code::Failed,
             "the task was not replayed, for a reason that this version does not know",
         ),

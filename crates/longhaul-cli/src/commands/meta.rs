@@ -34,13 +34,6 @@ pub(crate) struct Man {
     folder: Option<PathBuf>,
 }
 
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  longhaul version
-  longhaul version -o json")]
-pub(crate) struct VersionArgs {}
-
 /// # Errors
 /// When standard output is closed.
 pub(crate) fn completions(arguments: &Completions) -> anyhow::Result<()> {
@@ -68,7 +61,7 @@ pub(crate) fn man(arguments: &Man) -> anyhow::Result<()> {
 
 /// # Errors
 /// When standard output is closed.
-pub(crate) fn version(_: &VersionArgs, context: &CommandContext) -> anyhow::Result<()> {
+pub(crate) fn version(context: &CommandContext) -> anyhow::Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let record = serde_json::json!({ "name": "longhaul", "version": version });
     Ok(context.output.one(&record, &[("longhaul", version.to_owned())])?)

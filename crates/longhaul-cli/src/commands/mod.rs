@@ -67,13 +67,13 @@ async fn dispatch(command: CliCommand, context: &CommandContext) -> anyhow::Resu
         CliCommand::Config(it) => config::run(&it, context),
         CliCommand::Completions(it) => meta::completions(&it),
         CliCommand::Man(it) => meta::man(&it),
-        CliCommand::Version(it) => meta::version(&it, context),
+        CliCommand::Version => meta::version(context),
     }
 }
 
-/// Parses a word of the API, one of these.
+/// Parses a word of the API, one of these, with the dashes of a command line.
 pub(crate) fn one_of<T: DeserializeOwned + Clone + Send + Sync + 'static>(
     words: impl Into<PossibleValuesParser>,
 ) -> impl TypedValueParser<Value = T> {
-    words.into().try_map(|word| serde_json::from_value(word.into()))
+    words.into().try_map(|word: String| serde_json::from_value(word.replace('-', "_").into()))
 }

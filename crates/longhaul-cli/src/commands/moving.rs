@@ -3,7 +3,7 @@
 use crate::connect;
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
-use crate::settings::{CliSettings, Sources};
+use crate::settings::CliSettings;
 use crate::times;
 use anyhow::Context as _;
 use clap::Args;
@@ -164,18 +164,13 @@ impl QueueMoveReport {
         self.over += imported.over;
         self.merged += imported.merged;
         self.again += imported.again;
-        // In later rounds, the known tasks include those of earlier rounds.
-        self.known = imported.known.saturating_sub(self.known_by_itself());
+        // In later rounds, the known tasks include those that this run wrote in earlier rounds.
+        self.known = imported.known.saturating_sub(self.open + self.over + self.merged);
         self.dead_letters += imported.letters;
         self.schedules += imported.schedules;
         self.kept_schedules = imported.kept_schedules;
         let unmoved = imported.unmoved.into_iter();
         self.not_moved = unmoved.map(|it| NotMoved { task: it.task, cause: it.cause }).collect();
-    }
-
-    /// The tasks written by this run.
-    const fn known_by_itself(&self) -> u64 {
-        self.open + self.over + self.merged
     }
 
     fn add_closed(&mut self, closed: &Closed) {
@@ -335,7 +330,7 @@ fn target(it: &Migrate) -> Result<CliSettings, CommandFailure> {
     // The environment's settings are those of the source.
     let kept = ["LONGHAUL_CONFIG", "HOME", "XDG_CONFIG_HOME"];
     let environment = |name: &str| kept.contains(&name).then(|| std::env::var(name).ok()).flatten();
-    CliSettings::read(&Sources { flags: &flags, environment: &environment })
+    CliSettings::read(&flags, environment)
 }
 
 /// Pauses a queue, and waits until nothing runs.

@@ -1,22 +1,16 @@
-//! The ports of this program, all in one place so that none is used twice. Metrics have no ports of
-//! their own: the gateway serves its own under `/metrics` of its port, the broker under that of its
-//! admin API.
+//! The default addresses of `longhaul dev` and `longhaul server start`, with all ports of this
+//! program in one place, so that none is used twice. Metrics have no ports of their own: the
+//! gateway serves its own under `/metrics` of its port, the broker under that of its admin API.
 
-/// The default addresses of `longhaul dev` and `longhaul server start`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DefaultPorts {
-    /// For Pulsar clients: Pulsar's own port, so that they find it.
-    pub(crate) broker: &'static str,
-    /// The gateway.
-    pub(crate) http: &'static str,
-    /// The embedded broker's admin API and metrics. Not Pulsar's 8080, which is in use on most
-    /// developer machines.
-    pub(crate) admin: &'static str,
-}
+/// For Pulsar clients: Pulsar's own port, so that they find it.
+pub(crate) const BROKER: &str = "127.0.0.1:6650";
 
-/// The defaults.
-pub(crate) const DEFAULT: DefaultPorts =
-    DefaultPorts { broker: "127.0.0.1:6650", http: "127.0.0.1:7070", admin: "127.0.0.1:7071" };
+/// The gateway.
+pub(crate) const HTTP: &str = "127.0.0.1:7070";
+
+/// The embedded broker's admin API and metrics. Not Pulsar's 8080, which is in use on most
+/// developer machines.
+pub(crate) const ADMIN: &str = "127.0.0.1:7071";
 
 #[cfg(test)]
 mod tests {
@@ -26,7 +20,7 @@ mod tests {
 
     #[test]
     fn they_differ_and_are_for_this_machine_alone() {
-        let all = [DEFAULT.broker, DEFAULT.http, DEFAULT.admin];
+        let all = [BROKER, HTTP, ADMIN];
         let addresses: Vec<SocketAddr> = all.iter().map(|it| it.parse().unwrap()).collect();
         assert!(addresses.iter().all(|it| it.ip().is_loopback()));
         let ports: BTreeSet<_> = addresses.iter().map(SocketAddr::port).collect();

@@ -1,17 +1,18 @@
 //! `longhaul schedule`: tasks by cron expressions, intervals and instants.
 
+use super::one_of;
 use super::task::submitting::{PayloadArgs, TermArgs};
 use crate::context::CommandContext;
 use crate::exit::CommandFailure;
 use crate::service::gateway::GatewayClient;
-use crate::service::schedules::{ScheduleAction, schedule_fields};
+use crate::service::schedules::schedule_fields;
 use crate::times;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::PossibleValue;
 use clap::{Args, Subcommand};
 use longhaul_api::schedule::{NewSchedule, OverlapBody, TimesBody};
 use longhaul_api::values::{Instant, Length};
 use serde_json::json;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScheduleCommand {
@@ -95,7 +96,12 @@ pub(crate) struct ScheduleCreateArgs {
     #[arg(long, value_name = "TIME", value_parser = times::duration, requires = "every")]
     offset: Option<Duration>,
     /// Decide what happens when the schedule fires while its previous task is not over.
-    #[arg(long, default_value = "skip", value_parser = overlap())]
+    #[arg(long, default_value = "skip", value_parser = one_of::<OverlapBody>([
+        PossibleValue::new("skip").help("Nothing is submitted"),
+        PossibleValue::new("buffer-one").help("One task waits for the previous one"),
+        PossibleValue::new("cancel-other").help("The previous task is cancelled"),
+        PossibleValue::new("allow-all").help("Tasks run in parallel"),
+    ]))]
     overlap: OverlapBody,
     /// Make up for missed firings this far back, at least 10s. Default: a year.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
@@ -119,38 +125,25 @@ pub(crate) struct When {
     every: Option<Duration>,
     /// Fire once, at this instant.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant)]
-    at: Option<SystemTime>,
-}
-
-/// The words of the API, with the dashes of a command line.
-fn overlap() -> impl TypedValueParser<Value = OverlapBody> {
-    let words = [
-        PossibleValue::new("skip").help("Nothing is submitted"),
-        PossibleValue::new("buffer-one").help("One task waits for the previous one"),
-        PossibleValue::new("cancel-other").help("The previous task is cancelled"),
-        PossibleValue::new("allow-all").help("Tasks run in parallel"),
-    ];
-    let api = |word: String| serde_json::from_value(word.replace('-', "_").into());
-    PossibleValuesParser::new(words).try_map(api)
+    at: Option<Instant>,
 }
 
 /// # Errors
 /// When the command fails.
 pub(crate) async fn run(command: ScheduleCommand, context: &CommandContext) -> anyhow::Result<()> {
     let service = &context.service().await?;
-    let act = match command {
+    let (ScheduleNameArgs { queue, name }, verb, done) = match command {
         ScheduleCommand::Create(it) => return create(service, *it, context).await,
         ScheduleCommand::List { queue } => {
             return Ok(context.output.list(&service.schedules(&queue).await?)?);
         }
         ScheduleCommand::Show(it) => return show(service, &it, context).await,
-        ScheduleCommand::Pause(it) => (it, ScheduleAction::Pause, "paused"),
-        ScheduleCommand::Resume(it) => (it, ScheduleAction::Resume, "resumed"),
-        ScheduleCommand::Trigger(it) => (it, ScheduleAction::Trigger, "triggered"),
-        ScheduleCommand::Delete(it) => (it, ScheduleAction::Delete, "deleted"),
+        ScheduleCommand::Pause(it) => (it, Some("pause"), "paused"),
+        ScheduleCommand::Resume(it) => (it, Some("resume"), "resumed"),
+        ScheduleCommand::Trigger(it) => (it, Some("trigger"), "triggered"),
+        ScheduleCommand::Delete(it) => (it, None, "deleted"),
     };
-    let (ScheduleNameArgs { queue, name }, act, done) = act;
-    service.act_on_schedule(&queue, &name, act, context.reason()).await?;
+    service.act_on_schedule(&queue, &name, verb, context.reason()).await?;
     let record = json!({ "queue": queue, "name": name, "outcome": done });
     Ok(context.output.one(&record, &[(done, name)])?)
 }
@@ -165,7 +158,7 @@ async fn create(
         time_zone: it.time_zone,
         every: it.when.every.map(Length),
         offset: it.offset.map(Length),
-        at: it.when.at.map(Instant),
+        at: it.when.at,
         overlap: it.overlap,
         catch_up_window: it.catch_up_window.map(Length),
         paused: it.paused,

@@ -171,7 +171,7 @@ async fn check(queue: &Queue, it: &TopicCheckArgs, context: &CommandContext) -> 
     } else {
         context.output.one(&found, &[])?;
     }
-    let errors = found.iter().filter(|it| it.is_error).count();
+    let errors = found.iter().filter(|it| it.severity == "error").count();
     if errors == 0 {
         return Ok(());
     }
@@ -188,7 +188,7 @@ async fn compactions(queue: &Queue) -> anyhow::Result<Vec<CompactionProgress>> {
 async fn compact(queue: &Queue, it: &Compact, context: &CommandContext) -> anyhow::Result<()> {
     queue.compact_topics().await?;
     let mut states = compactions(queue).await?;
-    while it.wait && states.iter().any(|state| state.is_running) {
+    while it.wait && states.iter().any(|it| it.state == "running") {
         tokio::time::sleep(LOOKS_EVERY).await;
         states = compactions(queue).await?;
     }
@@ -198,7 +198,7 @@ async fn compact(queue: &Queue, it: &Compact, context: &CommandContext) -> anyho
         return Err(CommandFailure::not_found(what).help(help).into());
     }
     context.output.list(&states)?;
-    match states.iter().filter(|state| state.has_failed).count() {
+    match states.iter().filter(|it| it.state == "failed").count() {
         0 => Ok(()),
         count => {
             let what = format!("compaction failed on {count} of {} partitions", states.len());

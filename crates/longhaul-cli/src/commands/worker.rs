@@ -59,16 +59,6 @@ Examples:
     Run(Box<WorkerRun>),
 }
 
-impl WorkerCommand {
-    /// Whether it runs until it is stopped.
-    pub(crate) const fn is_service(&self) -> bool {
-        match self {
-            Self::List { .. } | Self::Show { .. } | Self::Drain { .. } => false,
-            Self::Run(_) => true,
-        }
-    }
-}
-
 /// # Errors
 /// When the queue cannot be read, or the worker does not exist.
 pub(crate) async fn run(command: WorkerCommand, context: &CommandContext) -> anyhow::Result<()> {

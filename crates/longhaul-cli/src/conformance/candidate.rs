@@ -35,35 +35,26 @@ pub(crate) struct Candidate {
     group: Pid,
 }
 
-/// The environment of a worker.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CandidateConfig<'a> {
-    pub(super) queue: &'a str,
-    /// The gateways, separated by commas.
-    pub(super) gateways: &'a str,
-    pub(super) token: &'a str,
-    /// The file for its output.
-    pub(super) output: &'a Path,
-}
-
 impl Candidate {
+    /// Starts a worker with these variables, which writes to this file.
+    ///
     /// # Errors
     /// When the program does not exist.
     pub(super) fn start(
         words: &[OsString],
-        place: &CandidateConfig<'_>,
+        variables: [(&str, &str); 3],
+        output: &Path,
         orders: &Orders,
     ) -> anyhow::Result<Self> {
         let (program, arguments) = words.split_first().context("no program is given")?;
         let mut command = Command::new(program);
-        command.args(arguments);
+        command.args(arguments).envs(variables);
         let Orders { name, concurrency, lease_time, drain } = orders;
-        command.env("LONGHAUL_GATEWAY", place.gateways).env("LONGHAUL_TOKEN", place.token);
-        command.env("LONGHAUL_QUEUE", place.queue).env("LONGHAUL_WORKER", name);
+        command.env("LONGHAUL_WORKER", name);
         command.env("LONGHAUL_CONCURRENCY", concurrency.to_string());
         command.env("LONGHAUL_LEASE_TIME", lease_time.to_string());
         command.env("LONGHAUL_DRAIN", drain.to_string());
-        let output = std::fs::File::options().create(true).append(true).open(place.output)?;
+        let output = std::fs::File::options().create(true).append(true).open(output)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         command.process_group(0).kill_on_drop(true);
         let process = command.spawn();

@@ -174,7 +174,7 @@ impl FaultProxyState {
         &self,
         parts: &axum::http::request::Parts,
         body: Bytes,
-    ) -> reqwest::Result<(reqwest::Response, StatusCode)> {
+    ) -> reqwest::Result<reqwest::Response> {
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         let request = self.http.request(parts.method.clone(), format!("{}{path}", self.gateway));
         let mut request = request.body(body).timeout(ANSWER_TIME);
@@ -185,9 +185,7 @@ impl FaultProxyState {
                 request = request.header(name, value);
             }
         }
-        let response = request.send().await?;
-        let status = response.status();
-        Ok((response, status))
+        request.send().await
     }
 }
 
@@ -200,8 +198,8 @@ async fn answer(State(shared): State<Arc<FaultProxyState>>, request: Request) ->
         shared.answered(place, status);
         return refusal(status, seconds);
     }
-    let Ok((response, status)) = shared.pass_on(&parts, body).await else { return cut_off() };
-    let headers = response.headers().clone();
+    let Ok(response) = shared.pass_on(&parts, body).await else { return cut_off() };
+    let (status, headers) = (response.status(), response.headers().clone());
     let Ok(body) = response.bytes().await else { return cut_off() };
     if fault.is_some() {
         return cut_off();

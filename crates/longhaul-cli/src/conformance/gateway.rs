@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -80,7 +80,7 @@ async fn launch(recipe: &Recipe, address: &str) -> anyhow::Result<(Child, String
             command.env_remove(name);
         }
     }
-    bare(&mut command, &recipe.home);
+    command.env("HOME", &recipe.home).env("XDG_CONFIG_HOME", &recipe.home);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
     let mut process = command.spawn().context("cannot start a gateway")?;
     let lines = process.stdout.take().context("the gateway has no output")?;
@@ -90,8 +90,4 @@ async fn launch(recipe: &Recipe, address: &str) -> anyhow::Result<(Child, String
     let ready: Ready =
         serde_json::from_str(&line).context("the gateway printed an unexpected line")?;
     Ok((process, ready.http))
-}
-
-fn bare(command: &mut Command, home: &Path) {
-    command.env("HOME", home).env("XDG_CONFIG_HOME", home);
 }

@@ -1,6 +1,6 @@
 //! The environment of the checks: a broker, a shared gateway, and a queue with workers per check.
 
-use super::candidate::{Candidate, CandidateConfig, Orders, last_lines};
+use super::candidate::{Candidate, Orders, last_lines};
 use super::door::FaultProxy;
 use super::gateway::{Recipe, SpawnedGateway};
 use anyhow::{Context, bail, ensure};
@@ -61,8 +61,6 @@ impl ConformanceEnvironment {
         let service_url = broker.service_url().to_owned();
         let recipe = Recipe { home, tokens, service_url, admin_url };
         let gateway = SpawnedGateway::start(&recipe).await?;
-        // Another part of the program may have installed it before; it is the same provider.
-        rustls::crypto::ring::default_provider().install_default().ok();
         let http = reqwest::Client::builder()
             .no_proxy()
             .pool_idle_timeout(Duration::from_secs(5))
@@ -104,14 +102,18 @@ impl Scene<'_> {
         self.worker_at(self.door.url(), orders)
     }
 
-    /// Starts a worker with these gateways.
+    /// Starts a worker with these gateways, separated by commas.
     ///
     /// # Errors
     /// When it cannot be started.
     pub(crate) fn worker_at(&self, gateways: &str, orders: &Orders) -> anyhow::Result<Candidate> {
         let ConformanceEnvironment { words, token, .. } = self.stage;
-        let place = CandidateConfig { queue: &self.queue, gateways, token, output: &self.output };
-        Candidate::start(words, &place, orders)
+        let variables = [
+            ("LONGHAUL_GATEWAY", gateways),
+            ("LONGHAUL_TOKEN", token.as_str()),
+            ("LONGHAUL_QUEUE", self.queue.as_str()),
+        ];
+        Candidate::start(words, variables, &self.output, orders)
     }
 
     /// Starts a gateway for this check only.

@@ -1,7 +1,7 @@
 //! The options of `worker run`, and the settings made from them.
 
 use super::command::CommandLine;
-use super::processor::ExecSettings;
+use crate::sizes::memory_bytes;
 use crate::times::duration;
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The options of `worker run`.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(after_help = "Examples:
   longhaul worker run thumbnails --exec 'convert - -resize 200x200 png:-'
   longhaul worker run reports --shell --exec 'gzip -dc | ./report.py 2>> errors.log' \
@@ -41,7 +41,7 @@ pub(crate) struct WorkerRun {
     #[arg(long, value_name = "DURATION", env = "LONGHAUL_MAX_DURATION", value_parser = duration)]
     pub(crate) max_duration: Option<Duration>,
     /// Fail a task for good if its result is larger than this, such as 512KiB. At most 3MiB
-    #[arg(long, value_name = "SIZE", env = "LONGHAUL_MAX_OUTPUT", default_value = "1MiB", value_parser = size)]
+    #[arg(long, value_name = "SIZE", env = "LONGHAUL_MAX_OUTPUT", default_value = "1MiB", value_parser = memory_bytes)]
     pub(crate) max_output: usize,
     /// Wait this long between SIGTERM and SIGKILL when a program must end
     #[arg(long, value_name = "DURATION", env = "LONGHAUL_GRACE", default_value = "10s", value_parser = duration)]
@@ -119,14 +119,13 @@ impl WorkerRun {
         Ok(Commands { any, typed: typed.collect::<anyhow::Result<_>>()? })
     }
 
-    /// The settings of all programs.
+    /// Checks what the options of a command line do not check one by one.
     ///
     /// # Errors
     /// When exit code 0 is a failure code, or the drain time is too long.
-    pub(crate) fn settings(&self) -> anyhow::Result<ExecSettings> {
-        let fatal_codes = self.fatal_exit_codes.clone();
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
         ensure!(
-            !fatal_codes.contains(&0),
+            !self.fatal_exit_codes.contains(&0),
             "--fatal-exit-codes: 0 means success and cannot be a failure"
         );
         ensure!(
@@ -134,8 +133,7 @@ impl WorkerRun {
             "--drain: the limit is {} days",
             DRAIN_MAX.as_secs() / 86_400
         );
-        let Self { max_output: output_max, grace, nice, .. } = *self;
-        Ok(ExecSettings { output_max, grace, nice, fatal_codes })
+        Ok(())
     }
 
     /// The worker's configuration.
@@ -152,20 +150,6 @@ impl WorkerRun {
         config.drain_limit = self.drain + self.grace + MARGIN;
         config
     }
-}
-
-/// Parses `1048576`, `512KiB`, `1MiB`, `1M`.
-fn size(text: &str) -> Result<usize, String> {
-    let end = text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let factor = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1024,
-        "m" | "mib" => 1024 * 1024,
-        _ => return Err("expected a number of bytes, or one with KiB or MiB".to_owned()),
-    };
-    let bytes = number.parse::<usize>().ok().and_then(|number| number.checked_mul(factor));
-    bytes.ok_or_else(|| "expected a number of bytes, or one with KiB or MiB".to_owned())
 }
 
 #[cfg(test)]
@@ -190,7 +174,8 @@ mod tests {
         config.validate().unwrap();
         assert_eq!(config.result_bytes_max, WorkerConfig::default().result_bytes_max);
         assert!(config.cancel_grace > run.grace);
-        assert_eq!(run.settings().unwrap().fatal_codes, [65]);
+        run.check().unwrap();
+        assert_eq!(run.fatal_exit_codes, [65]);
         let Commands { any, typed } = run.commands().unwrap();
         assert_eq!(
             (any.unwrap().words, typed.len()),
@@ -220,34 +205,16 @@ mod tests {
             let error = format!("{:#}", parse(words).unwrap().commands().unwrap_err());
             assert!(error.contains(told), "{words:?}: {error}");
         }
-        assert!(
-            parse(&["--exec", "true", "--fatal-exit-codes", "65,0"]).unwrap().settings().is_err()
-        );
-        assert!(parse(&["--exec", "true", "--drain", "366d"]).unwrap().settings().is_err());
+        assert!(parse(&["--exec", "true", "--fatal-exit-codes", "65,0"]).unwrap().check().is_err());
+        assert!(parse(&["--exec", "true", "--drain", "366d"]).unwrap().check().is_err());
         for words in [
             &[][..],
             &["--exec", "true", "--nice", "20"],
-            &["--exec", "true", "--max-output", "1GB"],
+            &["--exec", "true", "--max-output", "1.5M"],
             &["--exec", "true", "--grace", "soon"],
             &["--exec", "true", "--fatal-exit-codes", "256"],
         ] {
             assert!(parse(words).is_err(), "{words:?}");
-        }
-    }
-
-    #[test]
-    fn sizes_are_read() {
-        for (text, bytes) in [
-            ("0", 0),
-            ("1048576", 1 << 20),
-            ("512KiB", 1 << 19),
-            ("3 MiB", 3 << 20),
-            ("2m", 2 << 20),
-        ] {
-            assert_eq!(size(text), Ok(bytes), "{text}");
-        }
-        for text in ["", "KiB", "1.5M", "-1", "1T", "99999999999999999999", "9999999999999999M"] {
-            assert!(size(text).is_err(), "{text}");
         }
     }
 }

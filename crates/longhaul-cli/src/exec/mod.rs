@@ -38,10 +38,9 @@ use std::sync::Arc;
 pub(crate) async fn run(args: &WorkerRun, context: &CommandContext) -> anyhow::Result<()> {
     let wrong = |error: anyhow::Error| CommandFailure::usage(format!("{error:#}"));
     let Commands { any, typed } = args.commands().map_err(wrong)?;
-    let settings = Arc::new(args.settings().map_err(wrong)?);
-    let attempts = Attempts::new();
-    let exec =
-        |command| Exec { command, settings: Arc::clone(&settings), attempts: attempts.clone() };
+    args.check().map_err(wrong)?;
+    let (shared, attempts) = (Arc::new(args.clone()), Attempts::new());
+    let exec = |command| Exec { command, args: Arc::clone(&shared), attempts: attempts.clone() };
     match any {
         Some(command) if typed.is_empty() => work(args, context, exec(command), &attempts).await,
         any => {

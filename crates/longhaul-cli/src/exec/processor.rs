@@ -1,9 +1,10 @@
 //! The processor that runs a program per task.
 
+use super::args::WorkerRun;
 use super::command::CommandLine;
 use super::environment;
 use super::link::{Spec, SupervisorMessage};
-use super::program::{Heard, ProgramEnd, RunningProgram};
+use super::program::{Heard, RunningProgram};
 use super::signals;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -12,18 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-
-/// The settings shared by all programs of a worker.
-#[derive(Clone, Debug)]
-pub(crate) struct ExecSettings {
-    /// The maximum size of a result.
-    pub(crate) output_max: usize,
-    /// The time between SIGTERM and SIGKILL.
-    pub(crate) grace: Duration,
-    pub(crate) nice: Option<i32>,
-    /// Exit codes after which the task fails for good.
-    pub(crate) fatal_codes: Vec<u8>,
-}
 
 /// All attempts of a worker.
 #[derive(Clone, Debug)]
@@ -65,7 +54,7 @@ impl Drop for Counted<'_> {
 #[derive(Clone, Debug)]
 pub(crate) struct Exec {
     pub(crate) command: CommandLine,
-    pub(crate) settings: Arc<ExecSettings>,
+    pub(crate) args: Arc<WorkerRun>,
     pub(crate) attempts: Attempts,
 }
 
@@ -80,14 +69,14 @@ impl TaskProcessor for Exec {
             words: self.command.words.clone(),
             environment: environment::of(&context),
             checkpoint,
-            nice: self.settings.nice,
-            grace_ms: u64::try_from(self.settings.grace.as_millis()).unwrap_or(u64::MAX),
+            nice: self.args.nice,
+            grace_ms: u64::try_from(self.args.grace.as_millis()).unwrap_or(u64::MAX),
         };
         let program = RunningProgram::start(&spec).await.map_err(|error| {
             TaskError::elsewhere(format!("cannot start {}: {error:#}", self.command.name()))
         })?;
         let stop = &self.attempts.stop;
-        let heard = program.run(task.0, self.settings.output_max, &context, stop).await;
+        let heard = program.run(task.0, self.args.max_output, &context, stop).await;
         tracing::debug!(task = %context.task_id(), end = ?heard.end, "a program has ended");
         self.judge(heard)
     }
@@ -99,18 +88,14 @@ impl Exec {
         let name = self.command.name();
         let Heard { end, output, too_large, last_lines, retry_after, was_stopped } = heard;
         let (code, signal) = match end {
-            ProgramEnd::Said(SupervisorMessage::Ended { code, signal, left_behind }) => {
+            Some(SupervisorMessage::Ended { code, signal, left_behind }) => {
                 if left_behind {
                     tracing::error!(program = name, "process left behind: SIGKILL did not end it");
                 }
                 (code, signal)
             }
-            ProgramEnd::Said(SupervisorMessage::Refused { cause }) => {
-                return Err(TaskError::elsewhere(cause));
-            }
-            ProgramEnd::Said(SupervisorMessage::Started { .. }) | ProgramEnd::Unsupervised => {
-                (None, None)
-            }
+            Some(SupervisorMessage::Refused { cause }) => return Err(TaskError::elsewhere(cause)),
+            Some(SupervisorMessage::Started { .. }) | None => (None, None),
         };
         if too_large {
             return Err(TaskError::fatal(self.too_large()));
@@ -148,11 +133,11 @@ impl Exec {
     }
 
     fn is_fatal(&self, code: i32) -> bool {
-        self.settings.fatal_codes.iter().any(|fatal| i32::from(*fatal) == code)
+        self.args.fatal_exit_codes.iter().any(|fatal| i32::from(*fatal) == code)
     }
 
     fn too_large(&self) -> String {
-        let (name, limit) = (self.command.name(), self.settings.output_max);
+        let (name, limit) = (self.command.name(), self.args.max_output);
         format!(
             "{name} wrote more than {limit} bytes to stdout, the limit of a result \
              (--max-output): store large results elsewhere, and print where"
@@ -167,19 +152,19 @@ mod tests {
     use longhaul::TaskErrorKind;
 
     fn exec() -> Exec {
-        let settings = ExecSettings {
-            output_max: 100,
+        let args = WorkerRun {
+            max_output: 100,
             grace: Duration::from_secs(5),
-            nice: None,
-            fatal_codes: vec![65, 78],
+            fatal_exit_codes: vec![65, 78],
+            ..WorkerRun::default()
         };
         let command = CommandLine::split("/opt/convert -x").unwrap();
-        Exec { command, settings: Arc::new(settings), attempts: Attempts::new() }
+        Exec { command, args: Arc::new(args), attempts: Attempts::new() }
     }
 
     fn heard(code: Option<i32>, signal: Option<i32>) -> Heard {
         Heard {
-            end: ProgramEnd::Said(SupervisorMessage::Ended { code, signal, left_behind: false }),
+            end: Some(SupervisorMessage::Ended { code, signal, left_behind: false }),
             output: Some(Bytes::from_static(b"result")),
             too_large: false,
             last_lines: "disk full\ngiving up".to_owned(),
@@ -225,7 +210,7 @@ mod tests {
     fn a_signal_is_a_failed_attempt_and_is_named() {
         let told = "convert was killed by SIGSEGV; the end of its stderr:\ndisk full\ngiving up";
         check(heard(None, Some(11)), TaskErrorKind::Retry, told);
-        let gone = Heard { end: ProgramEnd::Unsupervised, output: None, ..heard(None, None) };
+        let gone = Heard { end: None, output: None, ..heard(None, None) };
         assert!(exec().judge(gone).unwrap_err().message().contains("its supervisor process ended"));
     }
 
@@ -248,13 +233,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_started_here_may_be_elsewhere() {
-        let end = ProgramEnd::Said(SupervisorMessage::Refused {
-            cause: "cannot start `convert`".to_owned(),
-        });
-        check(
-            Heard { end, ..heard(None, None) },
-            TaskErrorKind::Elsewhere,
-            "cannot start `convert`",
-        );
+        let told = "cannot start `convert`";
+        let end = Some(SupervisorMessage::Refused { cause: told.to_owned() });
+        check(Heard { end, ..heard(None, None) }, TaskErrorKind::Elsewhere, told);
     }
 }

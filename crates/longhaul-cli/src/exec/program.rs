@@ -49,19 +49,11 @@ pub(crate) struct RunningProgram {
     reports: pipe::Receiver,
 }
 
-/// How a program ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ProgramEnd {
-    /// As reported by its supervisor.
-    Said(SupervisorMessage),
-    /// Its supervisor was killed.
-    Unsupervised,
-}
-
 /// The output and end of a program.
 #[derive(Debug)]
 pub(crate) struct Heard {
-    pub(crate) end: ProgramEnd,
+    /// As reported by its supervisor; `None` if that was killed.
+    pub(crate) end: Option<SupervisorMessage>,
     /// All of stdout; `None` if it is too large, or could not be read to its end.
     pub(crate) output: Option<Bytes>,
     /// Stdout exceeded the limit.
@@ -150,7 +142,7 @@ impl RunningProgram {
         };
         let control = async {
             let end = follow(control, context, stop, &too_large).await;
-            if let ((ProgramEnd::Unsupervised, _), Some(session)) = (&end, session) {
+            if let ((None, _), Some(session)) = (&end, session) {
                 // Without a supervisor, only this process can kill it.
                 family::end_session(session);
             }
@@ -206,7 +198,7 @@ async fn follow(
     context: &TaskContext,
     stop: &CancellationToken,
     too_large: &CancellationToken,
-) -> (ProgramEnd, bool) {
+) -> (Option<SupervisorMessage>, bool) {
     let (reader, mut writer) = control.into_split();
     let mut lines = BufReader::new(reader).lines();
     let (mut was_stopped, mut was_killed) = (false, false);
@@ -218,8 +210,8 @@ async fn follow(
                     Some(SupervisorMessage::Started { pid }) => {
                         tracing::debug!(task = %context.task_id(), pid, "a program has started");
                     }
-                    Some(end) => return (ProgramEnd::Said(end), was_stopped),
-                    None => return (ProgramEnd::Unsupervised, was_stopped),
+                    Some(end) => return (Some(end), was_stopped),
+                    None => return (None, was_stopped),
                 }
             }
             () = context.cancelled(), if !was_stopped => was_stopped = true,
@@ -272,7 +264,7 @@ impl ProgramOutput<'_> {
             for line in batch {
                 let done = match ProgramReport::read(&line) {
                     Ok(report) => self.obey(report).await,
-                    Err(error) => Err(error.to_string()),
+                    Err(cause) => Err(cause),
                 };
                 if let Err(cause) = done {
                     self.complain(&line.text, &cause);

@@ -26,47 +26,40 @@ pub(crate) enum ProgramReport {
     RetryAfter(Duration),
 }
 
-/// The line is not a report.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct NoReport(String);
-
 impl ProgramReport {
     /// Parses a line.
     ///
     /// # Errors
     /// What is wrong with the line, and what is expected.
-    pub(crate) fn read(line: &OutputLine) -> Result<Self, NoReport> {
+    pub(crate) fn read(line: &OutputLine) -> Result<Self, String> {
         if line.is_cut {
-            return Err(NoReport(format!("the report is longer than {REPORT_BYTES_MAX} bytes")));
+            return Err(format!("the report is longer than {REPORT_BYTES_MAX} bytes"));
         }
-        let text = line.text.trim();
-        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        let rest = rest.trim_start();
+        let (word, rest) = next_word(line.text.trim());
         match word {
             "progress" => progress(rest),
             "checkpoint" => BASE64_STANDARD
                 .decode(rest)
                 .map(|bytes| Self::Checkpoint(bytes.into()))
-                .map_err(|error| NoReport(format!("the checkpoint is not Base64: {error}"))),
+                .map_err(|error| format!("the checkpoint is not Base64: {error}")),
             "checkpoint-file" if !rest.is_empty() => Ok(Self::CheckpointFile(rest.into())),
-            "checkpoint-file" => Err(NoReport("expected `checkpoint-file PATH`".to_owned())),
+            "checkpoint-file" => Err("expected `checkpoint-file PATH`".to_owned()),
             "log" => Ok(Self::Log(printable(rest))),
-            "retry-after" => duration(rest).map(Self::RetryAfter).map_err(NoReport),
-            _ => Err(NoReport(
-                "expected progress, checkpoint, checkpoint-file, log or retry-after".to_owned(),
-            )),
+            "retry-after" => duration(rest).map(Self::RetryAfter),
+            _ => {
+                Err("expected progress, checkpoint, checkpoint-file, log or retry-after".to_owned())
+            }
         }
     }
 }
 
 /// The total may be omitted if unknown; then a message that begins with a number needs `-` before
 /// it.
-fn progress(rest: &str) -> Result<ProgramReport, NoReport> {
+fn progress(rest: &str) -> Result<ProgramReport, String> {
     let (done, rest) = next_word(rest);
-    let done = done.parse().map_err(|_| {
-        NoReport("expected `progress DONE [TOTAL] [MESSAGE]` with whole numbers".to_owned())
-    })?;
+    let done = done
+        .parse()
+        .map_err(|_| "expected `progress DONE [TOTAL] [MESSAGE]` with whole numbers".to_owned())?;
     let (second, after) = next_word(rest);
     let (total, message) = match second.parse() {
         Ok(total) => (total, after),
@@ -85,7 +78,7 @@ fn next_word(text: &str) -> (&str, &str) {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<ProgramReport, NoReport> {
+    fn read(text: &str) -> Result<ProgramReport, String> {
         ProgramReport::read(&OutputLine { text: text.to_owned(), is_cut: false })
     }
 
@@ -128,11 +121,11 @@ mod tests {
             ("Progress 1", "expected progress, checkpoint"),
             ("hello", "expected progress, checkpoint"),
         ] {
-            let error = read(text).unwrap_err().to_string();
+            let error = read(text).unwrap_err();
             assert!(error.contains(told), "{text}: {error}");
         }
         let cut = OutputLine { text: "log x".to_owned(), is_cut: true };
-        assert!(ProgramReport::read(&cut).unwrap_err().to_string().contains("longer than"));
+        assert!(ProgramReport::read(&cut).unwrap_err().contains("longer than"));
     }
 
     #[test]

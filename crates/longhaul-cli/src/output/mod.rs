@@ -185,11 +185,11 @@ impl Output {
     }
 
     fn json(&self, record: &impl Serialize) -> io::Result<()> {
-        write_line(&text::clean_json(serde_json::to_string_pretty(record)?))
+        write_line(&text::clean_json(&serde_json::to_string_pretty(record)?))
     }
 
     fn json_line(&self, record: &impl Serialize) -> io::Result<()> {
-        write_line(&text::clean_json(serde_json::to_string(record)?))
+        write_line(&text::clean_json(&serde_json::to_string(record)?))
     }
 
     fn table<R: TableRow>(&self, rows: &[R]) -> String {

@@ -1,7 +1,6 @@
 //! Makes untrusted text safe to show.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 /// Spells out control characters: a task's text must not move the cursor, change colours or hide
 /// itself. Characters that change the direction of writing are included.
@@ -39,6 +38,15 @@ pub(crate) fn document(text: &str) -> Cow<'_, str> {
 }
 
 fn replaced(text: &str, allowed: impl Fn(char) -> bool) -> Cow<'_, str> {
+    spelt(text, allowed, |it| it.escape_unicode().to_string())
+}
+
+/// Spells out the control characters that are not allowed.
+fn spelt(
+    text: &str,
+    allowed: impl Fn(char) -> bool,
+    spell: impl Fn(char) -> String,
+) -> Cow<'_, str> {
     let is_bad = |it: char| is_control(it) && !allowed(it);
     if !text.chars().any(is_bad) {
         return Cow::Borrowed(text);
@@ -46,7 +54,7 @@ fn replaced(text: &str, allowed: impl Fn(char) -> bool) -> Cow<'_, str> {
     let mut shown = String::with_capacity(text.len());
     for it in text.chars() {
         if is_bad(it) {
-            write!(shown, "{}", it.escape_unicode()).ok();
+            shown.push_str(&spell(it));
         } else {
             shown.push(it);
         }
@@ -60,19 +68,8 @@ fn is_control(it: char) -> bool {
 }
 
 /// JSON without control characters: serde leaves those above 0x7e unescaped.
-pub(crate) fn clean_json(json: String) -> String {
-    if !json.chars().any(|it| is_control(it) && it != '\n') {
-        return json;
-    }
-    let mut shown = String::with_capacity(json.len());
-    for it in json.chars() {
-        if is_control(it) && it != '\n' {
-            write!(shown, "\\u{:04x}", u32::from(it)).ok();
-        } else {
-            shown.push(it);
-        }
-    }
-    shown
+pub(crate) fn clean_json(json: &str) -> Cow<'_, str> {
+    spelt(json, |it| it == '\n', |it| format!("\\u{:04x}", u32::from(it)))
 }
 
 #[cfg(test)]
@@ -97,7 +94,7 @@ mod tests {
     #[test]
     fn json_stays_the_same_document() {
         let json = serde_json::to_string(BAD).unwrap();
-        let shown = clean_json(json);
+        let shown = clean_json(&json);
         assert!(!shown.chars().any(is_control), "{shown:?}");
         assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), BAD);
     }

@@ -1,13 +1,9 @@
 //! Dead letters: tasks that failed for good.
 
 use crate::clock;
-use crate::output::{TableRow, Tone, text};
+use crate::output::{TableRow, text};
 use crate::times;
-use longhaul::ops::Replayed;
 use longhaul_api::dead::DeadLetterBody;
-
-/// What became of each letter; an error ends it early.
-pub(crate) type Replays = Vec<anyhow::Result<(String, Replayed)>>;
 
 /// A letter for people; the payload is shown if it is text.
 pub(crate) fn letter_fields(
@@ -49,9 +45,5 @@ impl TableRow for DeadLetterBody {
             self.key.clone().unwrap_or_default(),
             text::short(self.detail.as_ref().unwrap_or(&self.reason), 120),
         ]
-    }
-
-    fn tone(&self) -> Tone {
-        Tone::Plain
     }
 }

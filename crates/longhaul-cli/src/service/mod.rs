@@ -6,7 +6,6 @@
 
 pub(crate) mod gateway;
 pub(crate) mod letters;
-pub(crate) mod patience;
 pub(crate) mod queues;
 pub(crate) mod schedules;
 pub(crate) mod tasks;

@@ -1,7 +1,6 @@
 //! Queues: their list, state and settings.
 
 use super::tasks::count_fields;
-use super::workers::WorkerProcess;
 use crate::exit::CommandFailure;
 use crate::output::TableRow;
 use crate::times;
@@ -12,7 +11,7 @@ use longhaul_api::task::{EverEnded, TaskCountsBody};
 use serde::Serialize;
 use serde_json::Value;
 
-/// A queue in a list.
+/// A queue with the counts of its tasks.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ListedQueue {
     pub(crate) queue: String,
@@ -34,23 +33,6 @@ impl TableRow for ListedQueue {
     }
 }
 
-/// The live workers of a queue.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Alive {
-    /// Workers that run tasks themselves.
-    pub(crate) workers: usize,
-    /// Gateways that lease tasks to workers over HTTP.
-    pub(crate) gateways: usize,
-}
-
-impl Alive {
-    pub(crate) fn of(workers: &[WorkerProcess]) -> Self {
-        let alive = workers.iter().filter(|it| it.is_alive() && !it.holds_leases);
-        let (gateways, workers): (Vec<_>, Vec<_>) = alive.partition(|it| it.grants_leases);
-        Self { workers: workers.len(), gateways: gateways.len() }
-    }
-}
-
 /// The state of a queue.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct QueueStats {
@@ -59,8 +41,10 @@ pub(crate) struct QueueStats {
     pub(crate) counts: TaskCountsBody,
     pub(crate) paused: bool,
     pub(crate) settings_version: u64,
-    #[serde(flatten)]
-    pub(crate) alive: Alive,
+    /// Live workers that run tasks themselves.
+    pub(crate) workers: usize,
+    /// Live gateways that lease tasks to workers over HTTP.
+    pub(crate) gateways: usize,
     pub(crate) dead_letters: usize,
     /// Whether there are more than the counted ones.
     pub(crate) has_more_dead_letters: bool,
@@ -72,8 +56,8 @@ impl QueueStats {
         let mut fields = vec![
             ("queue", self.queue.clone()),
             ("paused", if self.paused { "yes" } else { "no" }.to_owned()),
-            ("workers", self.alive.workers.to_string()),
-            ("gateways", self.alive.gateways.to_string()),
+            ("workers", self.workers.to_string()),
+            ("gateways", self.gateways.to_string()),
             ("dead letters", format!("{}{more}", self.dead_letters)),
         ];
         fields.extend(count_fields(&self.counts));

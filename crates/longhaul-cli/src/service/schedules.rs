@@ -6,15 +6,6 @@ use longhaul_api::schedule::ScheduleBody;
 use longhaul_api::values::{Instant, Length};
 use serde_json::json;
 
-/// An action on a schedule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ScheduleAction {
-    Pause,
-    Resume,
-    Trigger,
-    Delete,
-}
-
 /// When a schedule fires, in short.
 fn when(schedule: &ScheduleBody) -> String {
     let times = &schedule.schedule;

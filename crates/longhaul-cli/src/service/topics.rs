@@ -3,7 +3,7 @@
 use super::{no_queue, short_topic};
 use crate::output::{TableRow, Tone};
 use longhaul::Client;
-use longhaul::topics::{CompactionState, CompactionStatus, Severity, TopicFinding};
+use longhaul::topics::{CompactionState, CompactionStatus, TopicFinding};
 use serde::Serialize;
 
 /// The result of a setup.
@@ -22,8 +22,6 @@ pub(crate) struct TopicFindingRow {
     pub(crate) what: String,
     pub(crate) risk: String,
     pub(crate) remedy: String,
-    #[serde(skip)]
-    pub(crate) is_error: bool,
 }
 
 impl TopicFindingRow {
@@ -34,7 +32,6 @@ impl TopicFindingRow {
             what: finding.what,
             risk: finding.risk,
             remedy: finding.remedy,
-            is_error: finding.severity == Severity::Error,
         }
     }
 
@@ -56,10 +53,6 @@ pub(crate) struct CompactionProgress {
     pub(crate) state: &'static str,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) error: String,
-    #[serde(skip)]
-    pub(crate) is_running: bool,
-    #[serde(skip)]
-    pub(crate) has_failed: bool,
 }
 
 impl CompactionProgress {
@@ -72,13 +65,7 @@ impl CompactionProgress {
             CompactionStatus::Error => "failed",
             CompactionStatus::Unknown | _ => "unknown",
         };
-        Self {
-            topic,
-            state: word,
-            error: last_error,
-            is_running: status == CompactionStatus::Running,
-            has_failed: status == CompactionStatus::Error,
-        }
+        Self { topic, state: word, error: last_error }
     }
 }
 
@@ -90,10 +77,10 @@ impl TableRow for CompactionProgress {
     }
 
     fn tone(&self) -> Tone {
-        match (self.has_failed, self.is_running) {
-            (true, _) => Tone::Bad,
-            (false, true) => Tone::Busy,
-            (false, false) => Tone::Good,
+        match self.state {
+            "failed" => Tone::Bad,
+            "running" => Tone::Busy,
+            _ => Tone::Good,
         }
     }
 }

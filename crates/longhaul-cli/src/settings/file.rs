@@ -26,9 +26,11 @@ const BYTES_MAX: usize = 1024 * 1024;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct File {
     pub(crate) path: PathBuf,
-    selected: Option<String>,
+    /// The default context.
+    pub(crate) selected: Option<String>,
     top: BTreeMap<String, String>,
-    contexts: BTreeMap<String, BTreeMap<String, String>>,
+    /// The settings of each context.
+    pub(crate) contexts: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl File {
@@ -81,21 +83,6 @@ impl File {
         Ok(self)
     }
 
-    /// The default context.
-    pub(crate) fn selected(&self) -> Option<&str> {
-        self.selected.as_deref()
-    }
-
-    /// The names of the contexts.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.contexts.keys().map(String::as_str)
-    }
-
-    /// The settings of a context.
-    pub(crate) fn context(&self, name: &str) -> Option<&BTreeMap<String, String>> {
-        self.contexts.get(name)
-    }
-
     /// Checks that a context exists.
     ///
     /// # Errors
@@ -104,7 +91,7 @@ impl File {
         if self.contexts.contains_key(name) {
             return Ok(());
         }
-        let names: Vec<_> = self.names().collect();
+        let names: Vec<_> = self.contexts.keys().map(String::as_str).collect();
         let help = if names.is_empty() {
             "there are no contexts yet; add one with `longhaul context add NAME --service-url URL`"
                 .to_owned()
@@ -127,19 +114,10 @@ impl File {
         of_context.or_else(of_top)
     }
 
-    /// Adds or replaces a context.
-    pub(crate) fn put(&mut self, name: &str, settings: BTreeMap<String, String>) {
-        self.contexts.insert(name.to_owned(), settings);
-    }
-
     /// Removes a context, and deselects it.
     pub(crate) fn remove(&mut self, name: &str) {
         self.contexts.remove(name);
         self.selected.take_if(|selected| selected == name);
-    }
-
-    pub(crate) fn select(&mut self, name: Option<&str>) {
-        self.selected = name.map(str::to_owned);
     }
 
     /// Writes the file.

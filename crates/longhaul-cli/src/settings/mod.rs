@@ -73,9 +73,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     defaulting("reconnect-timeout", "5m"),
     defaulting("engine", "embedded"),
     plain("data"),
-    defaulting("http", ports::DEFAULT.http),
-    defaulting("broker", ports::DEFAULT.broker),
-    defaulting("admin", ports::DEFAULT.admin),
+    defaulting("http", ports::HTTP),
+    defaulting("broker", ports::BROKER),
+    defaulting("admin", ports::ADMIN),
     plain("admin-tls"),
     plain("admin-hosts"),
     plain("broker-host"),
@@ -117,21 +117,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
     defaulting("drain", "30s"),
 ];
 
-/// The settings for authentication, which belong together.
-const CREDENTIALS: [&str; 4] = ["auth-plugin", "auth-params", "token", "token-file"];
-
 /// A value and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingValue {
     pub(crate) text: String,
     pub(crate) source: SettingSource,
-}
-
-/// The sources of settings.
-pub(crate) struct Sources<'a> {
-    pub(crate) flags: &'a [(&'static str, String)],
-    /// The environment variables.
-    pub(crate) environment: &'a dyn Fn(&str) -> Option<String>,
 }
 
 /// All settings with their values.
@@ -172,30 +162,35 @@ pub(crate) fn variable(name: &str) -> String {
 }
 
 impl CliSettings {
-    /// Reads all settings.
+    /// Reads all settings, from these flags and environment variables, and the files.
     ///
     /// # Errors
     /// When the file, `client.conf` or a secret's file cannot be read, or the context does not
     /// exist.
-    pub(crate) fn read(sources: &Sources<'_>) -> Result<Self, CommandFailure> {
-        let environment = |name: &str| (sources.environment)(name).filter(|it| !it.is_empty());
+    pub(crate) fn read(
+        flags: &[(&'static str, String)],
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, CommandFailure> {
+        let environment = |name: &str| environment(name).filter(|it| !it.is_empty());
         // A repeatable flag joins its values.
         let flag = |name: &str| {
-            let said = sources.flags.iter().filter(|it| it.0 == name).map(|it| it.1.as_str());
+            let said = flags.iter().filter(|it| it.0 == name).map(|it| it.1.as_str());
             let said: Vec<&str> = said.collect();
             (!said.is_empty()).then(|| said.join(","))
         };
         let file = File::open(&environment)?;
         let named = flag("context").or_else(|| environment("LONGHAUL_CONTEXT"));
-        let context = named.or_else(|| file.selected().map(str::to_owned));
+        let context = named.or_else(|| file.selected.clone());
         if let Some(name) = &context {
             file.require(name)?;
         }
         let mut values = BTreeMap::new();
         for setting in SETTINGS {
-            let value = from_flag(flag(setting.name))
-                .map_or_else(|| from_environment(setting, &environment), |it| Ok(Some(it)))?
-                .or_else(|| file.value(context.as_deref(), setting.name));
+            let value = match flag(setting.name) {
+                Some(text) => Some(SettingValue { text, source: SettingSource::Flag }),
+                None => from_environment(setting, &environment)?
+                    .or_else(|| file.value(context.as_deref(), setting.name)),
+            };
             values.extend(value.map(|value| (setting.name, value)));
         }
         let mut notes = Vec::new();
@@ -257,10 +252,6 @@ impl CliSettings {
     }
 }
 
-fn from_flag(text: Option<String>) -> Option<SettingValue> {
-    Some(SettingValue { text: text?, source: SettingSource::Flag })
-}
-
 fn from_environment(
     setting: &Setting,
     environment: &dyn Fn(&str) -> Option<String>,
@@ -319,7 +310,8 @@ fn settle_credentials(
         names.iter().filter_map(|name| Some(values.get(name)?.source.rank())).min()
     };
     let ways: [&[&str]; 3] = [&["auth-plugin", "auth-params"], &["token"], &["token-file"]];
-    let Some(best) = rank(values, &CREDENTIALS) else { return Ok(()) };
+    let all = ways.concat();
+    let Some(best) = rank(values, &all) else { return Ok(()) };
     let best_ways: Vec<_> = ways.iter().filter(|way| rank(values, way) == Some(best)).collect();
     let [way] = best_ways.as_slice() else {
         return Err(CommandFailure::usage(
@@ -327,11 +319,12 @@ fn settle_credentials(
              file, or a plugin with its parameters",
         ));
     };
-    values.retain(|name, _| !CREDENTIALS.contains(name) || way.contains(name));
+    values.retain(|name, _| !all.contains(name) || way.contains(name));
     Ok(())
 }
 
 fn take_defaults(values: &mut BTreeMap<&'static str, SettingValue>) {
+    let is_dev = !values.contains_key("service-url");
     let mut put = |name, text: String| {
         values.entry(name).or_insert(SettingValue { text, source: SettingSource::Default });
     };
@@ -341,13 +334,9 @@ fn take_defaults(values: &mut BTreeMap<&'static str, SettingValue>) {
         }
     }
     // The addresses of `longhaul dev`.
-    if !values.contains_key("service-url") {
-        let ports = ports::DEFAULT;
-        let mut put = |name, text: String| {
-            values.entry(name).or_insert(SettingValue { text, source: SettingSource::Default });
-        };
-        put("service-url", format!("pulsar://{}", ports.broker));
-        put("admin-url", format!("http://{}", ports.admin));
+    if is_dev {
+        put("service-url", format!("pulsar://{}", ports::BROKER));
+        put("admin-url", format!("http://{}", ports::ADMIN));
     }
 }
 

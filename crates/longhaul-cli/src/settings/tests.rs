@@ -29,7 +29,7 @@ impl World {
     fn read(&self, flags: &[(&'static str, &str)]) -> Result<CliSettings, CommandFailure> {
         let environment = |name: &str| self.variables.get(name).cloned();
         let flags: Vec<_> = flags.iter().map(|(name, text)| (*name, (*text).to_owned())).collect();
-        CliSettings::read(&Sources { flags: &flags, environment: &environment })
+        CliSettings::read(&flags, environment)
     }
 }
 
@@ -160,8 +160,9 @@ fn what_is_wrong_names_the_place() {
 fn a_file_that_was_written_is_read_again() {
     let world = World::new();
     let mut file = world.read(&[]).unwrap().file;
-    file.put("a", BTreeMap::from([("service-url".to_owned(), "pulsar://a:1".to_owned())]));
-    file.select(Some("a"));
+    let settings = BTreeMap::from([("service-url".to_owned(), "pulsar://a:1".to_owned())]);
+    file.contexts.insert("a".to_owned(), settings);
+    file.selected = Some("a".to_owned());
     file.write().unwrap();
     let settings = world.read(&[]).unwrap();
     assert_eq!(told(&settings, "service-url"), "pulsar://a:1 from the context a");

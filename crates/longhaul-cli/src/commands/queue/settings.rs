@@ -6,9 +6,11 @@ use crate::exit::CommandFailure;
 use crate::service::gateway::GatewayClient;
 use crate::times;
 use clap::{Args, Subcommand};
-use longhaul::RetryPolicy;
+use longhaul_api::new_task::RetryBody;
 use longhaul_api::queue::{LimitUseBody, QueueBody};
-use longhaul_api::settings::LimitBody;
+use longhaul_api::settings::{LimitBody, RateBody};
+use longhaul_api::values::Length;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,10 +46,10 @@ pub(crate) struct SetLimits {
     #[arg(long, conflicts_with = "each_key")]
     key: Option<String>,
     /// Run at most this many tasks at once.
-    #[arg(long, value_name = "COUNT|none", value_parser = count)]
+    #[arg(long, value_name = "COUNT|none", value_parser = or_none(count))]
     max_in_flight: Option<Value>,
     /// Start at most this many tasks per time, such as 100/1m.
-    #[arg(long, value_name = "RATE|none", value_parser = rate)]
+    #[arg(long, value_name = "RATE|none", value_parser = or_none(rate))]
     rate: Option<Value>,
     /// Change nothing if the settings have another version.
     #[arg(long, value_name = "VERSION")]
@@ -81,26 +83,26 @@ pub(crate) struct SetSettings {
     /// Name of the queue (its task topic).
     queue: String,
     /// Allow this many attempts for tasks that set no number.
-    #[arg(long, value_name = "COUNT|none", value_parser = count)]
+    #[arg(long, value_name = "COUNT|none", value_parser = or_none(count))]
     max_attempts: Option<Value>,
     /// Pause between attempts: 1s..5m, or a list such as 1s,10s,1m.
-    #[arg(long, value_name = "PAUSES|none", value_parser = pauses)]
+    #[arg(long, value_name = "PAUSES|none", value_parser = or_none(pauses))]
     retry: Option<Value>,
     /// Start no attempt later than this time after the submit.
-    #[arg(long, value_name = "TIME|none", value_parser = time)]
+    #[arg(long, value_name = "TIME|none", value_parser = or_none(time))]
     expires_after: Option<Value>,
     /// Fail an attempt that reports nothing for this time.
-    #[arg(long, value_name = "TIME|none", value_parser = time)]
+    #[arg(long, value_name = "TIME|none", value_parser = or_none(time))]
     no_progress_timeout: Option<Value>,
     /// Order of tasks: `key` runs the tasks of each order key one at a time, in order.
-    #[arg(long, value_name = "key|none", value_parser = order)]
+    #[arg(long, value_name = "key|none", value_parser = or_none(order))]
     order: Option<Value>,
     /// Describe what the queue is for, in at most 1,024 characters.
-    #[arg(long, value_name = "TEXT|none", value_parser = text)]
+    #[arg(long, value_name = "TEXT|none", value_parser = or_none(|it| Ok(it.to_owned())))]
     description: Option<Value>,
     /// Call these URLs at the end of each task: at most 8, separated by commas. The gateway must
     /// allow their origins.
-    #[arg(long, value_name = "URLS|none", value_parser = urls)]
+    #[arg(long, value_name = "URLS|none", value_parser = or_none(|it| Ok(listed(it))))]
     webhooks: Option<Value>,
     /// Apply this JSON merge patch to the settings that `get` shows.
     #[arg(long, value_name = "JSON", value_parser = object)]
@@ -113,55 +115,38 @@ pub(crate) struct SetSettings {
     expected_version: Option<u64>,
 }
 
-fn or_none(text: &str, read: impl FnOnce(&str) -> Result<Value, String>) -> Result<Value, String> {
-    if text == "none" { Ok(Value::Null) } else { read(text) }
+/// Parses a value, or `none`, which removes the setting.
+fn or_none<T: Serialize>(
+    read: fn(&str) -> Result<T, String>,
+) -> impl Fn(&str) -> Result<Value, String> + Clone {
+    move |text| if text == "none" { Ok(Value::Null) } else { Ok(json!(read(text)?)) }
 }
 
-fn count(text: &str) -> Result<Value, String> {
-    or_none(text, |text| {
-        let count: u32 = text.parse().map_err(|_| "expected a number, or none".to_owned())?;
-        Ok(json!(count))
-    })
+fn count(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "expected a number, or none".to_owned())
 }
 
-fn time(text: &str) -> Result<Value, String> {
-    or_none(text, |text| Ok(json!(times::iso_duration(times::duration(text)?))))
+fn time(text: &str) -> Result<Length, String> {
+    times::duration(text).map(Length)
 }
 
 /// Parses `100/1m` or `100/m`.
-fn rate(text: &str) -> Result<Value, String> {
+fn rate(text: &str) -> Result<RateBody, String> {
     let help = "expected tokens and a time, such as 100/1m, or none";
-    or_none(text, |text| {
-        let (tokens, per) = times::rate(text).ok_or(help)??;
-        Ok(json!({ "tokens": tokens, "per": times::iso_duration(per) }))
-    })
+    let (tokens, per) = times::rate(text).ok_or(help)??;
+    Ok(RateBody { tokens, per: Length(per) })
 }
 
-fn order(text: &str) -> Result<Value, String> {
-    or_none(text, |text| match text {
-        "key" => Ok(json!(text)),
-        _ => Err("expected key, or none".to_owned()),
-    })
+fn order(text: &str) -> Result<&'static str, String> {
+    if text == "key" { Ok("key") } else { Err("expected key, or none".to_owned()) }
 }
 
-fn text(text: &str) -> Result<Value, String> {
-    or_none(text, |text| Ok(json!(text)))
+fn listed(text: &str) -> Vec<String> {
+    text.split(',').map(|it| it.trim().to_owned()).collect()
 }
 
-fn urls(text: &str) -> Result<Value, String> {
-    or_none(text, |text| Ok(json!(text.split(',').map(str::trim).collect::<Vec<_>>())))
-}
-
-fn pauses(text: &str) -> Result<Value, String> {
-    or_none(text, |text| {
-        let RetryPolicy { base, max, intervals } = retry(text)?;
-        let iso = |it: &Duration| times::iso_duration(*it);
-        Ok(if intervals.is_empty() {
-            json!({ "base": iso(&base), "max": iso(&max) })
-        } else {
-            json!({ "intervals": intervals.iter().map(iso).collect::<Vec<_>>() })
-        })
-    })
+fn pauses(text: &str) -> Result<RetryBody, String> {
+    Ok(RetryBody::from(&retry(text)?))
 }
 
 fn object(text: &str) -> Result<Value, String> {

@@ -88,8 +88,6 @@ fn reached(listens: SocketAddr) -> SocketAddr {
 /// machine, which certificates do not name. If the gateway needs client certificates, it presents
 /// the one in the settings.
 fn client(settings: &CliSettings) -> anyhow::Result<reqwest::Client> {
-    // Another part of the program may have installed it before; it is the same provider.
-    rustls::crypto::ring::default_provider().install_default().ok();
     let mut client = reqwest::Client::builder()
         .timeout(ANSWER_TIME)
         .redirect(reqwest::redirect::Policy::none())

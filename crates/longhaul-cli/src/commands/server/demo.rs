@@ -2,9 +2,8 @@
 //! for good. More of them follow for as long as the program runs.
 
 use crate::output::{Format, Output};
-use crate::service::gateway::GatewayClient;
-use crate::service::patience::Patience;
-use crate::service::tasks::{TaskChange, WatchStart};
+use crate::service::gateway::{GatewayClient, Patience};
+use crate::service::tasks::TaskChange;
 use futures::StreamExt;
 use longhaul::topics::TopicSettings;
 use longhaul::{
@@ -80,7 +79,7 @@ async fn tell(client: Client, colours: bool) {
     // The program itself tells when its broker is lost.
     let silent = Patience { limit: Duration::MAX, output: Output { quiet: true, ..output } };
     let Ok(service) = GatewayClient::in_process(client, silent) else { return };
-    let Ok(mut changes) = service.watch(QUEUE, WatchStart::Now).await else { return };
+    let Ok(mut changes) = service.watch(QUEUE, true).await else { return };
     let mut left = SAMPLES.len();
     while left > 0 {
         let Some(Ok(change)) = changes.next().await else { return };

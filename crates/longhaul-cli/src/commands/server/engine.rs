@@ -1,4 +1,4 @@
-//! The store of tasks: an in-process broker, or a Pulsar elsewhere.
+//! The store of tasks in this process: the embedded broker.
 
 use crate::exit::{CommandFailure, with_causes};
 use crate::settings::CliSettings;
@@ -16,36 +16,12 @@ use std::sync::Arc;
 /// The role of the clients in this process.
 const OWN_ROLE: &str = "longhaul";
 
-/// The store of tasks.
-pub(super) enum Engine {
-    Embedded(Box<Embedded>),
-    /// With its service URL.
-    Pulsar(String),
-}
-
-impl From<Embedded> for Engine {
-    fn from(embedded: Embedded) -> Self {
-        Self::Embedded(Box::new(embedded))
-    }
-}
-
-/// An in-process broker.
-pub(super) struct Embedded {
-    broker: LaunchedBroker,
-    /// The token for clients in this process, if the broker needs tokens.
-    token: Option<String>,
-    /// The operator of its clients.
-    operator: Option<String>,
-    subscription: Option<String>,
-}
-
 /// A broker ready to start: its settings have been checked.
 pub(super) struct PreparedEmbeddedBroker {
     config: BrokerConfig,
     backup: Option<BackupSettings>,
+    /// The token for clients in this process, if the broker needs tokens.
     token: Option<String>,
-    operator: Option<String>,
-    subscription: Option<String>,
 }
 
 impl PreparedEmbeddedBroker {
@@ -65,20 +41,35 @@ impl PreparedEmbeddedBroker {
         let mut config = config(settings, key, Some(OWN_ROLE))?;
         let token = config.auth.as_mut().map(own_token).transpose();
         let token = token.map_err(|error| unusable("broker-token-secret", &error))?;
-        let backup = backup(settings)?;
-        let operator = settings.text("operator").map(str::to_owned);
-        let subscription = settings.text("subscription").map(str::to_owned);
-        Ok(Self { config, backup, token, operator, subscription })
+        Ok(Self { config, backup: backup(settings)?, token })
     }
 
-    /// Starts it. `files_elsewhere` is the number of files that the rest of the process may open.
+    /// Starts it. Returns also a builder of its clients. `files_elsewhere` is the number of files
+    /// that the rest of the process may open.
     ///
     /// # Errors
     /// When a port is in use, or the directory cannot be used.
-    pub(super) async fn start(self, files_elsewhere: usize) -> anyhow::Result<Embedded> {
-        let Self { config, backup, token, operator, subscription } = self;
-        let broker = launch(BrokerConfig { files_elsewhere, ..config }, backup).await?;
-        Ok(Embedded { broker, token, operator, subscription })
+    pub(super) async fn start(
+        self,
+        settings: &CliSettings,
+        files_elsewhere: usize,
+    ) -> anyhow::Result<(LaunchedBroker, ClientBuilder)> {
+        let Self { config, backup, token } = self;
+        let launched = launch(BrokerConfig { files_elsewhere, ..config }, backup).await?;
+        let mut client = Client::builder(launched.broker.service_url());
+        if let Some(url) = launched.broker.admin_url() {
+            client = client.admin_url(url);
+        }
+        if let Some(token) = &token {
+            client = client.token(token);
+        }
+        if let Some(name) = settings.text("operator") {
+            client = client.operator(name);
+        }
+        if let Some(name) = settings.text("subscription") {
+            client = client.subscription(name);
+        }
+        Ok((launched, client))
     }
 }
 
@@ -106,7 +97,7 @@ pub(in crate::commands) fn config(
         admin_tls: address_of("admin-tls")?,
         admin_hosts: list(settings, "admin-hosts"),
         listen_tls: address_of("broker-tls")?,
-        tls: tls(settings)?,
+        tls: tls(settings, "broker", "broker")?,
         advertised_host: settings.text("broker-host").map(str::to_owned),
         auth: key.map(|key| auth(settings, key, own_role)).transpose()?,
         disk_bytes_max: settings.parsed("broker-disk-bytes-max", sizes::bytes)?,
@@ -242,63 +233,28 @@ fn refused(error: &StartError) -> CommandFailure {
     if help.is_empty() { failure } else { failure.help(help) }
 }
 
-impl Embedded {
-    /// A client builder for it.
-    pub(super) fn client(&self) -> ClientBuilder {
-        let mut builder = Client::builder(self.broker.broker.service_url());
-        if let Some(url) = self.broker.broker.admin_url() {
-            builder = builder.admin_url(url);
-        }
-        if let Some(token) = &self.token {
-            builder = builder.token(token);
-        }
-        if let Some(name) = &self.operator {
-            builder = builder.operator(name);
-        }
-        match &self.subscription {
-            Some(name) => builder.subscription(name),
-            None => builder,
-        }
-    }
-
-    pub(super) fn service_url(&self) -> String {
-        self.broker.broker.service_url().to_owned()
-    }
-
-    pub(super) fn admin_url(&self) -> Option<String> {
-        self.broker.broker.admin_url()
-    }
-
-    /// Waits until it ends by itself.
-    ///
-    /// # Errors
-    /// Why it ended.
-    pub(super) async fn ended(&self) -> Result<(), BrokerError> {
-        self.broker.broker.ended().await
-    }
-
-    /// Shuts it down.
-    ///
-    /// # Errors
-    /// Why it had already ended.
-    pub(super) async fn shutdown(self) -> anyhow::Result<()> {
-        Ok(tokio::task::spawn_blocking(|| self.broker.shutdown()).await??)
-    }
-}
-
 pub(in crate::commands) fn unusable(name: &str, error: &dyn std::error::Error) -> CommandFailure {
     CommandFailure::usage(format!("{name} cannot be used: {}", with_causes(error)))
 }
 
-fn tls(settings: &CliSettings) -> Result<Option<TlsConfig>, CommandFailure> {
-    let client_authorities = settings.path("broker-client-authorities");
-    match (settings.path("broker-certificate-file"), settings.path("broker-key-file")) {
+/// The TLS of the broker or the gateway, from the settings whose names begin with this word.
+pub(super) fn tls(
+    settings: &CliSettings,
+    word: &str,
+    who: &str,
+) -> Result<Option<TlsConfig>, CommandFailure> {
+    let path = |name: &str| settings.path(&format!("{word}-{name}"));
+    let client_authorities = path("client-authorities");
+    match (path("certificate-file"), path("key-file")) {
         (Some(certificates), Some(key)) => {
             Ok(Some(TlsConfig { certificates, key, client_authorities }))
         }
         (None, None) if client_authorities.is_none() => Ok(None),
-        _ => Err(CommandFailure::usage("TLS of the broker needs a certificate and its key")
-            .help("set both --broker-certificate-file and --broker-key-file")),
+        _ => {
+            let what = format!("TLS of the {who} needs a certificate and its key");
+            let help = format!("set both --{word}-certificate-file and --{word}-key-file");
+            Err(CommandFailure::usage(what).help(help))
+        }
     }
 }
 

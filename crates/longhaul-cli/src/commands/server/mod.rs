@@ -14,7 +14,8 @@ use crate::{clock, times};
 pub(crate) use args::{Dev, ServerStartArgs};
 use check::ServerCheckArgs;
 use clap::Subcommand;
-use engine::{Engine, PreparedEmbeddedBroker};
+use demo::Demo;
+use engine::PreparedEmbeddedBroker;
 use running::{GatewayOptions, RunningServer};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -38,16 +39,6 @@ Examples:
   longhaul server check
   longhaul server check --live --http 127.0.0.1:7070")]
     Check(ServerCheckArgs),
-}
-
-impl ServerCommand {
-    /// Whether it runs until it is stopped.
-    pub(crate) const fn is_service(&self) -> bool {
-        match self {
-            Self::Dev(_) | Self::Start(_) => true,
-            Self::Check(_) => false,
-        }
-    }
 }
 
 /// The addresses of all parts.
@@ -80,24 +71,25 @@ pub(crate) async fn dev(it: &Dev, context: &CommandContext) -> anyhow::Result<()
     let settings = &context.settings;
     let (mut options, broker) =
         (GatewayOptions::read(settings)?, PreparedEmbeddedBroker::read(settings)?);
-    let engine = broker.start(options.share_files()).await?;
-    let client = engine.client().connect().await?;
-    let mut running = RunningServer::start(options, engine.into(), client.clone()).await?;
+    let (broker, client) = broker.start(settings, options.share_files()).await?;
+    let client = client.connect().await?;
+    let running = RunningServer::start(options, Some(broker), client.clone()).await?;
     if it.demo {
         // Create the queue before readiness is reported: users may look at it at once.
         demo::set_up(&client).await?;
     }
-    let addresses = running.addresses(settings.path("data"));
+    let addresses = running.addresses(settings);
     if context.output.is_for_people() {
         let took = times::human(begun.elapsed());
         context.output.lines(&introduction(&addresses, it.demo, &took))?;
     } else {
         context.output.one(&addresses, &[])?;
     }
-    if it.demo {
-        running.add_demo(client, &context.output).await?;
-    }
-    running.until_signal(&context.output).await
+    let demo = match it.demo {
+        true => Some(Demo::start(client, &context.output).await?),
+        false => None,
+    };
+    running.until_signal(demo, &context.output).await
 }
 
 /// # Errors
@@ -106,7 +98,7 @@ async fn start(context: &CommandContext) -> anyhow::Result<()> {
     let settings = &context.settings;
     // Check the options before binding ports: a port in use would hide an invalid option.
     let mut options = GatewayOptions::read(settings)?;
-    let (engine, client) = match settings.text("engine") {
+    let (broker, client) = match settings.text("engine") {
         Some("embedded") => {
             if settings.text("data").is_none() {
                 return Err(CommandFailure::usage("no data directory is set")
@@ -116,15 +108,11 @@ async fn start(context: &CommandContext) -> anyhow::Result<()> {
                     )
                     .into());
             }
-            let broker =
-                PreparedEmbeddedBroker::read(settings)?.start(options.share_files()).await?;
-            let client = broker.client();
-            (Engine::from(broker), client)
+            let broker = PreparedEmbeddedBroker::read(settings)?;
+            let (broker, client) = broker.start(settings, options.share_files()).await?;
+            (Some(broker), client)
         }
-        Some("pulsar") => {
-            let url = settings.text("service-url").unwrap_or_default();
-            (Engine::Pulsar(url.to_owned()), crate::connect::builder(settings)?)
-        }
+        Some("pulsar") => (None, crate::connect::builder(settings)?),
         other => {
             let other = other.unwrap_or_default();
             let what = format!("engine is `{other}`: expected embedded or pulsar");
@@ -132,8 +120,8 @@ async fn start(context: &CommandContext) -> anyhow::Result<()> {
         }
     };
     let client = client.connect().await?;
-    let running = RunningServer::start(options, engine, client).await?;
-    let addresses = running.addresses(settings.path("data"));
+    let running = RunningServer::start(options, broker, client).await?;
+    let addresses = running.addresses(settings);
     tracing::info!(
         http = addresses.http,
         broker = addresses.broker,
@@ -143,7 +131,7 @@ async fn start(context: &CommandContext) -> anyhow::Result<()> {
     if !context.output.quiet {
         context.output.one(&addresses, &fields(&addresses))?;
     }
-    running.until_signal(&context.output).await
+    running.until_signal(None, &context.output).await
 }
 
 fn fields(addresses: &ServerAddressList) -> [(&'static str, String); 4] {
@@ -170,8 +158,7 @@ fn introduction(it: &ServerAddressList, demo: bool, took: &str) -> String {
     }
     text.push_str(&format!("  Pulsar  {broker}\n  admin   {admin}\n  data    {data}\n\n"));
     text.push_str("Try next, in another terminal:\n\n");
-    let defaults = super::ports::DEFAULT;
-    if it.broker != format!("pulsar://{}", defaults.broker) {
+    if it.broker != format!("pulsar://{}", super::ports::BROKER) {
         text.push_str(&format!("  export LONGHAUL_SERVICE_URL={}\n", it.broker));
         text.push_str(&format!("  export LONGHAUL_ADMIN_URL={admin}\n"));
     }

@@ -2,7 +2,7 @@
 
 use super::ServerAddressList;
 use super::demo::Demo;
-use super::engine::{self, Engine};
+use super::engine::{self, LaunchedBroker};
 use super::files;
 use crate::exit::{Code, CommandFailure};
 use crate::output::Output;
@@ -13,13 +13,9 @@ use longhaul::Client;
 use longhaul::topics::TopicNames;
 use longhaul_server::{
     Dashboard, Dialect, RateLimit, Server, ServerConfig, ServerConfigError, ServerStartError,
-    TlsConfig, WebhookConfig,
+    WebhookConfig,
 };
-use std::path::PathBuf;
 use std::time::Duration;
-
-/// The default drain time.
-const DRAIN: Duration = Duration::from_secs(30);
 
 /// The checked options of the gateway; nothing listens yet.
 pub(super) struct GatewayOptions {
@@ -35,7 +31,7 @@ impl GatewayOptions {
     pub(super) fn read(settings: &CliSettings) -> Result<Self, CommandFailure> {
         let config = config(settings)?;
         config.check().map_err(|error| refused(&error))?;
-        let drain = settings.duration("drain")?.unwrap_or(DRAIN);
+        let drain = settings.duration("drain")?.unwrap_or_default();
         if let Some(subscription) = settings.text("subscription") {
             let named = TopicNames::new("tasks", subscription);
             named.map_err(|error| {
@@ -94,22 +90,22 @@ fn refused(error: &ServerStartError) -> CommandFailure {
 }
 
 pub(super) struct RunningServer {
-    engine: Engine,
+    /// `None` in front of Pulsar.
+    broker: Option<LaunchedBroker>,
     server: Server,
-    demo: Option<Demo>,
     signals: ShutdownSignals,
     drain: Duration,
     has_dashboard: bool,
 }
 
 impl RunningServer {
-    /// Starts the gateway in front of a running engine.
+    /// Starts the gateway in front of a running broker, in this process or elsewhere.
     ///
     /// # Errors
     /// When the port is in use.
     pub(super) async fn start(
         GatewayOptions { config, drain }: GatewayOptions,
-        engine: Engine,
+        broker: Option<LaunchedBroker>,
         client: Client,
     ) -> anyhow::Result<Self> {
         let has_dashboard = config.dashboard != Dashboard::Off;
@@ -121,49 +117,36 @@ impl RunningServer {
             Err(error) => return Err(refused(&error).into()),
         };
         // Install the signal handlers before readiness is reported: a signal may follow at once.
-        Ok(Self {
-            engine,
-            server,
-            demo: None,
-            signals: ShutdownSignals::new()?,
-            drain,
-            has_dashboard,
-        })
+        Ok(Self { broker, server, signals: ShutdownSignals::new()?, drain, has_dashboard })
     }
 
-    /// Adds the samples.
-    ///
-    /// # Errors
-    /// When the broker cannot be reached.
-    pub(super) async fn add_demo(&mut self, client: Client, output: &Output) -> anyhow::Result<()> {
-        self.demo = Some(Demo::start(client, output).await?);
-        Ok(())
-    }
-
-    pub(super) fn addresses(&self, data: Option<PathBuf>) -> ServerAddressList {
+    pub(super) fn addresses(&self, settings: &CliSettings) -> ServerAddressList {
         let http = self.server.url();
         let dashboard = self.has_dashboard.then(|| format!("{http}/ui"));
-        let (broker, admin, data) = match &self.engine {
-            Engine::Embedded(it) => (it.service_url(), it.admin_url(), data),
-            Engine::Pulsar(url) => (url.clone(), None, None),
+        let (broker, admin, data) = match self.broker.as_ref().map(|it| &it.broker) {
+            Some(it) => (it.service_url(), it.admin_url(), settings.path("data")),
+            None => (settings.text("service-url").unwrap_or_default(), None, None),
         };
-        ServerAddressList { http, dashboard, broker, admin, data }
+        ServerAddressList { http, dashboard, broker: broker.to_owned(), admin, data }
     }
 
     /// Runs until Ctrl-C or SIGTERM, then drains; a second signal ends it at once.
     ///
     /// # Errors
     /// When the broker ends by itself.
-    pub(super) async fn until_signal(mut self, output: &Output) -> anyhow::Result<()> {
-        let Self { engine, signals, .. } = &mut self;
+    pub(super) async fn until_signal(
+        self,
+        demo: Option<Demo>,
+        output: &Output,
+    ) -> anyhow::Result<()> {
+        let Self { broker, server, mut signals, drain: limit, .. } = self;
         tokio::select! {
             () = signals.next() => {}
-            error = broken(engine) => return Err(error),
+            error = broken(broker.as_ref()) => return Err(error),
         }
         output.note("stopping; a second signal stops without waiting");
-        let Self { engine, server, demo, mut signals, drain: limit, .. } = self;
         tokio::select! {
-            ended = drain(engine, server, demo, limit) => ended,
+            ended = drain(broker, server, demo, limit) => ended,
             () = signals.next() => {
                 let what = "stopped at a second signal, without waiting";
                 Err(CommandFailure::new(Code::Failed, what).help("start it again: all confirmed \
@@ -174,18 +157,16 @@ impl RunningServer {
 }
 
 /// Waits until the broker ends by itself.
-async fn broken(engine: &Engine) -> anyhow::Error {
-    match engine {
-        Engine::Embedded(it) => match it.ended().await {
-            Ok(()) => anyhow::anyhow!("the broker stopped"),
-            Err(error) => anyhow::Error::from(error).context("the broker stopped by itself"),
-        },
-        Engine::Pulsar(_) => std::future::pending().await,
+async fn broken(launched: Option<&LaunchedBroker>) -> anyhow::Error {
+    let Some(launched) = launched else { return std::future::pending().await };
+    match launched.broker.ended().await {
+        Ok(()) => anyhow::anyhow!("the broker stopped"),
+        Err(error) => anyhow::Error::from(error).context("the broker stopped by itself"),
     }
 }
 
 async fn drain(
-    engine: Engine,
+    broker: Option<LaunchedBroker>,
     server: Server,
     demo: Option<Demo>,
     limit: Duration,
@@ -195,9 +176,9 @@ async fn drain(
     }
     server.drain(limit).await;
     drop(server);
-    match engine {
-        Engine::Embedded(it) => (*it).shutdown().await,
-        Engine::Pulsar(_) => Ok(()),
+    match broker {
+        Some(it) => Ok(tokio::task::spawn_blocking(|| it.shutdown()).await??),
+        None => Ok(()),
     }
 }
 
@@ -209,20 +190,7 @@ fn config(settings: &CliSettings) -> Result<ServerConfig, CommandFailure> {
     }
     config.token_file = settings.path("http-tokens");
     config.insecure = settings.is("insecure")?;
-    let files = (settings.path("http-certificate-file"), settings.path("http-key-file"));
-    let client_authorities = settings.path("http-client-authorities");
-    config.tls = match (files, client_authorities) {
-        ((Some(certificates), Some(key)), client_authorities) => {
-            Some(TlsConfig { certificates, key, client_authorities })
-        }
-        ((None, None), None) => None,
-        _ => {
-            return Err(CommandFailure::usage(
-                "TLS of the gateway needs a certificate and its key",
-            )
-            .help("set both --http-certificate-file and --http-key-file"));
-        }
-    };
+    config.tls = engine::tls(settings, "http", "gateway")?;
     config.allowed_hosts = engine::list(settings, "http-hosts");
     config.allowed_origins = engine::list(settings, "http-origins");
     config.hide_payloads = settings.is("hide-payloads")?;

@@ -12,7 +12,7 @@ use futures::{StreamExt, stream};
 use longhaul::TaskRef;
 use longhaul_api::values::Instant;
 use std::pin::pin;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -42,7 +42,7 @@ struct NewTimeArgs {
     delay: Option<Duration>,
     /// Start the tasks at this instant, such as 2027-01-01T08:00:00Z.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant)]
-    at: Option<SystemTime>,
+    at: Option<Instant>,
     /// Hold the tasks until they are rescheduled again.
     #[arg(long)]
     hold: bool,
@@ -65,16 +65,18 @@ const HELD: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// How many tasks are acted upon at once.
 pub(super) const AT_ONCE: usize = 16;
 
+/// Does this to tasks that are not over; the verb is for the question.
+///
 /// # Errors
 /// When an operation on one of them failed.
 pub(crate) async fn act_on_all(
     service: &GatewayClient,
     which: TaskSelectionArgs,
-    operation: TaskOperation,
+    (verb, operation): (&str, TaskOperation),
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let open: Vec<_> = open_statuses().collect();
-    let tasks = which.tasks(service, (operation.verb(), &open), context).await?;
+    let tasks = which.tasks(service, (verb, &open), context).await?;
     act(service, tasks, operation, context).await
 }
 
@@ -104,13 +106,11 @@ pub(crate) async fn reschedule(
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let NewTimeArgs { delay, at, hold, .. } = it.to;
-    let ahead_ms = |at| Instant(at).ms().saturating_sub(clock::wall_ms());
-    let until = |at| Duration::from_millis(ahead_ms(at));
+    let until = |at: Instant| Duration::from_millis(at.ms().saturating_sub(clock::wall_ms()));
     let delay = if hold { HELD } else { delay.or_else(|| at.map(until)).unwrap_or_default() };
-    let operation = TaskOperation::Reschedule(delay);
     let waiting = ["ready", "scheduled", "retrying"];
-    let tasks = it.tasks.tasks(service, (operation.verb(), &waiting), context).await?;
-    act(service, tasks, operation, context).await
+    let tasks = it.tasks.tasks(service, ("reschedule", &waiting), context).await?;
+    act(service, tasks, TaskOperation::Reschedule(delay), context).await
 }
 
 /// Closes the task as failed for good, or takes it from its worker.

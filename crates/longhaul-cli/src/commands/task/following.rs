@@ -4,9 +4,7 @@ use super::listing::status;
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
 use crate::service::gateway::GatewayClient;
-use crate::service::tasks::{
-    TaskChange, TaskDetails, WatchStart, attempts_in_words, named, parse_task,
-};
+use crate::service::tasks::{TaskChange, TaskDetails, attempts_in_words, named, parse_task};
 use clap::Args;
 use futures::StreamExt;
 use longhaul::TaskRef;
@@ -78,7 +76,7 @@ pub(crate) async fn follow(
     let name = named(task);
     progress.set(0, 0, &format!("{name} waits for a worker"));
     let show = async {
-        let Ok(mut changes) = service.watch(&task.topic, WatchStart::Now).await else { return };
+        let Ok(mut changes) = service.watch(&task.topic, true).await else { return };
         while let Some(Ok(change)) = changes.next().await {
             let TaskChange::Updated(shown) = change else { continue };
             if shown.id != name {
@@ -148,11 +146,10 @@ pub(crate) async fn watch(
         false => None,
     };
     let queue = one.as_ref().map_or(it.what.as_str(), |task| task.topic.as_str());
-    let from = if it.from_now { WatchStart::Now } else { WatchStart::Start };
     let name = one.as_ref().map(named);
     // An unclaimed task has no entry yet.
     let mut has_shown = name.is_none();
-    let mut changes = service.watch(queue, from).await?;
+    let mut changes = service.watch(queue, it.from_now).await?;
     while let Some(change) = changes.next().await {
         match change? {
             TaskChange::Updated(task) => {

@@ -2,6 +2,7 @@
 
 use crate::context::CommandContext;
 use crate::service::gateway::GatewayClient;
+use crate::service::queues::ListedQueue;
 use crate::service::tasks::{
     TaskListOrder, TaskListRequest, count_fields, retain_counts, statuses,
 };
@@ -9,9 +10,7 @@ use crate::times;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use longhaul_api::queue::PurgeBody;
-use longhaul_api::task::TaskCountsBody;
 use longhaul_api::values::Instant;
-use serde::Serialize;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -62,14 +61,6 @@ pub(crate) struct TaskCountArgs {
     at: Option<u64>,
 }
 
-/// The counts of a queue.
-#[derive(Debug, Serialize)]
-struct CountedQueue {
-    queue: String,
-    #[serde(flatten)]
-    counts: TaskCountsBody,
-}
-
 /// Selects tasks.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Which tasks")]
@@ -91,16 +82,16 @@ pub(crate) struct TaskFilterArgs {
     #[arg(long, value_name = "WORDS", value_parser = NonEmptyStringValueParser::new())]
     text: Option<String>,
     /// Select tasks submitted at this instant or later.
-    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant, allow_hyphen_values = true)]
     created_after: Option<Instant>,
     /// Select tasks submitted at this instant or earlier.
-    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant, allow_hyphen_values = true)]
     created_before: Option<Instant>,
     /// Select tasks that changed at this instant or later.
-    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant, allow_hyphen_values = true)]
     changed_after: Option<Instant>,
     /// Select tasks that have not changed since this instant.
-    #[arg(long, value_name = "INSTANT", value_parser = instant, allow_hyphen_values = true)]
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant, allow_hyphen_values = true)]
     changed_before: Option<Instant>,
 }
 
@@ -120,11 +111,6 @@ impl TaskFilterArgs {
             ..PurgeBody::default()
         }
     }
-}
-
-/// Reads an instant as people write it.
-pub(crate) fn instant(text: &str) -> Result<Instant, String> {
-    times::instant(text).map(Instant)
 }
 
 pub(super) fn status(text: &str) -> Result<&'static str, String> {
@@ -166,5 +152,5 @@ pub(crate) async fn count(
         retain_counts(&mut counts, &it.status);
     }
     let fields = count_fields(&counts);
-    Ok(context.output.one(&CountedQueue { queue: it.queue, counts }, &fields)?)
+    Ok(context.output.one(&ListedQueue { queue: it.queue, counts: Some(counts) }, &fields)?)
 }

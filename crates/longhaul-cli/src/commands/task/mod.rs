@@ -15,7 +15,7 @@ use crate::service::tasks::{
     TaskOperation, attempts_in_words, history_rows, named, no_task, parse_task,
 };
 use crate::times;
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use longhaul::TaskRef;
 use longhaul_api::task::TaskLimitsBody;
 use selecting::TaskSelectionArgs;
@@ -26,7 +26,15 @@ pub(crate) enum TaskCommand {
     /// Submit a task, or one for each line of the payload.
     Submit(Box<submitting::Submit>),
     /// Show tasks: status, attempts, progress, result or failure.
-    Get(Get),
+    #[command(after_help = "\
+Examples:
+  longhaul task get tasks@12:3:-1
+  longhaul task get tasks@12:3:-1 tasks@12:4:-1 -o json")]
+    Get {
+        /// Names of the tasks, as QUEUE@ID.
+        #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
+        tasks: Vec<TaskRef>,
+    },
     /// List the tasks of a queue, now or at a past instant.
     #[command(visible_alias = "ls")]
     List(listing::TaskListArgs),
@@ -37,9 +45,29 @@ pub(crate) enum TaskCommand {
     /// Watch the tasks of a queue, or one task, and print each change.
     Watch(following::TaskWatchArgs),
     /// Show the history of a task, entry by entry.
-    History(TaskHistoryArgs),
+    #[command(after_help = "\
+Examples:
+  longhaul task history tasks@12:3:-1
+  longhaul task history tasks@12:3:-1 --log-lines
+  longhaul task history tasks@12:3:-1 -o jsonl")]
+    History {
+        /// Name of the task, as QUEUE@ID.
+        #[arg(value_parser = parse_task)]
+        task: TaskRef,
+        /// Show the newest 1,000 log lines of all attempts as well.
+        #[arg(long)]
+        log_lines: bool,
+    },
     /// Show why a task does not run, or which worker runs it.
-    Why(TaskWhyArgs),
+    #[command(after_help = "\
+Examples:
+  longhaul task why tasks@12:3:-1
+  longhaul task why tasks@12:3:-1 -o json")]
+    Why {
+        /// Name of the task, as QUEUE@ID.
+        #[arg(value_parser = parse_task)]
+        task: TaskRef,
+    },
     /// Request the cancellation of waiting or running tasks.
     #[command(after_help = "\
 Examples:
@@ -88,22 +116,41 @@ Another worker runs the task after two heartbeat intervals, or the same one when
 has stopped. The attempt counts; if it was the last one, the task fails.")]
     ForceRelease(acting::TaskEpochArgs),
     /// Print the result of a task, byte for byte.
-    Result(ResultOf),
+    #[command(after_help = "\
+Examples:
+  longhaul task result tasks@12:3:-1
+  longhaul task result tasks@12:3:-1 --wait > report.pdf")]
+    Result {
+        /// Name of the task, as QUEUE@ID.
+        #[arg(value_parser = parse_task)]
+        task: TaskRef,
+        /// Wait until the task is over.
+        #[arg(long)]
+        wait: bool,
+    },
     /// Print the payload of a task, byte for byte.
-    Payload(PayloadOf),
+    #[command(after_help = "\
+Examples:
+  longhaul task payload tasks@12:3:-1
+  longhaul task payload tasks@12:3:-1 --properties -o json")]
+    Payload {
+        /// Name of the task, as QUEUE@ID.
+        #[arg(value_parser = parse_task)]
+        task: TaskRef,
+        /// Show the properties of the task's message instead.
+        #[arg(long)]
+        properties: bool,
+    },
     /// Print the new id of a task that `longhaul migrate` has moved.
-    Moved(TaskMovedArgs),
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
+    #[command(after_help = "\
 Examples:
   longhaul task moved tasks@12:3:-1
   longhaul task moved tasks@12:3:-1 -o json")]
-pub(crate) struct TaskMovedArgs {
-    /// Queue at the destination, and old id of the task, as QUEUE@ID.
-    #[arg(value_parser = parse_task)]
-    task: TaskRef,
+    Moved {
+        /// Queue at the destination, and old id of the task, as QUEUE@ID.
+        #[arg(value_parser = parse_task)]
+        task: TaskRef,
+    },
 }
 
 /// A task by its name.
@@ -120,76 +167,11 @@ impl TableRow for NamedTask {
     }
 }
 
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  longhaul task get tasks@12:3:-1
-  longhaul task get tasks@12:3:-1 tasks@12:4:-1 -o json")]
-pub(crate) struct Get {
-    /// Names of the tasks, as QUEUE@ID.
-    #[arg(required = true, value_name = "TASK", value_parser = parse_task)]
-    tasks: Vec<TaskRef>,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  longhaul task history tasks@12:3:-1
-  longhaul task history tasks@12:3:-1 --log-lines
-  longhaul task history tasks@12:3:-1 -o jsonl")]
-pub(crate) struct TaskHistoryArgs {
-    /// Name of the task, as QUEUE@ID.
-    #[arg(value_parser = parse_task)]
-    task: TaskRef,
-    /// Show the newest 1,000 log lines of all attempts as well.
-    #[arg(long = "log-lines")]
-    has_log: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  longhaul task why tasks@12:3:-1
-  longhaul task why tasks@12:3:-1 -o json")]
-pub(crate) struct TaskWhyArgs {
-    /// Name of the task, as QUEUE@ID.
-    #[arg(value_parser = parse_task)]
-    task: TaskRef,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  longhaul task result tasks@12:3:-1
-  longhaul task result tasks@12:3:-1 --wait > report.pdf")]
-pub(crate) struct ResultOf {
-    /// Name of the task, as QUEUE@ID.
-    #[arg(value_parser = parse_task)]
-    task: TaskRef,
-    /// Wait until the task is over.
-    #[arg(long)]
-    wait: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  longhaul task payload tasks@12:3:-1
-  longhaul task payload tasks@12:3:-1 --properties -o json")]
-pub(crate) struct PayloadOf {
-    /// Name of the task, as QUEUE@ID.
-    #[arg(value_parser = parse_task)]
-    task: TaskRef,
-    /// Show the properties of the task's message instead.
-    #[arg(long)]
-    properties: bool,
-}
-
 /// # Errors
 /// When the command fails.
 pub(crate) async fn run(command: TaskCommand, context: &CommandContext) -> anyhow::Result<()> {
-    if let TaskCommand::Moved(it) = &command {
-        return moved(&it.task, context).await;
+    if let TaskCommand::Moved { task } = &command {
+        return moved(task, context).await;
     }
     Box::pin(run_on(&context.service().await?, command, context)).await
 }
@@ -201,21 +183,23 @@ async fn run_on(
 ) -> anyhow::Result<()> {
     match command {
         TaskCommand::Submit(it) => submitting::run(service, *it, context).await,
-        TaskCommand::Get(it) => get(service, &it.tasks, context).await,
+        TaskCommand::Get { tasks } => get(service, &tasks, context).await,
         TaskCommand::List(it) => listing::list(service, it, context).await,
         TaskCommand::Count(it) => listing::count(service, it, context).await,
         TaskCommand::Wait(it) => following::wait(service, &it, context).await,
         TaskCommand::Watch(it) => following::watch(service, &it, context).await,
-        TaskCommand::History(it) => history(service, &it, context).await,
-        TaskCommand::Why(it) => why(service, &it.task, context).await,
+        TaskCommand::History { task, log_lines } => {
+            history(service, &task, log_lines, context).await
+        }
+        TaskCommand::Why { task } => why(service, &task, context).await,
         TaskCommand::Cancel(it) => {
-            acting::act_on_all(service, it, TaskOperation::Cancel, context).await
+            acting::act_on_all(service, it, ("cancel", TaskOperation::Cancel), context).await
         }
         TaskCommand::Kill(it) => {
-            acting::act_on_all(service, it, TaskOperation::Kill, context).await
+            acting::act_on_all(service, it, ("kill", TaskOperation::Kill), context).await
         }
         TaskCommand::Delete(it) => {
-            acting::act_on_all(service, it, TaskOperation::Delete, context).await
+            acting::act_on_all(service, it, ("delete", TaskOperation::Delete), context).await
         }
         TaskCommand::Reschedule(it) => acting::reschedule(service, it, context).await,
         TaskCommand::Retry(it) => retrying::retry(service, it, context).await,
@@ -225,9 +209,11 @@ async fn run_on(
         TaskCommand::ForceRelease(it) => {
             acting::force(service, it, TaskOperation::ForceRelease, context).await
         }
-        TaskCommand::Result(it) => result(service, &it, context).await,
-        TaskCommand::Payload(it) => payload(service, &it, context).await,
-        TaskCommand::Moved(it) => moved(&it.task, context).await,
+        TaskCommand::Result { task, wait } => result(service, &task, wait, context).await,
+        TaskCommand::Payload { task, properties } => {
+            payload(service, &task, properties, context).await
+        }
+        TaskCommand::Moved { task } => moved(&task, context).await,
     }
 }
 
@@ -259,7 +245,8 @@ async fn get(
 
 async fn history(
     service: &GatewayClient,
-    TaskHistoryArgs { task, has_log }: &TaskHistoryArgs,
+    task: &TaskRef,
+    has_log: bool,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let history = service.history(task).await?;
@@ -278,7 +265,7 @@ async fn history(
             which of the others counted",
         );
     }
-    let rows = history_rows(&history, *has_log);
+    let rows = history_rows(&history, has_log);
     if !context.output.is_for_people() {
         return Ok(context.output.one(&history, &[])?);
     }
@@ -310,33 +297,34 @@ async fn why(
 
 async fn result(
     service: &GatewayClient,
-    it: &ResultOf,
+    task: &TaskRef,
+    wait: bool,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    let task = if it.wait {
-        service.ended(&it.task).await?
+    let task = if wait {
+        service.ended(task).await?
     } else {
-        service.task(&it.task).await?.ok_or_else(|| no_task(&it.task))?
+        service.task(task).await?.ok_or_else(|| no_task(task))?
     };
     following::print_result(&task, context)
 }
 
 async fn payload(
     service: &GatewayClient,
-    it: &PayloadOf,
+    task: &TaskRef,
+    properties: bool,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let gone = || {
-        let what =
-            format!("the message of {} is no longer stored on the task topic", named(&it.task));
+        let what = format!("the message of {} is no longer stored on the task topic", named(task));
         let help = "if the task failed for good, `longhaul dead show` has its payload";
         CommandFailure::not_found(what).help(help)
     };
-    if !it.properties {
-        let payload = service.payload(&it.task).await?.ok_or_else(gone)?;
+    if !properties {
+        let payload = service.payload(task).await?.ok_or_else(gone)?;
         return Ok(context.output.bytes(&payload)?);
     }
-    let properties = service.properties(&it.task).await?.ok_or_else(gone)?;
+    let properties = service.properties(task).await?.ok_or_else(gone)?;
     let fields: Vec<_> = properties.iter().map(|(name, it)| (name.as_str(), it.clone())).collect();
     Ok(context.output.one(&properties, &fields)?)
 }

@@ -11,8 +11,7 @@ use crate::service::tasks::{TaskOperation, named, no_task};
 use clap::Args;
 use futures::{StreamExt, stream};
 use longhaul::TaskRef;
-use longhaul::ops::Replayed;
-use longhaul_api::dead::ReplayChangesBody;
+use longhaul_api::dead::{ReplayBody, ReplayChangesBody};
 use std::pin::pin;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -81,12 +80,12 @@ async fn replace(
     task: &TaskRef,
     changes: Option<ReplayChangesBody>,
     context: &CommandContext,
-) -> anyhow::Result<Replayed> {
+) -> anyhow::Result<ReplayBody> {
     close_waiting(service, task, context).await?;
     let replayed = service.replay(task, context.reason(), changes).await?;
     // The workers of the queue were built to keep no dead letters, or this one had no room for the
     // payload.
-    if matches!(replayed, Replayed::NotFound | Replayed::NoPayload) {
+    if matches!(&*replayed.outcome, "NOT_FOUND" | "NO_PAYLOAD") {
         let what = "the task was closed, but has no dead letter with its payload";
         let help =
             format!("submit it again: `longhaul task payload {}` prints its payload", named(task));

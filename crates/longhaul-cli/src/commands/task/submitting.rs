@@ -18,7 +18,7 @@ use longhaul_api::new_task::{NewTaskBody, RetryBody};
 use longhaul_api::values::{Instant, Length};
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// The maximum size of a payload file: brokers accept less.
 const BYTES_MAX: u64 = 512 * 1024 * 1024;
@@ -48,17 +48,13 @@ pub(crate) struct Submit {
 #[derive(Debug, Args)]
 pub(crate) struct PayloadArgs {
     /// Payload of the task. Without it, the payload is read from --file or standard input.
-    payload: Option<String>,
+    pub(crate) payload: Option<String>,
     /// Read the payload from this file; `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "payload")]
-    file: Option<PathBuf>,
+    pub(crate) file: Option<PathBuf>,
 }
 
 impl PayloadArgs {
-    pub(crate) const fn of(payload: Option<String>, file: Option<PathBuf>) -> Self {
-        Self { payload, file }
-    }
-
     /// # Errors
     /// When no payload was given, or the file cannot be read.
     pub(crate) fn read(self) -> anyhow::Result<Bytes> {
@@ -114,10 +110,10 @@ pub(crate) struct TermArgs {
     delay: Option<Duration>,
     /// Do not start the task before this instant.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant)]
-    start_at: Option<SystemTime>,
+    start_at: Option<Instant>,
     /// Start no attempt after this instant.
     #[arg(long, value_name = "INSTANT", value_parser = times::instant)]
-    expires_at: Option<SystemTime>,
+    expires_at: Option<Instant>,
     /// Limit each attempt to this time.
     #[arg(long, value_name = "TIME", value_parser = times::duration)]
     max_duration: Option<Duration>,
@@ -186,8 +182,8 @@ impl TermArgs {
             tags: self.tags,
             priority: priority_of(queue, self.priority)?,
             delay: self.delay.map(Length),
-            scheduled_at: self.start_at.map(Instant),
-            expires_at: self.expires_at.map(Instant),
+            scheduled_at: self.start_at,
+            expires_at: self.expires_at,
             max_duration: self.max_duration.map(Length),
             max_total_duration: self.max_total_duration.map(Length),
             no_progress_timeout: self.no_progress_timeout.map(Length),

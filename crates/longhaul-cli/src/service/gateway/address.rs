@@ -15,7 +15,7 @@ pub(super) const NAMESPACE: &str = "public/default";
 #[derive(Clone, Debug)]
 pub(super) struct QueueAddress {
     namespace: String,
-    level: QueueLevel,
+    pub(super) level: QueueLevel,
 }
 
 impl QueueAddress {
@@ -40,10 +40,6 @@ impl QueueAddress {
         let of = Self::of(&task.topic)?;
         let name = of.level.task(task.id);
         Ok((of, name))
-    }
-
-    pub(super) const fn level(&self) -> &QueueLevel {
-        &self.level
     }
 
     const fn queue(&self) -> &QueueName {

@@ -36,7 +36,7 @@ pub(super) struct GatewayEventStream {
 /// The content of an event.
 enum GatewayEvent {
     Task(Box<TaskBody>),
-    Change(anyhow::Result<TaskChange>),
+    Change(TaskChange),
     /// The gateway has lost its broker, and may name another gateway.
     Lost {
         why: String,
@@ -79,7 +79,7 @@ impl GatewayEventStream {
                     let task = self.gateway.with_result(&task, *told).await?;
                     return Ok(TaskChange::Updated(Box::new(task)));
                 }
-                Some(GatewayEvent::Change(change)) => return change,
+                Some(GatewayEvent::Change(change)) => return Ok(change),
                 Some(GatewayEvent::Nothing) => continue,
                 Some(GatewayEvent::Lost { why, gateway }) => {
                     let named = gateway.is_some_and(|url| self.gateway.way.hinted(&url));
@@ -157,7 +157,7 @@ impl GatewayEventStream {
         if let Some(id) = field("id:") {
             self.last = Some(id.to_owned());
         }
-        if matches!(said, GatewayEvent::Change(Ok(TaskChange::CaughtUp)))
+        if matches!(said, GatewayEvent::Change(TaskChange::CaughtUp))
             && std::mem::replace(&mut self.caught_up, true)
         {
             // A resumed connection repeats it.
@@ -175,9 +175,9 @@ fn said(event: &str, data: &str) -> GatewayEvent {
     match event {
         "task" => match serde_json::from_str(data) {
             Ok(told) => GatewayEvent::Task(Box::new(told)),
-            Err(error) => GatewayEvent::Change(Ok(TaskChange::Unreadable(error.to_string()))),
+            Err(error) => GatewayEvent::Change(TaskChange::Unreadable(error.to_string())),
         },
-        "caught-up" => GatewayEvent::Change(Ok(TaskChange::CaughtUp)),
+        "caught-up" => GatewayEvent::Change(TaskChange::CaughtUp),
         "broker-lost" => {
             let data: Value = serde_json::from_str(data).unwrap_or_default();
             let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::to_owned);

@@ -2,9 +2,7 @@
 
 use super::address::QueueAddress;
 use super::{GatewayClient, early_end, found, query_of};
-use crate::service::letters::Replays;
 use longhaul::TaskRef;
-use longhaul::ops::Replayed;
 use longhaul_api::dead::{
     DeadLetterBody, DeadLetterList, DeadSelection, PurgedLetters, ReplayBody, ReplayChangesBody,
     ReplayList,
@@ -21,17 +19,11 @@ fn renamed(of: &QueueAddress, mut letter: DeadLetterBody) -> DeadLetterBody {
     letter
 }
 
-fn replayed(of: &QueueAddress, told: &ReplayBody) -> anyhow::Result<(String, Replayed)> {
-    let other = || of.task(told.other.as_deref().unwrap_or_default());
-    let replayed = match &*told.outcome {
-        "RESTARTED" => Replayed::Restarted(other()?),
-        "RESTARTED_BEFORE" => Replayed::RestartedBefore(other()?),
-        "NOT_DEAD" => Replayed::NotDead,
-        "DEDUPE_CONFLICT" => Replayed::DedupeConflict(other()?),
-        "NO_PAYLOAD" => Replayed::NoPayload,
-        _ => Replayed::NotFound,
-    };
-    Ok((of.shown(&told.task), replayed))
+/// Names the tasks of an outcome as people do.
+fn replayed(of: &QueueAddress, mut told: ReplayBody) -> ReplayBody {
+    of.rename(&mut told.task);
+    told.other.iter_mut().for_each(|task| of.rename(task));
+    told
 }
 
 /// All letters that a selection means, and why something is done with them.
@@ -90,15 +82,14 @@ impl GatewayClient {
         task: &TaskRef,
         reason: &str,
         changes: Option<ReplayChangesBody>,
-    ) -> anyhow::Result<Replayed> {
+    ) -> anyhow::Result<ReplayBody> {
         let (of, name) = QueueAddress::of_task(task)?;
         let to = of.whole(&["dead:replay"]);
         let asked = DeadSelection { changes, ..one(name.to_string(), reason) };
         let told: ReplayList = self.work(&to, &asked).await?;
-        match told.outcomes.into_iter().next() {
-            Some(told) => Ok(replayed(&of, &told)?.1),
-            None => Ok(Replayed::NotFound),
-        }
+        let why = told.stopped.unwrap_or_default();
+        let told = told.outcomes.into_iter().next().ok_or_else(|| early_end(&why))?;
+        Ok(replayed(&of, told))
     }
 
     pub(crate) async fn replay_all(
@@ -107,14 +98,13 @@ impl GatewayClient {
         selection: DeadSelection,
         reason: &str,
         changes: Option<ReplayChangesBody>,
-    ) -> anyhow::Result<Replays> {
+    ) -> anyhow::Result<ReplayList> {
         let of = QueueAddress::of(queue)?;
         let to = of.below(&["dead:replay"]);
         let asked = DeadSelection { changes, ..selected(selection, reason) };
         let told: ReplayList = self.work(&to, &asked).await?;
-        let stopped = told.stopped.map(|why| Err(early_end(&why)));
-        let replayed = told.outcomes.iter().map(|it| replayed(&of, it));
-        Ok(replayed.chain(stopped).collect())
+        let outcomes = told.outcomes.into_iter().map(|it| replayed(&of, it)).collect();
+        Ok(ReplayList { outcomes, ..told })
     }
 
     pub(crate) async fn purge_letter(&self, task: &TaskRef, reason: &str) -> anyhow::Result<bool> {

@@ -3,23 +3,22 @@
 
 mod address;
 mod events;
-mod history;
+mod in_process;
 mod letters;
 mod queues;
 mod schedules;
 mod tasks;
-mod transport;
 mod way;
 mod workers;
 
 use crate::connect::certificate_files;
 use crate::exit::{CREDENTIALS, Code, CommandFailure, MISTRUST, code_of, is_mistrust, with_causes};
-use crate::service::patience::Patience;
 use crate::service::{no_levels, no_queue};
 use crate::settings::CliSettings;
 use address::{NAMESPACE, QueueAddress};
 use anyhow::Context as _;
 use bytes::Bytes;
+use in_process::InProcess;
 use longhaul::{Client, TaskRef};
 use longhaul_api::Priority;
 use reqwest::header::RETRY_AFTER;
@@ -32,7 +31,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 pub(crate) use tasks::{name_in_queue, priority_of};
-use transport::{GatewayTransport, InProcess};
+pub(crate) use way::Patience;
 use way::{Way, is_local};
 
 /// The time limit for connecting.
@@ -61,8 +60,9 @@ const NO_QUERY: &[(&str, String)] = &[];
 /// A gateway.
 #[derive(Clone)]
 pub(crate) struct GatewayClient {
-    transport: GatewayTransport,
-    /// It makes requests; they go by the transport.
+    /// The routes in this process; without them, requests go over the network.
+    routes: Option<InProcess>,
+    /// It makes requests, also those to the routes.
     http: reqwest::Client,
     way: Arc<Way>,
     token: Option<String>,
@@ -124,8 +124,6 @@ impl GatewayClient {
             if is_http { Ok(url) } else { Err("expected http://HOST:PORT".to_owned()) }
         };
         let Some(base) = settings.parsed("gateway", parse)? else { return Ok(None) };
-        // Another part of the program may have installed it before; it is the same provider.
-        rustls::crypto::ring::default_provider().install_default().ok();
         let mut client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIME)
             .redirect(reqwest::redirect::Policy::none())
@@ -151,7 +149,7 @@ impl GatewayClient {
         let http = client.build().map_err(|error| CommandFailure::usage(with_causes(&error)))?;
         let token = token(settings)?;
         let way = Arc::new(Way::new(base, token.is_some(), patience));
-        Ok(Some(Self { transport: GatewayTransport::Network, http, way, token }))
+        Ok(Some(Self { routes: None, http, way, token }))
     }
 
     /// The API in this process, on a client of the broker.
@@ -159,17 +157,15 @@ impl GatewayClient {
     /// # Errors
     /// When no HTTP client can be made.
     pub(crate) fn in_process(client: Client, patience: Patience) -> anyhow::Result<Self> {
-        rustls::crypto::ring::default_provider().install_default().ok();
         // It sends nothing, and so needs no certificates, which take long to read.
         let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?;
-        let transport = GatewayTransport::InProcess(InProcess::new(client));
         let way = Arc::new(Way::in_process(Url::parse("http://localhost/")?, patience));
-        Ok(Self { transport, http, way, token: None })
+        Ok(Self { routes: Some(InProcess::new(client)), http, way, token: None })
     }
 
     /// The host to which the token would be sent unencrypted.
     pub(crate) fn eavesdropped(&self) -> Option<&str> {
-        let base = self.way.configured();
+        let base = &self.way.configured;
         let is_overheard = base.scheme() == "http" && !is_local(base);
         base.host_str().filter(|_| self.token.is_some() && is_overheard)
     }
@@ -200,10 +196,10 @@ impl GatewayClient {
         query: &[(impl AsRef<str>, String)],
     ) -> anyhow::Result<RequestBuilder> {
         let mut url = self.way.url();
-        let namespace = match &self.transport {
-            GatewayTransport::InProcess(_) => Some(to.namespace.split('/')),
-            GatewayTransport::Network if to.namespace == NAMESPACE => None,
-            GatewayTransport::Network => {
+        let namespace = match &self.routes {
+            Some(_) => Some(to.namespace.split('/')),
+            None if to.namespace == NAMESPACE => None,
+            None => {
                 let what = "a gateway serves only the queues of its own namespace";
                 let help = "name the queue without tenant and namespace, or use the broker: \
                     --service-url instead of --gateway";
@@ -235,11 +231,9 @@ impl GatewayClient {
         let mut pauses = 0;
         loop {
             let again = request.try_clone();
-            let response = match &self.transport {
-                GatewayTransport::Network => {
-                    request.send().await.map_err(|error| self.lost(&error))?
-                }
-                GatewayTransport::InProcess(routes) => routes.answer(request.build()?).await?,
+            let response = match &self.routes {
+                Some(routes) => routes.answer(request.build()?).await?,
+                None => request.send().await.map_err(|error| self.lost(&error))?,
             };
             self.way.answered();
             if response.status().is_success() {
@@ -262,7 +256,7 @@ impl GatewayClient {
             (response.status(), response.headers().clone(), response.url().clone());
         let body = self.body(response).await?;
         let failure = match refused(status, &body) {
-            failure if self.way.is_in_process() => of_broker(failure),
+            failure if self.routes.is_some() => of_broker(failure),
             failure => failure,
         };
         self.way.refused(&url, status, &headers, failure.api_code());
@@ -302,7 +296,7 @@ impl GatewayClient {
         loop {
             let failure = match self.json(self.asking(Method::GET, from, query)?).await {
                 // A gateway waits for its broker; without one, this command does.
-                Err(failure) if self.way.is_in_process() => failure,
+                Err(failure) if self.routes.is_some() => failure,
                 told => return told,
             };
             self.pause(failure).await?;
@@ -535,8 +529,7 @@ mod tests {
         rustls::crypto::ring::default_provider().install_default().ok();
         let way = Arc::new(way::tests::way(base, Duration::ZERO));
         let http = reqwest::Client::new();
-        let transport = GatewayTransport::Network;
-        let gateway = GatewayClient { transport, http, way, token: None };
+        let gateway = GatewayClient { routes: None, http, way, token: None };
         let body = serde_json::json!({"reason": "x"});
         let to = GatewayRoute::new(NAMESPACE, &["queues"]);
         let (answer, bodies) = tokio::join!(gateway.post::<Value>(&to, &body), serving);

@@ -3,7 +3,7 @@
 use super::address::QueueAddress;
 use super::{GatewayClient, GatewayRoute};
 use crate::exit::{Code, CommandFailure, code_of};
-use crate::service::queues::{Alive, QueueStats, patched};
+use crate::service::queues::{QueueStats, patched};
 use crate::service::short_topic;
 use longhaul_api::Priority;
 use longhaul_api::action::{ActionBody, ActionList, ReasonBody};
@@ -76,7 +76,9 @@ impl GatewayClient {
     pub(crate) async fn stats(&self, queue: &str) -> anyhow::Result<QueueStats> {
         let counts = self.counts(queue, None).await?;
         let settings = self.settings(queue).await?;
-        let alive = Alive::of(&self.workers(queue).await?);
+        let workers = self.workers(queue).await?;
+        let alive = workers.iter().filter(|it| it.is_alive() && !it.holds_leases);
+        let (gateways, workers): (Vec<_>, Vec<_>) = alive.partition(|it| it.grants_leases);
         let (letters, has_more) =
             self.letters(queue, &DeadSelection::default(), LETTERS_MAX).await?;
         Ok(QueueStats {
@@ -84,7 +86,8 @@ impl GatewayClient {
             counts,
             paused: settings.settings.paused,
             settings_version: settings.version,
-            alive,
+            workers: workers.len(),
+            gateways: gateways.len(),
             dead_letters: letters.len(),
             has_more_dead_letters: has_more,
         })

@@ -2,7 +2,6 @@
 
 use super::address::QueueAddress;
 use super::{GatewayClient, found};
-use crate::service::schedules::ScheduleAction;
 use longhaul_api::action::ReasonBody;
 use longhaul_api::schedule::{NewSchedule, ScheduleBody, ScheduleList, ScheduleVersion};
 
@@ -41,20 +40,16 @@ impl GatewayClient {
         Ok(told.map(|it| named(&of, it)))
     }
 
+    /// Pauses, resumes or triggers a schedule; without a verb, deletes it.
     pub(crate) async fn act_on_schedule(
         &self,
         queue: &str,
         name: &str,
-        act: ScheduleAction,
+        verb: Option<&str>,
         reason: &str,
     ) -> anyhow::Result<()> {
         let to = QueueAddress::of(queue)?.below(&["schedules", name]);
-        let verb = match act {
-            ScheduleAction::Pause => "pause",
-            ScheduleAction::Resume => "resume",
-            ScheduleAction::Trigger => "trigger",
-            ScheduleAction::Delete => return self.delete(&to, reason).await,
-        };
+        let Some(verb) = verb else { return self.delete(&to, reason).await };
         self.tell(&to.verb(verb), &ReasonBody::of(reason)).await
     }
 }

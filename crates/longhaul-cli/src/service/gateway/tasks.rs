@@ -6,13 +6,14 @@ use super::{GatewayClient, GatewayRoute, found, query_of};
 use crate::exit::CommandFailure;
 use crate::service::short_topic;
 use crate::service::tasks::{
-    Changes, TaskDetails, TaskListOrder, TaskListRequest, TaskOperation, WatchStart, named, no_task,
+    Changes, TaskDetails, TaskListOrder, TaskListRequest, TaskOperation, named, no_task,
 };
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use longhaul::TaskRef;
 use longhaul_api::Priority;
 use longhaul_api::action::{ForceReason, ReasonBody, RescheduleBody};
+use longhaul_api::history::HistoryBody;
 use longhaul_api::new_task::NewTaskBody;
 use longhaul_api::task::{SubmittedTaskBody, TaskBody, TaskCountsBody, TaskList, WhyBody};
 use longhaul_api::values::Length;
@@ -119,9 +120,9 @@ impl GatewayClient {
         Ok(told)
     }
 
-    /// The changes of all tasks of a queue.
-    pub(crate) async fn watch(&self, queue: &str, from: WatchStart) -> anyhow::Result<Changes> {
-        let from = if from == WatchStart::Start { "earliest" } else { "latest" };
+    /// The changes of all tasks of a queue, first the current state of each, or from now on.
+    pub(crate) async fn watch(&self, queue: &str, from_now: bool) -> anyhow::Result<Changes> {
+        let from = if from_now { "latest" } else { "earliest" };
         let of = QueueAddress::of(queue)?;
         let events = GatewayEventStream::open(self.clone(), of, from).await?;
         let next = async |events: Option<GatewayEventStream>| {
@@ -138,6 +139,18 @@ impl GatewayClient {
     pub(crate) async fn why(&self, task: &TaskRef) -> anyhow::Result<Option<WhyBody>> {
         let told: Option<WhyBody> = found(self.get(&GatewayRoute::of_task(task, &["why"])?).await)?;
         Ok(told.map(|told| WhyBody { task: named(task), ..told }))
+    }
+
+    /// The history of a task; without entries if nothing is known of it.
+    pub(crate) async fn history(&self, task: &TaskRef) -> anyhow::Result<HistoryBody> {
+        let route = GatewayRoute::of_task(task, &["history"])?;
+        let told: Option<HistoryBody> = found(self.get(&route).await)?;
+        let (of, mut history) = (QueueAddress::of(&task.topic)?, told.unwrap_or_default());
+        of.rename(&mut history.task);
+        for waits_for in history.entries.iter_mut().flat_map(|it| &mut it.waits_for) {
+            of.rename(waits_for);
+        }
+        Ok(history)
     }
 
     /// The payload of a task; `None` if its message is gone.
@@ -181,9 +194,7 @@ impl GatewayClient {
         };
         found(self.tell(&to.verb(verb), &body).await)?.ok_or_else(|| no_task(task).into())
     }
-}
 
-impl GatewayClient {
     /// Waits for the end of a task, for at most one request; `None` if the task is not over then.
     async fn poll_end(&self, task: &TaskRef) -> anyhow::Result<Option<TaskDetails>> {
         let query = [("timeout", format!("{}s", POLL.as_secs()))];
@@ -225,7 +236,7 @@ pub(crate) fn name_in_queue(task: &TaskRef) -> Result<String, CommandFailure> {
 
 /// The priority of a task for a level of a queue: the gateway takes the level as a priority.
 pub(crate) fn priority_of(queue: &str, said: Priority) -> Result<Priority, CommandFailure> {
-    let level = QueueAddress::of(queue)?.level().level();
+    let level = QueueAddress::of(queue)?.level.level();
     if level == Priority::Normal || said == level {
         return Ok(said);
     }

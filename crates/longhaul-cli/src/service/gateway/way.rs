@@ -1,8 +1,9 @@
 //! The connection to a gateway: which one to ask, and when to retry.
 
 use crate::clock;
-use crate::exit::{Code, code_of};
-use crate::service::patience::{Away, Patience};
+use crate::exit::{Code, CommandFailure, code_of};
+use crate::output::Output;
+use crate::times;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{StatusCode, Url};
 use std::net::IpAddr;
@@ -23,10 +24,27 @@ const ASKED_MAX: Duration = Duration::from_secs(30);
 /// After answering for this long a gateway counts as well: the next pause is short again.
 const WELL_AFTER: Duration = Duration::from_secs(5);
 
+/// How long a waiting command continues during an outage.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Zero if the first failure ends the command.
+    pub(crate) limit: Duration,
+    /// For notes about the outage.
+    pub(crate) output: Output,
+}
+
+/// A current outage.
+#[derive(Debug)]
+struct Away {
+    since: Instant,
+    cause: String,
+}
+
 /// The connection to one gateway, and to those that it names.
 #[derive(Debug)]
 pub(super) struct Way {
-    configured: Url,
+    /// The gateway of the settings.
+    pub(super) configured: Url,
     /// The routes are in this process: what may be away is the broker.
     is_in_process: bool,
     /// A token is sent, only to the configured host: everyone who may write to a ledger may name
@@ -82,21 +100,12 @@ impl Way {
         Self { is_in_process: true, ..Self::new(here, false, patience) }
     }
 
-    pub(super) const fn is_in_process(&self) -> bool {
-        self.is_in_process
-    }
-
     fn who(&self, url: &Url) -> String {
         if self.is_in_process { "the broker".to_owned() } else { format!("the gateway at {url}") }
     }
 
     fn lock(&self) -> MutexGuard<'_, GatewayEndpointState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The configured gateway.
-    pub(super) const fn configured(&self) -> &Url {
-        &self.configured
     }
 
     /// The gateway to ask.
@@ -153,7 +162,8 @@ impl Way {
     pub(super) fn back(&self) {
         let mut state = self.lock();
         if let Some(away) = state.away.take() {
-            self.patience.end(&self.who(&state.at), &away);
+            let (who, took) = (self.who(&state.at), times::human(away.since.elapsed()));
+            self.patience.output.note(&format!("connected to {who} again, after {took}"));
             state.back_since = Some(clock::monotonic());
         }
     }
@@ -170,20 +180,26 @@ impl Way {
 
     fn next_pause(&self, failure: anyhow::Error) -> anyhow::Result<Duration> {
         let mut state = self.lock();
+        let Patience { limit, output } = self.patience;
         let passes = code_of(&failure) == Code::Unreachable && state.refusal.passes;
-        if !passes || !state.was_there || self.patience.limit.is_zero() {
+        if !passes || !state.was_there || limit.is_zero() {
             return Err(failure);
         }
-        let name = self.who(&state.at);
+        let (who, shown) = (self.who(&state.at), times::human(limit));
         let begins = state.away.is_none();
         if begins && state.back_since.is_none_or(|since| since.elapsed() >= WELL_AFTER) {
             state.pause = PAUSE_MIN;
         }
-        let away =
-            state.away.get_or_insert_with(|| self.patience.begin(&name, &failure.to_string()));
-        let left = self.patience.left(away);
+        let away = state.away.get_or_insert_with(|| {
+            output.note(&format!("reconnecting to {who}, for up to {shown}: {failure}"));
+            Away { since: clock::monotonic(), cause: failure.to_string() }
+        });
+        let left = limit.saturating_sub(away.since.elapsed());
         if left.is_zero() {
-            return Err(self.patience.over(&name, away).into());
+            let what = format!("{who} has not answered for {shown}: {}", away.cause);
+            let help = "run the command again later, or raise --reconnect-timeout; the tasks \
+                continue meanwhile";
+            return Err(CommandFailure::new(Code::Unreachable, what).help(help).into());
         }
         let refusal = std::mem::take(&mut state.refusal);
         if refusal.by.as_ref().is_none_or(|by| by.origin() == state.at.origin()) {
@@ -214,8 +230,7 @@ fn is_same_host(one: &Url, other: &Url) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::exit::CommandFailure;
-    use crate::output::{Format, Output};
+    use crate::output::Format;
 
     /// A way without notes.
     pub(in super::super) fn way(url: Url, limit: Duration) -> Way {

@@ -4,22 +4,17 @@ use super::GatewayClient;
 use super::address::QueueAddress;
 use crate::service::workers::{WorkerProcess, by_process};
 use longhaul_api::action::ReasonBody;
-use longhaul_api::worker::{QueueWorker, ToldToDrain, WorkerList};
+use longhaul_api::worker::{ToldToDrain, WorkerList};
 
 impl GatewayClient {
-    /// The workers of a queue, once per owner id.
-    pub(crate) async fn owners(&self, queue: &str) -> anyhow::Result<Vec<QueueWorker>> {
+    /// The workers of a queue, one per process, by name.
+    pub(crate) async fn workers(&self, queue: &str) -> anyhow::Result<Vec<WorkerProcess>> {
         let of = QueueAddress::of(queue)?;
         let mut told: WorkerList = self.get(&of.below(&["workers"])).await?;
         for task in told.workers.iter_mut().flat_map(|it| &mut it.running) {
             of.rename(task);
         }
-        Ok(told.workers)
-    }
-
-    /// The workers of a queue, one per process, by name.
-    pub(crate) async fn workers(&self, queue: &str) -> anyhow::Result<Vec<WorkerProcess>> {
-        Ok(by_process(self.owners(queue).await?.into_iter()))
+        Ok(by_process(told.workers.into_iter()))
     }
 
     /// Drains the worker of this name. Returns its instance.

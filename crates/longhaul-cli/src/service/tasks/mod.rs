@@ -1,16 +1,15 @@
 //! Tasks: submit, read, wait, end.
 
 mod history;
-mod name;
 mod record;
 
-use crate::exit::CommandFailure;
+use super::short_topic;
+use crate::exit::{CommandFailure, with_causes};
 use clap::ValueEnum;
 use futures::stream::BoxStream;
 pub(crate) use history::history_rows;
-use longhaul::TaskRef;
+use longhaul::{TaskId, TaskRef, TaskRefError};
 use longhaul_api::queue::PurgeBody;
-pub(crate) use name::{named, namer, task as parse_task};
 pub(crate) use record::{
     TaskDetails, attempts_in_words, count_fields, open_statuses, retain_counts, statuses,
 };
@@ -28,15 +27,6 @@ pub(crate) enum TaskChange {
     CaughtUp,
     /// A message that is not a valid entry.
     Unreadable(String),
-}
-
-/// The start of a watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WatchStart {
-    /// With the current state of each task.
-    Start,
-    /// With the next change.
-    Now,
 }
 
 /// Which tasks of a list come first.
@@ -81,18 +71,6 @@ pub(crate) enum TaskOperation {
 }
 
 impl TaskOperation {
-    /// What it does, as a word.
-    pub(crate) const fn verb(self) -> &'static str {
-        match self {
-            Self::Cancel => "cancel",
-            Self::Kill => "kill",
-            Self::Delete => "delete",
-            Self::ForceFail(_) => "fail",
-            Self::ForceRelease(_) => "release",
-            Self::Reschedule(_) => "reschedule",
-        }
-    }
-
     /// The result, as a word.
     pub(crate) const fn done(self) -> &'static str {
         match self {
@@ -104,6 +82,25 @@ impl TaskOperation {
             Self::Reschedule(_) => "rescheduled",
         }
     }
+}
+
+/// The name of a task for people.
+pub(crate) fn named(task: &TaskRef) -> String {
+    format!("{}@{}", short_topic(&task.topic), task.id)
+}
+
+/// Names the tasks of a task topic for people.
+pub(crate) fn namer(topic: &str) -> impl Fn(TaskId) -> String + Send + use<> {
+    let topic = topic.to_owned();
+    move |id| TaskRef::new(&topic, id).map_or_else(|_| id.to_string(), |it| named(&it))
+}
+
+/// Parses the name of a task.
+///
+/// # Errors
+/// A text with all causes.
+pub(crate) fn parse_task(text: &str) -> Result<TaskRef, String> {
+    text.parse().map_err(|error: TaskRefError| with_causes(&error))
 }
 
 /// The error for a task that does not exist.

@@ -1,4 +1,4 @@
-//! Where requests go: over the network, or to the gateway's routes in this process.
+//! The gateway's routes in this process, for a client of a broker without a gateway.
 
 use crate::exit::CommandFailure;
 use axum::Router;
@@ -8,33 +8,17 @@ use axum::http::{HeaderValue, Uri};
 use longhaul::Client;
 use reqwest::{Body, Response};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use tower::ServiceExt;
 
 /// The segments of a namespace in a path: tenant and namespace.
 const NAMESPACE_SEGMENTS: usize = 2;
 
-/// The route to a gateway.
-#[derive(Clone, Debug)]
-pub(super) enum GatewayTransport {
-    /// To a gateway at an address.
-    Network,
-    /// To the routes of a gateway in this process.
-    InProcess(InProcess),
-}
-
 /// The routes of gateways on one client of the broker, one for each namespace that is named.
 #[derive(Clone)]
 pub(super) struct InProcess {
     client: Client,
     routers: Arc<Mutex<HashMap<String, Router>>>,
-}
-
-impl fmt::Debug for InProcess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InProcess").finish_non_exhaustive()
-    }
 }
 
 impl InProcess {
