@@ -1,10 +1,5 @@
 //! Dead letters: tasks that failed for good.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
 use crate::new_task::PriorityBody;
 use crate::values::{Instant, Length};
 use longhaul_core::task::Priority;

@@ -1,10 +1,5 @@
 //! The history of a task.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
 use crate::task::WorkerBody;
 use crate::values::Length;
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,5 @@
 //! Tasks in requests.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
 use crate::UnfitBody;
 use crate::values::{Instant, Length, present};
 use longhaul_core::protocol::retry::RetryPolicy;

@@ -1,10 +1,5 @@
 //! Schedules.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
 use crate::UnfitBody;
 use crate::new_task::NewTaskBody;
 use crate::values::{Instant, Length};

@@ -1,10 +1,5 @@
 //! The settings of a queue.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
 use crate::UnfitBody;
 use crate::new_task::RetryBody;
 use crate::values::Length;

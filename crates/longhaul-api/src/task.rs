@@ -1,10 +1,5 @@
 //! Tasks in answers.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
 use crate::values::Length;
 use longhaul_core::task::{Progress, WorkerIdentity};
 use serde::{Deserialize, Serialize};
