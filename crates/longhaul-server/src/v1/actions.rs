@@ -32,6 +32,10 @@ struct LogQuery {
 }
 
 pub(super) fn routes() -> Vec<ApiRoute> {
+    let cancel = |at: TaskAt, body: RawBody| end(at, body, TaskAction::Cancel);
+    let kill = |at: TaskAt, body: RawBody| end(at, body, TaskAction::Kill);
+    let fail = |at: TaskAt, body: RawBody| force(at, body, TaskAction::ForceFail);
+    let release = |at: TaskAt, body: RawBody| force(at, body, TaskAction::ForceRelease);
     let done = "The action is done and logged.";
     vec![
         ApiRoute::new(Post, "/v1/queues/{queue}/tasks/{task}:cancel", Admin, cancel)
@@ -105,14 +109,9 @@ async fn act(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn cancel(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
+async fn end(at: TaskAt, body: RawBody, action: TaskAction) -> Result<StatusCode, ProblemDetails> {
     let ReasonBody { reason } = optional(&body)?;
-    act(at, TaskAction::Cancel, &reason).await
-}
-
-async fn kill(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
-    let ReasonBody { reason } = optional(&body)?;
-    act(at, TaskAction::Kill, &reason).await
+    act(at, action, &reason).await
 }
 
 async fn delete(
@@ -122,14 +121,13 @@ async fn delete(
     act(at, TaskAction::Delete, &reason).await
 }
 
-async fn fail(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
+async fn force(
+    at: TaskAt,
+    body: RawBody,
+    action: fn(Option<u32>) -> TaskAction,
+) -> Result<StatusCode, ProblemDetails> {
     let ForceReason { reason, epoch } = optional(&body)?;
-    act(at, TaskAction::ForceFail(epoch), &reason).await
-}
-
-async fn release(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
-    let ForceReason { reason, epoch } = optional(&body)?;
-    act(at, TaskAction::ForceRelease(epoch), &reason).await
+    act(at, action(epoch), &reason).await
 }
 
 async fn reschedule(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {

@@ -22,6 +22,8 @@ use longhaul_api::queue::{
 use longhaul_api::settings::SettingsBody;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
+    let pause = |at: QueueAt, body: RawBody| set_paused(at, body, true);
+    let resume = |at: QueueAt, body: RawBody| set_paused(at, body, false);
     vec![
         ApiRoute::new(Get, "/v1/queues", Read, list)
             .does("list_queues", "Lists the queues that the caller may use.")
@@ -116,20 +118,12 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn pause(at: QueueAt, body: RawBody) -> JsonAnswer<QueueVersion> {
-    set_paused(at, &body, true).await
-}
-
-async fn resume(at: QueueAt, body: RawBody) -> JsonAnswer<QueueVersion> {
-    set_paused(at, &body, false).await
-}
-
 async fn set_paused(
     QueueAt { queue, caller }: QueueAt,
-    body: &RawBody,
+    body: RawBody,
     paused: bool,
 ) -> JsonAnswer<QueueVersion> {
-    let ReasonBody { reason } = optional(body)?;
+    let ReasonBody { reason } = optional(&body)?;
     let changed = caller.service.set_paused(&queue, paused, caller.says(&reason)?);
     Ok(axum::Json(version(changed.await?)))
 }

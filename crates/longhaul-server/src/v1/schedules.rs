@@ -21,6 +21,9 @@ use longhaul_api::schedule::{
 use longhaul_api::values::Instant;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
+    let pause = |at: NamedAt, body: RawBody| change(at, body, ScheduleChange::Pause);
+    let resume = |at: NamedAt, body: RawBody| change(at, body, ScheduleChange::Resume);
+    let trigger = |at: NamedAt, body: RawBody| change(at, body, ScheduleChange::Trigger);
     vec![
         ApiRoute::new(Get, "/v1/queues/{queue}/schedules", Read, list)
             .does("list_schedules", "Lists the schedules of a queue.")
@@ -154,10 +157,10 @@ enum ScheduleChange {
 
 async fn change(
     NamedAt { queue, name, caller }: NamedAt,
-    request: &RawBody,
+    request: RawBody,
     change: ScheduleChange,
 ) -> JsonAnswer<ScheduleVersion> {
-    let ReasonBody { reason } = optional(request)?;
+    let ReasonBody { reason } = optional(&request)?;
     let said = caller.says(&reason)?;
     let schedules = caller.service.schedules_by(&queue, said).await?;
     let (word, version) = match change {
@@ -172,16 +175,4 @@ async fn change(
 fn logged(action: &str, queue: &QueueName, schedule: &str, said: ActionOrigin<'_>) {
     let (operator, reason) = (said.name, said.reason);
     tracing::info!(event = "schedule_action", action, %queue, schedule, operator, reason);
-}
-
-async fn pause(at: NamedAt, body: RawBody) -> JsonAnswer<ScheduleVersion> {
-    change(at, &body, ScheduleChange::Pause).await
-}
-
-async fn resume(at: NamedAt, body: RawBody) -> JsonAnswer<ScheduleVersion> {
-    change(at, &body, ScheduleChange::Resume).await
-}
-
-async fn trigger(at: NamedAt, body: RawBody) -> JsonAnswer<ScheduleVersion> {
-    change(at, &body, ScheduleChange::Trigger).await
 }
