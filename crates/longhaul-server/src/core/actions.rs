@@ -6,16 +6,13 @@ use longhaul::ActionError;
 use longhaul::ops::{ActionRecord, Replayed};
 use std::time::Duration;
 
-/// How often an action for any epoch is tried.
-const TRIES_MAX: u32 = 5;
-
 /// An operator action on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskAction {
     Cancel,
     Kill,
     Delete,
-    /// In this epoch; `None` for the current one.
+    /// In this epoch; `None` for any.
     ForceFail(Option<u32>),
     ForceRelease(Option<u32>),
     /// After this time.
@@ -52,6 +49,10 @@ impl GatewayService {
         said: ActionOrigin<'_>,
     ) -> Result<(), ServiceError> {
         let (task, client) = (self.check_task(queue, name).await?, self.acting(said.name));
+        if matches!(action, TaskAction::ForceFail(None) | TaskAction::ForceRelease(None)) {
+            // In any epoch, a task that does not exist would look like one that does not run.
+            self.task(queue, name).await?;
+        }
         match action {
             TaskAction::Cancel | TaskAction::Kill => {
                 // A request for a task that does not exist would stay on the ledger for ever.
@@ -66,8 +67,12 @@ impl GatewayService {
             TaskAction::Reschedule(delay) => {
                 client.queue(&task.topic).reschedule(task.id, delay, said.reason).await?;
             }
-            TaskAction::ForceFail(seen) => self.force(queue, name, (false, seen), said).await?,
-            TaskAction::ForceRelease(seen) => self.force(queue, name, (true, seen), said).await?,
+            TaskAction::ForceFail(seen) => {
+                client.queue(&task.topic).force_fail(task.id, seen, said.reason).await?;
+            }
+            TaskAction::ForceRelease(seen) => {
+                client.queue(&task.topic).force_release(task.id, seen, said.reason).await?;
+            }
         }
         tracing::info!(
             target: "longhaul::tasks",
@@ -90,35 +95,6 @@ impl GatewayService {
             return Err(ActionError::Over(status).into());
         }
         Ok(())
-    }
-
-    /// Ends the attempt of a task, as a released one or as a failure for good, in the epoch given by
-    /// the caller, or else in the current one.
-    async fn force(
-        &self,
-        queue: &QueueName,
-        name: TaskName,
-        (releases, seen): (bool, Option<u32>),
-        said: ActionOrigin<'_>,
-    ) -> Result<(), ServiceError> {
-        let (client, task) = (self.acting(said.name), self.task_ref(queue, name));
-        let mut epoch = match seen {
-            Some(epoch) => epoch,
-            None => self.task(queue, name).await?.info.map_or(0, |info| info.epoch),
-        };
-        for _ in 0..TRIES_MAX {
-            let done = if releases {
-                client.queue(&task.topic).force_release(task.id, epoch, said.reason).await
-            } else {
-                client.queue(&task.topic).force_fail(task.id, epoch, said.reason).await
-            };
-            match done {
-                // The view may lag behind the ledger.
-                Err(ActionError::Stale { current }) if seen.is_none() => epoch = current,
-                done => return Ok(done?),
-            }
-        }
-        Err(ActionError::Contended.into())
     }
 
     /// Runs a task that failed for good again, as a new task, and returns that.
