@@ -7,9 +7,6 @@ use std::collections::HashMap;
 /// A stream remembers the last event of at least this many tasks, and of at most twice as many.
 const REMEMBERED_MIN: usize = 4_096;
 
-/// The position of an event stream.
-pub(crate) type EventPosition = WatchPlace;
-
 /// An event in a queue.
 #[derive(Clone, Debug)]
 pub(crate) enum TaskStreamEvent {
@@ -61,7 +58,7 @@ impl GatewayService {
     pub(crate) async fn events(
         &self,
         level: QueueLevel,
-        behind: Option<EventPosition>,
+        behind: Option<WatchPlace>,
         from: WatchFrom,
     ) -> Result<TaskEventStream, ServiceError> {
         self.check_level(&level).await?;

@@ -2,6 +2,7 @@
 
 use super::JsonAnswer;
 use super::at::{QueryParams, SomeLevelAt, TaskAt};
+use super::tasks::page;
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
 use crate::core::{ServiceError, TaskAction, name_of};
@@ -17,9 +18,6 @@ use longhaul_api::values::Instant;
 use serde::Deserialize;
 use std::time::Duration;
 use utoipa::IntoParams;
-
-/// The default number of actions in a list.
-const RECORDS: usize = 100;
 
 /// The most actions in a list.
 const RECORDS_MAX: usize = 10_000;
@@ -154,11 +152,7 @@ async fn log(
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(LogQuery { limit }): QueryParams<LogQuery>,
 ) -> JsonAnswer<ActionList> {
-    let limit = limit.unwrap_or(RECORDS);
-    if !(1..=RECORDS_MAX).contains(&limit) {
-        let detail = format!("`limit` must be 1 to {RECORDS_MAX} actions, not {limit}");
-        return Err(ProblemDetails::bad_request("query_invalid", detail));
-    }
+    let limit = page(limit, RECORDS_MAX, "actions")?;
     let records = caller.service.action_log((&queue, level), limit).await?;
     let action = |it: longhaul::ops::ActionRecord| ActionBody {
         at: it.published_ms,

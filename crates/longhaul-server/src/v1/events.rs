@@ -3,9 +3,7 @@
 use super::at::{LevelAt, QueryParams};
 use super::task_body::task_body;
 use crate::auth::TokenScope::Read;
-use crate::core::{
-    EventPosition, QueueName, TaskEventStream, TaskName, TaskSnapshot, TaskStreamEvent,
-};
+use crate::core::{QueueName, TaskEventStream, TaskName, TaskSnapshot, TaskStreamEvent};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::Get;
@@ -15,7 +13,7 @@ use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::future::{self, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt};
-use longhaul::WatchFrom;
+use longhaul::{WatchFrom, WatchPlace};
 use longhaul_api::task::TaskBody;
 use serde::Deserialize;
 use serde_json::json;
@@ -77,9 +75,9 @@ fn last_event_id<'a>(headers: &'a HeaderMap, query: &'a EventQuery) -> Option<&'
 }
 
 /// The position of an event.
-fn place(text: Option<&str>) -> Result<Option<EventPosition>, ProblemDetails> {
+fn place(text: Option<&str>) -> Result<Option<WatchPlace>, ProblemDetails> {
     if text == Some(START) {
-        return Ok(Some(EventPosition::default()));
+        return Ok(Some(WatchPlace::default()));
     }
     text.map(str::parse).transpose().map_err(|error: longhaul::WatchPlaceError| {
         ProblemDetails::bad_request("last_event_id_invalid", error.to_string())

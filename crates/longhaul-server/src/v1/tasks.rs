@@ -26,11 +26,11 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use utoipa::{IntoParams, ToSchema};
 
-/// The default number of tasks per page.
+/// The default number of entries per page.
 const PAGE: usize = 100;
 
-/// The most tasks per page.
-const PAGE_MAX: usize = 1_000;
+/// The most tasks or dead letters per page.
+pub(super) const PAGE_MAX: usize = 1_000;
 
 /// The most tasks per page with `why`, for which the message of each is read.
 const PAGE_WHY_MAX: usize = 100;
@@ -209,23 +209,25 @@ pub(crate) fn status_of(text: &str) -> Result<TaskStatus, ProblemDetails> {
     })
 }
 
-/// The number of entries per page.
-pub(crate) fn page(limit: Option<usize>) -> Result<usize, ProblemDetails> {
-    match limit {
-        None => Ok(PAGE),
-        Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
-        Some(limit) => {
-            let detail = format!("`limit` must be 1 to {PAGE_MAX} entries, not {limit}");
-            Err(ProblemDetails::bad_request("query_invalid", detail))
-        }
+/// The number of entries per page, of which there may be `max`.
+pub(super) fn page(
+    limit: Option<usize>,
+    max: usize,
+    entries: &str,
+) -> Result<usize, ProblemDetails> {
+    let limit = limit.unwrap_or(PAGE);
+    if (1..=max).contains(&limit) {
+        return Ok(limit);
     }
+    let detail = format!("`limit` must be 1 to {max} {entries}, not {limit}");
+    Err(ProblemDetails::bad_request("query_invalid", detail))
 }
 
 async fn list(
     LevelAt { level, caller }: LevelAt,
     QueryParams(query): QueryParams<TaskQuery>,
 ) -> JsonAnswer<TaskList> {
-    let (filter, limit) = (query.filter()?, page(query.limit)?);
+    let (filter, limit) = (query.filter()?, page(query.limit, PAGE_MAX, "entries")?);
     if query.why && limit > PAGE_WHY_MAX {
         let detail = format!("with `why`, `limit` must be 1 to {PAGE_WHY_MAX} tasks, not {limit}");
         return Err(ProblemDetails::bad_request("query_invalid", detail));
