@@ -24,14 +24,3 @@ pub mod worker;
 
 pub use longhaul_core::task::Priority;
 pub use names::{QueueLevel, QueueName, QueueNameError, TaskName, TaskNameError};
-
-/// A body whose fields do not go together, in words.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct UnfitBody(pub String);
-
-impl UnfitBody {
-    fn new(text: &str) -> Self {
-        Self(text.to_owned())
-    }
-}

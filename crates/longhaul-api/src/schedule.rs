@@ -1,6 +1,5 @@
 //! Schedules.
 
-use crate::UnfitBody;
 use crate::new_task::NewTaskBody;
 use crate::values::{Instant, Length};
 use longhaul_core::schedule::{Overlap, Schedule};
@@ -129,15 +128,12 @@ impl TimesBody {
     ///
     /// # Errors
     /// When it does not have exactly one of `cron`, `every` and `at`.
-    pub fn into_schedule(self) -> Result<Schedule, UnfitBody> {
+    pub fn into_schedule(self) -> Result<Schedule, String> {
         let mut schedule = match (self.cron, self.every, self.at) {
             (Some(cron), None, None) => Schedule::cron(cron),
             (None, Some(every), None) => Schedule::every(every.0),
             (None, None, Some(at)) => Schedule::at(at.0),
-            _ => {
-                let text = "a schedule needs exactly one of `cron`, `every` and `at`";
-                return Err(UnfitBody::new(text));
-            }
+            _ => return Err("a schedule needs exactly one of `cron`, `every` and `at`".to_owned()),
         };
         if let Some(offset) = self.offset {
             schedule = schedule.offset(offset.0);
@@ -160,18 +156,14 @@ impl TimesBody {
     ///
     /// # Errors
     /// When the schedule has an interval, an offset, a window or an instant that cannot be read.
-    pub fn of(schedule: &Schedule) -> Result<Self, UnfitBody> {
-        let unreadable =
-            |error: String| UnfitBody(format!("the schedule cannot be shown: {error}"));
-        let length = |text: &Option<String>| {
-            text.as_deref().map(Length::parse).transpose().map_err(unreadable)
-        };
+    pub fn of(schedule: &Schedule) -> Result<Self, String> {
+        let length = |text: &Option<String>| text.as_deref().map(Length::parse).transpose();
         Ok(Self {
             cron: schedule.cron.clone(),
             time_zone: schedule.time_zone.clone(),
             every: length(&schedule.every)?,
             offset: length(&schedule.offset)?,
-            at: schedule.at.as_deref().map(Instant::parse).transpose().map_err(unreadable)?,
+            at: schedule.at.as_deref().map(Instant::parse).transpose()?,
             overlap: match schedule.overlap {
                 Overlap::BufferOne => OverlapBody::BufferOne,
                 Overlap::CancelOther => OverlapBody::CancelOther,

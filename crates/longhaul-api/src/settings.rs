@@ -1,6 +1,5 @@
 //! The settings of a queue.
 
-use crate::UnfitBody;
 use crate::new_task::RetryBody;
 use crate::values::Length;
 use longhaul_core::protocol::retry::RetryPolicy;
@@ -123,7 +122,7 @@ impl SettingsBody {
     ///
     /// # Errors
     /// When the pauses between attempts do not go together.
-    pub fn checked(self) -> Result<impl FnOnce(&mut QueueSettings), UnfitBody> {
+    pub fn checked(self) -> Result<impl FnOnce(&mut QueueSettings), String> {
         let retry = self.retry.clone().map(RetryPolicy::try_from).transpose()?;
         Ok(move |settings: &mut QueueSettings| {
             settings.paused = self.paused;

@@ -7,7 +7,7 @@ use super::tasks::TaskQuery;
 use super::values::{WordList, all_or_some, early_end};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::QueueName;
+use crate::core::{QueueName, ServiceError};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::{Delete, Get, Patch, Post, Put};
@@ -100,7 +100,7 @@ async fn update(
     QueueAt { queue, caller }: QueueAt,
     Json(QueueUpdate { expected_version, settings, reason }): Json<QueueUpdate>,
 ) -> JsonAnswer<QueueVersion> {
-    let change = settings.checked()?;
+    let change = settings.checked().map_err(ServiceError::Unfit)?;
     let said = caller.says(&reason)?;
     let changed = caller.service.update_settings(&queue, expected_version, change, said);
     Ok(axum::Json(version(changed.await?)))

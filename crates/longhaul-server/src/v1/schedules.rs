@@ -68,15 +68,15 @@ fn body(info: ScheduleInfo, caller: &Caller) -> Result<ScheduleBody, ProblemDeta
         slot: Instant(it.slot),
         task: name_of(&it.task).to_string(),
     };
+    let unfit =
+        |error: String| ServiceError::Unfit(format!("the schedule cannot be shown: {error}"));
     let is_seen = !caller.is_blind();
     let task = is_seen.then(|| serde_json::to_value(&info.schedule.task)).transpose();
     Ok(ScheduleBody {
         name: info.name,
         version: info.version,
-        task: task.map_err(|error| {
-            ServiceError::Unfit(format!("the schedule cannot be shown: {error}"))
-        })?,
-        schedule: TimesBody::of(&info.schedule)?,
+        task: task.map_err(|error| unfit(error.to_string()))?,
+        schedule: TimesBody::of(&info.schedule).map_err(unfit)?,
         last: info.last.map(firing),
         next: info.next.into_iter().map(Instant).collect(),
         now: clock::wall_ms(),
@@ -100,7 +100,8 @@ async fn create(
     let task = caller.service.submission(&queue, into_task(task)?)?;
     let said = caller.says(&reason)?;
     let schedules = caller.service.schedules_by(&queue, said).await?;
-    let version = schedules.create(&name, schedule.into_schedule()?, task).await?;
+    let schedule = schedule.into_schedule().map_err(ServiceError::Unfit)?;
+    let version = schedules.create(&name, schedule, task).await?;
     logged("create", &queue, &name, said);
     // A schedule fires while a worker or a gateway has its queue open.
     caller.service.see_to_schedule(&queue).await;
@@ -120,7 +121,7 @@ async fn update(
     let schedules = caller.service.schedules_by(&queue, said).await?;
     let version = match (schedule, task) {
         (Some(times), None) => {
-            let times = times.into_schedule()?;
+            let times = times.into_schedule().map_err(ServiceError::Unfit)?;
             schedules.update(&name, expected_version, |_| times).await?
         }
         (None, Some(task)) => {
