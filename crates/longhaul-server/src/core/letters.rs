@@ -1,8 +1,7 @@
 //! Lists, shows, replays and purges dead letters.
 
 use super::actions::ActionOrigin;
-use super::enqueue::with;
-use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
+use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of, with};
 use bytes::Bytes;
 use futures::future::ready;
 use futures::{StreamExt, TryStreamExt};
@@ -56,10 +55,7 @@ impl GatewayService {
     ) -> Result<DeadLetters, ServiceError> {
         self.check_level(&QueueLevel::new(queue.clone(), level.unwrap_or_default())).await?;
         let letters = self.acting(name).queue(self.topic(queue)).dead_letters().await?;
-        Ok(match level {
-            Some(level) => letters.of_level(level),
-            None => letters,
-        })
+        Ok(with(letters, level, DeadLetters::of_level))
     }
 
     /// A page of a queue's dead letters.

@@ -140,11 +140,7 @@ impl GatewayService {
 
     /// The client, with the caller's name as its operator.
     fn acting(&self, name: Option<&str>) -> Client {
-        let client = self.client.clone();
-        match name {
-            Some(name) => client.acting_as(name),
-            None => client,
-        }
+        with(self.client.clone(), name, Client::acting_as)
     }
 
     /// A queue that a caller changes.
@@ -166,6 +162,14 @@ impl GatewayService {
     ) -> Result<Schedules, ServiceError> {
         self.check_there(queue).await?;
         Ok(self.queue_by(queue, said).schedules())
+    }
+}
+
+/// Sets an option of what is built, if there is a value for it.
+pub(crate) fn with<B, T>(built: B, value: Option<T>, set: impl FnOnce(B, T) -> B) -> B {
+    match value {
+        Some(value) => set(built, value),
+        None => built,
     }
 }
 

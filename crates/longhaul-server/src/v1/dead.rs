@@ -7,7 +7,7 @@ use super::tasks::{PAGE_MAX, between, page};
 use super::values::{WordList, all_or_some, early_end};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::{QueueName, ReplayChanges, ServiceError, TaskName, name_of};
+use crate::core::{QueueName, ReplayChanges, ServiceError, TaskName, name_of, with};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::{Get, Post};
@@ -81,19 +81,10 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 /// The library's filter for a selection, apart from named tasks.
 fn filter_of(it: &DeadSelection) -> DeadLetterFilter {
     let mut filter = it.tag.iter().fold(DeadLetterFilter::new(), DeadLetterFilter::tag);
-    if let Some(reason) = &it.failed_with {
-        filter = filter.reason(reason);
-    }
-    if let Some(task_type) = &it.task_type {
-        filter = filter.task_type(task_type);
-    }
-    if let Some(key) = &it.key {
-        filter = filter.key(key);
-    }
-    match between(it.failed_from, it.failed_to) {
-        Some(range) => filter.published(range),
-        None => filter,
-    }
+    filter = with(filter, it.failed_with.as_ref(), DeadLetterFilter::reason);
+    filter = with(filter, it.task_type.as_ref(), DeadLetterFilter::task_type);
+    filter = with(filter, it.key.as_ref(), DeadLetterFilter::key);
+    with(filter, between(it.failed_from, it.failed_to), DeadLetterFilter::published)
 }
 
 /// A position, as used for pages.

@@ -7,7 +7,7 @@ use super::task_body::task_body;
 use super::values::WordList;
 use crate::auth::TokenScope::Read;
 use crate::clock;
-use crate::core::{ServiceError, TaskName, TaskSnapshot, ViewedTasks};
+use crate::core::{ServiceError, TaskName, TaskSnapshot, ViewedTasks, with};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::Get;
@@ -152,15 +152,9 @@ impl TaskQuery {
         for status in &self.status.0 {
             filter = filter.status(status_of(status)?);
         }
-        for tag in &self.tag.0 {
-            filter = filter.tag(tag);
-        }
-        if let Some(task_type) = &self.task_type {
-            filter = filter.task_type(task_type);
-        }
-        if let Some(key) = &self.key {
-            filter = filter.key(key);
-        }
+        filter = self.tag.0.iter().fold(filter, TaskFilter::tag);
+        filter = with(filter, self.task_type.as_ref(), TaskFilter::task_type);
+        filter = with(filter, self.key.as_ref(), TaskFilter::key);
         if let Some(text) = &self.text {
             if !(1..=TEXT_WORDS_MAX).contains(&text.split_whitespace().count()) {
                 let detail =
@@ -175,13 +169,8 @@ impl TaskQuery {
                 filter = filter.text(id.unwrap_or(word));
             }
         }
-        if let Some(range) = between(self.created_from, self.created_to) {
-            filter = filter.created(range);
-        }
-        if let Some(range) = between(self.changed_from, self.changed_to) {
-            filter = filter.changed(range);
-        }
-        Ok(filter)
+        filter = with(filter, between(self.created_from, self.created_to), TaskFilter::created);
+        Ok(with(filter, between(self.changed_from, self.changed_to), TaskFilter::changed))
     }
 }
 
