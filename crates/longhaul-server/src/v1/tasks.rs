@@ -17,7 +17,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use longhaul::TaskId;
-use longhaul::ops::{EndedCounts, TaskFilter, TaskStatus, TaskView};
+use longhaul::ops::{EndedCounts, TaskFilter, TaskInfo, TaskStatus, TaskView};
 use longhaul_api::Priority;
 use longhaul_api::task::{EverEnded, OldestReady, TaskBody, TaskCountsBody, TaskList};
 use longhaul_api::values::{Instant, Length};
@@ -226,29 +226,32 @@ async fn list(
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
     let scope = scope_at(query.at);
-    let (tasks, next) = match query.order {
+    let (found, next) = match query.order {
         Order::Oldest => {
             let after = query.after.as_deref().map(str::parse::<TaskName>).transpose();
             let after = after?.map(|name| name.id);
-            let (tasks, next) = caller.service.list(&level, scope, &filter, after, limit).await?;
-            (tasks, next.map(|name| name.to_string()))
+            let page = caller.service.ask(&level, scope, |view| view.list(&filter, after, limit));
+            let page = page.await?;
+            (page.tasks, page.next.map(|id| level.task(id).to_string()))
         }
         Order::Newest => {
             let before = places(query.after.as_deref().unwrap_or_default())?;
-            let (tasks, next) =
-                caller.service.newest(&level, scope, &filter, &before, limit).await?;
-            let next: Vec<String> = next.iter().map(ToString::to_string).collect();
-            (tasks, Some(next.join(",")).filter(|next| !next.is_empty()))
+            let page =
+                caller.service.ask(&level, scope, |view| view.newest(&filter, &before, limit));
+            let page = page.await?;
+            let next: Vec<_> = page.next.iter().map(|id| level.task(*id).to_string()).collect();
+            (page.tasks, Some(next.join(",")).filter(|next| !next.is_empty()))
         }
     };
     let hidden = caller.is_blind();
     let whys =
-        if query.why { caller.service.why_all(&level, &tasks).await? } else { BTreeMap::new() };
-    let body = |task: TaskSnapshot| {
-        let why = whys.get(&task.name.id).map(ToString::to_string);
+        if query.why { caller.service.why_all(&level, &found).await? } else { BTreeMap::new() };
+    let body = |info: TaskInfo| {
+        let why = whys.get(&info.id).map(ToString::to_string);
+        let task = TaskSnapshot::listed(&level, info);
         TaskBody { why, ..task_body(level.queue(), task, hidden) }
     };
-    let tasks = tasks.into_iter().map(body).collect();
+    let tasks = found.into_iter().map(body).collect();
     Ok(Json(TaskList { tasks, next, now: clock::wall_ms() }))
 }
 
