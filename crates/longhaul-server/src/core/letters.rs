@@ -1,12 +1,12 @@
-//! Lists, shows, replays and purges dead letters.
+//! Opens and replays dead letters.
 
 use super::actions::ActionOrigin;
 use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of, with};
 use bytes::Bytes;
 use futures::future::ready;
 use futures::{StreamExt, TryStreamExt};
-use longhaul::ops::{DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed};
-use longhaul::{Position, Priority, Raw, Submission};
+use longhaul::ops::{DeadLetterFilter, DeadLetters, Replayed};
+use longhaul::{Priority, Raw, Submission};
 use longhaul_api::dead::ReplayChangesBody;
 
 /// A queue, and the level whose tasks are meant; `None` for those of the whole queue.
@@ -48,7 +48,8 @@ impl GatewayService {
         }
     }
 
-    async fn letters(
+    /// The dead letters of a queue, on behalf of a caller.
+    pub(crate) async fn letters(
         &self,
         (queue, level): SomeLevel<'_>,
         name: Option<&str>,
@@ -56,28 +57,6 @@ impl GatewayService {
         self.check_level(&QueueLevel::new(queue.clone(), level.unwrap_or_default())).await?;
         let letters = self.acting(name).queue(self.topic(queue)).dead_letters().await?;
         Ok(with(letters, level, DeadLetters::of_level))
-    }
-
-    /// A page of a queue's dead letters.
-    pub(crate) async fn dead_letters(
-        &self,
-        of: SomeLevel<'_>,
-        filter: &DeadLetterFilter,
-        after: Option<Position>,
-        limit: usize,
-    ) -> Result<DeadLetterPage, ServiceError> {
-        Ok(self.letters(of, None).await?.list(filter, after, limit).await?)
-    }
-
-    /// The dead letter of a task.
-    pub(crate) async fn dead_letter(
-        &self,
-        queue: &QueueName,
-        name: TaskName,
-    ) -> Result<DeadLetter, ServiceError> {
-        let letters = self.letters((queue, None), None).await?;
-        let found = letters.show(&self.task_ref(queue, name)).await?;
-        found.ok_or(ServiceError::NoTask(name))
     }
 
     /// Replays a dead letter.
@@ -131,34 +110,5 @@ impl GatewayService {
         });
         let stopped = ended.await.err().map(ServiceError::from);
         Ok((outcomes, stopped))
-    }
-
-    /// Marks the dead letter of a task as handled, and returns whether there was one.
-    pub(crate) async fn purge_letter(
-        &self,
-        queue: &QueueName,
-        name: TaskName,
-        said: ActionOrigin<'_>,
-    ) -> Result<bool, ServiceError> {
-        let letters = self.letters((queue, None), said.name).await?;
-        Ok(letters.purge_one(&self.task_ref(queue, name), said.reason).await?)
-    }
-
-    /// Marks all dead letters that match a filter as handled. Returns their number, and the error
-    /// that has ended it early.
-    pub(crate) async fn purge_letters(
-        &self,
-        of: SomeLevel<'_>,
-        filter: DeadLetterFilter,
-        said: ActionOrigin<'_>,
-    ) -> Result<(u64, Option<ServiceError>), ServiceError> {
-        let letters = self.letters(of, said.name).await?;
-        let mut purged = 0;
-        let ended = letters.purge(filter, said.reason).try_for_each(|_| {
-            purged += 1;
-            ready(Ok(()))
-        });
-        let stopped = ended.await.err().map(ServiceError::from);
-        Ok((purged, stopped))
     }
 }

@@ -122,7 +122,8 @@ impl GatewayService {
         format!("{}{level}", self.prefix)
     }
 
-    fn task_ref(&self, queue: &QueueName, task: TaskName) -> TaskRef {
+    /// A task of a queue.
+    pub(crate) fn task_ref(&self, queue: &QueueName, task: TaskName) -> TaskRef {
         TaskRef { topic: self.level_topic(&task.in_queue(queue)), id: task.id }
     }
 

@@ -15,6 +15,8 @@ use crate::shell::RawBody;
 use axum::Json;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures::TryStreamExt;
+use futures::future::ready;
 use longhaul::ops::{DeadLetter, DeadLetterFilter, Replayed};
 use longhaul::{Position, Priority};
 use longhaul_api::dead::{
@@ -141,7 +143,8 @@ async fn list(
         failed_to: query.failed_to,
         ..DeadSelection::default()
     });
-    let page = caller.service.dead_letters((&queue, level), &filter, after, limit).await?;
+    let letters = caller.service.letters((&queue, level), None).await?;
+    let page = letters.list(&filter, after, limit).await?;
     let (letters, hidden) = (page.letters.into_iter(), caller.is_blind());
     let dead_letters = letters.map(|letter| body(&queue, letter, hidden)).collect();
     let next = page.next.map(position_text);
@@ -149,7 +152,9 @@ async fn list(
 }
 
 async fn show(TaskAt { queue, task, caller }: TaskAt) -> JsonAnswer<DeadLetterBody> {
-    let letter = caller.service.dead_letter(&queue, task).await?;
+    let letters = caller.service.letters((&queue, None), None).await?;
+    let letter = letters.show(&caller.service.task_ref(&queue, task)).await?;
+    let letter = letter.ok_or(ServiceError::NoTask(task))?;
     Ok(Json(body(&queue, letter, caller.is_blind())))
 }
 
@@ -269,13 +274,17 @@ async fn purge(
     }
     let said = caller.says(&selection.reason)?;
     let named = named(&selection, level)?;
+    let letters = caller.service.letters((&queue, level), said.name).await?;
     let (mut purged, mut not_found, mut stopped) = (0, Vec::new(), None);
     if named.is_empty() {
-        (purged, stopped) =
-            caller.service.purge_letters((&queue, level), filter_of(&selection), said).await?;
+        let ended = letters.purge(filter_of(&selection), said.reason).try_for_each(|_| {
+            purged += 1;
+            ready(Ok(()))
+        });
+        stopped = ended.await.err();
     }
     for name in named {
-        match caller.service.purge_letter(&queue, name, said).await {
+        match letters.purge_one(&caller.service.task_ref(&queue, name), said.reason).await {
             Ok(true) => purged += 1,
             Ok(false) => not_found.push(name.to_string()),
             Err(error) => {
@@ -284,6 +293,6 @@ async fn purge(
             }
         }
     }
-    let stopped = early_end(stopped, purged > 0)?;
+    let stopped = early_end(stopped.map(ServiceError::from), purged > 0)?;
     Ok(Json(PurgedLetters { purged, not_found, stopped, now: clock::wall_ms() }))
 }
