@@ -26,7 +26,7 @@ pub(crate) use desks::DIALECT_TRIES;
 pub(crate) use desks::dialect_backoff;
 pub(crate) use enqueue::NewTask;
 pub(crate) use error::ServiceError;
-pub(crate) use events::{TaskEventStream, TaskStreamEvent};
+pub(crate) use events::TaskEventStream;
 pub(crate) use leases::Reporter;
 pub(crate) use letters::ReplayChanges;
 pub(crate) use tasks::TaskSnapshot;

@@ -3,7 +3,7 @@
 use super::at::{LevelAt, QueryParams};
 use super::task_body::task_body;
 use crate::auth::TokenScope::Read;
-use crate::core::{QueueName, TaskEventStream, TaskName, TaskSnapshot, TaskStreamEvent};
+use crate::core::{QueueLevel, QueueName, TaskEventStream, TaskName, TaskSnapshot};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::Get;
@@ -13,7 +13,7 @@ use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::future::{self, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt};
-use longhaul::{WatchFrom, WatchPlace};
+use longhaul::{WatchEvent, WatchFrom, WatchPlace};
 use longhaul_api::task::TaskBody;
 use serde::Deserialize;
 use serde_json::json;
@@ -118,9 +118,8 @@ async fn events(
             return Err(ProblemDetails::bad_request("query_invalid", detail));
         }
     };
-    let queue = level.queue().clone();
-    let events = caller.service.events(level, behind, from).await?;
-    let to = EventStreamContext::new(queue, caller);
+    let events = caller.service.events(&level, behind, from).await?;
+    let to = EventStreamContext::new(level, caller);
     Ok(answer(stream::unfold((events, to), next).boxed()))
 }
 
@@ -132,7 +131,8 @@ async fn events_of(
 ) -> Result<BoxStream<'static, SseResult>, ProblemDetails> {
     let service = Arc::clone(&caller.service);
     // Opened first, so that no change is lost between the two.
-    let mut events = service.events(task.in_queue(&queue), None, WatchFrom::Latest).await?;
+    let level = task.in_queue(&queue);
+    let mut events = service.events(&level, None, WatchFrom::Latest).await?;
     events.keep_only(task);
     let found = service.task(&queue, task).await?;
     let hidden = caller.is_blind();
@@ -141,7 +141,7 @@ async fn events_of(
         return Ok(stream::iter(task_event(&body, OVER).map(Ok)).boxed());
     }
     let first = stream::iter(task_event(&body, START).map(Ok));
-    let to = EventStreamContext::new(queue.clone(), caller);
+    let to = EventStreamContext::new(level, caller);
     let changes = stream::unfold((events, to), next);
     let end = async move {
         // Some ends are on the ledger for long before they are shown.
@@ -170,7 +170,7 @@ type SseResult = Result<axum::response::sse::Event, Infallible>;
 
 /// The receiver of the events, and their source.
 struct EventStreamContext {
-    queue: QueueName,
+    level: QueueLevel,
     hidden: bool,
     caller: Caller,
     /// Whether the receiver was told that the broker is lost.
@@ -178,8 +178,8 @@ struct EventStreamContext {
 }
 
 impl EventStreamContext {
-    fn new(queue: QueueName, caller: Caller) -> Self {
-        Self { queue, hidden: caller.is_blind(), caller, cut_off: false }
+    fn new(level: QueueLevel, caller: Caller) -> Self {
+        Self { level, hidden: caller.is_blind(), caller, cut_off: false }
     }
 
     /// Waits until the broker is lost or back, and returns the event about it. It has no id: the
@@ -214,7 +214,8 @@ async fn next(
         let (event, place) = match next {
             Ok(next) => next,
             Err(error) => {
-                tracing::warn!(event = "events_ended", queue = %to.queue, %error, "event stream ended");
+                let queue = to.level.queue();
+                tracing::warn!(event = "events_ended", %queue, %error, "event stream ended");
                 return None;
             }
         };
@@ -226,20 +227,23 @@ async fn next(
 
 fn sent(
     to: &EventStreamContext,
-    event: TaskStreamEvent,
+    event: WatchEvent,
     place: &str,
 ) -> Option<axum::response::sse::Event> {
-    let EventStreamContext { queue, hidden, .. } = to;
+    let (level, queue) = (&to.level, to.level.queue());
     let place = if place.is_empty() { START } else { place };
     let (kind, data) = match event {
-        TaskStreamEvent::Task(name, shown, epoch) => {
-            let task = TaskSnapshot { name, info: None, shown: Some(*shown), submitted: None };
-            return task_event(&TaskBody { epoch, ..task_body(queue, task, *hidden) }, place);
+        WatchEvent::Updated { id, metadata, epoch } => {
+            let (name, shown) = (level.task(id), Some(metadata));
+            let task = TaskSnapshot { name, info: None, shown, submitted: None };
+            return task_event(&TaskBody { epoch, ..task_body(queue, task, to.hidden) }, place);
         }
-        TaskStreamEvent::Evicted(name) => {
-            ("evicted", json!({"id": name.to_string(), "queue": queue.as_str()}).to_string())
+        WatchEvent::Evicted { id } => {
+            let id = level.task(id).to_string();
+            ("evicted", json!({"id": id, "queue": queue.as_str()}).to_string())
         }
-        TaskStreamEvent::CaughtUp => ("caught-up", "{}".to_owned()),
+        WatchEvent::CaughtUp => ("caught-up", "{}".to_owned()),
+        WatchEvent::Undecodable { .. } | _ => return None,
     };
     Some(axum::response::sse::Event::default().event(kind).id(place).data(data))
 }
