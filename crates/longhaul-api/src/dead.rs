@@ -65,7 +65,6 @@ pub struct ReplayList {
 pub struct ReplayBody {
     pub task: String,
     /// `RESTARTED`, `RESTARTED_BEFORE` (by an earlier replay, so `changes` were not made), `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`. Of two simultaneous replays, one has its `changes` made, and both get `RESTARTED`.
-    #[schema(value_type = String)]
     pub outcome: Cow<'static, str>,
     /// The new task, or the task that holds the dedupe key.
     #[serde(skip_serializing_if = "Option::is_none")]
