@@ -57,11 +57,10 @@ impl GatewayService {
             TaskAction::Cancel | TaskAction::Kill => {
                 // A request for a task that does not exist would stay on the ledger for ever.
                 self.check_open(queue, name).await?;
-                if action == TaskAction::Kill {
-                    client.cancellation(&task).reason(said.reason).kill().send().await?;
-                } else {
-                    client.cancellation(&task).reason(said.reason).send().await?;
-                }
+                let request = client.cancellation(&task).reason(said.reason);
+                let kills = action == TaskAction::Kill;
+                let request = if kills { request.kill() } else { request };
+                request.send().await?;
             }
             TaskAction::Delete => client.queue(&task.topic).delete(task.id, said.reason).await?,
             TaskAction::Reschedule(delay) => {

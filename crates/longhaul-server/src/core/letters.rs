@@ -1,11 +1,9 @@
 //! Opens and replays dead letters.
 
 use super::actions::ActionOrigin;
-use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of, with};
+use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, with};
 use bytes::Bytes;
-use futures::future::ready;
-use futures::{StreamExt, TryStreamExt};
-use longhaul::ops::{DeadLetterFilter, DeadLetters, Replayed};
+use longhaul::ops::{DeadLetters, Replayed};
 use longhaul::{Priority, Raw, Submission};
 use longhaul_api::dead::ReplayChangesBody;
 
@@ -21,7 +19,7 @@ pub(crate) struct ReplayChanges {
 }
 
 impl ReplayChanges {
-    fn apply(&self, mut it: Submission) -> Submission {
+    pub(crate) fn apply(&self, mut it: Submission) -> Submission {
         let terms = &self.terms;
         it = with(it, self.payload.clone(), |it, payload| it.payload(&Raw(payload)));
         it = with(it, terms.priority, Submission::priority);
@@ -85,30 +83,5 @@ impl GatewayService {
             reason = said.reason,
         );
         Ok(replayed)
-    }
-
-    /// Replays dead letters that match a filter, up to a limit. Returns the result of each, and the
-    /// error that has ended it early.
-    pub(crate) async fn replay_all(
-        &self,
-        of: SomeLevel<'_>,
-        filter: DeadLetterFilter,
-        (said, changes): (ActionOrigin<'_>, Option<ReplayChanges>),
-        limit: usize,
-    ) -> Result<(Vec<(TaskName, Replayed)>, Option<ServiceError>), ServiceError> {
-        let letters = self.letters(of, said.name).await?;
-        let mut outcomes = Vec::new();
-        let replays = match changes {
-            Some(changes) => {
-                letters.replay_all_with(filter, said.reason, move |it| changes.apply(it))
-            }
-            None => letters.replay_all(filter, said.reason),
-        };
-        let ended = replays.take(limit).try_for_each(|(task, replayed)| {
-            outcomes.push((name_of(&task), replayed));
-            ready(Ok(()))
-        });
-        let stopped = ended.await.err().map(ServiceError::from);
-        Ok((outcomes, stopped))
     }
 }

@@ -15,8 +15,8 @@ use crate::shell::RawBody;
 use axum::Json;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use futures::TryStreamExt;
 use futures::future::ready;
+use futures::{StreamExt, TryStreamExt};
 use longhaul::ops::{DeadLetter, DeadLetterFilter, Replayed};
 use longhaul::{Position, Priority};
 use longhaul_api::dead::{
@@ -239,9 +239,19 @@ async fn replay(
     let named = named(&selection, level)?;
     caller.service.check_changes(&queue, changes.as_ref()).await?;
     if named.is_empty() {
-        let (of, how) = ((&queue, level), (said, changes.clone()));
-        (replays, stopped) =
-            caller.service.replay_all(of, filter_of(&selection), how, REPLAYS_MAX).await?;
+        let letters = caller.service.letters((&queue, level), said.name).await?;
+        let filter = filter_of(&selection);
+        let all = match changes.clone() {
+            Some(changes) => {
+                letters.replay_all_with(filter, said.reason, move |it| changes.apply(it))
+            }
+            None => letters.replay_all(filter, said.reason),
+        };
+        let ended = all.take(REPLAYS_MAX).try_for_each(|(task, replayed)| {
+            replays.push((name_of(&task), replayed));
+            ready(Ok(()))
+        });
+        stopped = ended.await.err().map(ServiceError::from);
     }
     for name in named {
         match caller.service.replay(&queue, name, said, changes.as_ref()).await {
