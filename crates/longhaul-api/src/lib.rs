@@ -19,8 +19,8 @@ pub mod settings;
 pub mod task;
 pub mod topics;
 pub mod values;
-pub mod webhook;
 pub mod worker;
 
 pub use longhaul_core::task::Priority;
+pub use longhaul_core::webhook;
 pub use names::{QueueLevel, QueueName, QueueNameError, TaskName, TaskNameError};

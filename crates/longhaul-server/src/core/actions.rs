@@ -1,9 +1,10 @@
-//! Operator actions on tasks on behalf of a caller; caller and reason are logged.
+//! Operator actions on tasks and workers on behalf of a caller; caller and reason are logged.
 
 use super::letters::SomeLevel;
-use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
-use longhaul::ActionError;
+use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewedTasks, name_of};
 use longhaul::ops::{ActionRecord, Replayed};
+use longhaul::{ActionError, WorkerIdentity};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An operator action on a task.
@@ -115,6 +116,34 @@ impl GatewayService {
                 Err(ServiceError::Unfit(format!("the replay ended in an unknown way: {other:?}")))
             }
         }
+    }
+
+    /// Drains a worker, wherever it runs; returns its identity.
+    pub(crate) async fn drain_worker(
+        &self,
+        queue: &QueueName,
+        name: &str,
+        said: ActionOrigin<'_>,
+    ) -> Result<Arc<WorkerIdentity>, ServiceError> {
+        self.check_queue(queue).await?;
+        let topic = self.topic(queue);
+        let view = self.views.of(&topic, ViewedTasks::Claimed).await?;
+        let client = self.acting(said.name);
+        let told = client.queue(&topic).with_view(&view).drain_worker(name, said.reason).await;
+        if matches!(told, Err(ActionError::Read(_))) {
+            self.views.close(&topic);
+        }
+        let told = told?;
+        tracing::info!(
+            target: "longhaul::tasks",
+            event = "worker_action",
+            action = "drain",
+            %queue,
+            worker = told.name,
+            operator = said.name,
+            reason = said.reason,
+        );
+        Ok(told)
     }
 
     /// The newest actions of operators on a queue or on tasks of one level, with their reasons.

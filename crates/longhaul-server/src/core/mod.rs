@@ -18,7 +18,6 @@ mod reserved;
 mod tasks;
 mod views;
 mod webhooks;
-mod workers;
 
 pub(crate) use actions::{ActionOrigin, TaskAction};
 pub(crate) use desks::DIALECT_TRIES;
