@@ -9,7 +9,7 @@ use crate::route::ApiRoute;
 use crate::route::Method::Get;
 use crate::shell::Caller;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::sse::{KeepAlive, Sse};
+use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::future::{self, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt};
@@ -166,7 +166,7 @@ async fn refused(caller: Caller, headers: HeaderMap) {
     }
 }
 
-type SseResult = Result<axum::response::sse::Event, Infallible>;
+type SseResult = Result<sse::Event, Infallible>;
 
 /// The receiver of the events, and their source.
 struct EventStreamContext {
@@ -184,8 +184,8 @@ impl EventStreamContext {
 
     /// Waits until the broker is lost or back, and returns the event about it. It has no id: the
     /// stream continues behind the events before it.
-    async fn notice(&self) -> axum::response::sse::Event {
-        let event = axum::response::sse::Event::default();
+    async fn notice(&self) -> sse::Event {
+        let event = sse::Event::default();
         let reach = &self.caller.shell.reach;
         if self.cut_off {
             reach.connected().await;
@@ -225,11 +225,7 @@ async fn next(
     }
 }
 
-fn sent(
-    to: &EventStreamContext,
-    event: WatchEvent,
-    place: &str,
-) -> Option<axum::response::sse::Event> {
+fn sent(to: &EventStreamContext, event: WatchEvent, place: &str) -> Option<sse::Event> {
     let (level, queue) = (&to.level, to.level.queue());
     let place = if place.is_empty() { START } else { place };
     let (kind, data) = match event {
@@ -245,10 +241,10 @@ fn sent(
         WatchEvent::CaughtUp => ("caught-up", "{}".to_owned()),
         WatchEvent::Undecodable { .. } | _ => return None,
     };
-    Some(axum::response::sse::Event::default().event(kind).id(place).data(data))
+    Some(sse::Event::default().event(kind).id(place).data(data))
 }
 
-fn task_event(body: &TaskBody, place: &str) -> Option<axum::response::sse::Event> {
+fn task_event(body: &TaskBody, place: &str) -> Option<sse::Event> {
     let data = serde_json::to_string(body).ok()?;
-    Some(axum::response::sse::Event::default().event("task").id(place).data(data))
+    Some(sse::Event::default().event("task").id(place).data(data))
 }
