@@ -1,10 +1,5 @@
 //! What operators have done, and why.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
 use crate::values::{Instant, Length};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -1,10 +1,5 @@
 //! Dead letters: tasks that failed for good.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
 use crate::new_task::PriorityBody;
 use crate::values::{Instant, Length};
 use longhaul_core::task::Priority;
@@ -70,7 +65,6 @@ pub struct ReplayList {
 pub struct ReplayBody {
     pub task: String,
     /// `RESTARTED`, `RESTARTED_BEFORE` (by an earlier replay, so `changes` were not made), `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`. Of two simultaneous replays, one has its `changes` made, and both get `RESTARTED`.
-    #[schema(value_type = String)]
     pub outcome: Cow<'static, str>,
     /// The new task, or the task that holds the dedupe key.
     #[serde(skip_serializing_if = "Option::is_none")]

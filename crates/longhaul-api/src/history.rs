@@ -1,10 +1,5 @@
 //! The history of a task.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
 use crate::task::WorkerBody;
 use crate::values::Length;
 use serde::{Deserialize, Serialize};
@@ -32,7 +27,6 @@ pub struct HistoryEntryBody {
     /// When the entry was published, by the clock of its publisher.
     pub at: u64,
     /// `claimed`, `leased`, `renewed`, `closed`, `completed`, `failed`, `ended`, `released`, `parked`, `offered`, `checkpoint`, `cancel_requested`, `sealed`, `shown` or `evicted`.
-    #[schema(value_type = String)]
     pub event: Cow<'static, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u32>,
@@ -42,13 +36,11 @@ pub struct HistoryEntryBody {
     pub reason: Option<String>,
     /// `failed`, `cancelled` or `expired`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub outcome: Option<Cow<'static, str>>,
     /// When the next attempt is due.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_attempt_at: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub state: Option<Cow<'static, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
@@ -73,7 +65,6 @@ pub struct HistoryEntryBody {
     pub worker: Option<WorkerBody>,
     /// Why the entry has no effect: `not_next`, `attempt_not_above`, `task_ended`, `replaced`, `not_running`, `sealed`, `late` or `unknown`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub ignored: Option<Cow<'static, str>>,
 }
 

@@ -1,5 +1,7 @@
 //! Names of queues, their levels and their tasks.
 
+#![warn(missing_docs)]
+
 use longhaul_core::task::{Priority, TaskId};
 use std::fmt;
 use std::str::FromStr;

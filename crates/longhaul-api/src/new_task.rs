@@ -1,11 +1,5 @@
 //! Tasks in requests.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
-use crate::UnfitBody;
 use crate::values::{Instant, Length, present};
 use longhaul_core::protocol::retry::RetryPolicy;
 use longhaul_core::protocol::waits::AfterFailed;
@@ -101,13 +95,13 @@ pub struct RetryBody {
 }
 
 impl TryFrom<RetryBody> for RetryPolicy {
-    type Error = UnfitBody;
+    type Error = String;
 
-    fn try_from(RetryBody { base, max, intervals }: RetryBody) -> Result<Self, UnfitBody> {
+    fn try_from(RetryBody { base, max, intervals }: RetryBody) -> Result<Self, String> {
         let all = Self::default();
         match (base, max, intervals.is_empty()) {
             (None, None, true) => {
-                Err(UnfitBody::new("`retry` is empty: set `base` and `max`, or `intervals`"))
+                Err("`retry` is empty: set `base` and `max`, or `intervals`".to_owned())
             }
             (base, max, true) => Ok(Self::exponential(
                 base.map_or(all.base, |it| it.0),
@@ -116,7 +110,7 @@ impl TryFrom<RetryBody> for RetryPolicy {
             (None, None, false) => {
                 Ok(Self::intervals(intervals.into_iter().map(|it| it.0).collect::<Vec<_>>()))
             }
-            _ => Err(UnfitBody::new("`retry` has both: set `base` and `max`, or `intervals`")),
+            _ => Err("`retry` has both: set `base` and `max`, or `intervals`".to_owned()),
         }
     }
 }

@@ -1,10 +1,5 @@
 //! Queues, and what was done to them.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
 use crate::settings::{LimitBody, SettingsBody};
 use crate::values::{Instant, Length};
 use serde::{Deserialize, Serialize};

@@ -1,11 +1,5 @@
 //! Schedules.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
-use crate::UnfitBody;
 use crate::new_task::NewTaskBody;
 use crate::values::{Instant, Length};
 use longhaul_core::schedule::{Overlap, Schedule};
@@ -134,64 +128,50 @@ impl TimesBody {
     ///
     /// # Errors
     /// When it does not have exactly one of `cron`, `every` and `at`.
-    pub fn into_schedule(self) -> Result<Schedule, UnfitBody> {
-        let kinds = [self.cron.is_some(), self.every.is_some(), self.at.is_some()];
-        if kinds.iter().filter(|is| **is).count() != 1 {
-            let text = "a schedule needs exactly one of `cron`, `every` and `at`";
-            return Err(UnfitBody::new(text));
-        }
+    pub fn into_schedule(self) -> Result<Schedule, String> {
         let mut schedule = match (self.cron, self.every, self.at) {
-            (Some(cron), _, _) => Schedule::cron(cron),
-            (_, Some(every), _) => Schedule::every(every.0),
-            (_, _, Some(at)) => Schedule::at(at.0),
-            (None, None, None) => Schedule::default(),
+            (Some(cron), None, None) => Schedule::cron(cron),
+            (None, Some(every), None) => Schedule::every(every.0),
+            (None, None, Some(at)) => Schedule::at(at.0),
+            _ => return Err("a schedule needs exactly one of `cron`, `every` and `at`".to_owned()),
         };
-        if let Some(zone) = self.time_zone {
-            schedule = schedule.time_zone(zone);
-        }
         if let Some(offset) = self.offset {
             schedule = schedule.offset(offset.0);
         }
         if let Some(window) = self.catch_up_window {
             schedule = schedule.catch_up_window(window.0);
         }
-        schedule = schedule.overlap(match self.overlap {
+        schedule.time_zone = self.time_zone;
+        schedule.overlap = match self.overlap {
             OverlapBody::Skip => Overlap::Skip,
             OverlapBody::BufferOne => Overlap::BufferOne,
             OverlapBody::CancelOther => Overlap::CancelOther,
             OverlapBody::AllowAll => Overlap::AllowAll,
-        });
-        Ok(if self.paused { schedule.paused() } else { schedule })
+        };
+        schedule.paused = self.paused;
+        Ok(schedule)
     }
 
-    /// The body of a schedule. Its fields are those of the document.
+    /// The body of a schedule.
     ///
     /// # Errors
-    /// When the schedule has no form as JSON.
-    pub fn of(schedule: &Schedule) -> Result<Self, UnfitBody> {
-        let document = serde_json::to_value(schedule).map_err(unreadable)?;
-        let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
-        let value = |name: &str| document.get(name).cloned().unwrap_or(Value::Null);
-        let length = |name| serde_json::from_value(value(name)).map_err(unreadable);
+    /// When the schedule has an interval, an offset, a window or an instant that cannot be read.
+    pub fn of(schedule: &Schedule) -> Result<Self, String> {
+        let length = |text: &Option<String>| text.as_deref().map(Length::parse).transpose();
         Ok(Self {
-            cron: text("cron"),
-            time_zone: text("timeZone"),
-            every: length("every")?,
-            offset: length("offset")?,
-            at: serde_json::from_value(value("at")).map_err(unreadable)?,
-            overlap: match text("overlap").as_deref() {
-                Some("bufferOne") => OverlapBody::BufferOne,
-                Some("cancelOther") => OverlapBody::CancelOther,
-                Some("allowAll") => OverlapBody::AllowAll,
-                _ => OverlapBody::Skip,
+            cron: schedule.cron.clone(),
+            time_zone: schedule.time_zone.clone(),
+            every: length(&schedule.every)?,
+            offset: length(&schedule.offset)?,
+            at: schedule.at.as_deref().map(Instant::parse).transpose()?,
+            overlap: match schedule.overlap {
+                Overlap::BufferOne => OverlapBody::BufferOne,
+                Overlap::CancelOther => OverlapBody::CancelOther,
+                Overlap::AllowAll => OverlapBody::AllowAll,
+                Overlap::Skip | _ => OverlapBody::Skip,
             },
-            catch_up_window: length("catchUpWindow")?,
-            paused: schedule.is_paused(),
+            catch_up_window: length(&schedule.catch_up_window)?,
+            paused: schedule.paused,
         })
     }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it maps errors")]
-fn unreadable(error: serde_json::Error) -> UnfitBody {
-    UnfitBody(format!("the schedule cannot be shown: {error}"))
 }

@@ -1,11 +1,5 @@
 //! The settings of a queue.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
-use crate::UnfitBody;
 use crate::new_task::RetryBody;
 use crate::values::Length;
 use longhaul_core::protocol::retry::RetryPolicy;
@@ -128,7 +122,7 @@ impl SettingsBody {
     ///
     /// # Errors
     /// When the pauses between attempts do not go together.
-    pub fn checked(self) -> Result<impl FnOnce(&mut QueueSettings), UnfitBody> {
+    pub fn checked(self) -> Result<impl FnOnce(&mut QueueSettings), String> {
         let retry = self.retry.clone().map(RetryPolicy::try_from).transpose()?;
         Ok(move |settings: &mut QueueSettings| {
             settings.paused = self.paused;

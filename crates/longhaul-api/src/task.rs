@@ -1,10 +1,5 @@
 //! Tasks in answers.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
 use crate::values::Length;
 use longhaul_core::task::{Progress, WorkerIdentity};
 use serde::{Deserialize, Serialize};
@@ -22,7 +17,7 @@ pub struct TaskBody {
     /// The queue.
     pub queue: String,
     /// `scheduled`, `ready`, `waiting`, `claimed`, `running`, `retrying`, `completed`, `failed`, `cancelled`, `expired` or `ended`.
-    #[schema(value_type = String, example = "running")]
+    #[schema(example = "running")]
     pub status: Cow<'static, str>,
     /// Attempts so far, the running one included.
     pub attempts: u32,
@@ -182,7 +177,6 @@ pub struct OldestReady {
 #[schema(as = Why)]
 pub struct WhyBody {
     pub task: String,
-    #[schema(value_type = String)]
     pub status: Cow<'static, str>,
     /// `over`, `running`, `leased`, `cancel_requested`, `scheduled`, `retrying`, `no_worker`, `no_request`, `dependencies`, `behind_key`, `key_lost`, `order`, `paused`, `limit`, `rate`, `no_slot` or `ready`.
     pub cause: String,

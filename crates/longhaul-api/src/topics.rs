@@ -1,10 +1,5 @@
 //! The topics of a queue, as the broker keeps them.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

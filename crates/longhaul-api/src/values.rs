@@ -1,5 +1,7 @@
 //! Values in bodies: durations, instants, JSON of any kind.
 
+#![warn(missing_docs)]
+
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

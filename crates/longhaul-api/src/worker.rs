@@ -1,10 +1,5 @@
 //! The workers of a queue.
 
-#![expect(
-    missing_docs,
-    reason = "the OpenAPI document has these texts: a text that repeats a name helps nobody"
-)]
-
 use crate::task::WorkerBody;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -28,7 +28,6 @@ pub(crate) struct ProblemDetails {
     #[schema(value_type = String, example = "Not Found")]
     pub(crate) title: &'static str,
     /// What happened and what to do.
-    #[schema(value_type = String)]
     pub(crate) detail: Cow<'static, str>,
     /// The current version, if the request expected another one.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,7 @@ pub(crate) use openapi::document;
 
 use crate::auth::TokenScope;
 use crate::config::ServerLimits;
-use crate::core::GatewayService;
+use crate::core::{GatewayService, with};
 use crate::dialects;
 use crate::problem::ProblemDetails;
 use crate::shell::{RouteGate, Shell, form, gate, guard, linger};
@@ -215,10 +215,7 @@ fn api(shell: Arc<Shell>, service: &Arc<GatewayService>) -> Router {
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(axum::extract::DefaultBodyLimit::disable());
-    let router = match cors(&shell) {
-        Some(cors) => router.layer(cors),
-        None => router,
-    };
+    let router = with(router, cors(&shell), Router::layer);
     let guarded = router.layer(from_fn_with_state(shell, guard));
     // The verb must be in its own segment before routing.
     Router::new()

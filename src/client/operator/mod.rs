@@ -79,23 +79,24 @@ impl Queue {
 
     /// Fails a task for good, with a dead letter, if it is still in this epoch: that of the hanging
     /// worker, as the [view](Self::tasks) shows it. In another epoch the action is stale and
-    /// changes nothing.
+    /// changes nothing. `None` stands for any epoch.
     ///
     /// # Errors
     /// When the task is over, in another epoch, or does not exist, or the broker cannot be reached.
     pub async fn force_fail(
         &self,
         task: TaskId,
-        epoch: u32,
+        epoch: impl Into<Option<u32>>,
         reason: impl Into<String>,
     ) -> Result<(), ActionError> {
-        self.act(task, OperatorAction::ForceFail, Some(Epoch(epoch)), reason.into()).await
+        let seen = epoch.into().map(Epoch);
+        self.act(task, OperatorAction::ForceFail, seen, reason.into()).await
     }
 
-    /// Takes a running task from its worker, if it is still in this epoch, so that another attempt
-    /// follows. The lost attempt counts, as if the worker had died, and a live worker stops it.
-    /// Another worker claims the task about 2 heartbeat intervals later; the same worker claims it
-    /// earlier if its processor has stopped.
+    /// Takes a running task from its worker, if it is still in this epoch (`None` stands for any),
+    /// so that another attempt follows. The lost attempt counts, as if the worker had died, and a
+    /// live worker stops it. Another worker claims the task about 2 heartbeat intervals later; the
+    /// same worker claims it earlier if its processor has stopped.
     ///
     /// # Errors
     /// When the task is not running, is in another epoch, or does not exist, or the broker cannot
@@ -103,10 +104,11 @@ impl Queue {
     pub async fn force_release(
         &self,
         task: TaskId,
-        epoch: u32,
+        epoch: impl Into<Option<u32>>,
         reason: impl Into<String>,
     ) -> Result<(), ActionError> {
-        self.act(task, OperatorAction::ForceRelease, Some(Epoch(epoch)), reason.into()).await
+        let seen = epoch.into().map(Epoch);
+        self.act(task, OperatorAction::ForceRelease, seen, reason.into()).await
     }
 
     async fn act(

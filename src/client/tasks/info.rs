@@ -373,8 +373,9 @@ pub struct WorkerInfo {
 }
 
 impl WorkerInfo {
-    /// Whether others leave it its tasks.
-    pub(in crate::client) const fn is_alive(&self) -> bool {
+    /// Whether others leave it its tasks: it has not left, and has missed less than 2 heartbeats.
+    #[must_use]
+    pub const fn is_alive(&self) -> bool {
         self.last_heartbeat_ms.is_some() && self.missed_heartbeats < MISSED_MAX
     }
 

@@ -1,13 +1,11 @@
-//! Operator actions on tasks on behalf of a caller; caller and reason are logged.
+//! Operator actions on tasks and workers on behalf of a caller; caller and reason are logged.
 
 use super::letters::SomeLevel;
-use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
-use longhaul::ActionError;
+use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewedTasks, name_of};
 use longhaul::ops::{ActionRecord, Replayed};
+use longhaul::{ActionError, WorkerIdentity};
+use std::sync::Arc;
 use std::time::Duration;
-
-/// How often an action for any epoch is tried.
-const TRIES_MAX: u32 = 5;
 
 /// An operator action on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +13,7 @@ pub(crate) enum TaskAction {
     Cancel,
     Kill,
     Delete,
-    /// In this epoch; `None` for the current one.
+    /// In this epoch; `None` for any.
     ForceFail(Option<u32>),
     ForceRelease(Option<u32>),
     /// After this time.
@@ -52,22 +50,29 @@ impl GatewayService {
         said: ActionOrigin<'_>,
     ) -> Result<(), ServiceError> {
         let (task, client) = (self.check_task(queue, name).await?, self.acting(said.name));
+        if matches!(action, TaskAction::ForceFail(None) | TaskAction::ForceRelease(None)) {
+            // In any epoch, a task that does not exist would look like one that does not run.
+            self.task(queue, name).await?;
+        }
         match action {
             TaskAction::Cancel | TaskAction::Kill => {
                 // A request for a task that does not exist would stay on the ledger for ever.
                 self.check_open(queue, name).await?;
-                if action == TaskAction::Kill {
-                    client.cancellation(&task).reason(said.reason).kill().send().await?;
-                } else {
-                    client.cancellation(&task).reason(said.reason).send().await?;
-                }
+                let request = client.cancellation(&task).reason(said.reason);
+                let kills = action == TaskAction::Kill;
+                let request = if kills { request.kill() } else { request };
+                request.send().await?;
             }
             TaskAction::Delete => client.queue(&task.topic).delete(task.id, said.reason).await?,
             TaskAction::Reschedule(delay) => {
                 client.queue(&task.topic).reschedule(task.id, delay, said.reason).await?;
             }
-            TaskAction::ForceFail(seen) => self.force(queue, name, (false, seen), said).await?,
-            TaskAction::ForceRelease(seen) => self.force(queue, name, (true, seen), said).await?,
+            TaskAction::ForceFail(seen) => {
+                client.queue(&task.topic).force_fail(task.id, seen, said.reason).await?;
+            }
+            TaskAction::ForceRelease(seen) => {
+                client.queue(&task.topic).force_release(task.id, seen, said.reason).await?;
+            }
         }
         tracing::info!(
             target: "longhaul::tasks",
@@ -92,35 +97,6 @@ impl GatewayService {
         Ok(())
     }
 
-    /// Ends the attempt of a task, as a released one or as a failure for good, in the epoch given by
-    /// the caller, or else in the current one.
-    async fn force(
-        &self,
-        queue: &QueueName,
-        name: TaskName,
-        (releases, seen): (bool, Option<u32>),
-        said: ActionOrigin<'_>,
-    ) -> Result<(), ServiceError> {
-        let (client, task) = (self.acting(said.name), self.task_ref(queue, name));
-        let mut epoch = match seen {
-            Some(epoch) => epoch,
-            None => self.task(queue, name).await?.info.map_or(0, |info| info.epoch),
-        };
-        for _ in 0..TRIES_MAX {
-            let done = if releases {
-                client.queue(&task.topic).force_release(task.id, epoch, said.reason).await
-            } else {
-                client.queue(&task.topic).force_fail(task.id, epoch, said.reason).await
-            };
-            match done {
-                // The view may lag behind the ledger.
-                Err(ActionError::Stale { current }) if seen.is_none() => epoch = current,
-                done => return Ok(done?),
-            }
-        }
-        Err(ActionError::Contended.into())
-    }
-
     /// Runs a task that failed for good again, as a new task, and returns that.
     pub(crate) async fn retry(
         &self,
@@ -140,6 +116,34 @@ impl GatewayService {
                 Err(ServiceError::Unfit(format!("the replay ended in an unknown way: {other:?}")))
             }
         }
+    }
+
+    /// Drains a worker, wherever it runs; returns its identity.
+    pub(crate) async fn drain_worker(
+        &self,
+        queue: &QueueName,
+        name: &str,
+        said: ActionOrigin<'_>,
+    ) -> Result<Arc<WorkerIdentity>, ServiceError> {
+        self.check_queue(queue).await?;
+        let topic = self.topic(queue);
+        let view = self.views.of(&topic, ViewedTasks::Claimed).await?;
+        let client = self.acting(said.name);
+        let told = client.queue(&topic).with_view(&view).drain_worker(name, said.reason).await;
+        if matches!(told, Err(ActionError::Read(_))) {
+            self.views.close(&topic);
+        }
+        let told = told?;
+        tracing::info!(
+            target: "longhaul::tasks",
+            event = "worker_action",
+            action = "drain",
+            %queue,
+            worker = told.name,
+            operator = said.name,
+            reason = said.reason,
+        );
+        Ok(told)
     }
 
     /// The newest actions of operators on a queue or on tasks of one level, with their reasons.

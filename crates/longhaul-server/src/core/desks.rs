@@ -4,11 +4,11 @@
 
 use super::desk_threads::DeskThreads;
 use super::idle::{DeskUsage, least_recently_used};
-use super::{QueueName, ServiceError};
+use super::{QueueName, ServiceError, with};
 use crate::clock::{self, Stopwatch};
 use crate::config::{Dialect, ServerConfig};
 use futures::future::{BoxFuture, FutureExt, Shared};
-use longhaul::lease::Leases;
+use longhaul::lease::{Leases, LeasesBuilder};
 use longhaul::{Client, LedgerConfigError, LedgerTimes, Levels, RetryPolicy, WorkerError};
 use std::collections::HashMap;
 use std::fmt;
@@ -257,10 +257,8 @@ impl Desks {
         }
         let builder = self.client.leases(topic);
         let threads = self.threads.get_or_init(|| DeskThreads::start().ok());
-        let builder = match threads.as_ref().and_then(DeskThreads::next) {
-            Some(runtime) => builder.runtime(runtime),
-            None => builder,
-        };
+        let runtime = threads.as_ref().and_then(DeskThreads::next);
+        let builder = with(builder, runtime, LeasesBuilder::runtime);
         let builder = if levels { builder.levels(Levels::strict()) } else { builder };
         let label = self.label.clone();
         let known = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner).get(queue).copied();

@@ -1,6 +1,6 @@
 //! Submits tasks.
 
-use super::{GatewayService, QueueName, ServiceError, TaskName, name_of};
+use super::{GatewayService, QueueName, ServiceError, TaskName, name_of, with};
 use crate::clock;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
@@ -140,16 +140,5 @@ impl GatewayService {
         it = if after.is_empty() { it } else { it.after(&after) };
         it = terms.after_keys.into_iter().fold(it, Submission::after_key);
         Ok(with(it, terms.after_failed, Submission::after_failed))
-    }
-}
-
-pub(super) fn with<T>(
-    submission: Submission,
-    value: Option<T>,
-    set: impl FnOnce(Submission, T) -> Submission,
-) -> Submission {
-    match value {
-        Some(value) => set(submission, value),
-        None => submission,
     }
 }

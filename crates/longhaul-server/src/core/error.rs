@@ -4,7 +4,7 @@ use super::{QueueName, TaskName};
 use longhaul::lease::{LeaseError, LeaseTokenError, ReportError};
 use longhaul::topics::SetupError;
 use longhaul::{ActionError, ReadError, SubmitError, WaitError, WorkerError};
-use longhaul_api::{QueueNameError, TaskNameError, UnfitBody};
+use longhaul_api::{QueueNameError, TaskNameError};
 use std::sync::Arc;
 
 /// Why a request failed.
@@ -91,10 +91,4 @@ pub(crate) enum ServiceError {
     Read(#[from] ReadError),
     #[error(transparent)]
     Setup(#[from] SetupError),
-}
-
-impl From<UnfitBody> for ServiceError {
-    fn from(UnfitBody(text): UnfitBody) -> Self {
-        Self::Unfit(text)
-    }
 }

@@ -1,30 +1,15 @@
 //! Streams of task state changes, from a given position on.
 
 use super::{GatewayService, QueueLevel, ServiceError, TaskName};
-use longhaul::{TaskId, TaskMetadata, Watch, WatchEvent, WatchFrom, WatchPlace};
+use longhaul::{TaskId, Watch, WatchEvent, WatchFrom, WatchPlace};
 use std::collections::HashMap;
 
 /// A stream remembers the last event of at least this many tasks, and of at most twice as many.
 const REMEMBERED_MIN: usize = 4_096;
 
-/// The position of an event stream.
-pub(crate) type EventPosition = WatchPlace;
-
-/// An event in a queue.
-#[derive(Clone, Debug)]
-pub(crate) enum TaskStreamEvent {
-    /// A task has a new state, in this epoch if a worker of longhaul has written it.
-    Task(TaskName, Box<TaskMetadata>, Option<u32>),
-    /// A task's entry was evicted.
-    Evicted(TaskName),
-    /// All existing entries have been sent; later events are new.
-    CaughtUp,
-}
-
 /// The event stream of a level.
 #[derive(Debug)]
 pub(crate) struct TaskEventStream {
-    level: QueueLevel,
     watch: Watch,
     sent: SentStates,
     /// The changes of this task alone, without its end.
@@ -60,16 +45,16 @@ impl GatewayService {
     /// entries or from the next change on.
     pub(crate) async fn events(
         &self,
-        level: QueueLevel,
-        behind: Option<EventPosition>,
+        level: &QueueLevel,
+        behind: Option<WatchPlace>,
         from: WatchFrom,
     ) -> Result<TaskEventStream, ServiceError> {
-        self.check_level(&level).await?;
+        self.check_level(level).await?;
         // A watch would wait for the first task.
         self.check_there(level.queue()).await?;
         let from = behind.map_or(from, WatchFrom::After);
-        let watch = self.client.queue(self.level_topic(&level)).watch_from(from).await?;
-        Ok(TaskEventStream { level, watch, sent: SentStates::default(), only: None })
+        let watch = self.client.queue(self.level_topic(level)).watch_from(from).await?;
+        Ok(TaskEventStream { watch, sent: SentStates::default(), only: None })
     }
 }
 
@@ -91,22 +76,18 @@ impl TaskEventStream {
 
     /// The next event that is not late, and its position; `None` when the topic cannot be followed
     /// any more.
-    pub(crate) async fn next(&mut self) -> Option<Result<(TaskStreamEvent, String), ServiceError>> {
+    pub(crate) async fn next(&mut self) -> Option<Result<(WatchEvent, String), ServiceError>> {
         loop {
             let event = match self.watch.next().await? {
                 Err(error) => return Some(Err(error.into())),
                 Ok(event) if self.leaves_out(&event) => continue,
-                Ok(WatchEvent::Updated { id, metadata, epoch, .. }) => {
-                    let entry = epoch.map(|epoch| (epoch, metadata.is_terminal()));
-                    if entry.is_some_and(|entry| self.sent.is_late(id, entry)) {
-                        continue;
-                    }
-                    TaskStreamEvent::Task(self.level.task(id), Box::new(metadata), epoch)
-                }
-                Ok(WatchEvent::Evicted { id }) => TaskStreamEvent::Evicted(self.level.task(id)),
-                Ok(WatchEvent::CaughtUp) => TaskStreamEvent::CaughtUp,
-                Ok(_) => continue,
+                Ok(event) => event,
             };
+            if let WatchEvent::Updated { id, metadata, epoch: Some(epoch) } = &event
+                && self.sent.is_late(*id, (*epoch, metadata.is_terminal()))
+            {
+                continue;
+            }
             return Some(Ok((event, self.watch.place().to_string())));
         }
     }

@@ -41,9 +41,6 @@ const FAILED_MAX: usize = 3;
 /// The number of tasks looked at together.
 const PAGE: usize = 1_000;
 
-/// A worker that has missed this many heartbeats is silent: others take over its tasks.
-const MISSED_MAX: u64 = 2;
-
 /// How long the first request for a lease waits until the queue's ledger is read.
 const READY_MAX: Duration = Duration::from_secs(10);
 
@@ -310,11 +307,7 @@ impl GatewayService {
     /// What a queue without a desk here needs one for, by its ledger.
     async fn desk_need(&self, queue: &QueueName) -> Result<DeskNeed, ServiceError> {
         // Who holds a lease attends none.
-        let is_alive = |worker: &WorkerInfo| {
-            !worker.holds_leases
-                && worker.last_heartbeat_ms.is_some()
-                && worker.missed_heartbeats < MISSED_MAX
-        };
+        let is_alive = |worker: &WorkerInfo| !worker.holds_leases && worker.is_alive();
         let mut need = DeskNeed::Nothing;
         for level in self.known_levels(queue) {
             let view = self.client.queue(self.level_topic(&level)).ledger_tasks().await?;

@@ -1,13 +1,10 @@
-//! Lists, shows, replays and purges dead letters.
+//! Opens and replays dead letters.
 
 use super::actions::ActionOrigin;
-use super::enqueue::with;
-use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, name_of};
+use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, with};
 use bytes::Bytes;
-use futures::future::ready;
-use futures::{StreamExt, TryStreamExt};
-use longhaul::ops::{DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed};
-use longhaul::{Position, Priority, Raw, Submission};
+use longhaul::ops::{DeadLetters, Replayed};
+use longhaul::{Priority, Raw, Submission};
 use longhaul_api::dead::ReplayChangesBody;
 
 /// A queue, and the level whose tasks are meant; `None` for those of the whole queue.
@@ -22,7 +19,7 @@ pub(crate) struct ReplayChanges {
 }
 
 impl ReplayChanges {
-    fn apply(&self, mut it: Submission) -> Submission {
+    pub(crate) fn apply(&self, mut it: Submission) -> Submission {
         let terms = &self.terms;
         it = with(it, self.payload.clone(), |it, payload| it.payload(&Raw(payload)));
         it = with(it, terms.priority, Submission::priority);
@@ -49,39 +46,15 @@ impl GatewayService {
         }
     }
 
-    async fn letters(
+    /// The dead letters of a queue, on behalf of a caller.
+    pub(crate) async fn letters(
         &self,
         (queue, level): SomeLevel<'_>,
         name: Option<&str>,
     ) -> Result<DeadLetters, ServiceError> {
         self.check_level(&QueueLevel::new(queue.clone(), level.unwrap_or_default())).await?;
         let letters = self.acting(name).queue(self.topic(queue)).dead_letters().await?;
-        Ok(match level {
-            Some(level) => letters.of_level(level),
-            None => letters,
-        })
-    }
-
-    /// A page of a queue's dead letters.
-    pub(crate) async fn dead_letters(
-        &self,
-        of: SomeLevel<'_>,
-        filter: &DeadLetterFilter,
-        after: Option<Position>,
-        limit: usize,
-    ) -> Result<DeadLetterPage, ServiceError> {
-        Ok(self.letters(of, None).await?.list(filter, after, limit).await?)
-    }
-
-    /// The dead letter of a task.
-    pub(crate) async fn dead_letter(
-        &self,
-        queue: &QueueName,
-        name: TaskName,
-    ) -> Result<DeadLetter, ServiceError> {
-        let letters = self.letters((queue, None), None).await?;
-        let found = letters.show(&self.task_ref(queue, name)).await?;
-        found.ok_or(ServiceError::NoTask(name))
+        Ok(with(letters, level, DeadLetters::of_level))
     }
 
     /// Replays a dead letter.
@@ -110,59 +83,5 @@ impl GatewayService {
             reason = said.reason,
         );
         Ok(replayed)
-    }
-
-    /// Replays dead letters that match a filter, up to a limit. Returns the result of each, and the
-    /// error that has ended it early.
-    pub(crate) async fn replay_all(
-        &self,
-        of: SomeLevel<'_>,
-        filter: DeadLetterFilter,
-        (said, changes): (ActionOrigin<'_>, Option<ReplayChanges>),
-        limit: usize,
-    ) -> Result<(Vec<(TaskName, Replayed)>, Option<ServiceError>), ServiceError> {
-        let letters = self.letters(of, said.name).await?;
-        let mut outcomes = Vec::new();
-        let replays = match changes {
-            Some(changes) => {
-                letters.replay_all_with(filter, said.reason, move |it| changes.apply(it))
-            }
-            None => letters.replay_all(filter, said.reason),
-        };
-        let ended = replays.take(limit).try_for_each(|(task, replayed)| {
-            outcomes.push((name_of(&task), replayed));
-            ready(Ok(()))
-        });
-        let stopped = ended.await.err().map(ServiceError::from);
-        Ok((outcomes, stopped))
-    }
-
-    /// Marks the dead letter of a task as handled, and returns whether there was one.
-    pub(crate) async fn purge_letter(
-        &self,
-        queue: &QueueName,
-        name: TaskName,
-        said: ActionOrigin<'_>,
-    ) -> Result<bool, ServiceError> {
-        let letters = self.letters((queue, None), said.name).await?;
-        Ok(letters.purge_one(&self.task_ref(queue, name), said.reason).await?)
-    }
-
-    /// Marks all dead letters that match a filter as handled. Returns their number, and the error
-    /// that has ended it early.
-    pub(crate) async fn purge_letters(
-        &self,
-        of: SomeLevel<'_>,
-        filter: DeadLetterFilter,
-        said: ActionOrigin<'_>,
-    ) -> Result<(u64, Option<ServiceError>), ServiceError> {
-        let letters = self.letters(of, said.name).await?;
-        let mut purged = 0;
-        let ended = letters.purge(filter, said.reason).try_for_each(|_| {
-            purged += 1;
-            ready(Ok(()))
-        });
-        let stopped = ended.await.err().map(ServiceError::from);
-        Ok((purged, stopped))
     }
 }

@@ -18,7 +18,6 @@ mod reserved;
 mod tasks;
 mod views;
 mod webhooks;
-mod workers;
 
 pub(crate) use actions::{ActionOrigin, TaskAction};
 pub(crate) use desks::DIALECT_TRIES;
@@ -26,7 +25,7 @@ pub(crate) use desks::DIALECT_TRIES;
 pub(crate) use desks::dialect_backoff;
 pub(crate) use enqueue::NewTask;
 pub(crate) use error::ServiceError;
-pub(crate) use events::{EventPosition, TaskEventStream, TaskStreamEvent};
+pub(crate) use events::TaskEventStream;
 pub(crate) use leases::Reporter;
 pub(crate) use letters::ReplayChanges;
 pub(crate) use tasks::TaskSnapshot;
@@ -122,7 +121,8 @@ impl GatewayService {
         format!("{}{level}", self.prefix)
     }
 
-    fn task_ref(&self, queue: &QueueName, task: TaskName) -> TaskRef {
+    /// A task of a queue.
+    pub(crate) fn task_ref(&self, queue: &QueueName, task: TaskName) -> TaskRef {
         TaskRef { topic: self.level_topic(&task.in_queue(queue)), id: task.id }
     }
 
@@ -140,11 +140,7 @@ impl GatewayService {
 
     /// The client, with the caller's name as its operator.
     fn acting(&self, name: Option<&str>) -> Client {
-        let client = self.client.clone();
-        match name {
-            Some(name) => client.acting_as(name),
-            None => client,
-        }
+        with(self.client.clone(), name, Client::acting_as)
     }
 
     /// A queue that a caller changes.
@@ -166,6 +162,14 @@ impl GatewayService {
     ) -> Result<Schedules, ServiceError> {
         self.check_there(queue).await?;
         Ok(self.queue_by(queue, said).schedules())
+    }
+}
+
+/// Sets an option of what is built, if there is a value for it.
+pub(crate) fn with<B, T>(built: B, value: Option<T>, set: impl FnOnce(B, T) -> B) -> B {
+    match value {
+        Some(value) => set(built, value),
+        None => built,
     }
 }
 

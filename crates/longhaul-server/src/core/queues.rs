@@ -236,11 +236,10 @@ impl GatewayService {
         let defaults = TopicSettings::default();
         let ledger_retention = ledger_retention.map_or(defaults.ledger_retention, |it| it.0);
         let settings = TopicSettings { partitions, ledger_retention, ..defaults };
-        let topic = self.topic(queue);
         let report = if levels {
-            self.client.queue(&topic).setup_levels(settings).await?
+            self.queue(queue).setup_levels(settings).await?
         } else {
-            self.client.queue(&topic).setup_topics(settings).await?
+            self.queue(queue).setup_topics(settings).await?
         };
         // The cached answer about levels may be outdated.
         self.known.forget(queue).await;
@@ -278,12 +277,11 @@ impl GatewayService {
         said: ActionOrigin<'_>,
     ) -> Result<(), ServiceError> {
         self.check_queue(queue).await?;
-        let topic = self.topic(queue);
         for level in QueueLevel::all(queue) {
             self.views.close(&self.level_topic(&level));
         }
         self.desks.close(queue);
-        self.client.queue(&topic).delete_topics().await?;
+        self.queue(queue).delete_topics().await?;
         self.known.forget(queue).await;
         let (operator, reason) = (said.name, said.reason);
         tracing::info!(event = "queue_deleted", %queue, operator, reason);

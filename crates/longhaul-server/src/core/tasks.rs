@@ -2,7 +2,7 @@
 
 use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewedTasks};
 use bytes::Bytes;
-use longhaul::ops::{SubmittedTask, TaskFilter, TaskHistory, TaskInfo, TaskStatus, TaskView, Why};
+use longhaul::ops::{SubmittedTask, TaskHistory, TaskInfo, TaskStatus, TaskView, Why};
 use longhaul::{ReadError, TaskId, TaskMetadata, TaskRef, TaskState, WaitError};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -82,36 +82,6 @@ impl GatewayService {
         }
     }
 
-    /// A page of tasks of a level, and the start of the next page.
-    pub(crate) async fn list(
-        &self,
-        level: &QueueLevel,
-        scope: ViewedTasks,
-        filter: &TaskFilter,
-        after: Option<TaskId>,
-        limit: usize,
-    ) -> Result<(Vec<TaskSnapshot>, Option<TaskName>), ServiceError> {
-        let page = self.ask(level, scope, |view| view.list(filter, after, limit)).await?;
-        let next = page.next.map(|id| level.task(id));
-        let task = |info| TaskSnapshot::listed(level, info);
-        Ok((page.tasks.into_iter().map(task).collect(), next))
-    }
-
-    /// A page of the newest tasks of a level, and the start of the next page.
-    pub(crate) async fn newest(
-        &self,
-        level: &QueueLevel,
-        scope: ViewedTasks,
-        filter: &TaskFilter,
-        before: &[TaskId],
-        limit: usize,
-    ) -> Result<(Vec<TaskSnapshot>, Vec<TaskName>), ServiceError> {
-        let page = self.ask(level, scope, |view| view.newest(filter, before, limit)).await?;
-        let task = |info| TaskSnapshot::listed(level, info);
-        let tasks = page.tasks.into_iter().map(task).collect();
-        Ok((tasks, page.next.into_iter().map(|id| level.task(id)).collect()))
-    }
-
     /// The history of a task.
     pub(crate) async fn history(
         &self,
@@ -140,12 +110,11 @@ impl GatewayService {
     pub(crate) async fn why_all(
         &self,
         level: &QueueLevel,
-        tasks: &[TaskSnapshot],
+        tasks: &[TaskInfo],
     ) -> Result<BTreeMap<TaskId, Why>, ServiceError> {
         let topic = self.level_topic(level);
         let view = self.views.of(&topic, ViewedTasks::All).await?;
-        let tasks: Vec<TaskInfo> = tasks.iter().filter_map(|task| task.info.clone()).collect();
-        Ok(self.client.queue(&topic).with_view(&view).why_all(&tasks).await?)
+        Ok(self.client.queue(&topic).with_view(&view).why_all(tasks).await?)
     }
 
     /// Waits for the end of a task; `None` if the time is over first.
@@ -253,7 +222,7 @@ impl GatewayService {
 
 impl TaskSnapshot {
     /// A task in a list of a level.
-    fn listed(level: &QueueLevel, info: TaskInfo) -> Self {
+    pub(crate) fn listed(level: &QueueLevel, info: TaskInfo) -> Self {
         Self { name: level.task(info.id), info: Some(info), shown: None, submitted: None }
     }
 

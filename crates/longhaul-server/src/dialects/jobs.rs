@@ -3,12 +3,11 @@
 use super::is_no_level;
 use super::job_id::job_id;
 use crate::core::{
-    DIALECT_TRIES, GatewayService, QueueLevel, QueueName, ServiceError, TaskName, TaskSnapshot,
-    ViewedTasks,
+    DIALECT_TRIES, GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewedTasks,
 };
 use futures::stream::{self, StreamExt, TryStreamExt};
 use longhaul::lease::Lease;
-use longhaul::ops::{TaskFilter, TaskInfo, TaskStatus};
+use longhaul::ops::{TaskFilter, TaskInfo, TaskStatus, TaskView};
 use longhaul_api::values::Instant;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -120,10 +119,12 @@ pub(super) async fn jobs(
     for filter in filters {
         for level in QueueLevel::all(queue) {
             let room = JOBS_MAX.saturating_sub(tasks.len());
-            match service.list(&level, ViewedTasks::All, &filter, None, room.max(1)).await {
-                Ok((found, next)) => {
-                    more |= next.is_some() || found.len() > room;
-                    tasks.extend(found.into_iter().take(room));
+            let list = |view: &TaskView| view.list(&filter, None, room.max(1));
+            match service.ask(&level, ViewedTasks::All, list).await {
+                Ok(found) => {
+                    more |= found.next.is_some() || found.tasks.len() > room;
+                    let named = found.tasks.into_iter().map(|info| (level.task(info.id), info));
+                    tasks.extend(named.take(room));
                 }
                 Err(error) if is_no_level(&error) => {}
                 Err(error) => return Err(error),
@@ -140,15 +141,14 @@ pub(super) async fn jobs(
 async fn job(
     service: &GatewayService,
     queue: &QueueName,
-    task: TaskSnapshot,
+    (name, info): (TaskName, TaskInfo),
     hidden: bool,
 ) -> Result<Option<JobBody>, ServiceError> {
-    let Some(id) = job_id(task.name) else { return Ok(None) };
-    let (payload, max_tries) = payload(service, queue, task.name).await?;
-    let status = task.status();
+    let Some(id) = job_id(name) else { return Ok(None) };
+    let (payload, max_tries) = payload(service, queue, name).await?;
+    let status = info.status;
     let state = JobState::from(status);
-    let lease =
-        if state == JobState::Leased { service.lease_of(queue, task.name).await? } else { None };
+    let lease = if state == JobState::Leased { service.lease_of(queue, name).await? } else { None };
     let expires_at = lease.as_ref().map(|lease| Instant(lease.expires_at).ms() / 1_000);
     Ok(Some(JobBody {
         id: id.to_string(),
@@ -157,17 +157,12 @@ async fn job(
         state,
         lease_owner: lease.map(|lease| lease.worker),
         lease_expires_at: expires_at,
-        lease_id: task.info.as_ref().map_or(0, |info| info.epoch),
-        attempts: task.info.as_ref().map_or(0, |info| failed_attempts(info, status)),
+        lease_id: info.epoch,
+        attempts: failed_attempts(&info, status),
         max_tries,
-        next_available_at: task.info.and_then(|info| available_at(&info, status)),
+        // A job whose lease has expired is available at once (1.20).
+        next_available_at: due_ahead(info.due_ms, status).map(|due| due.div_ceil(1_000)),
     }))
-}
-
-/// When a job is available, in s, if that is in the future. A job whose lease has expired is
-/// available at once (1.20).
-fn available_at(info: &TaskInfo, status: TaskStatus) -> Option<u64> {
-    due_ahead(info.due_ms, status).map(|due| due.div_ceil(1_000))
 }
 
 /// When a task is due, in ms, if that is in the future: a ready task is already due.

@@ -7,7 +7,7 @@ use super::held::{DialectLeaseStatus, settle};
 use super::task_body::{DialectTaskBody, DialectTaskStats, priority_of, stats, task};
 use super::{conflict, malformed, plain, queue, read, word};
 use crate::auth::TokenScope::{Read, Submit, Work};
-use crate::core::{NewTask, TaskName};
+use crate::core::{NewTask, TaskName, with};
 use crate::problem::ProblemDetails;
 use crate::route::Method::{Get, Post};
 use crate::route::{ApiRoute, Size};
@@ -140,10 +140,7 @@ async fn lease(Extension(caller): Extension<Caller>, body: RawBody) -> Response 
         let worker = word("worker_id", worker_id)?;
         let wait = wait.map_or(Duration::ZERO, |wait| caller.poll_time(Some(wait.0)));
         let request = LeaseRequest::of(worker.clone()).by_name(true).wait(wait);
-        let request = match visibility_timeout {
-            Some(Length(time)) => request.lease_time(time),
-            None => request,
-        };
+        let request = with(request, visibility_timeout.map(|it| it.0), LeaseRequest::lease_time);
         let granted = caller.service.lease(queue, request, &worker, caller.draining()).await?;
         Ok(match granted.into_iter().next() {
             Some(lease) => Json(DialectTaskBody::of_lease(worker, &lease)).into_response(),

@@ -2,6 +2,7 @@
 
 use super::JsonAnswer;
 use super::at::{QueryParams, SomeLevelAt, TaskAt};
+use super::tasks::page;
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
 use crate::core::{ServiceError, TaskAction, name_of};
@@ -18,9 +19,6 @@ use serde::Deserialize;
 use std::time::Duration;
 use utoipa::IntoParams;
 
-/// The default number of actions in a list.
-const RECORDS: usize = 100;
-
 /// The most actions in a list.
 const RECORDS_MAX: usize = 10_000;
 
@@ -32,6 +30,10 @@ struct LogQuery {
 }
 
 pub(super) fn routes() -> Vec<ApiRoute> {
+    let cancel = |at: TaskAt, body: RawBody| end(at, body, TaskAction::Cancel);
+    let kill = |at: TaskAt, body: RawBody| end(at, body, TaskAction::Kill);
+    let fail = |at: TaskAt, body: RawBody| force(at, body, TaskAction::ForceFail);
+    let release = |at: TaskAt, body: RawBody| force(at, body, TaskAction::ForceRelease);
     let done = "The action is done and logged.";
     vec![
         ApiRoute::new(Post, "/v1/queues/{queue}/tasks/{task}:cancel", Admin, cancel)
@@ -105,14 +107,9 @@ async fn act(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn cancel(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
+async fn end(at: TaskAt, body: RawBody, action: TaskAction) -> Result<StatusCode, ProblemDetails> {
     let ReasonBody { reason } = optional(&body)?;
-    act(at, TaskAction::Cancel, &reason).await
-}
-
-async fn kill(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
-    let ReasonBody { reason } = optional(&body)?;
-    act(at, TaskAction::Kill, &reason).await
+    act(at, action, &reason).await
 }
 
 async fn delete(
@@ -122,14 +119,13 @@ async fn delete(
     act(at, TaskAction::Delete, &reason).await
 }
 
-async fn fail(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
+async fn force(
+    at: TaskAt,
+    body: RawBody,
+    action: fn(Option<u32>) -> TaskAction,
+) -> Result<StatusCode, ProblemDetails> {
     let ForceReason { reason, epoch } = optional(&body)?;
-    act(at, TaskAction::ForceFail(epoch), &reason).await
-}
-
-async fn release(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
-    let ForceReason { reason, epoch } = optional(&body)?;
-    act(at, TaskAction::ForceRelease(epoch), &reason).await
+    act(at, action(epoch), &reason).await
 }
 
 async fn reschedule(at: TaskAt, body: RawBody) -> Result<StatusCode, ProblemDetails> {
@@ -156,11 +152,7 @@ async fn log(
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(LogQuery { limit }): QueryParams<LogQuery>,
 ) -> JsonAnswer<ActionList> {
-    let limit = limit.unwrap_or(RECORDS);
-    if !(1..=RECORDS_MAX).contains(&limit) {
-        let detail = format!("`limit` must be 1 to {RECORDS_MAX} actions, not {limit}");
-        return Err(ProblemDetails::bad_request("query_invalid", detail));
-    }
+    let limit = page(limit, RECORDS_MAX, "actions")?;
     let records = caller.service.action_log((&queue, level), limit).await?;
     let action = |it: longhaul::ops::ActionRecord| ActionBody {
         at: it.published_ms,

@@ -115,16 +115,11 @@ impl Caller {
     }
 }
 
-/// The decoded parameters of a path by name.
-type PathParameters = Vec<(String, String)>;
-
 /// The caller, the queue of the path, which the caller may use, and all parameters of the path.
-async fn place(parts: &mut Parts) -> Result<(Caller, QueueName, PathParameters), ProblemDetails> {
+async fn place(parts: &mut Parts) -> Result<(Caller, QueueName, RawPathParams), ProblemDetails> {
     let named = RawPathParams::from_request_parts(parts, &()).await.map_err(|error| {
         ProblemDetails::bad_request("path_invalid", format!("the path cannot be read: {error}"))
     })?;
-    let named: PathParameters =
-        named.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let caller = parts.extensions.get::<Caller>().cloned();
     let past =
         || ProblemDetails::unavailable("no_caller", "internal error: the request was not checked");
@@ -134,8 +129,8 @@ async fn place(parts: &mut Parts) -> Result<(Caller, QueueName, PathParameters),
     Ok((caller, queue, named))
 }
 
-fn find<'a>(named: &'a [(String, String)], wanted: &str) -> &'a str {
-    let found = named.iter().find(|(name, _)| name == wanted);
+fn find<'a>(named: &'a RawPathParams, wanted: &str) -> &'a str {
+    let found = named.iter().find(|(name, _)| *name == wanted);
     found.map_or("", |(_, value)| value)
 }
 

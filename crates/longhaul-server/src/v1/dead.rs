@@ -3,11 +3,11 @@
 use super::JsonAnswer;
 use super::actions::optional;
 use super::at::{NoParams, QueryParams, SomeLevelAt, TaskAt};
-use super::tasks::{between, page};
+use super::tasks::{PAGE_MAX, between, page};
 use super::values::{WordList, all_or_some, early_end};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::{QueueName, ReplayChanges, ServiceError, TaskName, name_of};
+use crate::core::{QueueName, ReplayChanges, ServiceError, TaskName, name_of, with};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::{Get, Post};
@@ -15,6 +15,8 @@ use crate::shell::RawBody;
 use axum::Json;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures::future::ready;
+use futures::{StreamExt, TryStreamExt};
 use longhaul::ops::{DeadLetter, DeadLetterFilter, Replayed};
 use longhaul::{Position, Priority};
 use longhaul_api::dead::{
@@ -81,19 +83,10 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 /// The library's filter for a selection, apart from named tasks.
 fn filter_of(it: &DeadSelection) -> DeadLetterFilter {
     let mut filter = it.tag.iter().fold(DeadLetterFilter::new(), DeadLetterFilter::tag);
-    if let Some(reason) = &it.failed_with {
-        filter = filter.reason(reason);
-    }
-    if let Some(task_type) = &it.task_type {
-        filter = filter.task_type(task_type);
-    }
-    if let Some(key) = &it.key {
-        filter = filter.key(key);
-    }
-    match between(it.failed_from, it.failed_to) {
-        Some(range) => filter.published(range),
-        None => filter,
-    }
+    filter = with(filter, it.failed_with.as_ref(), DeadLetterFilter::reason);
+    filter = with(filter, it.task_type.as_ref(), DeadLetterFilter::task_type);
+    filter = with(filter, it.key.as_ref(), DeadLetterFilter::key);
+    with(filter, between(it.failed_from, it.failed_to), DeadLetterFilter::published)
 }
 
 /// A position, as used for pages.
@@ -139,7 +132,7 @@ async fn list(
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(query): QueryParams<DeadQuery>,
 ) -> JsonAnswer<DeadLetterList> {
-    let (limit, after) = (page(query.limit)?, query.after.as_deref());
+    let (limit, after) = (page(query.limit, PAGE_MAX, "entries")?, query.after.as_deref());
     let after = after.map(position_of).transpose()?;
     let filter = filter_of(&DeadSelection {
         failed_with: query.reason,
@@ -150,7 +143,8 @@ async fn list(
         failed_to: query.failed_to,
         ..DeadSelection::default()
     });
-    let page = caller.service.dead_letters((&queue, level), &filter, after, limit).await?;
+    let letters = caller.service.letters((&queue, level), None).await?;
+    let page = letters.list(&filter, after, limit).await?;
     let (letters, hidden) = (page.letters.into_iter(), caller.is_blind());
     let dead_letters = letters.map(|letter| body(&queue, letter, hidden)).collect();
     let next = page.next.map(position_text);
@@ -158,7 +152,9 @@ async fn list(
 }
 
 async fn show(TaskAt { queue, task, caller }: TaskAt) -> JsonAnswer<DeadLetterBody> {
-    let letter = caller.service.dead_letter(&queue, task).await?;
+    let letters = caller.service.letters((&queue, None), None).await?;
+    let letter = letters.show(&caller.service.task_ref(&queue, task)).await?;
+    let letter = letter.ok_or(ServiceError::NoTask(task))?;
     Ok(Json(body(&queue, letter, caller.is_blind())))
 }
 
@@ -243,9 +239,19 @@ async fn replay(
     let named = named(&selection, level)?;
     caller.service.check_changes(&queue, changes.as_ref()).await?;
     if named.is_empty() {
-        let (of, how) = ((&queue, level), (said, changes.clone()));
-        (replays, stopped) =
-            caller.service.replay_all(of, filter_of(&selection), how, REPLAYS_MAX).await?;
+        let letters = caller.service.letters((&queue, level), said.name).await?;
+        let filter = filter_of(&selection);
+        let all = match changes.clone() {
+            Some(changes) => {
+                letters.replay_all_with(filter, said.reason, move |it| changes.apply(it))
+            }
+            None => letters.replay_all(filter, said.reason),
+        };
+        let ended = all.take(REPLAYS_MAX).try_for_each(|(task, replayed)| {
+            replays.push((name_of(&task), replayed));
+            ready(Ok(()))
+        });
+        stopped = ended.await.err().map(ServiceError::from);
     }
     for name in named {
         match caller.service.replay(&queue, name, said, changes.as_ref()).await {
@@ -278,13 +284,17 @@ async fn purge(
     }
     let said = caller.says(&selection.reason)?;
     let named = named(&selection, level)?;
+    let letters = caller.service.letters((&queue, level), said.name).await?;
     let (mut purged, mut not_found, mut stopped) = (0, Vec::new(), None);
     if named.is_empty() {
-        (purged, stopped) =
-            caller.service.purge_letters((&queue, level), filter_of(&selection), said).await?;
+        let ended = letters.purge(filter_of(&selection), said.reason).try_for_each(|_| {
+            purged += 1;
+            ready(Ok(()))
+        });
+        stopped = ended.await.err();
     }
     for name in named {
-        match caller.service.purge_letter(&queue, name, said).await {
+        match letters.purge_one(&caller.service.task_ref(&queue, name), said.reason).await {
             Ok(true) => purged += 1,
             Ok(false) => not_found.push(name.to_string()),
             Err(error) => {
@@ -293,6 +303,6 @@ async fn purge(
             }
         }
     }
-    let stopped = early_end(stopped, purged > 0)?;
+    let stopped = early_end(stopped.map(ServiceError::from), purged > 0)?;
     Ok(Json(PurgedLetters { purged, not_found, stopped, now: clock::wall_ms() }))
 }

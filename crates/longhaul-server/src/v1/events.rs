@@ -3,19 +3,17 @@
 use super::at::{LevelAt, QueryParams};
 use super::task_body::task_body;
 use crate::auth::TokenScope::Read;
-use crate::core::{
-    EventPosition, QueueName, TaskEventStream, TaskName, TaskSnapshot, TaskStreamEvent,
-};
+use crate::core::{QueueLevel, QueueName, TaskEventStream, TaskName, TaskSnapshot};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::Get;
 use crate::shell::Caller;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::sse::{KeepAlive, Sse};
+use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::future::{self, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt};
-use longhaul::WatchFrom;
+use longhaul::{WatchEvent, WatchFrom, WatchPlace};
 use longhaul_api::task::TaskBody;
 use serde::Deserialize;
 use serde_json::json;
@@ -77,9 +75,9 @@ fn last_event_id<'a>(headers: &'a HeaderMap, query: &'a EventQuery) -> Option<&'
 }
 
 /// The position of an event.
-fn place(text: Option<&str>) -> Result<Option<EventPosition>, ProblemDetails> {
+fn place(text: Option<&str>) -> Result<Option<WatchPlace>, ProblemDetails> {
     if text == Some(START) {
-        return Ok(Some(EventPosition::default()));
+        return Ok(Some(WatchPlace::default()));
     }
     text.map(str::parse).transpose().map_err(|error: longhaul::WatchPlaceError| {
         ProblemDetails::bad_request("last_event_id_invalid", error.to_string())
@@ -120,9 +118,8 @@ async fn events(
             return Err(ProblemDetails::bad_request("query_invalid", detail));
         }
     };
-    let queue = level.queue().clone();
-    let events = caller.service.events(level, behind, from).await?;
-    let to = EventStreamContext::new(queue, caller);
+    let events = caller.service.events(&level, behind, from).await?;
+    let to = EventStreamContext::new(level, caller);
     Ok(answer(stream::unfold((events, to), next).boxed()))
 }
 
@@ -134,7 +131,8 @@ async fn events_of(
 ) -> Result<BoxStream<'static, SseResult>, ProblemDetails> {
     let service = Arc::clone(&caller.service);
     // Opened first, so that no change is lost between the two.
-    let mut events = service.events(task.in_queue(&queue), None, WatchFrom::Latest).await?;
+    let level = task.in_queue(&queue);
+    let mut events = service.events(&level, None, WatchFrom::Latest).await?;
     events.keep_only(task);
     let found = service.task(&queue, task).await?;
     let hidden = caller.is_blind();
@@ -143,7 +141,7 @@ async fn events_of(
         return Ok(stream::iter(task_event(&body, OVER).map(Ok)).boxed());
     }
     let first = stream::iter(task_event(&body, START).map(Ok));
-    let to = EventStreamContext::new(queue.clone(), caller);
+    let to = EventStreamContext::new(level, caller);
     let changes = stream::unfold((events, to), next);
     let end = async move {
         // Some ends are on the ledger for long before they are shown.
@@ -168,11 +166,11 @@ async fn refused(caller: Caller, headers: HeaderMap) {
     }
 }
 
-type SseResult = Result<axum::response::sse::Event, Infallible>;
+type SseResult = Result<sse::Event, Infallible>;
 
 /// The receiver of the events, and their source.
 struct EventStreamContext {
-    queue: QueueName,
+    level: QueueLevel,
     hidden: bool,
     caller: Caller,
     /// Whether the receiver was told that the broker is lost.
@@ -180,14 +178,14 @@ struct EventStreamContext {
 }
 
 impl EventStreamContext {
-    fn new(queue: QueueName, caller: Caller) -> Self {
-        Self { queue, hidden: caller.is_blind(), caller, cut_off: false }
+    fn new(level: QueueLevel, caller: Caller) -> Self {
+        Self { level, hidden: caller.is_blind(), caller, cut_off: false }
     }
 
     /// Waits until the broker is lost or back, and returns the event about it. It has no id: the
     /// stream continues behind the events before it.
-    async fn notice(&self) -> axum::response::sse::Event {
-        let event = axum::response::sse::Event::default();
+    async fn notice(&self) -> sse::Event {
+        let event = sse::Event::default();
         let reach = &self.caller.shell.reach;
         if self.cut_off {
             reach.connected().await;
@@ -216,7 +214,8 @@ async fn next(
         let (event, place) = match next {
             Ok(next) => next,
             Err(error) => {
-                tracing::warn!(event = "events_ended", queue = %to.queue, %error, "event stream ended");
+                let queue = to.level.queue();
+                tracing::warn!(event = "events_ended", %queue, %error, "event stream ended");
                 return None;
             }
         };
@@ -226,27 +225,26 @@ async fn next(
     }
 }
 
-fn sent(
-    to: &EventStreamContext,
-    event: TaskStreamEvent,
-    place: &str,
-) -> Option<axum::response::sse::Event> {
-    let EventStreamContext { queue, hidden, .. } = to;
+fn sent(to: &EventStreamContext, event: WatchEvent, place: &str) -> Option<sse::Event> {
+    let (level, queue) = (&to.level, to.level.queue());
     let place = if place.is_empty() { START } else { place };
     let (kind, data) = match event {
-        TaskStreamEvent::Task(name, shown, epoch) => {
-            let task = TaskSnapshot { name, info: None, shown: Some(*shown), submitted: None };
-            return task_event(&TaskBody { epoch, ..task_body(queue, task, *hidden) }, place);
+        WatchEvent::Updated { id, metadata, epoch } => {
+            let (name, shown) = (level.task(id), Some(metadata));
+            let task = TaskSnapshot { name, info: None, shown, submitted: None };
+            return task_event(&TaskBody { epoch, ..task_body(queue, task, to.hidden) }, place);
         }
-        TaskStreamEvent::Evicted(name) => {
-            ("evicted", json!({"id": name.to_string(), "queue": queue.as_str()}).to_string())
+        WatchEvent::Evicted { id } => {
+            let id = level.task(id).to_string();
+            ("evicted", json!({"id": id, "queue": queue.as_str()}).to_string())
         }
-        TaskStreamEvent::CaughtUp => ("caught-up", "{}".to_owned()),
+        WatchEvent::CaughtUp => ("caught-up", "{}".to_owned()),
+        WatchEvent::Undecodable { .. } | _ => return None,
     };
-    Some(axum::response::sse::Event::default().event(kind).id(place).data(data))
+    Some(sse::Event::default().event(kind).id(place).data(data))
 }
 
-fn task_event(body: &TaskBody, place: &str) -> Option<axum::response::sse::Event> {
+fn task_event(body: &TaskBody, place: &str) -> Option<sse::Event> {
     let data = serde_json::to_string(body).ok()?;
-    Some(axum::response::sse::Event::default().event("task").id(place).data(data))
+    Some(sse::Event::default().event("task").id(place).data(data))
 }

@@ -2,7 +2,7 @@
 
 use super::at::lease_token;
 use super::values::{bytes_of, decoded};
-use crate::core::{ServiceError, TaskName, name_of};
+use crate::core::{ServiceError, TaskName, name_of, with};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use longhaul::Progress;
@@ -216,14 +216,8 @@ impl LeaseRequestBody {
             return Err(unfit(format!("`count` must be 1 to {COUNT_MAX} leases, not {count}")));
         }
         let request = LeaseRequest::of(self.worker).instance(self.instance).count(count).wait(wait);
-        let request = match self.types {
-            Some(types) => request.types(types),
-            None => request,
-        };
-        Ok(match self.lease_time {
-            Some(Length(time)) => request.lease_time(time),
-            None => request,
-        })
+        let request = with(request, self.types, LeaseRequest::types);
+        Ok(with(request, self.lease_time.map(|it| it.0), LeaseRequest::lease_time))
     }
 }
 

@@ -74,7 +74,8 @@ fn checked(payload: Bytes, mut terms: NewTaskBody) -> Result<NewTask, ServiceErr
     if terms.delay.is_some() && terms.scheduled_at.is_some() {
         return Err(unfit("set `delay` or `scheduled_at`, not both"));
     }
-    let retry = terms.retry.take().map(RetryPolicy::try_from).transpose()?;
+    let retry = terms.retry.take().map(RetryPolicy::try_from).transpose();
+    let retry = retry.map_err(ServiceError::Unfit)?;
     let after = std::mem::take(&mut terms.after);
     let after = after.iter().map(|id| id.parse()).collect::<Result<Vec<TaskName>, _>>()?;
     Ok(NewTask { payload, terms, retry, after })

@@ -7,7 +7,7 @@ use super::tasks::TaskQuery;
 use super::values::{WordList, all_or_some, early_end};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::QueueName;
+use crate::core::{QueueName, ServiceError};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::{Delete, Get, Patch, Post, Put};
@@ -22,6 +22,8 @@ use longhaul_api::queue::{
 use longhaul_api::settings::SettingsBody;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
+    let pause = |at: QueueAt, body: RawBody| set_paused(at, body, true);
+    let resume = |at: QueueAt, body: RawBody| set_paused(at, body, false);
     vec![
         ApiRoute::new(Get, "/v1/queues", Read, list)
             .does("list_queues", "Lists the queues that the caller may use.")
@@ -98,7 +100,7 @@ async fn update(
     QueueAt { queue, caller }: QueueAt,
     Json(QueueUpdate { expected_version, settings, reason }): Json<QueueUpdate>,
 ) -> JsonAnswer<QueueVersion> {
-    let change = settings.checked()?;
+    let change = settings.checked().map_err(ServiceError::Unfit)?;
     let said = caller.says(&reason)?;
     let changed = caller.service.update_settings(&queue, expected_version, change, said);
     Ok(axum::Json(version(changed.await?)))
@@ -116,20 +118,12 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn pause(at: QueueAt, body: RawBody) -> JsonAnswer<QueueVersion> {
-    set_paused(at, &body, true).await
-}
-
-async fn resume(at: QueueAt, body: RawBody) -> JsonAnswer<QueueVersion> {
-    set_paused(at, &body, false).await
-}
-
 async fn set_paused(
     QueueAt { queue, caller }: QueueAt,
-    body: &RawBody,
+    body: RawBody,
     paused: bool,
 ) -> JsonAnswer<QueueVersion> {
-    let ReasonBody { reason } = optional(body)?;
+    let ReasonBody { reason } = optional(&body)?;
     let changed = caller.service.set_paused(&queue, paused, caller.says(&reason)?);
     Ok(axum::Json(version(changed.await?)))
 }

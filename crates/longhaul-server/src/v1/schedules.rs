@@ -21,6 +21,9 @@ use longhaul_api::schedule::{
 use longhaul_api::values::Instant;
 
 pub(super) fn routes() -> Vec<ApiRoute> {
+    let pause = |at: NamedAt, body: RawBody| change(at, body, ScheduleChange::Pause);
+    let resume = |at: NamedAt, body: RawBody| change(at, body, ScheduleChange::Resume);
+    let trigger = |at: NamedAt, body: RawBody| change(at, body, ScheduleChange::Trigger);
     vec![
         ApiRoute::new(Get, "/v1/queues/{queue}/schedules", Read, list)
             .does("list_schedules", "Lists the schedules of a queue.")
@@ -65,15 +68,15 @@ fn body(info: ScheduleInfo, caller: &Caller) -> Result<ScheduleBody, ProblemDeta
         slot: Instant(it.slot),
         task: name_of(&it.task).to_string(),
     };
+    let unfit =
+        |error: String| ServiceError::Unfit(format!("the schedule cannot be shown: {error}"));
     let is_seen = !caller.is_blind();
     let task = is_seen.then(|| serde_json::to_value(&info.schedule.task)).transpose();
     Ok(ScheduleBody {
         name: info.name,
         version: info.version,
-        task: task.map_err(|error| {
-            ServiceError::Unfit(format!("the schedule cannot be shown: {error}"))
-        })?,
-        schedule: TimesBody::of(&info.schedule)?,
+        task: task.map_err(|error| unfit(error.to_string()))?,
+        schedule: TimesBody::of(&info.schedule).map_err(unfit)?,
         last: info.last.map(firing),
         next: info.next.into_iter().map(Instant).collect(),
         now: clock::wall_ms(),
@@ -97,7 +100,8 @@ async fn create(
     let task = caller.service.submission(&queue, into_task(task)?)?;
     let said = caller.says(&reason)?;
     let schedules = caller.service.schedules_by(&queue, said).await?;
-    let version = schedules.create(&name, schedule.into_schedule()?, task).await?;
+    let schedule = schedule.into_schedule().map_err(ServiceError::Unfit)?;
+    let version = schedules.create(&name, schedule, task).await?;
     logged("create", &queue, &name, said);
     // A schedule fires while a worker or a gateway has its queue open.
     caller.service.see_to_schedule(&queue).await;
@@ -117,7 +121,7 @@ async fn update(
     let schedules = caller.service.schedules_by(&queue, said).await?;
     let version = match (schedule, task) {
         (Some(times), None) => {
-            let times = times.into_schedule()?;
+            let times = times.into_schedule().map_err(ServiceError::Unfit)?;
             schedules.update(&name, expected_version, |_| times).await?
         }
         (None, Some(task)) => {
@@ -154,10 +158,10 @@ enum ScheduleChange {
 
 async fn change(
     NamedAt { queue, name, caller }: NamedAt,
-    request: &RawBody,
+    request: RawBody,
     change: ScheduleChange,
 ) -> JsonAnswer<ScheduleVersion> {
-    let ReasonBody { reason } = optional(request)?;
+    let ReasonBody { reason } = optional(&request)?;
     let said = caller.says(&reason)?;
     let schedules = caller.service.schedules_by(&queue, said).await?;
     let (word, version) = match change {
@@ -172,16 +176,4 @@ async fn change(
 fn logged(action: &str, queue: &QueueName, schedule: &str, said: ActionOrigin<'_>) {
     let (operator, reason) = (said.name, said.reason);
     tracing::info!(event = "schedule_action", action, %queue, schedule, operator, reason);
-}
-
-async fn pause(at: NamedAt, body: RawBody) -> JsonAnswer<ScheduleVersion> {
-    change(at, &body, ScheduleChange::Pause).await
-}
-
-async fn resume(at: NamedAt, body: RawBody) -> JsonAnswer<ScheduleVersion> {
-    change(at, &body, ScheduleChange::Resume).await
-}
-
-async fn trigger(at: NamedAt, body: RawBody) -> JsonAnswer<ScheduleVersion> {
-    change(at, &body, ScheduleChange::Trigger).await
 }

@@ -7,7 +7,7 @@ use super::task_body::task_body;
 use super::values::WordList;
 use crate::auth::TokenScope::Read;
 use crate::clock;
-use crate::core::{ServiceError, TaskName, TaskSnapshot, ViewedTasks};
+use crate::core::{ServiceError, TaskName, TaskSnapshot, ViewedTasks, with};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::Get;
@@ -17,7 +17,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use longhaul::TaskId;
-use longhaul::ops::{EndedCounts, TaskFilter, TaskStatus, TaskView};
+use longhaul::ops::{EndedCounts, TaskFilter, TaskInfo, TaskStatus, TaskView};
 use longhaul_api::Priority;
 use longhaul_api::task::{EverEnded, OldestReady, TaskBody, TaskCountsBody, TaskList};
 use longhaul_api::values::{Instant, Length};
@@ -26,11 +26,11 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use utoipa::{IntoParams, ToSchema};
 
-/// The default number of tasks per page.
+/// The default number of entries per page.
 const PAGE: usize = 100;
 
-/// The most tasks per page.
-const PAGE_MAX: usize = 1_000;
+/// The most tasks or dead letters per page.
+pub(super) const PAGE_MAX: usize = 1_000;
 
 /// The most tasks per page with `why`, for which the message of each is read.
 const PAGE_WHY_MAX: usize = 100;
@@ -152,15 +152,9 @@ impl TaskQuery {
         for status in &self.status.0 {
             filter = filter.status(status_of(status)?);
         }
-        for tag in &self.tag.0 {
-            filter = filter.tag(tag);
-        }
-        if let Some(task_type) = &self.task_type {
-            filter = filter.task_type(task_type);
-        }
-        if let Some(key) = &self.key {
-            filter = filter.key(key);
-        }
+        filter = self.tag.0.iter().fold(filter, TaskFilter::tag);
+        filter = with(filter, self.task_type.as_ref(), TaskFilter::task_type);
+        filter = with(filter, self.key.as_ref(), TaskFilter::key);
         if let Some(text) = &self.text {
             if !(1..=TEXT_WORDS_MAX).contains(&text.split_whitespace().count()) {
                 let detail =
@@ -175,13 +169,8 @@ impl TaskQuery {
                 filter = filter.text(id.unwrap_or(word));
             }
         }
-        if let Some(range) = between(self.created_from, self.created_to) {
-            filter = filter.created(range);
-        }
-        if let Some(range) = between(self.changed_from, self.changed_to) {
-            filter = filter.changed(range);
-        }
-        Ok(filter)
+        filter = with(filter, between(self.created_from, self.created_to), TaskFilter::created);
+        Ok(with(filter, between(self.changed_from, self.changed_to), TaskFilter::changed))
     }
 }
 
@@ -209,23 +198,25 @@ pub(crate) fn status_of(text: &str) -> Result<TaskStatus, ProblemDetails> {
     })
 }
 
-/// The number of entries per page.
-pub(crate) fn page(limit: Option<usize>) -> Result<usize, ProblemDetails> {
-    match limit {
-        None => Ok(PAGE),
-        Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
-        Some(limit) => {
-            let detail = format!("`limit` must be 1 to {PAGE_MAX} entries, not {limit}");
-            Err(ProblemDetails::bad_request("query_invalid", detail))
-        }
+/// The number of entries per page, of which there may be `max`.
+pub(super) fn page(
+    limit: Option<usize>,
+    max: usize,
+    entries: &str,
+) -> Result<usize, ProblemDetails> {
+    let limit = limit.unwrap_or(PAGE);
+    if (1..=max).contains(&limit) {
+        return Ok(limit);
     }
+    let detail = format!("`limit` must be 1 to {max} {entries}, not {limit}");
+    Err(ProblemDetails::bad_request("query_invalid", detail))
 }
 
 async fn list(
     LevelAt { level, caller }: LevelAt,
     QueryParams(query): QueryParams<TaskQuery>,
 ) -> JsonAnswer<TaskList> {
-    let (filter, limit) = (query.filter()?, page(query.limit)?);
+    let (filter, limit) = (query.filter()?, page(query.limit, PAGE_MAX, "entries")?);
     if query.why && limit > PAGE_WHY_MAX {
         let detail = format!("with `why`, `limit` must be 1 to {PAGE_WHY_MAX} tasks, not {limit}");
         return Err(ProblemDetails::bad_request("query_invalid", detail));
@@ -235,29 +226,32 @@ async fn list(
         return Err(ProblemDetails::bad_request("query_invalid", detail));
     }
     let scope = scope_at(query.at);
-    let (tasks, next) = match query.order {
+    let (found, next) = match query.order {
         Order::Oldest => {
             let after = query.after.as_deref().map(str::parse::<TaskName>).transpose();
             let after = after?.map(|name| name.id);
-            let (tasks, next) = caller.service.list(&level, scope, &filter, after, limit).await?;
-            (tasks, next.map(|name| name.to_string()))
+            let page = caller.service.ask(&level, scope, |view| view.list(&filter, after, limit));
+            let page = page.await?;
+            (page.tasks, page.next.map(|id| level.task(id).to_string()))
         }
         Order::Newest => {
             let before = places(query.after.as_deref().unwrap_or_default())?;
-            let (tasks, next) =
-                caller.service.newest(&level, scope, &filter, &before, limit).await?;
-            let next: Vec<String> = next.iter().map(ToString::to_string).collect();
-            (tasks, Some(next.join(",")).filter(|next| !next.is_empty()))
+            let page =
+                caller.service.ask(&level, scope, |view| view.newest(&filter, &before, limit));
+            let page = page.await?;
+            let next: Vec<_> = page.next.iter().map(|id| level.task(*id).to_string()).collect();
+            (page.tasks, Some(next.join(",")).filter(|next| !next.is_empty()))
         }
     };
     let hidden = caller.is_blind();
     let whys =
-        if query.why { caller.service.why_all(&level, &tasks).await? } else { BTreeMap::new() };
-    let body = |task: TaskSnapshot| {
-        let why = whys.get(&task.name.id).map(ToString::to_string);
+        if query.why { caller.service.why_all(&level, &found).await? } else { BTreeMap::new() };
+    let body = |info: TaskInfo| {
+        let why = whys.get(&info.id).map(ToString::to_string);
+        let task = TaskSnapshot::listed(&level, info);
         TaskBody { why, ..task_body(level.queue(), task, hidden) }
     };
-    let tasks = tasks.into_iter().map(body).collect();
+    let tasks = found.into_iter().map(body).collect();
     Ok(Json(TaskList { tasks, next, now: clock::wall_ms() }))
 }
 
