@@ -151,7 +151,6 @@ class Gateways:
         path: str,
         body: object = None,
         *,
-        headers: Mapping[str, str] | None = None,
         timeout: float = 30.0,
         patience: float = 30.0,
         repeatable: bool = True,
@@ -171,12 +170,12 @@ class Gateways:
         doubt: LonghaulError | None = None
         while True:
             # A pause that a gateway asked for applies to all requests of the client.
-            if halt.wait(max(self._next_free() - time.monotonic(), 0.0)):
+            if halt.wait(max(self._pick().resting - time.monotonic(), 0.0)):
                 raise doubt or failure
             gateway = self._pick()
             retry_after = 0.0
             try:
-                return self._once(gateway, method, path, content, headers or {}, timeout, halt)
+                return self._once(gateway, method, path, content, timeout, halt)
             except Unavailable as error:
                 if may_be_done(error):
                     if not repeatable:
@@ -200,7 +199,7 @@ class Gateways:
             rest = max(retry_after, pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _PAUSE_MAX)
             self._rest(gateway, now + rest)
-            if max(self._next_free(), now) > give_up:
+            if max(self._pick().resting, now) > give_up:
                 raise doubt or failure
 
     def stream(
@@ -227,16 +226,14 @@ class Gateways:
             self._rest(gateway, time.monotonic() + min(failure.retry_after or _PAUSE, _RETRY_AFTER_MAX))
         raise failure
 
-    def _once(
-        self, gateway: _Gateway, method: str, path: str, content: bytes | None, headers: Mapping[str, str], timeout: float, halt: HaltEvent
-    ) -> Answer:
+    def _once(self, gateway: _Gateway, method: str, path: str, content: bytes | None, timeout: float, halt: HaltEvent) -> Answer:
         try:
             connection = gateway.connect(timeout)
         except _BROKEN as error:
             raise Unreachable(f"{gateway.url}: {error}") from error
         try:
             halt.guard(connection.sock)
-            connection.request(method, gateway.path + path, content, self._headers(headers, content))
+            connection.request(method, gateway.path + path, content, self._headers({}, content))
             response = connection.getresponse()
             body = response.read(_ANSWER_BYTES + 1)
         except _BROKEN as error:
@@ -300,10 +297,6 @@ class Gateways:
     def _rest(self, gateway: _Gateway, until: float) -> None:
         with self._lock:
             gateway.resting = until
-
-    def _next_free(self) -> float:
-        with self._lock:
-            return min(gateway.resting for gateway in self._all)
 
 
 def _is_local(host: str) -> bool:
