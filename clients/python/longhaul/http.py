@@ -16,7 +16,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -198,19 +198,19 @@ class Gateways:
             # The pause that the gateway asked for, or a growing, random one, so that clients do not return at once.
             rest = max(retry_after, pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _PAUSE_MAX)
-            self._rest(gateway, now + rest)
+            gateway.resting = now + rest
             if max(self._pick().resting, now) > give_up:
                 raise doubt or failure
 
     def stream(
-        self, path: str, headers: Mapping[str, str], timeout: float, halt: HaltEvent
+        self, path: str, headers: dict[str, str], timeout: float, halt: HaltEvent
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """Opens an answer that has no end. There is only one attempt: the reader must repeat it."""
         gateway, connection = self._pick(), None
         try:
             connection = gateway.connect(timeout, fresh=True)
             halt.guard(connection.sock)
-            connection.request("GET", gateway.path + path, headers=self._headers(headers, None))
+            connection.request("GET", gateway.path + path, headers=self._headers(headers))
             response = connection.getresponse()
             if response.status == 200:
                 return connection, response
@@ -219,11 +219,11 @@ class Gateways:
             if connection is not None:
                 connection.close()
             if not halt.is_set():
-                self._rest(gateway, time.monotonic() + _PAUSE)
+                gateway.resting = time.monotonic() + _PAUSE
             raise Unreachable(f"{gateway.url}: {error}") from error
         connection.close()
         if isinstance(failure, Unavailable):
-            self._rest(gateway, time.monotonic() + min(failure.retry_after or _PAUSE, _RETRY_AFTER_MAX))
+            gateway.resting = time.monotonic() + min(failure.retry_after or _PAUSE, _RETRY_AFTER_MAX)
         raise failure
 
     def _once(self, gateway: _Gateway, method: str, path: str, content: bytes | None, timeout: float, halt: HaltEvent) -> Answer:
@@ -233,7 +233,8 @@ class Gateways:
             raise Unreachable(f"{gateway.url}: {error}") from error
         try:
             halt.guard(connection.sock)
-            connection.request(method, gateway.path + path, content, self._headers({}, content))
+            kind = {"Content-Type": "application/json"} if content is not None else {}
+            connection.request(method, gateway.path + path, content, self._headers(kind))
             response = connection.getresponse()
             body = response.read(_ANSWER_BYTES + 1)
         except _BROKEN as error:
@@ -251,14 +252,10 @@ class Gateways:
             return Answer(response.status, body)
         raise self._refused(response, body)
 
-    def _headers(self, headers: Mapping[str, str], content: bytes | None) -> dict[str, str]:
-        all_headers = {"User-Agent": f"longhaul-python/{__version__}", **headers}
-        if content is not None:
-            all_headers["Content-Type"] = "application/json"
+    def _headers(self, more: dict[str, str]) -> dict[str, str]:
         token = self._token() if callable(self._token) else self._token
-        if token:
-            all_headers["Authorization"] = f"Bearer {token}"
-        return all_headers
+        authorization = {"Authorization": f"Bearer {token}"} if token else {}
+        return {"User-Agent": f"longhaul-python/{__version__}"} | more | authorization
 
     def _refused(self, response: http.client.HTTPResponse, body: bytes) -> GatewayError:
         error = from_answer(response.status, body, response.getheader("Retry-After"))
@@ -293,10 +290,6 @@ class Gateways:
             if self._current.resting > now:
                 self._current = min(self._all, key=lambda gateway: max(gateway.resting, now))
             return self._current
-
-    def _rest(self, gateway: _Gateway, until: float) -> None:
-        with self._lock:
-            gateway.resting = until
 
 
 def _is_local(host: str) -> bool:
