@@ -11,7 +11,6 @@ import json
 import logging
 import threading
 import time
-from collections import deque
 from typing import Any, cast
 
 from .errors import GatewayError, Invalid, LeaseRefused, LonghaulError, NotFound
@@ -93,12 +92,10 @@ class Task:
         self._path = f"/v1/queues/{queue}/leases:report"
         self._lock = threading.Lock()
         self._news: dict[str, Any] = {}
-        self._lines: deque[str] = deque(maxlen=_LOG_LINES)
         self._halt: Halt | None = None
         # Why the gateway has refused a report.
         self._lost: str | None = None
         self._halted, self._fresh, self._over = threading.Event(), threading.Event(), threading.Event()
-        self._reported = False
         self._keeper = threading.Thread(target=self._keep_alive, name=f"keeps {self.id}", daemon=True)
         self._keeper.start()
 
@@ -143,7 +140,7 @@ class Task:
     def log(self, line: str) -> None:
         """Reports a line for people who watch the task. Of more than 100 lines in a second, the last are sent."""
         with self._lock:
-            self._lines.append(str(line))
+            self._news["log"] = [*self._news.get("log", []), str(line)][-_LOG_LINES:]
         self._fresh.set()
 
     def _tell(self, name: str, value: object) -> None:
@@ -205,16 +202,13 @@ class Task:
     def _take_news(self) -> dict[str, Any]:
         with self._lock:
             news, self._news = self._news, {}
-            if self._lines:
-                news["log"] = list(self._lines)
-                self._lines.clear()
         return news
 
     def _put_back(self, news: dict[str, Any]) -> None:
         """Keeps news that were not sent for the next report, unless there are newer ones."""
         with self._lock:
-            self._lines = deque([*news.pop("log", []), *self._lines], maxlen=_LOG_LINES)
-            self._news = news | self._news
+            lines = [*news.get("log", []), *self._news.get("log", [])][-_LOG_LINES:]
+            self._news = news | self._news | ({"log": lines} if lines else {})
 
     def _send_news(self, news: dict[str, Any]) -> None:
         sent = time.monotonic()
@@ -250,11 +244,9 @@ class Task:
     def end(self, status: str, patience: float, **more: Any) -> str | None:
         """Reports the end of the task. Repeats the report for `patience` seconds until its outcome is known. Returns why the report does not count, if so."""
         with self._lock:
-            if self._reported:
+            if self._over.is_set():
                 return "already reported"
-            self._reported = True
-        self._over.set()
-        self._fresh.set()
+            self.forget()
         self._keeper.join()
         if self.is_lost():
             return self._lost
