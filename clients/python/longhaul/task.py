@@ -70,7 +70,7 @@ class Task:
     `epoch` and `last_checkpoint`. `stop`, `is_lost`, `end` and `forget` are for the worker.
     """
 
-    def __init__(self, gateways: Gateways, queue: str, lease: Lease, left: float) -> None:
+    def __init__(self, gateways: Gateways, queue: str, lease: Lease, now: int) -> None:
         self.queue = queue
         self.id: str = lease["task"]
         # From 1.
@@ -88,7 +88,7 @@ class Task:
 
         self._gateways, self._lease = gateways, lease["lease"]
         # When the last report was sent that succeeded, and for how many seconds the lease lasts from then on.
-        self._heard, self._left = time.monotonic(), left
+        self._heard, self._left = time.monotonic(), _left(lease["expires_at"], now)
         self._path = f"/v1/queues/{queue}/leases:report"
         self._lock = threading.Lock()
         self._news: dict[str, Any] = {}
@@ -230,7 +230,7 @@ class Task:
             self._heard = sent
             expires_at = reported.get("expires_at")
             if expires_at is not None:
-                self._left = max((expires_at - reported["now"]) / 1000, 0.1)
+                self._left = _left(expires_at, reported["now"])
             if reported["cancelled"]:
                 self.stop(Cancelled("cancelled"))
             if reported.get("checkpoint_stored") is False:
@@ -280,9 +280,9 @@ class Task:
         self._fresh.set()
 
 
-def left_of(lease: Lease, now: int) -> float:
+def _left(expires_at: int, now: int) -> float:
     """Returns the seconds that a lease has left, by the gateway's clock alone, because ours may differ."""
-    return max((lease["expires_at"] - now) / 1000, 0.1)
+    return max((expires_at - now) / 1000, 0.1)
 
 
 __all__ = ["Cancelled", "Draining", "Fatal", "GiveBack", "Halt", "LeaseLost", "RetryAfter", "Task"]
