@@ -75,8 +75,7 @@ def watch(
 
 
 def _events(response: http.client.HTTPResponse) -> Generator[Event, None, None]:
-    kind, data, place = "message", [""], None
-    data.clear()
+    kind, data, place = "message", list[str](), None
     size = 0
     while True:
         try:

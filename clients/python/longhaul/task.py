@@ -184,7 +184,7 @@ class Task:
 
     def _keep_alive(self) -> None:
         """Sends news when there is any, and otherwise keep-alives."""
-        while not self._over.is_set():
+        while not self._over.is_set() and not self.is_lost():
             pause = min(_NEWS_EVERY, self._pause())
             self._fresh.wait(self._pause() - pause)
             self._fresh.clear()
@@ -195,8 +195,6 @@ class Task:
             except Exception:
                 # Whatever it is, the next keep-alive must be sent.
                 logger.exception("keep-alive of %s", self.id)
-            if self.is_lost():
-                return
             self._over.wait(pause)
 
     def _take_news(self) -> dict[str, Any]:
