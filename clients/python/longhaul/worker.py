@@ -172,9 +172,10 @@ class Worker:
         path = f"/v1/queues/{self.queue}/leases"
         # A lease whose answer got lost expires by itself, so the request is repeatable.
         answer = self.client.gateways.request("POST", path, self._asked | {"count": count}, timeout=self._timeout, patience=5.0, halt=self._stopping)
-        if answer.status != 200:
+        # An answer without a body: there is no task.
+        if not answer:
             return
-        leases: Leases = answer.json()
+        leases: Leases = json.loads(answer)
         for lease in leases["leases"]:
             task = Task(self.client.gateways, self.queue, lease, leases["now"])
             with self._changed:

@@ -132,7 +132,8 @@ export class Worker {
       patience: 5_000,
       halt: this.#stopping.signal,
     });
-    if (answer.status !== 200) {
+    // An answer without a body: there is no task.
+    if (answer.length === 0) {
       return;
     }
     const { leases, now } = json<Leases>(answer);
