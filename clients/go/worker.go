@@ -89,7 +89,7 @@ func (w Worker) Run(ctx context.Context) {
 		case slots <- struct{}{}:
 			<-slots
 		}
-		leases, err := w.lease(ctx, instance, min(cap(slots)-len(slots), leasesMax))
+		granted, err := w.lease(ctx, instance, min(cap(slots)-len(slots), leasesMax))
 		var refused *GatewayError
 		if errors.As(err, &refused) && refused.Code == "worker_drained" {
 			w.Logf("told to drain")
@@ -103,11 +103,11 @@ func (w Worker) Run(ctx context.Context) {
 			continue
 		}
 		pause = 500 * time.Millisecond
-		for i := range leases {
+		for i := range granted.Leases {
 			slots <- struct{}{}
 			running.Go(func() {
 				defer func() { <-slots }()
-				w.work(ctx, tasks, abandoned, &leases[i])
+				w.work(ctx, tasks, abandoned, &granted.Leases[i], granted.Now)
 			})
 		}
 	}
@@ -122,10 +122,14 @@ type leased struct {
 	Text      *string `json:"payload"`
 	Bytes     []byte  `json:"payload_base64"`
 	ExpiresAt int64   `json:"expires_at"`
-	now       int64
 }
 
-func (w Worker) lease(ctx context.Context, instance string, count int) ([]leased, error) {
+type leases struct {
+	Leases []leased `json:"leases"`
+	Now    int64    `json:"now"`
+}
+
+func (w Worker) lease(ctx context.Context, instance string, count int) (granted leases, err error) {
 	body := map[string]any{"worker": w.Name, "instance": instance, "count": count, "wait": length(w.Poll), "lease_time": length(w.LeaseTime)}
 	if len(w.Types) > 0 {
 		body["types"] = w.Types
@@ -133,19 +137,12 @@ func (w Worker) lease(ctx context.Context, instance string, count int) ([]leased
 	// A lease whose answer is lost expires by itself, so the request is repeatable.
 	wanted := request{method: "POST", path: path(w.Queue, "leases"), body: body, repeatable: true, unbroken: true}
 	wanted.timeout, wanted.patience = w.Poll+10*time.Second, 5*time.Second
-	var answer struct {
-		Leases []leased `json:"leases"`
-		Now    int64    `json:"now"`
-	}
-	err := w.Client.gateways.do(ctx, wanted, &answer)
-	for i := range answer.Leases {
-		answer.Leases[i].now = answer.Now
-	}
-	return answer.Leases, err
+	err = w.Client.gateways.do(ctx, wanted, &granted)
+	return granted, err
 }
 
 // Runs a task and reports its end. An abandoned task is given back although its processor runs.
-func (w Worker) work(stop, tasks, abandoned context.Context, granted *leased) {
+func (w Worker) work(stop, tasks, abandoned context.Context, granted *leased, now int64) {
 	ctx, halt := context.WithCancelCause(tasks)
 	defer halt(nil)
 	lease := &granted.Lease
@@ -153,7 +150,7 @@ func (w Worker) work(stop, tasks, abandoned context.Context, granted *leased) {
 	if lease.Payload = granted.Bytes; granted.Text != nil {
 		lease.Payload = []byte(*granted.Text)
 	}
-	lease.keep(left(granted.ExpiresAt, granted.now), halt)
+	lease.keep(left(granted.ExpiresAt, now), halt)
 	w.Logf("leased %s attempt %d", lease.TaskID, lease.Attempt)
 	ending := report{Status: released}
 	// A worker that drains begins nothing.

@@ -14,36 +14,10 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, Unpack, cast, overload
 from urllib.parse import quote, urlencode
 
-from . import events
+from . import events, types
 from .errors import GatewayError, NotFound, TaskFailed, WaitTimeout, from_answer
 from .events import Event
-from .http import Answer, Gateways, HaltEvent, Token
-from .types import (
-    Action,
-    Counts,
-    CreatedQueue,
-    DeadLetter,
-    DeadSelection,
-    History,
-    LeaseHolder,
-    NewQueue,
-    NewTask,
-    Outcome,
-    Purge,
-    Purged,
-    PurgedLetters,
-    QueueBody,
-    QueueSettings,
-    QueueWorker,
-    ReplayList,
-    Retry,
-    Schedule,
-    ScheduleBody,
-    Series,
-    Task,
-    ToldToDrain,
-    Why,
-)
+from .http import Gateways, HaltEvent, Token
 
 # Seconds, or a text such as `1h 30m`.
 Length = float | timedelta | str
@@ -120,9 +94,9 @@ class Submission:
     max_duration: Length | None = None
     max_total_duration: Length | None = None
     no_progress_timeout: Length | None = None
-    retry: Retry | None = None
+    retry: types.Retry | None = None
 
-    def body(self) -> NewTask:
+    def body(self) -> types.NewTask:
         """Returns the JSON body of the request."""
         body: dict[str, Any] = {}
         if isinstance(self.payload, str):
@@ -143,7 +117,7 @@ class Submission:
         # The gateway uses these values for omitted fields.
         left_out = {"priority": "normal", "tags": [], "after": [], "after_keys": [], "properties": {}, "overwrite": False, "strict": False}
         said = {name: value for name, value in body.items() if name.startswith("payload") or (value is not None and left_out.get(name) != value)}
-        return cast(NewTask, said)
+        return cast(types.NewTask, said)
 
 
 class Client:
@@ -190,32 +164,32 @@ class Client:
         """Submits a task, and returns its id when it is stored. Anything but a `Submission` is the payload."""
         body = self._new_task(task)
         answer = self._ask("POST", _at(queue, "tasks"), body, repeatable="idempotency_key" in body)
-        return cast(str, answer.json()["id"])
+        return cast(str, json.loads(answer)["id"])
 
     def submit_batch(self, queue: str, tasks: Iterable[Submission | Any]) -> list[str | GatewayError]:
         """Submits up to 1,000 tasks, and returns for each its id, or the error."""
         bodies = [self._new_task(task) for task in tasks]
         repeatable = all("idempotency_key" in body for body in bodies)
         answer = self._ask("POST", _at(queue, "tasks:batch"), {"tasks": bodies}, repeatable=repeatable)
-        return [_outcome(outcome) for outcome in answer.json()["outcomes"]]
+        return [_outcome(outcome) for outcome in json.loads(answer)["outcomes"]]
 
-    def get(self, queue: str, task: str) -> Task:
+    def get(self, queue: str, task: str) -> types.Task:
         """Returns the state of a task."""
-        return cast(Task, self._get(_at(queue, "tasks", task)))
+        return cast(types.Task, self._get(_at(queue, "tasks", task)))
 
-    def history(self, queue: str, task: str) -> History:
+    def history(self, queue: str, task: str) -> types.History:
         """Returns the history of a task, entry by entry."""
-        return cast(History, self._get(_at(queue, "tasks", task, "history")))
+        return cast(types.History, self._get(_at(queue, "tasks", task, "history")))
 
-    def why(self, queue: str, task: str) -> Why:
+    def why(self, queue: str, task: str) -> types.Why:
         """Explains why a task does not run, in one sentence and in details."""
-        return cast(Why, self._get(_at(queue, "tasks", task, "why")))
+        return cast(types.Why, self._get(_at(queue, "tasks", task, "why")))
 
-    def lease(self, queue: str, task: str) -> LeaseHolder:
+    def lease(self, queue: str, task: str) -> types.LeaseHolder:
         """Returns the worker that has leased a task. Raises `NotFound` if none has."""
-        return cast(LeaseHolder, self._get(_at(queue, "tasks", task, "lease")))
+        return cast(types.LeaseHolder, self._get(_at(queue, "tasks", task, "lease")))
 
-    def wait(self, queue: str, task: str, timeout: float) -> Task:
+    def wait(self, queue: str, task: str, timeout: float) -> types.Task:
         """Waits up to `timeout` seconds for the end of a task, however it ends, and returns the task. Also waits for an unknown id.
 
         Raises `WaitTimeout` if the task is not over in time.
@@ -228,8 +202,9 @@ class Client:
             wait = min(left, _POLL)
             query = {"timeout": length(wait)}
             answer = self._ask("GET", _at(queue, "tasks", task, "wait"), query=query, timeout=wait + 15.0, patience=min(self.patience, left))
-            if answer.status == 200:
-                return cast(Task, answer.json())
+            # An answer without a body: the task is not over.
+            if answer:
+                return cast(types.Task, json.loads(answer))
 
     def result(self, queue: str, task: str, timeout: float) -> bytes:
         """Waits up to `timeout` seconds for the end of a task, and returns its result.
@@ -240,13 +215,13 @@ class Client:
         if ended["status"] != "completed":
             raise TaskFailed(ended)
         try:
-            return self._ask("GET", _at(queue, "tasks", task, "result")).body
+            return self._ask("GET", _at(queue, "tasks", task, "result"))
         except NotFound as error:
             raise TaskFailed(ended) from error
 
     def payload(self, queue: str, task: str) -> bytes:
         """Returns the payload of a task, as it was submitted."""
-        return self._ask("GET", _at(queue, "tasks", task, "payload")).body
+        return self._ask("GET", _at(queue, "tasks", task, "payload"))
 
     def cancel(self, queue: str, task: str, reason: str = "") -> None:
         """Requests the end of a task. A running task ends when its worker has learned of it, any other at once."""
@@ -265,7 +240,7 @@ class Client:
 
         A repeat returns the same id. If the new task fails too, retry the new task.
         """
-        return cast(str, self._ask("POST", _at(queue, "tasks", f"{task}:retry"), {"reason": reason}).json()["id"])
+        return cast(str, json.loads(self._ask("POST", _at(queue, "tasks", f"{task}:retry"), {"reason": reason}))["id"])
 
     def force_fail(self, queue: str, task: str, reason: str = "", *, epoch: int | None = None) -> None:
         """Closes a task as failed for good.
@@ -294,15 +269,15 @@ class Client:
         """Returns the names of the queues that the token may use."""
         return cast("list[str]", self._get("/v1/queues")["queues"])
 
-    def queue(self, queue: str) -> QueueBody:
+    def queue(self, queue: str) -> types.QueueBody:
         """Returns the settings of a queue and their version."""
-        return cast(QueueBody, self._get(_at(queue)))
+        return cast(types.QueueBody, self._get(_at(queue)))
 
-    def create_queue(self, queue: str, **settings: Unpack[NewQueue]) -> CreatedQueue:
+    def create_queue(self, queue: str, **settings: Unpack[types.NewQueue]) -> types.CreatedQueue:
         """Creates a queue, or corrects its topics. Omitted settings stay as they are."""
-        return cast(CreatedQueue, self._ask("PUT", _at(queue), settings).json())
+        return cast(types.CreatedQueue, json.loads(self._ask("PUT", _at(queue), settings)))
 
-    def change_queue(self, queue: str, settings: QueueSettings, expected_version: int, reason: str = "") -> int:
+    def change_queue(self, queue: str, settings: types.QueueSettings, expected_version: int, reason: str = "") -> int:
         """Replaces the settings of a queue, and returns their new version.
 
         Raises `Conflict` if `expected_version` is not the current version.
@@ -322,78 +297,80 @@ class Client:
         """Deletes a queue with all its tasks and their history."""
         self._ask("DELETE", _at(queue), query={"reason": reason})
 
-    def counts(self, queue: str, *, level: Level | None = None) -> Counts:
+    def counts(self, queue: str, *, level: Level | None = None) -> types.Counts:
         """Returns the numbers of tasks by status, and how many have ever ended."""
-        return cast(Counts, self._get(_at(queue, "counts"), {"level": level}))
+        return cast(types.Counts, self._get(_at(queue, "counts"), {"level": level}))
 
-    def series(self, queue: str, *, step: Length | None = None, steps: int | None = None, level: Level | None = None) -> Series:
+    def series(self, queue: str, *, step: Length | None = None, steps: int | None = None, level: Level | None = None) -> types.Series:
         """Returns how many tasks were submitted and ended in each step, and how long they took.
 
         By default, a step is a minute, and the answer has the last 60 steps; 1,440 at most.
         """
-        return cast(Series, self._get(_at(queue, "series"), {"step": length(step), "steps": steps, "level": level}))
+        return cast(types.Series, self._get(_at(queue, "series"), {"step": length(step), "steps": steps, "level": level}))
 
-    def actions(self, queue: str, *, limit: int = 100, level: Level | None = None) -> list[Action]:
+    def actions(self, queue: str, *, limit: int = 100, level: Level | None = None) -> list[types.Action]:
         """Returns the operators' actions on the queue, its tasks, workers and schedules, with their reasons, the oldest first.
 
         The list has the newest `limit` actions, 10,000 at most.
         """
-        return cast("list[Action]", self._get(_at(queue, "actions"), {"limit": limit, "level": level})["actions"])
+        return cast("list[types.Action]", self._get(_at(queue, "actions"), {"limit": limit, "level": level})["actions"])
 
-    def purge(self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[Purge]) -> Purged:
+    def purge(self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[types.Purge]) -> types.Purged:
         """Deletes unfinished tasks of one level; `all=True` selects all of them.
 
         After `timeout` seconds, the purge stops and raises `OutcomeUnknown`.
         """
-        return cast(Purged, self._ask("POST", f"{_at(queue)}:purge", selection, query={"level": level}, timeout=timeout).json())
+        return cast(types.Purged, json.loads(self._ask("POST", f"{_at(queue)}:purge", selection, query={"level": level}, timeout=timeout)))
 
     # Workers.
 
-    def workers(self, queue: str, *, level: Level | None = None) -> list[QueueWorker]:
+    def workers(self, queue: str, *, level: Level | None = None) -> list[types.QueueWorker]:
         """Returns the workers of a queue, and the tasks that they run."""
-        return cast("list[QueueWorker]", self._get(_at(queue, "workers"), {"level": level})["workers"])
+        return cast("list[types.QueueWorker]", self._get(_at(queue, "workers"), {"level": level})["workers"])
 
-    def drain_worker(self, queue: str, worker: str, reason: str = "") -> ToldToDrain:
+    def drain_worker(self, queue: str, worker: str, reason: str = "") -> types.ToldToDrain:
         """Drains a worker: it takes nothing new, finishes its tasks, and ends.
 
         `worker` is a name from `workers`, an owner id or an instance.
         Raises `Conflict` for a gateway and for a worker that leases without an `instance`. Raises
         `NotFound` for a worker that is not listed: an idle worker of this package is listed within 10 s.
         """
-        return cast(ToldToDrain, self._ask("POST", _at(queue, "workers", f"{worker}:drain"), {"reason": reason}, repeatable=True).json())
+        return cast(types.ToldToDrain, json.loads(self._ask("POST", _at(queue, "workers", f"{worker}:drain"), {"reason": reason}, repeatable=True)))
 
     # Dead letters.
 
-    def dead_letter(self, queue: str, task: str) -> DeadLetter:
+    def dead_letter(self, queue: str, task: str) -> types.DeadLetter:
         """Returns the dead letter of a task, with its payload."""
-        return cast(DeadLetter, self._get(_at(queue, "dead", task)))
+        return cast(types.DeadLetter, self._get(_at(queue, "dead", task)))
 
-    def replay(self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[DeadSelection]) -> ReplayList:
+    def replay(self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[types.DeadSelection]) -> types.ReplayList:
         """Restarts tasks that failed for good, each as a new task.
 
         Select up to 100 by `tasks`, or others by their fields, or all by `all=True`. A request replays
         at most 100,000; then the answer has `stopped`. Raises `OutcomeUnknown` after `timeout` seconds.
         """
-        return cast(ReplayList, self._ask("POST", _at(queue, "dead:replay"), selection, query={"level": level}, timeout=timeout).json())
+        return cast(types.ReplayList, json.loads(self._ask("POST", _at(queue, "dead:replay"), selection, query={"level": level}, timeout=timeout)))
 
-    def purge_dead_letters(self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[DeadSelection]) -> PurgedLetters:
+    def purge_dead_letters(
+        self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[types.DeadSelection]
+    ) -> types.PurgedLetters:
         """Marks dead letters as handled. Select them as for `replay`.
 
         Raises `OutcomeUnknown` after `timeout` seconds.
         """
-        return cast(PurgedLetters, self._ask("POST", _at(queue, "dead:purge"), selection, query={"level": level}, timeout=timeout).json())
+        return cast(types.PurgedLetters, json.loads(self._ask("POST", _at(queue, "dead:purge"), selection, query={"level": level}, timeout=timeout)))
 
     # Schedules.
 
-    def schedules(self, queue: str) -> list[ScheduleBody]:
+    def schedules(self, queue: str) -> list[types.ScheduleBody]:
         """Returns the schedules of a queue, by name."""
-        return cast("list[ScheduleBody]", self._get(_at(queue, "schedules"))["schedules"])
+        return cast("list[types.ScheduleBody]", self._get(_at(queue, "schedules"))["schedules"])
 
-    def schedule(self, queue: str, name: str) -> ScheduleBody:
+    def schedule(self, queue: str, name: str) -> types.ScheduleBody:
         """Returns a schedule with its version, its last firing and its next slots."""
-        return cast(ScheduleBody, self._get(_at(queue, "schedules", name)))
+        return cast(types.ScheduleBody, self._get(_at(queue, "schedules", name)))
 
-    def create_schedule(self, queue: str, name: str, schedule: Schedule, task: Submission | Any, reason: str = "") -> int:
+    def create_schedule(self, queue: str, name: str, schedule: types.Schedule, task: Submission | Any, reason: str = "") -> int:
         """Creates a schedule that submits `task`, and returns its version.
 
         Raises `Conflict` if a schedule of this name exists.
@@ -407,7 +384,7 @@ class Client:
         name: str,
         expected_version: int,
         *,
-        schedule: Schedule | None = None,
+        schedule: types.Schedule | None = None,
         task: Submission | Any = None,
         reason: str = "",
     ) -> int:
@@ -452,7 +429,7 @@ class Client:
         why: bool = False,
         level: Level | None = None,
         page: int = 100,
-    ) -> Iterator[Task]:
+    ) -> Iterator[types.Task]:
         """Iterates over the matching tasks in the order of their submission, and fetches them page by page.
 
         `text` has words; a task must have each of them in its id, key, type, tags or reason.
@@ -473,7 +450,7 @@ class Client:
         key: str | None = None,
         level: Level | None = None,
         page: int = 100,
-    ) -> Iterator[DeadLetter]:
+    ) -> Iterator[types.DeadLetter]:
         """Iterates over the matching dead letters, and fetches them page by page.
 
         They have no payloads. `reason` is a part of their reason. A page has 1,000 letters at most.
@@ -507,7 +484,7 @@ class Client:
             if not query["after"]:
                 return
 
-    def _new_task(self, task: Submission | Any) -> NewTask:
+    def _new_task(self, task: Submission | Any) -> types.NewTask:
         body = _submission(task).body()
         # The gateway takes one kind of key.
         if self.add_keys and "dedupe_key" not in body:
@@ -516,10 +493,10 @@ class Client:
 
     def _version(self, method: str, path: str, body: object, repeatable: bool | None = None) -> int:
         """Changes a queue's settings or a schedule, and returns the new version."""
-        return cast(int, self._ask(method, path, body, repeatable=repeatable).json()["version"])
+        return cast(int, json.loads(self._ask(method, path, body, repeatable=repeatable))["version"])
 
     def _get(self, path: str, query: Mapping[str, Any] = {}) -> Any:
-        return self._ask("GET", path, query=query).json()
+        return json.loads(self._ask("GET", path, query=query))
 
     def _ask(
         self,
@@ -531,8 +508,8 @@ class Client:
         repeatable: bool | None = None,
         timeout: float = 30.0,
         patience: float | None = None,
-    ) -> Answer:
-        """Sends a request. By default it is repeatable if its method is GET, PUT or DELETE."""
+    ) -> bytes:
+        """Sends a request, and returns the body of the answer. By default it is repeatable if its method is GET, PUT or DELETE."""
         return self.gateways.request(
             method,
             _with_query(path, query),
@@ -557,7 +534,7 @@ def _at(queue: str, *parts: str) -> str:
     return "/".join(["/v1/queues", quote(queue, safe=""), *(quote(part, safe=":~-") for part in parts)])
 
 
-def _outcome(outcome: Outcome) -> str | GatewayError:
+def _outcome(outcome: types.Outcome) -> str | GatewayError:
     error = outcome.get("error")
     if error is None:
         return cast(str, outcome.get("id"))

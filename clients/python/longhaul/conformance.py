@@ -17,10 +17,6 @@ from typing import Any
 from . import Client, Fatal, GiveBack, RetryAfter, Task, Worker
 
 
-class _Thrown(Exception):
-    """An error of the processor, as the script requests."""
-
-
 def process(task: Task) -> Any:
     """Executes the steps that the script has for this attempt."""
     try:
@@ -46,7 +42,7 @@ def process(task: Task) -> Any:
             case {"fail": str(reason), "retry_after": seconds}:
                 raise RetryAfter(seconds, reason)
             case {"fail": str(reason)}:
-                raise _Thrown(reason)
+                raise RuntimeError(reason)
             case {"give_back": after}:
                 raise GiveBack(after)
             case {"progress": [done, total, message]}:

@@ -16,10 +16,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from . import __version__
@@ -38,18 +36,6 @@ _RETRY_AFTER_MAX = 30.0
 
 Token = str | Callable[[], str] | None
 _BROKEN = (OSError, http.client.HTTPException)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The answer of a gateway: a status below 300, and the body."""
-
-    status: int
-    body: bytes
-
-    def json(self) -> Any:
-        """The body, parsed as JSON."""
-        return json.loads(self.body)
 
 
 class HaltEvent(threading.Event):
@@ -151,13 +137,12 @@ class Gateways:
         path: str,
         body: object = None,
         *,
-        headers: Mapping[str, str] | None = None,
         timeout: float = 30.0,
         patience: float = 30.0,
         repeatable: bool = True,
         halt: HaltEvent | None = None,
-    ) -> Answer:
-        """Repeats a request until a gateway has answered, for at most `patience` seconds after the first failure.
+    ) -> bytes:
+        """Repeats a request until a gateway has answered, for at most `patience` seconds after the first failure. Returns the body of the answer.
 
         `timeout` limits each attempt. A request that is not `repeatable` is not sent again once it
         may have been done. No attempt follows once `halt` is set. The final error tells whether any
@@ -171,12 +156,12 @@ class Gateways:
         doubt: LonghaulError | None = None
         while True:
             # A pause that a gateway asked for applies to all requests of the client.
-            if halt.wait(max(self._next_free() - time.monotonic(), 0.0)):
+            if halt.wait(max(self._pick().resting - time.monotonic(), 0.0)):
                 raise doubt or failure
             gateway = self._pick()
             retry_after = 0.0
             try:
-                return self._once(gateway, method, path, content, headers or {}, timeout, halt)
+                return self._once(gateway, method, path, content, timeout, halt)
             except Unavailable as error:
                 if may_be_done(error):
                     if not repeatable:
@@ -199,19 +184,19 @@ class Gateways:
             # The pause that the gateway asked for, or a growing, random one, so that clients do not return at once.
             rest = max(retry_after, pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _PAUSE_MAX)
-            self._rest(gateway, now + rest)
-            if max(self._next_free(), now) > give_up:
+            gateway.resting = now + rest
+            if max(self._pick().resting, now) > give_up:
                 raise doubt or failure
 
     def stream(
-        self, path: str, headers: Mapping[str, str], timeout: float, halt: HaltEvent
+        self, path: str, headers: dict[str, str], timeout: float, halt: HaltEvent
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """Opens an answer that has no end. There is only one attempt: the reader must repeat it."""
         gateway, connection = self._pick(), None
         try:
             connection = gateway.connect(timeout, fresh=True)
             halt.guard(connection.sock)
-            connection.request("GET", gateway.path + path, headers=self._headers(headers, None))
+            connection.request("GET", gateway.path + path, headers=self._headers(headers))
             response = connection.getresponse()
             if response.status == 200:
                 return connection, response
@@ -220,23 +205,22 @@ class Gateways:
             if connection is not None:
                 connection.close()
             if not halt.is_set():
-                self._rest(gateway, time.monotonic() + _PAUSE)
+                gateway.resting = time.monotonic() + _PAUSE
             raise Unreachable(f"{gateway.url}: {error}") from error
         connection.close()
         if isinstance(failure, Unavailable):
-            self._rest(gateway, time.monotonic() + min(failure.retry_after or _PAUSE, _RETRY_AFTER_MAX))
+            gateway.resting = time.monotonic() + min(failure.retry_after or _PAUSE, _RETRY_AFTER_MAX)
         raise failure
 
-    def _once(
-        self, gateway: _Gateway, method: str, path: str, content: bytes | None, headers: Mapping[str, str], timeout: float, halt: HaltEvent
-    ) -> Answer:
+    def _once(self, gateway: _Gateway, method: str, path: str, content: bytes | None, timeout: float, halt: HaltEvent) -> bytes:
         try:
             connection = gateway.connect(timeout)
         except _BROKEN as error:
             raise Unreachable(f"{gateway.url}: {error}") from error
         try:
             halt.guard(connection.sock)
-            connection.request(method, gateway.path + path, content, self._headers(headers, content))
+            kind = {"Content-Type": "application/json"} if content is not None else {}
+            connection.request(method, gateway.path + path, content, self._headers(kind))
             response = connection.getresponse()
             body = response.read(_ANSWER_BYTES + 1)
         except _BROKEN as error:
@@ -251,17 +235,13 @@ class Gateways:
         if len(body) > _ANSWER_BYTES:
             raise OutcomeUnknown(f"{gateway.url}: the answer has more than {_ANSWER_BYTES} bytes")
         if response.status < 300:
-            return Answer(response.status, body)
+            return body
         raise self._refused(response, body)
 
-    def _headers(self, headers: Mapping[str, str], content: bytes | None) -> dict[str, str]:
-        all_headers = {"User-Agent": f"longhaul-python/{__version__}", **headers}
-        if content is not None:
-            all_headers["Content-Type"] = "application/json"
+    def _headers(self, more: dict[str, str]) -> dict[str, str]:
         token = self._token() if callable(self._token) else self._token
-        if token:
-            all_headers["Authorization"] = f"Bearer {token}"
-        return all_headers
+        authorization = {"Authorization": f"Bearer {token}"} if token else {}
+        return {"User-Agent": f"longhaul-python/{__version__}"} | more | authorization
 
     def _refused(self, response: http.client.HTTPResponse, body: bytes) -> GatewayError:
         error = from_answer(response.status, body, response.getheader("Retry-After"))
@@ -296,14 +276,6 @@ class Gateways:
             if self._current.resting > now:
                 self._current = min(self._all, key=lambda gateway: max(gateway.resting, now))
             return self._current
-
-    def _rest(self, gateway: _Gateway, until: float) -> None:
-        with self._lock:
-            gateway.resting = until
-
-    def _next_free(self) -> float:
-        with self._lock:
-            return min(gateway.resting for gateway in self._all)
 
 
 def _is_local(host: str) -> bool:

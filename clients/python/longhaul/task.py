@@ -11,7 +11,6 @@ import json
 import logging
 import threading
 import time
-from collections import deque
 from typing import Any, cast
 
 from .errors import GatewayError, Invalid, LeaseRefused, LonghaulError, NotFound
@@ -71,7 +70,7 @@ class Task:
     `epoch` and `last_checkpoint`. `stop`, `is_lost`, `end` and `forget` are for the worker.
     """
 
-    def __init__(self, gateways: Gateways, queue: str, lease: Lease, left: float) -> None:
+    def __init__(self, gateways: Gateways, queue: str, lease: Lease, now: int) -> None:
         self.queue = queue
         self.id: str = lease["task"]
         # From 1.
@@ -89,16 +88,14 @@ class Task:
 
         self._gateways, self._lease = gateways, lease["lease"]
         # When the last report was sent that succeeded, and for how many seconds the lease lasts from then on.
-        self._heard, self._left = time.monotonic(), left
+        self._heard, self._left = time.monotonic(), _left(lease["expires_at"], now)
         self._path = f"/v1/queues/{queue}/leases:report"
         self._lock = threading.Lock()
         self._news: dict[str, Any] = {}
-        self._lines: deque[str] = deque(maxlen=_LOG_LINES)
         self._halt: Halt | None = None
         # Why the gateway has refused a report.
         self._lost: str | None = None
         self._halted, self._fresh, self._over = threading.Event(), threading.Event(), threading.Event()
-        self._reported = False
         self._keeper = threading.Thread(target=self._keep_alive, name=f"keeps {self.id}", daemon=True)
         self._keeper.start()
 
@@ -143,7 +140,7 @@ class Task:
     def log(self, line: str) -> None:
         """Reports a line for people who watch the task. Of more than 100 lines in a second, the last are sent."""
         with self._lock:
-            self._lines.append(str(line))
+            self._news["log"] = [*self._news.get("log", []), str(line)][-_LOG_LINES:]
         self._fresh.set()
 
     def _tell(self, name: str, value: object) -> None:
@@ -187,7 +184,7 @@ class Task:
 
     def _keep_alive(self) -> None:
         """Sends news when there is any, and otherwise keep-alives."""
-        while not self._over.is_set():
+        while not self._over.is_set() and not self.is_lost():
             pause = min(_NEWS_EVERY, self._pause())
             self._fresh.wait(self._pause() - pause)
             self._fresh.clear()
@@ -198,23 +195,18 @@ class Task:
             except Exception:
                 # Whatever it is, the next keep-alive must be sent.
                 logger.exception("keep-alive of %s", self.id)
-            if self.is_lost():
-                return
             self._over.wait(pause)
 
     def _take_news(self) -> dict[str, Any]:
         with self._lock:
             news, self._news = self._news, {}
-            if self._lines:
-                news["log"] = list(self._lines)
-                self._lines.clear()
         return news
 
     def _put_back(self, news: dict[str, Any]) -> None:
         """Keeps news that were not sent for the next report, unless there are newer ones."""
         with self._lock:
-            self._lines = deque([*news.pop("log", []), *self._lines], maxlen=_LOG_LINES)
-            self._news = news | self._news
+            lines = [*news.get("log", []), *self._news.get("log", [])][-_LOG_LINES:]
+            self._news = news | self._news | ({"log": lines} if lines else {})
 
     def _send_news(self, news: dict[str, Any]) -> None:
         sent = time.monotonic()
@@ -236,7 +228,7 @@ class Task:
             self._heard = sent
             expires_at = reported.get("expires_at")
             if expires_at is not None:
-                self._left = max((expires_at - reported["now"]) / 1000, 0.1)
+                self._left = _left(expires_at, reported["now"])
             if reported["cancelled"]:
                 self.stop(Cancelled("cancelled"))
             if reported.get("checkpoint_stored") is False:
@@ -245,16 +237,14 @@ class Task:
     def _report(self, body: dict[str, Any], timeout: float, patience: float) -> Reported:
         # The gateway knows the lease's own report again.
         answer = self._gateways.request("POST", self._path, {"lease": self._lease} | body, timeout=timeout, patience=patience)
-        return cast(Reported, answer.json())
+        return cast(Reported, json.loads(answer))
 
     def end(self, status: str, patience: float, **more: Any) -> str | None:
         """Reports the end of the task. Repeats the report for `patience` seconds until its outcome is known. Returns why the report does not count, if so."""
         with self._lock:
-            if self._reported:
+            if self._over.is_set():
                 return "already reported"
-            self._reported = True
-        self._over.set()
-        self._fresh.set()
+            self.forget()
         self._keeper.join()
         if self.is_lost():
             return self._lost
@@ -288,9 +278,9 @@ class Task:
         self._fresh.set()
 
 
-def left_of(lease: Lease, now: int) -> float:
+def _left(expires_at: int, now: int) -> float:
     """Returns the seconds that a lease has left, by the gateway's clock alone, because ours may differ."""
-    return max((lease["expires_at"] - now) / 1000, 0.1)
+    return max((expires_at - now) / 1000, 0.1)
 
 
 __all__ = ["Cancelled", "Draining", "Fatal", "GiveBack", "Halt", "LeaseLost", "RetryAfter", "Task"]

@@ -15,7 +15,6 @@ import os
 import subprocess
 import threading
 import uuid
-from types import TracebackType
 from typing import Self
 
 from .client import Client
@@ -82,5 +81,5 @@ class Embedded:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -5,83 +5,55 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 
 class Action(TypedDict):
-    """
-    An operator's action on a task, a worker, a schedule or the queue.
-    """
+    """An operator's action on a task, a worker, a schedule or the queue."""
 
     action: str
-    """
-    On a task: `delete`, `force-fail`, `force-release`, `reschedule`, `supersede`, `cancel` or `kill`. On its dead letter: `replay`, `purge` or `expire`. On a worker: `drain`. On a schedule: `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`. On the queue: `update` (of its settings), `repair`, `pause` or `resume`.
-    """
+    """On a task: `delete`, `force-fail`, `force-release`, `reschedule`, `supersede`, `cancel` or `kill`. On its dead letter: `replay`, `purge` or `expire`. On a worker: `drain`. On a schedule: `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`. On the queue: `update` (of its settings), `repair`, `pause` or `resume`."""
     at: int
     operator: str
     reason: str
     replay: NotRequired[str | None]
-    """
-    The new task that the replay submitted.
-    """
+    """The new task that the replay submitted."""
     schedule: NotRequired[str | None]
-    """
-    The name of the schedule.
-    """
+    """The name of the schedule."""
     task: NotRequired[str | None]
-    """
-    The task. Without `task`, `worker` and `schedule`, the action was on the queue itself.
-    """
+    """The task. Without `task`, `worker` and `schedule`, the action was on the queue itself."""
     worker: NotRequired[str | None]
-    """
-    The worker that was drained.
-    """
+    """The worker that was drained."""
 
 
 class ActionList(TypedDict):
-    """
-    Operators' actions on the queue, its tasks, workers and schedules, the oldest first.
-    """
+    """Operators' actions on the queue, its tasks, workers and schedules, the oldest first."""
 
     actions: list[Action]
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
 
 
 BTreeMap: TypeAlias = dict[str, str]
 
 
 class CreatedQueue(TypedDict):
-    """
-    A queue that was created or already existed.
-    """
+    """A queue that was created or already existed."""
 
     name: str
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     steps: list[str]
-    """
-    The changes that were made; empty if everything was already right.
-    """
+    """The changes that were made; empty if everything was already right."""
 
 
 class DeadLetter(TypedDict):
-    """
-    The dead letter of a task that failed for good.
-    """
+    """The dead letter of a task that failed for good."""
 
     at: int
     attempts: int
     detail: NotRequired[str | None]
     hidden: NotRequired[bool]
-    """
-    Whether the payload is hidden from the caller.
-    """
+    """Whether the payload is hidden from the caller."""
     key: NotRequired[str | None]
     payload_base64: NotRequired[str | None]
-    """
-    The payload; omitted in lists.
-    """
+    """The payload; omitted in lists."""
     payload_bytes: int
     properties: dict[str, str]
     queue: str
@@ -93,63 +65,41 @@ class DeadLetter(TypedDict):
 
 
 class DeadLetterList(TypedDict):
-    """
-    A page of dead letters.
-    """
+    """A page of dead letters."""
 
     dead_letters: list[DeadLetter]
     next: NotRequired[str | None]
-    """
-    Send this as `after` to get the next page; absent on the last page.
-    """
+    """Send this as `after` to get the next page; absent on the last page."""
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
 
 
 class EverEnded(TypedDict):
-    """
-    How many tasks have ever ended, by outcome.
-    """
+    """How many tasks have ever ended, by outcome."""
 
     cancelled: int
     completed: int
     expired: int
-    """
-    No attempt began in time.
-    """
+    """No attempt began in time."""
     failed: int
-    """
-    Failed for good.
-    """
+    """Failed for good."""
 
 
 class ForceReason(TypedDict):
-    """
-    The reason for an action on a task, and the epoch in which the action applies.
-    """
+    """The reason for an action on a task, and the epoch in which the action applies."""
 
     epoch: NotRequired[int | None]
-    """
-    The epoch that you have seen. If the task is in another one, nothing is done (`stale_epoch`). If omitted, any epoch fits.
-    """
+    """The epoch that you have seen. If the task is in another one, nothing is done (`stale_epoch`). If omitted, any epoch fits."""
     reason: NotRequired[str]
-    """
-    Up to 1,000 bytes, for the log of actions.
-    """
+    """Up to 1,000 bytes, for the log of actions."""
 
 
 Instant: TypeAlias = int
-"""
-An instant: ms since the epoch, or a text such as `2026-11-22T09:30:00Z`. Answers have ms since the epoch.
-"""
+"""An instant: ms since the epoch, or a text such as `2026-11-22T09:30:00Z`. Answers have ms since the epoch."""
 
 
 class LeaseProgress(TypedDict):
-    """
-    The progress of the work, in your own units.
-    """
+    """The progress of the work, in your own units."""
 
     done: int
     message: NotRequired[str]
@@ -157,333 +107,211 @@ class LeaseProgress(TypedDict):
 
 
 Length: TypeAlias = str
-"""
-A duration: a text such as `30s`, `1h 30m`, `7d` or `PT1H30M`, or a number of seconds. A day has 24 hours. Answers have the form `PT1H30M`.
-"""
+"""A duration: a text such as `30s`, `1h 30m`, `7d` or `PT1H30M`, or a number of seconds. A day has 24 hours. Answers have the form `PT1H30M`."""
 
 
 class OldestReady(TypedDict):
-    """
-    The task that has been ready for the longest time.
-    """
+    """The task that has been ready for the longest time."""
 
     id: str
     since: int
-    """
-    When the task became ready, in ms since the epoch.
-    """
+    """When the task became ready, in ms since the epoch."""
 
 
 Overlap: TypeAlias = Literal['skip', 'buffer_one', 'cancel_other', 'allow_all']
-"""
-What happens at a slot while the task of an earlier slot is not over.
-"""
+"""What happens at a slot while the task of an earlier slot is not over."""
 
 
 Priority: TypeAlias = Literal['high', 'normal', 'low']
-"""
-The priority level of a task: higher levels go first.
-"""
+"""The priority level of a task: higher levels go first."""
 
 
 class Problem(TypedDict):
-    """
-    An error.
-    """
+    """An error."""
 
     code: str
-    """
-    The kind of the error, for programs. It is stable.
-    """
+    """The kind of the error, for programs. It is stable."""
     current_epoch: NotRequired[int | None]
-    """
-    The current epoch of the task, if the request named another one.
-    """
+    """The current epoch of the task, if the request named another one."""
     current_version: NotRequired[int | None]
-    """
-    The current version, if the request expected another one.
-    """
+    """The current version, if the request expected another one."""
     detail: str
-    """
-    What happened and what to do.
-    """
+    """What happened and what to do."""
     retry_after: NotRequired[int | None]
-    """
-    The number of seconds after which to try again.
-    """
+    """The number of seconds after which to try again."""
     status: int
-    """
-    The HTTP status of the answer.
-    """
+    """The HTTP status of the answer."""
     task: NotRequired[str | None]
-    """
-    The task that the error is about.
-    """
+    """The task that the error is about."""
     title: str
-    """
-    The HTTP status in words.
-    """
+    """The HTTP status in words."""
 
 
 class Progress(TypedDict):
-    """
-    The progress of a task, in units of its own.
-    """
+    """The progress of a task, in units of its own."""
 
     done: int
     message: NotRequired[str]
     total: int
-    """
-    0 if unknown.
-    """
+    """0 if unknown."""
 
 
 class Purge(TypedDict):
-    """
-    The tasks to delete, and the reason.
-    """
+    """The tasks to delete, and the reason."""
 
     all: NotRequired[bool]
-    """
-    Selects all tasks, and excludes the fields below. A request without a selection is refused.
-    """
+    """Selects all tasks, and excludes the fields below. A request without a selection is refused."""
     changed_from: NotRequired[Instant | None]
     changed_to: NotRequired[Instant | None]
     created_from: NotRequired[Instant | None]
     created_to: NotRequired[Instant | None]
     key: NotRequired[str | None]
     reason: NotRequired[str]
-    """
-    Up to 1,000 bytes, for the log of actions.
-    """
+    """Up to 1,000 bytes, for the log of actions."""
     status: NotRequired[list[str]]
-    """
-    Selects tasks with any of these statuses.
-    """
+    """Selects tasks with any of these statuses."""
     tag: NotRequired[list[str]]
-    """
-    Selects tasks with all of these tags.
-    """
+    """Selects tasks with all of these tags."""
     text: NotRequired[str | None]
-    """
-    Words separated by spaces. Selects tasks that have each word in their id, key, type, tags or reason.
-    """
+    """Words separated by spaces. Selects tasks that have each word in their id, key, type, tags or reason."""
     type: NotRequired[str | None]
 
 
 class Purged(TypedDict):
-    """
-    The result of a purge.
-    """
+    """The result of a purge."""
 
     deleted: int
     failed: int
-    """
-    How many tasks ended meanwhile or could not be deleted.
-    """
+    """How many tasks ended meanwhile or could not be deleted."""
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     stopped: NotRequired[str | None]
-    """
-    The error that stopped the purge early; the other tasks were not tried.
-    """
+    """The error that stopped the purge early; the other tasks were not tried."""
 
 
 class PurgedLetters(TypedDict):
-    """
-    The result of a purge.
-    """
+    """The result of a purge."""
 
     not_found: NotRequired[list[str]]
-    """
-    The named tasks without a dead letter: it was purged or replayed, or never existed.
-    """
+    """The named tasks without a dead letter: it was purged or replayed, or never existed."""
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     purged: int
     stopped: NotRequired[str | None]
-    """
-    The error that stopped the request early. Up to 64 more letters may be done; the others were not tried. You may repeat the request.
-    """
+    """The error that stopped the request early. Up to 64 more letters may be done; the others were not tried. You may repeat the request."""
 
 
 QueueDefaults: TypeAlias = Literal['004']
-"""
-Settings for a new queue. `004` means those of document 004: tasks expire after 14 days, have one attempt, and leave no dead letter.
-"""
+"""Settings for a new queue. `004` means those of document 004: tasks expire after 14 days, have one attempt, and leave no dead letter."""
 
 
 class QueueList(TypedDict):
-    """
-    The queues of the gateway's namespace that the caller may use, by name.
-    """
+    """The queues of the gateway's namespace that the caller may use, by name."""
 
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     queues: list[str]
 
 
 QueueOrder: TypeAlias = Literal['key']
-"""
-The order in which the tasks of a queue run.
-"""
+"""The order in which the tasks of a queue run."""
 
 
 class QueueVersion(TypedDict):
-    """
-    The current version of the settings.
-    """
+    """The current version of the settings."""
 
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     version: int
 
 
 class Rate(TypedDict):
-    """
-    A token bucket: each task that begins takes a token.
-    """
+    """A token bucket: each task that begins takes a token."""
 
     per: Length
-    """
-    How long an empty bucket takes to fill.
-    """
+    """How long an empty bucket takes to fill."""
     tokens: int
 
 
 class Reason(TypedDict):
-    """
-    The reason for an action.
-    """
+    """The reason for an action."""
 
     reason: NotRequired[str]
-    """
-    Up to 1,000 bytes. It is logged, and a task that the action ends shows it.
-    """
+    """Up to 1,000 bytes. It is logged, and a task that the action ends shows it."""
 
 
 class Replay(TypedDict):
-    """
-    The outcome of a replay.
-    """
+    """The outcome of a replay."""
 
     other: NotRequired[str | None]
-    """
-    The new task, or the task that holds the dedupe key.
-    """
+    """The new task, or the task that holds the dedupe key."""
     outcome: str
-    """
-    `RESTARTED`, `RESTARTED_BEFORE` (by an earlier replay, so `changes` were not made), `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`. Of two simultaneous replays, one has its `changes` made, and both get `RESTARTED`.
-    """
+    """`RESTARTED`, `RESTARTED_BEFORE` (by an earlier replay, so `changes` were not made), `NOT_FOUND`, `NOT_DEAD`, `DEDUPE_CONFLICT` or `NO_PAYLOAD`. Of two simultaneous replays, one has its `changes` made, and both get `RESTARTED`."""
     task: str
 
 
 class ReplayChanges(TypedDict):
-    """
-    Changes that a replay makes to the new task. Omitted fields stay as they were.
-    """
+    """Changes that a replay makes to the new task. Omitted fields stay as they were."""
 
     delay: NotRequired[Length | None]
     max_attempts: NotRequired[int | None]
-    """
-    The most attempts: 1 to 1,000. It is ignored for a task with a list of retry intervals.
-    """
+    """The most attempts: 1 to 1,000. It is ignored for a task with a list of retry intervals."""
     max_duration: NotRequired[Length | None]
     max_total_duration: NotRequired[Length | None]
     payload: NotRequired[str | None]
-    """
-    Another payload, as text, if `tasks` names one task. The old payload's codec encodes it.
-    """
+    """Another payload, as text, if `tasks` names one task. The old payload's codec encodes it."""
     payload_base64: NotRequired[str | None]
-    """
-    Another payload, in base64, if `tasks` names one task.
-    """
+    """Another payload, in base64, if `tasks` names one task."""
     priority: NotRequired[Priority | None]
 
 
 class ReplayList(TypedDict):
-    """
-    The outcomes of replays.
-    """
+    """The outcomes of replays."""
 
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     outcomes: list[Replay]
     stopped: NotRequired[str | None]
-    """
-    Why the request stopped early: an error, or the limit of 100,000 replays. Up to 64 more letters may be done; the others were not tried. You may repeat the request.
-    """
+    """Why the request stopped early: an error, or the limit of 100,000 replays. Up to 64 more letters may be done; the others were not tried. You may repeat the request."""
 
 
 ReportStatus: TypeAlias = Literal['IN_PROGRESS', 'SUCCEEDED', 'FAILED', 'RELEASED']
-"""
-The state of a leased task.
-"""
+"""The state of a leased task."""
 
 
 class Reported(TypedDict):
-    """
-    The state of a lease after a report.
-    """
+    """The state of a lease after a report."""
 
     cancelled: bool
-    """
-    Whether somebody has requested the end of the task. If so, stop the work and send any report.
-    """
+    """Whether somebody has requested the end of the task. If so, stop the work and send any report."""
     checkpoint_stored: NotRequired[bool | None]
-    """
-    Whether the checkpoint of this report is stored; absent if it had none. If `false`, send the checkpoint again with the next report.
-    """
+    """Whether the checkpoint of this report is stored; absent if it had none. If `false`, send the checkpoint again with the next report."""
     expires_at: NotRequired[Instant | None]
     lease_time: NotRequired[Length | None]
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
 
 
 class Reschedule(TypedDict):
-    """
-    The new start of a waiting task: set `delay` or `at`.
-    """
+    """The new start of a waiting task: set `delay` or `at`."""
 
     at: NotRequired[Instant | None]
     delay: NotRequired[Length | None]
     reason: NotRequired[str]
-    """
-    Up to 1,000 bytes, for the log of actions.
-    """
+    """Up to 1,000 bytes, for the log of actions."""
 
 
 class Restarted(TypedDict):
-    """
-    The new task that restarts a failed task.
-    """
+    """The new task that restarts a failed task."""
 
     id: str
-    """
-    The new task.
-    """
+    """The new task."""
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
 
 
 class Retry(TypedDict):
-    """
-    The pauses between attempts: with `base` and `max`, random times below a ceiling that doubles from `base` to `max`; or `intervals`, of which N make N + 1 attempts.
-    """
+    """The pauses between attempts: with `base` and `max`, random times below a ceiling that doubles from `base` to `max`; or `intervals`, of which N make N + 1 attempts."""
 
     base: NotRequired[Length | None]
     intervals: NotRequired[list[Length]]
@@ -491,365 +319,223 @@ class Retry(TypedDict):
 
 
 class Schedule(TypedDict):
-    """
-    When a schedule fires. Set exactly one of `cron`, `every` and `at`.
-    """
+    """When a schedule fires. Set exactly one of `cron`, `every` and `at`."""
 
     at: NotRequired[Instant | None]
     catch_up_window: NotRequired[Length | None]
     cron: NotRequired[str | None]
-    """
-    A cron expression of 5 to 7 fields.
-    """
+    """A cron expression of 5 to 7 fields."""
     every: NotRequired[Length | None]
     offset: NotRequired[Length | None]
     overlap: NotRequired[Overlap]
-    """
-    What happens at a slot while the task of an earlier slot is not over.
-    """
+    """What happens at a slot while the task of an earlier slot is not over."""
     paused: NotRequired[bool]
-    """
-    Whether the schedule fires only by hand.
-    """
+    """Whether the schedule fires only by hand."""
     time_zone: NotRequired[str | None]
-    """
-    The time zone of `cron`, such as `Europe/Berlin` (UTC by default).
-    """
+    """The time zone of `cron`, such as `Europe/Berlin` (UTC by default)."""
 
 
 class ScheduleVersion(TypedDict):
-    """
-    The current version of a schedule.
-    """
+    """The current version of a schedule."""
 
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     version: int
 
 
 class SeriesStep(TypedDict):
-    """
-    The numbers of one step.
-    """
+    """The numbers of one step."""
 
     at: int
-    """
-    When the step began, in ms since the epoch.
-    """
+    """When the step began, in ms since the epoch."""
     cancelled: int
-    """
-    How many of the tasks in `not_completed` were cancelled.
-    """
+    """How many of the tasks in `not_completed` were cancelled."""
     completed: int
     latency_p50_ms: NotRequired[int | None]
-    """
-    Median time from submission to end of the completed tasks.
-    """
+    """Median time from submission to end of the completed tasks."""
     latency_p95_ms: NotRequired[int | None]
-    """
-    95th percentile of the time from submission to end of the completed tasks.
-    """
+    """95th percentile of the time from submission to end of the completed tasks."""
     not_completed: int
-    """
-    Tasks that failed for good, were cancelled or expired.
-    """
+    """Tasks that failed for good, were cancelled or expired."""
     submitted: int
 
 
 class Submitted(TypedDict):
-    """
-    A task that was submitted.
-    """
+    """A task that was submitted."""
 
     id: str
-    """
-    The id of the task. If another task holds the key, the id of that task.
-    """
+    """The id of the task. If another task holds the key, the id of that task."""
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
 
 
 class TaskLimits(TypedDict):
-    """
-    The limits of a task: those of its message, or else of the settings of its queue. The worker that runs it may have others.
-    """
+    """The limits of a task: those of its message, or else of the settings of its queue. The worker that runs it may have others."""
 
     expires_at: NotRequired[int | None]
-    """
-    No attempt begins after this instant, in ms since the epoch.
-    """
+    """No attempt begins after this instant, in ms since the epoch."""
     max_attempts: NotRequired[int | None]
-    """
-    If neither the message nor the queue sets it, the value of the worker that has the task, or of all live workers if they agree.
-    """
+    """If neither the message nor the queue sets it, the value of the worker that has the task, or of all live workers if they agree."""
     max_duration: NotRequired[Length | None]
     max_total_duration: NotRequired[Length | None]
 
 
 class Topic(TypedDict):
-    """
-    A topic.
-    """
+    """A topic."""
 
     compacted: bool
-    """
-    Whether the broker compacts the topic when it reaches a size.
-    """
+    """Whether the broker compacts the topic when it reaches a size."""
     name: str
     partitions: NotRequired[int | None]
-    """
-    Absent for a topic without partitions.
-    """
+    """Absent for a topic without partitions."""
     retention: str
-    """
-    How long, and up to what size, entries are kept that all subscriptions have acknowledged, such as `60 min, unlimited in size`.
-    """
+    """How long, and up to what size, entries are kept that all subscriptions have acknowledged, such as `60 min, unlimited in size`."""
     stored_bytes: int
-    """
-    Bytes of the entries and the compacted view in all partitions. The broker counts one copy.
-    """
+    """Bytes of the entries and the compacted view in all partitions. The broker counts one copy."""
 
 
 class TopicFinding(TypedDict):
-    """
-    A requirement of the task protocol that a topic does not meet.
-    """
+    """A requirement of the task protocol that a topic does not meet."""
 
     remedy: str
     risk: str
     severity: str
-    """
-    `error`: tasks may run twice, get lost or stop. `warning`: the queue works less well, or not for ever.
-    """
+    """`error`: tasks may run twice, get lost or stop. `warning`: the queue works less well, or not for ever."""
     topic: str
     what: str
-    """
-    The state of the topic, and the state that is needed.
-    """
+    """The state of the topic, and the state that is needed."""
 
 
 class Topics(TypedDict):
-    """
-    The topics of a queue, their stored bytes, and their faults.
-    """
+    """The topics of a queue, their stored bytes, and their faults."""
 
     broker_version: NotRequired[str | None]
-    """
-    The version of the broker; absent if the broker does not report it to this gateway.
-    """
+    """The version of the broker; absent if the broker does not report it to this gateway."""
     findings: list[TopicFinding]
-    """
-    What the task protocol needs and the topics lack, the worst first.
-    """
+    """What the task protocol needs and the topics lack, the worst first."""
     gateway_version: str
-    """
-    The version of this gateway.
-    """
+    """The version of this gateway."""
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     topics: list[Topic]
 
 
 class Why(TypedDict):
-    """
-    Why a task does not run, or which worker runs it.
-    """
+    """Why a task does not run, or which worker runs it."""
 
     cause: str
-    """
-    `over`, `running`, `leased`, `cancel_requested`, `scheduled`, `retrying`, `no_worker`, `no_request`, `dependencies`, `behind_key`, `key_lost`, `order`, `paused`, `limit`, `rate`, `no_slot` or `ready`.
-    """
+    """`over`, `running`, `leased`, `cancel_requested`, `scheduled`, `retrying`, `no_worker`, `no_request`, `dependencies`, `behind_key`, `key_lost`, `order`, `paused`, `limit`, `rate`, `no_slot` or `ready`."""
     details: dict[str, Any]
-    """
-    The details of the cause. Times are in ms since the epoch.
-    """
+    """The details of the cause. Times are in ms since the epoch."""
     limits: NotRequired[TaskLimits]
-    """
-    The time limits of the task, and its number of attempts.
-    """
+    """The time limits of the task, and its number of attempts."""
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     sentence: str
-    """
-    The cause in one sentence, and what would change it.
-    """
+    """The cause in one sentence, and what would change it."""
     status: str
     task: str
 
 
 class WorkerIdentity(TypedDict):
-    """
-    A worker, as it describes itself.
-    """
+    """A worker, as it describes itself."""
 
     draining: NotRequired[bool]
-    """
-    Whether the worker drains: it takes nothing new, and ends when its tasks have ended.
-    """
+    """Whether the worker drains: it takes nothing new, and ends when its tasks have ended."""
     grants_leases: NotRequired[bool]
-    """
-    Whether the worker grants leases, as a gateway does.
-    """
+    """Whether the worker grants leases, as a gateway does."""
     host: NotRequired[str]
     instance: NotRequired[str]
-    """
-    A random text that is new at each start of the worker.
-    """
+    """A random text that is new at each start of the worker."""
     label: NotRequired[str]
     name: NotRequired[str]
     process: NotRequired[int | None]
     slots: NotRequired[int | None]
-    """
-    How many tasks the worker runs at once; absent for a gateway, which has no slots.
-    """
+    """How many tasks the worker runs at once; absent for a gateway, which has no slots."""
     version: NotRequired[str]
 
 
 class Counts(TypedDict):
-    """
-    The numbers of tasks.
-    """
+    """The numbers of tasks."""
 
     by_status: dict[str, int]
-    """
-    By status. A status without tasks is omitted.
-    """
+    """By status. A status without tasks is omitted."""
     demand: int
-    """
-    How many tasks need a worker now, for an autoscaler.
-    """
+    """How many tasks need a worker now, for an autoscaler."""
     ever_ended: EverEnded
-    """
-    How many tasks have ended since the queue was created, over all workers and restarts. Tasks that are not shown any more count, too.
-    """
+    """How many tasks have ended since the queue was created, over all workers and restarts. Tasks that are not shown any more count, too."""
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     oldest_ready: NotRequired[OldestReady | None]
     total: int
-    """
-    The number of all tasks.
-    """
+    """The number of all tasks."""
 
 
 class DeadLetterSettings(TypedDict):
-    """
-    Which tasks leave a dead letter, and how long it is kept.
-    """
+    """Which tasks leave a dead letter, and how long it is kept."""
 
     enabled: NotRequired[bool | None]
-    """
-    Whether a task that failed for good leaves a dead letter (`true` by default).
-    """
+    """Whether a task that failed for good leaves a dead letter (`true` by default)."""
     expired: NotRequired[bool | None]
-    """
-    Whether an expired task leaves one, too (`false` by default).
-    """
+    """Whether an expired task leaves one, too (`false` by default)."""
     max_size: NotRequired[int | None]
-    """
-    The most dead letters that are kept; the oldest go first.
-    """
+    """The most dead letters that are kept; the oldest go first."""
     retention: NotRequired[Length | None]
 
 
 class DeadSelection(TypedDict):
-    """
-    The dead letters to replay or purge, and the reason.
-    """
+    """The dead letters to replay or purge, and the reason."""
 
     all: NotRequired[bool]
-    """
-    Selects all letters, and excludes the filters below. A request without selection is refused.
-    """
+    """Selects all letters, and excludes the filters below. A request without selection is refused."""
     changes: NotRequired[ReplayChanges | None]
     failed_from: NotRequired[Instant | None]
     failed_to: NotRequired[Instant | None]
     failed_with: NotRequired[str | None]
-    """
-    Selects letters whose reason contains this text.
-    """
+    """Selects letters whose reason contains this text."""
     key: NotRequired[str | None]
     reason: NotRequired[str]
-    """
-    Up to 1,000 bytes, for the log of actions.
-    """
+    """Up to 1,000 bytes, for the log of actions."""
     tag: NotRequired[list[str]]
-    """
-    Selects letters with all of these tags.
-    """
+    """Selects letters with all of these tags."""
     tasks: NotRequired[list[str]]
-    """
-    Ids of up to 100 tasks. If there are any, the filters below are ignored.
-    """
+    """Ids of up to 100 tasks. If there are any, the filters below are ignored."""
     type: NotRequired[str | None]
 
 
 class Firing(TypedDict):
-    """
-    A slot that was fired or skipped.
-    """
+    """A slot that was fired or skipped."""
 
     slot: Instant
     task: str
-    """
-    The task of the slot; for a skipped slot, the unfinished task that was in its way.
-    """
+    """The task of the slot; for a skipped slot, the unfinished task that was in its way."""
 
 
 class HistoryEntry(TypedDict):
-    """
-    An entry in the history of a task.
-    """
+    """An entry in the history of a task."""
 
     at: int
-    """
-    When the entry was published, by the clock of its publisher.
-    """
+    """When the entry was published, by the clock of its publisher."""
     attempt: NotRequired[int | None]
     bytes: NotRequired[int | None]
     epoch: NotRequired[int | None]
     event: str
-    """
-    `claimed`, `leased`, `renewed`, `closed`, `completed`, `failed`, `ended`, `released`, `parked`, `offered`, `checkpoint`, `cancel_requested`, `sealed`, `shown` or `evicted`.
-    """
+    """`claimed`, `leased`, `renewed`, `closed`, `completed`, `failed`, `ended`, `released`, `parked`, `offered`, `checkpoint`, `cancel_requested`, `sealed`, `shown` or `evicted`."""
     ignored: NotRequired[str | None]
-    """
-    Why the entry has no effect: `not_next`, `attempt_not_above`, `task_ended`, `replaced`, `not_running`, `sealed`, `late` or `unknown`.
-    """
+    """Why the entry has no effect: `not_next`, `attempt_not_above`, `task_ended`, `replaced`, `not_running`, `sealed`, `late` or `unknown`."""
     lease_time: NotRequired[Length | None]
     leased_to: NotRequired[str | None]
-    """
-    The name of the worker that leased the attempt.
-    """
+    """The name of the worker that leased the attempt."""
     lines_lost: NotRequired[int | None]
-    """
-    How many log lines before these are missing; absent if none are.
-    """
+    """How many log lines before these are missing; absent if none are."""
     log: NotRequired[list[str]]
-    """
-    Log lines of the attempt that no earlier entry has. A history has the newest 1,000 lines.
-    """
+    """Log lines of the attempt that no earlier entry has. A history has the newest 1,000 lines."""
     next_attempt_at: NotRequired[int | None]
-    """
-    When the next attempt is due.
-    """
+    """When the next attempt is due."""
     operator: NotRequired[str | None]
-    """
-    The operator who caused the entry.
-    """
+    """The operator who caused the entry."""
     outcome: NotRequired[str | None]
-    """
-    `failed`, `cancelled` or `expired`.
-    """
+    """`failed`, `cancelled` or `expired`."""
     reason: NotRequired[str | None]
     state: NotRequired[str | None]
     waits_for: NotRequired[list[str]]
@@ -857,745 +543,455 @@ class HistoryEntry(TypedDict):
 
 
 class HolderSilence(TypedDict):
-    """
-    A time in which the holder of the task was silent although heartbeats were due.
-    """
+    """A time in which the holder of the task was silent although heartbeats were due."""
 
     epoch: int
-    """
-    The epoch of the holder.
-    """
+    """The epoch of the holder."""
     every: Length
-    """
-    How often the holder must report: its heartbeat interval, or the lease time.
-    """
+    """How often the holder must report: its heartbeat interval, or the lease time."""
     missed: int
-    """
-    How many heartbeats are missing; for a lease, how many times its lease time has passed.
-    """
+    """How many heartbeats are missing; for a lease, how many times its lease time has passed."""
     since: int
-    """
-    When the holder was last heard from.
-    """
+    """When the holder was last heard from."""
     until: NotRequired[int | None]
-    """
-    When the holder was heard from again or lost the task; absent while the silence lasts.
-    """
+    """When the holder was heard from again or lost the task; absent while the silence lasts."""
     worker: NotRequired[WorkerIdentity | None]
 
 
 class KeepAlive(TypedDict):
-    """
-    A keep-alive of the holder of a lease, with its news.
-    """
+    """A keep-alive of the holder of a lease, with its news."""
 
     checkpoint_base64: NotRequired[str | None]
-    """
-    A checkpoint for the next attempt: up to 64 KiB.
-    """
+    """A checkpoint for the next attempt: up to 64 KiB."""
     lease_time: NotRequired[Length | None]
     log: NotRequired[list[str]]
-    """
-    Log lines for people who watch the task.
-    """
+    """Log lines for people who watch the task."""
     progress: NotRequired[LeaseProgress | None]
 
 
 class Lease(TypedDict):
-    """
-    A leased task.
-    """
+    """A leased task."""
 
     attempt: int
-    """
-    The number of the attempt, from 1.
-    """
+    """The number of the attempt, from 1."""
     budget: NotRequired[Length | None]
     checkpoint_base64: NotRequired[str | None]
-    """
-    The checkpoint that an earlier attempt has stored.
-    """
+    """The checkpoint that an earlier attempt has stored."""
     epoch: int
-    """
-    The epoch grows with each lease of the task.
-    """
+    """The epoch grows with each lease of the task."""
     expires_at: Instant
-    """
-    When the lease ends if the worker stays silent, by the gateway's clock.
-    """
+    """When the lease ends if the worker stays silent, by the gateway's clock."""
     lease: str
-    """
-    The name of the lease in reports. Keep it secret: everyone who has it may report.
-    """
+    """The name of the lease in reports. Keep it secret: everyone who has it may report."""
     lease_time: Length
-    """
-    The silence after which the lease ends.
-    """
+    """The silence after which the lease ends."""
     max_attempts: int
     payload: NotRequired[str | None]
-    """
-    The payload, if it is text.
-    """
+    """The payload, if it is text."""
     payload_base64: NotRequired[str | None]
-    """
-    The payload in base64, if it is not text.
-    """
+    """The payload in base64, if it is not text."""
     properties: dict[str, str]
     task: str
     type: NotRequired[str | None]
 
 
 class LeaseHolder(TypedDict):
-    """
-    The worker that holds the lease of a task.
-    """
+    """The worker that holds the lease of a task."""
 
     attempt: int
     epoch: int
     expires_at: Instant
     lease_time: Length
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     task: str
     worker: str
 
 
 class LeaseRequest(TypedDict):
-    """
-    A worker's request for tasks.
-    """
+    """A worker's request for tasks."""
 
     count: NotRequired[int | None]
-    """
-    The most tasks to lease: 1 to 100, 1 by default.
-    """
+    """The most tasks to lease: 1 to 100, 1 by default."""
     instance: NotRequired[str]
-    """
-    A random text of 1 to 64 bytes that is new at each start of the worker. With it, the worker is listed while it waits, and can be drained. Its requests for leases then get 409 `worker_drained`: the worker must end when its tasks are over.
-    """
+    """A random text of 1 to 64 bytes that is new at each start of the worker. With it, the worker is listed while it waits, and can be drained. Its requests for leases then get 409 `worker_drained`: the worker must end when its tasks are over."""
     lease_time: NotRequired[Length | None]
     types: NotRequired[list[str] | None]
-    """
-    Leases only tasks of these types: 1 to 16 types, each of 1 to 128 bytes. By default it leases tasks of any type and tasks without a type.
-    """
+    """Leases only tasks of these types: 1 to 16 types, each of 1 to 128 bytes. By default it leases tasks of any type and tasks without a type."""
     wait: NotRequired[Length | None]
     worker: str
-    """
-    The name of the worker, for display: 1 to 256 bytes. It need not be unique.
-    """
+    """The name of the worker, for display: 1 to 256 bytes. It need not be unique."""
 
 
 class Leases(TypedDict):
-    """
-    The leased tasks.
-    """
+    """The leased tasks."""
 
     leases: list[Lease]
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
 
 
 class Limit(TypedDict):
-    """
-    How many tasks run at once, and how many begin in a period.
-    """
+    """How many tasks run at once, and how many begin in a period."""
 
     max_in_flight: NotRequired[int | None]
     rate: NotRequired[Rate | None]
 
 
 class LimitUse(TypedDict):
-    """
-    The use of a limit.
-    """
+    """The use of a limit."""
 
     first_waiting: NotRequired[list[str]]
-    """
-    The tasks that wait first, at most 20.
-    """
+    """The tasks that wait first, at most 20."""
     key: NotRequired[str | None]
-    """
-    The limit key; absent for the limit of the queue.
-    """
+    """The limit key; absent for the limit of the queue."""
     limit: Limit
     opens_at: NotRequired[int | None]
-    """
-    When the rate lets the next task begin, in ms since the epoch; absent if it may begin now.
-    """
+    """When the rate lets the next task begin, in ms since the epoch; absent if it may begin now."""
     running: int
-    """
-    How many tasks hold a slot of the limit; 0 if the limit is only a rate.
-    """
+    """How many tasks hold a slot of the limit; 0 if the limit is only a rate."""
     waiting: int
-    """
-    How many tasks wait for the limit. A worker lets only as many tasks wait as it has free slots, and none that the rate delays for long; its other tasks are `ready`.
-    """
+    """How many tasks wait for the limit. A worker lets only as many tasks wait as it has free slots, and none that the rate delays for long; its other tasks are `ready`."""
 
 
 class NewQueue(TypedDict):
-    """
-    The properties of a queue. An omitted field leaves an existing queue as it is.
-    """
+    """The properties of a queue. An omitted field leaves an existing queue as it is."""
 
     defaults: NotRequired[QueueDefaults | None]
     ledger_retention: NotRequired[Length | None]
     levels: NotRequired[bool]
-    """
-    Whether to create the topics for tasks of high and low priority as well.
-    """
+    """Whether to create the topics for tasks of high and low priority as well."""
     partitions: NotRequired[int | None]
-    """
-    The number of partitions of its topics; a new queue has none by default. It can be raised.
-    """
+    """The number of partitions of its topics; a new queue has none by default. It can be raised."""
 
 
 class NewTask(TypedDict):
-    """
-    A task to submit. Set one of `payload`, `payload_base64` and `payload_json`.
-    """
+    """A task to submit. Set one of `payload`, `payload_base64` and `payload_json`."""
 
     after: NotRequired[list[str]]
-    """
-    Ids of tasks of this queue that must be over first.
-    """
+    """Ids of tasks of this queue that must be over first."""
     after_failed: NotRequired[str | None]
-    """
-    If one of the tasks in `after` and `after_keys` ends without a result, this task fails (`fail`, the default), is cancelled (`skip`), or runs anyway (`run`).
-    """
+    """If one of the tasks in `after` and `after_keys` ends without a result, this task fails (`fail`, the default), is cancelled (`skip`), or runs anyway (`run`)."""
     after_keys: NotRequired[list[str]]
-    """
-    Idempotency or dedupe keys of tasks of this queue that must be over first.
-    """
+    """Idempotency or dedupe keys of tasks of this queue that must be over first."""
     dedupe_key: NotRequired[str | None]
-    """
-    Of all unfinished tasks with this key, one runs.
-    """
+    """Of all unfinished tasks with this key, one runs."""
     delay: NotRequired[Length | None]
     expires_at: NotRequired[Instant | None]
     idempotency_key: NotRequired[str | None]
-    """
-    Of all tasks with this key, one runs, and every submit with the key returns its id. You can also send the header `Idempotency-Key`.
-    """
+    """Of all tasks with this key, one runs, and every submit with the key returns its id. You can also send the header `Idempotency-Key`."""
     key: NotRequired[str | None]
-    """
-    Your name for the task. Up to 256 bytes.
-    """
+    """Your name for the task. Up to 256 bytes."""
     limit_key: NotRequired[str | None]
-    """
-    The limits of this key in the settings of the queue apply.
-    """
+    """The limits of this key in the settings of the queue apply."""
     max_attempts: NotRequired[int | None]
-    """
-    The most attempts: 1 to 1,000.
-    """
+    """The most attempts: 1 to 1,000."""
     max_duration: NotRequired[Length | None]
     max_total_duration: NotRequired[Length | None]
     no_progress_timeout: NotRequired[Length | None]
     order_key: NotRequired[str | None]
-    """
-    On a queue with an order: tasks with this key run one at a time, in the order of their submission.
-    """
+    """On a queue with an order: tasks with this key run one at a time, in the order of their submission."""
     overwrite: NotRequired[bool]
-    """
-    With a dedupe key: this task replaces the unfinished task that holds the key.
-    """
+    """With a dedupe key: this task replaces the unfinished task that holds the key."""
     payload: NotRequired[str | None]
-    """
-    The payload, as text.
-    """
+    """The payload, as text."""
     payload_base64: NotRequired[str | None]
-    """
-    The payload, in base64.
-    """
+    """The payload, in base64."""
     payload_json: NotRequired[Any]
-    """
-    The payload, as any JSON value, `null` included. It is stored byte for byte.
-    """
+    """The payload, as any JSON value, `null` included. It is stored byte for byte."""
     priority: NotRequired[Priority]
-    """
-    `high`, `normal` or `low`.
-    """
+    """`high`, `normal` or `low`."""
     properties: NotRequired[dict[str, str]]
-    """
-    Your own properties, which the worker gets.
-    """
+    """Your own properties, which the worker gets."""
     retry: NotRequired[Retry | None]
     scheduled_at: NotRequired[Instant | None]
     strict: NotRequired[bool]
-    """
-    With a key: another payload under the same key is an error (`key_conflict`).
-    """
+    """With a key: another payload under the same key is an error (`key_conflict`)."""
     tags: NotRequired[list[str]]
-    """
-    Words to find the task by: up to 16, each of up to 64 bytes.
-    """
+    """Words to find the task by: up to 16, each of up to 64 bytes."""
     type: NotRequired[str | None]
-    """
-    The type of the task: workers may request some types only. Up to 128 bytes.
-    """
+    """The type of the task: workers may request some types only. Up to 128 bytes."""
 
 
 class NewTasks(TypedDict):
-    """
-    Tasks that are submitted together.
-    """
+    """Tasks that are submitted together."""
 
     tasks: list[NewTask]
-    """
-    Up to 1,000 tasks, usually stored in this order. An unreadable entry gets an error in its place; the others are submitted.
-    """
+    """Up to 1,000 tasks, usually stored in this order. An unreadable entry gets an error in its place; the others are submitted."""
 
 
 class Outcome(TypedDict):
-    """
-    The outcome of an entry: the id of its task, or an error.
-    """
+    """The outcome of an entry: the id of its task, or an error."""
 
     error: NotRequired[Problem | None]
     id: NotRequired[str | None]
 
 
 class QueueSettings(TypedDict):
-    """
-    The settings of a queue: limits over all its workers, and defaults for its tasks.
-    """
+    """The settings of a queue: limits over all its workers, and defaults for its tasks."""
 
     dead_letters: NotRequired[DeadLetterSettings | None]
     description: NotRequired[str | None]
-    """
-    The purpose of the queue: at most 1,024 characters.
-    """
+    """The purpose of the queue: at most 1,024 characters."""
     expires_after: NotRequired[Length | None]
     keys: NotRequired[dict[str, Limit]]
-    """
-    The limits for the tasks of these limit keys.
-    """
+    """The limits for the tasks of these limit keys."""
     max_attempts: NotRequired[int | None]
     max_in_flight: NotRequired[int | None]
-    """
-    The most tasks that run at once.
-    """
+    """The most tasks that run at once."""
     no_progress_timeout: NotRequired[Length | None]
     order: NotRequired[QueueOrder | None]
     paused: NotRequired[bool]
-    """
-    While this is `true`, no task begins. Running tasks continue.
-    """
+    """While this is `true`, no task begins. Running tasks continue."""
     per_key: NotRequired[Limit | None]
     rate: NotRequired[Rate | None]
     retry: NotRequired[Retry | None]
     webhooks: NotRequired[list[str]]
-    """
-    Up to 8 URLs that a gateway calls at the end of each task: absolute, with http or https. The gateway must allow their origins.
-    """
+    """Up to 8 URLs that a gateway calls at the end of each task: absolute, with http or https. The gateway must allow their origins."""
 
 
 class QueueUpdate(TypedDict):
-    """
-    New settings for a queue.
-    """
+    """New settings for a queue."""
 
     expected_version: int
-    """
-    The version that you have read. If it is not current, nothing changes (`version_conflict`).
-    """
+    """The version that you have read. If it is not current, nothing changes (`version_conflict`)."""
     reason: NotRequired[str]
-    """
-    Up to 1,000 bytes, for the log of actions.
-    """
+    """Up to 1,000 bytes, for the log of actions."""
     settings: QueueSettings
-    """
-    The complete settings: an omitted setting is unset.
-    """
+    """The complete settings: an omitted setting is unset."""
 
 
 class QueueWorker(TypedDict):
-    """
-    A worker on one partition of a queue.
-    """
+    """A worker on one partition of a queue."""
 
     holds_leases: NotRequired[bool]
-    """
-    Whether the worker holds leases, as a worker over HTTP does; it is listed as long as it does. Its keep-alives count as heartbeats, of which two are due per lease time.
-    """
+    """Whether the worker holds leases, as a worker over HTTP does; it is listed as long as it does. Its keep-alives count as heartbeats, of which two are due per lease time."""
     last_heartbeat_at: NotRequired[int | None]
-    """
-    By the worker's clock.
-    """
+    """By the worker's clock."""
     missed_heartbeats: int
-    """
-    How many heartbeats are missing since the last one, by the gateway's clock; one that is late by less than half an interval does not count. Other workers take over its tasks after a silence of two intervals, at the latest when this is 2.
-    """
+    """How many heartbeats are missing since the last one, by the gateway's clock; one that is late by less than half an interval does not count. Other workers take over its tasks after a silence of two intervals, at the latest when this is 2."""
     owner: str
-    """
-    The worker's id in the ledger of the partition; for a worker that holds leases, its name.
-    """
+    """The worker's id in the ledger of the partition; for a worker that holds leases, its name."""
     partition: int
     running: list[str]
-    """
-    The tasks that the worker runs.
-    """
+    """The tasks that the worker runs."""
     started_at: NotRequired[int | None]
-    """
-    By the worker's clock; absent for a worker that holds leases.
-    """
+    """By the worker's clock; absent for a worker that holds leases."""
     worker: NotRequired[WorkerIdentity | None]
 
 
 class Report(TypedDict):
-    """
-    A report on a lease.
-    """
+    """A report on a lease."""
 
     after: NotRequired[Length | None]
     checkpoint_base64: NotRequired[str | None]
-    """
-    A checkpoint for the next attempt: up to 64 KiB.
-    """
+    """A checkpoint for the next attempt: up to 64 KiB."""
     fatal: NotRequired[bool]
-    """
-    For a failure: `true` fails the task for good, without another attempt.
-    """
+    """For a failure: `true` fails the task for good, without another attempt."""
     lease: NotRequired[str | None]
-    """
-    The lease, unless the path names it.
-    """
+    """The lease, unless the path names it."""
     lease_time: NotRequired[Length | None]
     log: NotRequired[list[str]]
-    """
-    Log lines for people who watch the task.
-    """
+    """Log lines for people who watch the task."""
     progress: NotRequired[LeaseProgress | None]
     reason: NotRequired[str | None]
-    """
-    For a failure: the reason.
-    """
+    """For a failure: the reason."""
     result: NotRequired[str | None]
-    """
-    For a success: the result, as text. At most a megabyte.
-    """
+    """For a success: the result, as text. At most a megabyte."""
     result_base64: NotRequired[str | None]
-    """
-    For a success: the result, in base64.
-    """
+    """For a success: the result, in base64."""
     result_json: NotRequired[Any]
-    """
-    For a success: the result, as any JSON value, `null` included. It is stored byte for byte.
-    """
+    """For a success: the result, as any JSON value, `null` included. It is stored byte for byte."""
     retry_after: NotRequired[Length | None]
     status: ReportStatus
 
 
 class ReportOutcome(TypedDict):
-    """
-    The outcome of a report.
-    """
+    """The outcome of a report."""
 
     error: NotRequired[Problem | None]
     lease: NotRequired[Reported | None]
     outcome: str
-    """
-    `RESULT_OK`: the report counts. `NOT_FOUND`: there is no such task. `NOT_IN_PROGRESS`: the lease has expired, or the task is over. `STALE_ATTEMPT`: another worker has the task. `REJECTED`: the report cannot be used. `UNKNOWN`: the report may count or not; send it again.
-    """
+    """`RESULT_OK`: the report counts. `NOT_FOUND`: there is no such task. `NOT_IN_PROGRESS`: the lease has expired, or the task is over. `STALE_ATTEMPT`: another worker has the task. `REJECTED`: the report cannot be used. `UNKNOWN`: the report may count or not; send it again."""
 
 
 class ReportOutcomes(TypedDict):
-    """
-    The outcomes of the reports of a batch, in their order.
-    """
+    """The outcomes of the reports of a batch, in their order."""
 
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     outcomes: list[ReportOutcome]
 
 
 class Reports(TypedDict):
-    """
-    Reports on several leases.
-    """
+    """Reports on several leases."""
 
     reports: list[Report]
-    """
-    Up to 100 reports, one for each lease: several for one lease may count in any order. An unreadable report gets an error in its place; the others count.
-    """
+    """Up to 100 reports, one for each lease: several for one lease may count in any order. An unreadable report gets an error in its place; the others count."""
 
 
 class ScheduleBody(TypedDict):
-    """
-    A schedule and its state.
-    """
+    """A schedule and its state."""
 
     last: NotRequired[Firing | None]
     name: str
     next: list[Instant]
-    """
-    The next slots, up to ten.
-    """
+    """The next slots, up to ten."""
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     schedule: Schedule
     task: NotRequired[dict[str, Any] | None]
-    """
-    The task that the schedule submits: its payload in `text` or `base64`, and the properties of its message. Absent if payloads are hidden from the caller.
-    """
+    """The task that the schedule submits: its payload in `text` or `base64`, and the properties of its message. Absent if payloads are hidden from the caller."""
     version: int
 
 
 class ScheduleList(TypedDict):
-    """
-    The schedules of a queue, by name.
-    """
+    """The schedules of a queue, by name."""
 
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     schedules: list[ScheduleBody]
 
 
 class ScheduleUpdate(TypedDict):
-    """
-    New times or a new task for a schedule.
-    """
+    """New times or a new task for a schedule."""
 
     expected_version: int
-    """
-    The version that you have read. If it is not current, nothing changes (`version_conflict`).
-    """
+    """The version that you have read. If it is not current, nothing changes (`version_conflict`)."""
     reason: NotRequired[str]
-    """
-    Up to 1,000 bytes, for the log of actions.
-    """
+    """Up to 1,000 bytes, for the log of actions."""
     schedule: NotRequired[Schedule | None]
     task: NotRequired[NewTask | None]
 
 
 class Series(TypedDict):
-    """
-    Throughput and latencies of a queue in steps of equal length, the oldest first. The last step is still in progress. Tasks count as long as they are shown.
-    """
+    """Throughput and latencies of a queue in steps of equal length, the oldest first. The last step is still in progress. Tasks count as long as they are shown."""
 
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     step_ms: int
     steps: list[SeriesStep]
 
 
 class SubmittedTasks(TypedDict):
-    """
-    The outcomes of the tasks of a batch, in their order.
-    """
+    """The outcomes of the tasks of a batch, in their order."""
 
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     outcomes: list[Outcome]
 
 
 class Task(TypedDict):
-    """
-    A task. Times are in ms since the epoch.
-    """
+    """A task. Times are in ms since the epoch."""
 
     attempts: int
-    """
-    Attempts so far, the running one included.
-    """
+    """Attempts so far, the running one included."""
     cancel_requested: bool
-    """
-    Whether somebody has requested the end of the task.
-    """
+    """Whether somebody has requested the end of the task."""
     changed_at: NotRequired[int | None]
-    """
-    When its state changed last.
-    """
+    """When its state changed last."""
     codec: NotRequired[str | None]
-    """
-    The codec of the payload and the result, if a worker has reported it.
-    """
+    """The codec of the payload and the result, if a worker has reported it."""
     created_at: NotRequired[int | None]
-    """
-    When it was submitted.
-    """
+    """When it was submitted."""
     due_at: NotRequired[int | None]
-    """
-    The earliest start: the scheduled time, or the time of the next attempt.
-    """
+    """The earliest start: the scheduled time, or the time of the next attempt."""
     duplicate_of: NotRequired[str | None]
-    """
-    The task that holds the key of this one. This task never ran.
-    """
+    """The task that holds the key of this one. This task never ran."""
     epoch: NotRequired[int | None]
-    """
-    How often the task has changed hands. Force-fail and force-release may name it.
-    """
+    """How often the task has changed hands. Force-fail and force-release may name it."""
     hidden: NotRequired[bool]
-    """
-    Whether the payload and the result are hidden from the caller.
-    """
+    """Whether the payload and the result are hidden from the caller."""
     id: str
-    """
-    Its id in the queue.
-    """
+    """Its id in the queue."""
     key: NotRequired[str | None]
-    """
-    The submitter's name for the task.
-    """
+    """The submitter's name for the task."""
     log: NotRequired[list[str]]
-    """
-    The last log lines of the attempt.
-    """
+    """The last log lines of the attempt."""
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     progress: NotRequired[Progress | None]
     queue: str
-    """
-    The queue.
-    """
+    """The queue."""
     reason: NotRequired[str | None]
-    """
-    Why the last attempt failed, or why the task ended. Lists have the first 200 characters.
-    """
+    """Why the last attempt failed, or why the task ended. Lists have the first 200 characters."""
     result: NotRequired[str | None]
-    """
-    The result, if it is text of up to 1,024 bytes and has no codec.
-    """
+    """The result, if it is text of up to 1,024 bytes and has no codec."""
     result_bytes: NotRequired[int | None]
-    """
-    The number of bytes of the result, which `GET …/result` returns.
-    """
+    """The number of bytes of the result, which `GET …/result` returns."""
     status: str
-    """
-    `scheduled`, `ready`, `waiting`, `claimed`, `running`, `retrying`, `completed`, `failed`, `cancelled`, `expired` or `ended`.
-    """
+    """`scheduled`, `ready`, `waiting`, `claimed`, `running`, `retrying`, `completed`, `failed`, `cancelled`, `expired` or `ended`."""
     superseded_by: NotRequired[str | None]
-    """
-    The task that replaced this one.
-    """
+    """The task that replaced this one."""
     tags: NotRequired[list[str]]
     type: NotRequired[str | None]
     waits_for: NotRequired[list[str]]
-    """
-    The tasks that this task waits for.
-    """
+    """The tasks that this task waits for."""
     warning: NotRequired[str | None]
-    """
-    A warning for people who look at the task.
-    """
+    """A warning for people who look at the task."""
     why: NotRequired[str | None]
-    """
-    Why the task does not run, in one sentence. Only in lists that are requested with `why`.
-    """
+    """Why the task does not run, in one sentence. Only in lists that are requested with `why`."""
     worker: NotRequired[WorkerIdentity | None]
 
 
 class TaskList(TypedDict):
-    """
-    A page of tasks.
-    """
+    """A page of tasks."""
 
     next: NotRequired[str | None]
-    """
-    Send this as `after` to get the next page; absent on the last page.
-    """
+    """Send this as `after` to get the next page; absent on the last page."""
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     tasks: list[Task]
 
 
 class ToldToDrain(TypedDict):
-    """
-    The worker that was told to drain.
-    """
+    """The worker that was told to drain."""
 
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     worker: WorkerIdentity
 
 
 class WorkerList(TypedDict):
-    """
-    The workers of a queue.
-    """
+    """The workers of a queue."""
 
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     workers: list[QueueWorker]
 
 
 class History(TypedDict):
-    """
-    The history of a task, from the entries that are still stored.
-    """
+    """The history of a task, from the entries that are still stored."""
 
     entries: list[HistoryEntry]
     is_whole: bool
-    """
-    Whether the first entries of the task are still stored.
-    """
+    """Whether the first entries of the task are still stored."""
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     silences: list[HolderSilence]
-    """
-    The times in which the holder of the task was silent although heartbeats were due.
-    """
+    """The times in which the holder of the task was silent although heartbeats were due."""
     task: str
 
 
 class NewSchedule(TypedDict):
-    """
-    A new schedule.
-    """
+    """A new schedule."""
 
     reason: NotRequired[str]
-    """
-    Up to 1,000 bytes, for the log of actions.
-    """
+    """Up to 1,000 bytes, for the log of actions."""
     schedule: Schedule
     task: NewTask
 
 
 class QueueBody(TypedDict):
-    """
-    A queue.
-    """
+    """A queue."""
 
     levels: bool
-    """
-    Whether the queue also has the levels `high` and `low`.
-    """
+    """Whether the queue also has the levels `high` and `low`."""
     limits: NotRequired[list[LimitUse]]
-    """
-    The limits and their use, at most 100: first the limit of the queue, then those of limit keys, the one with the most waiting tasks first. A key without a limit of its own is listed while it uses `per_key`.
-    """
+    """The limits and their use, at most 100: first the limit of the queue, then those of limit keys, the one with the most waiting tasks first. A key without a limit of its own is listed while it uses `per_key`."""
     name: str
     now: int
-    """
-    The gateway's current time, in ms since the epoch.
-    """
+    """The gateway's current time, in ms since the epoch."""
     settings: QueueSettings
     version: int
-    """
-    The version of the settings: the number of their changes.
-    """
+    """The version of the settings: the number of their changes."""

@@ -26,7 +26,7 @@ from urllib.parse import quote
 from .client import Client, length
 from .errors import GatewayError
 from .http import HaltEvent
-from .task import Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task, left_of
+from .task import Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task
 from .types import Leases
 
 logger = logging.getLogger("longhaul")
@@ -106,22 +106,20 @@ class Worker:
 
         A second signal ends the process.
         """
-        if threading.current_thread() is threading.main_thread():
-            former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        is_main = threading.current_thread() is threading.main_thread()
+        former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT) if is_main}
 
-            def stop(number: int, _: FrameType | None) -> None:
-                signal.signal(number, signal.SIG_DFL)
-                self.stop()
+        def stop(number: int, _: FrameType | None) -> None:
+            signal.signal(number, signal.SIG_DFL)
+            self.stop()
 
-            for number in former:
-                signal.signal(number, stop)
-            try:
-                self._work()
-            finally:
-                for number, handler in former.items():
-                    signal.signal(number, handler)
-        else:
+        for number in former:
+            signal.signal(number, stop)
+        try:
             self._work()
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
 
     def start(self) -> None:
         """Starts the worker in its own thread. It works until `stop`."""
@@ -174,11 +172,12 @@ class Worker:
         path = f"/v1/queues/{self.queue}/leases"
         # A lease whose answer got lost expires by itself, so the request is repeatable.
         answer = self.client.gateways.request("POST", path, self._asked | {"count": count}, timeout=self._timeout, patience=5.0, halt=self._stopping)
-        if answer.status != 200:
+        # An answer without a body: there is no task.
+        if not answer:
             return
-        leases: Leases = answer.json()
+        leases: Leases = json.loads(answer)
         for lease in leases["leases"]:
-            task = Task(self.client.gateways, self.queue, lease, left_of(lease, leases["now"]))
+            task = Task(self.client.gateways, self.queue, lease, leases["now"])
             with self._changed:
                 self._running.add(task)
             self._begin(task)

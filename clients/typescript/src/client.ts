@@ -3,7 +3,7 @@
 import { randomUUID } from "node:crypto";
 import { fromAnswer, type GatewayError, NotFound, TaskFailed, WaitTimeout } from "./errors.ts";
 import { watch, type TaskEvent } from "./events.ts";
-import { type Answer, type Asking, Gateways, json, type Token } from "./http.ts";
+import { type Asking, Gateways, json, type Token } from "./http.ts";
 import type * as types from "./types.ts";
 import type { NewTask, Priority, Schedule, Task } from "./types.ts";
 
@@ -82,10 +82,6 @@ export interface Filter extends OfLevel {
 /** Query parameters; those that are undefined are omitted. */
 type Query = Record<string, string | number | undefined>;
 
-interface Ask extends Omit<Asking, "halt"> {
-  query?: Query;
-}
-
 /** Converts a duration to the form that the gateway reads. */
 export function length(value: Length): string;
 export function length(value: Length | undefined): string | undefined;
@@ -151,8 +147,8 @@ export class Client {
   }
 
   /** Returns the payload of a task, as it was submitted. */
-  async payload(queue: string, task: string): Promise<Uint8Array> {
-    return (await this.#ask("GET", at(queue, "tasks", task, "payload"))).body;
+  payload(queue: string, task: string): Promise<Uint8Array> {
+    return this.#ask("GET", at(queue, "tasks", task, "payload"));
   }
 
   /**
@@ -171,7 +167,8 @@ export class Client {
       const query = { timeout: `${Math.ceil(wait)}ms` };
       const patience = Math.min(this.#patience, left);
       const answer = await this.#ask("GET", at(queue, "tasks", task, "wait"), { query, timeout: wait + 15_000, patience });
-      if (answer.status === 200) {
+      // An answer without a body: the task is not over.
+      if (answer.length > 0) {
         return json(answer);
       }
     }
@@ -189,7 +186,7 @@ export class Client {
       throw new TaskFailed(ended);
     }
     try {
-      return (await this.#ask("GET", at(queue, "tasks", task, "result"))).body;
+      return await this.#ask("GET", at(queue, "tasks", task, "result"));
     } catch (error) {
       throw error instanceof NotFound ? new TaskFailed(ended) : error;
     }
@@ -499,8 +496,8 @@ export class Client {
     return json<{ version: number }>(await this.#ask(method, path, { body, repeatable })).version;
   }
 
-  /** Sends a request. By default it is repeatable if its method is GET, PUT or DELETE. */
-  #ask(method: string, path: string, { query = {}, ...asking }: Ask = {}): Promise<Answer> {
+  /** Sends a request, and returns the body of the answer. By default it is repeatable if its method is GET, PUT or DELETE. */
+  #ask(method: string, path: string, { query = {}, ...asking }: Asking & { query?: Query } = {}): Promise<Uint8Array> {
     const repeatable = ["GET", "PUT", "DELETE"].includes(method);
     return this.gateways.request(method, withQuery(path, query), { patience: this.#patience, repeatable, ...asking });
   }

@@ -33,15 +33,9 @@ const NOT_SENT: ReadonlySet<unknown> = new Set([
 /** A token, or a function that returns one for each request. */
 export type Token = string | (() => string);
 
-/** The answer of a gateway: a status below 300, and the body. */
-export interface Answer {
-  status: number;
-  body: Uint8Array;
-}
-
-/** The body of an answer, parsed as JSON. */
-export function json<T>(answer: Answer): T {
-  return JSON.parse(Buffer.from(answer.body).toString()) as T;
+/** Parses the body of an answer as JSON. */
+export function json<T>(body: Uint8Array): T {
+  return JSON.parse(Buffer.from(body).toString()) as T;
 }
 
 export interface Asking {
@@ -95,10 +89,10 @@ export class Gateways {
   }
 
   /**
-   * Repeats a request until a gateway has answered, for at most `patience` after the first failure. The final error tells whether any of the attempts may have
-   * been done, not only the last one.
+   * Repeats a request until a gateway has answered, for at most `patience` after the first failure. Returns the body of the answer. The final error tells
+   * whether any of the attempts may have been done, not only the last one.
    */
-  async request(method: string, path: string, asking: Asking = {}): Promise<Answer> {
+  async request(method: string, path: string, asking: Asking = {}): Promise<Uint8Array> {
     const { timeout = 30_000, patience = 30_000, repeatable = true, halt } = asking;
     const content = asking.body && JSON.stringify(asking.body);
     let giveUp: number | undefined;
@@ -107,7 +101,7 @@ export class Gateways {
     let doubt: Error | undefined;
     for (;;) {
       // A pause that a gateway asked for applies to all requests of the client.
-      const wait = this.#nextFree() - performance.now();
+      const wait = this.#pick().resting - performance.now();
       if (wait > 0) {
         await sleep(wait, undefined, halt && { signal: halt }).catch(() => {
           throw doubt ?? failure;
@@ -142,7 +136,7 @@ export class Gateways {
       // The pause that the gateway asked for, or a growing, random one, so that clients do not return at once.
       gateway.resting = now + Math.max(retryAfter, pause * (0.5 + Math.random() / 2));
       pause = Math.min(pause * 2, PAUSE_MAX);
-      if (Math.max(this.#nextFree(), now) > giveUp || halt?.aborted) {
+      if (Math.max(this.#pick().resting, now) > giveUp || halt?.aborted) {
         throw doubt ?? failure;
       }
     }
@@ -168,7 +162,7 @@ export class Gateways {
     throw failure;
   }
 
-  async #once(gateway: Gateway, method: string, path: string, content: string | undefined, timeout: number): Promise<Answer> {
+  async #once(gateway: Gateway, method: string, path: string, content: string | undefined, timeout: number): Promise<Uint8Array> {
     try {
       const response = await this.#fetch(gateway.at(path), {
         method,
@@ -179,7 +173,7 @@ export class Gateways {
       });
       const bytes = await read(response);
       if (response.status < 300) {
-        return { status: response.status, body: bytes };
+        return bytes;
       }
       throw this.#refused(response, Buffer.from(bytes).toString());
     } catch (error) {
@@ -222,11 +216,6 @@ export class Gateways {
   #isSafe(named: URL, configured: URL): boolean {
     const encrypts = named.protocol === "https:" || (named.protocol === "http:" && configured.protocol === "http:");
     return encrypts && (!this.#token || named.hostname === configured.hostname || (isLocal(named) && isLocal(configured)));
-  }
-
-  /** When a request may go to any gateway, by `performance.now`. */
-  #nextFree(): number {
-    return Math.min(...this.#all.map((each) => each.resting));
   }
 
   /** Returns the gateway of the last request, unless it rests; then the one whose rest is over, or ends first. */

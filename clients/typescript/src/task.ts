@@ -86,8 +86,6 @@ export class Task {
   #alarm: NodeJS.Timeout | undefined;
   /** The news for the next keep-alive. */
   #news: News = {};
-  #lines: string[] = [];
-  #reported = false;
   readonly #keeper: Promise<void>;
 
   /** For the worker. `now` is the time of the gateway's clock, which measures the lease, because ours may differ. */
@@ -157,7 +155,7 @@ export class Task {
 
   /** Reports a line for people who watch the task. Of more than 100 lines in a second, the last are sent. */
   log(line: string): void {
-    this.#lines = [...this.#lines, line].slice(-LOG_LINES);
+    this.#news.log = [...(this.#news.log ?? []), line].slice(-LOG_LINES);
     this.#fresh.abort();
   }
 
@@ -190,14 +188,14 @@ export class Task {
 
   #setAlarm(): void {
     clearTimeout(this.#alarm);
-    const look = (): void => {
-      this.#look();
-      // A timer counts from when its turn of the event loop began, so it may come too early.
-      if (!this.#halt.signal.aborted && !this.#over.signal.aborted) {
+    if (!this.#halt.signal.aborted && !this.#over.signal.aborted) {
+      const look = (): void => {
+        this.#look();
+        // A timer counts from when its turn of the event loop began, so it may come too early.
         this.#setAlarm();
-      }
-    };
-    this.#alarm = setTimeout(look, this.#heard + this.#left - performance.now() + 1).unref();
+      };
+      this.#alarm = setTimeout(look, this.#heard + this.#left - performance.now() + 1).unref();
+    }
   }
 
   /** Between keep-alives, in ms: three per lease at least, so that one answer may be late or missing. */
@@ -222,16 +220,15 @@ export class Task {
   }
 
   #takeNews(): News {
-    const news: News = { ...this.#news, ...(this.#lines.length > 0 && { log: this.#lines }) };
+    const news = this.#news;
     this.#news = {};
-    this.#lines = [];
     return news;
   }
 
   /** Keeps news that were not sent for the next report, unless there are newer ones. */
-  #putBack({ log, ...news }: News): void {
-    this.#lines = [...(log ?? []), ...this.#lines].slice(-LOG_LINES);
-    this.#news = { ...news, ...this.#news };
+  #putBack(news: News): void {
+    const log = [...(news.log ?? []), ...(this.#news.log ?? [])].slice(-LOG_LINES);
+    this.#news = { ...news, ...this.#news, ...(log.length > 0 && { log }) };
   }
 
   async #sendNews(news: News): Promise<void> {
@@ -243,9 +240,7 @@ export class Task {
       if (typeof reported.expires_at === "number") {
         this.#left = Math.max(reported.expires_at - reported.now, 100);
       }
-      if (!this.#over.signal.aborted) {
-        this.#setAlarm();
-      }
+      this.#setAlarm();
       if (reported.cancelled) {
         this.stop(new Cancelled("cancelled"));
       }
@@ -276,10 +271,9 @@ export class Task {
    * For the worker: reports the end of the task. Repeats the report for `patience` ms until its outcome is known. Returns why the report does not count, if so.
    */
   async end(status: "SUCCEEDED" | "FAILED" | "RELEASED", patience: number, more: End = {}): Promise<string | undefined> {
-    if (this.#reported) {
+    if (this.#over.signal.aborted) {
       return "already reported";
     }
-    this.#reported = true;
     this.#over.abort();
     await this.#keeper;
     if (this.#lost !== undefined) {
@@ -318,6 +312,6 @@ export class Task {
 }
 
 /** Waits for `time` ms, or until the signal is aborted. */
-async function wait(time: number, signal: AbortSignal): Promise<void> {
+export async function wait(time: number, signal: AbortSignal): Promise<void> {
   await sleep(Math.max(time, 0), undefined, { signal }).catch(() => {});
 }

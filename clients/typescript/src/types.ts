@@ -11,7 +11,6 @@ export interface components {
         Action: {
             /** @description On a task: `delete`, `force-fail`, `force-release`, `reschedule`, `supersede`, `cancel` or `kill`. On its dead letter: `replay`, `purge` or `expire`. On a worker: `drain`. On a schedule: `create`, `set`, `update`, `pause`, `resume`, `trigger` or `delete`. On the queue: `update` (of its settings), `repair`, `pause` or `resume`. */
             action: string;
-            /** Format: int64 */
             at: number;
             operator: string;
             reason: string;
@@ -27,10 +26,7 @@ export interface components {
         /** @description Operators' actions on the queue, its tasks, workers and schedules, the oldest first. */
         ActionList: {
             actions: components["schemas"]["Action"][];
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
         };
         BTreeMap: {
@@ -42,41 +38,27 @@ export interface components {
             by_status: {
                 [key: string]: number;
             };
-            /**
-             * Format: int64
-             * @description How many tasks need a worker now, for an autoscaler.
-             */
+            /** @description How many tasks need a worker now, for an autoscaler. */
             demand: number;
             /** @description How many tasks have ended since the queue was created, over all workers and restarts. Tasks that are not shown any more count, too. */
             ever_ended: components["schemas"]["EverEnded"];
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             oldest_ready?: components["schemas"]["OldestReady"] | null;
-            /**
-             * Format: int64
-             * @description The number of all tasks.
-             */
+            /** @description The number of all tasks. */
             total: number;
         };
         /** @description A queue that was created or already existed. */
         CreatedQueue: {
             name: string;
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             /** @description The changes that were made; empty if everything was already right. */
             steps: string[];
         };
         /** @description The dead letter of a task that failed for good. */
         DeadLetter: {
-            /** Format: int64 */
             at: number;
-            /** Format: int32 */
             attempts: number;
             detail?: string | null;
             /** @description Whether the payload is hidden from the caller. */
@@ -100,10 +82,7 @@ export interface components {
             dead_letters: components["schemas"]["DeadLetter"][];
             /** @description Send this as `after` to get the next page; absent on the last page. */
             next?: string | null;
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
         };
         /** @description Which tasks leave a dead letter, and how long it is kept. */
@@ -112,10 +91,7 @@ export interface components {
             enabled?: boolean | null;
             /** @description Whether an expired task leaves one, too (`false` by default). */
             expired?: boolean | null;
-            /**
-             * Format: int64
-             * @description The most dead letters that are kept; the oldest go first.
-             */
+            /** @description The most dead letters that are kept; the oldest go first. */
             max_size?: number | null;
             retention?: components["schemas"]["Length"] | null;
         };
@@ -151,19 +127,11 @@ export interface components {
         };
         /** @description How many tasks have ever ended, by outcome. */
         EverEnded: {
-            /** Format: int64 */
             cancelled: number;
-            /** Format: int64 */
             completed: number;
-            /**
-             * Format: int64
-             * @description No attempt began in time.
-             */
+            /** @description No attempt began in time. */
             expired: number;
-            /**
-             * Format: int64
-             * @description Failed for good.
-             */
+            /** @description Failed for good. */
             failed: number;
         };
         /** @description A slot that was fired or skipped. */
@@ -174,10 +142,7 @@ export interface components {
         };
         /** @description The reason for an action on a task, and the epoch in which the action applies. */
         ForceReason: {
-            /**
-             * Format: int32
-             * @description The epoch that you have seen. If the task is in another one, nothing is done (`stale_epoch`). If omitted, any epoch fits.
-             */
+            /** @description The epoch that you have seen. If the task is in another one, nothing is done (`stale_epoch`). If omitted, any epoch fits. */
             epoch?: number | null;
             /**
              * @description Up to 1,000 bytes, for the log of actions.
@@ -190,10 +155,7 @@ export interface components {
             entries: components["schemas"]["HistoryEntry"][];
             /** @description Whether the first entries of the task are still stored. */
             is_whole: boolean;
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             /** @description The times in which the holder of the task was silent although heartbeats were due. */
             silences: components["schemas"]["HolderSilence"][];
@@ -201,15 +163,10 @@ export interface components {
         };
         /** @description An entry in the history of a task. */
         HistoryEntry: {
-            /**
-             * Format: int64
-             * @description When the entry was published, by the clock of its publisher.
-             */
+            /** @description When the entry was published, by the clock of its publisher. */
             at: number;
-            /** Format: int32 */
             attempt?: number | null;
             bytes?: number | null;
-            /** Format: int32 */
             epoch?: number | null;
             /** @description `claimed`, `leased`, `renewed`, `closed`, `completed`, `failed`, `ended`, `released`, `parked`, `offered`, `checkpoint`, `cancel_requested`, `sealed`, `shown` or `evicted`. */
             event: string;
@@ -218,17 +175,11 @@ export interface components {
             lease_time?: components["schemas"]["Length"] | null;
             /** @description The name of the worker that leased the attempt. */
             leased_to?: string | null;
-            /**
-             * Format: int64
-             * @description How many log lines before these are missing; absent if none are.
-             */
+            /** @description How many log lines before these are missing; absent if none are. */
             lines_lost?: number | null;
             /** @description Log lines of the attempt that no earlier entry has. A history has the newest 1,000 lines. */
             log?: string[];
-            /**
-             * Format: int64
-             * @description When the next attempt is due.
-             */
+            /** @description When the next attempt is due. */
             next_attempt_at?: number | null;
             /** @description The operator who caused the entry. */
             operator?: string | null;
@@ -241,32 +192,19 @@ export interface components {
         };
         /** @description A time in which the holder of the task was silent although heartbeats were due. */
         HolderSilence: {
-            /**
-             * Format: int32
-             * @description The epoch of the holder.
-             */
+            /** @description The epoch of the holder. */
             epoch: number;
             /** @description How often the holder must report: its heartbeat interval, or the lease time. */
             every: components["schemas"]["Length"];
-            /**
-             * Format: int64
-             * @description How many heartbeats are missing; for a lease, how many times its lease time has passed.
-             */
+            /** @description How many heartbeats are missing; for a lease, how many times its lease time has passed. */
             missed: number;
-            /**
-             * Format: int64
-             * @description When the holder was last heard from.
-             */
+            /** @description When the holder was last heard from. */
             since: number;
-            /**
-             * Format: int64
-             * @description When the holder was heard from again or lost the task; absent while the silence lasts.
-             */
+            /** @description When the holder was heard from again or lost the task; absent while the silence lasts. */
             until?: number | null;
             worker?: components["schemas"]["WorkerIdentity"] | null;
         };
         /**
-         * Format: int64
          * @description An instant: ms since the epoch, or a text such as `2026-11-22T09:30:00Z`. Answers have ms since the epoch.
          * @example 1792000000000
          */
@@ -282,18 +220,12 @@ export interface components {
         };
         /** @description A leased task. */
         Lease: {
-            /**
-             * Format: int32
-             * @description The number of the attempt, from 1.
-             */
+            /** @description The number of the attempt, from 1. */
             attempt: number;
             budget?: components["schemas"]["Length"] | null;
             /** @description The checkpoint that an earlier attempt has stored. */
             checkpoint_base64?: string | null;
-            /**
-             * Format: int32
-             * @description The epoch grows with each lease of the task.
-             */
+            /** @description The epoch grows with each lease of the task. */
             epoch: number;
             /** @description When the lease ends if the worker stays silent, by the gateway's clock. */
             expires_at: components["schemas"]["Instant"];
@@ -301,7 +233,6 @@ export interface components {
             lease: string;
             /** @description The silence after which the lease ends. */
             lease_time: components["schemas"]["Length"];
-            /** Format: int32 */
             max_attempts: number;
             /** @description The payload, if it is text. */
             payload?: string | null;
@@ -315,26 +246,19 @@ export interface components {
         };
         /** @description The worker that holds the lease of a task. */
         LeaseHolder: {
-            /** Format: int32 */
             attempt: number;
-            /** Format: int32 */
             epoch: number;
             expires_at: components["schemas"]["Instant"];
             lease_time: components["schemas"]["Length"];
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             task: string;
             worker: string;
         };
         /** @description The progress of the work, in your own units. */
         LeaseProgress: {
-            /** Format: int64 */
             done: number;
             message?: string;
-            /** Format: int64 */
             total?: number;
         };
         /** @description A worker's request for tasks. */
@@ -353,10 +277,7 @@ export interface components {
         /** @description The leased tasks. */
         Leases: {
             leases: components["schemas"]["Lease"][];
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
         };
         /**
@@ -366,7 +287,6 @@ export interface components {
         Length: string;
         /** @description How many tasks run at once, and how many begin in a period. */
         Limit: {
-            /** Format: int32 */
             max_in_flight?: number | null;
             rate?: components["schemas"]["Rate"] | null;
         };
@@ -377,20 +297,11 @@ export interface components {
             /** @description The limit key; absent for the limit of the queue. */
             key?: string | null;
             limit: components["schemas"]["Limit"];
-            /**
-             * Format: int64
-             * @description When the rate lets the next task begin, in ms since the epoch; absent if it may begin now.
-             */
+            /** @description When the rate lets the next task begin, in ms since the epoch; absent if it may begin now. */
             opens_at?: number | null;
-            /**
-             * Format: int64
-             * @description How many tasks hold a slot of the limit; 0 if the limit is only a rate.
-             */
+            /** @description How many tasks hold a slot of the limit; 0 if the limit is only a rate. */
             running: number;
-            /**
-             * Format: int64
-             * @description How many tasks wait for the limit. A worker lets only as many tasks wait as it has free slots, and none that the rate delays for long; its other tasks are `ready`.
-             */
+            /** @description How many tasks wait for the limit. A worker lets only as many tasks wait as it has free slots, and none that the rate delays for long; its other tasks are `ready`. */
             waiting: number;
         };
         /** @description The properties of a queue. An omitted field leaves an existing queue as it is. */
@@ -402,10 +313,7 @@ export interface components {
              * @default false
              */
             levels?: boolean;
-            /**
-             * Format: int32
-             * @description The number of partitions of its topics; a new queue has none by default. It can be raised.
-             */
+            /** @description The number of partitions of its topics; a new queue has none by default. It can be raised. */
             partitions?: number | null;
         };
         /** @description A new schedule. */
@@ -439,10 +347,7 @@ export interface components {
             key?: string | null;
             /** @description The limits of this key in the settings of the queue apply. */
             limit_key?: string | null;
-            /**
-             * Format: int32
-             * @description The most attempts: 1 to 1,000.
-             */
+            /** @description The most attempts: 1 to 1,000. */
             max_attempts?: number | null;
             max_duration?: components["schemas"]["Length"] | null;
             max_total_duration?: components["schemas"]["Length"] | null;
@@ -495,10 +400,7 @@ export interface components {
         /** @description The task that has been ready for the longest time. */
         OldestReady: {
             id: string;
-            /**
-             * Format: int64
-             * @description When the task became ready, in ms since the epoch.
-             */
+            /** @description When the task became ready, in ms since the epoch. */
             since: number;
         };
         /** @description The outcome of an entry: the id of its task, or an error. */
@@ -523,25 +425,15 @@ export interface components {
              * @example task_not_found
              */
             code: string;
-            /**
-             * Format: int32
-             * @description The current epoch of the task, if the request named another one.
-             */
+            /** @description The current epoch of the task, if the request named another one. */
             current_epoch?: number | null;
-            /**
-             * Format: int64
-             * @description The current version, if the request expected another one.
-             */
+            /** @description The current version, if the request expected another one. */
             current_version?: number | null;
             /** @description What happened and what to do. */
             detail: string;
-            /**
-             * Format: int32
-             * @description The number of seconds after which to try again.
-             */
+            /** @description The number of seconds after which to try again. */
             retry_after?: number | null;
             /**
-             * Format: int32
              * @description The HTTP status of the answer.
              * @example 404
              */
@@ -556,13 +448,9 @@ export interface components {
         };
         /** @description The progress of a task, in units of its own. */
         Progress: {
-            /** Format: int64 */
             done: number;
             message?: string;
-            /**
-             * Format: int64
-             * @description 0 if unknown.
-             */
+            /** @description 0 if unknown. */
             total: number;
         };
         /** @description The tasks to delete, and the reason. */
@@ -598,17 +486,10 @@ export interface components {
         };
         /** @description The result of a purge. */
         Purged: {
-            /** Format: int64 */
             deleted: number;
-            /**
-             * Format: int64
-             * @description How many tasks ended meanwhile or could not be deleted.
-             */
+            /** @description How many tasks ended meanwhile or could not be deleted. */
             failed: number;
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             /** @description The error that stopped the purge early; the other tasks were not tried. */
             stopped?: string | null;
@@ -617,12 +498,8 @@ export interface components {
         PurgedLetters: {
             /** @description The named tasks without a dead letter: it was purged or replayed, or never existed. */
             not_found?: string[];
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
-            /** Format: int64 */
             purged: number;
             /** @description The error that stopped the request early. Up to 64 more letters may be done; the others were not tried. You may repeat the request. */
             stopped?: string | null;
@@ -634,16 +511,10 @@ export interface components {
             /** @description The limits and their use, at most 100: first the limit of the queue, then those of limit keys, the one with the most waiting tasks first. A key without a limit of its own is listed while it uses `per_key`. */
             limits?: components["schemas"]["LimitUse"][];
             name: string;
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             settings: components["schemas"]["QueueSettings"];
-            /**
-             * Format: int64
-             * @description The version of the settings: the number of their changes.
-             */
+            /** @description The version of the settings: the number of their changes. */
             version: number;
         };
         /**
@@ -653,10 +524,7 @@ export interface components {
         QueueDefaults: "004";
         /** @description The queues of the gateway's namespace that the caller may use, by name. */
         QueueList: {
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             queues: string[];
         };
@@ -678,12 +546,8 @@ export interface components {
             keys?: {
                 [key: string]: components["schemas"]["Limit"];
             };
-            /** Format: int32 */
             max_attempts?: number | null;
-            /**
-             * Format: int32
-             * @description The most tasks that run at once.
-             */
+            /** @description The most tasks that run at once. */
             max_in_flight?: number | null;
             no_progress_timeout?: components["schemas"]["Length"] | null;
             order?: components["schemas"]["QueueOrder"] | null;
@@ -703,10 +567,7 @@ export interface components {
         };
         /** @description New settings for a queue. */
         QueueUpdate: {
-            /**
-             * Format: int64
-             * @description The version that you have read. If it is not current, nothing changes (`version_conflict`).
-             */
+            /** @description The version that you have read. If it is not current, nothing changes (`version_conflict`). */
             expected_version: number;
             /** @description Up to 1,000 bytes, for the log of actions. */
             reason?: string;
@@ -715,38 +576,24 @@ export interface components {
         };
         /** @description The current version of the settings. */
         QueueVersion: {
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
-            /** Format: int64 */
             version: number;
         };
         /** @description A worker on one partition of a queue. */
         QueueWorker: {
             /** @description Whether the worker holds leases, as a worker over HTTP does; it is listed as long as it does. Its keep-alives count as heartbeats, of which two are due per lease time. */
             holds_leases?: boolean;
-            /**
-             * Format: int64
-             * @description By the worker's clock.
-             */
+            /** @description By the worker's clock. */
             last_heartbeat_at?: number | null;
-            /**
-             * Format: int64
-             * @description How many heartbeats are missing since the last one, by the gateway's clock; one that is late by less than half an interval does not count. Other workers take over its tasks after a silence of two intervals, at the latest when this is 2.
-             */
+            /** @description How many heartbeats are missing since the last one, by the gateway's clock; one that is late by less than half an interval does not count. Other workers take over its tasks after a silence of two intervals, at the latest when this is 2. */
             missed_heartbeats: number;
             /** @description The worker's id in the ledger of the partition; for a worker that holds leases, its name. */
             owner: string;
-            /** Format: int32 */
             partition: number;
             /** @description The tasks that the worker runs. */
             running: string[];
-            /**
-             * Format: int64
-             * @description By the worker's clock; absent for a worker that holds leases.
-             */
+            /** @description By the worker's clock; absent for a worker that holds leases. */
             started_at?: number | null;
             worker?: components["schemas"]["WorkerIdentity"] | null;
         };
@@ -754,7 +601,6 @@ export interface components {
         Rate: {
             /** @description How long an empty bucket takes to fill. */
             per: components["schemas"]["Length"];
-            /** Format: int32 */
             tokens: number;
         };
         /** @description The reason for an action. */
@@ -773,10 +619,7 @@ export interface components {
         /** @description Changes that a replay makes to the new task. Omitted fields stay as they were. */
         ReplayChanges: {
             delay?: components["schemas"]["Length"] | null;
-            /**
-             * Format: int32
-             * @description The most attempts: 1 to 1,000. It is ignored for a task with a list of retry intervals.
-             */
+            /** @description The most attempts: 1 to 1,000. It is ignored for a task with a list of retry intervals. */
             max_attempts?: number | null;
             max_duration?: components["schemas"]["Length"] | null;
             max_total_duration?: components["schemas"]["Length"] | null;
@@ -788,10 +631,7 @@ export interface components {
         };
         /** @description The outcomes of replays. */
         ReplayList: {
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             outcomes: components["schemas"]["Replay"][];
             /** @description Why the request stopped early: an error, or the limit of 100,000 replays. Up to 64 more letters may be done; the others were not tried. You may repeat the request. */
@@ -830,10 +670,7 @@ export interface components {
         };
         /** @description The outcomes of the reports of a batch, in their order. */
         ReportOutcomes: {
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             outcomes: components["schemas"]["ReportOutcome"][];
         };
@@ -850,10 +687,7 @@ export interface components {
             checkpoint_stored?: boolean | null;
             expires_at?: components["schemas"]["Instant"] | null;
             lease_time?: components["schemas"]["Length"] | null;
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
         };
         /** @description Reports on several leases. */
@@ -875,10 +709,7 @@ export interface components {
         Restarted: {
             /** @description The new task. */
             id: string;
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
         };
         /** @description The pauses between attempts: with `base` and `max`, random times below a ceiling that doubles from `base` to `max`; or `intervals`, of which N make N + 1 attempts. */
@@ -914,32 +745,22 @@ export interface components {
             name: string;
             /** @description The next slots, up to ten. */
             next: components["schemas"]["Instant"][];
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             schedule: components["schemas"]["Schedule"];
             /** @description The task that the schedule submits: its payload in `text` or `base64`, and the properties of its message. Absent if payloads are hidden from the caller. */
             task?: Record<string, never> | null;
-            /** Format: int64 */
             version: number;
         };
         /** @description The schedules of a queue, by name. */
         ScheduleList: {
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             schedules: components["schemas"]["ScheduleBody"][];
         };
         /** @description New times or a new task for a schedule. */
         ScheduleUpdate: {
-            /**
-             * Format: int64
-             * @description The version that you have read. If it is not current, nothing changes (`version_conflict`).
-             */
+            /** @description The version that you have read. If it is not current, nothing changes (`version_conflict`). */
             expected_version: number;
             /** @description Up to 1,000 bytes, for the log of actions. */
             reason?: string;
@@ -948,108 +769,62 @@ export interface components {
         };
         /** @description The current version of a schedule. */
         ScheduleVersion: {
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
-            /** Format: int64 */
             version: number;
         };
         /** @description Throughput and latencies of a queue in steps of equal length, the oldest first. The last step is still in progress. Tasks count as long as they are shown. */
         Series: {
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
-            /** Format: int64 */
             step_ms: number;
             steps: components["schemas"]["SeriesStep"][];
         };
         /** @description The numbers of one step. */
         SeriesStep: {
-            /**
-             * Format: int64
-             * @description When the step began, in ms since the epoch.
-             */
+            /** @description When the step began, in ms since the epoch. */
             at: number;
-            /**
-             * Format: int64
-             * @description How many of the tasks in `not_completed` were cancelled.
-             */
+            /** @description How many of the tasks in `not_completed` were cancelled. */
             cancelled: number;
-            /** Format: int64 */
             completed: number;
-            /**
-             * Format: int64
-             * @description Median time from submission to end of the completed tasks.
-             */
+            /** @description Median time from submission to end of the completed tasks. */
             latency_p50_ms?: number | null;
-            /**
-             * Format: int64
-             * @description 95th percentile of the time from submission to end of the completed tasks.
-             */
+            /** @description 95th percentile of the time from submission to end of the completed tasks. */
             latency_p95_ms?: number | null;
-            /**
-             * Format: int64
-             * @description Tasks that failed for good, were cancelled or expired.
-             */
+            /** @description Tasks that failed for good, were cancelled or expired. */
             not_completed: number;
-            /** Format: int64 */
             submitted: number;
         };
         /** @description A task that was submitted. */
         Submitted: {
             /** @description The id of the task. If another task holds the key, the id of that task. */
             id: string;
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
         };
         /** @description The outcomes of the tasks of a batch, in their order. */
         SubmittedTasks: {
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             outcomes: components["schemas"]["Outcome"][];
         };
         /** @description A task. Times are in ms since the epoch. */
         Task: {
-            /**
-             * Format: int32
-             * @description Attempts so far, the running one included.
-             */
+            /** @description Attempts so far, the running one included. */
             attempts: number;
             /** @description Whether somebody has requested the end of the task. */
             cancel_requested: boolean;
-            /**
-             * Format: int64
-             * @description When its state changed last.
-             */
+            /** @description When its state changed last. */
             changed_at?: number | null;
             /** @description The codec of the payload and the result, if a worker has reported it. */
             codec?: string | null;
-            /**
-             * Format: int64
-             * @description When it was submitted.
-             */
+            /** @description When it was submitted. */
             created_at?: number | null;
-            /**
-             * Format: int64
-             * @description The earliest start: the scheduled time, or the time of the next attempt.
-             */
+            /** @description The earliest start: the scheduled time, or the time of the next attempt. */
             due_at?: number | null;
             /** @description The task that holds the key of this one. This task never ran. */
             duplicate_of?: string | null;
-            /**
-             * Format: int32
-             * @description How often the task has changed hands. Force-fail and force-release may name it.
-             */
+            /** @description How often the task has changed hands. Force-fail and force-release may name it. */
             epoch?: number | null;
             /** @description Whether the payload and the result are hidden from the caller. */
             hidden?: boolean;
@@ -1059,10 +834,7 @@ export interface components {
             key?: string | null;
             /** @description The last log lines of the attempt. */
             log?: string[];
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             progress?: components["schemas"]["Progress"] | null;
             /** @description The queue. */
@@ -1092,15 +864,9 @@ export interface components {
         };
         /** @description The limits of a task: those of its message, or else of the settings of its queue. The worker that runs it may have others. */
         TaskLimits: {
-            /**
-             * Format: int64
-             * @description No attempt begins after this instant, in ms since the epoch.
-             */
+            /** @description No attempt begins after this instant, in ms since the epoch. */
             expires_at?: number | null;
-            /**
-             * Format: int32
-             * @description If neither the message nor the queue sets it, the value of the worker that has the task, or of all live workers if they agree.
-             */
+            /** @description If neither the message nor the queue sets it, the value of the worker that has the task, or of all live workers if they agree. */
             max_attempts?: number | null;
             max_duration?: components["schemas"]["Length"] | null;
             max_total_duration?: components["schemas"]["Length"] | null;
@@ -1109,19 +875,13 @@ export interface components {
         TaskList: {
             /** @description Send this as `after` to get the next page; absent on the last page. */
             next?: string | null;
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             tasks: components["schemas"]["Task"][];
         };
         /** @description The worker that was told to drain. */
         ToldToDrain: {
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             worker: components["schemas"]["WorkerIdentity"];
         };
@@ -1130,17 +890,11 @@ export interface components {
             /** @description Whether the broker compacts the topic when it reaches a size. */
             compacted: boolean;
             name: string;
-            /**
-             * Format: int32
-             * @description Absent for a topic without partitions.
-             */
+            /** @description Absent for a topic without partitions. */
             partitions?: number | null;
             /** @description How long, and up to what size, entries are kept that all subscriptions have acknowledged, such as `60 min, unlimited in size`. */
             retention: string;
-            /**
-             * Format: int64
-             * @description Bytes of the entries and the compacted view in all partitions. The broker counts one copy.
-             */
+            /** @description Bytes of the entries and the compacted view in all partitions. The broker counts one copy. */
             stored_bytes: number;
         };
         /** @description A requirement of the task protocol that a topic does not meet. */
@@ -1161,10 +915,7 @@ export interface components {
             findings: components["schemas"]["TopicFinding"][];
             /** @description The version of this gateway. */
             gateway_version: string;
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             topics: components["schemas"]["Topic"][];
         };
@@ -1176,10 +927,7 @@ export interface components {
             details: Record<string, never>;
             /** @description The time limits of the task, and its number of attempts. */
             limits?: components["schemas"]["TaskLimits"];
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             /** @description The cause in one sentence, and what would change it. */
             sentence: string;
@@ -1197,21 +945,14 @@ export interface components {
             instance?: string;
             label?: string;
             name?: string;
-            /** Format: int32 */
             process?: number | null;
-            /**
-             * Format: int32
-             * @description How many tasks the worker runs at once; absent for a gateway, which has no slots.
-             */
+            /** @description How many tasks the worker runs at once; absent for a gateway, which has no slots. */
             slots?: number | null;
             version?: string;
         };
         /** @description The workers of a queue. */
         WorkerList: {
-            /**
-             * Format: int64
-             * @description The gateway's current time, in ms since the epoch.
-             */
+            /** @description The gateway's current time, in ms since the epoch. */
             now: number;
             workers: components["schemas"]["QueueWorker"][];
         };

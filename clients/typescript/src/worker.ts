@@ -2,12 +2,11 @@
 
 import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
-import { setTimeout as sleep } from "node:timers/promises";
 import { inspect } from "node:util";
 import { type Client, length } from "./client.ts";
 import { GatewayError } from "./errors.ts";
 import { json } from "./http.ts";
-import { Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task } from "./task.ts";
+import { Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task, wait } from "./task.ts";
 import type { Leases, Report } from "./types.ts";
 
 /** The most tasks that a gateway leases to one request. */
@@ -16,6 +15,8 @@ const PAUSE = 500;
 const PAUSE_MAX = 10_000;
 /** How long a processor may take to end after a `Draining`, in ms. After that, its task is given back although it runs. */
 const GRACE = 5_000;
+/** The longest time that a timer takes, in ms: 24 days. */
+const TIMER_MAX = 2 ** 31 - 1;
 
 /** Works on a task and returns the result: text and bytes as they are, `undefined` for none, anything else as JSON. */
 export type Processor = (task: Task) => unknown;
@@ -116,7 +117,7 @@ export class Worker {
         }
         // Also after an answer that is not a gateway's: a gateway may answer again.
         this.#options.log(`no lease: ${error}`);
-        await sleep(pause * (0.5 + Math.random() / 2), undefined, { signal: this.#stopping.signal }).catch(() => {});
+        await wait(pause * (0.5 + Math.random() / 2), this.#stopping.signal);
         pause = Math.min(pause * 2, PAUSE_MAX);
       }
     }
@@ -131,7 +132,8 @@ export class Worker {
       patience: 5_000,
       halt: this.#stopping.signal,
     });
-    if (answer.status !== 200) {
+    // An answer without a body: there is no task.
+    if (answer.length === 0) {
       return;
     }
     const { leases, now } = json<Leases>(answer);
@@ -167,13 +169,8 @@ export class Worker {
   /** Waits for a promise, or until the signal is aborted. */
   async #until(something: Promise<unknown>, signal: AbortSignal): Promise<void> {
     const over = new AbortController();
-    const either = AbortSignal.any([signal, over.signal]);
-    const stopped = new Promise<void>((resolve) => {
-      if (either.aborted) resolve();
-      either.addEventListener("abort", () => resolve(), { once: true });
-    });
-    await Promise.race([something, stopped]);
-    over.abort();
+    const stopped = wait(TIMER_MAX, AbortSignal.any([signal, over.signal]));
+    await Promise.race([something, stopped]).finally(() => over.abort());
   }
 
   async #process(task: Task): Promise<void> {
