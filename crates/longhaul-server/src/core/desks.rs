@@ -255,36 +255,30 @@ impl Desks {
             let idle = idle.ok_or(ServiceError::ManyQueues(self.max))?;
             self.leave(&idle, open.remove(&idle));
         }
-        let builder = self.client.leases(topic);
-        let threads = self.threads.get_or_init(|| DeskThreads::start().ok());
-        let builder = match threads.as_ref().and_then(DeskThreads::next) {
-            Some(runtime) => builder.runtime(runtime),
-            None => builder,
-        };
-        let builder = if levels { builder.levels(Levels::strict()) } else { builder };
         let label = self.label.clone();
         let known = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner).get(queue).copied();
-        let builder = builder.settings(|config| {
+        let is_dialect = queue.as_str() == self.dialect_queue && !self.dialects.is_empty();
+        let mut builder = self.client.leases(topic).settings(|config| {
             config.label = label;
             if let Some(known) = known {
                 config.heartbeat = known.heartbeat;
                 config.ledger_retention = known.ledger_retention;
                 config.self_fence = known.self_fence;
             }
-        });
-        let is_dialect = queue.as_str() == self.dialect_queue && !self.dialects.is_empty();
-        let builder = if is_dialect {
-            builder.lease_time(DIALECT_LEASE_TIME).expired_at_once(true)
-        } else {
-            builder
-        };
-        let builder = if is_dialect && self.dialects.contains(&Dialect::Document001) {
-            builder.settings(|config| {
+            if is_dialect && self.dialects.contains(&Dialect::Document001) {
                 (config.max_attempts, config.backoff) = (DIALECT_TRIES, dialect_backoff());
-            })
-        } else {
-            builder
-        };
+            }
+        });
+        if is_dialect {
+            builder = builder.lease_time(DIALECT_LEASE_TIME).expired_at_once(true);
+        }
+        if levels {
+            builder = builder.levels(Levels::strict());
+        }
+        let threads = self.threads.get_or_init(|| DeskThreads::start().ok());
+        if let Some(runtime) = threads.as_ref().and_then(DeskThreads::next) {
+            builder = builder.runtime(runtime);
+        }
         let opening = async move { builder.start().await.map_err(Arc::new) }.boxed().shared();
         self.tasks.spawn(opening.clone().map(drop));
         let (users, asked) = (Arc::new(()), clock::stopwatch());
