@@ -61,10 +61,7 @@ pub(crate) struct RouteGate {
 }
 
 /// What a request holds while it is served.
-struct RequestPermits {
-    _body: Option<BodyPermit>,
-    _place: Option<OwnedSemaphorePermit>,
-}
+type RequestPermits = (Option<BodyPermit>, Option<OwnedSemaphorePermit>);
 
 /// Checks, serves and measures a request.
 pub(crate) async fn gate(
@@ -109,7 +106,7 @@ impl RouteGate {
         let place = self.place()?;
         let (service, shell) = (Arc::clone(&self.service), Arc::clone(&self.shell));
         let caller = Caller { identity, service, shell, body_bytes };
-        Ok((caller, RequestPermits { _body: body, _place: place }))
+        Ok((caller, (body, place)))
     }
 
     /// A permit for a concurrent request.
