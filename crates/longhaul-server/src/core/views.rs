@@ -98,13 +98,11 @@ impl TaskViews {
         }
         open.retain(|_, slot| slot.asked.read() < IDLE_MAX);
         let max = if scope.is_past() { PAST_MAX } else { OPEN_MAX };
-        loop {
-            let alike = open.iter().filter(|((_, tasks), _)| tasks.is_past() == scope.is_past());
-            if alike.clone().count() < max {
-                break;
-            }
-            let oldest = alike.max_by_key(|(_, slot)| slot.asked.read());
-            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
+        let alike = open.iter().filter(|((_, tasks), _)| tasks.is_past() == scope.is_past());
+        if alike.clone().count() >= max
+            && let Some((oldest, _)) = alike.max_by_key(|(_, slot)| slot.asked.read())
+        {
+            let oldest = oldest.clone();
             open.remove(&oldest);
         }
         let queue = self.client.queue(topic);
