@@ -3,7 +3,7 @@
 use super::held::{DialectLeaseStatus, settle};
 use super::job_id::{job_id, task_of};
 use super::jobs::{JOBS_MAX, JobBody, JobPage, Which, jobs};
-use super::{conflict, given, plain, queue, read, word};
+use super::{conflict, given, no_task, plain, queue, read, word};
 use crate::auth::TokenScope::{Read, Submit, Work};
 use crate::core::{NewTask, QueueName, Reporter, TaskName, name_of};
 use crate::problem::ProblemDetails;
@@ -144,10 +144,7 @@ async fn report(
     let JobReportBody { worker_id, job_id, lease_id } = read(body)?;
     let worker = word("worker_id", worker_id)?;
     let (id, number) = (word("job_id", job_id)?, given("lease_id", lease_id)?);
-    let Some(task) = task_of(&id) else {
-        let detail = "there is no job with this id";
-        return Err(ProblemDetails::new(StatusCode::NOT_FOUND, "task_not_found", detail));
-    };
+    let task = task_of(&id).ok_or_else(|| no_task("there is no job with this id"))?;
     let settled = settle(&caller.service, (queue, &worker), task, Some(number), outcome(&worker));
     match settled.await.map_err(plain)? {
         DialectLeaseStatus::Yes(_) | DialectLeaseStatus::Done => Ok(StatusCode::OK),

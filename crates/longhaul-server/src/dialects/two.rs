@@ -5,7 +5,7 @@
 
 use super::held::{DialectLeaseStatus, settle};
 use super::task_body::{DialectTaskBody, priority_of, stats, task};
-use super::{conflict, malformed, plain, queue, read, word};
+use super::{conflict, malformed, no_task, plain, queue, read, word};
 use crate::auth::TokenScope::{Read, Submit, Work};
 use crate::core::{NewTask, QueueName, TaskName};
 use crate::problem::ProblemDetails;
@@ -88,14 +88,7 @@ fn text_or_json(json: Option<Box<RawValue>>) -> Result<Bytes, ProblemDetails> {
 }
 
 fn name(text: &str) -> Result<TaskName, ProblemDetails> {
-    let unknown = |_| {
-        ProblemDetails::new(
-            StatusCode::NOT_FOUND,
-            "task_not_found",
-            "there is no task with this id",
-        )
-    };
-    text.parse().map_err(unknown)
+    text.parse().map_err(|_| no_task("there is no task with this id"))
 }
 
 async fn submit(
