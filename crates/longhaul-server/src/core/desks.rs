@@ -11,7 +11,6 @@ use futures::future::{BoxFuture, FutureExt, Shared};
 use longhaul::lease::Leases;
 use longhaul::{Client, LedgerConfigError, LedgerTimes, Levels, RetryPolicy, WorkerError};
 use std::collections::HashMap;
-use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -31,6 +30,7 @@ const LEDGERS_MAX: usize = 10_000;
 
 type DeskOpening = Shared<BoxFuture<'static, Result<Leases, Arc<WorkerError>>>>;
 
+#[derive(Debug)]
 struct DeskSlot {
     opening: DeskOpening,
     /// It leases tasks of all priorities.
@@ -71,6 +71,7 @@ impl DeskSlot {
 }
 
 /// The open desks, by queue.
+#[derive(Debug)]
 pub(super) struct Desks {
     client: Client,
     label: String,
@@ -83,12 +84,6 @@ pub(super) struct Desks {
     /// `None` before the first desk, or if they cannot be started: then each desk has its own.
     threads: OnceLock<Option<DeskThreads>>,
     tasks: TaskTracker,
-}
-
-impl fmt::Debug for Desks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desks").finish_non_exhaustive()
-    }
 }
 
 /// The backoff of document 001: uniform in 0 to min(5·2^(n−1), 30) s after the n-th attempt.
