@@ -48,12 +48,7 @@ pub(crate) struct Shell {
 }
 
 impl Shell {
-    pub(crate) fn new(
-        config: ServerConfig,
-        auth: GatewayAuth,
-        has_tls: bool,
-        stops: Stops,
-    ) -> Self {
+    pub(crate) fn new(config: ServerConfig, auth: GatewayAuth, stops: Stops) -> Self {
         let limits = &config.limits;
         let (hosts, origins) = (&config.allowed_hosts, &config.allowed_origins);
         let guard = HostGuard::new(config.listen.ip(), hosts, None, origins);
@@ -61,7 +56,7 @@ impl Shell {
         let permits = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         Self {
             guard,
-            scheme: if has_tls { "https" } else { "http" },
+            scheme: if config.tls.is_some() { "https" } else { "http" },
             rates: config.rate_limit.map(CallerBuckets::new),
             requests: permits(limits.requests),
             waiting: permits(limits.waiting),
