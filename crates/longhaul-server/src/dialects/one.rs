@@ -16,7 +16,8 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use longhaul::lease::{KeepAlive, LeaseOutcome, LeaseRequest};
 use longhaul_api::new_task::NewTaskBody;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 use std::time::Duration;
 
 /// The header with the maximum length of a list, if the list is cut.
@@ -29,11 +30,6 @@ const UNFIT_AFTER: Duration = Duration::from_secs(60);
 struct Enqueue {
     #[serde(default)]
     payload: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Enqueued {
-    job_id: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -78,7 +74,7 @@ async fn enqueue(
     let terms = NewTaskBody { idempotency_key: key.clone(), ..NewTaskBody::default() };
     let task = NewTask { payload: payload.into(), terms, ..NewTask::default() };
     let name = caller.service.enqueue(queue, task).await.map_err(plain)?;
-    Ok(Json(Enqueued { job_id: id_of(name)? }).into_response())
+    Ok(Json(json!({"job_id": id_of(name)?})).into_response())
 }
 
 fn id_of(task: TaskName) -> Result<String, ProblemDetails> {
