@@ -9,8 +9,10 @@ use std::net::IpAddr;
 /// The hosts that a server answers for, and the origins of web pages that may use it.
 #[derive(Clone, Debug)]
 pub struct HostGuard {
-    /// In the form of [`host::parse`]; `None` if every host is allowed.
-    hosts: Option<Vec<String>>,
+    /// In the form of [`host::parse`].
+    hosts: Vec<String>,
+    /// Otherwise every host is allowed.
+    checks_hosts: bool,
     listens: IpAddr,
     /// In lower case, as browsers send them.
     origins: Vec<String>,
@@ -29,37 +31,33 @@ impl HostGuard {
         advertised: Option<&str>,
         origins: &[String],
     ) -> Self {
-        let is_open = !listens.is_loopback() && allowed.is_empty();
-        let guard = Self::of_names(listens, allowed, advertised, origins);
-        if is_open { Self { hosts: None, ..guard } } else { guard }
+        let names = allowed.iter().map(String::as_str).chain(advertised).chain(["localhost"]);
+        Self {
+            hosts: names.filter_map(host::parse).collect(),
+            checks_hosts: listens.is_loopback() || !allowed.is_empty(),
+            listens,
+            origins: origins.iter().map(|it| it.to_ascii_lowercase()).collect(),
+        }
     }
 
     /// The same for a server that asks nobody who it is: it checks hosts on every address. A web
     /// page can make its own host name resolve to any address, not to loopback alone.
     #[must_use]
-    pub fn of_names(
-        listens: IpAddr,
-        allowed: &[String],
-        advertised: Option<&str>,
-        origins: &[String],
-    ) -> Self {
-        let names = allowed.iter().map(String::as_str).chain(advertised).chain(["localhost"]);
-        Self {
-            hosts: Some(names.filter_map(host::parse).collect()),
-            listens,
-            origins: origins.iter().map(|it| it.to_ascii_lowercase()).collect(),
-        }
+    pub fn on_every_address(self) -> Self {
+        Self { checks_hosts: true, ..self }
     }
 
     /// Whether the request names a host that the server answers for. A web page can make its own
     /// host name resolve to a loopback address.
     #[must_use]
     pub fn allows_host(&self, uri: &Uri, headers: &HeaderMap) -> bool {
-        let Some(hosts) = &self.hosts else { return true };
+        if !self.checks_hosts {
+            return true;
+        }
         let header = headers.get(HOST).and_then(|value| value.to_str().ok());
         let named = uri.authority().cloned().or_else(|| header?.parse::<Authority>().ok());
         let named = named.and_then(|it| host::parse(it.host()));
-        named.is_some_and(|it| hosts.contains(&it) || self.is_own_number(&it))
+        named.is_some_and(|it| self.hosts.contains(&it) || self.is_own_number(&it))
     }
 
     /// Whether this is an IP address of the server: no name behind it could resolve to another
@@ -151,7 +149,7 @@ mod tests {
     /// A gateway without tokens in a container answered to any host: any web page had all rights.
     #[test]
     fn a_server_that_asks_nobody_who_it_is_checks_hosts_on_every_address() {
-        let guard = HostGuard::of_names("0.0.0.0".parse().unwrap(), &[], None, &[]);
+        let guard = guard("0.0.0.0", None, &[]).on_every_address();
         hosts(&guard, true, &["localhost:7070", "127.0.0.1:7070", "10.0.0.7", "[::1]"]);
         hosts(&guard, false, &["evil.test", "gateway"]);
     }

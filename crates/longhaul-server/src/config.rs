@@ -386,24 +386,21 @@ impl ServerLimits {
     }
 
     fn validate(&self) -> Result<(), ServerConfigError> {
-        let counts = [
-            ("connections", self.connections),
-            ("connections_per_address", self.connections_of_address()),
-            ("requests", self.requests),
-            ("waiting", self.waiting),
-            ("body_bytes", self.body_bytes),
-            ("batch_bytes", self.batch_bytes),
-            ("all_body_bytes", self.all_body_bytes),
+        let are_zero = [
+            ("connections", self.connections == 0),
+            ("connections_per_address", self.connections_of_address() == 0),
+            ("requests", self.requests == 0),
+            ("waiting", self.waiting == 0),
+            ("body_bytes", self.body_bytes == 0),
+            ("batch_bytes", self.batch_bytes == 0),
+            ("all_body_bytes", self.all_body_bytes == 0),
+            ("request_time", self.request_time.is_zero()),
+            ("body_time", self.body_time.is_zero()),
+            ("header_time", self.header_time.is_zero()),
+            ("handshake_time", self.handshake_time.is_zero()),
         ];
-        let times = [
-            ("request_time", self.request_time),
-            ("body_time", self.body_time),
-            ("header_time", self.header_time),
-            ("handshake_time", self.handshake_time),
-        ];
-        let count = counts.iter().find(|(_, count)| *count == 0).map(|(name, _)| *name);
-        let time = times.iter().find(|(_, time)| time.is_zero()).map(|(name, _)| *name);
-        count.or(time).map_or(Ok(()), |name| Err(ServerConfigError::Zero(name)))
+        let zero = are_zero.iter().find(|(_, is_zero)| *is_zero);
+        zero.map_or(Ok(()), |(name, _)| Err(ServerConfigError::Zero(name)))
     }
 }
 

@@ -1,9 +1,9 @@
 //! The metrics page of a process that is not a gateway: a worker.
 
 use crate::telemetry;
-use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{Method, Request, Response, StatusCode};
+use axum::http::{Method, Request, StatusCode};
+use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -95,7 +95,7 @@ async fn serve_connection(stream: TcpStream) {
     }
 }
 
-fn answer<B>(request: &Request<B>) -> Response<Body> {
+fn answer<B>(request: &Request<B>) -> Response {
     let known = match request.uri().path() {
         "/livez" => Some("ok\n".to_owned()),
         "/metrics" => telemetry::render(),
@@ -109,11 +109,7 @@ fn answer<B>(request: &Request<B>) -> Response<Body> {
             "not found: only /metrics and /livez are served here\n".to_owned(),
         ),
     };
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    let text = axum::http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, text);
-    response
+    (status, [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], body).into_response()
 }
 
 #[cfg(test)]

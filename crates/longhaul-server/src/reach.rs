@@ -27,17 +27,13 @@ pub(crate) struct ConnectionOutage {
 
 impl ConnectionOutage {
     fn new(state: ConnectionState) -> Option<Self> {
-        let began = clock::stopwatch();
-        match state {
-            ConnectionState::Connected => None,
-            ConnectionState::Refused { cause, .. } => {
-                Some(Self { began, why: cause.to_string(), refused: true })
-            }
-            ConnectionState::Reconnecting { cause, .. } => {
-                Some(Self { began, why: cause.to_string(), refused: false })
-            }
-            other => Some(Self { began, why: format!("{other:?}"), refused: false }),
-        }
+        let (why, refused) = match state {
+            ConnectionState::Connected => return None,
+            ConnectionState::Refused { cause, .. } => (cause.to_string(), true),
+            ConnectionState::Reconnecting { cause, .. } => (cause.to_string(), false),
+            other => (format!("{other:?}"), false),
+        };
+        Some(Self { began: clock::stopwatch(), why, refused })
     }
 }
 

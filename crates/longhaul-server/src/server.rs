@@ -97,7 +97,7 @@ pub fn in_process(client: Client, namespace: &str) -> Result<axum::Router, Serve
     config.validate()?;
     let reach = client.reach();
     let service = Arc::new(GatewayService::new(client, &config));
-    let shell = Arc::new(Shell::new(config, GatewayAuth::default(), false, Stops::default()));
+    let shell = Arc::new(Shell::new(config, GatewayAuth::default(), Stops::default()));
     // It ends with the client, which the routes have.
     let told = Arc::clone(&shell);
     let following = async move { told.reach.follow(reach, CancellationToken::new()).await };
@@ -137,7 +137,7 @@ impl Server {
         }
         let reach = client.reach();
         let service = Arc::new(GatewayService::new(client, &config));
-        let shell = Arc::new(Shell::new(config, auth, has_tls, stops.clone()));
+        let shell = Arc::new(Shell::new(config, auth, stops.clone()));
         let router = route::router(Arc::clone(&shell), &service);
         tasks.spawn(telemetry::keep_up(stops.drain.clone()));
         let (told, reached, end) = (reach, Arc::clone(&shell), stops.end.clone());

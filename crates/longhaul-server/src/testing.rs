@@ -85,7 +85,7 @@ impl TestGateway {
         let auth = GatewayAuth::open(&config).unwrap();
         let service = engine.run(async { GatewayService::new(engine.client().clone(), &config) });
         let service = Arc::new(service);
-        let shell = Arc::new(Shell::new(config, auth, false, stops.clone()));
+        let shell = Arc::new(Shell::new(config, auth, stops.clone()));
         let router = route::router(Arc::clone(&shell), &service);
         Self { engine, service, shell, router, stops }
     }

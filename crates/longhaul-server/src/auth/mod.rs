@@ -8,7 +8,6 @@ pub use token_file::{TokenEntry, TokenFile, TokenFileError};
 use crate::config::ServerConfig;
 use crate::problem::ProblemDetails;
 use crate::reload::Reloaded;
-use crate::route::RouteAccess;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -81,7 +80,7 @@ impl Identity {
 /// Authenticates callers.
 #[derive(Debug)]
 pub(crate) struct GatewayAuth {
-    everybody: Arc<Identity>,
+    pub(crate) everybody: Arc<Identity>,
     tokens: Option<(PathBuf, Reloaded<Tokens>)>,
 }
 
@@ -101,18 +100,6 @@ impl GatewayAuth {
         };
         let tokens = config.token_file.as_ref().map(open).transpose()?;
         Ok(Self { tokens, ..Self::default() })
-    }
-
-    /// The caller of a route; open routes ignore any token.
-    pub(crate) fn identify_for(
-        &self,
-        access: RouteAccess,
-        headers: &HeaderMap,
-    ) -> Result<Arc<Identity>, ProblemDetails> {
-        match access {
-            RouteAccess::Open => Ok(Arc::clone(&self.everybody)),
-            RouteAccess::Needs(_) => self.identify(headers),
-        }
     }
 
     /// The caller, by the header `Authorization`.

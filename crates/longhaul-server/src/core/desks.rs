@@ -4,14 +4,13 @@
 
 use super::desk_threads::DeskThreads;
 use super::idle::{DeskUsage, least_recently_used};
-use super::{QueueName, ServiceError, with};
+use super::{QueueName, ServiceError};
 use crate::clock::{self, Stopwatch};
 use crate::config::{Dialect, ServerConfig};
 use futures::future::{BoxFuture, FutureExt, Shared};
-use longhaul::lease::{Leases, LeasesBuilder};
+use longhaul::lease::Leases;
 use longhaul::{Client, LedgerConfigError, LedgerTimes, Levels, RetryPolicy, WorkerError};
 use std::collections::HashMap;
-use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -31,6 +30,7 @@ const LEDGERS_MAX: usize = 10_000;
 
 type DeskOpening = Shared<BoxFuture<'static, Result<Leases, Arc<WorkerError>>>>;
 
+#[derive(Debug)]
 struct DeskSlot {
     opening: DeskOpening,
     /// It leases tasks of all priorities.
@@ -71,6 +71,7 @@ impl DeskSlot {
 }
 
 /// The open desks, by queue.
+#[derive(Debug)]
 pub(super) struct Desks {
     client: Client,
     label: String,
@@ -83,12 +84,6 @@ pub(super) struct Desks {
     /// `None` before the first desk, or if they cannot be started: then each desk has its own.
     threads: OnceLock<Option<DeskThreads>>,
     tasks: TaskTracker,
-}
-
-impl fmt::Debug for Desks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desks").finish_non_exhaustive()
-    }
 }
 
 /// The backoff of document 001: uniform in 0 to min(5·2^(n−1), 30) s after the n-th attempt.
@@ -255,34 +250,30 @@ impl Desks {
             let idle = idle.ok_or(ServiceError::ManyQueues(self.max))?;
             self.leave(&idle, open.remove(&idle));
         }
-        let builder = self.client.leases(topic);
-        let threads = self.threads.get_or_init(|| DeskThreads::start().ok());
-        let runtime = threads.as_ref().and_then(DeskThreads::next);
-        let builder = with(builder, runtime, LeasesBuilder::runtime);
-        let builder = if levels { builder.levels(Levels::strict()) } else { builder };
         let label = self.label.clone();
         let known = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner).get(queue).copied();
-        let builder = builder.settings(|config| {
+        let is_dialect = queue.as_str() == self.dialect_queue && !self.dialects.is_empty();
+        let mut builder = self.client.leases(topic).settings(|config| {
             config.label = label;
             if let Some(known) = known {
                 config.heartbeat = known.heartbeat;
                 config.ledger_retention = known.ledger_retention;
                 config.self_fence = known.self_fence;
             }
-        });
-        let is_dialect = queue.as_str() == self.dialect_queue && !self.dialects.is_empty();
-        let builder = if is_dialect {
-            builder.lease_time(DIALECT_LEASE_TIME).expired_at_once(true)
-        } else {
-            builder
-        };
-        let builder = if is_dialect && self.dialects.contains(&Dialect::Document001) {
-            builder.settings(|config| {
+            if is_dialect && self.dialects.contains(&Dialect::Document001) {
                 (config.max_attempts, config.backoff) = (DIALECT_TRIES, dialect_backoff());
-            })
-        } else {
-            builder
-        };
+            }
+        });
+        if is_dialect {
+            builder = builder.lease_time(DIALECT_LEASE_TIME).expired_at_once(true);
+        }
+        if levels {
+            builder = builder.levels(Levels::strict());
+        }
+        let threads = self.threads.get_or_init(|| DeskThreads::start().ok());
+        if let Some(runtime) = threads.as_ref().and_then(DeskThreads::next) {
+            builder = builder.runtime(runtime);
+        }
         let opening = async move { builder.start().await.map_err(Arc::new) }.boxed().shared();
         self.tasks.spawn(opening.clone().map(drop));
         let (users, asked) = (Arc::new(()), clock::stopwatch());

@@ -28,7 +28,7 @@ pub(crate) use error::ServiceError;
 pub(crate) use events::TaskEventStream;
 pub(crate) use leases::Reporter;
 pub(crate) use letters::ReplayChanges;
-pub(crate) use tasks::TaskSnapshot;
+pub(crate) use tasks::{StoredPayload, TaskSnapshot};
 
 use crate::config::{Dialect, ServerConfig};
 use crate::webhooks::AllowedOrigins;

@@ -11,38 +11,34 @@ fn gateway_url(worker: &WorkerIdentity) -> Option<&str> {
     worker.label.strip_prefix(LABEL).filter(|_| worker.grants_leases)
 }
 
-/// The URLs of gateways, the one last alive first.
+/// The URL of the other gateway last alive.
 #[derive(Debug)]
 pub(super) struct Peers {
     own: Option<String>,
-    seen: Mutex<Vec<String>>,
+    latest: Mutex<Option<String>>,
 }
 
 impl Peers {
     pub(super) fn new(own: Option<String>) -> Self {
-        Self { own, seen: Mutex::default() }
+        Self { own, latest: Mutex::default() }
     }
 
-    /// Records the gateways among these workers. Without other gateways among them the previous
-    /// ones are kept: no better is known.
+    /// Records the gateway last alive among these workers. Without another gateway among them the
+    /// previous one is kept: no better is known.
     pub(super) fn note(&self, workers: &[WorkerInfo]) {
         let gateway = |worker: &WorkerInfo| {
             let url = gateway_url(worker.identity.as_ref()?)?;
             let is_other = !url.is_empty() && self.own.as_deref() != Some(url);
             is_other.then(|| (worker.last_heartbeat_ms, url.to_owned()))
         };
-        let mut gateways: Vec<_> = workers.iter().filter_map(gateway).collect();
-        gateways.sort_unstable_by(|one, other| other.cmp(one));
-        let mut urls: Vec<_> = gateways.into_iter().map(|(_, url)| url).collect();
-        urls.dedup();
-        if !urls.is_empty() {
-            *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = urls;
+        if let Some((_, url)) = workers.iter().filter_map(gateway).max() {
+            *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(url);
         }
     }
 
     /// The gateway last alive.
     pub(super) fn latest(&self) -> Option<String> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).first().cloned()
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -6,7 +6,6 @@ use futures::future::{BoxFuture, FutureExt, Shared};
 use longhaul::ops::{PastInstant, TaskView};
 use longhaul::{Client, ReadError};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
@@ -39,22 +38,18 @@ impl ViewedTasks {
 
 type ViewOpening = Shared<BoxFuture<'static, Result<TaskView, ReadError>>>;
 
+#[derive(Debug)]
 struct ViewSlot {
     opening: ViewOpening,
     asked: Stopwatch,
 }
 
 /// The views, by task topic and scope.
+#[derive(Debug)]
 pub(super) struct TaskViews {
     client: Client,
     open: Mutex<HashMap<(String, ViewedTasks), ViewSlot>>,
     tasks: TaskTracker,
-}
-
-impl fmt::Debug for TaskViews {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskViews").finish_non_exhaustive()
-    }
 }
 
 impl TaskViews {
@@ -98,13 +93,11 @@ impl TaskViews {
         }
         open.retain(|_, slot| slot.asked.read() < IDLE_MAX);
         let max = if scope.is_past() { PAST_MAX } else { OPEN_MAX };
-        loop {
-            let alike = open.iter().filter(|((_, tasks), _)| tasks.is_past() == scope.is_past());
-            if alike.clone().count() < max {
-                break;
-            }
-            let oldest = alike.max_by_key(|(_, slot)| slot.asked.read());
-            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
+        let alike = open.iter().filter(|((_, tasks), _)| tasks.is_past() == scope.is_past());
+        if alike.clone().count() >= max
+            && let Some((oldest, _)) = alike.max_by_key(|(_, slot)| slot.asked.read())
+        {
+            let oldest = oldest.clone();
             open.remove(&oldest);
         }
         let queue = self.client.queue(topic);

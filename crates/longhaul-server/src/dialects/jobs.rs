@@ -3,10 +3,11 @@
 use super::is_no_level;
 use super::job_id::job_id;
 use crate::core::{
-    DIALECT_TRIES, GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewedTasks,
+    DIALECT_TRIES, GatewayService, QueueLevel, QueueName, ServiceError, StoredPayload, TaskName,
+    ViewedTasks,
 };
 use futures::stream::{self, StreamExt, TryStreamExt};
-use longhaul::lease::Lease;
+use longhaul::lease::{Lease, LeaseView};
 use longhaul::ops::{TaskFilter, TaskInfo, TaskStatus, TaskView};
 use longhaul_api::values::Instant;
 use serde::Serialize;
@@ -145,21 +146,27 @@ async fn job(
     hidden: bool,
 ) -> Result<Option<JobBody>, ServiceError> {
     let Some(id) = job_id(name) else { return Ok(None) };
-    let (payload, max_tries) = payload(service, queue, name).await?;
     let status = info.status;
+    let (lease, payload) = lease_and_payload(service, queue, name, status).await?;
     let state = JobState::from(status);
-    let lease = if state == JobState::Leased { service.lease_of(queue, name).await? } else { None };
-    let expires_at = lease.as_ref().map(|lease| Instant(lease.expires_at).ms() / 1_000);
+    let shown = |it: &StoredPayload| {
+        let bytes = it.bytes.get(..SHOWN_BYTES_MAX).unwrap_or(&it.bytes);
+        String::from_utf8_lossy(bytes).into_owned()
+    };
     Ok(Some(JobBody {
         id: id.to_string(),
-        payload: if hidden { String::new() } else { payload },
+        payload: payload.as_ref().filter(|_| !hidden).map(shown).unwrap_or_default(),
         hidden,
         state,
+        lease_expires_at: lease.as_ref().map(|lease| Instant(lease.expires_at).ms() / 1_000),
         lease_owner: lease.map(|lease| lease.worker),
-        lease_expires_at: expires_at,
         lease_id: info.epoch,
-        attempts: failed_attempts(&info, status),
-        max_tries,
+        // Without a running attempt, and without the one that completed the job.
+        attempts: match state {
+            JobState::Leased | JobState::Done => info.attempts.saturating_sub(1),
+            JobState::Queued | JobState::Dead => info.attempts,
+        },
+        max_tries: tries_of(payload.as_ref().and_then(|it| it.properties.as_ref())),
         // A job whose lease has expired is available at once (1.20).
         next_available_at: due_ahead(info.due_ms, status).map(|due| due.div_ceil(1_000)),
     }))
@@ -176,31 +183,20 @@ pub(super) fn tries_of(properties: Option<&BTreeMap<String, String>>) -> u32 {
     own.unwrap_or(DIALECT_TRIES)
 }
 
-/// The number of failed attempts of a task: without a running one, and without the one that
-/// completed it.
-fn failed_attempts(info: &TaskInfo, status: TaskStatus) -> u32 {
-    match JobState::from(status) {
-        JobState::Leased | JobState::Done => info.attempts.saturating_sub(1),
-        JobState::Queued | JobState::Dead => info.attempts,
-    }
-}
-
-/// The payload of a task, cut for a list, and the task's number of attempts.
-async fn payload(
+/// The lease of a task, if it is leased, and its payload, if that is still stored.
+pub(super) async fn lease_and_payload(
     service: &GatewayService,
     queue: &QueueName,
-    task: TaskName,
-) -> Result<(String, u32), ServiceError> {
-    let read = match service.payload(queue, task).await {
-        Ok(read) => read,
-        Err(ServiceError::Gone(_) | ServiceError::NoTask(_)) => {
-            return Ok((String::new(), DIALECT_TRIES));
-        }
-        Err(error) => return Err(error),
-    };
-    let shown = read.bytes.get(..SHOWN_BYTES_MAX).unwrap_or(&read.bytes);
-    let tries = tries_of(read.properties.as_ref());
-    Ok((String::from_utf8_lossy(shown).into_owned(), tries))
+    name: TaskName,
+    status: TaskStatus,
+) -> Result<(Option<LeaseView>, Option<StoredPayload>), ServiceError> {
+    let is_leased = matches!(status, TaskStatus::Claimed | TaskStatus::Running);
+    let lease = if is_leased { service.lease_of(queue, name).await? } else { None };
+    match service.payload(queue, name).await {
+        Ok(payload) => Ok((lease, Some(payload))),
+        Err(ServiceError::Gone(_) | ServiceError::NoTask(_)) => Ok((lease, None)),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

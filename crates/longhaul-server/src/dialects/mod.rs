@@ -85,6 +85,11 @@ fn plain(error: impl Into<ProblemDetails>) -> ProblemDetails {
     ProblemDetails { title: "Bad Request", status: StatusCode::BAD_REQUEST, ..problem }
 }
 
+/// The error for an id that no task has.
+fn no_task(detail: &'static str) -> ProblemDetails {
+    ProblemDetails::new(StatusCode::NOT_FOUND, "task_not_found", detail)
+}
+
 /// A report without effect, with the reason in the words of document 001.
 fn conflict(reason: &'static str, id: &str) -> ProblemDetails {
     let detail = format!(

@@ -3,7 +3,7 @@
 use super::held::{DialectLeaseStatus, settle};
 use super::job_id::{job_id, task_of};
 use super::jobs::{JOBS_MAX, JobBody, JobPage, Which, jobs};
-use super::{conflict, given, plain, queue, read, word};
+use super::{conflict, given, no_task, plain, queue, read, word};
 use crate::auth::TokenScope::{Read, Submit, Work};
 use crate::core::{NewTask, QueueName, Reporter, TaskName, name_of};
 use crate::problem::ProblemDetails;
@@ -16,7 +16,8 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use longhaul::lease::{KeepAlive, LeaseOutcome, LeaseRequest};
 use longhaul_api::new_task::NewTaskBody;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 use std::time::Duration;
 
 /// The header with the maximum length of a list, if the list is cut.
@@ -29,11 +30,6 @@ const UNFIT_AFTER: Duration = Duration::from_secs(60);
 struct Enqueue {
     #[serde(default)]
     payload: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Enqueued {
-    job_id: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -78,7 +74,7 @@ async fn enqueue(
     let terms = NewTaskBody { idempotency_key: key.clone(), ..NewTaskBody::default() };
     let task = NewTask { payload: payload.into(), terms, ..NewTask::default() };
     let name = caller.service.enqueue(queue, task).await.map_err(plain)?;
-    Ok(Json(Enqueued { job_id: id_of(name)? }).into_response())
+    Ok(Json(json!({"job_id": id_of(name)?})).into_response())
 }
 
 fn id_of(task: TaskName) -> Result<String, ProblemDetails> {
@@ -144,10 +140,7 @@ async fn report(
     let JobReportBody { worker_id, job_id, lease_id } = read(body)?;
     let worker = word("worker_id", worker_id)?;
     let (id, number) = (word("job_id", job_id)?, given("lease_id", lease_id)?);
-    let Some(task) = task_of(&id) else {
-        let detail = "there is no job with this id";
-        return Err(ProblemDetails::new(StatusCode::NOT_FOUND, "task_not_found", detail));
-    };
+    let task = task_of(&id).ok_or_else(|| no_task("there is no job with this id"))?;
     let settled = settle(&caller.service, (queue, &worker), task, Some(number), outcome(&worker));
     match settled.await.map_err(plain)? {
         DialectLeaseStatus::Yes(_) | DialectLeaseStatus::Done => Ok(StatusCode::OK),

@@ -1,7 +1,7 @@
 //! The tasks and statistics of document 002.
 
 use super::is_no_level;
-use super::jobs::{due_ahead, tries_of};
+use super::jobs::{due_ahead, lease_and_payload, tries_of};
 use super::two::JSON;
 use crate::clock;
 use crate::core::{
@@ -141,19 +141,7 @@ pub(super) async fn task(
 ) -> Result<DialectTaskBody, ServiceError> {
     let task = service.task(queue, name).await?;
     let status = task.status();
-    let state = DialectTaskState::from(status);
-    let lease = match state {
-        DialectTaskState::Leased => service.lease_of(queue, name).await?,
-        DialectTaskState::Pending
-        | DialectTaskState::Completed
-        | DialectTaskState::Failed
-        | DialectTaskState::DeadLetter => None,
-    };
-    let payload = match service.payload(queue, name).await {
-        Ok(payload) => Some(payload),
-        Err(ServiceError::Gone(_) | ServiceError::NoTask(_)) => None,
-        Err(error) => return Err(error),
-    };
+    let (lease, payload) = lease_and_payload(service, queue, name, status).await?;
     // If only the metadata topic has the payload, the submitter's number of attempts is unknown.
     let properties = payload.as_ref().and_then(|it| it.properties.as_ref());
     let max_retries = properties.map(|it| tries_of(Some(it)).saturating_sub(1));
@@ -165,7 +153,7 @@ pub(super) async fn task(
     let info = task.info.as_ref();
     Ok(DialectTaskBody {
         id: name.to_string(),
-        state,
+        state: DialectTaskState::from(status),
         payload,
         hidden,
         priority: number_of(name.level),

@@ -4,10 +4,10 @@
 //! The document defines the routes, the states and their transitions; the body fields are our own.
 
 use super::held::{DialectLeaseStatus, settle};
-use super::task_body::{DialectTaskBody, DialectTaskStats, priority_of, stats, task};
-use super::{conflict, malformed, plain, queue, read, word};
+use super::task_body::{DialectTaskBody, priority_of, stats, task};
+use super::{conflict, malformed, no_task, plain, queue, read, word};
 use crate::auth::TokenScope::{Read, Submit, Work};
-use crate::core::{NewTask, TaskName, with};
+use crate::core::{NewTask, QueueName, TaskName, with};
 use crate::problem::ProblemDetails;
 use crate::route::Method::{Get, Post};
 use crate::route::{ApiRoute, Size};
@@ -87,98 +87,81 @@ fn text_or_json(json: Option<Box<RawValue>>) -> Result<Bytes, ProblemDetails> {
     }
 }
 
-/// An answer, with errors in the document's codes.
-fn answered(answer: DialectResult) -> Response {
-    answer.map_err(plain).into_response()
-}
-
 fn name(text: &str) -> Result<TaskName, ProblemDetails> {
-    let unknown = |_| {
-        ProblemDetails::new(
-            StatusCode::NOT_FOUND,
-            "task_not_found",
-            "there is no task with this id",
-        )
-    };
-    text.parse().map_err(unknown)
+    text.parse().map_err(|_| no_task("there is no task with this id"))
 }
 
 async fn submit(
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     body: RawBody,
-) -> Response {
-    let submitted = async {
-        let queue = queue(&caller)?;
-        let new: SubmitTaskBody = read(&body)?;
-        let header = idempotency_key(&headers)?;
-        let key = new.idempotency_key.as_deref().or(header).filter(|key| !key.is_empty());
-        let mut properties = BTreeMap::new();
-        if new.payload.as_deref().is_some_and(|json| !is_text(json)) {
-            properties.insert(CONTENT_TYPE_PROPERTY.to_owned(), JSON.to_owned());
-        }
-        let payload = text_or_json(new.payload)?;
-        let terms = NewTaskBody {
-            properties,
-            priority: priority_of(new.priority),
-            max_attempts: new.max_retries.map(|retries| retries.saturating_add(1)),
-            idempotency_key: key.map(str::to_owned),
-            ..NewTaskBody::default()
-        };
-        let new = NewTask { payload, terms, ..NewTask::default() };
-        let name = caller.service.enqueue(queue, new).await?;
-        let body = task(&caller.service, queue, name, caller.is_blind()).await?;
-        Ok((StatusCode::CREATED, Json(body)).into_response())
+) -> DialectResult {
+    let queue = queue(&caller)?;
+    let new: SubmitTaskBody = read(&body)?;
+    let header = idempotency_key(&headers)?;
+    let key = new.idempotency_key.as_deref().or(header).filter(|key| !key.is_empty());
+    let mut properties = BTreeMap::new();
+    if new.payload.as_deref().is_some_and(|json| !is_text(json)) {
+        properties.insert(CONTENT_TYPE_PROPERTY.to_owned(), JSON.to_owned());
+    }
+    let payload = text_or_json(new.payload)?;
+    let terms = NewTaskBody {
+        properties,
+        priority: priority_of(new.priority),
+        max_attempts: new.max_retries.map(|retries| retries.saturating_add(1)),
+        idempotency_key: key.map(str::to_owned),
+        ..NewTaskBody::default()
     };
-    answered(submitted.await)
+    let new = NewTask { payload, terms, ..NewTask::default() };
+    let name = caller.service.enqueue(queue, new).await.map_err(plain)?;
+    Ok((StatusCode::CREATED, task_answer(&caller, queue, name).await?).into_response())
 }
 
-async fn lease(Extension(caller): Extension<Caller>, body: RawBody) -> Response {
-    let leased = async {
-        let queue = queue(&caller)?;
-        let TaskLeaseBody { worker_id, visibility_timeout, wait } = read(&body)?;
-        let worker = word("worker_id", worker_id)?;
-        let wait = wait.map_or(Duration::ZERO, |wait| caller.poll_time(Some(wait.0)));
-        let request = LeaseRequest::of(worker.clone()).by_name(true).wait(wait);
-        let request = with(request, visibility_timeout.map(|it| it.0), LeaseRequest::lease_time);
-        let granted = caller.service.lease(queue, request, &worker, caller.draining()).await?;
-        Ok(match granted.into_iter().next() {
-            Some(lease) => Json(DialectTaskBody::of_lease(worker, &lease)).into_response(),
-            None => StatusCode::NO_CONTENT.into_response(),
-        })
-    };
-    answered(leased.await)
+async fn lease(Extension(caller): Extension<Caller>, body: RawBody) -> DialectResult {
+    let queue = queue(&caller)?;
+    let TaskLeaseBody { worker_id, visibility_timeout, wait } = read(&body)?;
+    let worker = word("worker_id", worker_id)?;
+    let wait = wait.map_or(Duration::ZERO, |wait| caller.poll_time(Some(wait.0)));
+    let request = LeaseRequest::of(worker.clone()).by_name(true).wait(wait);
+    let request = with(request, visibility_timeout.map(|it| it.0), LeaseRequest::lease_time);
+    let granted = caller.service.lease(queue, request, &worker, caller.draining()).await;
+    Ok(match granted.map_err(plain)?.into_iter().next() {
+        Some(lease) => Json(DialectTaskBody::of_lease(worker, &lease)).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
 }
 
-async fn show(Extension(caller): Extension<Caller>, Path(id): Path<String>) -> Response {
-    let shown = async {
-        let queue = queue(&caller)?;
-        Ok(Json(task(&caller.service, queue, name(&id)?, caller.is_blind()).await?).into_response())
-    };
-    answered(shown.await)
+/// The answer with a task in its current state.
+async fn task_answer(caller: &Caller, queue: &QueueName, name: TaskName) -> DialectResult {
+    let task = task(&caller.service, queue, name, caller.is_blind()).await.map_err(plain)?;
+    Ok(Json(task).into_response())
+}
+
+async fn show(Extension(caller): Extension<Caller>, Path(id): Path<String>) -> DialectResult {
+    task_answer(&caller, queue(&caller)?, name(&id)?).await
 }
 
 async fn ack(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     body: RawBody,
-) -> Response {
+) -> DialectResult {
     let outcome = |_: &str, report: &mut TaskReportBody| {
         Ok(LeaseOutcome::Succeeded(text_or_json(report.result.take())?))
     };
-    answered(report(&caller, &id, &body, outcome).await)
+    report(&caller, &id, &body, outcome).await
 }
 
 async fn nack(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
     body: RawBody,
-) -> Response {
+) -> DialectResult {
     let outcome = |worker: &str, report: &mut TaskReportBody| {
         let message = report.reason.take().unwrap_or_else(|| format!("nack by {worker}"));
         Ok(LeaseOutcome::Failed { message, fatal: false, retry_after: None })
     };
-    answered(report(&caller, &id, &body, outcome).await)
+    report(&caller, &id, &body, outcome).await
 }
 
 async fn report(
@@ -190,23 +173,20 @@ async fn report(
     let queue = queue(caller)?;
     let mut report: TaskReportBody = read(body)?;
     let worker = word("worker_id", report.worker_id.take())?;
-    let task_name = name(id)?;
+    let task = name(id)?;
     let outcome = outcome(&worker, &mut report)?;
     let is_ack = matches!(outcome, LeaseOutcome::Succeeded(_));
-    match settle(&caller.service, (queue, &worker), task_name, report.lease_id, outcome).await? {
+    let settled = settle(&caller.service, (queue, &worker), task, report.lease_id, outcome);
+    match settled.await.map_err(plain)? {
         DialectLeaseStatus::Done if is_ack => {}
         DialectLeaseStatus::Done => return Err(conflict("task_ended", id)),
         DialectLeaseStatus::No(reason) => return Err(conflict(reason, id)),
         DialectLeaseStatus::Yes(_) => {}
     }
-    Ok(Json(task(&caller.service, queue, task_name, caller.is_blind()).await?).into_response())
+    task_answer(caller, queue, task).await
 }
 
-async fn statistics(Extension(caller): Extension<Caller>) -> Response {
-    let counted = async {
-        let queue = queue(&caller)?;
-        let counted: DialectTaskStats = stats(&caller.service, queue).await?;
-        Ok(Json(counted).into_response())
-    };
-    answered(counted.await)
+async fn statistics(Extension(caller): Extension<Caller>) -> DialectResult {
+    let counted = stats(&caller.service, queue(&caller)?).await.map_err(plain)?;
+    Ok(Json(counted).into_response())
 }

@@ -188,24 +188,14 @@ impl RawBody {
     /// Serde reports an array or object in place of a word as a syntax error, although it is valid
     /// JSON.
     fn problem(&self, error: &serde_json::Error) -> ProblemDetails {
-        if error.is_syntax() && self.is_valid_json() {
+        if error.is_data() || (error.is_syntax() && self.is_valid_json()) {
             return json_unfit(&error.to_string());
         }
-        json_problem(error)
+        ProblemDetails::bad_request("json_malformed", format!("the body is not JSON: {error}"))
     }
 }
 
 /// The error for JSON that does not match what the route takes.
-fn json_problem(error: &serde_json::Error) -> ProblemDetails {
-    use serde_json::error::Category;
-    match error.classify() {
-        Category::Syntax | Category::Eof | Category::Io => {
-            ProblemDetails::bad_request("json_malformed", format!("the body is not JSON: {error}"))
-        }
-        Category::Data => json_unfit(&error.to_string()),
-    }
-}
-
 fn json_unfit(why: &str) -> ProblemDetails {
     let why = in_plain_words(why);
     let detail = format!("the JSON does not match what this route takes: {why}");

@@ -1,6 +1,6 @@
 //! The checks of a request once its route is known: the caller, the room, and the time limit.
 
-use super::rate::Bucket;
+use super::rate::{Bucket, Peer};
 use super::room::BodyPermit;
 use super::{Shell, body};
 use crate::auth::{Identity, TokenScope};
@@ -61,10 +61,7 @@ pub(crate) struct RouteGate {
 }
 
 /// What a request holds while it is served.
-struct RequestPermits {
-    _body: Option<BodyPermit>,
-    _place: Option<OwnedSemaphorePermit>,
-}
+type RequestPermits = (Option<BodyPermit>, Option<OwnedSemaphorePermit>);
 
 /// Checks, serves and measures a request.
 pub(crate) async fn gate(
@@ -87,24 +84,29 @@ pub(crate) async fn gate(
 
 impl RouteGate {
     fn admit(&self, request: &Request) -> Result<(Caller, RequestPermits), ProblemDetails> {
-        let headers = request.headers();
-        let identity = self.shell.auth.identify_for(self.route.access, headers)?;
-        if self.route.access != RouteAccess::Open {
-            self.shell.check_rate(&identity, request.extensions().get().copied())?;
-        }
-        if let RouteAccess::Needs(scope) = self.route.access
-            && !identity.may(scope)
-        {
-            let detail = format!("the token lacks the scope `{}`", scope.word());
-            return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "scope_missing", detail));
-        }
+        let (headers, auth) = (request.headers(), &self.shell.auth);
+        let peer = request.extensions().get::<Peer>().copied();
+        let identity = match self.route.access {
+            // Any token is ignored.
+            RouteAccess::Open => Arc::clone(&auth.everybody),
+            RouteAccess::Needs(scope) => {
+                let identity = auth.identify(headers)?;
+                self.shell.check_rate(&identity, peer)?;
+                if !identity.may(scope) {
+                    let detail = format!("the token lacks the scope `{}`", scope.word());
+                    let status = StatusCode::FORBIDDEN;
+                    return Err(ProblemDetails::new(status, "scope_missing", detail));
+                }
+                identity
+            }
+        };
         let body_bytes = self.route.body_limit(&self.shell.config.limits);
-        let bucket = Bucket::of(identity.name.as_deref(), request.extensions().get().copied());
+        let bucket = Bucket::of(identity.name.as_deref(), peer);
         let body = self.shell.room_for_body(bucket, headers, body_bytes)?;
         let place = self.place()?;
         let (service, shell) = (Arc::clone(&self.service), Arc::clone(&self.shell));
         let caller = Caller { identity, service, shell, body_bytes };
-        Ok((caller, RequestPermits { _body: body, _place: place }))
+        Ok((caller, (body, place)))
     }
 
     /// A permit for a concurrent request.

@@ -48,19 +48,15 @@ pub(crate) struct Shell {
 }
 
 impl Shell {
-    pub(crate) fn new(
-        config: ServerConfig,
-        auth: GatewayAuth,
-        has_tls: bool,
-        stops: Stops,
-    ) -> Self {
+    pub(crate) fn new(config: ServerConfig, auth: GatewayAuth, stops: Stops) -> Self {
         let limits = &config.limits;
-        let new = if config.has_auth() { HostGuard::new } else { HostGuard::of_names };
-        let guard = new(config.listen.ip(), &config.allowed_hosts, None, &config.allowed_origins);
+        let (hosts, origins) = (&config.allowed_hosts, &config.allowed_origins);
+        let guard = HostGuard::new(config.listen.ip(), hosts, None, origins);
+        let guard = if config.has_auth() { guard } else { guard.on_every_address() };
         let permits = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         Self {
             guard,
-            scheme: if has_tls { "https" } else { "http" },
+            scheme: if config.tls.is_some() { "https" } else { "http" },
             rates: config.rate_limit.map(CallerBuckets::new),
             requests: permits(limits.requests),
             waiting: permits(limits.waiting),

@@ -32,10 +32,7 @@ pub(super) struct BodyRoom {
 }
 
 /// The room of one body, until it is dropped.
-#[derive(Debug)]
-pub(super) struct BodyPermit {
-    _permits: [OwnedSemaphorePermit; 2],
-}
+pub(super) type BodyPermit = [OwnedSemaphorePermit; 2];
 
 impl ClassRoom {
     /// Room for so many KiB. One caller has half of it, or at least that of the largest body.
@@ -49,7 +46,7 @@ impl ClassRoom {
         let own = self.of(caller);
         let own = own.try_acquire_many_owned(room).ok()?;
         let all = Arc::clone(&self.all).try_acquire_many_owned(room).ok()?;
-        Some(BodyPermit { _permits: [own, all] })
+        Some([own, all])
     }
 
     /// The room of a caller.
