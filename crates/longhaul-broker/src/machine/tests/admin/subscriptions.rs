@@ -163,7 +163,7 @@ fn a_subscription_in_use_is_deleted_by_force_alone() {
 #[test]
 fn a_reader_whose_subscription_is_deleted_does_not_use_its_topic() {
     let mut rig = rig();
-    rig.subscribe(2, 5, reader);
+    rig.subscribe(2, 5, support::reader);
     let delete = subscription("t", "reader", |machine, name, subscription| {
         machine.remove_subscription(name, subscription, true)
     });
