@@ -17,13 +17,11 @@ mod workers;
 use crate::Ui;
 use axum::Router;
 use axum::http::StatusCode;
-use axum::response::Response;
 use axum::routing::{get, post};
 use serde::Deserialize;
 use std::sync::Arc;
 
 use crate::trouble::PageError;
-use crate::visit::Visit;
 
 /// The reason for an action, from a form.
 #[derive(Debug, Default, Deserialize)]
@@ -59,7 +57,6 @@ pub(crate) fn routes() -> Router<Arc<Ui>> {
         .fallback(nothing)
 }
 
-async fn nothing(visit: Visit) -> Response {
-    let detail = "there is no such page";
-    visit.answer(Err(PageError::new(StatusCode::NOT_FOUND, "", detail)))
+async fn nothing() -> PageError {
+    PageError::new(StatusCode::NOT_FOUND, "", "there is no such page")
 }

@@ -3,8 +3,10 @@
 use crate::parts::{NOT_OVER, level_of, queue_place};
 use crate::shown::{Outside, line, number};
 use crate::trouble::PageError;
-use crate::visit::Visit;
+use crate::visit::{self, Visit};
 use crate::{ROOT, assets};
+use axum::http::StatusCode;
+use axum::response::Response;
 use longhaul_api::Priority;
 use longhaul_api::task::TaskCountsBody;
 use maud::{DOCTYPE, Markup, html};
@@ -22,8 +24,9 @@ const PAGES: [(&str, &str); 8] = [
 ];
 
 /// A page without a queue.
-pub(crate) fn bare(visit: &Visit, title: &str, body: &Markup) -> Markup {
-    frame(visit, title, &html! {}, body, &PageRefresh::of("live"))
+pub(crate) fn bare(visit: &Visit, title: &str, body: &Markup) -> Response {
+    let page = frame(visit, title, &html! {}, body, &PageRefresh::of("live"));
+    visit::html(StatusCode::OK, page)
 }
 
 /// Whose events keep a page of a queue up to date.
@@ -47,7 +50,7 @@ pub(crate) async fn of_queue(
     (page, title): (&str, &str),
     followed: FollowedEvents<'_>,
     body: &Markup,
-) -> Markup {
+) -> Response {
     let (level, task) = match followed {
         FollowedEvents::Level(level) => (Some(level), None),
         FollowedEvents::Task(id) => (Some(level_of(id)), Some(id)),
@@ -58,7 +61,7 @@ pub(crate) async fn of_queue(
     let kept = PageRefresh { word, events, task };
     let level = level.unwrap_or(Priority::Normal);
     let nav = nav(queue, Some(page), level, counted(visit, queue, level).await);
-    frame(visit, title, &nav, body, &kept)
+    visit::html(StatusCode::OK, frame(visit, title, &nav, body, &kept))
 }
 
 /// The numbers on the tabs, of one level. A page is complete without them.
@@ -107,7 +110,7 @@ fn nav(queue: &str, page: Option<&str>, level: Priority, counts: TabCounts) -> M
 
 /// The page for an error. If a page cannot be shown because the gateway has no broker, the script
 /// requests it again.
-pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Markup {
+pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Response {
     let is_away = trouble.is_broker_away();
     let title = match trouble.status.canonical_reason() {
         _ if is_away => "The broker is away",
@@ -127,7 +130,7 @@ pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Markup {
     let nav = |queue: String| nav(&queue, None, Priority::Normal, TabCounts::default());
     let nav = visit.queue().map(nav).unwrap_or_default();
     let kept = PageRefresh::of(if comes_back { "stand-in" } else { "still" });
-    frame(visit, title, &nav, &body, &kept)
+    visit::html(trouble.status, frame(visit, title, &nav, &body, &kept))
 }
 
 /// How the script keeps a page up to date.
