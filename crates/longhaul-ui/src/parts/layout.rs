@@ -25,11 +25,10 @@ const PAGES: [(&str, &str); 8] = [
 
 /// A page without a queue.
 pub(crate) fn bare(visit: &Visit, title: &str, body: &Markup) -> Response {
-    let page = frame(visit, title, &html! {}, body, &PageRefresh::of("live"));
-    visit::html(StatusCode::OK, page)
+    visit::html(StatusCode::OK, frame(visit, title, &html! {}, body, FollowedEvents::Nobody))
 }
 
-/// Whose events keep a page of a queue up to date.
+/// Whose events keep a page up to date.
 #[derive(Clone, Copy)]
 pub(crate) enum FollowedEvents<'a> {
     /// Those of a level.
@@ -38,8 +37,21 @@ pub(crate) enum FollowedEvents<'a> {
     Task(&'a str),
     /// Nobody's: the page takes long to make, and is requested regularly.
     Nobody,
-    /// Nobody's: the page stays as it is.
+    /// Nobody's: the page stays as it is. It says what an action does, did, or why it failed.
     Still,
+    /// Nobody's: the page stands in for one that needs the broker; the script requests that one
+    /// until it is available.
+    StandIn,
+}
+
+impl FollowedEvents<'_> {
+    fn level(self) -> Option<Priority> {
+        match self {
+            Self::Level(level) => Some(level),
+            Self::Task(id) => Some(level_of(id)),
+            Self::Nobody | Self::Still | Self::StandIn => None,
+        }
+    }
 }
 
 /// A page of a queue; `page` is its path below the queue's. The script replaces changed parts when
@@ -51,17 +63,9 @@ pub(crate) async fn of_queue(
     followed: FollowedEvents<'_>,
     body: &Markup,
 ) -> Response {
-    let (level, task) = match followed {
-        FollowedEvents::Level(level) => (Some(level), None),
-        FollowedEvents::Task(id) => (Some(level_of(id)), Some(id)),
-        FollowedEvents::Nobody | FollowedEvents::Still => (None, None),
-    };
-    let events = level.map(|level| queue_place(queue, &format!("/events?level={level}")));
-    let word = if matches!(followed, FollowedEvents::Still) { "still" } else { "live" };
-    let kept = PageRefresh { word, events, task };
-    let level = level.unwrap_or(Priority::Normal);
+    let level = followed.level().unwrap_or(Priority::Normal);
     let nav = nav(queue, Some(page), level, counted(visit, queue, level).await);
-    visit::html(StatusCode::OK, frame(visit, title, &nav, body, &kept))
+    visit::html(StatusCode::OK, frame(visit, title, &nav, body, followed))
 }
 
 /// The numbers on the tabs, of one level. A page is complete without them.
@@ -129,28 +133,8 @@ pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Response {
     };
     let nav = |queue: String| nav(&queue, None, Priority::Normal, TabCounts::default());
     let nav = visit.queue().map(nav).unwrap_or_default();
-    let kept = PageRefresh::of(if comes_back { "stand-in" } else { "still" });
-    visit::html(trouble.status, frame(visit, title, &nav, &body, &kept))
-}
-
-/// How the script keeps a page up to date.
-struct PageRefresh<'a> {
-    /// - `live`: by the events, or by requesting the page regularly.
-    /// - `stand-in`: the page stands in for one that needs the broker; the script requests that one
-    ///   until it is available.
-    /// - `still`: not at all: it says what an action does, did, or why it failed.
-    word: &'static str,
-    /// The place of the events, if there are any.
-    events: Option<String>,
-    /// The one task whose events count; `None` for those of all tasks.
-    task: Option<&'a str>,
-}
-
-impl PageRefresh<'_> {
-    /// Without events.
-    const fn of(word: &'static str) -> Self {
-        Self { word, events: None, task: None }
-    }
+    let followed = if comes_back { FollowedEvents::StandIn } else { FollowedEvents::Still };
+    visit::html(trouble.status, frame(visit, title, &nav, &body, followed))
 }
 
 fn frame(
@@ -158,8 +142,16 @@ fn frame(
     title: &str,
     nav: &Markup,
     body: &Markup,
-    kept: &PageRefresh<'_>,
+    followed: FollowedEvents<'_>,
 ) -> Markup {
+    let (word, task) = match followed {
+        FollowedEvents::Level(_) | FollowedEvents::Nobody => ("live", None),
+        FollowedEvents::Task(id) => ("live", Some(id)),
+        FollowedEvents::Still => ("still", None),
+        FollowedEvents::StandIn => ("stand-in", None),
+    };
+    let events = visit.queue().zip(followed.level());
+    let events = events.map(|(of, level)| queue_place(&of, &format!("/events?level={level}")));
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -172,7 +164,7 @@ fn frame(
                 link rel="stylesheet" href=(assets::place("ui.css"));
                 script src=(assets::place("ui.js")) defer {}
             }
-            body data-page=(kept.word) data-events=[kept.events.as_deref()] data-task=[kept.task] {
+            body data-page=(word) data-events=[events] data-task=[task] {
                 a.skip href="#main" { "Skip to the content" }
                 header {
                     a.home href=(ROOT) { "longhaul" }
