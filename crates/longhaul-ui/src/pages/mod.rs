@@ -19,6 +19,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use std::sync::Arc;
 
 use crate::trouble::PageError;
@@ -28,6 +29,12 @@ use crate::trouble::PageError;
 #[serde(default)]
 pub(crate) struct ReasonForm {
     pub(crate) reason: String,
+}
+
+/// The fields of a form that are filled in. The gateway says what is wrong with one.
+fn filled(fields: &[(&str, &str)]) -> Map<String, Value> {
+    let filled = fields.iter().filter(|(_, value)| !value.trim().is_empty());
+    filled.map(|(name, value)| ((*name).to_owned(), Value::from(value.trim()))).collect()
 }
 
 pub(crate) fn routes() -> Router<Arc<Ui>> {

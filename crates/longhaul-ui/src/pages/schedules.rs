@@ -1,6 +1,6 @@
 //! The schedules of a queue.
 
-use super::ReasonForm;
+use super::{ReasonForm, filled};
 use crate::asked::{FormFields, Path};
 use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::Text;
@@ -13,7 +13,7 @@ use longhaul_api::Priority;
 use longhaul_api::schedule::{ScheduleBody, ScheduleList};
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// The most future slots shown.
 const NEXT_MAX: usize = 3;
@@ -113,20 +113,16 @@ pub(super) struct NewScheduleForm {
 }
 
 impl NewScheduleForm {
-    /// The body of the request. The gateway says what is wrong with a field.
+    /// The body of the request.
     fn body(&self) -> Value {
-        let set = |fields: &[(&str, &str)]| -> Map<String, Value> {
-            let set = fields.iter().filter(|(_, value)| !value.trim().is_empty());
-            set.map(|(name, value)| ((*name).to_owned(), Value::from(value.trim()))).collect()
-        };
         let times = [
             (self.kind.as_str(), self.when.as_str()),
             ("time_zone", &self.time_zone),
             ("overlap", &self.overlap),
         ];
-        let mut task = set(&[("type", &self.task_type)]);
+        let mut task = filled(&[("type", &self.task_type)]);
         task.insert("payload".to_owned(), self.payload.as_str().into());
-        json!({ "schedule": set(&times), "task": task, "reason": self.reason })
+        json!({ "schedule": filled(&times), "task": task, "reason": self.reason })
     }
 }
 

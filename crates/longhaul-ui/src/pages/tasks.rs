@@ -1,6 +1,7 @@
 //! The tasks of a queue, with a filter.
 
 use super::bulk::BULK_VERBS;
+use super::filled;
 use crate::asked::{FormFields, Path, QueryFields};
 use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::{Number, Text};
@@ -17,7 +18,7 @@ use longhaul_api::task::{TaskBody, TaskCountsBody, TaskList};
 use longhaul_api::worker::WorkerList;
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Tasks per page.
@@ -297,14 +298,10 @@ pub(super) async fn submit(
     Path(queue): Path<String>,
     FormFields(new): FormFields<NewTaskForm>,
 ) -> PageResult {
-    let mut body = json!({ "payload": new.payload });
-    for (name, value) in [("type", new.task_type), ("delay", new.delay)] {
-        if let Some(fields) = body.as_object_mut().filter(|_| !value.trim().is_empty()) {
-            fields.insert(name.to_owned(), Value::from(value.trim()));
-        }
-    }
+    let mut body = filled(&[("type", &new.task_type), ("delay", &new.delay)]);
+    body.insert("payload".to_owned(), new.payload.into());
     let path = format!("/v1/queues/{}/tasks", escaped(&queue));
-    let answer = visit.act(Method::POST, &path, body).await?;
+    let answer = visit.act(Method::POST, &path, body.into()).await?;
     let id = answer.get("id").and_then(Value::as_str);
     Ok(to(&id.map_or_else(|| queue_place(&queue, "/tasks"), |id| task_place(&queue, id))))
 }
