@@ -21,29 +21,21 @@ const NAMED_MAX: usize = 20;
 /// The most workers named as successors of one.
 const SUCCESSORS_MAX: usize = 3;
 
-/// The workers of a level.
-struct LevelWorkers {
-    level: Priority,
-    list: WorkerList,
-}
-
 pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> PageResult {
-    let (visit, name) = (&visit, escaped(&queue));
-    let of: QueueBody = visit.get(&format!("/v1/queues/{name}")).await?;
+    let of: QueueBody = visit.get(&format!("/v1/queues/{}", escaped(&queue))).await?;
     let levels = if of.levels { &Priority::ALL[..] } else { &[Priority::Normal] };
     let found = levels.iter().map(async |&level| {
-        let path = format!("/v1/queues/{name}/workers?level={}", level.word());
-        Ok::<_, PageError>(LevelWorkers { level, list: visit.get(&path).await? })
+        Ok::<_, PageError>((level, visit.workers(&queue, level).await?))
     });
     let found = futures::future::try_join_all(found).await?;
     let mut workers: Vec<_> = found
         .iter()
-        .flat_map(|it| it.list.workers.iter().map(move |worker| (it, worker)))
+        .flat_map(|it| it.1.workers.iter().map(move |worker| (it, worker)))
         .collect();
     // First those whose tasks others take over.
     workers.sort_by_key(|(_, worker)| !worker.leaves_tasks());
     let rows: Vec<RowCells> =
-        workers.iter().map(|(it, worker)| row(visit, &queue, worker, it)).collect();
+        workers.iter().map(|(it, worker)| row(&visit, &queue, worker, it)).collect();
     let heads = [
         Text("Worker"),
         Text("Host"),
@@ -73,14 +65,14 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> PageResult 
         layout::FollowedEvents::Level(Priority::Normal)
     };
     let title = format!("Workers of {queue}");
-    Ok(layout::of_queue(visit, &queue, ("/workers", &title), followed, &body).await)
+    Ok(layout::of_queue(&visit, &queue, ("/workers", &title), followed, &body).await)
 }
 
 fn row(
     visit: &Visit,
     queue: &str,
     found: &QueueWorker,
-    LevelWorkers { level, list: all }: &LevelWorkers,
+    (level, all): &(Priority, WorkerList),
 ) -> RowCells {
     let worker = found.worker.clone().unwrap_or_default();
     let name = if worker.name.is_empty() { &found.owner } else { &worker.name };
