@@ -3,11 +3,8 @@
 
 use crate::Ui;
 use crate::trouble::PageError;
-use crate::visit::Visit;
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::Response;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
@@ -20,48 +17,35 @@ pub(crate) struct QueryFields<T>(pub(crate) T);
 /// The fields of a form.
 pub(crate) struct FormFields<T>(pub(crate) T);
 
-async fn visit(parts: &mut Parts, ui: &Arc<Ui>) -> Visit {
-    match Visit::from_request_parts(parts, ui).await {
-        Ok(visit) => visit,
-        Err(never) => match never {},
-    }
-}
-
-fn refused(visit: &Visit, status: StatusCode, why: String) -> Response {
-    visit.answer(Err(PageError::new(status, "", why)))
-}
-
 impl<T: DeserializeOwned + Send> FromRequestParts<Arc<Ui>> for Path<T> {
-    type Rejection = Response;
+    type Rejection = PageError;
 
-    async fn from_request_parts(parts: &mut Parts, ui: &Arc<Ui>) -> Result<Self, Response> {
+    async fn from_request_parts(parts: &mut Parts, ui: &Arc<Ui>) -> Result<Self, PageError> {
         match axum::extract::Path::from_request_parts(parts, ui).await {
             Ok(axum::extract::Path(found)) => Ok(Self(found)),
-            Err(error) => Err(refused(&visit(parts, ui).await, error.status(), error.body_text())),
+            Err(error) => Err(PageError::new(error.status(), "", error.body_text())),
         }
     }
 }
 
 impl<T: DeserializeOwned + Send> FromRequestParts<Arc<Ui>> for QueryFields<T> {
-    type Rejection = Response;
+    type Rejection = PageError;
 
-    async fn from_request_parts(parts: &mut Parts, ui: &Arc<Ui>) -> Result<Self, Response> {
+    async fn from_request_parts(parts: &mut Parts, ui: &Arc<Ui>) -> Result<Self, PageError> {
         match axum::extract::Query::from_request_parts(parts, ui).await {
             Ok(axum::extract::Query(found)) => Ok(Self(found)),
-            Err(error) => Err(refused(&visit(parts, ui).await, error.status(), error.body_text())),
+            Err(error) => Err(PageError::new(error.status(), "", error.body_text())),
         }
     }
 }
 
 impl<T: DeserializeOwned + Send> FromRequest<Arc<Ui>> for FormFields<T> {
-    type Rejection = Response;
+    type Rejection = PageError;
 
-    async fn from_request(request: Request, ui: &Arc<Ui>) -> Result<Self, Response> {
-        let (mut parts, body) = request.into_parts();
-        let visit = visit(&mut parts, ui).await;
-        match axum::extract::Form::from_request(Request::from_parts(parts, body), ui).await {
+    async fn from_request(request: Request, ui: &Arc<Ui>) -> Result<Self, PageError> {
+        match axum::extract::Form::from_request(request, ui).await {
             Ok(axum::extract::Form(found)) => Ok(Self(found)),
-            Err(error) => Err(refused(&visit, error.status(), error.body_text())),
+            Err(error) => Err(PageError::new(error.status(), "", error.body_text())),
         }
     }
 }

@@ -19,6 +19,7 @@ mod trouble;
 mod visit;
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use std::sync::Arc;
 use tower_http::compression::CompressionLayer;
@@ -48,7 +49,9 @@ struct Ui {
 /// gateway's public routes, with all its checks.
 pub fn router(api: Router, options: UiOptions) -> Router {
     let ui = Arc::new(Ui { routes: api, options });
-    let pages = pages::routes().merge(session::routes()).merge(assets::routes()).with_state(ui);
+    let with_errors = from_fn_with_state(Arc::clone(&ui), visit::with_error_page);
+    let pages = pages::routes().merge(session::routes()).merge(assets::routes());
+    let pages = pages.layer(with_errors).with_state(ui);
     let root = || get(async || visit::to(ROOT));
     let all = Router::new().route("/", root()).route(&format!("{ROOT}/"), root()).nest(ROOT, pages);
     // A list of a hundred tasks is a tenth as large. No other site can have a page made with its

@@ -4,7 +4,7 @@
 use crate::asked::{FormFields, QueryFields};
 use crate::parts::layout;
 use crate::trouble::PageError;
-use crate::visit::{Visit, html, to};
+use crate::visit::{Visit, to};
 use crate::{ROOT, Ui};
 use axum::Router;
 use axum::http::header::{COOKIE, SET_COOKIE};
@@ -13,7 +13,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use maud::html as markup;
+use maud::html;
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(crate) fn token(headers: &HeaderMap) -> Option<String> {
 }
 
 async fn show(visit: Visit, QueryFields(asked): QueryFields<SignInQuery>) -> Response {
-    html(StatusCode::OK, form(&visit, &asked.to, None))
+    form(&visit, &asked.to, None)
 }
 
 async fn sign_in(mut visit: Visit, FormFields(given): FormFields<SignIn>) -> Response {
@@ -61,8 +61,7 @@ async fn sign_in(mut visit: Visit, FormFields(given): FormFields<SignIn>) -> Res
     match visit.get::<serde_json::Value>("/v1/queues").await {
         // A token without the scope to list queues is valid, too.
         Err(trouble) if trouble.status != StatusCode::FORBIDDEN => {
-            let status = trouble.status;
-            html(status, form(&visit, &given.to, Some(&trouble)))
+            form(&visit, &given.to, Some(&trouble))
         }
         Ok(_) | Err(_) => {
             let value = URL_SAFE_NO_PAD.encode(token);
@@ -93,8 +92,8 @@ fn own(place: &str) -> &str {
     if is_own { place } else { ROOT }
 }
 
-fn form(visit: &Visit, place: &str, trouble: Option<&PageError>) -> maud::Markup {
-    let body = markup! {
+fn form(visit: &Visit, place: &str, trouble: Option<&PageError>) -> Response {
+    let body = html! {
         h1 { "Sign in" }
         @if let Some(trouble) = trouble {
             p.notice.bad role="alert" { (trouble.detail) }
@@ -107,7 +106,11 @@ fn form(visit: &Visit, place: &str, trouble: Option<&PageError>) -> maud::Markup
             button { "Sign in" }
         }
     };
-    layout::bare(visit, "Sign in", &body)
+    let mut page = layout::bare(visit, "Sign in", &body);
+    if let Some(trouble) = trouble {
+        *page.status_mut() = trouble.status;
+    }
+    page
 }
 
 #[cfg(test)]

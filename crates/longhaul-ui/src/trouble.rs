@@ -1,8 +1,10 @@
 //! Errors of pages and actions.
 
+use axum::Extension;
 use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 
-/// An error, in the gateway's words.
+/// An error, in the gateway's words. [`crate::visit::with_error_page`] shows it as a page.
 #[derive(Clone, Debug)]
 pub(crate) struct PageError {
     pub(crate) status: StatusCode,
@@ -49,5 +51,11 @@ impl PageError {
     /// Whether the user must sign in.
     pub(crate) fn wants_token(&self) -> bool {
         self.status == StatusCode::UNAUTHORIZED
+    }
+}
+
+impl IntoResponse for PageError {
+    fn into_response(self) -> Response {
+        (self.status, Extension(self)).into_response()
     }
 }

@@ -4,10 +4,11 @@ use crate::api::{ApiCaller, call, whole};
 use crate::parts::layout;
 use crate::trouble::PageError;
 use crate::{ROOT, Ui, session};
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, Request};
 use axum::http::header::{CONTENT_SECURITY_POLICY, HOST, LOCATION};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use longhaul_api::Priority;
 use longhaul_api::task::TaskCountsBody;
@@ -37,8 +38,8 @@ pub(crate) fn task_route(queue: &str, task: &str) -> String {
     format!("/v1/queues/{}/tasks/{}", escaped(queue), escaped(task))
 }
 
-/// A page, or an error.
-pub(crate) type PageResult = Result<Markup, PageError>;
+/// The answer with a page or a redirect, or the error to show instead.
+pub(crate) type PageResult = Result<Response, PageError>;
 
 /// A browser's request.
 pub(crate) struct Visit {
@@ -152,7 +153,8 @@ impl Visit {
         call(&self.ui.routes, &self.caller, Method::GET, path, None).await
     }
 
-    /// Performs an action through the gateway; the caller interprets the answer.
+    /// Performs an action through the gateway; the caller interprets the answer. An action that was
+    /// stopped is an error.
     pub(crate) async fn act(
         &self,
         method: Method,
@@ -164,32 +166,26 @@ impl Visit {
             return Err(PageError::new(StatusCode::FORBIDDEN, "read_only", detail));
         }
         let answer = call(&self.ui.routes, &self.caller, method, path, Some(body)).await?;
-        Ok(serde_json::from_slice(&whole(answer).await?).unwrap_or(Value::Null))
-    }
-
-    /// The answer with a page, or with its error.
-    pub(crate) fn answer(&self, page: PageResult) -> Response {
-        match page {
-            Ok(page) => html(StatusCode::OK, page),
-            Err(trouble) if trouble.wants_token() => {
-                to(&format!("{ROOT}/sign-in?to={}", escaped(&self.place)))
+        let told: Value = serde_json::from_slice(&whole(answer).await?).unwrap_or(Value::Null);
+        match told.get("stopped").and_then(Value::as_str) {
+            Some(why) => {
+                let detail = format!("Only a part was done: {why}");
+                Err(PageError::new(StatusCode::BAD_GATEWAY, "", detail))
             }
-            Err(trouble) => html(trouble.status, layout::trouble(self, &trouble)),
+            None => Ok(told),
         }
     }
+}
 
-    /// The answer after an action: a redirect to the page with the result, or the error.
-    pub(crate) fn done(&self, outcome: Result<Value, PageError>, place: &str) -> Response {
-        match outcome {
-            Ok(told) => match told.get("stopped").and_then(Value::as_str) {
-                Some(why) => {
-                    let detail = format!("Only a part was done: {why}");
-                    self.answer(Err(PageError::new(StatusCode::BAD_GATEWAY, "", detail)))
-                }
-                None => to(place),
-            },
-            Err(trouble) => self.answer(Err(trouble)),
+/// Shows the error of a route as a page, or redirects to the sign-in.
+pub(crate) async fn with_error_page(visit: Visit, request: Request, next: Next) -> Response {
+    let mut answer = next.run(request).await;
+    match answer.extensions_mut().remove::<PageError>() {
+        None => answer,
+        Some(trouble) if trouble.wants_token() => {
+            to(&format!("{ROOT}/sign-in?to={}", escaped(&visit.place)))
         }
+        Some(trouble) => layout::trouble(&visit, &trouble),
     }
 }
 

@@ -6,23 +6,17 @@ use crate::parts::table::TableHead::Text;
 use crate::parts::{layout, table, task_link};
 use crate::shown::{Outside, ShownInstant};
 use crate::visit::{PageResult, Visit, escaped};
-use axum::response::Response;
 use longhaul_api::action::{ActionBody, ActionList};
 use maud::html;
 
 /// The most actions shown.
 const SHOWN_MAX: usize = 500;
 
-pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
-    let page = page(&visit, &queue).await;
-    visit.answer(page)
-}
-
-async fn page(visit: &Visit, queue: &str) -> PageResult {
+pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> PageResult {
     let found: ActionList =
-        visit.get(&format!("/v1/queues/{}/actions?limit={SHOWN_MAX}", escaped(queue))).await?;
+        visit.get(&format!("/v1/queues/{}/actions?limit={SHOWN_MAX}", escaped(&queue))).await?;
     let rows: Vec<RowCells> =
-        found.actions.iter().rev().map(|action| row(queue, action, found.now)).collect();
+        found.actions.iter().rev().map(|action| row(&queue, action, found.now)).collect();
     let heads = [Text("When"), Text("Who"), Text("What"), Text("Upon"), Text("Why")];
     let body = html! {
         h1 { "Actions" }
@@ -30,7 +24,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
     };
     let title = format!("Actions upon {queue}");
     let followed = layout::FollowedEvents::Nobody;
-    Ok(layout::of_queue(visit, queue, ("/actions", &title), followed, &body).await)
+    Ok(layout::of_queue(&visit, &queue, ("/actions", &title), followed, &body).await)
 }
 
 fn row(queue: &str, action: &ActionBody, now_ms: u64) -> RowCells {

@@ -78,16 +78,6 @@ fn verb(fields: &Fields) -> Result<&'static BulkVerb, PageError> {
     found.ok_or_else(PageError::no_such_action)
 }
 
-pub(super) async fn confirm(
-    visit: Visit,
-    Path(queue): Path<String>,
-    QueryFields(fields): QueryFields<Fields>,
-    QueryFields(filter): QueryFields<TaskFilterQuery>,
-) -> Response {
-    let page = confirm_page(&visit, &queue, &fields, &filter).await;
-    visit.answer(page)
-}
-
 /// The tasks to which the action can be done, and the number of the other ones.
 struct ChosenTasks {
     tasks: Vec<TaskBody>,
@@ -129,17 +119,17 @@ async fn chosen(
     Ok(ChosenTasks { tasks: found.tasks, others: 0, next: found.next })
 }
 
-async fn confirm_page(
-    visit: &Visit,
-    queue: &str,
-    fields: &Fields,
-    filter: &TaskFilterQuery,
+pub(super) async fn confirm(
+    visit: Visit,
+    Path(queue): Path<String>,
+    QueryFields(fields): QueryFields<Fields>,
+    QueryFields(filter): QueryFields<TaskFilterQuery>,
 ) -> PageResult {
-    let verb = verb(fields)?;
-    let chosen = chosen(visit, queue, (verb, fields), filter).await?;
+    let verb = verb(&fields)?;
+    let chosen = chosen(&visit, &queue, (verb, &fields), &filter).await?;
     let count = tasks(chosen.tasks.len());
     let rows: Vec<RowCells> =
-        chosen.tasks.iter().take(SHOWN_MAX).map(|task| row(queue, task)).collect();
+        chosen.tasks.iter().take(SHOWN_MAX).map(|task| row(&queue, task)).collect();
     let heads = [Text("Task"), Text("Status"), Text("Type"), Text("Submitted"), Text("Reason")];
     let title = match verb.word {
         "retry" => format!("Run {count} once more"),
@@ -154,7 +144,7 @@ async fn confirm_page(
         }
         @if chosen.others > 0 { p.notice { (tasks(chosen.others)) " of the selected ones cannot be chosen: this action applies to up to " (verb.tasks_max) " tasks that are " (verb.statuses.join(", ")) "." } }
         @if let Some(next) = &chosen.next {
-            @let place = queue_place(queue, "/bulk");
+            @let place = queue_place(&queue, "/bulk");
             p.notice {
                 "More tasks match than one action can handle. "
                 a href={ (place) "?verb=" (verb.word) "&all=true&" (filter.query()) "&after=" (escaped(next)) } { "Choose the next ones" }
@@ -163,14 +153,14 @@ async fn confirm_page(
         @if !rows.is_empty() {
             (table::table("chosen", "The chosen tasks", &heads, &rows, &html! {}))
             @if chosen.tasks.len() > SHOWN_MAX { p { "And " (tasks(chosen.tasks.len() - SHOWN_MAX)) " more." } }
-            @if !visit.is_read_only() { (form(queue, verb, &chosen.tasks, &title)) }
+            @if !visit.is_read_only() { (form(&queue, verb, &chosen.tasks, &title)) }
         }
-        p { a href=(filter.place(queue)) { "Back to the tasks" } }
+        p { a href=(filter.place(&queue)) { "Back to the tasks" } }
     };
-    Ok(page(visit, queue, &title, &body).await)
+    Ok(page(&visit, &queue, &title, &body).await)
 }
 
-async fn page(visit: &Visit, queue: &str, title: &str, body: &Markup) -> Markup {
+async fn page(visit: &Visit, queue: &str, title: &str, body: &Markup) -> Response {
     layout::of_queue(visit, queue, ("/tasks", title), layout::FollowedEvents::Still, body).await
 }
 
@@ -199,18 +189,14 @@ pub(super) async fn act(
     visit: Visit,
     Path(queue): Path<String>,
     FormFields(fields): FormFields<Fields>,
-) -> Response {
-    let page = act_on_each(&visit, &queue, &fields).await;
-    visit.answer(page)
-}
-
-async fn act_on_each(visit: &Visit, queue: &str, fields: &Fields) -> PageResult {
-    let (verb, chosen) = (verb(fields)?, values(fields, "task"));
+) -> PageResult {
+    let (visit, queue) = (&visit, queue.as_str());
+    let (verb, chosen) = (verb(&fields)?, values(&fields, "task"));
     if chosen.len() > verb.tasks_max {
         let detail = format!("one action handles at most {} tasks", verb.tasks_max);
         return Err(PageError::new(StatusCode::UNPROCESSABLE_ENTITY, "", detail));
     }
-    let reason = values(fields, "reason").first().copied().unwrap_or_default();
+    let reason = values(&fields, "reason").first().copied().unwrap_or_default();
     let tasks_of: Vec<String> = chosen.iter().map(|&task| task.to_owned()).collect();
     let is_stopped = &AtomicBool::new(false);
     let acts = stream::iter(tasks_of).map(|task| async move {

@@ -6,15 +6,14 @@ use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::{asked, attempts, layout, payload, queue_place, table, task_link, task_place};
 use crate::shown::{Outside, ShownInstant, bytes};
 use crate::trouble::PageError;
-use crate::visit::{PageResult, Visit, escaped};
+use crate::visit::{PageResult, Visit, escaped, to};
 use axum::http::Method;
-use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use longhaul_api::dead::{DeadLetterBody, DeadLetterList};
 use maud::{Markup, html};
 use serde::{Deserialize, Deserializer};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Letters per page.
 const PAGE_LETTERS: usize = 100;
@@ -50,20 +49,15 @@ pub(super) async fn list(
     visit: Visit,
     Path(queue): Path<String>,
     QueryFields(filter): QueryFields<DeadLetterFilterQuery>,
-) -> Response {
-    let page = page(&visit, &queue, &filter).await;
-    visit.answer(page)
-}
-
-async fn page(visit: &Visit, queue: &str, filter: &DeadLetterFilterQuery) -> PageResult {
+) -> PageResult {
     let mut path =
-        format!("/v1/queues/{}/dead?limit={PAGE_LETTERS}&{}", escaped(queue), filter.query());
+        format!("/v1/queues/{}/dead?limit={PAGE_LETTERS}&{}", escaped(&queue), filter.query());
     if let Some(after) = &filter.after {
         path.push_str(&format!("&after={}", escaped(after)));
     }
     let found: DeadLetterList = visit.get(path.trim_end_matches('&')).await?;
     let rows: Vec<RowCells> =
-        found.dead_letters.iter().map(|letter| row(queue, letter, found.now)).collect();
+        found.dead_letters.iter().map(|letter| row(&queue, letter, found.now)).collect();
     let heads = [
         Text("Task"),
         Text("Failed"),
@@ -72,17 +66,17 @@ async fn page(visit: &Visit, queue: &str, filter: &DeadLetterFilterQuery) -> Pag
         Text("Why"),
         Number("Payload"),
     ];
-    let place = format!("{}?{}", queue_place(queue, "/dead"), filter.query());
+    let place = format!("{}?{}", queue_place(&queue, "/dead"), filter.query());
     let body = html! {
         h1 { "Dead letters" }
-        (form(queue, filter))
+        (form(&queue, &filter))
         (table::table("dead", "Dead letters", &heads, &rows, &html! { "There are no dead letters." }))
         (table::pager(&place, filter.after.as_deref(), found.next.as_deref()))
-        @if !visit.is_read_only() && !rows.is_empty() { (actions(queue, filter)) }
+        @if !visit.is_read_only() && !rows.is_empty() { (actions(&queue, &filter)) }
     };
     let title = format!("Dead letters of {queue}");
     let followed = layout::FollowedEvents::Nobody;
-    Ok(layout::of_queue(visit, queue, ("/dead", &title), followed, &body).await)
+    Ok(layout::of_queue(&visit, &queue, ("/dead", &title), followed, &body).await)
 }
 
 fn form(queue: &str, filter: &DeadLetterFilterQuery) -> Markup {
@@ -149,7 +143,7 @@ pub(super) async fn act_on_all(
     visit: Visit,
     Path(queue): Path<String>,
     FormFields(given): FormFields<Selection>,
-) -> Response {
+) -> PageResult {
     let tags: Vec<&str> =
         given.tag.split(',').map(str::trim).filter(|tag| !tag.is_empty()).collect();
     let all = tags.is_empty() && given.failed_with.is_empty() && given.task_type.is_empty();
@@ -166,49 +160,38 @@ pub(super) async fn act(
     visit: Visit,
     Path((queue, task)): Path<(String, String)>,
     FormFields(given): FormFields<Selection>,
-) -> Response {
+) -> PageResult {
     let body = json!({ "reason": given.reason, "tasks": [task] });
     act_with(visit, &queue, &given.verb, body).await
 }
 
-async fn act_with(visit: Visit, queue: &str, verb: &str, body: serde_json::Value) -> Response {
+async fn act_with(visit: Visit, queue: &str, verb: &str, body: Value) -> PageResult {
     if !matches!(verb, "replay" | "purge") {
-        return visit.answer(Err(PageError::no_such_action()));
+        return Err(PageError::no_such_action());
     }
-    let outcome =
-        visit.act(Method::POST, &format!("/v1/queues/{}/dead:{verb}", escaped(queue)), body).await;
-    visit.done(outcome, &queue_place(queue, "/dead"))
+    visit.act(Method::POST, &format!("/v1/queues/{}/dead:{verb}", escaped(queue)), body).await?;
+    Ok(to(&queue_place(queue, "/dead")))
 }
 
 pub(super) async fn show(
     visit: Visit,
     Path((queue, task)): Path<(String, String)>,
     QueryFields(asked): QueryFields<payload::PayloadQuery>,
-) -> Response {
-    let page = letter(&visit, &queue, &task, asked.form).await;
-    visit.answer(page)
-}
-
-async fn letter(
-    visit: &Visit,
-    queue: &str,
-    task: &str,
-    form: payload::PayloadFormat,
 ) -> PageResult {
     let letter: DeadLetterBody =
-        visit.get(&format!("/v1/queues/{}/dead/{}", escaped(queue), escaped(task))).await?;
-    let place = queue_place(queue, &format!("/dead/{}", escaped(task)));
+        visit.get(&format!("/v1/queues/{}/dead/{}", escaped(&queue), escaped(&task))).await?;
+    let place = queue_place(&queue, &format!("/dead/{}", escaped(&task)));
     let bytes = letter.payload_base64.as_ref().and_then(|text| STANDARD.decode(text).ok());
     let codec = letter.properties.get("TASK_CODEC");
     let body = html! {
-        h1 { "Dead letter of " (Outside(task)) }
+        h1 { "Dead letter of " (Outside(&task)) }
         p.notice.bad { (Outside(&letter.reason)) @if let Some(detail) = &letter.detail { ": " (Outside(detail)) } }
-        p { (task_link(queue, task)) " failed for good after " (attempts(letter.attempts)) "." }
-        @if let Some(other) = &letter.replay_of { p { "The task was a replay of " (task_link(queue, other)) "." } }
+        p { (task_link(&queue, &task)) " failed for good after " (attempts(letter.attempts)) "." }
+        @if let Some(other) = &letter.replay_of { p { "The task was a replay of " (task_link(&queue, other)) "." } }
         section #payload {
             h2 { "Payload" @if let Some(codec) = codec { " " span.tag { "encoded by " (Outside(codec)) } } }
             @match bytes {
-                Some(bytes) => { (payload::show(&bytes, form, &place, &format!("{}/payload", task_place(queue, task)))) }
+                Some(bytes) => { (payload::show(&bytes, asked.form, &place, &format!("{}/payload", task_place(&queue, &task)))) }
                 None if letter.hidden => { p.notice { "This gateway hides payloads from you." } }
                 None => { p.empty { "The dead letter has no payload." } }
             }
@@ -218,7 +201,7 @@ async fn letter(
     };
     let title = format!("Dead letter {task}");
     let followed = layout::FollowedEvents::Nobody;
-    Ok(layout::of_queue(visit, queue, ("/dead", &title), followed, &body).await)
+    Ok(layout::of_queue(&visit, &queue, ("/dead", &title), followed, &body).await)
 }
 
 fn letter_actions(place: &str) -> Markup {

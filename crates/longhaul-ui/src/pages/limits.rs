@@ -6,9 +6,8 @@ use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::{button, layout, length, queue_place, reason_field, table, task_link};
 use crate::shown::{Outside, ShownInstant, number, text};
 use crate::trouble::PageError;
-use crate::visit::{PageResult, Visit, escaped};
+use crate::visit::{PageResult, Visit, escaped, to};
 use axum::http::{Method, StatusCode};
-use axum::response::Response;
 use longhaul_api::Priority;
 use longhaul_api::queue::{LimitUseBody, QueueBody};
 use maud::{Markup, html};
@@ -26,13 +25,8 @@ const FIELDS: [(&str, &str, &str); 4] = [
     ("max_attempts", "Maximum of attempts of a task", "3"),
 ];
 
-pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
-    let page = page(&visit, &queue).await;
-    visit.answer(page)
-}
-
-async fn page(visit: &Visit, queue: &str) -> PageResult {
-    let found: QueueBody = visit.get(&format!("/v1/queues/{}", escaped(queue))).await?;
+pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> PageResult {
+    let found: QueueBody = visit.get(&format!("/v1/queues/{}", escaped(&queue))).await?;
     let settings = serde_json::to_value(&found.settings).unwrap_or_default();
     let all = serde_json::to_string_pretty(&settings).unwrap_or_default();
     let (verb, name) =
@@ -40,15 +34,15 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
     let body = html! {
         h1 { "Limits" @if found.settings.paused { " " span.tag { "paused" } } }
         @if found.settings.paused { p.notice { "The queue is paused: no task begins." } }
-        (usage(queue, &found))
+        (usage(&queue, &found))
         h2 { "Settings" }
         p { "Version " (found.version) ". All workers apply a change within a second. Empty fields are not set." }
         @if visit.is_read_only() {
             pre tabindex="0" { (text(&all, true)) }
         } @else {
-            (button(&queue_place(queue, verb), name))
-            (fields(queue, found.version, &settings))
-            (whole(queue, found.version, &all))
+            (button(&queue_place(&queue, verb), name))
+            (fields(&queue, found.version, &settings))
+            (whole(&queue, found.version, &all))
         }
     };
     // Tasks of all levels use the limits, and events are those of one.
@@ -58,7 +52,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         layout::FollowedEvents::Level(Priority::Normal)
     };
     let title = format!("Limits of {queue}");
-    Ok(layout::of_queue(visit, queue, ("/limits", &title), followed, &body).await)
+    Ok(layout::of_queue(&visit, &queue, ("/limits", &title), followed, &body).await)
 }
 
 /// Who uses the limits, and who waits at them.
@@ -200,15 +194,11 @@ pub(super) async fn change(
     visit: Visit,
     Path(queue): Path<String>,
     FormFields(change): FormFields<QueueSettingsForm>,
-) -> Response {
-    let outcome = match change.settings() {
-        Ok(settings) => {
-            let body = json!({ "expected_version": change.version, "settings": settings, "reason": change.reason });
-            visit.act(Method::PATCH, &format!("/v1/queues/{}", escaped(&queue)), body).await
-        }
-        Err(trouble) => Err(trouble),
-    };
-    visit.done(outcome, &queue_place(&queue, "/limits"))
+) -> PageResult {
+    let settings = change.settings()?;
+    let body = json!({ "expected_version": change.version, "settings": settings, "reason": change.reason });
+    visit.act(Method::PATCH, &format!("/v1/queues/{}", escaped(&queue)), body).await?;
+    Ok(to(&queue_place(&queue, "/limits")))
 }
 
 #[cfg(test)]

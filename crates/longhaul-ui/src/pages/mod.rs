@@ -17,19 +17,24 @@ mod workers;
 use crate::Ui;
 use axum::Router;
 use axum::http::StatusCode;
-use axum::response::Response;
 use axum::routing::{get, post};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use std::sync::Arc;
 
 use crate::trouble::PageError;
-use crate::visit::Visit;
 
 /// The reason for an action, from a form.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ReasonForm {
     pub(crate) reason: String,
+}
+
+/// The fields of a form that are filled in. The gateway says what is wrong with one.
+fn filled(fields: &[(&str, &str)]) -> Map<String, Value> {
+    let filled = fields.iter().filter(|(_, value)| !value.trim().is_empty());
+    filled.map(|(name, value)| ((*name).to_owned(), Value::from(value.trim()))).collect()
 }
 
 pub(crate) fn routes() -> Router<Arc<Ui>> {
@@ -44,9 +49,7 @@ pub(crate) fn routes() -> Router<Arc<Ui>> {
         .route("/queues/{queue}/bulk", get(bulk::confirm).post(bulk::act))
         .route("/queues/{queue}/reasons", get(reasons::show))
         .route("/queues/{queue}/tasks/{task}", get(task::show))
-        .route("/queues/{queue}/tasks/{task}/payload", get(stream::payload))
-        .route("/queues/{queue}/tasks/{task}/result", get(stream::result))
-        .route("/queues/{queue}/tasks/{task}/{verb}", post(task::act))
+        .route("/queues/{queue}/tasks/{task}/{verb}", get(stream::saved).post(task::act))
         .route("/queues/{queue}/workers", get(workers::show))
         .route("/queues/{queue}/workers/{name}/drain", post(workers::drain))
         .route("/queues/{queue}/dead", get(dead::list).post(dead::act_on_all))
@@ -59,7 +62,6 @@ pub(crate) fn routes() -> Router<Arc<Ui>> {
         .fallback(nothing)
 }
 
-async fn nothing(visit: Visit) -> Response {
-    let detail = "there is no such page";
-    visit.answer(Err(PageError::new(StatusCode::NOT_FOUND, "", detail)))
+async fn nothing() -> PageError {
+    PageError::new(StatusCode::NOT_FOUND, "", "there is no such page")
 }

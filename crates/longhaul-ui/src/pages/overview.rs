@@ -53,15 +53,14 @@ struct QueueOverviewRow {
     found: Result<QueueSummary, PageError>,
 }
 
-pub(super) async fn show(visit: Visit, QueryFields(asked): QueryFields<OverviewQuery>) -> Response {
+pub(super) async fn show(
+    visit: Visit,
+    QueryFields(asked): QueryFields<OverviewQuery>,
+) -> PageResult {
+    let (visit, after) = (&visit, asked.after.as_deref());
     if let Some(queue) = asked.queue.as_deref().map(str::trim).filter(|it| !it.is_empty()) {
-        return to(&queue_place(queue, ""));
+        return Ok(to(&queue_place(queue, "")));
     }
-    let page = page(&visit, asked.after.as_deref()).await;
-    visit.answer(page)
-}
-
-async fn page(visit: &Visit, after: Option<&str>) -> PageResult {
     let QueueList { mut queues, .. } = match visit.get("/v1/queues").await {
         Err(trouble) if trouble.code == "no_admin_api" => return Ok(by_name(visit, &trouble)),
         found => found?,
@@ -99,23 +98,20 @@ async fn page(visit: &Visit, after: Option<&str>) -> PageResult {
 }
 
 /// The queues by name. The script copies the list into the menu of a page.
-pub(super) async fn names(visit: Visit) -> Response {
-    let found = match visit.get::<QueueList>("/v1/queues").await {
-        Err(trouble) if trouble.code == "no_admin_api" => return to(crate::ROOT),
-        found => found,
+pub(super) async fn names(visit: Visit) -> PageResult {
+    let QueueList { mut queues, .. } = match visit.get("/v1/queues").await {
+        Err(trouble) if trouble.code == "no_admin_api" => return Ok(to(crate::ROOT)),
+        found => found?,
     };
-    let page = found.map(|QueueList { mut queues, .. }| {
-        queues.sort_unstable();
-        let body = html! {
-            h1 { "Queues by name" }
-            ul #names {
-                @for queue in queues.iter().take(NAMES_MAX) { li { a href=(queue_place(queue, "")) { (Outside(queue)) } } }
-                @if queues.len() > NAMES_MAX { li { a href=(crate::ROOT) { "All " (number(queues.len() as u64)) " queues" } } }
-            }
-        };
-        layout::bare(&visit, "Queues by name", &body)
-    });
-    visit.answer(page)
+    queues.sort_unstable();
+    let body = html! {
+        h1 { "Queues by name" }
+        ul #names {
+            @for queue in queues.iter().take(NAMES_MAX) { li { a href=(queue_place(queue, "")) { (Outside(queue)) } } }
+            @if queues.len() > NAMES_MAX { li { a href=(crate::ROOT) { "All " (number(queues.len() as u64)) " queues" } } }
+        }
+    };
+    Ok(layout::bare(&visit, "Queues by name", &body))
 }
 
 /// The sums over the queues of the page that could be read, as their rows have them.
@@ -243,13 +239,13 @@ pub(super) struct NewQueueForm {
     levels: Option<String>,
 }
 
-pub(super) async fn create(visit: Visit, FormFields(new): FormFields<NewQueueForm>) -> Response {
+pub(super) async fn create(visit: Visit, FormFields(new): FormFields<NewQueueForm>) -> PageResult {
     let (name, partitions) = (new.name.trim(), new.partitions.trim());
     let of = format!("/v1/queues/{}", escaped(name));
     // The same request would change an existing queue.
     if !visit.is_read_only() && visit.get::<QueueBody>(&of).await.is_ok() {
         let detail = format!("the queue {name} exists already");
-        return visit.answer(Err(PageError::new(StatusCode::CONFLICT, "", detail)));
+        return Err(PageError::new(StatusCode::CONFLICT, "", detail));
     }
     let mut body = json!({ "levels": new.levels.is_some() });
     if let Some(fields) = body.as_object_mut().filter(|_| !partitions.is_empty()) {
@@ -257,12 +253,12 @@ pub(super) async fn create(visit: Visit, FormFields(new): FormFields<NewQueueFor
         let count = partitions.parse::<u32>().map_or_else(|_| partitions.into(), Value::from);
         fields.insert("partitions".to_owned(), count);
     }
-    let outcome = visit.act(Method::PUT, &of, body).await;
-    visit.done(outcome, &queue_place(name, ""))
+    visit.act(Method::PUT, &of, body).await?;
+    Ok(to(&queue_place(name, "")))
 }
 
 /// Only the broker's admin API can list the queues.
-fn by_name(visit: &Visit, trouble: &PageError) -> Markup {
+fn by_name(visit: &Visit, trouble: &PageError) -> Response {
     let body = html! {
         h1 { "Queues" }
         p.notice { "This gateway cannot list the queues: " (Outside(&trouble.detail)) }

@@ -5,9 +5,8 @@ use crate::asked::{FormFields, Path, QueryFields};
 use crate::parts::{asked, button, chart, figure, layout, length, queue_place, status, task_link};
 use crate::shown::{Outside, ShownInstant, number, text};
 use crate::trouble::PageError;
-use crate::visit::{PageResult, Visit, escaped};
+use crate::visit::{PageResult, Visit, escaped, to};
 use axum::http::Method;
-use axum::response::Response;
 use longhaul_api::Priority;
 use longhaul_api::action::ActionList;
 use longhaul_api::queue::{QueueBody, Series};
@@ -51,37 +50,28 @@ impl ChartSpan {
 pub(super) async fn show(
     visit: Visit,
     Path(queue): Path<String>,
-    QueryFields(asked): QueryFields<QueuePageQuery>,
-) -> Response {
-    let page = page(&visit, &queue, &asked).await;
-    visit.answer(page)
-}
-
-async fn page(
-    visit: &Visit,
-    queue: &str,
-    &QueuePageQuery { level, span }: &QueuePageQuery,
+    QueryFields(QueuePageQuery { level, span }): QueryFields<QueuePageQuery>,
 ) -> PageResult {
-    let name = escaped(queue);
+    let name = escaped(&queue);
     let of = format!("/v1/queues/{name}");
     let series = format!("/v1/queues/{name}/series?level={level}&{}", span.parts().2);
     let (found, counts, series) = futures::try_join!(
         visit.get::<QueueBody>(&of),
-        visit.counts(queue, level),
+        visit.counts(&queue, level),
         visit.get::<Series>(&series)
     )?;
     let body = html! {
-        h1 { (Outside(queue)) @if found.settings.paused { " " span.tag { "paused" } } }
-        @if found.settings.paused { (pause(visit, queue).await) }
+        h1 { (Outside(&queue)) @if found.settings.paused { " " span.tag { "paused" } } }
+        @if found.settings.paused { (pause(&visit, &queue).await) }
         @if let Some(description) = &found.settings.description { p { (text(description, true)) } }
-        @if found.levels { (levels(queue, level, span)) }
-        (figures(queue, level, &counts))
-        (spans(queue, level, span))
+        @if found.levels { (levels(&queue, level, span)) }
+        (figures(&queue, level, &counts))
+        (spans(&queue, level, span))
         section #series { (chart::throughput(&series)) (chart::latency(&series)) }
-        @if !visit.is_read_only() { (actions(queue, level, &found)) }
+        @if !visit.is_read_only() { (actions(&queue, level, &found)) }
     };
-    Ok(layout::of_queue(visit, queue, ("", queue), layout::FollowedEvents::Level(level), &body)
-        .await)
+    let followed = layout::FollowedEvents::Level(level);
+    Ok(layout::of_queue(&visit, &queue, ("", &queue), followed, &body).await)
 }
 
 /// Who has paused the queue, and why.
@@ -166,14 +156,14 @@ pub(super) async fn act(
     Path((queue, verb)): Path<(String, String)>,
     QueryFields(asked): QueryFields<QueuePageQuery>,
     FormFields(ReasonForm { reason }): FormFields<ReasonForm>,
-) -> Response {
+) -> PageResult {
     let body = match verb.as_str() {
         "pause" | "resume" => json!({ "reason": reason }),
         "purge" => json!({ "reason": reason, "all": true }),
-        _ => return visit.answer(Err(PageError::no_such_action())),
+        _ => return Err(PageError::no_such_action()),
     };
     let level = if verb == "purge" { format!("?level={}", asked.level) } else { String::new() };
     let path = format!("/v1/queues/{}:{verb}{level}", escaped(&queue));
-    let outcome = visit.act(Method::POST, &path, body).await;
-    visit.done(outcome, &queue_place(&queue, &level))
+    visit.act(Method::POST, &path, body).await?;
+    Ok(to(&queue_place(&queue, &level)))
 }

@@ -7,7 +7,6 @@ use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::{layout, table, task_link};
 use crate::shown::{Outside, ShownInstant, number};
 use crate::visit::{PageResult, Visit};
-use axum::response::Response;
 use longhaul_api::task::TaskBody;
 use maud::html;
 use std::collections::BTreeMap;
@@ -23,15 +22,6 @@ struct ReasonGroup<'a> {
     count: u64,
     newest: &'a TaskBody,
     reason: &'a str,
-}
-
-pub(super) async fn show(
-    visit: Visit,
-    Path(queue): Path<String>,
-    QueryFields(filter): QueryFields<TaskFilterQuery>,
-) -> Response {
-    let page = page(&visit, &queue, &filter).await;
-    visit.answer(page)
 }
 
 /// The words of a reason without those that have a digit: ports, ids and durations differ where
@@ -58,13 +48,17 @@ fn groups(tasks: &[TaskBody]) -> Vec<(String, ReasonGroup<'_>)> {
     groups
 }
 
-async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResult {
+pub(super) async fn show(
+    visit: Visit,
+    Path(queue): Path<String>,
+    QueryFields(filter): QueryFields<TaskFilterQuery>,
+) -> PageResult {
     let filter = filter.with_status("failed");
-    let found = filter.newest(visit, queue, TASKS_MAX).await?;
+    let found = filter.newest(&visit, &queue, TASKS_MAX).await?;
     let groups = groups(&found.tasks);
     let rows: Vec<RowCells> = groups
         .iter()
-        .map(|(cause, group)| row(queue, &filter, (cause, group), found.now))
+        .map(|(cause, group)| row(&queue, &filter, (cause, group), found.now))
         .collect();
     let heads = [Number("Tasks"), Text("Reason of the last one"), Text("When"), Text("Task")];
     let body = html! {
@@ -72,11 +66,11 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
         p { "Reasons that differ only in words with digits count as one. The list behind each reason shows its failed tasks with their full texts." }
         (table::table("reasons", "Reasons, the most frequent first", &heads, &rows, &html! { "No task failed." }))
         @if found.next.is_some() { p { "Only the newest " (number(TASKS_MAX as u64)) " failed tasks are counted." } }
-        p { a href=(filter.place(queue)) { "The failed tasks" } }
+        p { a href=(filter.place(&queue)) { "The failed tasks" } }
     };
     let title = format!("Reasons of {queue}");
     let followed = layout::FollowedEvents::Level(filter.level);
-    Ok(layout::of_queue(visit, queue, ("/tasks", &title), followed, &body).await)
+    Ok(layout::of_queue(&visit, &queue, ("/tasks", &title), followed, &body).await)
 }
 
 fn row(

@@ -1,46 +1,40 @@
 //! The schedules of a queue.
 
-use super::ReasonForm;
+use super::{ReasonForm, filled};
 use crate::asked::{FormFields, Path};
 use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::Text;
 use crate::parts::{self, asked, button, layout, queue_place, reason_field, table, task_link};
 use crate::shown::{Outside, ShownInstant, minute};
 use crate::trouble::PageError;
-use crate::visit::{PageResult, Visit, escaped};
+use crate::visit::{PageResult, Visit, escaped, to};
 use axum::http::Method;
-use axum::response::Response;
 use longhaul_api::Priority;
 use longhaul_api::schedule::{ScheduleBody, ScheduleList};
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// The most future slots shown.
 const NEXT_MAX: usize = 3;
 
-pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
-    let page = page(&visit, &queue).await;
-    visit.answer(page)
-}
-
-async fn page(visit: &Visit, queue: &str) -> PageResult {
+pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> PageResult {
     let found: ScheduleList =
-        visit.get(&format!("/v1/queues/{}/schedules", escaped(queue))).await?;
+        visit.get(&format!("/v1/queues/{}/schedules", escaped(&queue))).await?;
     let rows: Vec<RowCells> =
-        found.schedules.iter().map(|schedule| row(visit, queue, schedule, found.now)).collect();
+        found.schedules.iter().map(|schedule| row(&visit, &queue, schedule, found.now)).collect();
     let heads = [Text("Schedule"), Text("When"), Text("Last"), Text("Next"), Text("Actions")];
     let empty = html! {
-        "There are no schedules. Create one below, or with " (parts::command("longhaul schedule create", queue, "nightly 'report' --cron '30 2 * * *'"))
+        "There are no schedules. Create one below, or with " (parts::command("longhaul schedule create", &queue, "nightly 'report' --cron '30 2 * * *'"))
     };
     let body = html! {
         h1 { "Schedules" }
         (table::table("schedules", "Schedules", &heads, &rows, &empty))
-        @if !visit.is_read_only() { (new_schedule(queue)) }
+        @if !visit.is_read_only() { (new_schedule(&queue)) }
     };
     let title = format!("Schedules of {queue}");
     let followed = layout::FollowedEvents::Level(Priority::Normal);
-    Ok(layout::of_queue(visit, queue, ("/schedules", &title), followed, &body).await)
+    Ok(layout::of_queue(&visit, &queue, ("/schedules", &title), followed, &body).await)
 }
 
 fn row(visit: &Visit, queue: &str, schedule: &ScheduleBody, now_ms: u64) -> RowCells {
@@ -119,20 +113,16 @@ pub(super) struct NewScheduleForm {
 }
 
 impl NewScheduleForm {
-    /// The body of the request. The gateway says what is wrong with a field.
+    /// The body of the request.
     fn body(&self) -> Value {
-        let set = |fields: &[(&str, &str)]| -> Map<String, Value> {
-            let set = fields.iter().filter(|(_, value)| !value.trim().is_empty());
-            set.map(|(name, value)| ((*name).to_owned(), Value::from(value.trim()))).collect()
-        };
         let times = [
             (self.kind.as_str(), self.when.as_str()),
             ("time_zone", &self.time_zone),
             ("overlap", &self.overlap),
         ];
-        let mut task = set(&[("type", &self.task_type)]);
+        let mut task = filled(&[("type", &self.task_type)]);
         task.insert("payload".to_owned(), self.payload.as_str().into());
-        json!({ "schedule": set(&times), "task": task, "reason": self.reason })
+        json!({ "schedule": filled(&times), "task": task, "reason": self.reason })
     }
 }
 
@@ -140,10 +130,10 @@ pub(super) async fn create(
     visit: Visit,
     Path(queue): Path<String>,
     FormFields(new): FormFields<NewScheduleForm>,
-) -> Response {
+) -> PageResult {
     let path = format!("/v1/queues/{}/schedules/{}", escaped(&queue), escaped(new.name.trim()));
-    let outcome = visit.act(Method::POST, &path, new.body()).await;
-    visit.done(outcome, &queue_place(&queue, "/schedules"))
+    visit.act(Method::POST, &path, new.body()).await?;
+    Ok(to(&queue_place(&queue, "/schedules")))
 }
 
 /// A text without quotes; other values as JSON.
@@ -155,17 +145,17 @@ pub(super) async fn act(
     visit: Visit,
     Path((queue, name, verb)): Path<(String, String, String)>,
     FormFields(ReasonForm { reason }): FormFields<ReasonForm>,
-) -> Response {
+) -> PageResult {
     let of = format!("/v1/queues/{}/schedules/{}", escaped(&queue), escaped(&name));
-    let outcome = match verb.as_str() {
+    match verb.as_str() {
         "trigger" | "pause" | "resume" => {
-            visit.act(Method::POST, &format!("{of}:{verb}"), json!({ "reason": reason })).await
+            visit.act(Method::POST, &format!("{of}:{verb}"), json!({ "reason": reason })).await?
         }
         "delete" => {
             let of = format!("{of}?reason={}", escaped(&reason));
-            visit.act(Method::DELETE, &of, json!(null)).await
+            visit.act(Method::DELETE, &of, json!(null)).await?
         }
-        _ => Err(PageError::no_such_action()),
+        _ => return Err(PageError::no_such_action()),
     };
-    visit.done(outcome, &queue_place(&queue, "/schedules"))
+    Ok(to(&queue_place(&queue, "/schedules")))
 }

@@ -3,7 +3,7 @@
 
 use crate::asked::{Path, QueryFields};
 use crate::trouble::PageError;
-use crate::visit::{Visit, escaped, task_route};
+use crate::visit::{PageResult, Visit, escaped, task_route};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
 };
@@ -37,21 +37,15 @@ pub(super) async fn events(
     stream.unwrap_or_else(refused)
 }
 
-pub(super) async fn payload(visit: Visit, Path((queue, task)): Path<(String, String)>) -> Response {
-    saved(&visit, &queue, &task, "payload").await
-}
-
-pub(super) async fn result(visit: Visit, Path((queue, task)): Path<(String, String)>) -> Response {
-    saved(&visit, &queue, &task, "result").await
-}
-
-/// The bytes as a file, whatever their type: browsers must not run them.
-async fn saved(visit: &Visit, queue: &str, task: &str, what: &str) -> Response {
-    let path = format!("{}/{what}", task_route(queue, task));
-    let answer = match visit.raw(&path).await {
-        Ok(answer) => answer,
-        Err(trouble) => return visit.answer(Err(trouble)),
-    };
+/// A payload or a result as a file, whatever its type: browsers must not run it.
+pub(super) async fn saved(
+    visit: Visit,
+    Path((queue, task, what)): Path<(String, String, String)>,
+) -> PageResult {
+    if !matches!(what.as_str(), "payload" | "result") {
+        return Err(super::nothing().await);
+    }
+    let answer = visit.raw(&format!("{}/{what}", task_route(&queue, &task))).await?;
     let name: String = task
         .chars()
         .map(|character| if character.is_ascii_alphanumeric() { character } else { '-' })
@@ -66,7 +60,7 @@ async fn saved(visit: &Visit, queue: &str, task: &str, what: &str) -> Response {
     if let Ok(disposition) = HeaderValue::from_str(&disposition) {
         headers.insert(CONTENT_DISPOSITION, disposition);
     }
-    response
+    Ok(response)
 }
 
 /// A stream cannot show an error page.

@@ -7,10 +7,9 @@ use crate::parts::{
 };
 use crate::shown::{Outside, ShownInstant, number};
 use crate::trouble::PageError;
-use crate::visit::{PageResult, Visit, escaped, task_route};
+use crate::visit::{PageResult, Visit, escaped, task_route, to};
 use axum::body::to_bytes;
 use axum::http::{Method, StatusCode};
-use axum::response::Response;
 use longhaul_api::history::{HistoryBody, HistoryEntryBody};
 use longhaul_api::task::{TaskBody, TaskLimitsBody, WhyBody};
 use longhaul_api::values::Length;
@@ -21,15 +20,6 @@ use serde_json::{Value, json};
 
 /// The largest payload or result that is read and shown in part.
 const BYTES_MAX: usize = 8 << 20;
-
-pub(super) async fn show(
-    visit: Visit,
-    Path((queue, task)): Path<(String, String)>,
-    QueryFields(asked): QueryFields<TaskPageQuery>,
-) -> Response {
-    let page = page(&visit, &queue, &task, &asked).await;
-    visit.answer(page)
-}
 
 /// The query of the page.
 #[derive(Debug, Default, Deserialize)]
@@ -42,13 +32,17 @@ pub(super) struct TaskPageQuery {
     entries: timeline::ListedEntries,
 }
 
-async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> PageResult {
-    let of = task_route(queue, id);
+pub(super) async fn show(
+    visit: Visit,
+    Path((queue, id)): Path<(String, String)>,
+    QueryFields(asked): QueryFields<TaskPageQuery>,
+) -> PageResult {
+    let of = task_route(&queue, &id);
     let history = format!("{of}/history");
     let (task, history) =
         futures::try_join!(visit.get::<TaskBody>(&of), visit.get::<HistoryBody>(&history))?;
     let listed = match &*task.status {
-        "running" => visit.workers(queue, parts::level_of(id)).await.ok(),
+        "running" => visit.workers(&queue, parts::level_of(&id)).await.ok(),
         _ => None,
     };
     let why =
@@ -65,28 +59,28 @@ async fn page(visit: &Visit, queue: &str, id: &str, asked: &TaskPageQuery) -> Pa
             h1 { "Task " (Outside(&task.id)) " " (status(&task.status)) }
             @if let Some(progress) = &task.progress { p.meter { (parts::progress(progress)) (pace(&task, &history)) } }
             @if task.status == "running" { p { (rest(&task, limits, &budgets)) } }
-            @if is_acted_on { (actions(queue, &task)) }
+            @if is_acted_on { (actions(&queue, &task)) }
         }
         @if let Some(warning) = &task.warning { p.notice { (Outside(warning)) } }
         @if let Some(reason) = &task.reason { p.notice.bad { (Outside(reason)) } }
         @if let Some(why) = why.as_ref().filter(|why| why.cause != "leased" && why.cause != "running" || is_silent(why)) {
-            @if why.cause == "paused" { (super::queue::pause(visit, queue).await) }
+            @if why.cause == "paused" { (super::queue::pause(&visit, &queue).await) }
             p.notice #why { @if is_silent(why) { "Its worker is silent: " } @else { "Why it does not run: " } (Outside(&why.sentence)) "." }
         }
-        (facts(queue, &task, &history, (limits, budgets)))
+        (facts(&queue, &task, &history, (limits, budgets)))
         @if let Some(listed) = &listed { (holder(&task, listed)) }
-        (bytes(visit, queue, &task, asked.form).await?)
+        (bytes(&visit, &queue, &task, asked.form).await)
         (log(&task, &history))
         section #timeline tabindex="0" role="region" aria-label="Timeline" { h2 { "Timeline" } (timeline::timeline(&history, task.created_at)) }
         section {
             h2 { "Entries, the newest first" }
-            (timeline::list(queue, &history, asked.entries))
-            p { a href={ (task_place(queue, id)) "?entries=" (other) "#history" } { (name) } }
+            (timeline::list(&queue, &history, asked.entries))
+            p { a href={ (task_place(&queue, &id)) "?entries=" (other) "#history" } { (name) } }
         }
     };
     let title = format!("Task {id}");
-    let followed = layout::FollowedEvents::Task(id);
-    Ok(layout::of_queue(visit, queue, ("/tasks", &title), followed, &body).await)
+    let followed = layout::FollowedEvents::Task(&id);
+    Ok(layout::of_queue(&visit, &queue, ("/tasks", &title), followed, &body).await)
 }
 
 /// Whether the worker that runs the task has missed two heartbeats.
@@ -282,9 +276,9 @@ async fn bytes(
     queue: &str,
     task: &TaskBody,
     form: payload::PayloadFormat,
-) -> PageResult {
+) -> Markup {
     if task.hidden {
-        return Ok(html! { p.notice { "This gateway hides payloads and results from you." } });
+        return html! { p.notice { "This gateway hides payloads and results from you." } };
     }
     let place = task_place(queue, &task.id);
     let of = task_route(queue, &task.id);
@@ -292,7 +286,7 @@ async fn bytes(
     if task.result_bytes.is_some() {
         sections.push(("Result", "result", read(visit, &format!("{of}/result")).await));
     }
-    Ok(html! {
+    html! {
         @for (title, word, found) in sections {
             section id=(word) {
                 h2 { (title) @if let Some(codec) = &task.codec { " " span.tag { "encoded by " (Outside(codec)) } } }
@@ -302,7 +296,7 @@ async fn bytes(
                 }
             }
         }
-    })
+    }
 }
 
 async fn read(visit: &Visit, path: &str) -> Result<axum::body::Bytes, PageError> {
@@ -350,15 +344,15 @@ pub(super) async fn act(
     visit: Visit,
     Path((queue, task, verb)): Path<(String, String, String)>,
     FormFields(given): FormFields<TaskActionForm>,
-) -> Response {
-    let outcome = act_on(&visit, &queue, (&task, &verb), given).await;
-    let new = outcome.as_ref().ok().and_then(|answer| answer.get("id")?.as_str());
+) -> PageResult {
+    let answer = act_on(&visit, &queue, (&task, &verb), given).await?;
+    let new = answer.get("id").and_then(Value::as_str);
     let place = match (verb.as_str(), new) {
         ("retry", Some(new)) => task_place(&queue, new),
         ("delete", _) => queue_place(&queue, "/tasks"),
         _ => task_place(&queue, &task),
     };
-    visit.done(outcome, &place)
+    Ok(to(&place))
 }
 
 /// Does one thing to a task.

@@ -1,15 +1,15 @@
 //! The tasks of a queue, with a filter.
 
 use super::bulk::BULK_VERBS;
+use super::filled;
 use crate::asked::{FormFields, Path, QueryFields};
 use crate::parts::table::RowCells;
 use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::{self, NOT_OVER, layout, queue_place, status, table, task_link, task_place};
 use crate::shown::{Outside, ShownInstant, number};
 use crate::trouble::PageError;
-use crate::visit::{PageResult, Visit, escaped};
+use crate::visit::{PageResult, Visit, escaped, to};
 use axum::http::Method;
-use axum::response::Response;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use longhaul_api::Priority;
@@ -18,7 +18,7 @@ use longhaul_api::task::{TaskBody, TaskCountsBody, TaskList};
 use longhaul_api::worker::WorkerList;
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Tasks per page.
@@ -139,21 +139,16 @@ pub(super) async fn show(
     visit: Visit,
     Path(queue): Path<String>,
     QueryFields(filter): QueryFields<TaskFilterQuery>,
-) -> Response {
-    let page = page(&visit, &queue, &filter).await;
-    visit.answer(page)
-}
-
-async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResult {
-    let of = format!("/v1/queues/{}", escaped(queue));
+) -> PageResult {
+    let of = format!("/v1/queues/{}", escaped(&queue));
     let (found, counts, of) = futures::try_join!(
-        filter.newest(visit, queue, PAGE_TASKS),
-        visit.counts(queue, filter.level),
+        filter.newest(&visit, &queue, PAGE_TASKS),
+        visit.counts(&queue, filter.level),
         visit.get::<QueueBody>(&of)
     )?;
-    let workers = visit.workers(queue, filter.level).await.ok();
+    let workers = visit.workers(&queue, filter.level).await.ok();
     let silent: BTreeSet<&str> = workers.iter().flat_map(WorkerList::silent).collect();
-    let row = |task| row(visit, queue, task, silent.contains(task.id.as_str()));
+    let row = |task| row(&visit, &queue, task, silent.contains(task.id.as_str()));
     let rows: Vec<RowCells> = found.tasks.iter().map(row).collect();
     let heads = [
         Text("Task"),
@@ -166,29 +161,29 @@ async fn page(visit: &Visit, queue: &str, filter: &TaskFilterQuery) -> PageResul
         Text("Progress"),
         Text("Reason"),
     ];
-    let place = filter.place(queue);
+    let place = filter.place(&queue);
     let empty = html! {
         "No task matches."
-        @if counts.total == 0 && !visit.is_read_only() { " Submit one below, or with " (parts::command("longhaul task submit", queue, "'good morning' --wait")) }
+        @if counts.total == 0 && !visit.is_read_only() { " Submit one below, or with " (parts::command("longhaul task submit", &queue, "'good morning' --wait")) }
     };
     let body = html! {
         h1 { "Tasks" }
         div.with-sidebar {
-            (sidebar(queue, filter, &counts))
+            (sidebar(&queue, &filter, &counts))
             div {
-                (form(queue, filter, of.levels))
-                @if !visit.is_read_only() && !rows.is_empty() { (bulk_bar(queue, filter)) }
-                @if filter.status == "failed" { p { a href={ (queue_place(queue, "/reasons")) "?" (filter.query()) } { "Group by reason" } } }
+                (form(&queue, &filter, of.levels))
+                @if !visit.is_read_only() && !rows.is_empty() { (bulk_bar(&queue, &filter)) }
+                @if filter.status == "failed" { p { a href={ (queue_place(&queue, "/reasons")) "?" (filter.query()) } { "Group by reason" } } }
                 @if !filter.why && UNBEGUN.contains(&filter.status.as_str()) { p { a href={ (place) "&why=true" } { "Show why they do not run" } } }
                 (table::table("tasks", "Tasks, the newest first", &heads, &rows, &empty))
                 (table::pager(&place, filter.after.as_deref(), found.next.as_deref()))
-                @if !visit.is_read_only() { (submit_form(queue)) }
+                @if !visit.is_read_only() { (submit_form(&queue)) }
             }
         }
     };
     let title = format!("Tasks of {queue}");
     let followed = layout::FollowedEvents::Level(filter.level);
-    Ok(layout::of_queue(visit, queue, ("/tasks", &title), followed, &body).await)
+    Ok(layout::of_queue(&visit, &queue, ("/tasks", &title), followed, &body).await)
 }
 
 fn sidebar(queue: &str, filter: &TaskFilterQuery, counts: &TaskCountsBody) -> Markup {
@@ -302,20 +297,13 @@ pub(super) async fn submit(
     visit: Visit,
     Path(queue): Path<String>,
     FormFields(new): FormFields<NewTaskForm>,
-) -> Response {
-    let mut body = json!({ "payload": new.payload });
-    for (name, value) in [("type", new.task_type), ("delay", new.delay)] {
-        if let Some(fields) = body.as_object_mut().filter(|_| !value.trim().is_empty()) {
-            fields.insert(name.to_owned(), Value::from(value.trim()));
-        }
-    }
-    let outcome =
-        visit.act(Method::POST, &format!("/v1/queues/{}/tasks", escaped(&queue)), body).await;
-    let place = outcome
-        .as_ref()
-        .ok()
-        .and_then(|answer| answer.get("id")?.as_str().map(|id| task_place(&queue, id)));
-    visit.done(outcome, &place.unwrap_or_else(|| queue_place(&queue, "/tasks")))
+) -> PageResult {
+    let mut body = filled(&[("type", &new.task_type), ("delay", &new.delay)]);
+    body.insert("payload".to_owned(), new.payload.into());
+    let path = format!("/v1/queues/{}/tasks", escaped(&queue));
+    let answer = visit.act(Method::POST, &path, body.into()).await?;
+    let id = answer.get("id").and_then(Value::as_str);
+    Ok(to(&id.map_or_else(|| queue_place(&queue, "/tasks"), |id| task_place(&queue, id))))
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use crate::parts::{command, layout, queue_place, table};
 use crate::shown::{Outside, bytes, number};
 use crate::trouble::PageError;
 use crate::visit::{PageResult, Visit, escaped};
-use axum::response::Response;
 use longhaul_api::topics::{FindingBody, TopicBody, TopicsBody};
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -25,17 +24,13 @@ pub(super) async fn show(
     visit: Visit,
     Path(queue): Path<String>,
     QueryFields(asked): QueryFields<TopicsPageQuery>,
-) -> Response {
-    let page = page(&visit, &queue, asked.ledger_retention.trim()).await;
-    visit.answer(page)
-}
-
-async fn page(visit: &Visit, queue: &str, retention: &str) -> PageResult {
+) -> PageResult {
+    let retention = asked.ledger_retention.trim();
     let retention = if retention.is_empty() { LEDGER_RETENTION } else { retention };
     let path =
-        format!("/v1/queues/{}/topics?ledger_retention={}", escaped(queue), escaped(retention));
+        format!("/v1/queues/{}/topics?ledger_retention={}", escaped(&queue), escaped(retention));
     let content = match visit.get::<TopicsBody>(&path).await {
-        Ok(found) => content(queue, &found, retention),
+        Ok(found) => content(&queue, &found, retention),
         Err(trouble) if matches!(&*trouble.code, "no_admin_api" | "broker_refused") => {
             without_admin(&trouble)
         }
@@ -45,7 +40,7 @@ async fn page(visit: &Visit, queue: &str, retention: &str) -> PageResult {
     // The broker is asked some fifty questions for this page.
     let followed = layout::FollowedEvents::Still;
     let title = format!("Topics of {queue}");
-    Ok(layout::of_queue(visit, queue, ("/topics", &title), followed, &body).await)
+    Ok(layout::of_queue(&visit, &queue, ("/topics", &title), followed, &body).await)
 }
 
 fn without_admin(trouble: &PageError) -> Markup {

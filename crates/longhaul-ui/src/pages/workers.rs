@@ -7,9 +7,8 @@ use crate::parts::table::TableHead::{Number, Text};
 use crate::parts::{self, asked, layout, queue_place, table, task_link};
 use crate::shown::{Outside, ShownInstant, line};
 use crate::trouble::PageError;
-use crate::visit::{PageResult, Visit, escaped};
+use crate::visit::{PageResult, Visit, escaped, to};
 use axum::http::Method;
-use axum::response::Response;
 use longhaul_api::Priority;
 use longhaul_api::queue::QueueBody;
 use longhaul_api::worker::{QueueWorker, WorkerList};
@@ -22,34 +21,21 @@ const NAMED_MAX: usize = 20;
 /// The most workers named as successors of one.
 const SUCCESSORS_MAX: usize = 3;
 
-pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> Response {
-    let page = page(&visit, &queue).await;
-    visit.answer(page)
-}
-
-/// The workers of a level.
-struct LevelWorkers {
-    level: Priority,
-    list: WorkerList,
-}
-
-async fn page(visit: &Visit, queue: &str) -> PageResult {
-    let name = escaped(queue);
-    let of: QueueBody = visit.get(&format!("/v1/queues/{name}")).await?;
+pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> PageResult {
+    let of: QueueBody = visit.get(&format!("/v1/queues/{}", escaped(&queue))).await?;
     let levels = if of.levels { &Priority::ALL[..] } else { &[Priority::Normal] };
     let found = levels.iter().map(async |&level| {
-        let path = format!("/v1/queues/{name}/workers?level={}", level.word());
-        Ok::<_, PageError>(LevelWorkers { level, list: visit.get(&path).await? })
+        Ok::<_, PageError>((level, visit.workers(&queue, level).await?))
     });
     let found = futures::future::try_join_all(found).await?;
     let mut workers: Vec<_> = found
         .iter()
-        .flat_map(|it| it.list.workers.iter().map(move |worker| (it, worker)))
+        .flat_map(|it| it.1.workers.iter().map(move |worker| (it, worker)))
         .collect();
     // First those whose tasks others take over.
     workers.sort_by_key(|(_, worker)| !worker.leaves_tasks());
     let rows: Vec<RowCells> =
-        workers.iter().map(|(it, worker)| row(visit, queue, worker, it)).collect();
+        workers.iter().map(|(it, worker)| row(&visit, &queue, worker, it)).collect();
     let heads = [
         Text("Worker"),
         Text("Host"),
@@ -64,7 +50,7 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         Text("Actions"),
     ];
     let empty = html! {
-        "This queue has no workers. Start one: " (parts::command("longhaul worker run", queue, "--exec 'tr a-z A-Z'"))
+        "This queue has no workers. Start one: " (parts::command("longhaul worker run", &queue, "--exec 'tr a-z A-Z'"))
     };
     let body = html! {
         h1 { "Workers" }
@@ -79,14 +65,14 @@ async fn page(visit: &Visit, queue: &str) -> PageResult {
         layout::FollowedEvents::Level(Priority::Normal)
     };
     let title = format!("Workers of {queue}");
-    Ok(layout::of_queue(visit, queue, ("/workers", &title), followed, &body).await)
+    Ok(layout::of_queue(&visit, &queue, ("/workers", &title), followed, &body).await)
 }
 
 fn row(
     visit: &Visit,
     queue: &str,
     found: &QueueWorker,
-    LevelWorkers { level, list: all }: &LevelWorkers,
+    (level, all): &(Priority, WorkerList),
 ) -> RowCells {
     let worker = found.worker.clone().unwrap_or_default();
     let name = if worker.name.is_empty() { &found.owner } else { &worker.name };
@@ -139,8 +125,8 @@ pub(super) async fn drain(
     visit: Visit,
     Path((queue, name)): Path<(String, String)>,
     FormFields(ReasonForm { reason }): FormFields<ReasonForm>,
-) -> Response {
+) -> PageResult {
     let path = format!("/v1/queues/{}/workers/{}:drain", escaped(&queue), escaped(&name));
-    let outcome = visit.act(Method::POST, &path, json!({ "reason": reason })).await;
-    visit.done(outcome, &queue_place(&queue, "/workers"))
+    visit.act(Method::POST, &path, json!({ "reason": reason })).await?;
+    Ok(to(&queue_place(&queue, "/workers")))
 }

@@ -3,8 +3,10 @@
 use crate::parts::{NOT_OVER, level_of, queue_place};
 use crate::shown::{Outside, line, number};
 use crate::trouble::PageError;
-use crate::visit::Visit;
+use crate::visit::{self, Visit};
 use crate::{ROOT, assets};
+use axum::http::StatusCode;
+use axum::response::Response;
 use longhaul_api::Priority;
 use longhaul_api::task::TaskCountsBody;
 use maud::{DOCTYPE, Markup, html};
@@ -22,11 +24,11 @@ const PAGES: [(&str, &str); 8] = [
 ];
 
 /// A page without a queue.
-pub(crate) fn bare(visit: &Visit, title: &str, body: &Markup) -> Markup {
-    frame(visit, title, &html! {}, body, &PageRefresh::of("live"))
+pub(crate) fn bare(visit: &Visit, title: &str, body: &Markup) -> Response {
+    visit::html(StatusCode::OK, frame(visit, title, &html! {}, body, FollowedEvents::Nobody))
 }
 
-/// Whose events keep a page of a queue up to date.
+/// Whose events keep a page up to date.
 #[derive(Clone, Copy)]
 pub(crate) enum FollowedEvents<'a> {
     /// Those of a level.
@@ -35,8 +37,21 @@ pub(crate) enum FollowedEvents<'a> {
     Task(&'a str),
     /// Nobody's: the page takes long to make, and is requested regularly.
     Nobody,
-    /// Nobody's: the page stays as it is.
+    /// Nobody's: the page stays as it is. It says what an action does, did, or why it failed.
     Still,
+    /// Nobody's: the page stands in for one that needs the broker; the script requests that one
+    /// until it is available.
+    StandIn,
+}
+
+impl FollowedEvents<'_> {
+    fn level(self) -> Option<Priority> {
+        match self {
+            Self::Level(level) => Some(level),
+            Self::Task(id) => Some(level_of(id)),
+            Self::Nobody | Self::Still | Self::StandIn => None,
+        }
+    }
 }
 
 /// A page of a queue; `page` is its path below the queue's. The script replaces changed parts when
@@ -47,18 +62,10 @@ pub(crate) async fn of_queue(
     (page, title): (&str, &str),
     followed: FollowedEvents<'_>,
     body: &Markup,
-) -> Markup {
-    let (level, task) = match followed {
-        FollowedEvents::Level(level) => (Some(level), None),
-        FollowedEvents::Task(id) => (Some(level_of(id)), Some(id)),
-        FollowedEvents::Nobody | FollowedEvents::Still => (None, None),
-    };
-    let events = level.map(|level| queue_place(queue, &format!("/events?level={level}")));
-    let word = if matches!(followed, FollowedEvents::Still) { "still" } else { "live" };
-    let kept = PageRefresh { word, events, task };
-    let level = level.unwrap_or(Priority::Normal);
+) -> Response {
+    let level = followed.level().unwrap_or(Priority::Normal);
     let nav = nav(queue, Some(page), level, counted(visit, queue, level).await);
-    frame(visit, title, &nav, body, &kept)
+    visit::html(StatusCode::OK, frame(visit, title, &nav, body, followed))
 }
 
 /// The numbers on the tabs, of one level. A page is complete without them.
@@ -107,7 +114,7 @@ fn nav(queue: &str, page: Option<&str>, level: Priority, counts: TabCounts) -> M
 
 /// The page for an error. If a page cannot be shown because the gateway has no broker, the script
 /// requests it again.
-pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Markup {
+pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Response {
     let is_away = trouble.is_broker_away();
     let title = match trouble.status.canonical_reason() {
         _ if is_away => "The broker is away",
@@ -126,28 +133,8 @@ pub(crate) fn trouble(visit: &Visit, trouble: &PageError) -> Markup {
     };
     let nav = |queue: String| nav(&queue, None, Priority::Normal, TabCounts::default());
     let nav = visit.queue().map(nav).unwrap_or_default();
-    let kept = PageRefresh::of(if comes_back { "stand-in" } else { "still" });
-    frame(visit, title, &nav, &body, &kept)
-}
-
-/// How the script keeps a page up to date.
-struct PageRefresh<'a> {
-    /// - `live`: by the events, or by requesting the page regularly.
-    /// - `stand-in`: the page stands in for one that needs the broker; the script requests that one
-    ///   until it is available.
-    /// - `still`: not at all: it says what an action does, did, or why it failed.
-    word: &'static str,
-    /// The place of the events, if there are any.
-    events: Option<String>,
-    /// The one task whose events count; `None` for those of all tasks.
-    task: Option<&'a str>,
-}
-
-impl PageRefresh<'_> {
-    /// Without events.
-    const fn of(word: &'static str) -> Self {
-        Self { word, events: None, task: None }
-    }
+    let followed = if comes_back { FollowedEvents::StandIn } else { FollowedEvents::Still };
+    visit::html(trouble.status, frame(visit, title, &nav, &body, followed))
 }
 
 fn frame(
@@ -155,8 +142,16 @@ fn frame(
     title: &str,
     nav: &Markup,
     body: &Markup,
-    kept: &PageRefresh<'_>,
+    followed: FollowedEvents<'_>,
 ) -> Markup {
+    let (word, task) = match followed {
+        FollowedEvents::Level(_) | FollowedEvents::Nobody => ("live", None),
+        FollowedEvents::Task(id) => ("live", Some(id)),
+        FollowedEvents::Still => ("still", None),
+        FollowedEvents::StandIn => ("stand-in", None),
+    };
+    let events = visit.queue().zip(followed.level());
+    let events = events.map(|(of, level)| queue_place(&of, &format!("/events?level={level}")));
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -169,7 +164,7 @@ fn frame(
                 link rel="stylesheet" href=(assets::place("ui.css"));
                 script src=(assets::place("ui.js")) defer {}
             }
-            body data-page=(kept.word) data-events=[kept.events.as_deref()] data-task=[kept.task] {
+            body data-page=(word) data-events=[events] data-task=[task] {
                 a.skip href="#main" { "Skip to the content" }
                 header {
                     a.home href=(ROOT) { "longhaul" }
