@@ -14,7 +14,7 @@ pub(crate) use terms::{ClaimedFor, holder_in};
 pub use terms::{KeepAlive, Kept, Lease, LeaseError, LeaseRequest, LeaseView};
 pub use token::{LeaseToken, LeaseTokenError};
 
-use crate::worker::leasing::{LeaseCommand, LeaseRequestId, LeaseSender};
+use crate::worker::leasing::{HolderMessage, LeaseCommand, LeaseRequestId, LeaseSender};
 use crate::worker::{HandleView, WorkerError, WorkerHandle, WorkerStats};
 use longhaul_core::task::TaskId;
 use std::sync::Arc;
@@ -189,8 +189,8 @@ impl Leases {
         keep: KeepAlive,
     ) -> Result<Kept, ReportError> {
         keep.validate()?;
-        self.ask(|reply| LeaseCommand::KeepAlive { token: *token, keep: Box::new(keep), reply })
-            .await
+        let keep = Box::new(keep);
+        self.ask(|reply| LeaseCommand::Told(*token, HolderMessage::KeepAlive { keep, reply })).await
     }
 
     /// Ends the lease. A success that the same lease has reported before is confirmed again.
@@ -203,7 +203,7 @@ impl Leases {
         token: &LeaseToken,
         outcome: LeaseOutcome,
     ) -> Result<(), ReportError> {
-        self.ask(|reply| LeaseCommand::Report { token: *token, outcome, reply }).await
+        self.ask(|reply| LeaseCommand::Told(*token, HolderMessage::Report { outcome, reply })).await
     }
 
     /// The lease that runs this task now, whichever worker granted it; `None` if there is none.

@@ -55,12 +55,18 @@ pub(crate) enum LeaseCommand {
     Last(LeaseRequestId),
     /// The request was given up.
     Gone(LeaseRequestId),
-    /// Keeps a lease alive.
-    KeepAlive { token: LeaseToken, keep: Box<KeepAlive>, reply: Reply<Kept> },
-    /// Ends a lease.
-    Report { token: LeaseToken, outcome: LeaseOutcome, reply: Reply<()> },
     /// Looks up the lease of a task.
     Find { task: TaskId, reply: Reply<Option<LeaseView>> },
+    /// Comes from the holder of this lease.
+    Told(LeaseToken, HolderMessage),
+}
+
+/// A message of the holder of a lease.
+pub(crate) enum HolderMessage {
+    /// Keeps the lease alive.
+    KeepAlive { keep: Box<KeepAlive>, reply: Reply<Kept> },
+    /// Ends the lease.
+    Report { outcome: LeaseOutcome, reply: Reply<()> },
 }
 
 /// A renewal of a lease, and the channel for its result.
@@ -87,23 +93,13 @@ pub(in crate::worker) enum LeaseEvent {
     Over { key: LeaseKey, message: Box<Option<crate::transport::Message>> },
 }
 
-impl LeaseCommand {
-    /// The lease of the request.
-    pub(super) const fn token(&self) -> Option<LeaseToken> {
-        match self {
-            Self::KeepAlive { token, .. } | Self::Report { token, .. } => Some(*token),
-            Self::Lease { .. } | Self::Last(_) | Self::Gone(_) | Self::Find { .. } => None,
-        }
-    }
-
+impl HolderMessage {
     /// Answers with this error.
     pub(super) fn refuse(self, error: ReportError) {
         // The requester may have gone.
         match self {
             Self::KeepAlive { reply, .. } => drop(reply.send(Err(error))),
             Self::Report { reply, .. } => drop(reply.send(Err(error))),
-            Self::Find { reply, .. } => drop(reply.send(Err(error))),
-            Self::Lease { .. } | Self::Last(_) | Self::Gone(_) => {}
         }
     }
 }
