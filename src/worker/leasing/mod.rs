@@ -8,15 +8,12 @@ pub(super) use attendant::{LeaseNotice, LeaseSupervisor};
 pub(super) use desk::LeaseQueue;
 
 use super::driver::LaneId;
-use super::driver::WorkerEvent;
-use super::mailbox::Mailbox;
 use crate::lease::{
     KeepAlive, Kept, Lease, LeaseError, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView,
     ReportError,
 };
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::task::{Position, TaskId};
-use std::fmt;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -101,25 +98,5 @@ impl HolderMessage {
             Self::KeepAlive { reply, .. } => drop(reply.send(Err(error))),
             Self::Report { reply, .. } => drop(reply.send(Err(error))),
         }
-    }
-}
-
-/// The address for requests to a worker that grants leases.
-#[derive(Clone)]
-pub(crate) struct LeaseSender(Mailbox<WorkerEvent>);
-
-impl LeaseSender {
-    pub(super) const fn new(answers: Mailbox<WorkerEvent>) -> Self {
-        Self(answers)
-    }
-
-    pub(crate) fn ask(&self, asked: LeaseCommand) {
-        self.0.put(WorkerEvent::Lease(LeaseEvent::Asked(asked)));
-    }
-}
-
-impl fmt::Debug for LeaseSender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LeaseSender")
     }
 }
