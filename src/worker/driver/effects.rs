@@ -325,7 +325,7 @@ impl PartitionDriver {
     }
 }
 
-pub(super) async fn fetch(
+async fn fetch(
     transport: Arc<dyn Transport>,
     topic: TopicPartition,
     at: Position,
@@ -347,7 +347,7 @@ impl WorkerDriver {
     }
 
     /// Reads the message at exactly this position, and handles the event that `event` makes of it:
-    /// see [`fetch_at_last`].
+    /// see [`Environment::fetch_at_last`].
     pub(super) fn read_at_last(
         &mut self,
         topic: TopicPartition,
@@ -360,28 +360,21 @@ impl WorkerDriver {
 }
 
 impl Environment {
-    /// Reads the message at exactly this position: see [`fetch_at_last`].
+    /// Reads the message at exactly this position. Tries until the broker answers, for as long as
+    /// the worker lives: only the broker's answer proves that a message is gone.
     pub(super) fn fetch_at_last(
         &mut self,
         topic: TopicPartition,
         at: Position,
     ) -> impl Future<Output = Option<Message>> + Send + use<> {
-        fetch_at_last(Arc::clone(&self.transport), topic, at, Backoff::new(self.rng.fork()))
-    }
-}
-
-/// Reads until the broker answers, for as long as the worker lives: only the broker's answer proves
-/// that a message is gone.
-pub(super) async fn fetch_at_last(
-    transport: Arc<dyn Transport>,
-    topic: TopicPartition,
-    at: Position,
-    mut backoff: Backoff,
-) -> Option<Message> {
-    loop {
-        match fetch(Arc::clone(&transport), topic.clone(), at).await {
-            Ok(message) => return message,
-            Err(_) => backoff.wait().await,
+        let (transport, mut backoff) = (Arc::clone(&self.transport), Backoff::new(self.rng.fork()));
+        async move {
+            loop {
+                match fetch(Arc::clone(&transport), topic.clone(), at).await {
+                    Ok(message) => return message,
+                    Err(_) => backoff.wait().await,
+                }
+            }
         }
     }
 }
