@@ -174,7 +174,10 @@ async fn remembers_tasks(
         let Some(last) = follower.last_position().await? else { continue };
         loop {
             let message = timeout(SILENCE_MAX, follower.next()).await;
-            let message = message.map_err(|_| silent(&topic))??;
+            let message = message.map_err(|_| {
+                let cause = "the end of the ledger was not reached in time";
+                TransportError::new(TransportErrorKind::Unreachable, &topic, cause)
+            })??;
             if is_of_an_attempt(&message) {
                 return Ok(true);
             }
@@ -190,14 +193,6 @@ async fn remembers_tasks(
 /// before the first worker.
 fn is_of_an_attempt(message: &Message) -> bool {
     matches!(ledger::read(message), Ok(Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_)))
-}
-
-fn silent(topic: &TopicPartition) -> TransportError {
-    TransportError {
-        kind: TransportErrorKind::Unreachable,
-        address: topic.to_string(),
-        cause: "the end of the ledger was not reached in time".to_owned(),
-    }
 }
 
 #[cfg(test)]
