@@ -1,6 +1,5 @@
 //! Waits for the end of a task, and reads its current state.
 
-use super::shared_view::Unseen;
 use super::task_ref::TaskRef;
 use super::{Client, ReadError, partition};
 use crate::topics::TopicNameError;
@@ -155,9 +154,6 @@ impl Client {
                 None => end.await,
             },
         };
-        end.map_err(|unseen| match unseen {
-            Unseen::Evicted => WaitError::Evicted,
-            Unseen::Broken(error) => WaitError::Transport(error),
-        })
+        end.map_err(WaitError::Transport)?.ok_or(WaitError::Evicted)
     }
 }

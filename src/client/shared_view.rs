@@ -37,16 +37,9 @@ pub(super) struct SharedViews {
     java_attempts: Option<u32>,
 }
 
-/// Why a task's end was not seen.
-#[derive(Clone, Debug)]
-pub(super) enum Unseen {
-    /// The entry was already evicted.
-    Evicted,
-    /// The topic cannot be followed.
-    Broken(TransportError),
-}
-
-type End = Result<Arc<TaskMetadata>, Unseen>;
+/// The end of a task; `None` if its entry was already evicted. An error if the topic cannot be
+/// followed.
+type End = Result<Option<Arc<TaskMetadata>>, TransportError>;
 type TaskLookupResult = Result<Option<ShownTask>, TransportError>;
 
 #[derive(Clone, Debug)]
@@ -84,28 +77,27 @@ impl SharedViews {
     pub(super) async fn end(&self, topic: &TopicPartition, id: TaskId) -> End {
         let mut backoff = Backoff::new(fastrand::Rng::new());
         loop {
-            let ended = match self.wait(topic, id) {
+            let ended = match self.wait(topic, id)? {
                 EndWait::Ended(at) => at,
                 EndWait::Until(waiter, end) => {
                     let end = end.await;
                     drop(waiter);
-                    return end.unwrap_or_else(|_| Err(Unseen::Broken(no_answer(&topic.topic))));
+                    return end.unwrap_or_else(|_| Err(no_answer(&topic.topic)));
                 }
-                EndWait::Broken(error) => return Err(Unseen::Broken(error)),
             };
             match self.fetch(topic, id, ended).await {
-                Ok(Some(metadata)) => return Ok(Arc::new(metadata)),
+                Ok(Some(metadata)) => return Ok(Some(Arc::new(metadata))),
                 // The entry was evicted or replaced by another; the topic tells which.
                 Ok(None) => match self.look(topic, id).await {
                     Ok(Some(shown)) if shown.at != ended => {}
                     Ok(_) => {
                         self.view(topic).shared.lock().tasks.forget(id, ended);
-                        return Err(Unseen::Evicted);
+                        return Ok(None);
                     }
-                    Err(error) if error.kind.is_permanent() => return Err(Unseen::Broken(error)),
+                    Err(error) if error.kind.is_permanent() => return Err(error),
                     Err(_) => backoff.wait().await,
                 },
-                Err(error) if error.kind.is_permanent() => return Err(Unseen::Broken(error)),
+                Err(error) if error.kind.is_permanent() => return Err(error),
                 Err(_) => backoff.wait().await,
             }
         }
@@ -165,18 +157,20 @@ impl SharedViews {
         Ok((shown == id).then_some(metadata))
     }
 
-    fn wait(&self, topic: &TopicPartition, id: TaskId) -> EndWait {
+    /// Begins to wait for the end of a task. An error if the service has ended: the topic is not
+    /// followed any more.
+    fn wait(&self, topic: &TopicPartition, id: TaskId) -> Result<EndWait, TransportError> {
         let ViewHandle { shared, .. } = self.view(topic);
         let mut state = shared.lock();
         if let Some(shown) = state.tasks.get(id).filter(|shown| shown.ended) {
-            return EndWait::Ended(shown.at);
+            return Ok(EndWait::Ended(shown.at));
         }
         if let Some(error) = &state.broken {
-            return EndWait::Broken(error.clone());
+            return Err(error.clone());
         }
         // Enlists under the lock under which the service reads entries, so that none is missed.
         let (waiter, end) = state.enlist(&shared, id);
-        EndWait::Until(waiter, end)
+        Ok(EndWait::Until(waiter, end))
     }
 
     fn view(&self, topic: &TopicPartition) -> ViewHandle {
@@ -237,8 +231,6 @@ enum EndWait {
     Ended(Position),
     /// The end will be sent to the receiver.
     Until(WaiterGuard, oneshot::Receiver<End>),
-    /// The service has ended: the topic is not followed any more.
-    Broken(TransportError),
 }
 
 /// A place among the waiters, given up on drop.
@@ -328,8 +320,8 @@ impl ViewReader {
         let mut state = self.shared.lock();
         match state.tasks.read(message) {
             ViewChange::Nothing => {}
-            ViewChange::Ended(id, metadata) => state.tell(id, &Ok(Arc::from(metadata))),
-            ViewChange::Evicted(id) => state.tell(id, &Err(Unseen::Evicted)),
+            ViewChange::Ended(id, metadata) => state.tell(id, &Ok(Some(Arc::from(metadata)))),
+            ViewChange::Evicted(id) => state.tell(id, &Ok(None)),
         }
     }
 
@@ -366,7 +358,7 @@ impl ViewReader {
         state.broken = Some(error.clone());
         let waiting: Vec<TaskId> = state.waiters.keys().copied().collect();
         for id in waiting {
-            state.tell(id, &Err(Unseen::Broken(error.clone())));
+            state.tell(id, &Err(error.clone()));
         }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) use terms::{ClaimedFor, holder_in};
 pub use terms::{KeepAlive, Kept, Lease, LeaseError, LeaseRequest, LeaseView};
 pub use token::{LeaseToken, LeaseTokenError};
 
-use crate::worker::leasing::{LeaseCommand, LeaseRequestId, LeaseSender};
+use crate::worker::leasing::{HolderMessage, LeaseCommand, LeaseRequestId};
 use crate::worker::{HandleView, WorkerError, WorkerHandle, WorkerStats};
 use longhaul_core::task::TaskId;
 use std::sync::Arc;
@@ -81,7 +81,6 @@ pub struct Leases {
 
 #[derive(Debug)]
 struct SharedLeases {
-    door: LeaseSender,
     view: HandleView,
     handle: Mutex<Option<WorkerHandle>>,
     next: AtomicU64,
@@ -97,16 +96,14 @@ struct LeaseRequestGuard<'a> {
 impl Drop for LeaseRequestGuard<'_> {
     fn drop(&mut self) {
         self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.shared.door.ask(LeaseCommand::Gone(self.wish));
+        self.shared.view.ask(LeaseCommand::Gone(self.wish));
     }
 }
 
 impl Leases {
     pub(crate) fn new(handle: WorkerHandle) -> Self {
-        let (door, view) = (handle.door(), handle.view());
         let shared = SharedLeases {
-            door,
-            view,
+            view: handle.view(),
             handle: Mutex::new(Some(handle)),
             next: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
@@ -159,10 +156,10 @@ impl Leases {
         }
         let (reply, mut granted) = oneshot::channel();
         let wait = request.wait.max(LOOK_MIN);
-        shared.door.ask(LeaseCommand::Lease { wish, request, reply });
+        shared.view.ask(LeaseCommand::Lease { wish, request, reply });
         let mut answer = timeout(wait, &mut granted).await;
         if answer.is_err() {
-            shared.door.ask(LeaseCommand::Last(wish));
+            shared.view.ask(LeaseCommand::Last(wish));
             answer = timeout(LAST_MAX, &mut granted).await;
         }
         let leases = match answer {
@@ -189,8 +186,8 @@ impl Leases {
         keep: KeepAlive,
     ) -> Result<Kept, ReportError> {
         keep.validate()?;
-        self.ask(|reply| LeaseCommand::KeepAlive { token: *token, keep: Box::new(keep), reply })
-            .await
+        let keep = Box::new(keep);
+        self.ask(|reply| LeaseCommand::Told(*token, HolderMessage::KeepAlive { keep, reply })).await
     }
 
     /// Ends the lease. A success that the same lease has reported before is confirmed again.
@@ -203,7 +200,7 @@ impl Leases {
         token: &LeaseToken,
         outcome: LeaseOutcome,
     ) -> Result<(), ReportError> {
-        self.ask(|reply| LeaseCommand::Report { token: *token, outcome, reply }).await
+        self.ask(|reply| LeaseCommand::Told(*token, HolderMessage::Report { outcome, reply })).await
     }
 
     /// The lease that runs this task now, whichever worker granted it; `None` if there is none.
@@ -231,7 +228,7 @@ impl Leases {
         asked: impl FnOnce(oneshot::Sender<Result<T, ReportError>>) -> LeaseCommand,
     ) -> Result<T, ReportError> {
         let (reply, answer) = oneshot::channel();
-        self.shared.door.ask(asked(reply));
+        self.shared.view.ask(asked(reply));
         match timeout(ANSWER_MAX, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) | Err(_) => Err(ReportError::Unavailable),

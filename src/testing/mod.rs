@@ -24,13 +24,12 @@ use clock::EngineClock;
 
 use crate::topics::{DEFAULT_SUBSCRIPTION, TopicNames};
 use crate::transport::TopicPartition;
-use crate::worker::{TaskProcessor, WorkerBuilder, WorkerHandle};
+use crate::worker::{TaskProcessor, WorkerBuilder, WorkerHandle, chain};
 use crate::{Client, TaskRef, ToPayload, WaitError};
 use longhaul_core::task::FromPayload;
 use longhaul_memory::{Faults, MemoryBroker};
 use longhaul_transport::clock::Clock;
-use std::error::Error;
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -379,15 +378,4 @@ fn names(task_topic: &str) -> TopicNames {
         Ok(names) => names,
         Err(error) => panic!("{error}"),
     }
-}
-
-/// An error with its causes.
-fn chain(error: &dyn Error) -> impl fmt::Display {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        write!(text, ": {error}").ok();
-        cause = error.source();
-    }
-    text
 }

@@ -4,9 +4,9 @@ mod running;
 
 use super::coded::Coded;
 use super::drain_request::DrainSignal;
-use super::driver::{EVENTS_MAX, Environment, StopRequest, WorkerDriver};
+use super::driver::{EVENTS_MAX, Environment, StopRequest, WorkerDriver, WorkerEvent};
 use super::erased::ErasedProcessor;
-use super::leasing::LeaseSender;
+use super::leasing::{LeaseCommand, LeaseEvent};
 use super::mailbox::Mailbox;
 use super::shares::Share;
 use super::stats::{WorkerCounters, WorkerStats};
@@ -122,20 +122,25 @@ pub struct WorkerHandle {
     stop_request: watch::Sender<StopRequest>,
     ended: oneshot::Receiver<Result<(), WorkerError>>,
     view: HandleView,
-    door: LeaseSender,
     drain_request: Arc<DrainSignal>,
 }
 
-/// The state of its worker that a handle shows.
+/// The part of a handle that cannot stop its worker: it shows the worker's state, and sends it
+/// requests for leases.
 #[derive(Clone, Debug)]
 pub(crate) struct HandleView {
     stats: Arc<WorkerCounters>,
     connections: Arc<Connections>,
     clock: Clock,
     partitions: u64,
+    answers: Mailbox<WorkerEvent>,
 }
 
 impl HandleView {
+    pub(crate) fn ask(&self, asked: LeaseCommand) {
+        self.answers.put(WorkerEvent::Lease(LeaseEvent::Asked(asked)));
+    }
+
     pub(crate) async fn ready(&self) {
         self.stats.wait_ready(self.partitions).await;
     }
@@ -158,11 +163,6 @@ impl WorkerHandle {
     /// The view of the worker, for users that need not stop it.
     pub(crate) fn view(&self) -> HandleView {
         self.view.clone()
-    }
-
-    /// The sender for lease requests.
-    pub(crate) fn door(&self) -> LeaseSender {
-        self.door.clone()
     }
 
     /// Resolves when the worker has read the ledger and takes tasks, or when it has ended: then
@@ -363,7 +363,6 @@ pub async fn prepare(
         None => None,
     };
     let answers = Mailbox::new();
-    let door = LeaseSender::new(answers.clone());
     let drain_request = Arc::new(DrainSignal::new(config.drain_limit));
     let env = Environment {
         services: JoinSet::new(),
@@ -375,7 +374,7 @@ pub async fn prepare(
         gate,
         bodies,
         events: sender,
-        answers,
+        answers: answers.clone(),
         connections: told,
         heartbeat,
     };
@@ -383,8 +382,8 @@ pub async fn prepare(
     let partitions = topics.iter().map(|(.., count)| u64::from(count.unwrap_or(1))).sum();
     let driver = WorkerDriver::new(env, events, config, topics, processor, stop_requested, counted);
     let announce = AnnounceEnd(Arc::clone(&stats));
-    let view = HandleView { stats, connections, clock, partitions };
-    let handle = WorkerHandle { stop_request, ended, view, door, drain_request };
+    let view = HandleView { stats, connections, clock, partitions, answers };
+    let handle = WorkerHandle { stop_request, ended, view, drain_request };
     let run = async move {
         let _announce = announce;
         let result = driver.run().await;

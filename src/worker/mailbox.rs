@@ -22,6 +22,12 @@ impl<T> Clone for Mailbox<T> {
     }
 }
 
+impl<T> std::fmt::Debug for Mailbox<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mailbox")
+    }
+}
+
 impl<T> Mailbox<T> {
     pub(super) fn new() -> Self {
         Self(Arc::new(MailboxState { items: Mutex::new(VecDeque::new()), arrived: Notify::new() }))

@@ -54,5 +54,7 @@ pub use processor_fn::{ProcessorFn, processor_fn};
 pub use router::Router;
 pub use shares::{Levels, Share};
 pub use stats::WorkerStats;
+#[cfg(feature = "testing")]
+pub(crate) use task_error::chain;
 pub use task_error::{TaskError, TaskErrorKind};
 pub use test_context::TestContext;

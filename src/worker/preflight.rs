@@ -7,6 +7,7 @@
 //! again, and the state of the old one is lost.
 
 use super::handle::WorkerError;
+use super::task_error::chain;
 use crate::config::WorkerConfig;
 use crate::topics::{
     Admin, AdminError, FAILOVER_TIME_MAX, FindingKind, SetupError, Severity, StartCheck,
@@ -93,7 +94,7 @@ impl Preflight {
             Ok(Ok((checked, settings))) => {
                 return self.judge(admin, checked, options, topics, &settings).await;
             }
-            Ok(Err(error)) => in_full(&error),
+            Ok(Err(error)) => chain(&error),
             Err(_) => "no answer in time".to_owned(),
         };
         tracing::warn!(topic, cause, "topics not checked: {RISK}");
@@ -134,7 +135,7 @@ impl Preflight {
                     findings = left;
                     None
                 }
-                Ok(Err(error)) => Some(in_full(&error)),
+                Ok(Err(error)) => Some(chain(&error)),
                 Err(_) => Some("no answer in time".to_owned()),
             };
             if let Some(cause) = cause {
@@ -173,7 +174,10 @@ async fn remembers_tasks(
         let Some(last) = follower.last_position().await? else { continue };
         loop {
             let message = timeout(SILENCE_MAX, follower.next()).await;
-            let message = message.map_err(|_| silent(&topic))??;
+            let message = message.map_err(|_| {
+                let cause = "the end of the ledger was not reached in time";
+                TransportError::new(TransportErrorKind::Unreachable, &topic, cause)
+            })??;
             if is_of_an_attempt(&message) {
                 return Ok(true);
             }
@@ -189,20 +193,6 @@ async fn remembers_tasks(
 /// before the first worker.
 fn is_of_an_attempt(message: &Message) -> bool {
     matches!(ledger::read(message), Ok(Entry::Claim(_) | Entry::Done(_) | Entry::Checkpoint(_)))
-}
-
-fn silent(topic: &TopicPartition) -> TransportError {
-    TransportError {
-        kind: TransportErrorKind::Unreachable,
-        address: topic.to_string(),
-        cause: "the end of the ledger was not reached in time".to_owned(),
-    }
-}
-
-/// An error with its causes on one line.
-fn in_full(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]

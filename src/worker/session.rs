@@ -6,7 +6,7 @@ mod publishing;
 mod whole;
 
 pub(super) use publishing::{Publish, publish};
-pub(super) use whole::{FollowedWhole, follow_whole};
+pub(super) use whole::follow_whole;
 
 use super::driver::WorkerEvent;
 use super::mailbox::Mailbox;

@@ -240,7 +240,7 @@ impl fmt::Display for TaskError {
 
 /// An error and its causes. A cause that the text before it already ends with is not repeated: many
 /// errors print theirs.
-fn chain(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     /// Maximum number of causes: a chain may be a circle.
     const LINKS_MAX: usize = 32;
     let mut text = error.to_string();

@@ -7,7 +7,8 @@ use super::record::{MovedState, TaskRecord};
 use crate::client::tasks::task_of;
 use crate::transport::Message;
 use longhaul_core::protocol::entry::AttemptCause;
-use longhaul_core::protocol::fold::{Phase, TaskFold};
+use longhaul_core::protocol::fold::Phase;
+use longhaul_core::protocol::invariants::phase_of;
 use longhaul_core::task::terms::Terms;
 use longhaul_core::task::text::{DELAY, SCHEDULED_AT};
 use longhaul_core::task::{Position, Priority, TaskId, TaskMetadata};
@@ -56,10 +57,10 @@ impl<'a> LevelReading<'a> {
         let entry: TaskMetadata = serde_json::from_slice(&message.payload).ok()?;
         let value = serde_json::from_slice(&message.payload).ok()?;
         let fold = self.ledger.fold(id);
-        let state = match state_of(&fold) {
+        let state = match MovedState::of(fold.phase) {
             Some(state) => Some(state),
             None if fold.epoch.0 > 0 && fold.phase != Phase::Sealed => None,
-            None => MovedState::of_entry(&entry),
+            None => MovedState::of(phase_of(entry.state, entry.outcome)),
         };
         let Some(state) = state else {
             self.entries.insert(id, without_payload(value));
@@ -87,7 +88,7 @@ impl<'a> LevelReading<'a> {
         let unshown =
             self.ledger.tasks.iter().filter(|(id, it)| !it.moved && !self.over.contains(id));
         let record = |(id, known): (&TaskId, &KnownTask)| {
-            let record = TaskRecord::new(*id, self.level, state_of(&known.fold)?);
+            let record = TaskRecord::new(*id, self.level, MovedState::of(known.fold.phase)?);
             let (attempts, claimed) = (known.fold.attempt, known.claimed_ms);
             Some((*id, TaskRecord { attempts, claimed, ..record }))
         };
@@ -126,17 +127,6 @@ impl<'a> LevelReading<'a> {
             entry: self.entries.remove(&id),
             ..TaskRecord::new(id, self.level, MovedState::Open)
         })
-    }
-}
-
-/// How a task ended, by the ledger; `None` if it has not ended, or that is unknown.
-const fn state_of(fold: &TaskFold) -> Option<MovedState> {
-    match fold.phase {
-        Phase::Completed => Some(MovedState::Completed),
-        Phase::Final => Some(MovedState::Failed),
-        Phase::Cancelled => Some(MovedState::Cancelled),
-        Phase::Expired => Some(MovedState::Expired),
-        Phase::New | Phase::Running | Phase::Retry | Phase::Sealed => None,
     }
 }
 

@@ -6,9 +6,10 @@
 
 use bytes::Bytes;
 use longhaul_core::protocol::entry::NextAttempt;
+use longhaul_core::protocol::fold::Phase;
 use longhaul_core::protocol::limits::Limits;
 use longhaul_core::protocol::register::MovedMark;
-use longhaul_core::task::{Priority, TaskId, TaskMetadata, TaskOutcome, TaskState};
+use longhaul_core::task::{Priority, TaskId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -112,13 +113,14 @@ pub(super) enum MovedState {
 }
 
 impl MovedState {
-    pub(super) const fn of_entry(entry: &TaskMetadata) -> Option<Self> {
-        match (entry.state, entry.outcome) {
-            (TaskState::Completed, _) => Some(Self::Completed),
-            (TaskState::Failed, Some(TaskOutcome::Cancelled)) => Some(Self::Cancelled),
-            (TaskState::Failed, Some(TaskOutcome::Expired)) => Some(Self::Expired),
-            (TaskState::Failed, Some(TaskOutcome::Final)) => Some(Self::Failed),
-            _ => None,
+    /// How a task in this phase ended; `None` if it has not ended, or that is unknown.
+    pub(super) const fn of(phase: Phase) -> Option<Self> {
+        match phase {
+            Phase::Completed => Some(Self::Completed),
+            Phase::Final => Some(Self::Failed),
+            Phase::Cancelled => Some(Self::Cancelled),
+            Phase::Expired => Some(Self::Expired),
+            Phase::New | Phase::Running | Phase::Retry | Phase::Sealed => None,
         }
     }
 }

@@ -4,9 +4,10 @@ use super::growth::PartitionCounts;
 use super::lanes::LaneId;
 use super::queue_effects::QueueEvent;
 use super::showing::BodyReading;
+use crate::supervise::TopicReadEvent;
 use crate::transport::{Message, PublishError, Published};
 use crate::worker::leasing::LeaseEvent;
-use crate::worker::session::{Consumed, FollowedWhole, FollowerEvent};
+use crate::worker::session::{Consumed, FollowerEvent};
 use longhaul_core::metadata::Showing;
 use longhaul_core::protocol::key::{Epoch, OnceKey};
 use longhaul_core::task::{Position, TaskId};
@@ -126,7 +127,8 @@ pub(in crate::worker) enum WorkerEvent {
     Register {
         queue: usize,
         generation: u64,
-        followed: FollowedWhole,
+        /// `None`: the register is gone, or was replaced.
+        followed: Option<TopicReadEvent>,
     },
     /// The partitions of the task topic with this number were counted.
     Partitions(u16, PartitionCounts),

@@ -10,7 +10,7 @@ use crate::lease::{LeaseToken, LeaseView, ReportError};
 use crate::telemetry;
 use crate::transport::Message;
 use crate::worker::execution::Ending;
-use crate::worker::leasing::{LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, Reply};
+use crate::worker::leasing::{HolderMessage, LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, Reply};
 use longhaul_core::lease::LeaseState;
 use longhaul_core::protocol::entry::lease_time;
 use longhaul_core::protocol::fold::Phase;
@@ -145,19 +145,19 @@ impl WorkerDriver {
     pub(super) fn begin_attending(
         &mut self,
         (id, task): (LaneId, TaskId),
-        asked: LeaseCommand,
+        (token, message): (LeaseToken, HolderMessage),
         until: Moment,
         now: Moment,
     ) {
         let Some(leasing) = &mut self.leasing else { return };
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.core.may_attend(task) {
-            leasing.attending.entry((id, task)).or_default().push(asked);
+            leasing.attending.entry((id, task)).or_default().push((token, message));
             lane.core.read_leased(task);
         } else if now < until {
-            self.ask_again(asked, until);
+            self.ask_again(LeaseCommand::Told(token, message), until);
         } else {
-            asked.refuse(ReportError::Unavailable);
+            message.refuse(ReportError::Unavailable);
         }
     }
 
@@ -182,10 +182,11 @@ impl WorkerDriver {
         self.perform_effects();
         let key = (id, task, epoch);
         let attended = self.attends(&key);
-        for asked in asked {
-            match asked.token() {
-                Some(token) if attended && token.epoch == epoch => self.tell_attendant(key, asked),
-                Some(_) | None => asked.refuse(ReportError::Unavailable),
+        for (token, message) in asked {
+            if attended && token.epoch == epoch {
+                self.tell_attendant(key, &token, message);
+            } else {
+                message.refuse(ReportError::Unavailable);
             }
         }
     }

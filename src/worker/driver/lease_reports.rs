@@ -7,7 +7,9 @@ use super::leasing::{ReportReply, lease_ms};
 use super::{WorkerDriver, WorkerEvent};
 use crate::lease::{KeepAlive, Kept, LeaseOutcome, LeaseToken, ReportError};
 use crate::transport::OnReceipt;
-use crate::worker::leasing::{LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, Renewed, Reply};
+use crate::worker::leasing::{
+    HolderMessage, LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, Renewed, Reply,
+};
 use longhaul_core::lease::{ReportedOutcome, error_of};
 use longhaul_core::protocol::entry::{Claim, Done, Entry};
 use longhaul_core::protocol::key::Epoch;
@@ -25,45 +27,45 @@ const UNREAD_MAX: usize = 10_000;
 
 impl WorkerDriver {
     /// Handles a message from the holder of a lease.
-    pub(super) fn handle_told(&mut self, asked: LeaseCommand, until: Moment, now: Moment) {
-        let Some(token) = asked.token() else { return };
+    pub(super) fn handle_told(
+        &mut self,
+        token: LeaseToken,
+        message: HolderMessage,
+        until: Moment,
+        now: Moment,
+    ) {
         match self.standing(&token, until, now) {
-            LeaseLookup::Not(error) => asked.refuse(error),
-            LeaseLookup::Behind => self.ask_again(asked, until),
-            LeaseLookup::Succeeded => match asked {
-                LeaseCommand::Report { outcome: LeaseOutcome::Succeeded(_), reply, .. } => {
+            LeaseLookup::Not(error) => message.refuse(error),
+            LeaseLookup::Behind => self.ask_again(LeaseCommand::Told(token, message), until),
+            LeaseLookup::Succeeded => match message {
+                HolderMessage::Report { outcome: LeaseOutcome::Succeeded(_), reply } => {
                     drop(reply.send(Ok(())));
                 }
-                asked @ (LeaseCommand::Report { .. }
-                | LeaseCommand::KeepAlive { .. }
-                | LeaseCommand::Lease { .. }
-                | LeaseCommand::Last(_)
-                | LeaseCommand::Gone(_)
-                | LeaseCommand::Find { .. }) => {
-                    asked.refuse(ReportError::Ended { state: TaskState::Completed, outcome: None })
+                HolderMessage::Report { .. } | HolderMessage::KeepAlive { .. } => {
+                    let ended = ReportError::Ended { state: TaskState::Completed, outcome: None };
+                    message.refuse(ended);
                 }
             },
             LeaseLookup::Runs(id) => {
                 let key = (id, token.task, token.epoch);
                 if self.attends(&key) {
-                    self.tell_attendant(key, asked);
+                    self.tell_attendant(key, &token, message);
                 } else {
-                    self.begin_attending((id, token.task), asked, until, now);
+                    self.begin_attending((id, token.task), (token, message), until, now);
                 }
             }
         }
     }
 
-    pub(super) fn tell_attendant(&mut self, key: LeaseKey, asked: LeaseCommand) {
-        match asked {
-            LeaseCommand::KeepAlive { token, keep, reply } => {
-                self.renew_lease(key, &token, keep, reply)
-            }
-            LeaseCommand::Report { outcome, reply, .. } => self.report(key, outcome, reply),
-            LeaseCommand::Lease { .. }
-            | LeaseCommand::Last(_)
-            | LeaseCommand::Gone(_)
-            | LeaseCommand::Find { .. } => {}
+    pub(super) fn tell_attendant(
+        &mut self,
+        key: LeaseKey,
+        token: &LeaseToken,
+        message: HolderMessage,
+    ) {
+        match message {
+            HolderMessage::KeepAlive { keep, reply } => self.renew_lease(key, token, keep, reply),
+            HolderMessage::Report { outcome, reply } => self.report(key, outcome, reply),
         }
     }
 

@@ -7,8 +7,8 @@ use super::lanes::LaneId;
 use crate::lease::{LEASE_TIME, Lease, LeaseToken, ReportError};
 use crate::worker::erased::ErasedProcessor;
 use crate::worker::leasing::{
-    LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, LeaseQueue, LeaseSupervisor, LeaseTerms,
-    Renewed, Reply,
+    HolderMessage, LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, LeaseQueue, LeaseSupervisor,
+    LeaseTerms, Renewed, Reply,
 };
 use bytes::Bytes;
 use longhaul_core::lease::ReportedOutcome;
@@ -43,7 +43,7 @@ pub(super) struct Leasing {
     /// there.
     pub(super) unshown: HashMap<LeaseKey, Vec<ReportReply>>,
     /// Requests about leases whose tasks are being read, so that they can be attended here.
-    pub(super) attending: HashMap<(LaneId, TaskId), Vec<LeaseCommand>>,
+    pub(super) attending: HashMap<(LaneId, TaskId), Vec<(LeaseToken, HolderMessage)>>,
 }
 
 impl Leasing {
@@ -159,9 +159,7 @@ impl WorkerDriver {
     }
 
     fn handle_asked(&mut self, asked: LeaseCommand, until: Moment, now: Moment) {
-        let Some(leasing) = &mut self.leasing else {
-            return asked.refuse(ReportError::Unavailable);
-        };
+        let Some(leasing) = &mut self.leasing else { return };
         match asked {
             LeaseCommand::Lease { wish, request, reply } => {
                 leasing.desk.ask(wish, request, reply);
@@ -171,9 +169,7 @@ impl WorkerDriver {
             LeaseCommand::Last(wish) => leasing.desk.last(wish),
             LeaseCommand::Gone(wish) => leasing.desk.gone(wish),
             LeaseCommand::Find { task, reply } => self.find_lease(task, reply, until, now),
-            LeaseCommand::KeepAlive { .. } | LeaseCommand::Report { .. } => {
-                self.handle_told(asked, until, now)
-            }
+            LeaseCommand::Told(token, message) => self.handle_told(token, message, until, now),
         }
     }
 

@@ -10,10 +10,10 @@ use super::existence::Searches;
 use super::lane::{PartitionDriver, TaskPayload};
 use super::lanes::{LaneId, Lanes};
 use super::{Environment, WorkerDriver, WorkerEvent};
-use crate::supervise::Landmark;
+use crate::supervise::{Landmark, TopicReadEvent};
 use crate::transport::{Batching, Message, OnReceipt, TopicPartition, TopicSchema};
 use crate::worker::mailbox::Mailbox;
-use crate::worker::session::{FollowedWhole, Publish, Sink, follow_whole};
+use crate::worker::session::{Publish, Sink, follow_whole};
 use bytes::Bytes;
 use longhaul_core::ledger;
 use longhaul_core::metadata::Showing;
@@ -288,21 +288,21 @@ impl WorkerDriver {
         &mut self,
         number: usize,
         generation: u64,
-        followed: FollowedWhole,
+        followed: Option<TopicReadEvent>,
     ) {
         let Some(queue) = self.queues.get_mut(number) else { return };
         if generation != queue.generation {
             return;
         }
         match followed {
-            FollowedWhole::Messages(messages) => {
+            Some(TopicReadEvent::Messages(messages)) => {
                 for message in &messages {
                     self.handle_register_entry(number, message);
                     self.perform_effects();
                 }
             }
-            FollowedWhole::ToEnd => _ = self.on_queue(number, QueueCore::handle_read),
-            FollowedWhole::Gone => {
+            Some(TopicReadEvent::ToEnd) => _ = self.on_queue(number, QueueCore::handle_read),
+            None => {
                 tracing::error!(
                     topic = %queue.register,
                     "the register was deleted or replaced: all keys are free again, and a second task may run with the same key"

@@ -8,15 +8,12 @@ pub(super) use attendant::{LeaseNotice, LeaseSupervisor};
 pub(super) use desk::LeaseQueue;
 
 use super::driver::LaneId;
-use super::driver::WorkerEvent;
-use super::mailbox::Mailbox;
 use crate::lease::{
     KeepAlive, Kept, Lease, LeaseError, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView,
     ReportError,
 };
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::task::{Position, TaskId};
-use std::fmt;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -55,12 +52,18 @@ pub(crate) enum LeaseCommand {
     Last(LeaseRequestId),
     /// The request was given up.
     Gone(LeaseRequestId),
-    /// Keeps a lease alive.
-    KeepAlive { token: LeaseToken, keep: Box<KeepAlive>, reply: Reply<Kept> },
-    /// Ends a lease.
-    Report { token: LeaseToken, outcome: LeaseOutcome, reply: Reply<()> },
     /// Looks up the lease of a task.
     Find { task: TaskId, reply: Reply<Option<LeaseView>> },
+    /// Comes from the holder of this lease.
+    Told(LeaseToken, HolderMessage),
+}
+
+/// A message of the holder of a lease.
+pub(crate) enum HolderMessage {
+    /// Keeps the lease alive.
+    KeepAlive { keep: Box<KeepAlive>, reply: Reply<Kept> },
+    /// Ends the lease.
+    Report { outcome: LeaseOutcome, reply: Reply<()> },
 }
 
 /// A renewal of a lease, and the channel for its result.
@@ -87,43 +90,13 @@ pub(in crate::worker) enum LeaseEvent {
     Over { key: LeaseKey, message: Box<Option<crate::transport::Message>> },
 }
 
-impl LeaseCommand {
-    /// The lease of the request.
-    pub(super) const fn token(&self) -> Option<LeaseToken> {
-        match self {
-            Self::KeepAlive { token, .. } | Self::Report { token, .. } => Some(*token),
-            Self::Lease { .. } | Self::Last(_) | Self::Gone(_) | Self::Find { .. } => None,
-        }
-    }
-
+impl HolderMessage {
     /// Answers with this error.
     pub(super) fn refuse(self, error: ReportError) {
         // The requester may have gone.
         match self {
             Self::KeepAlive { reply, .. } => drop(reply.send(Err(error))),
             Self::Report { reply, .. } => drop(reply.send(Err(error))),
-            Self::Find { reply, .. } => drop(reply.send(Err(error))),
-            Self::Lease { .. } | Self::Last(_) | Self::Gone(_) => {}
         }
-    }
-}
-
-/// The address for requests to a worker that grants leases.
-#[derive(Clone)]
-pub(crate) struct LeaseSender(Mailbox<WorkerEvent>);
-
-impl LeaseSender {
-    pub(super) const fn new(answers: Mailbox<WorkerEvent>) -> Self {
-        Self(answers)
-    }
-
-    pub(crate) fn ask(&self, asked: LeaseCommand) {
-        self.0.put(WorkerEvent::Lease(LeaseEvent::Asked(asked)));
-    }
-}
-
-impl fmt::Debug for LeaseSender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LeaseSender")
     }
 }

@@ -2,29 +2,19 @@
 
 use super::Sink;
 use crate::supervise::{KeptFollower, Landmark, SessionSupervisor, TopicReadEvent, WholeFollower};
-use crate::transport::{Follow, Message, Start, TransportError, TransportErrorKind};
+use crate::transport::{Follow, Start, TransportError, TransportErrorKind};
 use std::time::Duration;
 
 /// A first read that takes longer is logged: the worker waits for it.
 const TOLD_AFTER: Duration = Duration::from_secs(10);
 
-/// Events of the service for the driver.
-pub(in crate::worker) enum FollowedWhole {
-    /// Messages, in order.
-    Messages(Vec<Message>),
-    /// Everything stored when the service began was read.
-    ToEnd,
-    /// The topic is gone, or was replaced.
-    Gone,
-}
-
 /// Follows a topic from its start, through its compacted view. After an error it continues behind
 /// the messages passed on, if the landmark shows that the topic is the same. It ends when that
-/// topic is gone.
+/// topic is gone or was replaced: then the driver gets `None`.
 pub(in crate::worker) async fn follow_whole(
     service: SessionSupervisor,
     landmark: Landmark,
-    sink: Sink<FollowedWhole>,
+    sink: Sink<Option<TopicReadEvent>>,
 ) {
     let (topic, clock) = (service.topic.clone(), service.clock);
     let since = clock.now();
@@ -34,15 +24,14 @@ pub(in crate::worker) async fn follow_whole(
     let (mut to_end, mut told) = (false, false);
     loop {
         let followed = match follower.next().await {
-            Ok(TopicReadEvent::Messages(messages)) => FollowedWhole::Messages(messages),
-            Ok(TopicReadEvent::ToEnd) => {
-                to_end = true;
-                FollowedWhole::ToEnd
+            Ok(event) => {
+                to_end |= matches!(event, TopicReadEvent::ToEnd);
+                Some(event)
             }
             Err(TransportError { kind: TransportErrorKind::NotFound, .. })
                 if follower.has_read() =>
             {
-                FollowedWhole::Gone
+                None
             }
             Err(error) => {
                 let patient = error.kind == TransportErrorKind::Unreachable
@@ -54,7 +43,7 @@ pub(in crate::worker) async fn follow_whole(
                 continue;
             }
         };
-        let gone = matches!(followed, FollowedWhole::Gone);
+        let gone = followed.is_none();
         if sink.send(followed).await.is_err() || gone {
             return;
         }
