@@ -10,7 +10,9 @@ use crate::lease::{LeaseToken, LeaseView, ReportError};
 use crate::telemetry;
 use crate::transport::Message;
 use crate::worker::execution::Ending;
-use crate::worker::leasing::{HolderMessage, LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, Reply};
+use crate::worker::leasing::{
+    HolderMessage, LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, Reply,
+};
 use longhaul_core::lease::LeaseState;
 use longhaul_core::protocol::entry::lease_time;
 use longhaul_core::protocol::fold::Phase;

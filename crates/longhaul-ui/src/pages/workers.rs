@@ -24,14 +24,12 @@ const SUCCESSORS_MAX: usize = 3;
 pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> PageResult {
     let of: QueueBody = visit.get(&format!("/v1/queues/{}", escaped(&queue))).await?;
     let levels = if of.levels { &Priority::ALL[..] } else { &[Priority::Normal] };
-    let found = levels.iter().map(async |&level| {
-        Ok::<_, PageError>((level, visit.workers(&queue, level).await?))
-    });
-    let found = futures::future::try_join_all(found).await?;
-    let mut workers: Vec<_> = found
+    let found = levels
         .iter()
-        .flat_map(|it| it.1.workers.iter().map(move |worker| (it, worker)))
-        .collect();
+        .map(async |&level| Ok::<_, PageError>((level, visit.workers(&queue, level).await?)));
+    let found = futures::future::try_join_all(found).await?;
+    let mut workers: Vec<_> =
+        found.iter().flat_map(|it| it.1.workers.iter().map(move |worker| (it, worker))).collect();
     // First those whose tasks others take over.
     workers.sort_by_key(|(_, worker)| !worker.leaves_tasks());
     let rows: Vec<RowCells> =
