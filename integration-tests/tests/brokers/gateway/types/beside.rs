@@ -133,6 +133,9 @@ async fn whoever_asks_for_what_there_is_not_costs_a_worker_little() -> Result<()
 }
 
 /// Each task is offered once and then not mentioned again: no task goes back and forth.
+///
+/// This failed once, when all of them were delivered again: a consumer session that is lost, as on a
+/// machine that is too busy, has that effect. Then the test looks again.
 #[tokio::test]
 async fn a_thousand_tasks_that_nobody_asks_for_are_offered_once_each() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
@@ -149,10 +152,18 @@ async fn a_thousand_tasks_that_nobody_asks_for_are_offered_once_each() -> Result
         let stats = sandbox.admin().stats(&task_topic).await?;
         stats["msgOutCounter"].as_u64().context("it counts")
     };
+    let sessions = async || {
+        let stats = sandbox.admin().stats(&task_topic).await?;
+        let consumers =
+            stats.pointer("/subscriptions/longhaul/consumers").and_then(Value::as_array);
+        let names =
+            consumers.context("it has consumers")?.iter().map(|it| it["consumerName"].clone());
+        anyhow::Ok(names.collect::<Vec<_>>())
+    };
     let unwanted = u64::try_from(UNWANTED)?;
     let before = entries().await?;
     // Waits until all tasks are offered. Heartbeats and settings are entries, too.
-    let settled = async {
+    let settled = async || {
         loop {
             let seen = (entries().await?, sent().await?);
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -164,12 +175,19 @@ async fn a_thousand_tasks_that_nobody_asks_for_are_offered_once_each() -> Result
     };
     let watching = async {
         one.submit(&queue, &vec!["nobody"; UNWANTED]).await?;
-        let settled = tokio::time::timeout(PATIENCE, settled).await;
-        let (offered, delivered) =
-            settled.context("the tasks are not all offered, or are offered again and again")??;
-        tokio::time::sleep(Duration::from_secs(8)).await;
-        let (rest, again) = (entries().await? - offered, sent().await? - delivered);
-        anyhow::Ok((offered - before, rest, delivered, again))
+        for _ in 0..3 {
+            let settled = tokio::time::timeout(PATIENCE, settled()).await;
+            let (offered, delivered) = settled
+                .context("the tasks are not all offered, or are offered again and again")??;
+            let open = sessions().await?;
+            tokio::time::sleep(Duration::from_secs(8)).await;
+            let (rest, again) = (entries().await? - offered, sent().await? - delivered);
+            if sessions().await? == open {
+                return Ok((offered - before, rest, delivered, again));
+            }
+            say(&format!("a session was lost: {again} deliveries again"));
+        }
+        bail!("a session was lost again and again")
     };
     let (offered, rest, delivered, again) = tokio::select! {
         failed = asks_in_vain(&one, &queue) => match failed? {},
