@@ -30,10 +30,8 @@ pub struct ForceReason {
 #[schema(as = Reschedule)]
 pub struct RescheduleBody {
     /// Time from now: `0s` starts the task at once; 100 years, the maximum, hold it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Length>,
     /// The instant of the start.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Instant>,
     /// Up to 1,000 bytes, for the log of actions.
     pub reason: String,
