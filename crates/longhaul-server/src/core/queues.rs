@@ -69,16 +69,16 @@ impl GatewayService {
                     *asked = LastAdminQuery::default();
                 }
                 Ok(Err(error)) if last.is_none() => {
-                    asked.fail();
+                    asked.failed = true;
                     return Err(error);
                 }
                 Ok(Err(_)) | Err(_) => {
-                    asked.fail();
+                    asked.failed = true;
                     tracing::debug!(%queue, "the admin API did not answer whether the queue still exists");
                 }
             }
         }
-        let has_failed = asked.has_failed();
+        let has_failed = asked.failed;
         drop(asked);
         match self.known.last(queue) {
             Some(has_levels) if is_listed => Ok(Some(has_levels)),
