@@ -11,9 +11,9 @@ use crate::route::Method::{Get, Post};
 use crate::route::{ApiRoute, Size};
 use crate::shell::{Caller, RawBody};
 use crate::v1::new_task::idempotency_key;
+use axum::Json;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use longhaul::lease::{KeepAlive, LeaseOutcome, LeaseRequest};
 use longhaul_api::new_task::NewTaskBody;
 use serde::Deserialize;
@@ -56,7 +56,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 async fn enqueue(
-    Extension(caller): Extension<Caller>,
+    caller: Caller,
     headers: HeaderMap,
     body: RawBody,
 ) -> Result<Response, ProblemDetails> {
@@ -88,10 +88,7 @@ fn id_of(task: TaskName) -> Result<String, ProblemDetails> {
     })
 }
 
-async fn poll(
-    Extension(caller): Extension<Caller>,
-    body: RawBody,
-) -> Result<Response, ProblemDetails> {
+async fn poll(caller: Caller, body: RawBody) -> Result<Response, ProblemDetails> {
     let queue = queue(&caller)?;
     let Poll { worker_id } = read(&body)?;
     let worker = word("worker_id", worker_id)?;
@@ -112,17 +109,11 @@ async fn poll(
     }
 }
 
-async fn ack(
-    Extension(caller): Extension<Caller>,
-    body: RawBody,
-) -> Result<StatusCode, ProblemDetails> {
+async fn ack(caller: Caller, body: RawBody) -> Result<StatusCode, ProblemDetails> {
     report(&caller, &body, |_| LeaseOutcome::Succeeded(bytes::Bytes::new())).await
 }
 
-async fn fail(
-    Extension(caller): Extension<Caller>,
-    body: RawBody,
-) -> Result<StatusCode, ProblemDetails> {
+async fn fail(caller: Caller, body: RawBody) -> Result<StatusCode, ProblemDetails> {
     let failed = |worker: &str| LeaseOutcome::Failed {
         message: format!("reported by {worker}"),
         fatal: false,
@@ -171,12 +162,12 @@ fn record_rejected(
     );
 }
 
-async fn all(Extension(caller): Extension<Caller>) -> Result<Response, ProblemDetails> {
+async fn all(caller: Caller) -> Result<Response, ProblemDetails> {
     let queue = queue(&caller)?;
     Ok(listed(jobs(&caller.service, queue, Which::All, caller.is_blind()).await?))
 }
 
-async fn dead(Extension(caller): Extension<Caller>) -> Result<Response, ProblemDetails> {
+async fn dead(caller: Caller) -> Result<Response, ProblemDetails> {
     let queue = queue(&caller)?;
     Ok(listed(jobs(&caller.service, queue, Which::Dead, caller.is_blind()).await?))
 }
