@@ -2,7 +2,25 @@
 
 use crate::values::{Instant, Length};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use utoipa::ToSchema;
+
+/// An operator action on a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskAction {
+    /// Request its cancellation.
+    Cancel,
+    /// End it without waiting for its processor.
+    Kill,
+    /// Close it in any state.
+    Delete,
+    /// Close it as failed for good, if it is in this epoch; `None` for any.
+    ForceFail(Option<u32>),
+    /// Take it from its worker, with the same condition.
+    ForceRelease(Option<u32>),
+    /// Have it begin after this time.
+    Reschedule(Duration),
+}
 
 /// The reason for an action.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
@@ -66,6 +84,21 @@ pub struct ActionBody {
     /// The new task that the replay submitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
+}
+
+impl TaskAction {
+    /// The action in paths, and in the log of actions.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Kill => "kill",
+            Self::Delete => "delete",
+            Self::ForceFail(_) => "force-fail",
+            Self::ForceRelease(_) => "force-release",
+            Self::Reschedule(_) => "reschedule",
+        }
+    }
 }
 
 impl ReasonBody {

@@ -19,7 +19,7 @@ mod tasks;
 mod views;
 mod webhooks;
 
-pub(crate) use actions::{ActionOrigin, TaskAction};
+pub(crate) use actions::ActionOrigin;
 pub(crate) use desks::DIALECT_TRIES;
 #[cfg(test)]
 pub(crate) use desks::dialect_backoff;
