@@ -2,7 +2,7 @@
 
 use super::held::{DialectLeaseStatus, settle};
 use super::job_id::{job_id, task_of};
-use super::jobs::{JOBS_MAX, JobBody, JobPage, Which, jobs};
+use super::jobs::{JOBS_MAX, JobBody, Which, jobs};
 use super::{conflict, given, no_task, plain, queue, read, word};
 use crate::auth::TokenScope::{Read, Submit, Work};
 use crate::core::{NewTask, QueueName, Reporter, TaskName, name_of};
@@ -45,6 +45,8 @@ struct JobReportBody {
 }
 
 pub(super) fn routes() -> Vec<ApiRoute> {
+    let all = |caller: Caller| list(caller, Which::All);
+    let dead = |caller: Caller| list(caller, Which::Dead);
     vec![
         ApiRoute::new(Post, "/enqueue", Submit, enqueue).takes(Size::Task),
         ApiRoute::new(Post, "/poll", Work, poll).waits(),
@@ -162,20 +164,12 @@ fn record_rejected(
     );
 }
 
-async fn all(caller: Caller) -> Result<Response, ProblemDetails> {
+async fn list(caller: Caller, which: Which) -> Result<Response, ProblemDetails> {
     let queue = queue(&caller)?;
-    Ok(listed(jobs(&caller.service, queue, Which::All, caller.is_blind()).await?))
-}
-
-async fn dead(caller: Caller) -> Result<Response, ProblemDetails> {
-    let queue = queue(&caller)?;
-    Ok(listed(jobs(&caller.service, queue, Which::Dead, caller.is_blind()).await?))
-}
-
-fn listed((jobs, more): JobPage) -> Response {
+    let (jobs, more) = jobs(&caller.service, queue, which, caller.is_blind()).await?;
     let mut response = Json(jobs).into_response();
     if more {
         response.headers_mut().insert(CAP_HEADER, HeaderValue::from(JOBS_MAX));
     }
-    response
+    Ok(response)
 }
