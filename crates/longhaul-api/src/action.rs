@@ -2,7 +2,25 @@
 
 use crate::values::{Instant, Length};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use utoipa::ToSchema;
+
+/// An operator action on a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskAction {
+    /// Request its cancellation.
+    Cancel,
+    /// End it without waiting for its processor.
+    Kill,
+    /// Close it in any state.
+    Delete,
+    /// Close it as failed for good, if it is in this epoch; `None` for any.
+    ForceFail(Option<u32>),
+    /// Take it from its worker, with the same condition.
+    ForceRelease(Option<u32>),
+    /// Have it begin after this time.
+    Reschedule(Duration),
+}
 
 /// The reason for an action.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
@@ -30,10 +48,8 @@ pub struct ForceReason {
 #[schema(as = Reschedule)]
 pub struct RescheduleBody {
     /// Time from now: `0s` starts the task at once; 100 years, the maximum, hold it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Length>,
     /// The instant of the start.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Instant>,
     /// Up to 1,000 bytes, for the log of actions.
     pub reason: String,
@@ -68,6 +84,21 @@ pub struct ActionBody {
     /// The new task that the replay submitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
+}
+
+impl TaskAction {
+    /// The action in paths, and in the log of actions.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Kill => "kill",
+            Self::Delete => "delete",
+            Self::ForceFail(_) => "force-fail",
+            Self::ForceRelease(_) => "force-release",
+            Self::Reschedule(_) => "reschedule",
+        }
+    }
 }
 
 impl ReasonBody {

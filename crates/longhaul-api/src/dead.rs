@@ -107,7 +107,6 @@ pub struct DeadSelection {
     /// Selects letters of tasks that failed at this instant or earlier.
     pub failed_to: Option<Instant>,
     /// For replays only: changes to the new tasks.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<ReplayChangesBody>,
 }
 
@@ -117,25 +116,18 @@ pub struct DeadSelection {
 #[schema(as = ReplayChanges)]
 pub struct ReplayChangesBody {
     /// Another payload, as text, if `tasks` names one task. The old payload's codec encodes it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
     /// Another payload, in base64, if `tasks` names one task.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
     /// `high`, `normal` or `low`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<PriorityBody>)]
     pub priority: Option<Priority>,
     /// The earliest start, as a time from now.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Length>,
     /// The most attempts: 1 to 1,000. It is ignored for a task with a list of retry intervals.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
     /// The time limit of an attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_duration: Option<Length>,
     /// The time limit of the task, over all attempts.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_total_duration: Option<Length>,
 }

@@ -6,7 +6,6 @@ use axum::http::StatusCode;
 use longhaul::lease::ReportError;
 use longhaul::{ActionError, ErrorKind, SubmitError};
 use std::error::Error;
-use std::fmt::Write;
 
 impl<E> From<E> for ProblemDetails
 where
@@ -113,14 +112,11 @@ fn of_kind(kind: ErrorKind, code: &'static str, text: String) -> ProblemDetails 
 /// An error with its causes.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let said = error.to_string();
+    for cause in std::iter::successors(error.source(), |it| it.source()) {
+        let said = cause.to_string();
         if !text.contains(&said) {
-            // Writing to a string cannot fail.
-            write!(text, ": {said}").ok();
+            text = format!("{text}: {said}");
         }
-        cause = error.source();
     }
     text
 }

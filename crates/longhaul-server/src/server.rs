@@ -96,7 +96,8 @@ pub fn in_process(client: Client, namespace: &str) -> Result<axum::Router, Serve
     config.limits.request_time = Duration::MAX;
     config.validate()?;
     let reach = client.reach();
-    let service = Arc::new(GatewayService::new(client, &config));
+    let config = Arc::new(config);
+    let service = Arc::new(GatewayService::new(client, Arc::clone(&config)));
     let shell = Arc::new(Shell::new(config, GatewayAuth::default(), Stops::default()));
     // It ends with the client, which the routes have.
     let told = Arc::clone(&shell);
@@ -136,7 +137,8 @@ impl Server {
             config.advertised_url = Some(url_of(address, has_tls));
         }
         let reach = client.reach();
-        let service = Arc::new(GatewayService::new(client, &config));
+        let config = Arc::new(config);
+        let service = Arc::new(GatewayService::new(client, Arc::clone(&config)));
         let shell = Arc::new(Shell::new(config, auth, stops.clone()));
         let router = route::router(Arc::clone(&shell), &service);
         tasks.spawn(telemetry::keep_up(stops.drain.clone()));

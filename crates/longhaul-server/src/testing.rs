@@ -83,8 +83,9 @@ impl TestGateway {
     fn on(engine: Rc<TestEngine>, config: ServerConfig) -> Self {
         let stops = Stops::default();
         let auth = GatewayAuth::open(&config).unwrap();
-        let service = engine.run(async { GatewayService::new(engine.client().clone(), &config) });
-        let service = Arc::new(service);
+        let config = Arc::new(config);
+        let (client, settings) = (engine.client().clone(), Arc::clone(&config));
+        let service = Arc::new(engine.run(async { GatewayService::new(client, settings) }));
         let shell = Arc::new(Shell::new(config, auth, stops.clone()));
         let router = route::router(Arc::clone(&shell), &service);
         Self { engine, service, shell, router, stops }

@@ -4,34 +4,8 @@ use super::letters::SomeLevel;
 use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewedTasks, name_of};
 use longhaul::ops::{ActionRecord, Replayed};
 use longhaul::{ActionError, WorkerIdentity};
+use longhaul_api::action::TaskAction;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// An operator action on a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TaskAction {
-    Cancel,
-    Kill,
-    Delete,
-    /// In this epoch; `None` for any.
-    ForceFail(Option<u32>),
-    ForceRelease(Option<u32>),
-    /// After this time.
-    Reschedule(Duration),
-}
-
-impl TaskAction {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Cancel => "cancel",
-            Self::Kill => "kill",
-            Self::Delete => "delete",
-            Self::ForceFail(_) => "force-fail",
-            Self::ForceRelease(_) => "force-release",
-            Self::Reschedule(_) => "reschedule",
-        }
-    }
-}
 
 /// The caller's name, and the reason.
 #[derive(Clone, Copy, Debug)]

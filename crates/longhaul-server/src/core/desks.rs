@@ -74,9 +74,7 @@ impl DeskSlot {
 #[derive(Debug)]
 pub(super) struct Desks {
     client: Client,
-    label: String,
-    dialects: Vec<Dialect>,
-    dialect_queue: String,
+    config: Arc<ServerConfig>,
     max: usize,
     open: Mutex<HashMap<QueueName, DeskSlot>>,
     /// The ledger settings of queues whose workers do not use the defaults.
@@ -92,14 +90,11 @@ pub(crate) const fn dialect_backoff() -> RetryPolicy {
 }
 
 impl Desks {
-    pub(super) fn new(client: Client, config: &ServerConfig) -> Self {
-        let url = config.advertised_url.as_deref().unwrap_or_default();
+    pub(super) fn new(client: Client, config: Arc<ServerConfig>) -> Self {
         Self {
             client,
-            label: format!("{LABEL}{url}"),
-            dialects: config.dialects.clone(),
-            dialect_queue: config.dialect_queue.clone(),
             max: config.limits.leased_queues,
+            config,
             open: Mutex::default(),
             ledgers: Mutex::default(),
             threads: OnceLock::new(),
@@ -250,17 +245,18 @@ impl Desks {
             let idle = idle.ok_or(ServiceError::ManyQueues(self.max))?;
             self.leave(&idle, open.remove(&idle));
         }
-        let label = self.label.clone();
+        let ServerConfig { dialects, dialect_queue, .. } = &*self.config;
+        let url = self.config.advertised_url.as_deref().unwrap_or_default();
         let known = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner).get(queue).copied();
-        let is_dialect = queue.as_str() == self.dialect_queue && !self.dialects.is_empty();
+        let is_dialect = queue.as_str() == dialect_queue && !dialects.is_empty();
         let mut builder = self.client.leases(topic).settings(|config| {
-            config.label = label;
+            config.label = format!("{LABEL}{url}");
             if let Some(known) = known {
                 config.heartbeat = known.heartbeat;
                 config.ledger_retention = known.ledger_retention;
                 config.self_fence = known.self_fence;
             }
-            if is_dialect && self.dialects.contains(&Dialect::Document001) {
+            if is_dialect && dialects.contains(&Dialect::Document001) {
                 (config.max_attempts, config.backoff) = (DIALECT_TRIES, dialect_backoff());
             }
         });

@@ -32,7 +32,7 @@ pub(super) struct KnownQueues {
 pub(super) struct LastAdminQuery {
     at: Option<Stopwatch>,
     /// The query had no answer.
-    failed: bool,
+    pub(super) failed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,16 +53,6 @@ impl LastAdminQuery {
             *self = Self { at: Some(clock::stopwatch()), failed: false };
         }
         may
-    }
-
-    /// Records that the query had no answer.
-    pub(super) const fn fail(&mut self) {
-        self.failed = true;
-    }
-
-    /// Whether the last query had no answer.
-    pub(super) const fn has_failed(&self) -> bool {
-        self.failed
     }
 }
 

@@ -193,7 +193,7 @@ impl GatewayService {
     }
 
     pub(crate) async fn look_around(&self) {
-        if !self.look_after_all {
+        if !self.config.look_after_all {
             return self.close_idle_desks(IDLE_MAX).await;
         }
         match self.queues().await {
@@ -216,7 +216,8 @@ impl GatewayService {
             self.ask(&level, ViewedTasks::Claimed, TaskView::workers).await.ok();
         }
         let seen = self.views.open().into_iter().filter_map(|view| view.workers().ok());
-        self.peers.note(&seen.flatten().collect::<Vec<_>>());
+        let workers: Vec<_> = seen.flatten().collect();
+        self.peers.note(&workers, self.config.advertised_url.as_deref());
     }
 
     /// Opens desks for all queues, if they are few. If not, for queues without a worker, in turn: for

@@ -19,7 +19,7 @@ mod tasks;
 mod views;
 mod webhooks;
 
-pub(crate) use actions::{ActionOrigin, TaskAction};
+pub(crate) use actions::ActionOrigin;
 pub(crate) use desks::DIALECT_TRIES;
 #[cfg(test)]
 pub(crate) use desks::dialect_backoff;
@@ -30,7 +30,7 @@ pub(crate) use leases::Reporter;
 pub(crate) use letters::ReplayChanges;
 pub(crate) use tasks::{StoredPayload, TaskSnapshot};
 
-use crate::config::{Dialect, ServerConfig};
+use crate::config::ServerConfig;
 use crate::webhooks::AllowedOrigins;
 use desks::Desks;
 use idle::QueueRounds;
@@ -41,7 +41,7 @@ pub(crate) use longhaul_api::{QueueLevel, QueueName, TaskName};
 use measured::MeasuredQueue;
 use peers::Peers;
 pub(crate) use reserved::Reserved;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use views::TaskViews;
 pub(crate) use views::ViewedTasks;
 
@@ -49,6 +49,7 @@ pub(crate) use views::ViewedTasks;
 #[derive(Debug)]
 pub(crate) struct GatewayService {
     client: Client,
+    config: Arc<ServerConfig>,
     /// The prefix of queue names in topic names.
     prefix: String,
     views: TaskViews,
@@ -61,13 +62,8 @@ pub(crate) struct GatewayService {
     pub(crate) reserved: Reserved,
     /// The queue of the dialects, if any are enabled.
     dialect_queue: Option<QueueName>,
-    /// The dialects use priorities.
-    dialect_levels: bool,
-    create_queues: bool,
-    as_clients_do: bool,
     /// The origins that webhooks may call.
     webhooks: Option<AllowedOrigins>,
-    look_after_all: bool,
     /// The queues counted for metrics.
     measured: Vec<MeasuredQueue>,
     /// Held while a queue is created on its first use.
@@ -77,24 +73,20 @@ pub(crate) struct GatewayService {
 }
 
 impl GatewayService {
-    pub(crate) fn new(client: Client, config: &ServerConfig) -> Self {
+    pub(crate) fn new(client: Client, config: Arc<ServerConfig>) -> Self {
         Self {
             prefix: format!("persistent://{}/", config.namespace),
             views: TaskViews::new(client.clone()),
             known: KnownQueues::default(),
-            desks: Desks::new(client.clone(), config),
+            desks: Desks::new(client.clone(), Arc::clone(&config)),
             rounds: Mutex::default(),
-            peers: Peers::new(config.advertised_url.clone()),
+            peers: Peers::default(),
             reserved: Reserved::default(),
             dialect_queue: (!config.dialects.is_empty())
                 .then(|| QueueName::parse(&config.dialect_queue).ok())
                 .flatten(),
-            dialect_levels: config.dialects.contains(&Dialect::Document002),
-            create_queues: config.create_queues,
-            as_clients_do: config.as_clients_do,
             // The settings were validated.
             webhooks: config.webhooks.as_ref().and_then(|it| AllowedOrigins::parse(&it.allow).ok()),
-            look_after_all: config.look_after_all,
             measured: config
                 .measured_queues
                 .iter()
@@ -103,6 +95,7 @@ impl GatewayService {
             making: tokio::sync::Mutex::default(),
             inspecting: tokio::sync::Mutex::default(),
             client,
+            config,
         }
     }
 

@@ -12,23 +12,18 @@ fn gateway_url(worker: &WorkerIdentity) -> Option<&str> {
 }
 
 /// The URL of the other gateway last alive.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Peers {
-    own: Option<String>,
     latest: Mutex<Option<String>>,
 }
 
 impl Peers {
-    pub(super) fn new(own: Option<String>) -> Self {
-        Self { own, latest: Mutex::default() }
-    }
-
-    /// Records the gateway last alive among these workers. Without another gateway among them the
-    /// previous one is kept: no better is known.
-    pub(super) fn note(&self, workers: &[WorkerInfo]) {
+    /// Records the gateway last alive among these workers, except the one with the URL `own`.
+    /// Without another gateway among them the previous one is kept: no better is known.
+    pub(super) fn note(&self, workers: &[WorkerInfo], own: Option<&str>) {
         let gateway = |worker: &WorkerInfo| {
             let url = gateway_url(worker.identity.as_ref()?)?;
-            let is_other = !url.is_empty() && self.own.as_deref() != Some(url);
+            let is_other = !url.is_empty() && own != Some(url);
             is_other.then(|| (worker.last_heartbeat_ms, url.to_owned()))
         };
         if let Some((_, url)) = workers.iter().filter_map(gateway).max() {

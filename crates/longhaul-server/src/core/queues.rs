@@ -4,6 +4,7 @@ use super::actions::ActionOrigin;
 use super::known::LastAdminQuery;
 use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName};
 use crate::clock::{self, Stopwatch};
+use crate::config::Dialect;
 use futures::TryStreamExt;
 use futures::future::ready;
 use longhaul::ActionError;
@@ -58,7 +59,7 @@ impl GatewayService {
         if let Some(has_levels) = self.known.fresh(queue) {
             return Ok(Some(has_levels));
         }
-        let mut is_listed = !self.as_clients_do;
+        let mut is_listed = !self.config.as_clients_do;
         if is_listed && asked.may_ask(came, last.is_some()) {
             let time = if last.is_some() { ASK_AGAIN_MAX } else { Duration::MAX };
             match tokio::time::timeout(time, self.queues()).await {
@@ -68,16 +69,16 @@ impl GatewayService {
                     *asked = LastAdminQuery::default();
                 }
                 Ok(Err(error)) if last.is_none() => {
-                    asked.fail();
+                    asked.failed = true;
                     return Err(error);
                 }
                 Ok(Err(_)) | Err(_) => {
-                    asked.fail();
+                    asked.failed = true;
                     tracing::debug!(%queue, "the admin API did not answer whether the queue still exists");
                 }
             }
         }
-        let has_failed = asked.has_failed();
+        let has_failed = asked.failed;
         drop(asked);
         match self.known.last(queue) {
             Some(has_levels) if is_listed => Ok(Some(has_levels)),
@@ -114,13 +115,13 @@ impl GatewayService {
     /// Creates a queue on its use, if the gateway is configured to, or serves a dialect on it.
     /// Returns whether the queue has topics for priorities.
     async fn make_for_use(&self, queue: &QueueName) -> Result<bool, ServiceError> {
-        if self.as_clients_do {
+        if self.config.as_clients_do {
             return Ok(false);
         }
-        let levels = if self.create_queues {
+        let levels = if self.config.create_queues {
             true
         } else if self.dialect_queue.as_ref() == Some(queue) {
-            self.dialect_levels
+            self.config.dialects.contains(&Dialect::Document002)
         } else {
             return Err(ServiceError::NoQueue(queue.clone()));
         };
@@ -184,7 +185,7 @@ impl GatewayService {
         let may_ask = asked.may_ask(came, true);
         drop(asked);
         let look = async {
-            let is_listed = !self.as_clients_do && self.queues().await.is_ok();
+            let is_listed = !self.config.as_clients_do && self.queues().await.is_ok();
             if !is_listed || self.known.last(queue).is_none() {
                 self.ask_broker(queue, is_listed).await.ok();
             }

@@ -58,7 +58,7 @@ impl GatewayService {
         let shown = self.client.get(&task).await?;
         // Reading the ledger for one task takes long. Only its epoch would be missing.
         let is_over = shown.as_ref().is_some_and(TaskMetadata::is_terminal);
-        let needs_ledger = !(is_over && self.as_clients_do);
+        let needs_ledger = !(is_over && self.config.as_clients_do);
         let info = if needs_ledger { self.claimed(queue, name).await? } else { None };
         if info.is_some() || shown.is_some() {
             return Ok(TaskSnapshot { name, info, shown, submitted: None });
@@ -159,7 +159,7 @@ impl GatewayService {
         if !info.status.is_terminal() || info.status == TaskStatus::Completed {
             return None;
         }
-        let within = if self.as_clients_do { SHOWN_TO_CLIENT_WITHIN } else { SHOWN_WITHIN };
+        let within = if self.config.as_clients_do { SHOWN_TO_CLIENT_WITHIN } else { SHOWN_WITHIN };
         tokio::time::sleep(within).await;
         let shown = self.client.get(task).await.ok()?;
         Some(TaskSnapshot { name, info: Some(info), shown, submitted: None })

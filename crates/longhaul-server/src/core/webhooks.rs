@@ -11,7 +11,7 @@ impl GatewayService {
     /// Refuses tasks, leases and changed replays of the queue of the calls: the gateway would sign
     /// what a caller has written.
     pub(super) fn check_not_webhooks(&self, queue: &QueueName) -> Result<(), ServiceError> {
-        if queue.as_str() == WEBHOOKS_QUEUE && !self.as_clients_do {
+        if queue.as_str() == WEBHOOKS_QUEUE && !self.config.as_clients_do {
             return Err(ServiceError::Reserved(queue.clone()));
         }
         Ok(())
@@ -25,7 +25,7 @@ impl GatewayService {
         after: &QueueSettings,
     ) -> Result<(), ServiceError> {
         let new = after.webhooks.iter().filter(|url| !before.webhooks.contains(url));
-        for url in new.filter(|_| !self.as_clients_do) {
+        for url in new.filter(|_| !self.config.as_clients_do) {
             let Some(allowed) = &self.webhooks else {
                 let problem = "this gateway calls no webhooks; start it with `--webhook-allow \
                     ORIGIN` and `--webhook-secret-file FILE`";

@@ -62,9 +62,6 @@ pub(super) enum Which {
     Dead,
 }
 
-/// Jobs by id, and whether there are more.
-pub(super) type JobPage = (BTreeMap<String, JobBody>, bool);
-
 impl From<TaskStatus> for JobState {
     fn from(status: TaskStatus) -> Self {
         match status {
@@ -101,13 +98,13 @@ impl JobBody {
     }
 }
 
-/// The jobs of a queue, unfinished ones first.
+/// The jobs of a queue by id, unfinished ones first, and whether there are more.
 pub(super) async fn jobs(
     service: &GatewayService,
     queue: &QueueName,
     which: Which,
     hidden: bool,
-) -> Result<JobPage, ServiceError> {
+) -> Result<(BTreeMap<String, JobBody>, bool), ServiceError> {
     let all = |is_wanted: fn(&TaskStatus) -> bool| {
         TaskStatus::ALL.into_iter().filter(is_wanted).fold(TaskFilter::new(), TaskFilter::status)
     };

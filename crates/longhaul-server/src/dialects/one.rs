@@ -2,7 +2,7 @@
 
 use super::held::{DialectLeaseStatus, settle};
 use super::job_id::{job_id, task_of};
-use super::jobs::{JOBS_MAX, JobBody, JobPage, Which, jobs};
+use super::jobs::{JOBS_MAX, JobBody, Which, jobs};
 use super::{conflict, given, no_task, plain, queue, read, word};
 use crate::auth::TokenScope::{Read, Submit, Work};
 use crate::core::{NewTask, QueueName, Reporter, TaskName, name_of};
@@ -11,9 +11,9 @@ use crate::route::Method::{Get, Post};
 use crate::route::{ApiRoute, Size};
 use crate::shell::{Caller, RawBody};
 use crate::v1::new_task::idempotency_key;
+use axum::Json;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use longhaul::lease::{KeepAlive, LeaseOutcome, LeaseRequest};
 use longhaul_api::new_task::NewTaskBody;
 use serde::Deserialize;
@@ -45,6 +45,8 @@ struct JobReportBody {
 }
 
 pub(super) fn routes() -> Vec<ApiRoute> {
+    let all = |caller: Caller| list(caller, Which::All);
+    let dead = |caller: Caller| list(caller, Which::Dead);
     vec![
         ApiRoute::new(Post, "/enqueue", Submit, enqueue).takes(Size::Task),
         ApiRoute::new(Post, "/poll", Work, poll).waits(),
@@ -56,7 +58,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
 }
 
 async fn enqueue(
-    Extension(caller): Extension<Caller>,
+    caller: Caller,
     headers: HeaderMap,
     body: RawBody,
 ) -> Result<Response, ProblemDetails> {
@@ -88,10 +90,7 @@ fn id_of(task: TaskName) -> Result<String, ProblemDetails> {
     })
 }
 
-async fn poll(
-    Extension(caller): Extension<Caller>,
-    body: RawBody,
-) -> Result<Response, ProblemDetails> {
+async fn poll(caller: Caller, body: RawBody) -> Result<Response, ProblemDetails> {
     let queue = queue(&caller)?;
     let Poll { worker_id } = read(&body)?;
     let worker = word("worker_id", worker_id)?;
@@ -112,17 +111,11 @@ async fn poll(
     }
 }
 
-async fn ack(
-    Extension(caller): Extension<Caller>,
-    body: RawBody,
-) -> Result<StatusCode, ProblemDetails> {
+async fn ack(caller: Caller, body: RawBody) -> Result<StatusCode, ProblemDetails> {
     report(&caller, &body, |_| LeaseOutcome::Succeeded(bytes::Bytes::new())).await
 }
 
-async fn fail(
-    Extension(caller): Extension<Caller>,
-    body: RawBody,
-) -> Result<StatusCode, ProblemDetails> {
+async fn fail(caller: Caller, body: RawBody) -> Result<StatusCode, ProblemDetails> {
     let failed = |worker: &str| LeaseOutcome::Failed {
         message: format!("reported by {worker}"),
         fatal: false,
@@ -171,20 +164,12 @@ fn record_rejected(
     );
 }
 
-async fn all(Extension(caller): Extension<Caller>) -> Result<Response, ProblemDetails> {
+async fn list(caller: Caller, which: Which) -> Result<Response, ProblemDetails> {
     let queue = queue(&caller)?;
-    Ok(listed(jobs(&caller.service, queue, Which::All, caller.is_blind()).await?))
-}
-
-async fn dead(Extension(caller): Extension<Caller>) -> Result<Response, ProblemDetails> {
-    let queue = queue(&caller)?;
-    Ok(listed(jobs(&caller.service, queue, Which::Dead, caller.is_blind()).await?))
-}
-
-fn listed((jobs, more): JobPage) -> Response {
+    let (jobs, more) = jobs(&caller.service, queue, which, caller.is_blind()).await?;
     let mut response = Json(jobs).into_response();
     if more {
         response.headers_mut().insert(CAP_HEADER, HeaderValue::from(JOBS_MAX));
     }
-    response
+    Ok(response)
 }

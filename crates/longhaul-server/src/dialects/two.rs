@@ -14,10 +14,10 @@ use crate::route::{ApiRoute, Size};
 use crate::shell::{Caller, RawBody};
 use crate::v1::new_task::{CONTENT_TYPE_PROPERTY, idempotency_key};
 use crate::v1::values::json_bytes;
+use axum::Json;
 use axum::extract::Path;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Json};
 use bytes::Bytes;
 use longhaul::lease::{LeaseOutcome, LeaseRequest};
 use longhaul_api::new_task::NewTaskBody;
@@ -91,11 +91,7 @@ fn name(text: &str) -> Result<TaskName, ProblemDetails> {
     text.parse().map_err(|_| no_task("there is no task with this id"))
 }
 
-async fn submit(
-    Extension(caller): Extension<Caller>,
-    headers: HeaderMap,
-    body: RawBody,
-) -> DialectResult {
+async fn submit(caller: Caller, headers: HeaderMap, body: RawBody) -> DialectResult {
     let queue = queue(&caller)?;
     let new: SubmitTaskBody = read(&body)?;
     let header = idempotency_key(&headers)?;
@@ -117,7 +113,7 @@ async fn submit(
     Ok((StatusCode::CREATED, task_answer(&caller, queue, name).await?).into_response())
 }
 
-async fn lease(Extension(caller): Extension<Caller>, body: RawBody) -> DialectResult {
+async fn lease(caller: Caller, body: RawBody) -> DialectResult {
     let queue = queue(&caller)?;
     let TaskLeaseBody { worker_id, visibility_timeout, wait } = read(&body)?;
     let worker = word("worker_id", worker_id)?;
@@ -137,26 +133,18 @@ async fn task_answer(caller: &Caller, queue: &QueueName, name: TaskName) -> Dial
     Ok(Json(task).into_response())
 }
 
-async fn show(Extension(caller): Extension<Caller>, Path(id): Path<String>) -> DialectResult {
+async fn show(caller: Caller, Path(id): Path<String>) -> DialectResult {
     task_answer(&caller, queue(&caller)?, name(&id)?).await
 }
 
-async fn ack(
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-    body: RawBody,
-) -> DialectResult {
+async fn ack(caller: Caller, Path(id): Path<String>, body: RawBody) -> DialectResult {
     let outcome = |_: &str, report: &mut TaskReportBody| {
         Ok(LeaseOutcome::Succeeded(text_or_json(report.result.take())?))
     };
     report(&caller, &id, &body, outcome).await
 }
 
-async fn nack(
-    Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
-    body: RawBody,
-) -> DialectResult {
+async fn nack(caller: Caller, Path(id): Path<String>, body: RawBody) -> DialectResult {
     let outcome = |worker: &str, report: &mut TaskReportBody| {
         let message = report.reason.take().unwrap_or_else(|| format!("nack by {worker}"));
         Ok(LeaseOutcome::Failed { message, fatal: false, retry_after: None })
@@ -186,7 +174,7 @@ async fn report(
     task_answer(caller, queue, task).await
 }
 
-async fn statistics(Extension(caller): Extension<Caller>) -> DialectResult {
+async fn statistics(caller: Caller) -> DialectResult {
     let counted = stats(&caller.service, queue(&caller)?).await.map_err(plain)?;
     Ok(Json(counted).into_response())
 }

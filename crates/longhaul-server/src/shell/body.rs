@@ -3,7 +3,7 @@
 use super::rate::{Bucket, Peer};
 use super::{Caller, Shell};
 use crate::problem::ProblemDetails;
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::{FromRequest, FromRequestParts, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
@@ -46,13 +46,8 @@ impl<S: Sync> FromRequest<S> for RawBody {
     type Rejection = ProblemDetails;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ProblemDetails> {
-        let (parts, body) = request.into_parts();
-        let Some(caller) = parts.extensions.get::<Caller>() else {
-            return Err(ProblemDetails::unavailable(
-                "no_caller",
-                "internal error: the request was not checked",
-            ));
-        };
+        let (mut parts, body) = request.into_parts();
+        let caller = Caller::from_request_parts(&mut parts, &()).await?;
         let time = caller.shell.config.limits.body_time;
         let bytes = whole(body, caller.body_bytes, time).await?;
         Ok(Self { bytes, content_type: content_type(&parts.headers) })

@@ -10,8 +10,9 @@ use crate::problem::ProblemDetails;
 use crate::reach::ConnectionOutage;
 use crate::route::{RequestClass, RouteAccess, RouteInfo};
 use crate::telemetry::REQUEST_SECONDS;
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -49,6 +50,16 @@ impl Caller {
         let detail = "this gateway shows payloads and results only to tokens with the scope \
             `admin` (`hide_payloads`); send such a token";
         Err(ProblemDetails::new(StatusCode::FORBIDDEN, "payload_hidden", detail))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = ProblemDetails;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
+        let detail = "internal error: the request was not checked";
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| ProblemDetails::unavailable("no_caller", detail))
     }
 }
 

@@ -33,7 +33,7 @@ use tokio_util::task::TaskTracker;
 /// The state shared by all requests.
 #[derive(Debug)]
 pub(crate) struct Shell {
-    pub(crate) config: ServerConfig,
+    pub(crate) config: Arc<ServerConfig>,
     pub(crate) auth: GatewayAuth,
     pub(crate) reach: BrokerReachability,
     guard: HostGuard,
@@ -48,7 +48,7 @@ pub(crate) struct Shell {
 }
 
 impl Shell {
-    pub(crate) fn new(config: ServerConfig, auth: GatewayAuth, stops: Stops) -> Self {
+    pub(crate) fn new(config: Arc<ServerConfig>, auth: GatewayAuth, stops: Stops) -> Self {
         let limits = &config.limits;
         let (hosts, origins) = (&config.allowed_hosts, &config.allowed_origins);
         let guard = HostGuard::new(config.listen.ip(), hosts, None, origins);

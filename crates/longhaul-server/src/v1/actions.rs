@@ -5,14 +5,16 @@ use super::at::{QueryParams, SomeLevelAt, TaskAt};
 use super::tasks::page;
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
-use crate::core::{ServiceError, TaskAction, name_of};
+use crate::core::{ServiceError, name_of};
 use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::{Delete, Get, Post};
 use crate::shell::RawBody;
 use axum::Json;
 use axum::http::StatusCode;
-use longhaul_api::action::{ActionBody, ActionList, ForceReason, ReasonBody, RescheduleBody};
+use longhaul_api::action::{
+    ActionBody, ActionList, ForceReason, ReasonBody, RescheduleBody, TaskAction,
+};
 use longhaul_api::task::Restarted;
 use longhaul_api::values::Instant;
 use serde::Deserialize;

@@ -120,10 +120,7 @@ async fn place(parts: &mut Parts) -> Result<(Caller, QueueName, RawPathParams), 
     let named = RawPathParams::from_request_parts(parts, &()).await.map_err(|error| {
         ProblemDetails::bad_request("path_invalid", format!("the path cannot be read: {error}"))
     })?;
-    let caller = parts.extensions.get::<Caller>().cloned();
-    let past =
-        || ProblemDetails::unavailable("no_caller", "internal error: the request was not checked");
-    let caller = caller.ok_or_else(past)?;
+    let caller = Caller::from_request_parts(parts, &()).await?;
     let queue = QueueName::parse(find(&named, "queue"))?;
     caller.check_queue(&queue)?;
     Ok((caller, queue, named))

@@ -6,7 +6,6 @@ use crate::route::Method::Get;
 use crate::route::{ApiRoute, document};
 use crate::shell::Caller;
 use crate::telemetry;
-use axum::Extension;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -40,7 +39,7 @@ async fn alive() -> &'static str {
     "ok\n"
 }
 
-async fn ready(Extension(caller): Extension<Caller>) -> Result<&'static str, ProblemDetails> {
+async fn ready(caller: Caller) -> Result<&'static str, ProblemDetails> {
     if caller.shell.draining().is_cancelled() {
         let detail = "the gateway is stopping; use another one";
         return Err(ProblemDetails::unavailable("draining", detail));
@@ -55,7 +54,7 @@ async fn ready(Extension(caller): Extension<Caller>) -> Result<&'static str, Pro
     Ok("ok\n")
 }
 
-async fn metrics(Extension(caller): Extension<Caller>) -> Result<Response, ProblemDetails> {
+async fn metrics(caller: Caller) -> Result<Response, ProblemDetails> {
     if caller.identity.is_bound() {
         let detail = "the metrics cover all queues; send a token that is not bound to queues";
         return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "queue_not_allowed", detail));

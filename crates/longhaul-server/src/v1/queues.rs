@@ -12,7 +12,6 @@ use crate::problem::ProblemDetails;
 use crate::route::ApiRoute;
 use crate::route::Method::{Delete, Get, Patch, Post, Put};
 use crate::shell::{Caller, Json, RawBody};
-use axum::Extension;
 use axum::http::StatusCode;
 use longhaul_api::action::ReasonBody;
 use longhaul_api::queue::{
@@ -70,7 +69,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     ]
 }
 
-async fn list(Extension(caller): Extension<Caller>) -> JsonAnswer<QueueList> {
+async fn list(caller: Caller) -> JsonAnswer<QueueList> {
     let queues = caller.service.queues().await?;
     let may = |queue: &QueueName| caller.identity.may_use(queue.as_str());
     let queues = queues.iter().filter(|it| may(it)).map(ToString::to_string).collect();

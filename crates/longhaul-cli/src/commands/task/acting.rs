@@ -5,11 +5,12 @@ use crate::clock;
 use crate::commands::bulk::BulkOutcomes;
 use crate::context::CommandContext;
 use crate::service::gateway::GatewayClient;
-use crate::service::tasks::{TaskOperation, named, open_statuses, parse_task};
+use crate::service::tasks::{named, open_statuses, parse_task};
 use crate::times;
 use clap::Args;
 use futures::{StreamExt, stream};
 use longhaul::TaskRef;
+use longhaul_api::action::TaskAction;
 use longhaul_api::values::Instant;
 use std::pin::pin;
 use std::time::Duration;
@@ -65,37 +66,49 @@ const HELD: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// How many tasks are acted upon at once.
 pub(super) const AT_ONCE: usize = 16;
 
-/// Does this to tasks that are not over; the verb is for the question.
+/// Does this to tasks that are not over.
 ///
 /// # Errors
 /// When an operation on one of them failed.
 pub(crate) async fn act_on_all(
     service: &GatewayClient,
     which: TaskSelectionArgs,
-    (verb, operation): (&str, TaskOperation),
+    action: TaskAction,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let open: Vec<_> = open_statuses().collect();
-    let tasks = which.tasks(service, (verb, &open), context).await?;
-    act(service, tasks, operation, context).await
+    let tasks = which.tasks(service, (action.word(), &open), context).await?;
+    act(service, tasks, action, context).await
 }
 
 async fn act(
     service: &GatewayClient,
     tasks: Vec<TaskRef>,
-    act: TaskOperation,
+    action: TaskAction,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     let mut outcomes = BulkOutcomes::new(context);
     let acts = stream::iter(tasks).map(async |task| {
-        let acted = service.act(&task, act, context.reason()).await;
-        (named(&task), acted.map(|()| act.done()))
+        let acted = service.act(&task, action, context.reason()).await;
+        (named(&task), acted.map(|()| done(action)))
     });
     let mut acts = pin!(acts.buffered(AT_ONCE));
     while let Some((task, acted)) = acts.next().await {
         outcomes.put(task, acted)?;
     }
     outcomes.finish()
+}
+
+/// The result of an action, as a word.
+const fn done(action: TaskAction) -> &'static str {
+    match action {
+        TaskAction::Cancel => "cancel requested",
+        TaskAction::Kill => "kill requested",
+        TaskAction::Delete => "deleted",
+        TaskAction::ForceFail(_) => "failed",
+        TaskAction::ForceRelease(_) => "released",
+        TaskAction::Reschedule(_) => "rescheduled",
+    }
 }
 
 /// # Errors
@@ -110,7 +123,7 @@ pub(crate) async fn reschedule(
     let delay = if hold { HELD } else { delay.or_else(|| at.map(until)).unwrap_or_default() };
     let waiting = ["ready", "scheduled", "retrying"];
     let tasks = it.tasks.tasks(service, ("reschedule", &waiting), context).await?;
-    act(service, tasks, TaskOperation::Reschedule(delay), context).await
+    act(service, tasks, TaskAction::Reschedule(delay), context).await
 }
 
 /// Closes the task as failed for good, or takes it from its worker.
@@ -120,7 +133,7 @@ pub(crate) async fn reschedule(
 pub(crate) async fn force(
     service: &GatewayClient,
     it: TaskEpochArgs,
-    operation: impl FnOnce(Option<u32>) -> TaskOperation,
+    operation: impl FnOnce(Option<u32>) -> TaskAction,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
     act(service, vec![it.task], operation(it.epoch), context).await

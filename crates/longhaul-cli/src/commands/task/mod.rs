@@ -11,12 +11,11 @@ use crate::context::CommandContext;
 use crate::exit::CommandFailure;
 use crate::output::TableRow;
 use crate::service::gateway::GatewayClient;
-use crate::service::tasks::{
-    TaskOperation, attempts_in_words, history_rows, named, no_task, parse_task,
-};
+use crate::service::tasks::{attempts_in_words, history_rows, named, no_task, parse_task};
 use crate::times;
 use clap::Subcommand;
 use longhaul::TaskRef;
+use longhaul_api::action::TaskAction;
 use longhaul_api::task::TaskLimitsBody;
 use selecting::TaskSelectionArgs;
 use serde::Serialize;
@@ -193,21 +192,19 @@ async fn run_on(
         }
         TaskCommand::Why { task } => why(service, &task, context).await,
         TaskCommand::Cancel(it) => {
-            acting::act_on_all(service, it, ("cancel", TaskOperation::Cancel), context).await
+            acting::act_on_all(service, it, TaskAction::Cancel, context).await
         }
-        TaskCommand::Kill(it) => {
-            acting::act_on_all(service, it, ("kill", TaskOperation::Kill), context).await
-        }
+        TaskCommand::Kill(it) => acting::act_on_all(service, it, TaskAction::Kill, context).await,
         TaskCommand::Delete(it) => {
-            acting::act_on_all(service, it, ("delete", TaskOperation::Delete), context).await
+            acting::act_on_all(service, it, TaskAction::Delete, context).await
         }
         TaskCommand::Reschedule(it) => acting::reschedule(service, it, context).await,
         TaskCommand::Retry(it) => retrying::retry(service, it, context).await,
         TaskCommand::ForceFail(it) => {
-            acting::force(service, it, TaskOperation::ForceFail, context).await
+            acting::force(service, it, TaskAction::ForceFail, context).await
         }
         TaskCommand::ForceRelease(it) => {
-            acting::force(service, it, TaskOperation::ForceRelease, context).await
+            acting::force(service, it, TaskAction::ForceRelease, context).await
         }
         TaskCommand::Result { task, wait } => result(service, &task, wait, context).await,
         TaskCommand::Payload { task, properties } => {

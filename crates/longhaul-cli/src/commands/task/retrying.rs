@@ -7,10 +7,11 @@ use crate::commands::dead::{self, ReplayChangeArgs};
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
 use crate::service::gateway::GatewayClient;
-use crate::service::tasks::{TaskOperation, named, no_task};
+use crate::service::tasks::{named, no_task};
 use clap::Args;
 use futures::{StreamExt, stream};
 use longhaul::TaskRef;
+use longhaul_api::action::TaskAction;
 use longhaul_api::dead::{ReplayBody, ReplayChangesBody};
 use std::pin::pin;
 use std::time::Duration;
@@ -116,7 +117,7 @@ async fn close_waiting(
         return Err(CommandFailure::new(Code::Conflict, what).into());
     }
     // In another epoch it runs by now, and is left alone.
-    let close = TaskOperation::ForceFail(Some(shown.epoch.unwrap_or_default()));
+    let close = TaskAction::ForceFail(Some(shown.epoch.unwrap_or_default()));
     service.act(task, close, context.reason()).await?;
     // Its letter is published before its end is shown.
     match timeout(LETTER_LIMIT, service.ended(task)).await {

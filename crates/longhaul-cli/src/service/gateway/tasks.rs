@@ -5,14 +5,12 @@ use super::events::GatewayEventStream;
 use super::{GatewayClient, GatewayRoute, found, query_of};
 use crate::exit::CommandFailure;
 use crate::service::short_topic;
-use crate::service::tasks::{
-    Changes, TaskDetails, TaskListOrder, TaskListRequest, TaskOperation, named, no_task,
-};
+use crate::service::tasks::{Changes, TaskDetails, TaskListOrder, TaskListRequest, named, no_task};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use longhaul::TaskRef;
 use longhaul_api::Priority;
-use longhaul_api::action::{ForceReason, ReasonBody, RescheduleBody};
+use longhaul_api::action::{ForceReason, ReasonBody, RescheduleBody, TaskAction};
 use longhaul_api::history::HistoryBody;
 use longhaul_api::new_task::NewTaskBody;
 use longhaul_api::task::{SubmittedTaskBody, TaskBody, TaskCountsBody, TaskList, WhyBody};
@@ -172,27 +170,25 @@ impl GatewayClient {
     pub(crate) async fn act(
         &self,
         task: &TaskRef,
-        act: TaskOperation,
+        act: TaskAction,
         reason: &str,
     ) -> anyhow::Result<()> {
         let to = GatewayRoute::of_task(task, &[])?;
-        let plain = || json!(ReasonBody::of(reason));
-        let forced = |epoch| json!(ForceReason { reason: reason.to_owned(), epoch });
-        let (verb, body) = match act {
-            TaskOperation::Cancel => ("cancel", plain()),
-            TaskOperation::Kill => ("kill", plain()),
-            TaskOperation::ForceFail(epoch) => ("force-fail", forced(epoch)),
-            TaskOperation::ForceRelease(epoch) => ("force-release", forced(epoch)),
-            TaskOperation::Reschedule(delay) => {
-                let (delay, reason) = (Some(Length(delay)), reason.to_owned());
-                ("reschedule", json!(RescheduleBody { delay, reason, at: None }))
+        let body = match act {
+            TaskAction::Cancel | TaskAction::Kill => json!(ReasonBody::of(reason)),
+            TaskAction::ForceFail(epoch) | TaskAction::ForceRelease(epoch) => {
+                json!(ForceReason { reason: reason.to_owned(), epoch })
             }
-            TaskOperation::Delete => {
+            TaskAction::Reschedule(delay) => {
+                let (delay, reason) = (Some(Length(delay)), reason.to_owned());
+                json!(RescheduleBody { delay, reason, at: None })
+            }
+            TaskAction::Delete => {
                 let deleted = found(self.delete(&to, reason).await)?;
                 return deleted.ok_or_else(|| no_task(task).into());
             }
         };
-        found(self.tell(&to.verb(verb), &body).await)?.ok_or_else(|| no_task(task).into())
+        found(self.tell(&to.verb(act.word()), &body).await)?.ok_or_else(|| no_task(task).into())
     }
 
     /// Waits for the end of a task, for at most one request; `None` if the task is not over then.

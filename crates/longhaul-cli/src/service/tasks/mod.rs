@@ -13,7 +13,6 @@ use longhaul_api::queue::PurgeBody;
 pub(crate) use record::{
     TaskDetails, attempts_in_words, count_fields, open_statuses, retain_counts, statuses,
 };
-use std::time::Duration;
 
 /// A stream of changes.
 pub(crate) type Changes = BoxStream<'static, anyhow::Result<TaskChange>>;
@@ -51,37 +50,6 @@ pub(crate) struct TaskListRequest {
     pub(crate) limit: usize,
     /// Whether to say of each task that does not run why it does not.
     pub(crate) why: bool,
-}
-
-/// An operation on a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TaskOperation {
-    /// Request its cancellation.
-    Cancel,
-    /// End it without waiting for its processor.
-    Kill,
-    /// Close it in any state.
-    Delete,
-    /// Close it as failed for good, if it is in this epoch; without one, in the current epoch.
-    ForceFail(Option<u32>),
-    /// Take it from its worker, with the same condition.
-    ForceRelease(Option<u32>),
-    /// Have it begin after this time.
-    Reschedule(Duration),
-}
-
-impl TaskOperation {
-    /// The result, as a word.
-    pub(crate) const fn done(self) -> &'static str {
-        match self {
-            Self::Cancel => "cancel requested",
-            Self::Kill => "kill requested",
-            Self::Delete => "deleted",
-            Self::ForceFail(_) => "failed",
-            Self::ForceRelease(_) => "released",
-            Self::Reschedule(_) => "rescheduled",
-        }
-    }
 }
 
 /// The name of a task for people.
