@@ -112,7 +112,7 @@ fn of_kind(kind: ErrorKind, code: &'static str, text: String) -> ProblemDetails 
 /// An error with its causes.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    for cause in std::iter::successors(error.source(), |it| it.source()) {
+    for cause in std::iter::successors(error.source(), |&it| it.source()) {
         let said = cause.to_string();
         if !text.contains(&said) {
             text = format!("{text}: {said}");
