@@ -141,16 +141,9 @@ impl<'a> EntryReader<'a> {
             uptime_ms: self.number("u")?,
             // Data for people must not invalidate a heartbeat.
             max_attempts: self.number("m").ok(),
-            shown_to: self.properties.get("p").and_then(position),
+            shown_to: self.properties.get("p").and_then(Position::parse),
             reading: self.properties.contains_key("l"),
             comparison: self.properties.get("d").and_then(|text| text.parse().ok()),
         })
     }
-}
-
-fn position(text: &str) -> Option<Position> {
-    let mut parts = text.split(':');
-    let (ledger, entry) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    let batch_index = parts.next().map(str::parse).transpose().ok()?;
-    parts.next().is_none().then_some(Position { ledger, entry, batch_index })
 }

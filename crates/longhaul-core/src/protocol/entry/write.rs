@@ -3,7 +3,7 @@
 use super::{Claim, ClaimKind, Entry, Heartbeat, NextAttempt, Outcome};
 use crate::protocol::key::OnceKey;
 use crate::protocol::seal::EndedCounts;
-use crate::task::{Position, Properties, PropertyWriter};
+use crate::task::{Properties, PropertyWriter};
 
 impl Entry {
     /// The properties of the entry's message. A tombstone has none.
@@ -126,14 +126,8 @@ fn write_heartbeat(out: &mut PropertyWriter, heartbeat: &Heartbeat) {
     if let Some(max_attempts) = heartbeat.max_attempts {
         out.put("m", max_attempts);
     }
-    match heartbeat.shown_to {
-        Some(Position { ledger, entry, batch_index: None }) => {
-            out.put("p", format_args!("{ledger}:{entry}"));
-        }
-        Some(Position { ledger, entry, batch_index: Some(index) }) => {
-            out.put("p", format_args!("{ledger}:{entry}:{index}"));
-        }
-        None => {}
+    if let Some(shown_to) = heartbeat.shown_to {
+        out.put("p", shown_to);
     }
     if heartbeat.reading {
         out.put_word("l", "1");
