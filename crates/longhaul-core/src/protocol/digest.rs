@@ -12,7 +12,6 @@ use super::hash::mix;
 use super::key::OwnerId;
 use crate::task::TaskId;
 use std::fmt;
-use std::str::FromStr;
 
 /// The digest of a ledger's fold at a position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -127,24 +126,18 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// The text is not of this form: another version may have another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoComparison;
-
-impl FromStr for Comparison {
-    type Err = NoComparison;
-
-    fn from_str(text: &str) -> Result<Self, NoComparison> {
+impl Comparison {
+    /// Parses the text form. `None` for any other: another version may have another one.
+    pub(super) fn parse(text: &str) -> Option<Self> {
         if text == "?" {
-            return Ok(Self::Question);
+            return Some(Self::Question);
         }
         let parts: Vec<&str> = text.split('/').collect();
-        let [to, number, known, hash] = parts[..] else { return Err(NoComparison) };
-        let number_of = |text: &str| text.parse().map_err(|_| NoComparison);
-        let to = super::key::parse_owner(to).ok_or(NoComparison)?;
-        let hash = u64::from_str_radix(hash, 16).map_err(|_| NoComparison)?;
-        let digest = FoldDigest { known: number_of(known)?, hash };
-        Ok(Self::Answer { to, number: number_of(number)?, digest })
+        let [to, number, known, hash] = parts[..] else { return None };
+        let to = super::key::parse_owner(to)?;
+        let hash = u64::from_str_radix(hash, 16).ok()?;
+        let digest = FoldDigest { known: known.parse().ok()?, hash };
+        Some(Self::Answer { to, number: number.parse().ok()?, digest })
     }
 }
 
@@ -210,7 +203,8 @@ mod tests {
         let digest = FoldDigest::of(tasks, &sealed(&[8, 9]));
         let told = Comparison::Answer { to: OwnerId(5), number: 3, digest }.to_string();
         assert_eq!(told, format!("{}/3/3/bdbb51c234551df3", OwnerId(5)));
-        assert_eq!(told.parse(), Ok(Comparison::Answer { to: OwnerId(5), number: 3, digest }));
+        let answer = Comparison::Answer { to: OwnerId(5), number: 3, digest };
+        assert_eq!(Comparison::parse(&told), Some(answer));
     }
 
     #[test]
@@ -218,10 +212,10 @@ mod tests {
         let owner = OwnerId(5).to_string();
         for rest in ["", "/3/1", "/3/1/0/0", "/-3/1/0", "/3/x/0", "/3/1/g"] {
             let text = format!("{owner}{rest}");
-            assert_eq!(text.parse::<Comparison>(), Err(NoComparison), "{text}");
+            assert_eq!(Comparison::parse(&text), None, "{text}");
         }
         for text in ["", "!", "5/3/1/0"] {
-            assert_eq!(text.parse::<Comparison>(), Err(NoComparison), "{text}");
+            assert_eq!(Comparison::parse(text), None, "{text}");
         }
     }
 }

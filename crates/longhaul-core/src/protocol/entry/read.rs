@@ -2,6 +2,7 @@
 
 use super::{Base, Claim, ClaimKind, Done, EntryError, Heartbeat, Offer, Outcome, Renewal};
 use crate::protocol::config::LedgerConfig;
+use crate::protocol::digest::Comparison;
 use crate::protocol::hash::NameHash;
 use crate::protocol::key::{OnceKey, OwnerId, RENEWAL_SERIAL, SealKey, parse_owner};
 use crate::protocol::limits::Limits;
@@ -153,7 +154,7 @@ impl<'a> EntryReader<'a> {
             max_attempts: self.number("m").ok(),
             shown_to: self.properties.get("p").and_then(Position::parse),
             reading: self.properties.contains_key("l"),
-            comparison: self.properties.get("d").and_then(|text| text.parse().ok()),
+            comparison: self.properties.get("d").and_then(Comparison::parse),
         })
     }
 
