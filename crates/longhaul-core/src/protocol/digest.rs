@@ -8,7 +8,7 @@
 
 use super::entry_set::{EntrySet, Range};
 use super::fold::{Phase, TaskFold};
-use super::hash::mix;
+use super::hash::{mix, mix_all};
 use super::key::OwnerId;
 use crate::task::TaskId;
 use std::fmt;
@@ -91,7 +91,6 @@ impl FoldDigest {
 
 /// Every part of the fold that decides what may follow.
 fn hash_of_task(id: TaskId, fold: &TaskFold) -> u64 {
-    let TaskId { ledger, entry, partition, batch_index } = id;
     let TaskFold { epoch, attempt, owner, phase, cancel, next_attempt: _ } = *fold;
     let phase = match phase {
         Phase::New => 0,
@@ -103,14 +102,7 @@ fn hash_of_task(id: TaskId, fold: &TaskFold) -> u64 {
         Phase::Expired => 6,
         Phase::Sealed => 7,
     };
-    let [low, high] = owner.halves();
-    let index = batch_index.map_or(u64::MAX, u64::from);
-    let partition = u64::from(partition.unsigned_abs());
-    let numbers = [u64::from(epoch.0), u64::from(attempt), phase, u64::from(cancel)];
-    [ledger, entry, partition, index, low, high]
-        .into_iter()
-        .chain(numbers)
-        .fold(0, |hash, part| mix(hash ^ part))
+    mix_all(id, owner, [u64::from(epoch.0), u64::from(attempt), phase, u64::from(cancel)])
 }
 
 /// `?` for a question; for an answer owner, number of the heartbeat, and the two numbers of the
