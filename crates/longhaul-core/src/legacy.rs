@@ -77,7 +77,7 @@ pub(super) struct HeldStart {
 }
 
 /// The state of the mode `legacy`. See the module's documentation.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Legacy {
     /// How long an entry PROCESSING is valid: twice the keep-alive interval.
     patience: Duration,
@@ -98,17 +98,8 @@ pub(super) struct Legacy {
 
 impl Legacy {
     /// Creates a state in which nothing was read.
-    pub(super) const fn new(keep_alive: Duration) -> Self {
-        Self {
-            patience: keep_alive.saturating_mul(2),
-            shown: BTreeMap::new(),
-            read_to: None,
-            asked: None,
-            told: None,
-            seen: None,
-            wanted: BTreeMap::new(),
-            held: BTreeMap::new(),
-        }
+    pub(super) fn new(keep_alive: Duration) -> Self {
+        Self { patience: keep_alive.saturating_mul(2), ..Self::default() }
     }
 
     /// Handles an entry of the metadata topic: for this task, if it names one, and by a worker of
