@@ -139,16 +139,10 @@ impl Register {
         self.gates.read_to_end(now_ms);
     }
 
-    /// The stamp of the first entry, which identifies the topic.
+    /// The stamp of the first entry, which identifies the topic: [`RegisterEntry::Start`].
     #[must_use]
     pub const fn start(&self) -> Option<Stamp> {
         self.start
-    }
-
-    /// Whether the register has an entry that identifies it: [`RegisterEntry::Start`].
-    #[must_use]
-    pub const fn has_start(&self) -> bool {
-        self.start.is_some()
     }
 
     /// Position up to which it was read.
