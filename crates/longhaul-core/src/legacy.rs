@@ -38,36 +38,13 @@ const ANSWER_VALID: Duration = Duration::from_secs(60);
 /// The last entry of a task on the metadata topic, written by a worker of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LegacyEntry {
-    /// The state of the task.
-    pub state: LegacyState,
+    /// The state of the task: one of those that the reference writes. PROCESSING: the task runs,
+    /// or its worker has died.
+    pub state: TaskState,
     /// Number of attempts so far, including the running one.
     pub attempts: u32,
     /// Position of the entry.
     pub at: Position,
-}
-
-/// The states that the reference writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LegacyState {
-    /// The task runs, or its worker has died.
-    Processing,
-    /// An attempt has failed.
-    Failed,
-    /// The task has its result.
-    Completed,
-}
-
-impl LegacyState {
-    /// The state of an entry; `None` for states that are never written.
-    #[must_use]
-    pub const fn of(state: TaskState) -> Option<Self> {
-        match state {
-            TaskState::Processing => Some(Self::Processing),
-            TaskState::Failed => Some(Self::Failed),
-            TaskState::Completed => Some(Self::Completed),
-            TaskState::New | TaskState::Unknown => None,
-        }
-    }
 }
 
 /// How a task has ended without this worker: its attempt gets this end and is not run.
@@ -100,7 +77,7 @@ pub(super) struct HeldStart {
 }
 
 /// The state of the mode `legacy`. See the module's documentation.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Legacy {
     /// How long an entry PROCESSING is valid: twice the keep-alive interval.
     patience: Duration,
@@ -121,17 +98,8 @@ pub(super) struct Legacy {
 
 impl Legacy {
     /// Creates a state in which nothing was read.
-    pub(super) const fn new(keep_alive: Duration) -> Self {
-        Self {
-            patience: keep_alive.saturating_mul(2),
-            shown: BTreeMap::new(),
-            read_to: None,
-            asked: None,
-            told: None,
-            seen: None,
-            wanted: BTreeMap::new(),
-            held: BTreeMap::new(),
-        }
+    pub(super) fn new(keep_alive: Duration) -> Self {
+        Self { patience: keep_alive.saturating_mul(2), ..Self::default() }
     }
 
     /// Handles an entry of the metadata topic: for this task, if it names one, and by a worker of
@@ -201,7 +169,7 @@ impl Legacy {
             return LegacyClaimCheck::NotRead;
         }
         match self.shown.get(&id) {
-            Some((LegacyEntry { state: LegacyState::Processing, .. }, read))
+            Some((LegacyEntry { state: TaskState::Processing, .. }, read))
                 if now.since(*read) <= self.patience =>
             {
                 LegacyClaimCheck::RunsUntil(*read + self.patience + Duration::from_millis(1))
@@ -249,9 +217,10 @@ impl Legacy {
     /// The attempt number to claim, given the one that the ledger alone calls for and the maximum.
     pub(super) fn attempt(&self, id: TaskId, attempt: u32, max_attempts: u32) -> u32 {
         let Some((entry, _)) = self.shown.get(&id) else { return attempt };
-        let next = match entry.state {
-            LegacyState::Completed => entry.attempts,
-            LegacyState::Processing | LegacyState::Failed => entry.attempts.saturating_add(1),
+        let next = if entry.state == TaskState::Completed {
+            entry.attempts
+        } else {
+            entry.attempts.saturating_add(1)
         };
         attempt.max(next.min(max_attempts))
     }
@@ -262,10 +231,10 @@ impl Legacy {
         let (entry, _) = self.shown.get(&id)?;
         let used_up = entry.attempts >= max_attempts;
         match entry.state {
-            LegacyState::Completed => Some(LegacyEnd::Shown(entry.at)),
-            LegacyState::Failed if used_up => Some(LegacyEnd::Shown(entry.at)),
-            LegacyState::Processing if used_up => Some(LegacyEnd::NoAttemptLeft),
-            LegacyState::Processing | LegacyState::Failed => None,
+            TaskState::Completed => Some(LegacyEnd::Shown(entry.at)),
+            TaskState::Failed if used_up => Some(LegacyEnd::Shown(entry.at)),
+            TaskState::Processing if used_up => Some(LegacyEnd::NoAttemptLeft),
+            TaskState::New | TaskState::Processing | TaskState::Failed | TaskState::Unknown => None,
         }
     }
 
@@ -318,7 +287,7 @@ mod tests {
 
     #[test]
     fn what_runs_elsewhere_is_left_alone_for_two_keep_alives() {
-        let running = entry(LegacyState::Processing, 1);
+        let running = entry(TaskState::Processing, 1);
         assert_eq!(
             answer(&mut with(Some(running)), seconds(10)),
             LegacyClaimCheck::RunsUntil(seconds(609) + Duration::from_millis(1))
@@ -337,42 +306,42 @@ mod tests {
     #[test]
     fn what_failed_or_ended_elsewhere_goes_on_from_there() {
         let cases = [
-            (entry(LegacyState::Failed, 1), 2, None),
-            (entry(LegacyState::Failed, 3), 3, Some(LegacyEnd::Shown(at(1)))),
-            (entry(LegacyState::Completed, 2), 2, Some(LegacyEnd::Shown(at(1)))),
-            (entry(LegacyState::Completed, 7), 3, Some(LegacyEnd::Shown(at(1)))),
+            (entry(TaskState::Failed, 1), 2, None),
+            (entry(TaskState::Failed, 3), 3, Some(LegacyEnd::Shown(at(1)))),
+            (entry(TaskState::Completed, 2), 2, Some(LegacyEnd::Shown(at(1)))),
+            (entry(TaskState::Completed, 7), 3, Some(LegacyEnd::Shown(at(1)))),
         ];
         for (entry, attempt, end) in cases {
             let mut legacy = with(Some(entry));
             assert_eq!(answer(&mut legacy, seconds(10)), LegacyClaimCheck::Free, "{entry:?}");
             assert_eq!((legacy.attempt(ID, 1, 3), legacy.end(ID, 3)), (attempt, end), "{entry:?}");
         }
-        let mut legacy = with(Some(entry(LegacyState::Processing, 3)));
+        let mut legacy = with(Some(entry(TaskState::Processing, 3)));
         assert_eq!(answer(&mut legacy, seconds(1_000)), LegacyClaimCheck::Free);
         assert_eq!(
             (legacy.attempt(ID, 1, 3), legacy.end(ID, 3)),
             (3, Some(LegacyEnd::NoAttemptLeft))
         );
         // A task may have its own maximum of attempts, which Java workers do not know.
-        let legacy = with(Some(entry(LegacyState::Failed, 1)));
+        let legacy = with(Some(entry(TaskState::Failed, 1)));
         assert_eq!(
             (legacy.attempt(ID, 1, 1), legacy.end(ID, 1)),
             (1, Some(LegacyEnd::Shown(at(1))))
         );
         // The ledger has more attempts.
-        assert_eq!(with(Some(entry(LegacyState::Failed, 1))).attempt(ID, 3, 3), 3);
+        assert_eq!(with(Some(entry(TaskState::Failed, 1))).attempt(ID, 3, 3), 3);
     }
 
     #[test]
     fn an_entry_of_longhaul_or_a_tombstone_takes_the_place_of_theirs() {
-        let mut legacy = with(Some(entry(LegacyState::Processing, 2)));
+        let mut legacy = with(Some(entry(TaskState::Processing, 2)));
         legacy.read(at(2), Some(ID), None, seconds(10));
         assert_eq!(legacy.answer(ID, seconds(10)), LegacyClaimCheck::NotRead);
         legacy.told(seconds(10), Some(at(2)));
         assert_eq!(legacy.answer(ID, seconds(10)), LegacyClaimCheck::Free);
         assert_eq!((legacy.attempt(ID, 1, 3), legacy.end(ID, 3)), (1, None));
         // A follower that begins again from the start repeats the older one.
-        legacy.read(at(1), Some(ID), Some(entry(LegacyState::Processing, 2)), seconds(11));
+        legacy.read(at(1), Some(ID), Some(entry(TaskState::Processing, 2)), seconds(11));
         assert_eq!(legacy.attempt(ID, 1, 3), 1);
     }
 

@@ -103,6 +103,13 @@ impl PropertyWriter {
         self.properties.push((Bytes::from_static(name.as_bytes()), value));
     }
 
+    /// Writes a value if there is one.
+    pub fn put_some(&mut self, name: &'static str, value: Option<impl fmt::Display>) {
+        if let Some(value) = value {
+            self.put(name, value);
+        }
+    }
+
     /// Writes a static value without allocating.
     pub fn put_word(&mut self, name: &'static str, word: &'static str) {
         let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());

@@ -57,11 +57,7 @@ impl fmt::Display for WatchPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, (partition, position)) in self.positions.iter().enumerate() {
             let comma = if number == 0 { "" } else { "," };
-            let Position { ledger, entry, batch_index } = position;
-            write!(f, "{comma}{partition}@{ledger}:{entry}")?;
-            if let Some(index) = batch_index {
-                write!(f, ":{index}")?;
-            }
+            write!(f, "{comma}{partition}@{position}")?;
         }
         Ok(())
     }
@@ -81,12 +77,8 @@ impl FromStr for WatchPlace {
 
 fn parse_part(part: &str) -> Option<(i32, Position)> {
     let (partition, position) = part.split_once('@')?;
-    let mut numbers = position.split(':');
-    let ledger = numbers.next()?.parse().ok()?;
-    let entry = numbers.next()?.parse().ok()?;
-    let batch_index = numbers.next().map(str::parse).transpose().ok()?;
     let partition = partition.parse().ok().filter(|number| *number >= -1)?;
-    numbers.next().is_none().then_some((partition, Position { ledger, entry, batch_index }))
+    Some((partition, Position::parse(position)?))
 }
 
 #[cfg(test)]

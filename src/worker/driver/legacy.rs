@@ -7,7 +7,7 @@ use super::{Environment, WorkerDriver, WorkerEvent};
 use crate::transport::Message;
 use crate::worker::mailbox::Mailbox;
 use crate::worker::session::{FollowerEvent, Sink};
-use longhaul_core::legacy::{LegacyEnd, LegacyEntry, LegacyState};
+use longhaul_core::legacy::{LegacyEnd, LegacyEntry};
 use longhaul_core::metadata::entry::OutcomeBody;
 use longhaul_core::protocol::entry::Outcome;
 use longhaul_core::protocol::key::Epoch;
@@ -115,7 +115,7 @@ fn entry_of(message: &Message) -> Option<LegacyEntry> {
     if message.null || epoch_of(&message.properties).is_some() {
         return None;
     }
-    let shown: ShownMetadata = serde_json::from_slice(&message.payload).ok()?;
-    let state = LegacyState::of(shown.state)?;
-    Some(LegacyEntry { state, attempts: shown.attempts, at: message.position })
+    let ShownMetadata { state, attempts, .. } = serde_json::from_slice(&message.payload).ok()?;
+    let is_written = !matches!(state, TaskState::New | TaskState::Unknown);
+    is_written.then_some(LegacyEntry { state, attempts, at: message.position })
 }

@@ -3,7 +3,6 @@
 //! plans the next look. A new reason to wait is one more variant, with one line in each of the two;
 //! if it holds for all tasks, [`Partition::may_take`] must say no as well.
 
-use super::tickets::TicketCheck;
 use super::{Mode, Partition, Slots};
 use crate::legacy::LegacyClaimCheck;
 use crate::protocol::claim::Decision;
@@ -103,11 +102,8 @@ impl Partition {
         if closes {
             return None;
         }
-        match self.check_ticket(id, reads, slots) {
-            TicketCheck::Has => {}
-            TicketCheck::Asked => return Some(Blocked::AwaitsTicket),
-            TicketCheck::MayAsk => return Some(Blocked::NeedsTicket),
-            TicketCheck::NoSlot => return Some(Blocked::NoSlot),
+        if let Some(blocked) = self.lacks_ticket(id, reads, slots) {
+            return Some(blocked);
         }
         if reads && slots.full {
             return Some(Blocked::Full);

@@ -24,7 +24,7 @@ const DOUBLINGS_MAX: u32 = 6;
 const LOOKS_UNSEEN_MAX: u32 = 18;
 
 /// The times of a task that is not terminal.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct OpenTaskTimes {
     /// The state that the times below belong to.
     state: (Epoch, Phase),
@@ -60,19 +60,13 @@ impl OpenTaskTimes {
     pub(super) fn new(fold: &TaskFold, now: Moment, due: Moment) -> Self {
         Self {
             state: (fold.epoch, fold.phase),
-            received: None,
             ready_ms: fold.next_attempt.at_ms,
             due,
-            cancelled: if fold.cancel { Some(now) } else { None },
-            stale: None,
+            cancelled: fold.cancel.then_some(now),
             heard: now,
             not_before: now,
-            late_count: 0,
-            unreadable_count: 0,
             task_type: offered_type(fold),
-            offered: None,
-            tried: None,
-            granted: false,
+            ..Self::default()
         }
     }
 

@@ -99,21 +99,17 @@ impl Scheduled {
     /// Takes the tasks that were looked for. Other tasks of their entries are still kept.
     pub(super) fn take_sought(&mut self, partition: i32) -> Vec<Due> {
         let sought = std::mem::take(&mut self.sought);
-        self.take_out(|kept| sought.contains(&kept.due(partition).id), partition)
+        let all = self.kept.iter().map(|Reverse(kept)| kept.due(partition));
+        let out: Vec<Due> = all.filter(|due| sought.contains(&due.id)).collect();
+        if !out.is_empty() {
+            self.kept.retain(|Reverse(kept)| !sought.contains(&kept.due(partition).id));
+        }
+        out
     }
 
     /// Forgets an entry that goes back to the broker: all of its tasks come again.
     pub(super) fn forget(&mut self, entry: EntryId) {
         self.kept.retain(|Reverse(kept)| kept.entry_id() != entry);
-    }
-
-    fn take_out(&mut self, goes: impl Fn(&ScheduledStart) -> bool, partition: i32) -> Vec<Due> {
-        let out: Vec<ScheduledStart> =
-            self.kept.iter().map(|Reverse(kept)| *kept).filter(|kept| goes(kept)).collect();
-        if !out.is_empty() {
-            self.kept.retain(|Reverse(kept)| !goes(kept));
-        }
-        out.into_iter().map(|kept| kept.due(partition)).collect()
     }
 
     /// Drops everything at the end of the session.

@@ -6,7 +6,7 @@ use crate::task::TaskId;
 use crate::wanted::{TaskType, WantedLeases};
 
 /// The slots of a worker for attempts, shared by its partitions.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Slots {
     total: usize,
     pub(super) used: usize,
@@ -27,17 +27,8 @@ pub struct Slots {
 impl Slots {
     /// Creates slots that are all free.
     #[must_use]
-    pub const fn new(total: usize) -> Self {
-        Self {
-            total,
-            used: 0,
-            reading: 0,
-            full: false,
-            asked_elsewhere: 0,
-            quota: None,
-            wanted: None,
-            typed: false,
-        }
+    pub fn new(total: usize) -> Self {
+        Self { total, ..Self::default() }
     }
 
     /// Sets how many more payloads the worker may hold.

@@ -9,6 +9,7 @@
 //! The ticket of a lease is given back when the ledger shows that the lease is over. Until then it
 //! is needed, whichever gateway attends the lease.
 
+use super::blocked::Blocked;
 use super::handing_back::WAIT_FOR_SLOT_MAX;
 use super::{Mode, Partition, PartitionEffect, Slots};
 use crate::agenda::Agenda;
@@ -50,19 +51,6 @@ enum TicketState {
     Granted(Moment),
     /// The task is claimed or runs, also under a lease that was granted here.
     Used,
-}
-
-/// Whether a claim has its tickets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TicketCheck {
-    /// It has all that it needs.
-    Has,
-    /// They are requested.
-    Asked,
-    /// They may be requested.
-    MayAsk,
-    /// They may not be requested, because no slot is free for the task.
-    NoSlot,
 }
 
 impl PartitionTickets {
@@ -182,19 +170,17 @@ impl Partition {
             || self.tickets.waiting() + slots.asked_elsewhere < slots.free()
     }
 
-    /// Whether the claim of a task has all the tickets that it needs. `reads`: the task's message
-    /// must be read first.
-    pub(super) fn check_ticket(&self, id: TaskId, reads: bool, slots: &Slots) -> TicketCheck {
-        let ClaimLimits { tickets: true, by_key, .. } = self.tickets.limits else {
-            return TicketCheck::Has;
-        };
+    /// Why the claim of a task does not have all the tickets that it needs. `reads`: the task's
+    /// message must be read first.
+    pub(super) fn lacks_ticket(&self, id: TaskId, reads: bool, slots: &Slots) -> Option<Blocked> {
+        let ClaimLimits { tickets: true, by_key, .. } = self.tickets.limits else { return None };
         match self.tickets.tasks.get(&id) {
             // A claim without effect leaves its ticket to the next one.
-            Some(TicketState::Used | TicketState::Granted(_)) => TicketCheck::Has,
-            Some(TicketState::Asked | TicketState::LinedUp) => TicketCheck::Asked,
-            None if reads && by_key => TicketCheck::Has,
-            None if self.may_ask(slots) => TicketCheck::MayAsk,
-            None => TicketCheck::NoSlot,
+            Some(TicketState::Used | TicketState::Granted(_)) => None,
+            Some(TicketState::Asked | TicketState::LinedUp) => Some(Blocked::AwaitsTicket),
+            None if reads && by_key => None,
+            None if self.may_ask(slots) => Some(Blocked::NeedsTicket),
+            None => Some(Blocked::NoSlot),
         }
     }
 

@@ -147,31 +147,6 @@ impl LedgerConfig {
         let Self { heartbeat, ledger_retention, self_fence, .. } = *self;
         LedgerTimes { heartbeat, ledger_retention, self_fence }
     }
-
-    pub(super) fn write(&self, put: &mut dyn FnMut(&'static str, String)) {
-        put("sub", self.subscription.clone());
-        put("h", self.heartbeat.as_millis().to_string());
-        put("r", self.ledger_retention.as_millis().to_string());
-        put("g", self.self_fence.as_millis().to_string());
-        put("v", self.protocol_min.to_string());
-    }
-
-    pub(super) fn read<'a>(
-        version: u32,
-        get: &dyn Fn(&str) -> Option<&'a str>,
-    ) -> Result<Self, &'static str> {
-        let millis = |name: &'static str| {
-            get(name).and_then(|text| text.parse().ok()).map(Duration::from_millis).ok_or(name)
-        };
-        Ok(Self {
-            version,
-            subscription: get("sub").ok_or("sub")?.to_owned(),
-            heartbeat: millis("h")?,
-            ledger_retention: millis("r")?,
-            self_fence: millis("g")?,
-            protocol_min: get("v").and_then(|text| text.parse().ok()).ok_or("v")?,
-        })
-    }
 }
 
 #[cfg(test)]

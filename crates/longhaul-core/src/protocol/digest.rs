@@ -8,11 +8,10 @@
 
 use super::entry_set::{EntrySet, Range};
 use super::fold::{Phase, TaskFold};
-use super::hash::mix;
+use super::hash::{mix, mix_all};
 use super::key::OwnerId;
 use crate::task::TaskId;
 use std::fmt;
-use std::str::FromStr;
 
 /// The digest of a ledger's fold at a position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -92,7 +91,6 @@ impl FoldDigest {
 
 /// Every part of the fold that decides what may follow.
 fn hash_of_task(id: TaskId, fold: &TaskFold) -> u64 {
-    let TaskId { ledger, entry, partition, batch_index } = id;
     let TaskFold { epoch, attempt, owner, phase, cancel, next_attempt: _ } = *fold;
     let phase = match phase {
         Phase::New => 0,
@@ -104,14 +102,7 @@ fn hash_of_task(id: TaskId, fold: &TaskFold) -> u64 {
         Phase::Expired => 6,
         Phase::Sealed => 7,
     };
-    let [low, high] = owner.halves();
-    let index = batch_index.map_or(u64::MAX, u64::from);
-    let partition = u64::from(partition.unsigned_abs());
-    let numbers = [u64::from(epoch.0), u64::from(attempt), phase, u64::from(cancel)];
-    [ledger, entry, partition, index, low, high]
-        .into_iter()
-        .chain(numbers)
-        .fold(0, |hash, part| mix(hash ^ part))
+    mix_all(id, owner, [u64::from(epoch.0), u64::from(attempt), phase, u64::from(cancel)])
 }
 
 /// `?` for a question; for an answer owner, number of the heartbeat, and the two numbers of the
@@ -127,24 +118,18 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// The text is not of this form: another version may have another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoComparison;
-
-impl FromStr for Comparison {
-    type Err = NoComparison;
-
-    fn from_str(text: &str) -> Result<Self, NoComparison> {
+impl Comparison {
+    /// Parses the text form. `None` for any other: another version may have another one.
+    pub(super) fn parse(text: &str) -> Option<Self> {
         if text == "?" {
-            return Ok(Self::Question);
+            return Some(Self::Question);
         }
         let parts: Vec<&str> = text.split('/').collect();
-        let [to, number, known, hash] = parts[..] else { return Err(NoComparison) };
-        let number_of = |text: &str| text.parse().map_err(|_| NoComparison);
-        let to = super::key::parse_owner(to).ok_or(NoComparison)?;
-        let hash = u64::from_str_radix(hash, 16).map_err(|_| NoComparison)?;
-        let digest = FoldDigest { known: number_of(known)?, hash };
-        Ok(Self::Answer { to, number: number_of(number)?, digest })
+        let [to, number, known, hash] = parts[..] else { return None };
+        let to = super::key::parse_owner(to)?;
+        let hash = u64::from_str_radix(hash, 16).ok()?;
+        let digest = FoldDigest { known: known.parse().ok()?, hash };
+        Some(Self::Answer { to, number: number.parse().ok()?, digest })
     }
 }
 
@@ -210,7 +195,8 @@ mod tests {
         let digest = FoldDigest::of(tasks, &sealed(&[8, 9]));
         let told = Comparison::Answer { to: OwnerId(5), number: 3, digest }.to_string();
         assert_eq!(told, format!("{}/3/3/bdbb51c234551df3", OwnerId(5)));
-        assert_eq!(told.parse(), Ok(Comparison::Answer { to: OwnerId(5), number: 3, digest }));
+        let answer = Comparison::Answer { to: OwnerId(5), number: 3, digest };
+        assert_eq!(Comparison::parse(&told), Some(answer));
     }
 
     #[test]
@@ -218,10 +204,10 @@ mod tests {
         let owner = OwnerId(5).to_string();
         for rest in ["", "/3/1", "/3/1/0/0", "/-3/1/0", "/3/x/0", "/3/1/g"] {
             let text = format!("{owner}{rest}");
-            assert_eq!(text.parse::<Comparison>(), Err(NoComparison), "{text}");
+            assert_eq!(Comparison::parse(&text), None, "{text}");
         }
         for text in ["", "!", "5/3/1/0"] {
-            assert_eq!(text.parse::<Comparison>(), Err(NoComparison), "{text}");
+            assert_eq!(Comparison::parse(text), None, "{text}");
         }
     }
 }

@@ -343,11 +343,7 @@ impl Entry {
             ("keep", Key::Once(key)) => from.renewal(key).map(Self::Renewal),
             ("cancel", Key::Cancel(task)) => Ok(Self::Cancel(task)),
             ("hb", Key::Heartbeat(owner)) => from.heartbeat(owner).map(Self::Heartbeat),
-            ("cfg", Key::Config(version)) => {
-                LedgerConfig::read(version, &|name| properties.get(name))
-                    .map(Self::Config)
-                    .map_err(EntryError::Property)
-            }
+            ("cfg", Key::Config(version)) => from.config(version).map(Self::Config),
             _ => Err(EntryError::Property("k")),
         }
     }

@@ -1,6 +1,8 @@
 //! Hashes that are the same in every build: names as numbers, for comparing the types or the order
 //! keys of tasks without a table of names, and one that mixes the bits of a number.
 
+use super::key::OwnerId;
+use crate::task::TaskId;
 use std::fmt;
 use std::num::NonZeroU64;
 
@@ -29,6 +31,15 @@ impl fmt::Display for NameHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
+}
+
+/// Mixes a task, an owner, and further numbers.
+pub(super) fn mix_all(task: TaskId, owner: OwnerId, more: impl IntoIterator<Item = u64>) -> u64 {
+    let TaskId { ledger, entry, partition, batch_index } = task;
+    let [low, high] = owner.halves();
+    let index = batch_index.map_or(u64::MAX, u64::from);
+    let parts = [ledger, entry, u64::from(partition.unsigned_abs()), index, low, high];
+    parts.into_iter().chain(more).fold(0, |hash, part| mix(hash ^ part))
 }
 
 /// The finalizer of SplitMix64: every bit of the input affects every bit of the output.

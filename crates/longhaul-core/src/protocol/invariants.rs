@@ -22,7 +22,6 @@ pub use own::*;
 use super::claim::NextClaim;
 use super::entry::ClaimKind;
 use super::fold::{Phase, TaskFold};
-use super::key::{Epoch, OwnerId};
 use crate::task::TaskId;
 use std::fmt;
 
@@ -50,12 +49,6 @@ impl fmt::Display for Violation {
     }
 }
 
-/// C-04: the fold that a follower needs to start `attempt`.
-#[must_use]
-pub fn may_start(fold: &TaskFold, epoch: Epoch, owner: OwnerId, attempt: u32, max: u32) -> bool {
-    fold.is_run_by(epoch, owner) && fold.attempt == attempt && (1..=max).contains(&attempt)
-}
-
 /// C-16: the knowledge that a worker needs to publish this claim.
 #[must_use]
 pub fn may_claim(fold: &TaskFold, held: bool, payload: bool, claim: NextClaim) -> bool {
@@ -63,12 +56,6 @@ pub fn may_claim(fold: &TaskFold, held: bool, payload: bool, claim: NextClaim) -
     let ends = fold.phase == Phase::New && fold.cancel && claim.kind == ClaimKind::Cancelled;
     let known = held || begun || ends && payload;
     known && !fold.phase.is_terminal() && (payload || claim.kind != ClaimKind::Run)
-}
-
-/// C-10: the ledger state that the metadata topic needs to show this phase.
-#[must_use]
-pub fn may_show(fold: &TaskFold, shown: Phase) -> bool {
-    fold.phase == shown
 }
 
 #[cfg(test)]

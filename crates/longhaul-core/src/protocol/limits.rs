@@ -24,26 +24,6 @@ impl Limits {
     /// A task without limits of its own.
     pub const NONE: Self = Self { max_attempts: None, total_ms: None, expires_at_ms: None };
 
-    /// Writes the limits as properties of a claim.
-    pub(super) fn write(&self, put: &mut dyn FnMut(&'static str, u64)) {
-        let Self { max_attempts, total_ms, expires_at_ms } = *self;
-        let all = [("ma", max_attempts.map(u64::from)), ("tb", total_ms), ("x", expires_at_ms)];
-        for (name, value) in all {
-            if let Some(value) = value {
-                put(name, value);
-            }
-        }
-    }
-
-    /// Reads the limits from the properties of a claim. They do not affect the claim: an unreadable
-    /// one is treated as missing.
-    pub(super) fn read<'a>(get: &dyn Fn(&'static str) -> Option<&'a str>) -> Self {
-        let number = |name| -> Option<u64> { get(name)?.parse().ok() };
-        let max_attempts = number("ma").and_then(|attempts| u32::try_from(attempts).ok());
-        let max_attempts = max_attempts.filter(|attempts| *attempts > 0);
-        Self { max_attempts, total_ms: number("tb"), expires_at_ms: number("x") }
-    }
-
     /// Whether there are no limits.
     #[must_use]
     pub const fn is_none(&self) -> bool {

@@ -10,7 +10,7 @@
 //! offers the task waits for nothing.
 
 use super::hash::NameHash;
-use crate::task::Properties;
+use crate::task::{Properties, PropertyWriter};
 
 /// The properties for the type, and for the time since which the task is ready.
 const TYPE: &str = "y";
@@ -41,9 +41,9 @@ impl TaskType {
 
 impl Offer {
     /// Writes the offer as properties of a claim.
-    pub(super) fn write(&self, put: &mut dyn FnMut(&'static str, String)) {
-        put(TYPE, self.task_type.0.to_string());
-        put(READY, self.ready_ms.to_string());
+    pub(super) fn write(&self, out: &mut PropertyWriter) {
+        out.put(TYPE, self.task_type.0);
+        out.put(READY, self.ready_ms);
     }
 
     /// Reads the offer from the properties of a claim; `None` if it is no offer.

@@ -4,7 +4,7 @@
 //! before it. They need not agree on the live owners: a wrong rank costs only one lost claim, an
 //! extra entry. The hash also spreads the tasks of a dead owner over the others.
 
-use super::hash::mix;
+use super::hash::mix_all;
 use super::key::OwnerId;
 use crate::task::TaskId;
 use std::time::Duration;
@@ -37,21 +37,8 @@ pub fn adoption_delay(rank: u64) -> Duration {
     SLOT * u32::try_from(rank + 1).unwrap_or(u32::MAX)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Weight(u64, OwnerId);
-
-fn weight(task: TaskId, owner: OwnerId) -> Weight {
-    let TaskId { ledger, entry, partition, batch_index } = task;
-    let [low, high] = owner.halves();
-    let parts = [
-        ledger,
-        entry,
-        u64::from(partition.unsigned_abs()),
-        batch_index.map_or(u64::MAX, u64::from),
-        low,
-        high,
-    ];
-    Weight(parts.into_iter().fold(0, |hash, part| mix(hash ^ part)), owner)
+fn weight(task: TaskId, owner: OwnerId) -> (u64, OwnerId) {
+    (mix_all(task, owner, []), owner)
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub struct Silence {
     owners: BTreeMap<OwnerId, OwnerActivity>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct OwnerActivity {
     at: Moment,
     /// Whether the owner has a heartbeat or has sealed. An owner that has only claimed may be an
@@ -206,15 +206,7 @@ impl Silence {
     }
 
     fn seen(&mut self, owner: OwnerId, now: Moment) -> &mut OwnerActivity {
-        let first = OwnerActivity {
-            at: now,
-            worker: false,
-            lead: None,
-            former: false,
-            reading: false,
-            asking: false,
-        };
-        let seen = self.owners.entry(owner).or_insert(first);
+        let seen = self.owners.entry(owner).or_default();
         seen.at = now;
         seen
     }

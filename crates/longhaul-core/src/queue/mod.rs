@@ -358,7 +358,7 @@ impl QueueCore {
     pub fn handle_read(&mut self, cx: &mut QueueContext<'_>) {
         self.read = true;
         self.register.read_to_end(cx.wall_ms);
-        if !self.register.has_start() {
+        if self.register.start().is_none() {
             let start = RegisterEntry::Start(self.stamps.next());
             // If this entry is lost, the next worker writes another one.
             self.publish(start);

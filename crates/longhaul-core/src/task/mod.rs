@@ -12,14 +12,12 @@ pub mod terms;
 pub mod text;
 mod worker;
 
-pub use codec::Codec;
-pub use codec::{Codecs, decode, encode};
+pub use codec::{Codec, Codecs, decode, encode};
 #[cfg(any(test, feature = "testing"))]
 pub use flip::Flip;
 pub use id::{TaskId, TaskIdError};
 pub use log_lines::LogLines;
-pub use longhaul_types::{EntryId, Position};
-pub use longhaul_types::{Properties, PropertyWriter};
+pub use longhaul_types::{EntryId, Position, Properties, PropertyWriter};
 pub use metadata::{Progress, TaskMetadata, TaskOutcome, TaskState};
 pub use metadata::{ShownMetadata, epoch_of, view_properties};
 pub use payload::{FromPayload, PayloadError, Raw, Text, ToPayload};

@@ -1,6 +1,7 @@
 //! The identity of a worker, in its heartbeats and in the metadata entries of the tasks that it
 //! runs.
 
+use super::text;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -73,7 +74,8 @@ impl WorkerIdentity {
     pub fn bounded(self) -> Self {
         let Self { name, host, version, label, instance, waiting, .. } = self;
         let texts = [name, host, version, label, instance];
-        let [name, host, version, label, instance] = texts.map(|text| cut(&text));
+        let [name, host, version, label, instance] =
+            texts.map(|it| text::start_of(&it, TEXT_BYTES_MAX).to_owned());
         let brief = |it: Self| Self::lessee(it.name, it.instance);
         let waiting = waiting.into_iter().take(WAITING_MAX).map(brief).collect();
         Self { name, host, version, label, instance, waiting, ..self }
@@ -113,12 +115,6 @@ impl WorkerIdentity {
         let read = read.bounded();
         (read != Self::default()).then_some(read)
     }
-}
-
-/// The start of a text, cut at a character boundary.
-fn cut(text: &str) -> String {
-    let end = (0..=text.len().min(TEXT_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end));
-    end.and_then(|end| text.get(..end)).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

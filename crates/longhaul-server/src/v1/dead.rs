@@ -89,23 +89,9 @@ fn filter_of(it: &DeadSelection) -> DeadLetterFilter {
     with(filter, between(it.failed_from, it.failed_to), DeadLetterFilter::published)
 }
 
-/// A position, as used for pages.
-fn position_text(Position { ledger, entry, batch_index }: Position) -> String {
-    match batch_index {
-        Some(index) => format!("{ledger}:{entry}:{index}"),
-        None => format!("{ledger}:{entry}"),
-    }
-}
-
 fn position_of(text: &str) -> Result<Position, ProblemDetails> {
-    let read = || {
-        let mut numbers = text.split(':');
-        let (ledger, entry) = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
-        let batch_index = numbers.next().map(str::parse).transpose().ok()?;
-        numbers.next().is_none().then_some(Position { ledger, entry, batch_index })
-    };
     let detail = "`after` must be the `next` of the previous page";
-    read().ok_or_else(|| ProblemDetails::bad_request("query_invalid", detail))
+    Position::parse(text).ok_or_else(|| ProblemDetails::bad_request("query_invalid", detail))
 }
 
 fn body(queue: &QueueName, letter: DeadLetter, hidden: bool) -> DeadLetterBody {
@@ -147,7 +133,7 @@ async fn list(
     let page = letters.list(&filter, after, limit).await?;
     let (letters, hidden) = (page.letters.into_iter(), caller.is_blind());
     let dead_letters = letters.map(|letter| body(&queue, letter, hidden)).collect();
-    let next = page.next.map(position_text);
+    let next = page.next.map(|next| next.to_string());
     Ok(Json(DeadLetterList { dead_letters, next, now: clock::wall_ms() }))
 }
 

@@ -1,6 +1,8 @@
 //! Reads entries from the properties of their messages.
 
 use super::{Base, Claim, ClaimKind, Done, EntryError, Heartbeat, Offer, Outcome, Renewal};
+use crate::protocol::config::LedgerConfig;
+use crate::protocol::digest::Comparison;
 use crate::protocol::hash::NameHash;
 use crate::protocol::key::{OnceKey, OwnerId, RENEWAL_SERIAL, SealKey, parse_owner};
 use crate::protocol::limits::Limits;
@@ -8,6 +10,8 @@ use crate::protocol::next_attempt::{AttemptCause, NextAttempt};
 use crate::protocol::seal::{self, EndedCounts, Seal};
 use crate::protocol::waits::WaitsFor;
 use crate::task::{Position, Properties, TaskId};
+use std::str::FromStr;
+use std::time::Duration;
 
 /// Reads the properties of an entry with this key.
 pub(super) struct EntryReader<'a> {
@@ -20,8 +24,13 @@ impl<'a> EntryReader<'a> {
         self.properties.get(name).ok_or(EntryError::Property(name))
     }
 
-    fn number<T: std::str::FromStr>(&self, name: &'static str) -> Result<T, EntryError> {
+    fn number<T: FromStr>(&self, name: &'static str) -> Result<T, EntryError> {
         self.text(name)?.parse().map_err(|_| EntryError::Property(name))
+    }
+
+    /// A number that may be missing, but not malformed.
+    fn optional<T: FromStr>(&self, name: &'static str) -> Result<Option<T>, EntryError> {
+        self.properties.contains_key(name).then(|| self.number(name)).transpose()
     }
 
     /// Checks that key and properties agree. The properties are readable for people; the fold uses
@@ -49,25 +58,27 @@ impl<'a> EntryReader<'a> {
             "PARKED" => Offer::read(self.properties).map_or(ClaimKind::Park, ClaimKind::Offer),
             _ => return Err(EntryError::Property("s")),
         };
-        let batch_size: Option<u32> =
-            self.properties.contains_key("b").then(|| self.number("b")).transpose()?;
+        let batch_size: Option<u32> = self.optional("b")?;
         // A worker that treats a task of a batch as a whole entry would acknowledge the others
         // unfinished. The index may exceed the number: some of the batch may have been acknowledged
         // one by one.
         if key.task.batch_index.is_some() != batch_size.is_some() || batch_size == Some(0) {
             return Err(EntryError::Property("b"));
         }
-        let created = self.properties.contains_key("f").then(|| self.number("f")).transpose()?;
+        let created = self.optional("f")?;
         let base = created.filter(|_| kind == ClaimKind::Run).map(|created_ms| Base { created_ms });
-        let limits = Limits::read(&|name| self.properties.get(name));
+        // Limits do not affect whether the claim is accepted: an unreadable one counts as missing.
+        let limits = Limits {
+            max_attempts: self.number("ma").ok().filter(|attempts| *attempts > 0),
+            total_ms: self.number("tb").ok(),
+            expires_at_ms: self.number("x").ok(),
+        };
         let parks = matches!(kind, ClaimKind::Park | ClaimKind::Offer(_));
         let readable = !parks || WaitsFor::of_content(content).is_some();
         if !readable {
             return Err(EntryError::Body);
         }
-        let lease_ms =
-            self.properties.contains_key("ttl").then(|| self.number("ttl")).transpose()?;
-        let lease_ms = lease_ms.filter(|_| kind == ClaimKind::Run);
+        let lease_ms = self.optional("ttl")?.filter(|_| kind == ClaimKind::Run);
         let attempt = self.number("a")?;
         // Like the limits, it does not affect whether the claim is accepted.
         let gives = self.number("m").ok().filter(|_| kind == ClaimKind::Run);
@@ -136,21 +147,26 @@ impl<'a> EntryReader<'a> {
             subscription: self.text("sub")?.to_owned(),
             number: self.number("q")?,
             receipted: self.number("c")?,
-            underway: self.properties.contains_key("w").then(|| self.number("w")).transpose()?,
+            underway: self.optional("w")?,
             leased: self.number("lc").ok().zip(self.number("lw").ok()),
             uptime_ms: self.number("u")?,
             // Data for people must not invalidate a heartbeat.
             max_attempts: self.number("m").ok(),
-            shown_to: self.properties.get("p").and_then(position),
+            shown_to: self.properties.get("p").and_then(Position::parse),
             reading: self.properties.contains_key("l"),
-            comparison: self.properties.get("d").and_then(|text| text.parse().ok()),
+            comparison: self.properties.get("d").and_then(Comparison::parse),
         })
     }
-}
 
-fn position(text: &str) -> Option<Position> {
-    let mut parts = text.split(':');
-    let (ledger, entry) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    let batch_index = parts.next().map(str::parse).transpose().ok()?;
-    parts.next().is_none().then_some(Position { ledger, entry, batch_index })
+    pub(super) fn config(&self, version: u32) -> Result<LedgerConfig, EntryError> {
+        let millis = |name| self.number(name).map(Duration::from_millis);
+        Ok(LedgerConfig {
+            version,
+            subscription: self.text("sub")?.to_owned(),
+            heartbeat: millis("h")?,
+            ledger_retention: millis("r")?,
+            self_fence: millis("g")?,
+            protocol_min: self.number("v")?,
+        })
+    }
 }

@@ -2,8 +2,9 @@
 
 use super::{Claim, ClaimKind, Entry, Heartbeat, NextAttempt, Outcome};
 use crate::protocol::key::OnceKey;
+use crate::protocol::limits::Limits;
 use crate::protocol::seal::EndedCounts;
-use crate::task::{Position, Properties, PropertyWriter};
+use crate::task::{Properties, PropertyWriter};
 
 impl Entry {
     /// The properties of the entry's message. A tombstone has none.
@@ -22,9 +23,7 @@ impl Entry {
                 if let Outcome::Failed(next) | Outcome::Released(next) = done.outcome {
                     write_next(&mut out, &next);
                 }
-                if let Some(writer) = done.writer {
-                    out.put("writer", writer);
-                }
+                out.put_some("writer", done.writer);
             }
             Self::Checkpoint(key) => write_once(&mut out, "ckpt", key),
             Self::Renewal(renewal) => {
@@ -45,7 +44,11 @@ impl Entry {
             }
             Self::Config(config) => {
                 out.put_word("k", "cfg");
-                config.write(&mut |name, value| out.put(name, value));
+                out.put("sub", &config.subscription);
+                out.put("h", config.heartbeat.as_millis());
+                out.put("r", config.ledger_retention.as_millis());
+                out.put("g", config.self_fence.as_millis());
+                out.put("v", config.protocol_min);
             }
             Self::Tombstone(_) => {}
         }
@@ -88,25 +91,18 @@ fn write_claim(out: &mut PropertyWriter, claim: &Claim) {
     write_once(out, "claim", &claim.key);
     out.put("a", claim.attempt);
     out.put_word("s", claim.kind.status());
-    if let Some(size) = claim.batch_size {
-        out.put("b", size);
-    }
-    if let Some(base) = claim.base {
-        out.put("f", base.created_ms);
-    }
+    out.put_some("b", claim.batch_size);
+    out.put_some("f", claim.base.map(|base| base.created_ms));
     if let ClaimKind::Offer(offer) = claim.kind {
-        offer.write(&mut |name, value| out.put(name, value));
+        offer.write(out);
     }
-    claim.limits.write(&mut |name, value| out.put(name, value));
-    if let Some(gives) = claim.gives {
-        out.put("m", gives);
-    }
-    if let Some(lease_ms) = claim.lease_ms {
-        out.put("ttl", lease_ms);
-    }
-    if let Some(order) = claim.order {
-        out.put("line", order);
-    }
+    let Limits { max_attempts, total_ms, expires_at_ms } = claim.limits;
+    out.put_some("ma", max_attempts);
+    out.put_some("tb", total_ms);
+    out.put_some("x", expires_at_ms);
+    out.put_some("m", claim.gives);
+    out.put_some("ttl", claim.lease_ms);
+    out.put_some("line", claim.order);
 }
 
 fn write_heartbeat(out: &mut PropertyWriter, heartbeat: &Heartbeat) {
@@ -115,32 +111,18 @@ fn write_heartbeat(out: &mut PropertyWriter, heartbeat: &Heartbeat) {
     out.put("sub", &heartbeat.subscription);
     out.put("q", heartbeat.number);
     out.put("c", heartbeat.receipted);
-    if let Some(underway) = heartbeat.underway {
-        out.put("w", underway);
-    }
+    out.put_some("w", heartbeat.underway);
     if let Some((receipted, underway)) = heartbeat.leased {
         out.put("lc", receipted);
         out.put("lw", underway);
     }
     out.put("u", heartbeat.uptime_ms);
-    if let Some(max_attempts) = heartbeat.max_attempts {
-        out.put("m", max_attempts);
-    }
-    match heartbeat.shown_to {
-        Some(Position { ledger, entry, batch_index: None }) => {
-            out.put("p", format_args!("{ledger}:{entry}"));
-        }
-        Some(Position { ledger, entry, batch_index: Some(index) }) => {
-            out.put("p", format_args!("{ledger}:{entry}:{index}"));
-        }
-        None => {}
-    }
+    out.put_some("m", heartbeat.max_attempts);
+    out.put_some("p", heartbeat.shown_to);
     if heartbeat.reading {
         out.put_word("l", "1");
     }
-    if let Some(comparison) = &heartbeat.comparison {
-        out.put("d", comparison);
-    }
+    out.put_some("d", heartbeat.comparison.as_ref());
 }
 
 fn write_next(out: &mut PropertyWriter, next: &NextAttempt) {

@@ -5,8 +5,7 @@
 //! Production checks them before every step; model, simulation and checkers check the same ones for
 //! all workers together.
 
-use super::{ACK, ADOPTION, CANCEL, DEAD_LETTER, OUTCOME, SEAL, START, VIEW};
-use super::{may_claim, may_show, may_start};
+use super::{ACK, ADOPTION, CANCEL, DEAD_LETTER, OUTCOME, SEAL, START, VIEW, may_claim};
 use crate::protocol::claim::NextClaim;
 use crate::protocol::dead_letters::DeadLetterKinds;
 use crate::protocol::entry::{Claim, Done, Outcome};
@@ -75,7 +74,8 @@ pub fn inside_own_claim(
     attempt: u32,
     max: u32,
 ) -> Judgement {
-    if may_start(fold, epoch, owner, attempt, max) {
+    let is_within = (1..=max).contains(&attempt);
+    if fold.is_run_by(epoch, owner) && fold.attempt == attempt && is_within {
         Ok(())
     } else {
         breach(START, "a processor starts outside its worker's own accepted claim")
@@ -175,7 +175,7 @@ pub fn outcome(fold: &TaskFold, own_record: &OwnRecord, done: &Done) -> Judgemen
 /// # Errors
 /// The ledger shows another phase.
 pub fn showing(fold: &TaskFold, shown: Phase) -> Judgement {
-    if may_show(fold, shown) {
+    if fold.phase == shown {
         Ok(())
     } else {
         breach(VIEW, "the view shows what the ledger does not")

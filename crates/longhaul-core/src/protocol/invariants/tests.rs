@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::protocol::entry::{Claim, Done, NextAttempt, Outcome};
-use crate::protocol::key::OnceKey;
+use crate::protocol::key::{Epoch, OnceKey, OwnerId};
 
 const TASK: TaskId = TaskId { ledger: 1, entry: 2, partition: 0, batch_index: None };
 const A: OwnerId = OwnerId(1);
@@ -58,7 +58,7 @@ fn a_task_is_closed_in_favour_of_another_while_it_does_not_run() {
 #[test]
 fn a_start_is_the_attempt_and_epoch_of_the_fold_within_the_limit() {
     let may = |fold: TaskFold, epoch: u32, owner, attempt| {
-        may_start(&fold, Epoch(epoch), owner, attempt, 2)
+        inside_own_claim(&fold, (Epoch(epoch), owner), attempt, 2).is_ok()
     };
     assert!(may(running(3, 2), 3, A, 2) && may(running(3, 1), 3, A, 1));
     for wrong in [

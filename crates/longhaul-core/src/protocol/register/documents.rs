@@ -132,6 +132,10 @@ impl DocumentName {
     pub const fn text(&self) -> &str {
         &self.text
     }
+
+    fn key(&self, (version, stamp): (u64, Stamp)) -> DocumentKey {
+        DocumentKey { name: self.clone(), version, stamp }
+    }
 }
 
 impl fmt::Display for DocumentName {
@@ -218,32 +222,18 @@ impl Documents {
     /// The entries of a document for which any reader may publish tombstones.
     #[must_use]
     pub fn removable(&self, name: &DocumentName) -> Vec<DocumentKey> {
-        let standing = self.documents.get(name);
-        let rest = standing.map(|standing| standing.rest.as_slice()).unwrap_or_default();
-        let needed = |of: &&(u64, Stamp)| {
-            let before = standing.and_then(|standing| standing.before.as_ref());
-            before.is_some_and(|(version, stamp, _)| *of == &(*version, *stamp))
-        };
-        let key = |(version, stamp): &(u64, Stamp)| {
-            let (version, stamp) = (*version, *stamp);
-            DocumentKey { name: name.clone(), version, stamp }
-        };
-        rest.iter().filter(|of| !needed(of)).map(key).collect()
+        let Some(standing) = self.documents.get(name) else { return Vec::new() };
+        let needed = standing.before.as_ref().map(|(version, stamp, _)| (*version, *stamp));
+        let rest = standing.rest.iter().copied().filter(|of| Some(*of) != needed);
+        rest.map(|of| name.key(of)).collect()
     }
 
     /// All entries of a document: the current one and the removable ones before it.
     #[must_use]
     pub fn entries(&self, name: &DocumentName) -> Vec<DocumentKey> {
-        let key = |(version, stamp): (u64, Stamp)| {
-            let name = name.clone();
-            DocumentKey { name, version, stamp }
-        };
-        let standing = self.documents.get(name);
-        let all = |standing: &DocumentFold| {
-            let rest = standing.rest.iter().copied();
-            rest.chain([(standing.version, standing.stamp)]).map(key).collect()
-        };
-        standing.map(all).unwrap_or_default()
+        let Some(standing) = self.documents.get(name) else { return Vec::new() };
+        let rest = standing.rest.iter().copied();
+        rest.chain([(standing.version, standing.stamp)]).map(|of| name.key(of)).collect()
     }
 
     /// Handles the next version in log order. If it cannot be read the one before still applies.

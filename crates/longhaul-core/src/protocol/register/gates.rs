@@ -289,19 +289,11 @@ impl Gates {
 
     /// The gates at which a task with this key takes a ticket, in order.
     pub fn on_the_way(&self, key: Option<&str>) -> impl Iterator<Item = Gate> {
-        let of_key = |key: &str| self.limits.keys.get(key).copied().unwrap_or(self.limits.per_key);
-        let of_key = key.map(of_key).unwrap_or_default();
-        let key: Option<Box<str>> = key.map(Into::into);
-        let queue = self.limits.queue;
-        [
-            (GateKind::Slots, key.clone(), of_key.max_in_flight.is_some()),
-            (GateKind::Slots, None, queue.max_in_flight.is_some()),
-            (GateKind::Pace, key, of_key.rate.is_some()),
-            (GateKind::Pace, None, queue.rate.is_some()),
-        ]
-        .into_iter()
-        .filter(|(_, _, limited)| *limited)
-        .map(|(kind, key, _)| Gate { kind, key })
+        let gates = [GateKind::Slots, GateKind::Pace].into_iter().flat_map(move |kind| {
+            let of_key = key.map(|key| Gate { kind, key: Some(key.into()) });
+            of_key.into_iter().chain([Gate { kind, key: None }])
+        });
+        gates.filter(move |gate| self.stands(gate))
     }
 
     /// The limit of a gate.
@@ -311,9 +303,7 @@ impl Gates {
     }
 
     /// Whether this gate has a limit.
-    #[cfg(test)]
-    #[must_use]
-    pub fn stands(&self, gate: &Gate) -> bool {
+    fn stands(&self, gate: &Gate) -> bool {
         let limit = self.limits.of(gate);
         match gate.kind {
             GateKind::Slots => limit.max_in_flight.is_some(),

@@ -19,19 +19,16 @@ mod moved;
 mod queue_task;
 pub use documents::DocumentNameError;
 pub use documents::{Document, DocumentKey, DocumentKind, DocumentName, Documents};
-pub use entry::KeyNameError;
-pub use entry::Period;
 pub use entry::{
-    Digest, Hold, HoldKey, KeyKind, KeyName, RegisterEntry, RegisterKey, Stamp, parse_stamp,
+    Digest, Hold, HoldKey, KeyKind, KeyName, KeyNameError, Period, RegisterEntry, RegisterKey,
+    Stamp, parse_stamp,
 };
 pub use expired::Expired;
 pub use gates::{Gate, GateKind, Gates, LimitUse, Ticket, TicketGrant};
 pub use keys::Holding;
 pub use keys::{Admission, Keys, Overwriting, RegisterIgnoredReason, RegisterVerdict, Submitting};
 pub use moved::{Moved, MovedKey, MovedMark};
-pub use queue_task::QueuePartition;
-pub use queue_task::QueueTask;
-pub use queue_task::QueueTaskError;
+pub use queue_task::{QueuePartition, QueueTask, QueueTaskError};
 
 use crate::settings::QueueSettings;
 use crate::task::Position;
@@ -142,16 +139,10 @@ impl Register {
         self.gates.read_to_end(now_ms);
     }
 
-    /// The stamp of the first entry, which identifies the topic.
+    /// The stamp of the first entry, which identifies the topic: [`RegisterEntry::Start`].
     #[must_use]
     pub const fn start(&self) -> Option<Stamp> {
         self.start
-    }
-
-    /// Whether the register has an entry that identifies it: [`RegisterEntry::Start`].
-    #[must_use]
-    pub const fn has_start(&self) -> bool {
-        self.start.is_some()
     }
 
     /// Position up to which it was read.
