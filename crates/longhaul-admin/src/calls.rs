@@ -7,7 +7,7 @@ mod testing;
 use super::admin::Admin;
 use super::http::{AdminError, AdminErrorKind, AdminHttpCall};
 use super::policy::Policy;
-use longhaul_core::topics::{TopicNameError, TopicParts};
+use longhaul_core::topics::TopicParts;
 
 use http::Method;
 use serde::Deserialize;
@@ -263,24 +263,13 @@ impl Admin {
         u32::try_from(bookies.bookies.len()).ok()
     }
 
-    /// A list of names in a namespace.
-    pub(super) async fn list(
+    /// The parts of a topic's name, for a call of this method.
+    pub(super) fn parts<'a>(
         &self,
-        [tenant, namespace]: &[&str; 2],
-        rest: &[&str],
-    ) -> Result<Vec<String>, AdminError> {
-        let mut path = vec!["persistent", tenant, namespace];
-        path.extend(rest);
-        self.http.json(&call(Method::GET, &path)).await
-    }
-
-    /// The error for a call that was not sent.
-    pub(super) fn refuse(&self, method: &Method, cause: TopicNameError) -> AdminError {
-        self.http.refuse(method, cause.into())
-    }
-
-    fn parts<'a>(&self, method: &Method, topic: &'a str) -> Result<TopicParts<'a>, AdminError> {
-        TopicParts::parse(topic).map_err(|e| self.refuse(method, e))
+        method: &Method,
+        topic: &'a str,
+    ) -> Result<TopicParts<'a>, AdminError> {
+        TopicParts::parse(topic).map_err(|cause| self.http.refuse(method, cause.into()))
     }
 
     pub(super) fn topic_call(
@@ -334,7 +323,7 @@ pub(super) fn found<T>(result: Result<T, AdminError>) -> Result<Option<T>, Admin
     }
 }
 
-fn call(method: Method, path: &[&str]) -> AdminHttpCall {
+pub(super) fn call(method: Method, path: &[&str]) -> AdminHttpCall {
     let path = ["admin", "v2"].iter().chain(path).map(|segment| (*segment).to_owned()).collect();
     AdminHttpCall { method, path, query: None, body: None }
 }
