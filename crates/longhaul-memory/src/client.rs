@@ -3,7 +3,7 @@
 use super::agenda::{ConnectionId, SessionId};
 use super::history::Happening;
 use super::lifecycle::Reachability;
-use super::log::UnstoredMessage;
+use super::log::unstored;
 use super::publish::{OPERATION_TIMEOUT, PublishCapacity};
 use super::session::{Consuming, FollowerState, NextMessage, Publishing, SessionRole};
 use super::state::{MemoryBrokerState, lost};
@@ -269,9 +269,8 @@ impl Publisher for MemoryPublisher {
 
     fn put(&mut self, message: Outgoing, on_receipt: OnReceipt) -> bool {
         let Handle { transport, session } = &self.0;
-        let null = message.null;
         let mut state = transport.lock();
-        match state.offer(*session, UnstoredMessage::new(message, null)) {
+        match state.offer(*session, unstored(message)) {
             Ok(answer) => {
                 let told = async move { on_receipt.tell(receipt(answer).await) };
                 transport.tasks.spawn(transport.gate().wrap(told));

@@ -3,11 +3,10 @@
 use super::agenda::{Down, Flight, PartitionId, PlannedEffect, SessionId, Up};
 use super::faults::{Loss, PublishFate};
 use super::history::Happening;
-use super::log::UnstoredMessage;
 use super::session::{BATCH_MAX, InFlightEntry, ReceiptSender};
 use super::state::{MemoryBrokerState, lost};
 use longhaul_transport::{
-    Batching, EntryId, PublishError, Published, TransportError, moment::Moment,
+    Batching, EntryId, Message, PublishError, Published, TransportError, moment::Moment,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +50,7 @@ impl MemoryBrokerState {
     pub(super) fn offer(
         &mut self,
         id: SessionId,
-        body: UnstoredMessage,
+        body: Message,
     ) -> Result<oneshot::Receiver<Published>, TransportError> {
         let session = self.sessions.get_mut(&id).filter(|session| session.is_open());
         let Some(publishing) = session.and_then(|session| session.publishing()) else {
@@ -83,8 +82,7 @@ impl MemoryBrokerState {
         let sequence = publishing.sequence;
         publishing.sequence += 1;
         let batch = std::mem::take(&mut publishing.batch);
-        let (bodies, receipts): (Vec<UnstoredMessage>, Vec<ReceiptSender>) =
-            batch.into_iter().unzip();
+        let (bodies, receipts): (Vec<Message>, Vec<ReceiptSender>) = batch.into_iter().unzip();
         let wall_ms =
             self.connections.get(&connection).map(|connection| connection.clock.wall_ms());
         let publish_time_ms = wall_ms.unwrap_or_default();
@@ -99,7 +97,7 @@ impl MemoryBrokerState {
         self.meet_fate(id, sequence, fate);
     }
 
-    fn record_sent(&mut self, id: SessionId, partition: PartitionId, bodies: &[UnstoredMessage]) {
+    fn record_sent(&mut self, id: SessionId, partition: PartitionId, bodies: &[Message]) {
         let Some(session) = self.sessions.get(&id).filter(|_| self.keeps_history) else { return };
         let Some(partition) = self.partitions.get(&partition) else { return };
         let (by, partition) = (Arc::clone(&session.by), Arc::clone(&partition.name));
@@ -248,7 +246,7 @@ impl MemoryBrokerState {
         &mut self,
         id: PartitionId,
         (by, sent): (Arc<str>, Moment),
-        bodies: &[UnstoredMessage],
+        bodies: &[Message],
         batched: bool,
         publish_time_ms: u64,
     ) -> EntryId {
