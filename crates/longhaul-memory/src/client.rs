@@ -1,6 +1,6 @@
 //! The client side of sessions.
 
-use super::agenda::{ConnectionId, SessionId};
+use super::agenda::{ConnectionId, PartitionId, SessionId};
 use super::history::Happening;
 use super::lifecycle::Reachability;
 use super::log::unstored;
@@ -99,27 +99,18 @@ impl MemoryTransport {
     async fn open(
         &self,
         topic: &TopicPartition,
-        mut role: impl FnMut() -> SessionRole,
+        mut role: impl FnMut(
+            &MemoryBrokerState,
+            PartitionId,
+        ) -> Result<SessionRole, TransportError>,
     ) -> Result<Handle, TransportError> {
-        let session = self
-            .request(|state| {
-                let partition = state.reach_partition(topic);
-                Some(partition.map(|it| state.open(self.connection, it, role())))
-            })
-            .await?;
-        Ok(Handle { transport: self.clone(), session })
-    }
-
-    async fn open_publisher(
-        &self,
-        topic: &TopicPartition,
-        batching: Batching,
-    ) -> Result<MemoryPublisher, TransportError> {
-        let role = || {
-            let (batch, in_flight) = (Vec::new(), BTreeMap::new());
-            SessionRole::Publisher(Publishing { batching, sequence: 0, batch, in_flight })
-        };
-        self.open(topic, role).await.map(MemoryPublisher)
+        let session = self.request(|state| {
+            Some(state.reach_partition(topic).and_then(|partition| {
+                let role = role(state, partition)?;
+                Ok(state.open(self.connection, partition, role))
+            }))
+        });
+        Ok(Handle { session: session.await?, transport: self.clone() })
     }
 }
 
@@ -147,7 +138,11 @@ impl Transport for MemoryTransport {
         batching: Batching,
         _schema: TopicSchema,
     ) -> Result<Box<dyn Publisher>, TransportError> {
-        Ok(Box::new(self.open_publisher(topic, batching).await?))
+        let role = |_: &MemoryBrokerState, _| {
+            let (batch, in_flight) = (Vec::new(), BTreeMap::new());
+            Ok(SessionRole::Publisher(Publishing { batching, sequence: 0, batch, in_flight }))
+        };
+        Ok(Box::new(MemoryPublisher(self.open(topic, role).await?)))
     }
 
     async fn subscribe(
@@ -157,23 +152,17 @@ impl Transport for MemoryTransport {
         subscription_type: SubscriptionType,
     ) -> Result<Box<dyn Consumer>, TransportError> {
         let prefetch = self.lock().faults.prefetch;
-        let session = self.request(|state| {
-            Some(state.reach_partition(topic).and_then(|partition| {
-                state.admit(partition, subscription, subscription_type)?;
-                let subscription = Arc::from(subscription);
-                let (receipts, permits) = (Vec::new(), 0);
-                let role = SessionRole::Consumer(Consuming {
-                    subscription,
-                    subscription_type,
-                    receipts,
-                    permits,
-                    prefetch,
-                });
-                Ok(state.open(self.connection, partition, role))
+        let role = |state: &MemoryBrokerState, partition| {
+            state.admit(partition, subscription, subscription_type)?;
+            Ok(SessionRole::Consumer(Consuming {
+                subscription: Arc::from(subscription),
+                subscription_type,
+                receipts: Vec::new(),
+                permits: 0,
+                prefetch,
             }))
-        });
-        let session = session.await?;
-        Ok(Box::new(MemoryConsumer(Handle { transport: self.clone(), session })))
+        };
+        Ok(Box::new(MemoryConsumer(self.open(topic, role).await?)))
     }
 
     async fn follower(
@@ -186,7 +175,9 @@ impl Transport for MemoryTransport {
             partition: Arc::from(topic.to_string()),
             from_start: follow.start == Start::Earliest,
         });
-        let role = || SessionRole::Follower(FollowerState { follow, cursor: None, stalled: false });
+        let role = |_: &MemoryBrokerState, _| {
+            Ok(SessionRole::Follower(FollowerState { follow, cursor: None, stalled: false }))
+        };
         Ok(Box::new(MemoryFollower(self.open(topic, role).await?)))
     }
 

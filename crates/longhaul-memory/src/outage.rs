@@ -225,10 +225,6 @@ impl MemoryBrokerState {
         self.note(format!("compacted {name}: {horizon} of {to} messages"));
     }
 
-    pub(super) fn compact_somewhere(&mut self, id: PartitionId) {
-        self.compact(id, None);
-    }
-
     /// Drops the entries that all subscriptions have acknowledged. A partition without
     /// subscriptions loses its compacted part, which the compacted view keeps: a broker trims no
     /// further than its cursor.
