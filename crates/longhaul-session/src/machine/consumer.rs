@@ -3,7 +3,7 @@
 use super::call::{ConnectionEvent, ConsumerOptions, StartPlace, SubscriptionSpec};
 use super::flow::Flow;
 use super::requests::RequestKind;
-use super::unpack::{Unpacked, UnpackedEntry, counted_of_damaged, unpack};
+use super::unpack::{UnpackedEntry, counted_of_damaged, unpack};
 use super::{ConnectionMachine, error};
 use bytes::BytesMut;
 use longhaul_transport::{Message, TransportError, TransportErrorKind};
@@ -247,13 +247,10 @@ impl<A, P> ConnectionMachine<A, P> {
             }
         }
         let room = consumer.flow.room_to_unpack();
-        let UnpackedEntry { mut messages, counted } =
-            match unpack(command, payload, damage.as_ref(), room) {
-                Unpacked::Entry(entry) => entry,
-                Unpacked::NoRoom { counted } => {
-                    return self.give_back(command, counted, "too many messages wait to be read");
-                }
-            };
+        let UnpackedEntry { messages, counted } = unpack(command, payload, damage.as_ref(), room);
+        let Some(mut messages) = messages else {
+            return self.give_back(command, counted, "too many messages wait to be read");
+        };
         messages.retain(|message| consumer.from.admits(message));
         let bytes = messages.iter().map(|message| message.payload.len()).sum();
         consumer.flow.received(counted, messages.len(), bytes);
