@@ -10,12 +10,17 @@ use super::policy::Policy;
 use longhaul_core::topics::TopicParts;
 
 use http::Method;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use std::collections::BTreeMap;
 
 /// The cursor that keeps uncompacted entries from being trimmed.
 pub(super) const COMPACTION_CURSOR: &str = "__compaction";
+
+/// What Java's `URLEncoder` leaves as it is, besides letters and digits. A space becomes `+`.
+const JAVA_ESCAPES: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b' ');
 
 /// A message id before the first message.
 const EARLIEST: &str = r#"{"ledgerId":-1,"entryId":-1}"#;
@@ -330,16 +335,7 @@ pub(super) fn call(method: Method, path: &[&str]) -> AdminHttpCall {
 
 /// The cursor name of a subscription: the broker encodes it as Java's `URLEncoder` does.
 fn cursor_name(subscription: &str) -> String {
-    let mut name = String::with_capacity(subscription.len());
-    for byte in subscription.bytes() {
-        match byte {
-            b'-' | b'_' | b'.' | b'*' => name.push(char::from(byte)),
-            _ if byte.is_ascii_alphanumeric() => name.push(char::from(byte)),
-            b' ' => name.push('+'),
-            _ => name.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    name
+    utf8_percent_encode(subscription, JAVA_ESCAPES).to_string().replace(' ', "+")
 }
 
 #[cfg(test)]
