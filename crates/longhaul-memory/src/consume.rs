@@ -65,7 +65,7 @@ impl MemoryBrokerState {
             undecodable.is_some_and(|bad| bad.contains(&message.position.entry_id()))
         };
         if messages.iter().any(unreadable) {
-            self.lose(link.session, Loss::Error, "a message cannot be decoded");
+            self.lose(link.session, Some(Loss::Error), "a message cannot be decoded");
             return;
         }
         session.coming = session.coming.saturating_sub(messages.len());

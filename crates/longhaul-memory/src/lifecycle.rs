@@ -184,8 +184,10 @@ impl MemoryBrokerState {
         Err(lost("consumer", "the subscription has consumers of another type"))
     }
 
-    /// Ends a session at the broker; `loss` sets how the client learns of it.
-    pub(super) fn lose(&mut self, id: SessionId, loss: Loss, cause: &str) {
+    /// Ends a session at the broker; `loss` sets how the client learns of it. Without one, it is
+    /// drawn.
+    pub(super) fn lose(&mut self, id: SessionId, loss: Option<Loss>, cause: &str) {
+        let loss = loss.unwrap_or_else(|| self.draw_loss(id));
         self.lose_with(id, loss, TransportErrorKind::Unreachable, cause);
     }
 

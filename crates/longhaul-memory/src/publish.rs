@@ -141,7 +141,7 @@ impl MemoryBrokerState {
             }
             PublishFate::Late(by) => {
                 let flight = self.flight(id, sequence, false);
-                self.lose(id, Loss::Error, "the connection broke while publishing");
+                self.lose(id, Some(Loss::Error), "the connection broke while publishing");
                 if let Some(flight) = flight {
                     self.after(by, PlannedEffect::Up(Up::Land(flight)));
                 }
