@@ -2,7 +2,6 @@
 //!
 //! A *topic* means the whole topic. Calls about one partition say so and take the broker's name of
 //! that partition: `…-partition-N`, or the topic's own name if it has no partitions.
-mod testing;
 
 use super::admin::Admin;
 use super::http::{AdminError, AdminErrorKind, AdminHttpCall};
