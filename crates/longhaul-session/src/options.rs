@@ -61,22 +61,6 @@ impl ConnectOptions {
         }
     }
 
-    /// Sets the credentials.
-    #[cfg(test)]
-    #[must_use]
-    pub fn credentials(mut self, credentials: Credentials) -> Self {
-        self.credentials = credentials;
-        self
-    }
-
-    /// Sets the TLS options.
-    #[cfg(test)]
-    #[must_use]
-    pub fn tls(mut self, tls: TlsOptions) -> Self {
-        self.tls = tls;
-        self
-    }
-
     /// Sets the name in the broker's statistics.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -234,6 +218,16 @@ mod tests {
     use crate::keys::Authority;
     use crate::{ClientCertificate, ClientCertificatePaths};
     use longhaul_transport::TransportErrorKind;
+
+    impl ConnectOptions {
+        pub(crate) fn credentials(self, credentials: Credentials) -> Self {
+            Self { credentials, ..self }
+        }
+
+        pub(crate) fn tls(self, tls: TlsOptions) -> Self {
+            Self { tls, ..self }
+        }
+    }
 
     #[track_caller]
     fn check(url: &str, expected: &[&str]) {
