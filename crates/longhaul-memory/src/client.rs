@@ -4,8 +4,8 @@ use super::agenda::{ConnectionId, PartitionId, SessionId};
 use super::history::Happening;
 use super::lifecycle::Reachability;
 use super::log::unstored;
-use super::publish::{OPERATION_TIMEOUT, PublishCapacity};
-use super::session::{Consuming, FollowerState, NextMessage, Publishing, SessionRole};
+use super::publish::OPERATION_TIMEOUT;
+use super::session::{Consuming, FollowerState, Publishing, SessionRole};
 use super::state::{MemoryBrokerState, lost};
 use super::{Freezer, SharedBroker};
 use async_trait::async_trait;
@@ -211,12 +211,14 @@ struct Handle {
 impl Handle {
     async fn next(&self) -> Result<Message, TransportError> {
         loop {
-            let next = self.transport.lock().next(self.session);
-            match next {
-                NextMessage::Message(message) => return Ok(*message),
-                NextMessage::Error(error) => return Err(error),
-                NextMessage::Wait(bell) => bell.notified().await,
-            }
+            let bell = {
+                let mut state = self.transport.lock();
+                if let Some(message) = state.take(self.session) {
+                    return Ok(message);
+                }
+                state.bell(self.session)?
+            };
+            bell.notified().await;
         }
     }
 
@@ -238,10 +240,10 @@ impl Publisher for MemoryPublisher {
     async fn ended(&mut self) -> TransportError {
         let Handle { transport, session } = &self.0;
         loop {
-            let room = transport.lock().room(*session);
-            match room {
-                PublishCapacity::Error(error) => return error,
-                PublishCapacity::Left(bell) | PublishCapacity::Full(bell) => bell.notified().await,
+            let bell = transport.lock().bell(*session);
+            match bell {
+                Ok(bell) => bell.notified().await,
+                Err(error) => return error,
             }
         }
     }
@@ -249,12 +251,15 @@ impl Publisher for MemoryPublisher {
     async fn ready(&mut self) -> Result<(), TransportError> {
         let Handle { transport, session } = &self.0;
         loop {
-            let room = transport.lock().room(*session);
-            match room {
-                PublishCapacity::Left(_) => return Ok(()),
-                PublishCapacity::Error(error) => return Err(error),
-                PublishCapacity::Full(bell) => bell.notified().await,
-            }
+            let bell = {
+                let mut state = transport.lock();
+                let bell = state.bell(*session)?;
+                if state.has_room(*session) {
+                    return Ok(());
+                }
+                bell
+            };
+            bell.notified().await;
         }
     }
 

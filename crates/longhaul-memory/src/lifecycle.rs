@@ -310,6 +310,18 @@ impl MemoryBrokerState {
         }
     }
 
+    /// The bell that notifies the client of news of its session. If the session is over, its error,
+    /// which some sessions report once.
+    pub(super) fn bell(&mut self, id: SessionId) -> Result<Arc<Notify>, TransportError> {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return Err(lost("session", "the session is closed"));
+        };
+        match session.error() {
+            Some(error) => Err(error),
+            None => Ok(Arc::clone(&session.bell)),
+        }
+    }
+
     /// The client dropped its session.
     pub(super) fn close(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };

@@ -10,7 +10,7 @@ use longhaul_transport::{
 };
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 /// How long a publisher waits for a batch to fill.
 const BATCH_TIME: Duration = Duration::from_millis(1);
@@ -19,28 +19,8 @@ pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a message: Pulsar's default.
 pub(super) const MESSAGE_MAX: usize = 5 * 1024 * 1024;
 
-/// Whether a publisher may hand over a message.
-#[derive(Debug)]
-pub(super) enum PublishCapacity {
-    Left(Arc<Notify>),
-    Full(Arc<Notify>),
-    Error(TransportError),
-}
-
 impl MemoryBrokerState {
     /// Whether there is room in the client's queue.
-    pub(super) fn room(&mut self, id: SessionId) -> PublishCapacity {
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return PublishCapacity::Error(lost("publisher", "the session is closed"));
-        };
-        if let Some(error) = session.error() {
-            return PublishCapacity::Error(error);
-        }
-        let bell = Arc::clone(&session.bell);
-        if self.has_room(id) { PublishCapacity::Left(bell) } else { PublishCapacity::Full(bell) }
-    }
-
-    /// The same without consuming an error, because some are reported once.
     pub(super) fn has_room(&mut self, id: SessionId) -> bool {
         let session = self.sessions.get_mut(&id).filter(|session| session.is_open());
         session.and_then(|session| session.publishing()).is_some_and(|queue| !queue.is_full())

@@ -131,14 +131,6 @@ pub(super) struct FollowerState {
     pub(super) stalled: bool,
 }
 
-/// The result of asking for the next message.
-#[derive(Debug)]
-pub(super) enum NextMessage {
-    Message(Box<Message>),
-    Error(TransportError),
-    Wait(Arc<Notify>),
-}
-
 impl MemorySession {
     pub(super) const fn link(&self, session: SessionId) -> SessionAttachment {
         SessionAttachment { session, generation: self.generation }
