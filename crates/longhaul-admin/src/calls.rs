@@ -2,20 +2,24 @@
 //!
 //! A *topic* means the whole topic. Calls about one partition say so and take the broker's name of
 //! that partition: `…-partition-N`, or the topic's own name if it has no partitions.
-mod testing;
 
 use super::admin::Admin;
 use super::http::{AdminError, AdminErrorKind, AdminHttpCall};
 use super::policy::Policy;
-use longhaul_core::topics::{TopicNameError, TopicParts};
+use longhaul_core::topics::TopicParts;
 
 use http::Method;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use std::collections::BTreeMap;
 
 /// The cursor that keeps uncompacted entries from being trimmed.
 pub(super) const COMPACTION_CURSOR: &str = "__compaction";
+
+/// What Java's `URLEncoder` leaves as it is, besides letters and digits. A space becomes `+`.
+const JAVA_ESCAPES: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b' ');
 
 /// A message id before the first message.
 const EARLIEST: &str = r#"{"ledgerId":-1,"entryId":-1}"#;
@@ -263,24 +267,13 @@ impl Admin {
         u32::try_from(bookies.bookies.len()).ok()
     }
 
-    /// A list of names in a namespace.
-    pub(super) async fn list(
+    /// The parts of a topic's name, for a call of this method.
+    pub(super) fn parts<'a>(
         &self,
-        [tenant, namespace]: &[&str; 2],
-        rest: &[&str],
-    ) -> Result<Vec<String>, AdminError> {
-        let mut path = vec!["persistent", tenant, namespace];
-        path.extend(rest);
-        self.http.json(&call(Method::GET, &path)).await
-    }
-
-    /// The error for a call that was not sent.
-    pub(super) fn refuse(&self, method: &Method, cause: TopicNameError) -> AdminError {
-        self.http.refuse(method, cause.into())
-    }
-
-    fn parts<'a>(&self, method: &Method, topic: &'a str) -> Result<TopicParts<'a>, AdminError> {
-        TopicParts::parse(topic).map_err(|e| self.refuse(method, e))
+        method: &Method,
+        topic: &'a str,
+    ) -> Result<TopicParts<'a>, AdminError> {
+        TopicParts::parse(topic).map_err(|cause| self.http.refuse(method, cause.into()))
     }
 
     pub(super) fn topic_call(
@@ -334,23 +327,14 @@ pub(super) fn found<T>(result: Result<T, AdminError>) -> Result<Option<T>, Admin
     }
 }
 
-fn call(method: Method, path: &[&str]) -> AdminHttpCall {
+pub(super) fn call(method: Method, path: &[&str]) -> AdminHttpCall {
     let path = ["admin", "v2"].iter().chain(path).map(|segment| (*segment).to_owned()).collect();
     AdminHttpCall { method, path, query: None, body: None }
 }
 
 /// The cursor name of a subscription: the broker encodes it as Java's `URLEncoder` does.
 fn cursor_name(subscription: &str) -> String {
-    let mut name = String::with_capacity(subscription.len());
-    for byte in subscription.bytes() {
-        match byte {
-            b'-' | b'_' | b'.' | b'*' => name.push(char::from(byte)),
-            _ if byte.is_ascii_alphanumeric() => name.push(char::from(byte)),
-            b' ' => name.push('+'),
-            _ => name.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    name
+    utf8_percent_encode(subscription, JAVA_ESCAPES).to_string().replace(' ', "+")
 }
 
 #[cfg(test)]

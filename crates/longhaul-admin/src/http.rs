@@ -231,7 +231,7 @@ impl Http {
     }
 
     /// The error for an answer with unexpected content.
-    pub(super) fn unreadable(&self, call: &AdminHttpCall, reason: &str) -> AdminError {
+    fn unreadable(&self, call: &AdminHttpCall, reason: &str) -> AdminError {
         let base = self.hosts.in_turn().next();
         let url = base.and_then(|(_, base)| url_of(base, call).ok());
         let url = url.as_ref().map(without_secrets).unwrap_or_default();

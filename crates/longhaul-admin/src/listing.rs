@@ -1,9 +1,10 @@
 //! Lists queues: task topics that have a ledger.
 
 use super::admin::Admin;
+use super::calls::call;
 use super::http::AdminError;
 use http::Method;
-use longhaul_core::topics::{DEFAULT_SUBSCRIPTION, TopicParts};
+use longhaul_core::topics::DEFAULT_SUBSCRIPTION;
 use std::collections::BTreeSet;
 
 /// The task topics of a namespace (`public/default`) that were set up for a subscription, by name.
@@ -38,10 +39,12 @@ impl Admin {
     /// its partitions.
     async fn topics(&self, namespace: &str) -> Result<Vec<String>, AdminError> {
         let any = format!("{namespace}/any");
-        let parts = TopicParts::parse(&any).map_err(|e| self.refuse(&Method::GET, e))?;
-        let place = [parts.tenant, parts.namespace];
-        let mut topics: Vec<String> = self.list(&place, &[]).await?;
-        topics.extend(self.list(&place, &["partitioned"]).await?);
+        let parts = self.parts(&Method::GET, &any)?;
+        let mut path = vec!["persistent", parts.tenant, parts.namespace];
+        let mut topics: Vec<String> = self.http.json(&call(Method::GET, &path)).await?;
+        path.push("partitioned");
+        let partitioned: Vec<String> = self.http.json(&call(Method::GET, &path)).await?;
+        topics.extend(partitioned);
         Ok(topics)
     }
 }

@@ -1,7 +1,6 @@
 //! The planned effects, by time. One queue for the whole simulation, so that the order of events is
 //! total.
 
-use super::log::UnstoredMessage;
 use longhaul_transport::{EntryId, Message, PublishError, TransportError, moment::Moment};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ pub(super) struct Flight {
     pub(super) by: Arc<str>,
     pub(super) partition: PartitionId,
     pub(super) sequence: u64,
-    pub(super) bodies: Arc<Vec<UnstoredMessage>>,
+    pub(super) bodies: Arc<Vec<Message>>,
     pub(super) batched: bool,
     pub(super) publish_time_ms: u64,
     /// When the client handed it over.

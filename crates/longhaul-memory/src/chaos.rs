@@ -120,8 +120,7 @@ impl MemoryBrokerState {
         let sessions = self.attached(|_| true);
         let at = self.pick(sessions.len());
         if let Some(id) = at.and_then(|at| sessions.get(at)) {
-            let loss = self.draw_loss(*id);
-            self.lose(*id, loss, "the connection was lost");
+            self.lose(*id, None, "the connection was lost");
         }
     }
 
@@ -150,8 +149,7 @@ impl MemoryBrokerState {
 
     pub(super) fn lose_drawn(&mut self, link: SessionAttachment) {
         if self.sessions.get(&link.session).is_some_and(|it| it.link(link.session) == link) {
-            let loss = self.draw_loss(link.session);
-            self.lose(link.session, loss, "the connection was lost");
+            self.lose(link.session, None, "the connection was lost");
         }
     }
 

@@ -1,11 +1,11 @@
 //! The client side of sessions.
 
-use super::agenda::{ConnectionId, SessionId};
+use super::agenda::{ConnectionId, PartitionId, SessionId};
 use super::history::Happening;
 use super::lifecycle::Reachability;
-use super::log::UnstoredMessage;
-use super::publish::{OPERATION_TIMEOUT, PublishCapacity};
-use super::session::{Consuming, FollowerState, NextMessage, Publishing, SessionRole};
+use super::log::unstored;
+use super::publish::OPERATION_TIMEOUT;
+use super::session::{Consuming, FollowerState, Publishing, SessionRole};
 use super::state::{MemoryBrokerState, lost};
 use super::{Freezer, SharedBroker};
 use async_trait::async_trait;
@@ -99,27 +99,18 @@ impl MemoryTransport {
     async fn open(
         &self,
         topic: &TopicPartition,
-        mut role: impl FnMut() -> SessionRole,
+        mut role: impl FnMut(
+            &MemoryBrokerState,
+            PartitionId,
+        ) -> Result<SessionRole, TransportError>,
     ) -> Result<Handle, TransportError> {
-        let session = self
-            .request(|state| {
-                let partition = state.reach_partition(topic);
-                Some(partition.map(|it| state.open(self.connection, it, role())))
-            })
-            .await?;
-        Ok(Handle { transport: self.clone(), session })
-    }
-
-    async fn open_publisher(
-        &self,
-        topic: &TopicPartition,
-        batching: Batching,
-    ) -> Result<MemoryPublisher, TransportError> {
-        let role = || {
-            let (batch, in_flight) = (Vec::new(), BTreeMap::new());
-            SessionRole::Publisher(Publishing { batching, sequence: 0, batch, in_flight })
-        };
-        self.open(topic, role).await.map(MemoryPublisher)
+        let session = self.request(|state| {
+            Some(state.reach_partition(topic).and_then(|partition| {
+                let role = role(state, partition)?;
+                Ok(state.open(self.connection, partition, role))
+            }))
+        });
+        Ok(Handle { session: session.await?, transport: self.clone() })
     }
 }
 
@@ -147,7 +138,11 @@ impl Transport for MemoryTransport {
         batching: Batching,
         _schema: TopicSchema,
     ) -> Result<Box<dyn Publisher>, TransportError> {
-        Ok(Box::new(self.open_publisher(topic, batching).await?))
+        let role = |_: &MemoryBrokerState, _| {
+            let (batch, in_flight) = (Vec::new(), BTreeMap::new());
+            Ok(SessionRole::Publisher(Publishing { batching, sequence: 0, batch, in_flight }))
+        };
+        Ok(Box::new(MemoryPublisher(self.open(topic, role).await?)))
     }
 
     async fn subscribe(
@@ -157,23 +152,17 @@ impl Transport for MemoryTransport {
         subscription_type: SubscriptionType,
     ) -> Result<Box<dyn Consumer>, TransportError> {
         let prefetch = self.lock().faults.prefetch;
-        let session = self.request(|state| {
-            Some(state.reach_partition(topic).and_then(|partition| {
-                state.admit(partition, subscription, subscription_type)?;
-                let subscription = Arc::from(subscription);
-                let (receipts, permits) = (Vec::new(), 0);
-                let role = SessionRole::Consumer(Consuming {
-                    subscription,
-                    subscription_type,
-                    receipts,
-                    permits,
-                    prefetch,
-                });
-                Ok(state.open(self.connection, partition, role))
+        let role = |state: &MemoryBrokerState, partition| {
+            state.admit(partition, subscription, subscription_type)?;
+            Ok(SessionRole::Consumer(Consuming {
+                subscription: Arc::from(subscription),
+                subscription_type,
+                receipts: Vec::new(),
+                permits: 0,
+                prefetch,
             }))
-        });
-        let session = session.await?;
-        Ok(Box::new(MemoryConsumer(Handle { transport: self.clone(), session })))
+        };
+        Ok(Box::new(MemoryConsumer(self.open(topic, role).await?)))
     }
 
     async fn follower(
@@ -186,7 +175,9 @@ impl Transport for MemoryTransport {
             partition: Arc::from(topic.to_string()),
             from_start: follow.start == Start::Earliest,
         });
-        let role = || SessionRole::Follower(FollowerState { follow, cursor: None, stalled: false });
+        let role = |_: &MemoryBrokerState, _| {
+            Ok(SessionRole::Follower(FollowerState { follow, cursor: None, stalled: false }))
+        };
         Ok(Box::new(MemoryFollower(self.open(topic, role).await?)))
     }
 
@@ -220,12 +211,14 @@ struct Handle {
 impl Handle {
     async fn next(&self) -> Result<Message, TransportError> {
         loop {
-            let next = self.transport.lock().next(self.session);
-            match next {
-                NextMessage::Message(message) => return Ok(*message),
-                NextMessage::Error(error) => return Err(error),
-                NextMessage::Wait(bell) => bell.notified().await,
-            }
+            let bell = {
+                let mut state = self.transport.lock();
+                if let Some(message) = state.take(self.session) {
+                    return Ok(message);
+                }
+                state.bell(self.session)?
+            };
+            bell.notified().await;
         }
     }
 
@@ -247,10 +240,10 @@ impl Publisher for MemoryPublisher {
     async fn ended(&mut self) -> TransportError {
         let Handle { transport, session } = &self.0;
         loop {
-            let room = transport.lock().room(*session);
-            match room {
-                PublishCapacity::Error(error) => return error,
-                PublishCapacity::Left(bell) | PublishCapacity::Full(bell) => bell.notified().await,
+            let bell = transport.lock().bell(*session);
+            match bell {
+                Ok(bell) => bell.notified().await,
+                Err(error) => return error,
             }
         }
     }
@@ -258,20 +251,22 @@ impl Publisher for MemoryPublisher {
     async fn ready(&mut self) -> Result<(), TransportError> {
         let Handle { transport, session } = &self.0;
         loop {
-            let room = transport.lock().room(*session);
-            match room {
-                PublishCapacity::Left(_) => return Ok(()),
-                PublishCapacity::Error(error) => return Err(error),
-                PublishCapacity::Full(bell) => bell.notified().await,
-            }
+            let bell = {
+                let mut state = transport.lock();
+                let bell = state.bell(*session)?;
+                if state.has_room(*session) {
+                    return Ok(());
+                }
+                bell
+            };
+            bell.notified().await;
         }
     }
 
     fn put(&mut self, message: Outgoing, on_receipt: OnReceipt) -> bool {
         let Handle { transport, session } = &self.0;
-        let null = message.null;
         let mut state = transport.lock();
-        match state.offer(*session, UnstoredMessage::new(message, null)) {
+        match state.offer(*session, unstored(message)) {
             Ok(answer) => {
                 let told = async move { on_receipt.tell(receipt(answer).await) };
                 transport.tasks.spawn(transport.gate().wrap(told));

@@ -5,7 +5,7 @@ use super::agenda::{
 };
 use super::faults::{DurationRange, Loss};
 use super::history::Happening;
-use super::session::{NextMessage, SessionRole};
+use super::session::SessionRole;
 use super::state::{MemoryBrokerState, MemoryPartition, lost};
 use super::subscription::MemorySubscription;
 use longhaul_transport::{Backlog, EntryId, Message, TransportError};
@@ -65,29 +65,12 @@ impl MemoryBrokerState {
             undecodable.is_some_and(|bad| bad.contains(&message.position.entry_id()))
         };
         if messages.iter().any(unreadable) {
-            self.lose(link.session, Loss::Error, "a message cannot be decoded");
+            self.lose(link.session, Some(Loss::Error), "a message cannot be decoded");
             return;
         }
         session.coming = session.coming.saturating_sub(messages.len());
         session.inbox.extend(messages);
         session.bell.notify_one();
-    }
-
-    /// The client asks for its next message.
-    pub(super) fn next(&mut self, id: SessionId) -> NextMessage {
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return NextMessage::Error(lost("session", "the session is closed"));
-        };
-        if session.inbox.is_empty() {
-            let error = session.error();
-            return error
-                .map_or_else(|| NextMessage::Wait(Arc::clone(&session.bell)), NextMessage::Error);
-        }
-        let message = self.take(id);
-        message.map_or_else(
-            || NextMessage::Error(lost("session", "the session is closed")),
-            |message| NextMessage::Message(Box::new(message)),
-        )
     }
 
     /// A message that has arrived, if there is one.

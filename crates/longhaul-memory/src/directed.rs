@@ -6,7 +6,7 @@
 use super::agenda::PartitionId;
 use super::faults::{Faults, Loss, PublishFate};
 use super::history::SimulationHistory;
-use super::log::{UnstoredMessage, position};
+use super::log::{position, unstored};
 use super::session::Missing;
 use super::state::{MemoryBrokerState, MemoryPartition};
 use super::{MemoryBroker, MemoryTransport};
@@ -53,39 +53,33 @@ impl MemoryBroker {
 
     /// Publishes one message, as any producer does, at once and without faults.
     pub fn publish(&self, at: &TopicPartition, message: Outgoing) -> Position {
-        let entry = self.append(at, vec![message], false, false);
+        let entry = self.append(at, vec![message], false);
         position(entry, None)
     }
 
     /// Publishes one entry with a batch of messages, at once and without faults.
     pub fn publish_batch(&self, at: &TopicPartition, messages: Vec<Outgoing>) -> Vec<Position> {
         let count = u32::try_from(messages.len()).unwrap_or(u32::MAX);
-        let entry = self.append(at, messages, true, false);
+        let entry = self.append(at, messages, true);
         (0..count).map(|index| position(entry, Some(index))).collect()
     }
 
     /// Publishes a tombstone, at once and without faults.
     pub fn publish_tombstone(&self, at: &TopicPartition, key: &str) -> Position {
-        let message = Outgoing { key: Some(key.to_owned()), ..Outgoing::default() };
-        let entry = self.append(at, vec![message], false, true);
-        position(entry, None)
+        self.publish(at, Outgoing { key: Some(key.to_owned()), null: true, ..Outgoing::default() })
     }
 
     /// Publishes a message of which only key and properties can be read, as when its body is
     /// encrypted or damaged.
     pub fn publish_damaged(&self, at: &TopicPartition, message: Outgoing, cause: &str) -> Position {
-        let body = UnstoredMessage::new(Outgoing { payload: Bytes::new(), ..message }, false);
-        let entry = self.store(
-            at,
-            &[UnstoredMessage { undecodable: Some(Arc::from(cause)), ..body }],
-            false,
-        );
-        position(entry, None)
+        let body = unstored(Outgoing { payload: Bytes::new(), ..message });
+        let damaged = Message { undecodable: Some(Arc::from(cause)), ..body };
+        position(self.store(at, &[damaged], false), None)
     }
 
     /// Publishes a message that no client can decode: each delivery of it ends the session.
     pub fn publish_undecodable(&self, at: &TopicPartition) -> Position {
-        let entry = self.append(at, vec![Outgoing::default()], false, false);
+        let entry = self.append(at, vec![Outgoing::default()], false);
         self.with(at, |partition| partition.undecodable.insert(entry));
         position(entry, None)
     }
@@ -98,25 +92,17 @@ impl MemoryBroker {
         cluster: &str,
     ) -> EntryId {
         let from = || Some(cluster.to_owned());
-        let bodies = messages.into_iter().map(|message| UnstoredMessage::new(message, false));
-        let bodies: Vec<UnstoredMessage> =
-            bodies.map(|body| UnstoredMessage { replicated_from: from(), ..body }).collect();
+        let body = |message| Message { replicated_from: from(), ..unstored(message) };
+        let bodies: Vec<Message> = messages.into_iter().map(body).collect();
         self.store(at, &bodies, true)
     }
 
-    fn append(
-        &self,
-        at: &TopicPartition,
-        messages: Vec<Outgoing>,
-        batched: bool,
-        null: bool,
-    ) -> EntryId {
-        let body = |message| UnstoredMessage::new(message, null);
-        let bodies: Vec<UnstoredMessage> = messages.into_iter().map(body).collect();
+    fn append(&self, at: &TopicPartition, messages: Vec<Outgoing>, batched: bool) -> EntryId {
+        let bodies: Vec<Message> = messages.into_iter().map(unstored).collect();
         self.store(at, &bodies, batched)
     }
 
-    fn store(&self, at: &TopicPartition, bodies: &[UnstoredMessage], batched: bool) -> EntryId {
+    fn store(&self, at: &TopicPartition, bodies: &[Message], batched: bool) -> EntryId {
         let (now, wall_ms) = (self.shared.clock.now(), self.shared.clock.wall_ms());
         let by = (Arc::from(ANY_PRODUCER), now);
         self.on(at, |state, id| state.store(id, by, bodies, batched, wall_ms))
@@ -320,13 +306,6 @@ impl MemoryBroker {
         let mut state = self.shared.lock();
         let id = state.find(at).unwrap_or_else(|| panic!("no partition {at}"));
         act(&mut state, id)
-    }
-}
-
-impl UnstoredMessage {
-    pub(super) fn new(message: Outgoing, null: bool) -> Self {
-        let Outgoing { key, properties, payload, .. } = message;
-        Self { key, properties, payload, null, replicated_from: None, undecodable: None }
     }
 }
 

@@ -184,8 +184,10 @@ impl MemoryBrokerState {
         Err(lost("consumer", "the subscription has consumers of another type"))
     }
 
-    /// Ends a session at the broker; `loss` sets how the client learns of it.
-    pub(super) fn lose(&mut self, id: SessionId, loss: Loss, cause: &str) {
+    /// Ends a session at the broker; `loss` sets how the client learns of it. Without one, it is
+    /// drawn.
+    pub(super) fn lose(&mut self, id: SessionId, loss: Option<Loss>, cause: &str) {
+        let loss = loss.unwrap_or_else(|| self.draw_loss(id));
         self.lose_with(id, loss, TransportErrorKind::Unreachable, cause);
     }
 
@@ -305,6 +307,18 @@ impl MemoryBrokerState {
             self.attach(id);
         } else {
             self.after(RETRY_DELAY, PlannedEffect::Reattach(link));
+        }
+    }
+
+    /// The bell that notifies the client of news of its session. If the session is over, its error,
+    /// which some sessions report once.
+    pub(super) fn bell(&mut self, id: SessionId) -> Result<Arc<Notify>, TransportError> {
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return Err(lost("session", "the session is closed"));
+        };
+        match session.error() {
+            Some(error) => Err(error),
+            None => Ok(Arc::clone(&session.bell)),
         }
     }
 

@@ -5,21 +5,8 @@
 //! bounds, until [`PartitionLog::forget`]. Invariant: positions only grow, also over unloads and
 //! restarts, because ledger ids do.
 
-use bytes::Bytes;
-use longhaul_transport::{EntryId, Message, OrderKey, Position, Properties};
+use longhaul_transport::{EntryId, Message, OrderKey, Outgoing, Position};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
-/// A message before it has a place.
-#[derive(Clone, Debug, Default)]
-pub(super) struct UnstoredMessage {
-    pub(super) key: Option<String>,
-    pub(super) properties: Properties,
-    pub(super) payload: Bytes,
-    pub(super) null: bool,
-    pub(super) replicated_from: Option<String>,
-    pub(super) undecodable: Option<Arc<str>>,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct PartitionLog {
@@ -43,7 +30,7 @@ impl PartitionLog {
     /// Appends one entry; `batched` gives its messages indexes, also when there is only one.
     pub(super) fn append(
         &mut self,
-        bodies: &[UnstoredMessage],
+        bodies: &[Message],
         batched: bool,
         publish_time_ms: u64,
     ) -> EntryId {
@@ -57,15 +44,9 @@ impl PartitionLog {
             self.messages.push(Message {
                 position: position(id, batched.then_some(index)),
                 batch_size: batched.then_some(size),
-                key: body.key.clone(),
                 order_key: if batched { of_batch.clone() } else { OrderKey::OfMessage },
-                properties: body.properties.clone(),
-                payload: body.payload.clone(),
-                undecodable: body.undecodable.clone(),
-                null: body.null,
                 publish_time_ms,
-                replicated_from: body.replicated_from.clone(),
-                redelivery_count: 0,
+                ..body.clone()
             });
         }
         id
@@ -208,6 +189,13 @@ impl PartitionLog {
     fn index_after(&self, after: Option<Position>) -> usize {
         after.map_or(0, |after| self.messages.partition_point(|message| message.position <= after))
     }
+}
+
+/// A message that has no place yet.
+pub(super) fn unstored(message: Outgoing) -> Message {
+    let Outgoing { key, properties, payload, null, .. } = message;
+    let nowhere = Position { ledger: 0, entry: 0, batch_index: None };
+    Message { key, properties, payload, null, ..Message::at(nowhere) }
 }
 
 /// The position of a message in an entry.

@@ -72,8 +72,7 @@ impl MemoryBrokerState {
         for session in self.sessions_of(id) {
             let void = self.sessions.get(&session).is_some_and(|it| it.is_open() && it.given_up);
             if void {
-                let loss = self.draw_loss(session);
-                self.lose(session, loss, "the broker had given the client up");
+                self.lose(session, None, "the broker had given the client up");
             } else {
                 self.refill(session);
             }
@@ -169,7 +168,7 @@ impl MemoryBrokerState {
         let (name, freezer) = (Arc::clone(&connection.name), connection.freezer.clone());
         self.note(format!("{name} is killed"));
         for session in self.sessions_of(id) {
-            self.lose(session, Loss::Error, "the process is gone");
+            self.lose(session, Some(Loss::Error), "the process is gone");
             let error = lost(&name, "the process is gone");
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.inbox.clear();
@@ -188,7 +187,6 @@ impl MemoryBrokerState {
             SessionRole::Follower(_) => matches!(which, Sessions::All | Sessions::Followers),
         };
         for session in self.attached(|session| session.connection == id && chosen(session)) {
-            let loss = loss.unwrap_or_else(|| self.draw_loss(session));
             self.lose(session, loss, "the connection was lost");
         }
     }

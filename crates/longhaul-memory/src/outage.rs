@@ -69,7 +69,6 @@ impl MemoryBrokerState {
         let name = Arc::clone(&partition.name);
         self.note(format!("unloaded {name}, ledger {ledger}"));
         for session in self.attached(|session| session.partition == id) {
-            let loss = loss.unwrap_or_else(|| self.draw_loss(session));
             self.lose(session, loss, "the topic was unloaded");
         }
     }
@@ -86,7 +85,6 @@ impl MemoryBrokerState {
             partition.unavailable_until = partition.unavailable_until.max(until);
             partition.stalled_until = partition.stalled_until.max(until);
             for session in self.attached(|session| session.partition == id) {
-                let loss = loss.unwrap_or_else(|| self.draw_loss(session));
                 self.lose(session, loss, "the topic is away");
             }
         }
@@ -100,7 +98,6 @@ impl MemoryBrokerState {
         let acks = if forget_acks { ", acks forgotten" } else { "" };
         self.note(format!("the broker goes down for {down:?}{acks}"));
         for session in self.attached(|_| true) {
-            let loss = loss.unwrap_or_else(|| self.draw_loss(session));
             self.lose(session, loss, "the broker went down");
         }
         // Messages that were not lost arrived just before; those planned for much later wait for
@@ -154,8 +151,7 @@ impl MemoryBrokerState {
     pub(super) fn hang_noticed(&mut self, outage: u32) {
         if self.outages == outage && self.outage == BrokerOutage::Hangs {
             for session in self.attached(|_| true) {
-                let loss = self.draw_loss(session);
-                self.lose(session, loss, "the broker does not answer");
+                self.lose(session, None, "the broker does not answer");
             }
         }
     }
@@ -223,10 +219,6 @@ impl MemoryBrokerState {
         let (horizon, _) = partition.log.horizons();
         let name = Arc::clone(&partition.name);
         self.note(format!("compacted {name}: {horizon} of {to} messages"));
-    }
-
-    pub(super) fn compact_somewhere(&mut self, id: PartitionId) {
-        self.compact(id, None);
     }
 
     /// Drops the entries that all subscriptions have acknowledged. A partition without

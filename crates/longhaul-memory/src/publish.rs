@@ -3,15 +3,14 @@
 use super::agenda::{Down, Flight, PartitionId, PlannedEffect, SessionId, Up};
 use super::faults::{Loss, PublishFate};
 use super::history::Happening;
-use super::log::UnstoredMessage;
 use super::session::{BATCH_MAX, InFlightEntry, ReceiptSender};
 use super::state::{MemoryBrokerState, lost};
 use longhaul_transport::{
-    Batching, EntryId, PublishError, Published, TransportError, moment::Moment,
+    Batching, EntryId, Message, PublishError, Published, TransportError, moment::Moment,
 };
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 /// How long a publisher waits for a batch to fill.
 const BATCH_TIME: Duration = Duration::from_millis(1);
@@ -20,28 +19,8 @@ pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a message: Pulsar's default.
 pub(super) const MESSAGE_MAX: usize = 5 * 1024 * 1024;
 
-/// Whether a publisher may hand over a message.
-#[derive(Debug)]
-pub(super) enum PublishCapacity {
-    Left(Arc<Notify>),
-    Full(Arc<Notify>),
-    Error(TransportError),
-}
-
 impl MemoryBrokerState {
     /// Whether there is room in the client's queue.
-    pub(super) fn room(&mut self, id: SessionId) -> PublishCapacity {
-        let Some(session) = self.sessions.get_mut(&id) else {
-            return PublishCapacity::Error(lost("publisher", "the session is closed"));
-        };
-        if let Some(error) = session.error() {
-            return PublishCapacity::Error(error);
-        }
-        let bell = Arc::clone(&session.bell);
-        if self.has_room(id) { PublishCapacity::Left(bell) } else { PublishCapacity::Full(bell) }
-    }
-
-    /// The same without consuming an error, because some are reported once.
     pub(super) fn has_room(&mut self, id: SessionId) -> bool {
         let session = self.sessions.get_mut(&id).filter(|session| session.is_open());
         session.and_then(|session| session.publishing()).is_some_and(|queue| !queue.is_full())
@@ -51,7 +30,7 @@ impl MemoryBrokerState {
     pub(super) fn offer(
         &mut self,
         id: SessionId,
-        body: UnstoredMessage,
+        body: Message,
     ) -> Result<oneshot::Receiver<Published>, TransportError> {
         let session = self.sessions.get_mut(&id).filter(|session| session.is_open());
         let Some(publishing) = session.and_then(|session| session.publishing()) else {
@@ -83,8 +62,7 @@ impl MemoryBrokerState {
         let sequence = publishing.sequence;
         publishing.sequence += 1;
         let batch = std::mem::take(&mut publishing.batch);
-        let (bodies, receipts): (Vec<UnstoredMessage>, Vec<ReceiptSender>) =
-            batch.into_iter().unzip();
+        let (bodies, receipts): (Vec<Message>, Vec<ReceiptSender>) = batch.into_iter().unzip();
         let wall_ms =
             self.connections.get(&connection).map(|connection| connection.clock.wall_ms());
         let publish_time_ms = wall_ms.unwrap_or_default();
@@ -99,7 +77,7 @@ impl MemoryBrokerState {
         self.meet_fate(id, sequence, fate);
     }
 
-    fn record_sent(&mut self, id: SessionId, partition: PartitionId, bodies: &[UnstoredMessage]) {
+    fn record_sent(&mut self, id: SessionId, partition: PartitionId, bodies: &[Message]) {
         let Some(session) = self.sessions.get(&id).filter(|_| self.keeps_history) else { return };
         let Some(partition) = self.partitions.get(&partition) else { return };
         let (by, partition) = (Arc::clone(&session.by), Arc::clone(&partition.name));
@@ -143,7 +121,7 @@ impl MemoryBrokerState {
             }
             PublishFate::Late(by) => {
                 let flight = self.flight(id, sequence, false);
-                self.lose(id, Loss::Error, "the connection broke while publishing");
+                self.lose(id, Some(Loss::Error), "the connection broke while publishing");
                 if let Some(flight) = flight {
                     self.after(by, PlannedEffect::Up(Up::Land(flight)));
                 }
@@ -248,7 +226,7 @@ impl MemoryBrokerState {
         &mut self,
         id: PartitionId,
         (by, sent): (Arc<str>, Moment),
-        bodies: &[UnstoredMessage],
+        bodies: &[Message],
         batched: bool,
         publish_time_ms: u64,
     ) -> EntryId {

@@ -4,7 +4,6 @@ use super::Freezer;
 use super::agenda::{
     AckSender, ConnectionId, PartitionId, PlannedEffect, SessionAttachment, SessionId,
 };
-use super::log::UnstoredMessage;
 use longhaul_transport::{
     Batching, EntryId, Follow, Message, Position, PublishError, SubscriptionType, TransportError,
     clock::Clock, moment::Moment,
@@ -94,7 +93,7 @@ pub(super) enum SessionRole {
 pub(super) struct Publishing {
     pub(super) batching: Batching,
     pub(super) sequence: u64,
-    pub(super) batch: Vec<(UnstoredMessage, ReceiptSender)>,
+    pub(super) batch: Vec<(Message, ReceiptSender)>,
     /// Unanswered entries, by sequence.
     pub(super) in_flight: BTreeMap<u64, InFlightEntry>,
 }
@@ -103,7 +102,7 @@ pub(super) type ReceiptSender = oneshot::Sender<Result<Position, PublishError>>;
 
 #[derive(Debug)]
 pub(super) struct InFlightEntry {
-    pub(super) bodies: Arc<Vec<UnstoredMessage>>,
+    pub(super) bodies: Arc<Vec<Message>>,
     pub(super) receipts: Vec<ReceiptSender>,
     pub(super) publish_time_ms: u64,
     /// When the client handed it over.
@@ -130,14 +129,6 @@ pub(super) struct FollowerState {
     pub(super) cursor: Option<Position>,
     /// Whether it is sent nothing any more, without an error.
     pub(super) stalled: bool,
-}
-
-/// The result of asking for the next message.
-#[derive(Debug)]
-pub(super) enum NextMessage {
-    Message(Box<Message>),
-    Error(TransportError),
-    Wait(Arc<Notify>),
 }
 
 impl MemorySession {

@@ -197,7 +197,7 @@ impl MemoryBrokerState {
             PlannedEffect::StoreMarkDelete { partition, subscription } => {
                 self.store_mark_delete(partition, &subscription);
             }
-            PlannedEffect::Compact(partition) => self.compact_somewhere(partition),
+            PlannedEffect::Compact(partition) => self.compact(partition, None),
             PlannedEffect::Feed(partition) => self.feed_all(partition),
             PlannedEffect::Lose(link) => self.lose_drawn(link),
             PlannedEffect::KeepAlive { connection, freeze } => {

@@ -5,10 +5,11 @@
 //!
 //! Invariant: no secret appears in a `Debug` form or in an error.
 
+use super::error;
 #[cfg(feature = "oauth2")]
 use super::oauth2::{OAuth2, TokenSource};
 use bytes::Bytes;
-use longhaul_transport::{TransportError, TransportErrorKind};
+use longhaul_transport::TransportError;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -237,9 +238,7 @@ pub(super) async fn read_secret(
     what: &'static str,
     time_max: Duration,
 ) -> Result<Secret, TransportError> {
-    let invalid = |cause: String| {
-        TransportError::new(TransportErrorKind::Invalid, path.display(), format!("{what}: {cause}"))
-    };
+    let invalid = |cause: String| error::invalid(path.display(), format_args!("{what}: {cause}"));
     let file = path.to_owned();
     let reading = spawn_blocking(move || read_file(&file, FILE_BYTES_MAX));
     match timeout(time_max, reading).await {
@@ -267,6 +266,7 @@ pub(super) fn read_file(path: &Path, bytes_max: u64) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use longhaul_transport::TransportErrorKind;
     use std::fs;
 
     async fn data(credentials: &Credentials) -> Option<String> {

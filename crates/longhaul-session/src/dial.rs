@@ -3,6 +3,7 @@
 //! A host name may have several addresses, and the first may be dead. So each address gets a share
 //! of the time, which includes the handshake. Unused time is left for the other addresses.
 
+use super::error;
 use super::options::Endpoint;
 use longhaul_transport::clock::Clock;
 use longhaul_transport::{TransportError, TransportErrorKind};
@@ -37,14 +38,14 @@ pub(crate) async fn dial_within(
     let tls = match (endpoint.tls, tls) {
         (false, _) => None,
         (true, Some(config)) => Some(Encryption::new(endpoint, config)?),
-        (true, None) => return Err(invalid(endpoint, "TLS is required, but not set up")),
+        (true, None) => return Err(error::invalid(endpoint, "TLS is required, but not set up")),
     };
     let clock = Clock::System;
     let start = clock.now();
     let left = || time_max.saturating_sub(clock.now().since(start));
     let addresses = match timeout(time_max, lookup(endpoint)).await {
-        Ok(found) => found.map_err(|cause| unreachable(endpoint, &cause))?,
-        Err(_) => return Err(unreachable(endpoint, "name lookup: no answer in time")),
+        Ok(found) => found.map_err(|cause| error::unreachable(endpoint, cause))?,
+        Err(_) => return Err(error::unreachable(endpoint, "name lookup: no answer in time")),
     };
     dial_addresses(endpoint, &addresses, tls.as_ref(), left).await
 }
@@ -109,7 +110,7 @@ pub(crate) fn greeting_failed(endpoint: &Endpoint, failure: &io::Error) -> Trans
 /// first. A silent close means that the broker is going down, or that the port expects TLS.
 pub(crate) fn hung_up(endpoint: &Endpoint) -> TransportError {
     let hint = if endpoint.tls { "" } else { ": if this is a port with TLS, use pulsar+ssl://" };
-    unreachable(endpoint, &format!("the connection was closed at the greeting{hint}"))
+    error::unreachable(endpoint, format_args!("the connection was closed at the greeting{hint}"))
 }
 
 /// Whether the other end has closed the connection. The error is a reset if it had not read
@@ -128,7 +129,7 @@ struct Encryption {
 impl Encryption {
     fn new(endpoint: &Endpoint, config: &Arc<ClientConfig>) -> Result<Self, TransportError> {
         let name = ServerName::try_from(endpoint.host.clone())
-            .map_err(|cause| invalid(endpoint, &format!("TLS: {cause}")))?;
+            .map_err(|cause| error::invalid(endpoint, format_args!("TLS: {cause}")))?;
         Ok(Self { connector: TlsConnector::from(Arc::clone(config)), name })
     }
 }
@@ -238,14 +239,6 @@ fn hint_at_our_certificate(failure: &io::Error) -> &'static str {
 
 fn tls_error(failure: &io::Error) -> Option<&rustls::Error> {
     failure.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>())
-}
-
-fn unreachable(endpoint: &Endpoint, cause: &str) -> TransportError {
-    TransportError::new(TransportErrorKind::Unreachable, endpoint, cause)
-}
-
-fn invalid(endpoint: &Endpoint, cause: &str) -> TransportError {
-    TransportError::new(TransportErrorKind::Invalid, endpoint, cause)
 }
 
 #[cfg(test)]

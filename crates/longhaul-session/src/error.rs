@@ -12,6 +12,11 @@ pub(super) fn refused(address: impl Display, cause: impl Display) -> TransportEr
     TransportError::new(TransportErrorKind::Refused, address, cause)
 }
 
+/// The error for a setting that is wrong.
+pub(super) fn invalid(address: impl Display, cause: impl Display) -> TransportError {
+    TransportError::new(TransportErrorKind::Invalid, address, cause)
+}
+
 /// An error from the broker's code and text.
 pub(super) fn server(address: impl Display, code: i32, text: &str) -> TransportError {
     let code = ErrorCode::from(code);

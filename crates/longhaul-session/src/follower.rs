@@ -24,14 +24,14 @@ const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
 /// Messages that the user has taken and the machine was not told of. The machine is told when they
 /// are many.
 #[derive(Debug, Default)]
-pub(super) struct Untold {
+struct Untold {
     count: usize,
     bytes: usize,
 }
 
 impl Untold {
     /// Counts a message as taken. Returns the call to the machine when it is due.
-    pub(super) fn take(
+    fn take(
         &mut self,
         message: &Message,
         consumer: u64,
@@ -46,15 +46,72 @@ impl Untold {
     }
 }
 
-/// A reader as its user holds it; dropping it closes the reader.
-pub(super) struct SessionFollower {
-    link: Arc<ConnectionHandle>,
-    id: u64,
-    deliveries: mpsc::UnboundedReceiver<ConsumerDelivery>,
-    ready: VecDeque<Message>,
+/// An open consumer or reader, and its messages. Dropping it closes the consumer.
+pub(super) struct Inbox {
+    pub(super) link: Arc<ConnectionHandle>,
+    pub(super) id: u64,
+    pub(super) deliveries: mpsc::UnboundedReceiver<ConsumerDelivery>,
+    /// Messages that were delivered and not yet handed over.
+    pub(super) ready: VecDeque<Message>,
     untold: Untold,
-    end: Option<TransportError>,
+    /// Only shared subscriptions are told.
+    pub(super) drained: Option<TransportError>,
+    pub(super) end: Option<TransportError>,
 }
+
+impl Inbox {
+    pub(super) async fn open(
+        link: Arc<ConnectionHandle>,
+        options: ConsumerOptions,
+    ) -> Result<Self, TransportError> {
+        let (sink, deliveries) = unbounded();
+        let BrokerResponse::Consumer(id) = link.open_consumer(options, sink).await? else {
+            return Err(link.unexpected());
+        };
+        let (ready, untold) = (VecDeque::new(), Untold::default());
+        Ok(Self { link, id, deliveries, ready, untold, drained: None, end: None })
+    }
+
+    pub(super) fn take(&mut self, delivery: ConsumerDelivery) {
+        match delivery {
+            ConsumerDelivery::Entry(messages) => self.ready.extend(messages),
+            ConsumerDelivery::Drained(cause) => self.drained = Some(cause),
+            ConsumerDelivery::Over(cause) => self.end = Some(cause),
+        }
+    }
+
+    /// Takes a delivery that has already arrived, if no message is ready.
+    pub(super) fn fill(&mut self) {
+        if self.ready.is_empty()
+            && let Ok(delivery) = self.deliveries.try_recv()
+        {
+            self.take(delivery);
+        }
+    }
+
+    /// The next message that is ready.
+    pub(super) fn pop(&mut self) -> Option<Message> {
+        let message = self.ready.pop_front()?;
+        self.record_taken(&message);
+        Some(message)
+    }
+
+    pub(super) fn record_taken(&mut self, message: &Message) {
+        if let Some(taken) = self.untold.take(message, self.id) {
+            self.link.call(taken);
+        }
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        // If the driver is gone, there is nothing to close.
+        self.link.call(ConnectionCall::CloseConsumer(self.id));
+    }
+}
+
+/// A reader as its user holds it; dropping it closes the reader.
+pub(super) struct SessionFollower(Inbox);
 
 impl SessionFollower {
     pub(super) async fn open(
@@ -79,47 +136,24 @@ impl SessionFollower {
     ) -> Result<Self, TransportError> {
         let name = format!("longhaul-reader-{:016x}", fastrand::u64(..));
         let subscription = SubscriptionSpec::Reader { name, start, compacted, window };
-        let (sink, deliveries) = unbounded();
-        let options = ConsumerOptions { topic, subscription };
-        let BrokerResponse::Consumer(id) = link.open_consumer(options, sink).await? else {
-            return Err(link.unexpected());
-        };
-        let ready = VecDeque::new();
-        Ok(Self { link, id, deliveries, ready, untold: Untold::default(), end: None })
+        Ok(Self(Inbox::open(link, ConsumerOptions { topic, subscription }).await?))
     }
 
     /// Waits for the next delivery. Deliveries that came before the end stay valid.
     async fn wait(&mut self) -> Result<(), TransportError> {
-        match self.deliveries.recv().await {
-            Some(delivery) => self.take(delivery),
-            None => self.end = Some(self.link.cause()),
+        let inbox = &mut self.0;
+        match inbox.deliveries.recv().await {
+            Some(delivery) => inbox.take(delivery),
+            None => inbox.end = Some(inbox.link.cause()),
         }
-        self.end.clone().map_or(Ok(()), Err)
-    }
-
-    fn take(&mut self, delivery: ConsumerDelivery) {
-        match delivery {
-            ConsumerDelivery::Entry(messages) => self.ready.extend(messages),
-            // Only shared subscriptions are told.
-            ConsumerDelivery::Drained(_) => {}
-            ConsumerDelivery::Over(cause) => self.end = Some(cause),
-        }
-    }
-
-    /// The next message that has already arrived.
-    fn pop(&mut self) -> Option<Message> {
-        let message = self.ready.pop_front()?;
-        if let Some(taken) = self.untold.take(&message, self.id) {
-            self.link.call(taken);
-        }
-        Some(message)
+        inbox.end.clone().map_or(Ok(()), Err)
     }
 
     async fn last(&self) -> Result<Option<Position>, TransportError> {
-        let BrokerResponse::Last(last) =
-            self.link.ask(BrokerRequest::Last { consumer: self.id }).await?
-        else {
-            return Err(self.link.unexpected());
+        let link = &self.0.link;
+        let question = BrokerRequest::Last { consumer: self.0.id };
+        let BrokerResponse::Last(last) = link.ask(question).await? else {
+            return Err(link.unexpected());
         };
         Ok(last)
     }
@@ -129,10 +163,10 @@ impl SessionFollower {
 impl Follower for SessionFollower {
     async fn next(&mut self) -> Result<Message, TransportError> {
         loop {
-            if let Some(message) = self.pop() {
+            if let Some(message) = self.0.pop() {
                 return Ok(message);
             }
-            if let Some(cause) = &self.end {
+            if let Some(cause) = &self.0.end {
                 return Err(cause.clone());
             }
             self.wait().await?;
@@ -140,27 +174,17 @@ impl Follower for SessionFollower {
     }
 
     fn more(&mut self) -> Option<Message> {
-        if self.ready.is_empty()
-            && self.end.is_none()
-            && let Ok(delivery) = self.deliveries.try_recv()
-        {
-            self.take(delivery);
+        if self.0.end.is_none() {
+            self.0.fill();
         }
-        self.pop()
+        self.0.pop()
     }
 
     async fn last_position(&mut self) -> Result<Option<Position>, TransportError> {
-        match &self.end {
+        match &self.0.end {
             Some(cause) => Err(cause.clone()),
             None => self.last().await,
         }
-    }
-}
-
-impl Drop for SessionFollower {
-    fn drop(&mut self) {
-        // If the driver is gone, there is nothing to close.
-        self.link.call(ConnectionCall::CloseConsumer(self.id));
     }
 }
 
@@ -183,14 +207,14 @@ pub(super) async fn fetch(
         if reader.last().await?.is_none_or(|last| last.entry_id() < at.entry_id()) {
             continue;
         }
-        reader.link.call(ConnectionCall::Request { consumer: reader.id, count: 1 });
+        reader.0.link.call(ConnectionCall::Request { consumer: reader.0.id, count: 1 });
         match timeout(FETCH_TIME_MAX, reader.wait()).await {
             Ok(came) => came?,
             // If the log is empty up to its end, nothing comes until the next publish.
             Err(_) => in_time = false,
         }
         let found =
-            std::mem::take(&mut reader.ready).into_iter().find(|message| message.position == at);
+            std::mem::take(&mut reader.0.ready).into_iter().find(|message| message.position == at);
         if found.is_some() {
             return Ok(found);
         }

@@ -1,9 +1,10 @@
 //! Connection options: service URL, credentials, TLS, and their checks before anything is sent.
 
 use super::credentials::{Credentials, FILE_TIME_MAX};
+use super::error;
 use super::machine::ConnectionTimeouts;
 use super::tls::TlsOptions;
-use longhaul_transport::{TransportError, TransportErrorKind};
+use longhaul_transport::TransportError;
 use rustls::ClientConfig;
 use std::fmt;
 use std::net::IpAddr;
@@ -60,22 +61,6 @@ impl ConnectOptions {
         }
     }
 
-    /// Sets the credentials.
-    #[cfg(test)]
-    #[must_use]
-    pub fn credentials(mut self, credentials: Credentials) -> Self {
-        self.credentials = credentials;
-        self
-    }
-
-    /// Sets the TLS options.
-    #[cfg(test)]
-    #[must_use]
-    pub fn tls(mut self, tls: TlsOptions) -> Self {
-        self.tls = tls;
-        self
-    }
-
     /// Sets the name in the broker's statistics.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -90,9 +75,7 @@ impl ConnectOptions {
     /// Checks everything that needs no network, and warns if a secret would be sent in plain text.
     /// Returns the endpoints, in the order of the service URL; at least one.
     pub(crate) fn prepare(&self) -> Result<Vec<Endpoint>, TransportError> {
-        let invalid = |cause: &dyn fmt::Display| {
-            TransportError::new(TransportErrorKind::Invalid, &self.service_url, cause)
-        };
+        let invalid = |cause: &dyn fmt::Display| error::invalid(&self.service_url, cause);
         let endpoints = endpoints(&self.service_url)?;
         self.credentials.check().map_err(|cause| invalid(&cause))?;
         let encrypted = endpoints.iter().any(|endpoint| endpoint.tls);
@@ -127,8 +110,7 @@ impl ConnectOptions {
     /// The TLS configuration of one connection. Reading it takes a limited time.
     pub(super) async fn client_config(&self) -> Result<Arc<ClientConfig>, TransportError> {
         let invalid = |cause: &dyn fmt::Display| {
-            let cause = format_args!("TLS: {cause}");
-            TransportError::new(TransportErrorKind::Invalid, &self.service_url, cause)
+            error::invalid(&self.service_url, format_args!("TLS: {cause}"))
         };
         let tls = self.tls.clone();
         let reading = spawn_blocking(move || tls.client_config());
@@ -193,8 +175,7 @@ impl fmt::Display for Endpoint {
 
 /// The endpoints of a service URL, in its order; at least one.
 pub(crate) fn endpoints(service_url: &str) -> Result<Vec<Endpoint>, TransportError> {
-    let invalid =
-        |cause: &str| TransportError::new(TransportErrorKind::Invalid, service_url, cause);
+    let invalid = |cause: &str| error::invalid(service_url, cause);
     let Some((scheme, rest)) = service_url.trim().split_once("://") else {
         return Err(invalid("not a URL: expected pulsar://host:port or pulsar+ssl://host:port"));
     };
@@ -236,6 +217,17 @@ mod tests {
     use super::*;
     use crate::keys::Authority;
     use crate::{ClientCertificate, ClientCertificatePaths};
+    use longhaul_transport::TransportErrorKind;
+
+    impl ConnectOptions {
+        pub(crate) fn credentials(self, credentials: Credentials) -> Self {
+            Self { credentials, ..self }
+        }
+
+        pub(crate) fn tls(self, tls: TlsOptions) -> Self {
+            Self { tls, ..self }
+        }
+    }
 
     #[track_caller]
     fn check(url: &str, expected: &[&str]) {

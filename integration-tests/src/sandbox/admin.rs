@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use longhaul::EntryId;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::Value;
@@ -181,6 +182,15 @@ impl Admin {
         self.call(Method::PUT, &path(topic, "/unload")?, None).await.map(drop)
     }
 
+    /// Deletes a subscription of a topic or of one partition, even while consumers use it.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub async fn delete_subscription(&self, topic: &str, subscription: &str) -> Result<()> {
+        let part = format!("/subscription/{subscription}?force=true");
+        self.call(Method::DELETE, &path(topic, &part)?, None).await.map(drop)
+    }
+
     /// Waits until the broker itself has deleted an unpartitioned topic.
     ///
     /// # Errors
@@ -222,6 +232,29 @@ impl Admin {
     /// As for [`call`](Self::call).
     pub async fn internal_stats(&self, topic: &str) -> Result<Value> {
         self.call(Method::GET, &path(topic, "/internalStats")?, None).await
+    }
+
+    /// The subscription's mark-delete position on one partition: every entry at or below it is
+    /// acknowledged. `None` if the subscription does not exist. Its name has only letters, digits
+    /// and hyphens.
+    ///
+    /// A position before the first entry of ledger `n` is returned as the last possible entry of
+    /// ledger `n - 1`, which is equivalent and avoids entry -1.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub async fn mark_delete_position(
+        &self,
+        partition: &str,
+        subscription: &str,
+    ) -> Result<Option<EntryId>> {
+        let stats = self.internal_stats(partition).await?;
+        let cursor = stats.get("cursors").and_then(|cursors| cursors.get(subscription));
+        let Some(cursor) = cursor else { return Ok(None) };
+        let position = cursor.get("markDeletePosition").and_then(Value::as_str);
+        let position = position.context("no mark-delete position in the statistics")?;
+        let parsed = parse_mark_delete(position);
+        parsed.map(Some).with_context(|| format!("not a position: `{position}`"))
     }
 
     /// Compacts a topic, or each of its partitions, and waits for the end.
@@ -311,4 +344,29 @@ fn path(topic: &str, part: &str) -> Result<String> {
 
 fn contains(names: &Value, name: &str) -> bool {
     names.as_array().is_some_and(|names| names.iter().any(|each| each == name))
+}
+
+fn parse_mark_delete(position: &str) -> Option<EntryId> {
+    let (ledger, entry) = position.split_once(':')?;
+    let ledger: u64 = ledger.parse().ok()?;
+    match entry.parse::<i64>().ok()? {
+        -1 => Some(EntryId { ledger: ledger.checked_sub(1)?, entry: u64::MAX }),
+        entry => Some(EntryId { ledger, entry: u64::try_from(entry).ok()? }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mark_delete_positions_keep_their_order() {
+        let parse = |text| parse_mark_delete(text);
+        assert_eq!(parse("3:7"), Some(EntryId { ledger: 3, entry: 7 }));
+        assert_eq!(parse("9:-1"), Some(EntryId { ledger: 8, entry: u64::MAX }));
+        assert!(parse("3:7") < parse("9:-1") && parse("9:-1") < parse("9:0"));
+        for text in ["", "3", "3:", "a:b", "-1:-1", "0:-1", "3:-2"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
 }

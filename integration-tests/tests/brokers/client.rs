@@ -214,14 +214,14 @@ async fn a_thousand_waits_share_a_follower_and_outlive_unloads() -> Result<()> {
         tasks.iter().map(|task| (shown(task.id, TaskState::Processing, 1), 1)).collect();
     writer.show(&running).await?;
     ensure!(bench.client.get(&tasks[0]).await?.is_some());
-    bench.admin.unload(&bench.names.metadata).await?;
+    bench.sandbox.admin().unload(&bench.names.metadata).await?;
     // The topic moves while half of the tasks end.
     let mut writer = bench.writer(-1).await?;
     let ended: Vec<_> =
         tasks.iter().map(|task| (shown(task.id, TaskState::Completed, 1), 1)).collect();
     let (first, second) = ended.split_at(ended.len() / 2);
     writer.show(first).await?;
-    bench.admin.unload(&bench.names.metadata).await?;
+    bench.sandbox.admin().unload(&bench.names.metadata).await?;
     let mut writer = bench.writer(-1).await?;
     writer.show(second).await?;
     let started = now();
@@ -288,7 +288,7 @@ async fn a_watch_from_the_latest_goes_on_over_an_unload_and_shows_nothing_twice(
             ensure!(metadata.state == TaskState::Completed);
             seen.push(id.entry);
         }
-        bench.admin.unload(&bench.names.metadata).await?;
+        bench.sandbox.admin().unload(&bench.names.metadata).await?;
     }
     let expected: Vec<u64> =
         (0..3).flat_map(|round| (0..10).map(move |n| 100 * round + n)).collect();
@@ -306,7 +306,7 @@ async fn a_watch_from_the_latest_goes_on_over_an_unload_and_shows_nothing_twice(
 async fn every_receipt_names_a_task_whatever_moves() -> Result<()> {
     let Some(bench) = Bench::new("moves", None).await? else { return Ok(()) };
     let count = 3_000;
-    let Bench { client, names, admin, .. } = &bench;
+    let Bench { sandbox, client, names, .. } = &bench;
     let started = now();
     let mut submits = client.submit_all(&names.task, (0..count).map(|n| Text(n.to_string())));
     let (mut stored, mut unknown) = (BTreeSet::new(), 0);
@@ -317,7 +317,7 @@ async fn every_receipt_names_a_task_whatever_moves() -> Result<()> {
             Err(error) => bail!("not submitted: {error:?}"),
         }
         if done % 1_000 == 500 {
-            admin.unload(&names.task).await?;
+            sandbox.admin().unload(&names.task).await?;
         }
     }
     let elapsed = started.elapsed();

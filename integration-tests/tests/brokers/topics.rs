@@ -272,16 +272,16 @@ async fn a_missing_topic_and_a_missing_cursor_are_found_and_mended() -> Result<(
         bench.found_and_mended(topic, FindingKind::TopicMissing).await?;
     }
     // The embedded broker has no such cursor that could be lost.
-    if bench.admin.delete_subscription(&ledger, "__compaction").await.is_ok() {
+    if bench.sandbox.admin().delete_subscription(&ledger, "__compaction").await.is_ok() {
         bench.found_and_mended(&ledger, FindingKind::CompactionCursor).await?;
     }
-    bench.admin.delete_subscription(&task, "longhaul").await?;
+    bench.sandbox.admin().delete_subscription(&task, "longhaul").await?;
     bench.found_and_mended(&task, FindingKind::SubscriptionMissing).await?;
-    bench.admin.delete_subscription(&dead_letters, DEAD_LETTER_SUBSCRIPTION).await?;
+    bench.sandbox.admin().delete_subscription(&dead_letters, DEAD_LETTER_SUBSCRIPTION).await?;
     bench.found_and_mended(&dead_letters, FindingKind::SubscriptionMissing).await?;
     // Dead letters may be handled through a subscription of another name.
     bench.admin.create_subscription(&dead_letters, "support").await?;
-    bench.admin.delete_subscription(&dead_letters, DEAD_LETTER_SUBSCRIPTION).await?;
+    bench.sandbox.admin().delete_subscription(&dead_letters, DEAD_LETTER_SUBSCRIPTION).await?;
     assert_eq!(bench.check().await?, []);
     Ok(())
 }
@@ -294,7 +294,7 @@ async fn a_lost_subscription_needs_an_explicit_replay() -> Result<()> {
     bench.setup().await?;
     bench.publish(&bench.names.ledger).await?;
     assert_eq!(bench.check().await?, []);
-    bench.admin.delete_subscription(&bench.names.task, "a b:c").await?;
+    bench.sandbox.admin().delete_subscription(&bench.names.task, "a b:c").await?;
     bench.found(&bench.names.task, FindingKind::SubscriptionLost).await?;
     let refused = setup(&bench.admin, &bench.names, &bench.settings).await;
     assert!(matches!(refused, Err(SetupError::SubscriptionLost(_))), "{refused:?}");
@@ -321,7 +321,8 @@ async fn a_worker_does_not_start_where_its_subscription_was_lost() -> Result<()>
     let Some(mut bench) = Bench::new("start").await? else { return Ok(()) };
     let client = bench.sandbox.client().await?;
     let start = async || client.worker(&bench.names.task, Nothing).start().await;
-    let lose = async || bench.admin.delete_subscription(&bench.names.task, "longhaul").await;
+    let lose =
+        async || bench.sandbox.admin().delete_subscription(&bench.names.task, "longhaul").await;
     bench.setup().await?;
 
     // A worker that has not run anything leaves heartbeats and settings, which prove nothing.
@@ -442,6 +443,7 @@ async fn topics_are_unloaded_compacted_and_their_cursors_read() -> Result<()> {
     }
 
     let partition = format!("{}-partition-0", names.task);
+    let admin = bench.sandbox.admin();
     let before = admin.mark_delete_position(&partition, "longhaul").await?;
     assert!(before.is_some());
     assert_eq!(admin.mark_delete_position(&partition, "nobody").await?, None);

@@ -2,10 +2,13 @@
 
 use super::{AdminHttpCall, Cause};
 use http::Uri;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Maximum number of hosts in an admin URL.
 pub(super) const HOSTS_MAX: usize = 16;
+/// All characters that are not unreserved: brokers read a bare `+` as a space.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The hosts of a service URL.
 pub(super) struct Hosts {
@@ -82,7 +85,7 @@ pub(super) fn url_of(base: &Uri, call: &AdminHttpCall) -> Result<Uri, http::Erro
     let mut path = base.path().trim_end_matches('/').to_owned();
     for segment in &call.path {
         path.push('/');
-        encode(segment, &mut path);
+        path.extend(utf8_percent_encode(segment, RESERVED));
     }
     if let Some(query) = &call.query {
         path.push('?');
@@ -91,17 +94,6 @@ pub(super) fn url_of(base: &Uri, call: &AdminHttpCall) -> Result<Uri, http::Erro
     let mut parts = base.clone().into_parts();
     parts.path_and_query = Some(path.parse()?);
     Ok(Uri::from_parts(parts)?)
-}
-
-/// Encodes all characters that are not unreserved: brokers read a bare `+` as a space.
-fn encode(segment: &str, path: &mut String) {
-    for byte in segment.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            path.push(char::from(byte));
-        } else {
-            path.push_str(&format!("%{byte:02X}"));
-        }
-    }
 }
 
 /// A URL without query. No URL here has a user or a password.

@@ -1,10 +1,11 @@
 use super::*;
-use crate::driver::ResponseChannel;
+use crate::driver::{ConsumerDelivery, ResponseChannel};
 use crate::error;
 use crate::fake_driver::{FakeDriver, large, message, soon};
 use crate::machine::UNTOLD_BYTES_MAX;
 use crate::machine::call::SubscriptionSpec;
 use futures::FutureExt;
+use tokio::sync::mpsc;
 
 const ENTRY: EntryId = EntryId { ledger: 1, entry: 1 };
 

@@ -20,9 +20,10 @@ const CLIENT_NAME: &str = "client";
 const NO_REQUEST: u64 = u64::MAX;
 
 impl<A, P> ConnectionMachine<A, P> {
-    fn begin(&mut self, kind: RequestKind, token: A, now: Moment) -> u64 {
+    /// Starts a request whose answer goes to these receivers. Returns its id.
+    pub(super) fn begin(&mut self, kind: RequestKind, tokens: Vec<A>, now: Moment) -> u64 {
         let request_id = self.draw_id();
-        self.requests.insert(request_id, kind, vec![token], now + self.times.answer);
+        self.requests.insert(request_id, kind, tokens, now + self.times.answer);
         request_id
     }
 
@@ -34,15 +35,8 @@ impl<A, P> ConnectionMachine<A, P> {
         name.into_iter().map(|name| KeyValue::new(CLIENT_NAME, name)).collect()
     }
 
-    /// Starts a request whose answer has no receiver.
-    pub(super) fn begin_end(&mut self, now: Moment) -> u64 {
-        let request_id = self.draw_id();
-        self.requests.insert(request_id, RequestKind::Done, Vec::new(), now + self.times.answer);
-        request_id
-    }
-
     pub(super) fn ask_partitions(&mut self, topic: String, token: A, now: Moment) {
-        let request_id = self.begin(RequestKind::Partitions, token, now);
+        let request_id = self.begin(RequestKind::Partitions, vec![token], now);
         let metadata = CommandPartitionedTopicMetadata {
             topic,
             request_id,
@@ -54,7 +48,7 @@ impl<A, P> ConnectionMachine<A, P> {
 
     pub(super) fn ask_lookup(&mut self, question: LookupQuestion, token: A, now: Moment) {
         let LookupQuestion { topic, authoritative, listener_name } = question;
-        let request_id = self.begin(RequestKind::Lookup, token, now);
+        let request_id = self.begin(RequestKind::Lookup, vec![token], now);
         let lookup = CommandLookupTopic {
             topic,
             request_id,
@@ -67,7 +61,7 @@ impl<A, P> ConnectionMachine<A, P> {
 
     pub(super) fn open_producer(&mut self, options: ProducerOptions, token: A, now: Moment) {
         let producer_id = self.draw_id();
-        let request_id = self.begin(RequestKind::Producer(producer_id), token, now);
+        let request_id = self.begin(RequestKind::Producer(producer_id), vec![token], now);
         let producer = ConnectionProducer::new(options.batching, options.topic.clone());
         self.producers.insert(producer_id, producer);
         let producer = CommandProducer {
@@ -83,12 +77,12 @@ impl<A, P> ConnectionMachine<A, P> {
     }
 
     pub(super) fn ask_last(&mut self, consumer_id: u64, token: A, now: Moment) {
-        let request_id = self.begin(RequestKind::Last(consumer_id), token, now);
+        let request_id = self.begin(RequestKind::Last(consumer_id), vec![token], now);
         self.control.push_back(CommandGetLastMessageId { consumer_id, request_id }.into());
     }
 
     pub(super) fn ask_stats(&mut self, consumer_id: u64, token: A, now: Moment) {
-        let request_id = self.begin(RequestKind::Stats(consumer_id), token, now);
+        let request_id = self.begin(RequestKind::Stats(consumer_id), vec![token], now);
         self.control.push_back(CommandConsumerStats { request_id, consumer_id }.into());
     }
 

@@ -3,7 +3,7 @@
 use super::call::{ConnectionEvent, ConsumerOptions, StartPlace, SubscriptionSpec};
 use super::flow::Flow;
 use super::requests::RequestKind;
-use super::unpack::{Unpacked, UnpackedEntry, counted_of_damaged, unpack};
+use super::unpack::{UnpackedEntry, counted_of_damaged, unpack};
 use super::{ConnectionMachine, error};
 use bytes::BytesMut;
 use longhaul_transport::{Message, TransportError, TransportErrorKind};
@@ -137,7 +137,8 @@ fn id_of(entry: EntryId) -> MessageIdData {
 
 impl<A, P> ConnectionMachine<A, P> {
     pub(super) fn open_consumer(&mut self, options: ConsumerOptions, token: A, now: Moment) {
-        let (id, request_id) = (self.draw_id(), self.draw_id());
+        let id = self.draw_id();
+        let request_id = self.begin(RequestKind::Consumer(id), vec![token], now);
         let name = if self.name.is_empty() { "longhaul" } else { &self.name };
         let subscribe = CommandSubscribe {
             request_id,
@@ -146,21 +147,12 @@ impl<A, P> ConnectionMachine<A, P> {
             ..subscribe(&options, id)
         };
         self.consumers.insert(id, ConnectionConsumer::new(options));
-        self.requests.insert(
-            request_id,
-            RequestKind::Consumer(id),
-            vec![token],
-            now + self.times.answer,
-        );
         self.control.push_back(subscribe.into());
     }
 
     /// The broker has opened the consumer.
     pub(super) fn consumer_opened(&mut self, id: u64) {
-        if let Some(consumer) = self.consumers.get_mut(&id) {
-            consumer.is_open = true;
-            self.dirty.insert(id);
-        }
+        self.with_consumer(id, |consumer| consumer.is_open = true);
     }
 
     /// The topic was terminated, and the subscription has nothing left to acknowledge. Pulsar may
@@ -218,7 +210,7 @@ impl<A, P> ConnectionMachine<A, P> {
         let mut acks = acks.into_iter().peekable();
         while acks.peek().is_some() {
             let (entries, tokens): (Vec<_>, Vec<_>) = acks.by_ref().take(IDS_PER_FRAME).unzip();
-            let request_id = self.draw_id();
+            let request_id = self.begin(RequestKind::Ack(consumer_id), tokens, now);
             let ack = CommandAck {
                 consumer_id,
                 ack_type: AckType::Individual as i32,
@@ -226,19 +218,13 @@ impl<A, P> ConnectionMachine<A, P> {
                 request_id: Some(request_id),
                 ..CommandAck::default()
             };
-            self.requests.insert(
-                request_id,
-                RequestKind::Ack(consumer_id),
-                tokens,
-                now + self.times.answer,
-            );
             frame::encode(ack, out);
         }
     }
 
     /// Tells the broker to close the consumer.
     pub(super) fn close_consumer(&mut self, consumer_id: u64, now: Moment) {
-        let request_id = self.begin_end(now);
+        let request_id = self.begin(RequestKind::Done, Vec::new(), now);
         self.control.push_back(CommandCloseConsumer::new(consumer_id, request_id).into());
     }
 
@@ -261,13 +247,10 @@ impl<A, P> ConnectionMachine<A, P> {
             }
         }
         let room = consumer.flow.room_to_unpack();
-        let UnpackedEntry { mut messages, counted } =
-            match unpack(command, payload, damage.as_ref(), room) {
-                Unpacked::Entry(entry) => entry,
-                Unpacked::NoRoom { counted } => {
-                    return self.give_back(command, counted, "too many messages wait to be read");
-                }
-            };
+        let UnpackedEntry { messages, counted } = unpack(command, payload, damage.as_ref(), room);
+        let Some(mut messages) = messages else {
+            return self.give_back(command, counted, "too many messages wait to be read");
+        };
         messages.retain(|message| consumer.from.admits(message));
         let bytes = messages.iter().map(|message| message.payload.len()).sum();
         consumer.flow.received(counted, messages.len(), bytes);

@@ -364,7 +364,7 @@ impl<A, P> ConnectionMachine<A, P> {
 
     /// Tells the broker to close the producer.
     pub(super) fn close_producer(&mut self, producer_id: u64, now: Moment) {
-        let request_id = self.begin_end(now);
+        let request_id = self.begin(RequestKind::Done, Vec::new(), now);
         self.control.push_back(CommandCloseProducer::new(producer_id, request_id).into());
     }
 

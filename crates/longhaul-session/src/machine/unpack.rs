@@ -24,24 +24,14 @@ const BATCH_MESSAGES_BELIEVED: u32 = 1_000;
 /// its body.
 const SINGLE_BYTES_MIN: usize = 6;
 
-/// The messages of an entry that are to be delivered.
+/// An unpacked entry.
 #[derive(Debug)]
 pub(super) struct UnpackedEntry {
-    pub(super) messages: Vec<Message>,
+    /// The messages that are to be delivered. `None` if the entry is compressed and would unpack to
+    /// more than the room that is left.
+    pub(super) messages: Option<Vec<Message>>,
     /// Messages as the broker counts them.
     pub(super) counted: u32,
-}
-
-/// Result of unpacking an entry.
-#[derive(Debug)]
-pub(super) enum Unpacked {
-    /// Its messages.
-    Entry(UnpackedEntry),
-    /// The entry is compressed and would unpack to more than the room that is left.
-    NoRoom {
-        /// Messages as the broker counts them.
-        counted: u32,
-    },
 }
 
 /// Splits an entry. `damage` says that its checksum is wrong; `room` is the largest body that may
@@ -51,7 +41,7 @@ pub(super) fn unpack(
     payload: &Payload,
     damage: Option<&PayloadDecodeError>,
     room: usize,
-) -> Unpacked {
+) -> UnpackedEntry {
     let metadata = match (damage, payload.head()) {
         (None, Ok(metadata)) => metadata,
         (damage, metadata) => {
@@ -63,14 +53,15 @@ pub(super) fn unpack(
     };
     let packed = payload.body();
     if !has_room(&metadata, room) {
-        return Unpacked::NoRoom { counted: counted_of_damaged(command, payload) };
+        let counted = counted_of_damaged(command, payload);
+        return UnpackedEntry { messages: None, counted };
     }
     let body = open(&metadata, &packed);
     let bytes = body.as_ref().map_or(packed.len(), Bytes::len);
     match metadata.num_messages_in_batch {
         Some(count) => match u32::try_from(count) {
             Ok(count @ 1..=BATCH_MESSAGES_MAX) if is_believed(count, bytes) => {
-                Unpacked::Entry(batch(command, &metadata, body, count))
+                batch(command, &metadata, body, count)
             }
             _ => {
                 // Brokers count the number that an entry claims, at least one.
@@ -81,7 +72,7 @@ pub(super) fn unpack(
         },
         None => {
             let message = message(command, metadata, body);
-            Unpacked::Entry(UnpackedEntry { messages: vec![message], counted: 1 })
+            UnpackedEntry { messages: Some(vec![message]), counted: 1 }
         }
     }
 }
@@ -134,9 +125,14 @@ fn counted(command: &CommandMessage, count: u32) -> u32 {
 }
 
 /// An entry of which only the position is known.
-fn alone(command: &CommandMessage, metadata: &MetadataHead, counted: u32, cause: &str) -> Unpacked {
+fn alone(
+    command: &CommandMessage,
+    metadata: &MetadataHead,
+    counted: u32,
+    cause: &str,
+) -> UnpackedEntry {
     let message = message(command, metadata.clone(), Err(cause.into()));
-    Unpacked::Entry(UnpackedEntry { messages: vec![message], counted })
+    UnpackedEntry { messages: Some(vec![message]), counted }
 }
 
 fn message(
@@ -191,7 +187,7 @@ fn batch(
         let message = member(command, metadata, index, open, single, cause.as_ref());
         messages.push(Message { order_key, ..message });
     }
-    UnpackedEntry { messages, counted: open }
+    UnpackedEntry { messages: Some(messages), counted: open }
 }
 
 /// A batch is distributed as a whole, by its own key.

@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use integration_tests::bench::Bench;
 use integration_tests::sandbox::{Broker, BrokerConfig, BrokerKind};
 use integration_tests::script::Scripted;
-use longhaul::topics::{Admin, AdminOptions, DEAD_LETTER_SUBSCRIPTION};
+use longhaul::topics::DEAD_LETTER_SUBSCRIPTION;
 use longhaul::{Client, Text};
 use longhaul_transport::{Batching, Message, Outgoing, TopicPartition, TopicSchema, Transport};
 use std::collections::BTreeSet;
@@ -38,7 +38,6 @@ async fn dead_letters_outlive_the_workers() -> Result<()> {
     let Some(kind) = BrokerKind::from_env()? else { return Ok(()) };
     let mut broker = Broker::launch(kind, hasty()).await?;
     let bench = Bench::on(broker.sandbox().clone(), "letters", None).await?;
-    let admin = Admin::new(broker.admin().url(), &AdminOptions::default())?;
 
     let worker = bench.worker(Scripted::default()).await?.start().await?;
     let client = Client::connect(bench.service_url()).await?;
@@ -54,7 +53,7 @@ async fn dead_letters_outlive_the_workers() -> Result<()> {
     let letters = TopicPartition { topic: bench.names().dead_letters.clone(), partition: -1 };
     if kind == BrokerKind::Embedded {
         // The embedded broker does not delete idle topics, and trims at once.
-        admin.unload(&letters.topic).await?;
+        broker.admin().unload(&letters.topic).await?;
     } else {
         let control = TopicPartition { topic: format!("{}-control", letters.topic), partition: -1 };
         leave_behind(&bench, &control).await?;

@@ -5,7 +5,6 @@ use crate::support::{self, Broker, outgoing, within};
 use crate::transport::{EARLIEST, SILENCE, keys, nothing_comes, publish, take};
 use anyhow::{Result, ensure};
 use integration_tests::sandbox::pulsar_version;
-use longhaul::topics::{Admin, AdminOptions};
 use longhaul::{EntryId, Position};
 use longhaul_transport::{Batching, TopicSchema, Transport};
 use std::collections::BTreeSet;
@@ -254,10 +253,9 @@ async fn the_mark_delete_position_moves_over_acknowledged_entries() -> Result<()
     let stored = publish(&transport, &topic, Batching::Off, keys(5)).await?;
     let mut consumer = transport.consumer(&topic, "s").await?;
     let held = take(&mut consumer, 5).await?;
-    let (admin, partition) =
-        (Admin::new(broker.admin.url(), &AdminOptions::default())?, topic.to_string());
+    let partition = topic.to_string();
     let covers = async |position: Position| -> Result<bool> {
-        let mark = admin.mark_delete_position(&partition, "s").await?;
+        let mark = broker.admin.mark_delete_position(&partition, "s").await?;
         Ok(mark.is_some_and(|mark| position.entry_id() <= mark))
     };
     ensure!(!covers(stored[0]).await?);
