@@ -79,11 +79,17 @@ impl<'a> BulkOutcomes<'a> {
         self.context.output.each(&BulkOutcome { task, outcome, new_task: None, error: told })
     }
 
+    /// Records a success, with the resulting task if there is one, or a failure.
+    ///
     /// # Errors
     /// When standard output is closed.
-    pub(crate) fn put(&mut self, task: String, ended: anyhow::Result<&str>) -> io::Result<()> {
+    pub(crate) fn put(
+        &mut self,
+        task: String,
+        ended: anyhow::Result<(&str, Option<String>)>,
+    ) -> io::Result<()> {
         match ended {
-            Ok(outcome) => self.done(task, outcome, None),
+            Ok((outcome, new_task)) => self.done(task, outcome, new_task),
             Err(error) => self.failed(task, error),
         }
     }

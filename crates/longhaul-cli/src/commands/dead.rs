@@ -19,7 +19,6 @@ use longhaul_api::Priority;
 use longhaul_api::dead::{DeadSelection, ReplayBody, ReplayChangesBody};
 use longhaul_api::new_task::NewTaskBody;
 use longhaul_api::values::{Instant, Length};
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -276,7 +275,7 @@ async fn replay(
         let changes = changes.body(tasks.len())?;
         for task in tasks {
             let replayed = service.replay(&task, context.reason(), changes.clone()).await;
-            tell(&mut outcomes, named(&task), replayed)?;
+            outcomes.put(named(&task), replayed.and_then(restarted))?;
         }
         return outcomes.finish();
     }
@@ -286,7 +285,7 @@ async fn replay(
         let (selection, changes) = (selection.clone(), changes.clone());
         let replays = service.replay_all(queue, selection, context.reason(), changes).await?;
         for replayed in replays.outcomes {
-            tell(&mut outcomes, replayed.task.clone(), Ok(replayed))?;
+            outcomes.put(replayed.task.clone(), restarted(replayed))?;
         }
         if let Some(why) = replays.stopped {
             return Err(early_end(&why));
@@ -300,8 +299,8 @@ async fn purge(service: &GatewayClient, it: Many, context: &CommandContext) -> a
     if !it.all {
         for task in it.tasks()? {
             let purged = service.purge_letter(&task, context.reason()).await;
-            let purged = purged.and_then(|was| if was { Ok("purged") } else { Err(no_letter()) });
-            outcomes.put(named(&task), purged)?;
+            let purged = purged.and_then(|was| was.then_some("purged").ok_or_else(no_letter));
+            outcomes.put(named(&task), purged.map(|done| (done, None)))?;
         }
         return outcomes.finish();
     }
@@ -327,20 +326,12 @@ fn no_letter() -> anyhow::Error {
     .into()
 }
 
-/// Prints the result of a replay.
+/// The outcome of a replay, and the new task.
 ///
 /// # Errors
-/// When standard output is closed.
-pub(crate) fn tell(
-    outcomes: &mut BulkOutcomes<'_>,
-    task: String,
-    replayed: anyhow::Result<ReplayBody>,
-) -> io::Result<()> {
-    match replayed {
-        Ok(it) if it.outcome == "RESTARTED" => outcomes.done(task, "restarted", it.other),
-        Ok(other) => outcomes.failed(task, why_not(&other).into()),
-        Err(error) => outcomes.failed(task, error),
-    }
+/// When the task was not restarted.
+pub(crate) fn restarted(it: ReplayBody) -> anyhow::Result<(&'static str, Option<String>)> {
+    if it.outcome == "RESTARTED" { Ok(("restarted", it.other)) } else { Err(why_not(&it).into()) }
 }
 
 /// Why a task was not replayed.

@@ -2,7 +2,9 @@
 
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
-use crate::service::topics::{self, CompactionProgress, TopicFindingRow, TopicSetupReport};
+use crate::service::topics::{
+    self, CompactionProgress, TopicSetupReport, finding_body, finding_fields,
+};
 use crate::times;
 use clap::{Args, Subcommand};
 use longhaul::Queue;
@@ -144,12 +146,12 @@ async fn setup(queue: &Queue, it: &TopicSetupArgs, context: &CommandContext) -> 
     };
     let report = TopicSetupReport {
         steps: steps.iter().map(ToString::to_string).collect(),
-        findings: findings.into_iter().map(TopicFindingRow::of).collect(),
+        findings: findings.into_iter().map(finding_body).collect(),
         dry_run: it.dry_run,
     };
     let label = if report.dry_run { "would" } else { "done" };
     let mut fields: Vec<_> = report.steps.iter().map(|step| (label, step.clone())).collect();
-    fields.extend(report.findings.iter().flat_map(|it| it.fields()));
+    fields.extend(report.findings.iter().flat_map(finding_fields));
     context.output.one(&report, &fields)?;
     if report.steps.is_empty() && context.output.is_for_people() {
         context.output.note("all topics are correct");
@@ -160,10 +162,10 @@ async fn setup(queue: &Queue, it: &TopicSetupArgs, context: &CommandContext) -> 
 /// Shows the differences from the required settings.
 async fn check(queue: &Queue, it: &TopicCheckArgs, context: &CommandContext) -> anyhow::Result<()> {
     let found = queue.check_topics(it.kept.settings()).await?.findings;
-    let found: Vec<_> = found.into_iter().map(TopicFindingRow::of).collect();
+    let found: Vec<_> = found.into_iter().map(finding_body).collect();
     if context.output.is_for_people() {
         for finding in &found {
-            context.output.one(finding, &finding.fields())?;
+            context.output.one(finding, &finding_fields(finding))?;
         }
         if found.is_empty() {
             context.output.note("all topics are correct");

@@ -84,7 +84,7 @@ async fn drain(
         () = signals.next() => drained.has_signal = true,
         () = told => output.note("drain requested for this worker"),
     }
-    let mut running = attempts.running();
+    let mut running = attempts.running.subscribe();
     let mut every = tokio::time::interval(TELL_EVERY);
     let deadline = tokio::time::sleep(limit);
     tokio::pin!(deadline);
@@ -116,7 +116,7 @@ async fn drain(
             }
             () = &mut deadline, if !over => {
                 over = true;
-                attempts.stop();
+                attempts.stop.cancel();
             }
             _ = running.changed() => {}
             _ = every.tick() => {}

@@ -1,7 +1,10 @@
 //! Splits a program's output into lines in bounded memory, whatever the content and length of its
 //! lines.
 
+use bytes::BytesMut;
 use std::collections::VecDeque;
+use std::io;
+use tokio_util::codec::Decoder;
 
 /// Splits bytes into lines. A line over the limit is cut.
 #[derive(Debug)]
@@ -31,26 +34,6 @@ impl LineSplitter {
         Self { returns_end: true, ..Self::new(bytes_max) }
     }
 
-    /// Adds bytes, and passes on each complete line.
-    pub(crate) fn take(&mut self, bytes: &[u8], mut ended: impl FnMut(OutputLine)) {
-        let returns_end = self.returns_end;
-        let is_end = |byte: &u8| *byte == b'\n' || (returns_end && *byte == b'\r');
-        for part in bytes.split_inclusive(is_end) {
-            match part.split_last() {
-                Some((last, text)) if is_end(last) => {
-                    self.extend(text);
-                    self.end(&mut ended);
-                }
-                _ => self.extend(part),
-            }
-        }
-    }
-
-    /// Passes on the last line, if it has no end.
-    pub(crate) fn finish(&mut self, mut ended: impl FnMut(OutputLine)) {
-        self.end(&mut ended);
-    }
-
     fn extend(&mut self, bytes: &[u8]) {
         let room = self.bytes_max.saturating_sub(self.line.len());
         self.is_cut |= bytes.len() > room;
@@ -58,13 +41,37 @@ impl LineSplitter {
     }
 
     /// Empty lines are skipped.
-    fn end(&mut self, ended: &mut impl FnMut(OutputLine)) {
+    fn end(&mut self) -> Option<OutputLine> {
         let text = String::from_utf8_lossy(&self.line).trim_end_matches('\r').to_owned();
         let is_cut = std::mem::take(&mut self.is_cut);
         self.line.clear();
-        if !text.is_empty() {
-            ended(OutputLine { text, is_cut });
+        (!text.is_empty()).then_some(OutputLine { text, is_cut })
+    }
+}
+
+impl Decoder for LineSplitter {
+    type Item = OutputLine;
+    type Error = io::Error;
+
+    fn decode(&mut self, bytes: &mut BytesMut) -> io::Result<Option<OutputLine>> {
+        let returns_end = self.returns_end;
+        let is_end = |byte: &u8| *byte == b'\n' || (returns_end && *byte == b'\r');
+        while let Some(end) = bytes.iter().position(is_end) {
+            let mut part = bytes.split_to(end + 1);
+            part.truncate(end);
+            self.extend(&part);
+            if let Some(line) = self.end() {
+                return Ok(Some(line));
+            }
         }
+        self.extend(bytes);
+        bytes.clear();
+        Ok(None)
+    }
+
+    fn decode_eof(&mut self, bytes: &mut BytesMut) -> io::Result<Option<OutputLine>> {
+        let line = self.decode(bytes)?;
+        Ok(line.or_else(|| self.end()))
     }
 }
 
@@ -107,11 +114,16 @@ mod tests {
     use super::*;
 
     fn lines_of(mut splitter: LineSplitter, parts: &[&[u8]]) -> Vec<(String, bool)> {
-        let mut lines = Vec::new();
+        let (mut lines, mut bytes) = (Vec::new(), BytesMut::new());
         for part in parts {
-            splitter.take(part, |line| lines.push((line.text, line.is_cut)));
+            bytes.extend_from_slice(part);
+            while let Some(line) = splitter.decode(&mut bytes).unwrap() {
+                lines.push((line.text, line.is_cut));
+            }
         }
-        splitter.finish(|line| lines.push((line.text, line.is_cut)));
+        if let Some(line) = splitter.decode_eof(&mut bytes).unwrap() {
+            lines.push((line.text, line.is_cut));
+        }
         lines
     }
 
@@ -135,11 +147,11 @@ mod tests {
     fn a_line_without_an_end_costs_no_more_than_its_beginning() {
         let mut splitter = LineSplitter::new(4);
         for _ in 0..1_000 {
-            splitter.take(&[b'x'; 1_000], |line| panic!("{line:?}"));
+            let mut bytes = BytesMut::from(&[b'x'; 1_000][..]);
+            assert_eq!(splitter.decode(&mut bytes).unwrap(), None);
         }
         assert!(splitter.line.capacity() <= 1_024);
-        let mut lines = Vec::new();
-        splitter.take(b"\nshort\n1234\n", |line| lines.push((line.text, line.is_cut)));
+        let lines = lines_of(splitter, &[b"\nshort\n1234\n"]);
         assert_eq!(lines, [("xxxx".into(), true), ("shor".into(), true), ("1234".into(), false)]);
     }
 

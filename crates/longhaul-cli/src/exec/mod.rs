@@ -39,7 +39,7 @@ pub(crate) async fn run(args: &WorkerRun, context: &CommandContext) -> anyhow::R
     let wrong = |error: anyhow::Error| CommandFailure::usage(format!("{error:#}"));
     let Commands { any, typed } = args.commands().map_err(wrong)?;
     args.check().map_err(wrong)?;
-    let (shared, attempts) = (Arc::new(args.clone()), Attempts::new());
+    let (shared, attempts) = (Arc::new(args.clone()), Attempts::default());
     let exec = |command| Exec { command, args: Arc::clone(&shared), attempts: attempts.clone() };
     match any {
         Some(command) if typed.is_empty() => work(args, context, exec(command), &attempts).await,

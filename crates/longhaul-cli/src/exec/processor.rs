@@ -15,27 +15,15 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// All attempts of a worker.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Attempts {
     /// The number of running attempts.
-    running: watch::Sender<usize>,
+    pub(super) running: watch::Sender<usize>,
     /// Ends all attempts; their tasks are released.
-    stop: CancellationToken,
+    pub(super) stop: CancellationToken,
 }
 
 impl Attempts {
-    pub(crate) fn new() -> Self {
-        Self { running: watch::Sender::new(0), stop: CancellationToken::new() }
-    }
-
-    pub(crate) fn running(&self) -> watch::Receiver<usize> {
-        self.running.subscribe()
-    }
-
-    pub(crate) fn stop(&self) {
-        self.stop.cancel();
-    }
-
     fn begin(&self) -> Counted<'_> {
         self.running.send_modify(|count| *count += 1);
         Counted(&self.running)
@@ -159,7 +147,7 @@ mod tests {
             ..WorkerRun::default()
         };
         let command = CommandLine::split("/opt/convert -x").unwrap();
-        Exec { command, args: Arc::new(args), attempts: Attempts::new() }
+        Exec { command, args: Arc::new(args), attempts: Attempts::default() }
     }
 
     fn heard(code: Option<i32>, signal: Option<i32>) -> Heard {

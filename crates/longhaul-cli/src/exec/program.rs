@@ -6,6 +6,7 @@ use super::link::{ProgramPipes, Spec, SupervisorMessage, TERMINATE, send_ends};
 use super::reports::{ProgramReport, REPORT_BYTES_MAX};
 use anyhow::Context;
 use bytes::Bytes;
+use futures::StreamExt;
 use longhaul::TaskContext;
 use rustix::fs::OFlags;
 use rustix::process::Pid;
@@ -14,10 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::process::Command;
+use tokio_util::codec::FramedRead;
 use tokio_util::sync::CancellationToken;
 
 /// The first argument of a supervisor process.
@@ -248,27 +250,23 @@ impl ProgramOutput<'_> {
 
     async fn read_stderr(&self, stderr: pipe::Receiver) {
         let splitter = LineSplitter::with_returns(STDERR_LINE_BYTES_MAX);
-        let mut lines = LineStream::new(stderr, splitter);
-        while let Some(batch) = lines.next().await {
-            for line in batch {
-                let text = printable(&line.text);
-                self.context.log(text.clone());
-                self.state().tail.push(text);
-            }
+        let mut lines = FramedRead::new(stderr, splitter);
+        while let Some(Ok(line)) = lines.next().await {
+            let text = printable(&line.text);
+            self.context.log(text.clone());
+            self.state().tail.push(text);
         }
     }
 
     async fn read_reports(&self, reports: pipe::Receiver) {
-        let mut lines = LineStream::new(reports, LineSplitter::new(REPORT_BYTES_MAX));
-        while let Some(batch) = lines.next().await {
-            for line in batch {
-                let done = match ProgramReport::read(&line) {
-                    Ok(report) => self.obey(report).await,
-                    Err(cause) => Err(cause),
-                };
-                if let Err(cause) = done {
-                    self.complain(&line.text, &cause);
-                }
+        let mut lines = FramedRead::new(reports, LineSplitter::new(REPORT_BYTES_MAX));
+        while let Some(Ok(line)) = lines.next().await {
+            let done = match ProgramReport::read(&line) {
+                Ok(report) => self.obey(report).await,
+                Err(cause) => Err(cause),
+            };
+            if let Err(cause) = done {
+                self.complain(&line.text, &cause);
             }
         }
     }
@@ -327,35 +325,4 @@ fn read_checkpoint(path: &Path) -> anyhow::Result<Bytes> {
     // One byte more than the limit, so that the library reports it as too large.
     file.take(CHECKPOINT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     Ok(bytes.into())
-}
-
-/// The lines of a stream.
-struct LineStream<R> {
-    stream: R,
-    splitter: LineSplitter,
-    buffer: Vec<u8>,
-    is_over: bool,
-}
-
-impl<R: AsyncRead + Unpin> LineStream<R> {
-    fn new(stream: R, splitter: LineSplitter) -> Self {
-        Self { stream, splitter, buffer: vec![0; 8 * 1024], is_over: false }
-    }
-
-    /// The lines from one read, possibly none; `None` at the end.
-    async fn next(&mut self) -> Option<Vec<super::lines::OutputLine>> {
-        if self.is_over {
-            return None;
-        }
-        let mut lines = Vec::new();
-        let count = self.stream.read(&mut self.buffer).await.unwrap_or(0);
-        if count == 0 {
-            self.is_over = true;
-            self.splitter.finish(|line| lines.push(line));
-        } else {
-            let bytes = self.buffer.get(..count).unwrap_or_default();
-            self.splitter.take(bytes, |line| lines.push(line));
-        }
-        Some(lines)
-    }
 }

@@ -4,46 +4,36 @@ use super::{no_queue, short_topic};
 use crate::output::{TableRow, Tone};
 use longhaul::Client;
 use longhaul::topics::{CompactionState, CompactionStatus, TopicFinding};
+use longhaul_api::topics::FindingBody;
 use serde::Serialize;
 
 /// The result of a setup.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TopicSetupReport {
     pub(crate) steps: Vec<String>,
-    pub(crate) findings: Vec<TopicFindingRow>,
+    pub(crate) findings: Vec<FindingBody>,
     pub(crate) dry_run: bool,
 }
 
 /// A difference from the required settings.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct TopicFindingRow {
-    pub(crate) severity: String,
-    pub(crate) topic: String,
-    pub(crate) what: String,
-    pub(crate) risk: String,
-    pub(crate) remedy: String,
+pub(crate) fn finding_body(finding: TopicFinding) -> FindingBody {
+    FindingBody {
+        severity: finding.severity.to_string(),
+        topic: finding.topic,
+        what: finding.what,
+        risk: finding.risk,
+        remedy: finding.remedy,
+    }
 }
 
-impl TopicFindingRow {
-    pub(crate) fn of(finding: TopicFinding) -> Self {
-        Self {
-            severity: finding.severity.to_string(),
-            topic: finding.topic,
-            what: finding.what,
-            risk: finding.risk,
-            remedy: finding.remedy,
-        }
-    }
-
-    /// The fields for people.
-    pub(crate) fn fields(&self) -> Vec<(&'static str, String)> {
-        vec![
-            ("found", format!("{}: {}", self.severity, self.what)),
-            ("topic", self.topic.clone()),
-            ("risk", self.risk.clone()),
-            ("remedy", self.remedy.clone()),
-        ]
-    }
+/// The fields of a finding, for people.
+pub(crate) fn finding_fields(finding: &FindingBody) -> [(&'static str, String); 4] {
+    [
+        ("found", format!("{}: {}", finding.severity, finding.what)),
+        ("topic", finding.topic.clone()),
+        ("risk", finding.risk.clone()),
+        ("remedy", finding.remedy.clone()),
+    ]
 }
 
 /// The progress of a partition's compaction.

@@ -8,7 +8,7 @@
 //! ```
 
 use super::TokenScope;
-use super::tokens::{Hash, hash};
+use super::tokens::hash;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -145,7 +145,7 @@ impl TokenFile {
             .fill(&mut random)
             .map_err(|_| self.unusable("the system gave no random bytes".to_owned()))?;
         let token = format!("{PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(random));
-        entry.sha256 = hex(&hash(token.as_bytes()));
+        entry.sha256 = hash(token.as_bytes());
         entry.checked().map_err(|problem| self.unusable(problem))?;
         let count = self.entries.len() + 1;
         limited(count).map_err(|problem| self.unusable(problem))?;
@@ -229,10 +229,6 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<TokenEntry>, String> {
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     limited(tokens.len())?;
     Ok(tokens)
-}
-
-pub(super) fn hex(hash: &Hash) -> String {
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -8,15 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
-pub(super) type Hash = [u8; SHA256_OUTPUT_LEN];
-
 /// The known tokens.
 #[derive(Debug)]
 pub(super) struct Tokens(Vec<KnownToken>);
 
 #[derive(Debug)]
 pub(super) struct KnownToken {
-    hash: Hash,
+    /// As [`hash`] returns it.
+    hash: String,
     expires_ms: Option<u64>,
     identity: Arc<Identity>,
 }
@@ -46,7 +45,7 @@ impl Tokens {
         let shown = hash(token);
         let mut found = None;
         for known in &self.0 {
-            if bool::from(known.hash.ct_eq(&shown)) {
+            if bool::from(known.hash.as_bytes().ct_eq(shown.as_bytes())) {
                 found = Some(known);
             }
         }
@@ -63,12 +62,14 @@ impl Tokens {
 impl TokenEntry {
     pub(super) fn checked(&self) -> Result<KnownToken, String> {
         let Self { name, sha256, scopes, queues, expires } = self;
-        let hash = unhex(sha256).ok_or_else(|| {
-            format!(
+        let has_length = sha256.len() == 2 * SHA256_OUTPUT_LEN;
+        if !has_length || !sha256.bytes().all(|it| it.is_ascii_hexdigit()) {
+            return Err(format!(
                 "`sha256` of the token `{name}` is not 64 hexadecimal digits: use the output \
                 of `printf %s TOKEN | sha256sum`"
-            )
-        })?;
+            ));
+        }
+        let hash = sha256.to_ascii_lowercase();
         let instant = |text: &String| {
             let at: Result<jiff::Timestamp, _> = text.parse();
             let at = at.map_err(|error| format!("`expires` of the token `{name}`: {error}"))?;
@@ -82,25 +83,11 @@ impl TokenEntry {
     }
 }
 
-/// The SHA-256 of a token, which is all that is kept of it.
-pub(super) fn hash(token: &[u8]) -> Hash {
-    let mut hash = [0; SHA256_OUTPUT_LEN];
-    hash.copy_from_slice(digest(&SHA256, token).as_ref());
-    hash
-}
-
-fn unhex(text: &str) -> Option<Hash> {
-    let mut hash = [0; SHA256_OUTPUT_LEN];
-    let digits = text.as_bytes();
-    if digits.len() != 2 * hash.len() {
-        return None;
-    }
-    let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|it| u8::try_from(it).ok());
-    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
-        let [high, low] = pair else { return None };
-        *byte = digit(*high)? << 4 | digit(*low)?;
-    }
-    Some(hash)
+/// The SHA-256 of a token in lower-case hexadecimal digits, which is all that is kept of it.
+pub(super) fn hash(token: &[u8]) -> String {
+    let digest = digest(&SHA256, token);
+    let bytes: &[u8] = digest.as_ref();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -109,7 +96,7 @@ mod tests {
     use super::*;
 
     fn hex(token: &str) -> String {
-        super::super::token_file::hex(&hash(token.as_bytes()))
+        hash(token.as_bytes())
     }
 
     fn parse(text: &str) -> Result<Tokens, String> {

@@ -31,7 +31,10 @@ impl GatewayService {
         match action {
             TaskAction::Cancel | TaskAction::Kill => {
                 // A request for a task that does not exist would stay on the ledger for ever.
-                self.check_open(queue, name).await?;
+                let status = self.task(queue, name).await?.status();
+                if status.is_terminal() {
+                    return Err(ActionError::Over(status).into());
+                }
                 let request = client.cancellation(&task).reason(said.reason);
                 let kills = action == TaskAction::Kill;
                 let request = if kills { request.kill() } else { request };
@@ -59,15 +62,6 @@ impl GatewayService {
         );
         // The request is on the ledger, whatever the result of this.
         self.see_to_soon(queue).await;
-        Ok(())
-    }
-
-    /// Refuses a task that is over or does not exist.
-    async fn check_open(&self, queue: &QueueName, name: TaskName) -> Result<(), ServiceError> {
-        let status = self.task(queue, name).await?.status();
-        if status.is_terminal() {
-            return Err(ActionError::Over(status).into());
-        }
         Ok(())
     }
 

@@ -90,7 +90,7 @@ async fn act(
     let mut outcomes = BulkOutcomes::new(context);
     let acts = stream::iter(tasks).map(async |task| {
         let acted = service.act(&task, action, context.reason()).await;
-        (named(&task), acted.map(|()| done(action)))
+        (named(&task), acted.map(|()| (done(action), None)))
     });
     let mut acts = pin!(acts.buffered(AT_ONCE));
     while let Some((task, acted)) = acts.next().await {

@@ -70,7 +70,7 @@ pub(crate) async fn retry(
     });
     let mut replays = pin!(replays.buffered(AT_ONCE));
     while let Some((task, replayed)) = replays.next().await {
-        dead::tell(&mut outcomes, task, replayed)?;
+        outcomes.put(task, replayed.and_then(dead::restarted))?;
     }
     outcomes.finish()
 }

@@ -24,78 +24,41 @@ pub(crate) struct ConformanceCheck {
     pub(crate) run: ConformanceCheckFn,
 }
 
-const fn check(
-    name: &'static str,
-    demand: &'static str,
-    run: ConformanceCheckFn,
-) -> ConformanceCheck {
-    ConformanceCheck { name, demand, run }
+/// A list of checks: the name, the function and the requirement of each.
+macro_rules! checks {
+    ($($name:literal $module:ident::$check:ident $demand:literal;)*) => {
+        &[$(ConformanceCheck {
+            name: $name,
+            demand: $demand,
+            run: |scene| Box::pin($module::$check(scene)),
+        }),*]
+    };
 }
 
 /// All checks, in the order of docs/clients.md.
-pub(crate) const ALL: &[ConformanceCheck] = &[
-    check("results", "reports the result unchanged, text or bytes", |scene| {
-        Box::pin(ending::results(scene))
-    }),
-    check("failure", "reports a failed attempt with its reason, and runs the next one", |scene| {
-        Box::pin(ending::failure(scene))
-    }),
-    check("fatal", "reports a failure for good", |scene| Box::pin(ending::fatal(scene))),
-    check("retry-after", "reports when the next attempt may begin", |scene| {
-        Box::pin(ending::retry_after(scene))
-    }),
-    check("nonsense", "fails an unreadable task for good, and continues", |scene| {
-        Box::pin(ending::nonsense(scene))
-    }),
-    check("too-large", "fails a task for good if the gateway refuses its result", |scene| {
-        Box::pin(ending::too_large(scene))
-    }),
-    check(
-        "progress",
-        "reports progress within seconds, not only with the next keep-alive",
-        |scene| Box::pin(keeping::progress(scene)),
-    ),
-    check("checkpoint", "stores a checkpoint, and passes it to the next attempt", |scene| {
-        Box::pin(keeping::checkpoint(scene))
-    }),
-    check(
-        "keep-alive",
-        "keeps the lease of a task that takes longer than the lease time",
-        |scene| Box::pin(keeping::keep_alive(scene)),
-    ),
-    check("several", "runs exactly as many tasks at once as configured", |scene| {
-        Box::pin(keeping::several(scene))
-    }),
-    check("cancelled", "stops a task that was cancelled, and takes the next one", |scene| {
-        Box::pin(leaving::cancelled(scene))
-    }),
-    check("taken-away", "reports nothing more on a task that another worker has", |scene| {
-        Box::pin(leaving::taken_away(scene))
-    }),
-    check("frozen", "notices after a pause that its lease has expired, and continues", |scene| {
-        Box::pin(leaving::frozen(scene))
-    }),
-    check(
-        "drain",
-        "on SIGTERM, lets tasks end for a while, gives back the others, and ends",
-        |scene| Box::pin(leaving::drain(scene)),
-    ),
-    check(
-        "told-to-wait",
-        "waits as long as Retry-After says after 429 and 503, and loses nothing",
-        |scene| Box::pin(breaking::told_to_wait(scene)),
-    ),
-    check("answer-lost", "repeats a report that got no answer", |scene| {
-        Box::pin(breaking::answer_lost(scene))
-    }),
-    check(
-        "gateway-restarted",
-        "keeps its tasks while its gateway is killed and restarted",
-        |scene| Box::pin(breaking::gateway_restarted(scene)),
-    ),
-    check(
-        "gateway-gone",
-        "switches to another gateway of its list, and keeps its tasks",
-        |scene| Box::pin(breaking::gateway_gone(scene)),
-    ),
-];
+pub(crate) const ALL: &[ConformanceCheck] = checks! {
+    "results" ending::results "reports the result unchanged, text or bytes";
+    "failure" ending::failure "reports a failed attempt with its reason, and runs the next one";
+    "fatal" ending::fatal "reports a failure for good";
+    "retry-after" ending::retry_after "reports when the next attempt may begin";
+    "nonsense" ending::nonsense "fails an unreadable task for good, and continues";
+    "too-large" ending::too_large "fails a task for good if the gateway refuses its result";
+    "progress" keeping::progress
+        "reports progress within seconds, not only with the next keep-alive";
+    "checkpoint" keeping::checkpoint "stores a checkpoint, and passes it to the next attempt";
+    "keep-alive" keeping::keep_alive
+        "keeps the lease of a task that takes longer than the lease time";
+    "several" keeping::several "runs exactly as many tasks at once as configured";
+    "cancelled" leaving::cancelled "stops a task that was cancelled, and takes the next one";
+    "taken-away" leaving::taken_away "reports nothing more on a task that another worker has";
+    "frozen" leaving::frozen "notices after a pause that its lease has expired, and continues";
+    "drain" leaving::drain
+        "on SIGTERM, lets tasks end for a while, gives back the others, and ends";
+    "told-to-wait" breaking::told_to_wait
+        "waits as long as Retry-After says after 429 and 503, and loses nothing";
+    "answer-lost" breaking::answer_lost "repeats a report that got no answer";
+    "gateway-restarted" breaking::gateway_restarted
+        "keeps its tasks while its gateway is killed and restarted";
+    "gateway-gone" breaking::gateway_gone
+        "switches to another gateway of its list, and keeps its tasks";
+};
