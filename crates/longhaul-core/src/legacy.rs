@@ -265,7 +265,7 @@ mod tests {
         Moment(Duration::from_secs(seconds))
     }
 
-    fn entry(state: LegacyState, attempts: u32) -> LegacyEntry {
+    fn entry(state: TaskState, attempts: u32) -> LegacyEntry {
         LegacyEntry { state, attempts, at: at(1) }
     }
 

@@ -99,10 +99,7 @@ impl MemoryTransport {
     async fn open(
         &self,
         topic: &TopicPartition,
-        mut role: impl FnMut(
-            &MemoryBrokerState,
-            PartitionId,
-        ) -> Result<SessionRole, TransportError>,
+        mut role: impl FnMut(&MemoryBrokerState, PartitionId) -> Result<SessionRole, TransportError>,
     ) -> Result<Handle, TransportError> {
         let session = self.request(|state| {
             Some(state.reach_partition(topic).and_then(|partition| {
