@@ -10,17 +10,14 @@ use longhaul_core::topics::TopicNames;
 use serde::Deserialize;
 
 /// Progress of the compaction of one partition.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompactionState {
     /// The broker's name of the partition: `…-partition-N`, or the topic if it has no partitions.
-    #[serde(skip)]
     pub topic: String,
     /// Status.
     pub status: CompactionStatus,
     /// Error of the last compaction; empty otherwise.
-    #[serde(default)]
     pub last_error: String,
 }
 
@@ -40,6 +37,15 @@ pub enum CompactionStatus {
     /// A status that this version does not know.
     #[serde(other)]
     Unknown,
+}
+
+/// A broker's answer.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CompactionStatusJson {
+    status: CompactionStatus,
+    #[serde(default)]
+    last_error: String,
 }
 
 /// Starts the compaction of the ledger, the metadata topic and the register of a task topic and of
@@ -111,7 +117,7 @@ impl Admin {
     /// partitioned topic.
     pub async fn compaction(&self, partition: &str) -> Result<CompactionState, AdminError> {
         let call = self.topic_call(Method::GET, partition, &["compaction"])?;
-        let state: CompactionState = self.http.json(&call).await?;
-        Ok(CompactionState { topic: partition.to_owned(), ..state })
+        let CompactionStatusJson { status, last_error } = self.http.json(&call).await?;
+        Ok(CompactionState { topic: partition.to_owned(), status, last_error })
     }
 }
