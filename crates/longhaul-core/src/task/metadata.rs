@@ -16,7 +16,7 @@ use std::fmt::Display;
 
 /// The state that the metadata topic shows. A cancelled or expired task is `Failed`, with that
 /// [`TaskOutcome`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum TaskState {
     /// The task waits until other tasks are over, those in [`TaskMetadata::waits_for`]. It is not
@@ -30,7 +30,6 @@ pub enum TaskState {
     /// The task has its result.
     Completed,
     /// longhaul does not write this state.
-    #[default]
     Unknown,
 }
 
@@ -75,7 +74,7 @@ pub struct Progress {
 /// assert_eq!(task.result::<Text>()?, Some(Text("Hello Dave".to_owned())));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskMetadata {
     /// The task id in its text form; also the key of the entry.
@@ -159,13 +158,38 @@ pub struct TaskMetadata {
 impl TaskMetadata {
     /// An entry without the optional fields. The times are that of the task's first claim, and that
     /// of writing the entry.
-    pub fn new(
+    pub const fn new(
         message_id: String,
         state: TaskState,
         attempts: u32,
         (created, last_updated): (u64, u64),
     ) -> Self {
-        Self { message_id, state, created, last_updated, attempts, ..Self::default() }
+        Self {
+            message_id,
+            state,
+            created,
+            last_updated,
+            attempts,
+            task: None,
+            result: None,
+            failure_reason: None,
+            outcome: None,
+            next_attempt_at: None,
+            progress: None,
+            warning: None,
+            detail: None,
+            task_key: None,
+            duplicate_of: None,
+            superseded_by: None,
+            worker: None,
+            tags: Vec::new(),
+            scheduled_at: None,
+            waits_for: Vec::new(),
+            task_type: None,
+            codec: None,
+            log: Vec::new(),
+            logged: None,
+        }
     }
 
     /// Whether the task has ended: completed, or failed with an outcome.
