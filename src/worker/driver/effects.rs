@@ -8,7 +8,6 @@ use crate::transport::{Message, OnReceipt, TopicPartition, Transport, TransportE
 use crate::worker::execution::Halt;
 use crate::worker::session::ConsumerCommand;
 use bytes::Bytes;
-use futures::future::join_all;
 use longhaul_core::machine::{Action, Stop};
 use longhaul_core::metadata::entry::{self, OutcomeBody};
 use longhaul_core::partition::PartitionEffect;
@@ -17,7 +16,7 @@ use longhaul_core::protocol::invariants::{REFUSED, Violation};
 use longhaul_core::protocol::key::{Epoch, Key, OnceKey};
 use longhaul_core::protocol::register::QueueTask;
 use longhaul_core::task::{Position, TaskId, WAITING_MAX, text};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Pause after a topic has refused an entry.
@@ -245,25 +244,19 @@ impl WorkerDriver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let generation = lane.generation;
         let expires = Some(self.env.clock.now() + self.config.heartbeat);
-        let receipts = join_all(keys.iter().map(|key| {
-            let (on_receipt, receipt) = OnReceipt::awaited();
-            lane.publish(&Entry::Tombstone(*key), b"", expires, on_receipt);
-            receipt
-        }));
-        self.pending.push(Box::pin(async move {
-            let fates = receipts.await.into_iter().map(PublishResult::from);
-            // The first refusal counts, because it names its cause.
-            let fate = fates.min_by_key(|fate| match fate {
-                PublishResult::Refused(_) => 0,
-                PublishResult::Unknown => 1,
-                PublishResult::Stored => 2,
+        let all = Arc::new(AllStored::new(keys.len()));
+        for key in keys {
+            let (all, answers) = (Arc::clone(&all), self.env.answers.clone());
+            let on_receipt = OnReceipt::new(move |published| {
+                let Some(fate) = all.note(published.into()) else { return };
+                let stored = fate == PublishResult::Stored;
+                let event = WorkerEvent::Tombstoned { lane: id, generation, fate };
+                // Missing tombstones are published again, after a pause if publishing failed at
+                // once.
+                answers.put(if stored { event } else { WorkerEvent::Later(Box::new(event)) });
             });
-            let fate = fate.unwrap_or(PublishResult::Stored);
-            let stored = fate == PublishResult::Stored;
-            let event = WorkerEvent::Tombstoned { lane: id, generation, fate };
-            // Missing tombstones are published again, after a pause if publishing failed at once.
-            if stored { event } else { WorkerEvent::Later(Box::new(event)) }
-        }));
+            lane.publish(&Entry::Tombstone(*key), b"", expires, on_receipt);
+        }
     }
 
     pub(super) fn handle_payload(&mut self, id: LaneId, task_id: TaskId, message: Option<Message>) {
@@ -301,6 +294,27 @@ impl WorkerDriver {
             topic = %lane.topics.task, %task,
             "cancel requested for an unknown task: giving up after 18 h without its message. If it is ever delivered, it is ended. This worker logs no other such task"
         );
+    }
+}
+
+/// Collects the results of messages that belong together.
+struct AllStored(Mutex<(usize, PublishResult)>);
+
+impl AllStored {
+    const fn new(count: usize) -> Self {
+        Self(Mutex::new((count, PublishResult::Stored)))
+    }
+
+    /// Notes the result of one message. With the last one, returns the result for all: the first
+    /// refusal, if there is one.
+    fn note(&self, fate: PublishResult) -> Option<PublishResult> {
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (left, all) = &mut *noted;
+        if fate != PublishResult::Stored && !matches!(all, PublishResult::Refused(_)) {
+            *all = fate;
+        }
+        *left = left.saturating_sub(1);
+        (*left == 0).then(|| all.clone())
     }
 }
 
