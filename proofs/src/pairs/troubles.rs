@@ -30,7 +30,7 @@ impl World<'_> {
         let Some(task) = self.any(|done, number| !done.has_begun(number)) else { return };
         let fails = self.draw(0..2) == 0;
         let done = if fails {
-            self.client().queue(&task.topic).force_fail(task.id, 0, "not wanted").await
+            self.client().queue(&task.topic).force_fail(task.id, Some(0), "not wanted").await
         } else {
             self.client().queue(&task.topic).delete(task.id, "not wanted").await
         };
@@ -47,7 +47,7 @@ impl World<'_> {
         let Some(task) = self.any(runs) else { return };
         let Ok(view) = self.client().queue(&task.topic).tasks().await else { return };
         let Ok(Some(info)) = view.get(task.id) else { return };
-        match self.client().queue(&task.topic).force_release(task.id, info.epoch, "stuck").await {
+        match self.client().queue(&task.topic).force_release(task.id, Some(info.epoch), "stuck").await {
             Ok(_) => self.notes.act(task.id, Act::Release),
             Err(_) if self.is_troubled() => self.notes.unsure(task.id),
             Err(_) => {}

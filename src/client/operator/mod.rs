@@ -86,11 +86,10 @@ impl Queue {
     pub async fn force_fail(
         &self,
         task: TaskId,
-        epoch: impl Into<Option<u32>>,
+        epoch: Option<u32>,
         reason: impl Into<String>,
     ) -> Result<(), ActionError> {
-        let seen = epoch.into().map(Epoch);
-        self.act(task, OperatorAction::ForceFail, seen, reason.into()).await
+        self.act(task, OperatorAction::ForceFail, epoch.map(Epoch), reason.into()).await
     }
 
     /// Takes a running task from its worker, if it is still in this epoch (`None` stands for any),
@@ -104,11 +103,10 @@ impl Queue {
     pub async fn force_release(
         &self,
         task: TaskId,
-        epoch: impl Into<Option<u32>>,
+        epoch: Option<u32>,
         reason: impl Into<String>,
     ) -> Result<(), ActionError> {
-        let seen = epoch.into().map(Epoch);
-        self.act(task, OperatorAction::ForceRelease, seen, reason.into()).await
+        self.act(task, OperatorAction::ForceRelease, epoch.map(Epoch), reason.into()).await
     }
 
     async fn act(

@@ -121,10 +121,10 @@ fn what_is_forced_upon_an_epoch_that_is_over_changes_nothing() {
     engine.advance(SILENCE);
     assert_eq!(started.lock().unwrap().len(), 2, "it was taken over");
     for stale in [0, 1, 3] {
-        let failed = engine.run(engine.client().queue(&task.topic).force_fail(task.id, stale, ""));
+        let failed = engine.run(engine.client().queue(&task.topic).force_fail(task.id, Some(stale), ""));
         assert!(matches!(failed, Err(ActionError::Stale { current: 2 })), "{failed:?}");
         let released =
-            engine.run(engine.client().queue(&task.topic).force_release(task.id, stale, ""));
+            engine.run(engine.client().queue(&task.topic).force_release(task.id, Some(stale), ""));
         assert!(matches!(released, Err(ActionError::Stale { current: 2 })), "{released:?}");
     }
     engine
@@ -134,7 +134,7 @@ fn what_is_forced_upon_an_epoch_that_is_over_changes_nothing() {
                 .clone()
                 .acting_as("ann")
                 .queue(&task.topic)
-                .force_fail(task.id, 2, "hangs"),
+                .force_fail(task.id, Some(2), "hangs"),
         )
         .unwrap();
     assert_eq!(reason_of(&engine, &task), (TaskOutcome::Final, "Failed by ann: hangs".to_owned()));
@@ -153,11 +153,11 @@ fn a_task_is_released_from_a_worker_that_hangs_and_runs_elsewhere() {
     let _healthy = worker(&engine, false, &started);
     engine.advance(SILENCE);
     assert_eq!(started.lock().unwrap().len(), 1, "nobody takes it by itself");
-    engine.run(engine.client().queue(&task.topic).force_release(task.id, 1, "hangs")).unwrap();
+    engine.run(engine.client().queue(&task.topic).force_release(task.id, None, "hangs")).unwrap();
     engine.advance(SILENCE);
     // The first worker may be the one that runs it again.
     assert!(started.lock().unwrap().len() > 1);
-    let released = engine.run(engine.client().queue(&task.topic).force_release(task.id, 1, ""));
+    let released = engine.run(engine.client().queue(&task.topic).force_release(task.id, Some(1), ""));
     assert!(released.is_err(), "{released:?}");
 }
 
@@ -301,7 +301,7 @@ fn a_release_repeats_what_the_last_claim_tells_of_the_message() {
     let task = client.submission("tasks", &text("hang")).max_total_duration(10 * SILENCE);
     let task = engine.run(task.send()).unwrap();
     engine.advance(MINUTE);
-    engine.run(client.queue(&task.topic).force_release(task.id, 1, "hangs")).unwrap();
+    engine.run(client.queue(&task.topic).force_release(task.id, Some(1), "hangs")).unwrap();
     let names = client.names(&task.topic).unwrap();
     let log = engine.broker().full_log(&partition(names.ledger, task.id.partition));
     let claims = log.iter().filter_map(|message| match ledger::read(message) {
@@ -393,8 +393,8 @@ fn what_operators_do_is_listed_and_in_the_history() {
     let tasks = [(); 4].map(|()| engine.submit("tasks", &text("hang")));
     engine.advance(MINUTE);
     engine.run(ann.queue(&tasks[0].topic).delete(tasks[0].id, "one")).unwrap();
-    engine.run(bob.queue(&tasks[1].topic).force_fail(tasks[1].id, 1, "two")).unwrap();
-    engine.run(bob.queue(&tasks[2].topic).force_release(tasks[2].id, 1, "three")).unwrap();
+    engine.run(bob.queue(&tasks[1].topic).force_fail(tasks[1].id, Some(1), "two")).unwrap();
+    engine.run(bob.queue(&tasks[2].topic).force_release(tasks[2].id, Some(1), "three")).unwrap();
     engine.run(ann.cancellation(&tasks[3]).reason("nobody reads it").send()).unwrap();
     engine.advance(MINUTE);
     let letters = engine.run(ann.queue("tasks").dead_letters()).unwrap();

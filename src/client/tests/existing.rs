@@ -47,7 +47,7 @@ async fn a_queue_that_does_not_exist_is_told_and_not_made() {
         client.cancel(&task),
         client.cancellation(&task).kill().send(),
         client.queue(&task.topic).delete(task.id, ""),
-        client.queue(&task.topic).force_fail(task.id, 1, ""),
+        client.queue(&task.topic).force_fail(task.id, Some(1), ""),
         client.queue("tasks").tasks(),
         client.queue("tasks").claimed_tasks(),
         client.queue("tasks").tasks_at(PastInstant::Time(1)),

@@ -30,7 +30,8 @@ impl GatewayService {
         }
         match action {
             TaskAction::Cancel | TaskAction::Kill => {
-                // A request for a task that does not exist would stay on the ledger for ever.
+                // A request for a task that is over, or does not exist, would stay on the ledger for
+                // ever.
                 let status = self.task(queue, name).await?.status();
                 if status.is_terminal() {
                     return Err(ActionError::Over(status).into());

@@ -158,7 +158,7 @@ async fn job(
         lease_expires_at: lease.as_ref().map(|lease| Instant(lease.expires_at).ms() / 1_000),
         lease_owner: lease.map(|lease| lease.worker),
         lease_id: info.epoch,
-        // Without a running attempt, and without the one that completed the job.
+        // Failed attempts: not the running one, and not the one that completed the job.
         attempts: match state {
             JobState::Leased | JobState::Done => info.attempts.saturating_sub(1),
             JobState::Queued | JobState::Dead => info.attempts,
@@ -187,7 +187,7 @@ pub(super) async fn lease_and_payload(
     name: TaskName,
     status: TaskStatus,
 ) -> Result<(Option<LeaseView>, Option<StoredPayload>), ServiceError> {
-    let is_leased = matches!(status, TaskStatus::Claimed | TaskStatus::Running);
+    let is_leased = JobState::from(status) == JobState::Leased;
     let lease = if is_leased { service.lease_of(queue, name).await? } else { None };
     match service.payload(queue, name).await {
         Ok(payload) => Ok((lease, Some(payload))),

@@ -29,7 +29,7 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> PageResult 
         .map(async |&level| Ok::<_, PageError>((level, visit.workers(&queue, level).await?)));
     let found = futures::future::try_join_all(found).await?;
     let mut workers: Vec<_> =
-        found.iter().flat_map(|it| it.1.workers.iter().map(move |worker| (it, worker))).collect();
+        found.iter().flat_map(|it @ (_, list)| list.workers.iter().map(move |worker| (it, worker)));
     // First those whose tasks others take over.
     workers.sort_by_key(|(_, worker)| !worker.leaves_tasks());
     let rows: Vec<RowCells> =

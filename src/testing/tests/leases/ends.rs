@@ -71,7 +71,7 @@ fn what_an_operator_does_to_a_waiting_task_is_shown_though_nobody_asks_for_it() 
     let [one, _other] = gateways(&engine);
     let (fails, goes) = (submit(&engine, "a"), submit(&engine, "b"));
     let client = engine.client();
-    engine.run(client.queue(&fails.topic).force_fail(fails.id, 0, "wrong")).unwrap();
+    engine.run(client.queue(&fails.topic).force_fail(fails.id, Some(0), "wrong")).unwrap();
     engine.run(client.queue(&goes.topic).delete(goes.id, "wrong")).unwrap();
     assert_eq!(end_of(&engine, &fails), TaskOutcome::Final);
     assert_eq!(end_of(&engine, &goes), TaskOutcome::Cancelled);
@@ -91,7 +91,7 @@ fn what_was_ended_while_nobody_was_there_is_over_soon_after_a_gateway_comes() {
     drop(gateways(&engine));
     let [cancelled, failed] = ["a", "b"].map(|name| submit(&engine, name));
     engine.run(engine.client().cancel(&cancelled)).unwrap();
-    engine.run(engine.client().queue(&failed.topic).force_fail(failed.id, 0, "wrong")).unwrap();
+    engine.run(engine.client().queue(&failed.topic).force_fail(failed.id, Some(0), "wrong")).unwrap();
     engine.advance(Duration::from_secs(1800));
     assert_eq!(status(&engine, &cancelled), TaskStatus::Ready, "nobody is there");
     let one = gateway(&engine);
@@ -216,7 +216,7 @@ fn what_an_operator_ends_is_shown_though_it_has_released_a_task_before() {
     engine
         .run(client.queue(&lease.task.topic).force_release(
             lease.task.id,
-            lease.token.epoch(),
+            Some(lease.token.epoch()),
             "stuck",
         ))
         .unwrap();
