@@ -37,15 +37,24 @@ pub(super) async fn events(
     stream.unwrap_or_else(refused)
 }
 
-/// A payload or a result as a file, whatever its type: browsers must not run it.
-pub(super) async fn saved(
+pub(super) async fn payload(
     visit: Visit,
-    Path((queue, task, what)): Path<(String, String, String)>,
+    Path((queue, task)): Path<(String, String)>,
 ) -> PageResult {
-    if !matches!(what.as_str(), "payload" | "result") {
-        return Err(super::nothing().await);
-    }
-    let answer = visit.raw(&format!("{}/{what}", task_route(&queue, &task))).await?;
+    saved(&visit, &queue, &task, "payload").await
+}
+
+pub(super) async fn result(
+    visit: Visit,
+    Path((queue, task)): Path<(String, String)>,
+) -> PageResult {
+    saved(&visit, &queue, &task, "result").await
+}
+
+/// The bytes as a file, whatever their type: browsers must not run them.
+async fn saved(visit: &Visit, queue: &str, task: &str, what: &str) -> PageResult {
+    let path = format!("{}/{what}", task_route(queue, task));
+    let answer = visit.raw(&path).await?;
     let name: String = task
         .chars()
         .map(|character| if character.is_ascii_alphanumeric() { character } else { '-' })
