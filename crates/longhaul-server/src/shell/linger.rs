@@ -15,22 +15,21 @@ use axum::response::Response;
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// Limits on discarding a body: the total time, the longest pause, and the number of bytes.
 const LINGER_TIME: Duration = Duration::from_secs(10);
 const LINGER_PAUSE: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 256 * 1024 * 1024;
 
-/// A body lent to the handler, and whether it was read.
-struct Lent(Arc<Mutex<(Body, bool)>>);
-
-impl Lent {
-    fn lock(&self) -> MutexGuard<'_, (Body, bool)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// A body lent to the handler, which comes back on drop.
+struct Lent {
+    body: Body,
+    is_read: bool,
+    back: Option<oneshot::Sender<(Body, bool)>>,
 }
 
 impl HttpBody for Lent {
@@ -38,20 +37,27 @@ impl HttpBody for Lent {
     type Error = axum::Error;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let (body, is_read) = &mut *self.lock();
-        *is_read = true;
-        Pin::new(body).poll_frame(context)
+        self.is_read = true;
+        Pin::new(&mut self.body).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.lock().0.is_end_stream()
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.lock().0.size_hint()
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(back) = self.back.take() {
+            back.send((std::mem::take(&mut self.body), self.is_read)).ok();
+        }
     }
 }
 
@@ -65,16 +71,14 @@ pub(crate) async fn linger(
         return next.run(request).await;
     }
     let asks_first = request.headers().contains_key(EXPECT);
-    let (parts, body) = request.into_parts();
-    let body = Arc::new(Mutex::new((body, false)));
-    let request = Request::from_parts(parts, Body::new(Lent(Arc::clone(&body))));
+    let (back, mut rest) = oneshot::channel();
+    let request = request.map(|body| Body::new(Lent { body, is_read: false, back: Some(back) }));
     let response = next.run(request).await;
     let is_refused = response.status().is_client_error() || response.status().is_server_error();
     // A client that timed out gets no more time.
     if is_refused
         && response.status() != StatusCode::REQUEST_TIMEOUT
-        // The handler has dropped it.
-        && let Some(Ok((body, is_read))) = Arc::into_inner(body).map(Mutex::into_inner)
+        && let Ok((body, is_read)) = rest.try_recv()
         && !body.is_end_stream()
         // A client that waits for `100 Continue` will not send its body.
         && (is_read || !asks_first)
