@@ -125,20 +125,20 @@ pub struct WorkerHandle {
     drain_request: Arc<DrainSignal>,
 }
 
-/// The part of a handle that cannot stop its worker: it shows the worker's state, and sends it
-/// requests for leases.
+/// Shows the state of a worker and sends lease requests to it; cannot stop the worker.
 #[derive(Clone, Debug)]
 pub(crate) struct HandleView {
     stats: Arc<WorkerCounters>,
     connections: Arc<Connections>,
     clock: Clock,
     partitions: u64,
-    answers: Mailbox<WorkerEvent>,
+    requests: Mailbox<WorkerEvent>,
 }
 
 impl HandleView {
+    /// Sends a lease request to the driver.
     pub(crate) fn ask(&self, asked: LeaseCommand) {
-        self.answers.put(WorkerEvent::Lease(LeaseEvent::Asked(asked)));
+        self.requests.put(WorkerEvent::Lease(LeaseEvent::Asked(asked)));
     }
 
     pub(crate) async fn ready(&self) {
@@ -382,7 +382,7 @@ pub async fn prepare(
     let partitions = topics.iter().map(|(.., count)| u64::from(count.unwrap_or(1))).sum();
     let driver = WorkerDriver::new(env, events, config, topics, processor, stop_requested, counted);
     let announce = AnnounceEnd(Arc::clone(&stats));
-    let view = HandleView { stats, connections, clock, partitions, answers };
+    let view = HandleView { stats, connections, clock, partitions, requests: answers };
     let handle = WorkerHandle { stop_request, ended, view, drain_request };
     let run = async move {
         let _announce = announce;

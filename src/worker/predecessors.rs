@@ -151,7 +151,7 @@ impl ResultLocation {
 
     /// Reads the metadata topic through, and keeps the last entry of the task.
     async fn read_metadata(&self, task: TaskId) -> Result<Option<Bytes>, TransportError> {
-        // The processor is told of an error.
+        // Not logged: the processor gets the error.
         let connections = Arc::new(Connections::untold());
         let session = SessionSupervisor::of_client(&self.transport, &self.metadata, &connections);
         let follow = Follow { start: Start::Earliest, compacted: true };

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// The cursor that keeps uncompacted entries from being trimmed.
 pub(super) const COMPACTION_CURSOR: &str = "__compaction";
 
-/// What Java's `URLEncoder` leaves as it is, besides letters and digits. A space becomes `+`.
+/// The characters that Java's `URLEncoder` escapes. A space becomes `+` afterwards.
 const JAVA_ESCAPES: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b' ');
 

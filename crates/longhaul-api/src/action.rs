@@ -1,4 +1,4 @@
-//! What operators have done, and why.
+//! Actions of operators on tasks, and the log of all their actions.
 
 use crate::values::{Instant, Length};
 use serde::{Deserialize, Serialize};
@@ -87,7 +87,7 @@ pub struct ActionBody {
 }
 
 impl TaskAction {
-    /// The action in paths, and in the log of actions.
+    /// The action in log lines, and in the path of its route if it has one of its own.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

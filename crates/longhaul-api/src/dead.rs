@@ -107,6 +107,7 @@ pub struct DeadSelection {
     /// Selects letters of tasks that failed at this instant or earlier.
     pub failed_to: Option<Instant>,
     /// For replays only: changes to the new tasks.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub changes: Option<ReplayChangesBody>,
 }
 

@@ -38,8 +38,8 @@ const ANSWER_VALID: Duration = Duration::from_secs(60);
 /// The last entry of a task on the metadata topic, written by a worker of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LegacyEntry {
-    /// The state of the task: one of those that the reference writes. PROCESSING: the task runs,
-    /// or its worker has died.
+    /// PROCESSING, FAILED or COMPLETED: the reference writes no other state. PROCESSING: the task
+    /// runs, or its worker has died.
     pub state: TaskState,
     /// Number of attempts so far, including the running one.
     pub attempts: u32,

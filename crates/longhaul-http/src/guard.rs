@@ -11,7 +11,7 @@ use std::net::IpAddr;
 pub struct HostGuard {
     /// In the form of [`host::parse`].
     hosts: Vec<String>,
-    /// Otherwise every host is allowed.
+    /// Whether hosts are checked; if not, every host is allowed.
     checks_hosts: bool,
     listens: IpAddr,
     /// In lower case, as browsers send them.
@@ -40,10 +40,10 @@ impl HostGuard {
         }
     }
 
-    /// The same for a server that asks nobody who it is: it checks hosts on every address. A web
-    /// page can make its own host name resolve to any address, not to loopback alone.
+    /// Checks hosts on every address, not on loopback alone. A server without authentication needs
+    /// this: a web page can make its own host name resolve to any address.
     #[must_use]
-    pub fn on_every_address(self) -> Self {
+    pub fn checking_hosts(self) -> Self {
         Self { checks_hosts: true, ..self }
     }
 
@@ -149,7 +149,7 @@ mod tests {
     /// A gateway without tokens in a container answered to any host: any web page had all rights.
     #[test]
     fn a_server_that_asks_nobody_who_it_is_checks_hosts_on_every_address() {
-        let guard = guard("0.0.0.0", None, &[]).on_every_address();
+        let guard = guard("0.0.0.0", None, &[]).checking_hosts();
         hosts(&guard, true, &["localhost:7070", "127.0.0.1:7070", "10.0.0.7", "[::1]"]);
         hosts(&guard, false, &["evil.test", "gateway"]);
     }

@@ -182,7 +182,8 @@ impl Admin {
         self.call(Method::PUT, &path(topic, "/unload")?, None).await.map(drop)
     }
 
-    /// Deletes a subscription of a topic or of one partition, even while consumers use it.
+    /// Deletes a subscription of a topic or of one partition, even while consumers use it. Its name
+    /// is written into the URL as it is.
     ///
     /// # Errors
     /// As for [`call`](Self::call).
@@ -235,8 +236,9 @@ impl Admin {
     }
 
     /// The subscription's mark-delete position on one partition: every entry at or below it is
-    /// acknowledged. `None` if the subscription does not exist. Its name has only letters, digits
-    /// and hyphens.
+    /// acknowledged. `None` if the subscription does not exist. `subscription` must
+    /// consist of letters, digits and hyphens: brokers encode other characters in the names of
+    /// cursors.
     ///
     /// A position before the first entry of ledger `n` is returned as the last possible entry of
     /// ledger `n - 1`, which is equivalent and avoids entry -1.

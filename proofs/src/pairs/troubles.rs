@@ -47,7 +47,12 @@ impl World<'_> {
         let Some(task) = self.any(runs) else { return };
         let Ok(view) = self.client().queue(&task.topic).tasks().await else { return };
         let Ok(Some(info)) = view.get(task.id) else { return };
-        match self.client().queue(&task.topic).force_release(task.id, Some(info.epoch), "stuck").await {
+        match self
+            .client()
+            .queue(&task.topic)
+            .force_release(task.id, Some(info.epoch), "stuck")
+            .await
+        {
             Ok(_) => self.notes.act(task.id, Act::Release),
             Err(_) if self.is_troubled() => self.notes.unsure(task.id),
             Err(_) => {}

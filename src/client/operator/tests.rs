@@ -121,21 +121,19 @@ fn what_is_forced_upon_an_epoch_that_is_over_changes_nothing() {
     engine.advance(SILENCE);
     assert_eq!(started.lock().unwrap().len(), 2, "it was taken over");
     for stale in [0, 1, 3] {
-        let failed = engine.run(engine.client().queue(&task.topic).force_fail(task.id, Some(stale), ""));
+        let failed =
+            engine.run(engine.client().queue(&task.topic).force_fail(task.id, Some(stale), ""));
         assert!(matches!(failed, Err(ActionError::Stale { current: 2 })), "{failed:?}");
         let released =
             engine.run(engine.client().queue(&task.topic).force_release(task.id, Some(stale), ""));
         assert!(matches!(released, Err(ActionError::Stale { current: 2 })), "{released:?}");
     }
     engine
-        .run(
-            engine
-                .client()
-                .clone()
-                .acting_as("ann")
-                .queue(&task.topic)
-                .force_fail(task.id, Some(2), "hangs"),
-        )
+        .run(engine.client().clone().acting_as("ann").queue(&task.topic).force_fail(
+            task.id,
+            Some(2),
+            "hangs",
+        ))
         .unwrap();
     assert_eq!(reason_of(&engine, &task), (TaskOutcome::Final, "Failed by ann: hangs".to_owned()));
     engine.assert_transitions(&task, ["PROCESSING 1", "PROCESSING 2", "FAILED 2 FINAL"]);
@@ -157,7 +155,8 @@ fn a_task_is_released_from_a_worker_that_hangs_and_runs_elsewhere() {
     engine.advance(SILENCE);
     // The first worker may be the one that runs it again.
     assert!(started.lock().unwrap().len() > 1);
-    let released = engine.run(engine.client().queue(&task.topic).force_release(task.id, Some(1), ""));
+    let released =
+        engine.run(engine.client().queue(&task.topic).force_release(task.id, Some(1), ""));
     assert!(released.is_err(), "{released:?}");
 }
 

@@ -373,7 +373,8 @@ pub struct WorkerInfo {
 }
 
 impl WorkerInfo {
-    /// Whether others leave it its tasks: it has not left, and has missed less than 2 heartbeats.
+    /// Whether the worker is alive: it has not left and has missed fewer than 2 heartbeats. Others
+    /// leave its tasks alone.
     #[must_use]
     pub const fn is_alive(&self) -> bool {
         self.last_heartbeat_ms.is_some() && self.missed_heartbeats < MISSED_MAX

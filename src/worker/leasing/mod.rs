@@ -54,7 +54,7 @@ pub(crate) enum LeaseCommand {
     Gone(LeaseRequestId),
     /// Looks up the lease of a task.
     Find { task: TaskId, reply: Reply<Option<LeaseView>> },
-    /// Comes from the holder of this lease.
+    /// A message from the holder of this lease.
     Told(LeaseToken, HolderMessage),
 }
 

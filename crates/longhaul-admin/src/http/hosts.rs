@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Maximum number of hosts in an admin URL.
 pub(super) const HOSTS_MAX: usize = 16;
-/// All characters that are not unreserved: brokers read a bare `+` as a space.
+
+/// The characters to escape: all but the unreserved ones, because brokers read a bare `+` as a
+/// space.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The hosts of a service URL.

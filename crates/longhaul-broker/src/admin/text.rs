@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What Java's `URLEncoder` leaves as it is, besides letters and digits. A space becomes `+`.
+/// The characters that Java's `URLEncoder` escapes. A space becomes `+` afterwards.
 const JAVA_ESCAPES: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b' ');
 

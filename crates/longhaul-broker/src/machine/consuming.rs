@@ -189,10 +189,6 @@ impl BrokerMachine {
             }
         }
         live.inactivity.end(Some(subscription));
-        let owner = live.orphans.remove(&subscription);
-        if let Some(session) = owner.and_then(|conn| self.sessions.get_mut(&conn)) {
-            session.orphans.remove(&(topic, subscription));
-        }
         let name = command.consumer_name.clone().filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| format!("{:x}-{}", key.conn, key.id));
         let former = dispatcher.active();
@@ -210,6 +206,7 @@ impl BrokerMachine {
             // The new consumer gets the unacknowledged entries of the former one.
             dispatcher.rewind(cursor);
         }
+        self.forget_orphan(topic, subscription);
         if let Some(session) = self.session(key.conn) {
             session.consumers.insert(key.id, handle);
         }
@@ -347,6 +344,15 @@ impl BrokerMachine {
         }
     }
 
+    /// Forgets that a connection will come back to a subscription: it has a consumer again, or was
+    /// deleted.
+    fn forget_orphan(&mut self, topic: u32, subscription: u32) {
+        let owner = self.live.get_mut(&topic).and_then(|live| live.orphans.remove(&subscription));
+        if let Some(session) = owner.and_then(|conn| self.sessions.get_mut(&conn)) {
+            session.orphans.remove(&(topic, subscription));
+        }
+    }
+
     /// Closes all consumers of a subscription; their clients subscribe again.
     pub(super) fn close_consumers(&mut self, topic: u32, subscription: u32) {
         // The subscription may have no consumers.
@@ -407,11 +413,8 @@ impl BrokerMachine {
         if let Some(live) = self.live.get_mut(&topic) {
             live.figures.forget(subscription);
             live.inactivity.end(Some(subscription));
-            let owner = live.orphans.remove(&subscription);
-            if let Some(session) = owner.and_then(|conn| self.sessions.get_mut(&conn)) {
-                session.orphans.remove(&(topic, subscription));
-            }
         }
+        self.forget_orphan(topic, subscription);
         Ok(())
     }
 

@@ -102,7 +102,7 @@ impl Partition {
         if closes {
             return None;
         }
-        if let Some(blocked) = self.lacks_ticket(id, reads, slots) {
+        if let Some(blocked) = self.ticket_block(id, reads, slots) {
             return Some(blocked);
         }
         if reads && slots.full {

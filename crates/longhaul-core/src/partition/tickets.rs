@@ -170,9 +170,9 @@ impl Partition {
             || self.tickets.waiting() + slots.asked_elsewhere < slots.free()
     }
 
-    /// Why the claim of a task does not have all the tickets that it needs. `reads`: the task's
-    /// message must be read first.
-    pub(super) fn lacks_ticket(&self, id: TaskId, reads: bool, slots: &Slots) -> Option<Blocked> {
+    /// Why the claim of a task does not have all the tickets that it needs; `None` if it has them.
+    /// `reads`: the task's message must be read first.
+    pub(super) fn ticket_block(&self, id: TaskId, reads: bool, slots: &Slots) -> Option<Blocked> {
         let ClaimLimits { tickets: true, by_key, .. } = self.tickets.limits else { return None };
         match self.tickets.tasks.get(&id) {
             // A claim without effect leaves its ticket to the next one.

@@ -1,5 +1,5 @@
 //! Hashes that are the same in every build: names as numbers, for comparing the types or the order
-//! keys of tasks without a table of names, and one that mixes the bits of a number.
+//! keys of tasks without a table of names, and hashes of numbers, tasks and owners.
 
 use super::key::OwnerId;
 use crate::task::TaskId;

@@ -80,6 +80,7 @@ impl Identity {
 /// Authenticates callers.
 #[derive(Debug)]
 pub(crate) struct GatewayAuth {
+    /// The identity of callers without authentication, and of all callers of open routes.
     pub(crate) everybody: Arc<Identity>,
     tokens: Option<(PathBuf, Reloaded<Tokens>)>,
 }

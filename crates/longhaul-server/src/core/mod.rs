@@ -158,7 +158,7 @@ impl GatewayService {
     }
 }
 
-/// Sets an option of what is built, if there is a value for it.
+/// Sets an option of a builder, if there is a value for it.
 pub(crate) fn with<B, T>(built: B, value: Option<T>, set: impl FnOnce(B, T) -> B) -> B {
     match value {
         Some(value) => set(built, value),

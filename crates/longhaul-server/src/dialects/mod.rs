@@ -44,7 +44,7 @@ async fn health() -> &'static str {
 
 /// The queue of the dialects, if the caller may use it.
 fn queue(caller: &Caller) -> Result<&QueueName, ProblemDetails> {
-    let queue = caller.service.dialect_queue()?;
+    let queue = caller.service.dialect_queue().map_err(plain)?;
     caller.check_queue(queue)?;
     Ok(queue)
 }

@@ -52,7 +52,7 @@ impl Shell {
         let limits = &config.limits;
         let (hosts, origins) = (&config.allowed_hosts, &config.allowed_origins);
         let guard = HostGuard::new(config.listen.ip(), hosts, None, origins);
-        let guard = if config.has_auth() { guard } else { guard.on_every_address() };
+        let guard = if config.has_auth() { guard } else { guard.checking_hosts() };
         let permits = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         Self {
             guard,

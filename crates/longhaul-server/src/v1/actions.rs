@@ -2,7 +2,7 @@
 
 use super::JsonAnswer;
 use super::at::{QueryParams, SomeLevelAt, TaskAt};
-use super::tasks::page;
+use super::tasks::limit_of;
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
 use crate::core::{ServiceError, name_of};
@@ -154,7 +154,7 @@ async fn log(
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(LogQuery { limit }): QueryParams<LogQuery>,
 ) -> JsonAnswer<ActionList> {
-    let limit = page(limit, RECORDS_MAX, "actions")?;
+    let limit = limit_of(limit, RECORDS_MAX, "actions")?;
     let records = caller.service.action_log((&queue, level), limit).await?;
     let action = |it: longhaul::ops::ActionRecord| ActionBody {
         at: it.published_ms,

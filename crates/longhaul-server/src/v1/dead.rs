@@ -3,7 +3,7 @@
 use super::JsonAnswer;
 use super::actions::optional;
 use super::at::{NoParams, QueryParams, SomeLevelAt, TaskAt};
-use super::tasks::{PAGE_MAX, between, page};
+use super::tasks::{PAGE_MAX, between, limit_of};
 use super::values::{WordList, all_or_some, early_end};
 use crate::auth::TokenScope::{Admin, Read};
 use crate::clock;
@@ -118,7 +118,7 @@ async fn list(
     SomeLevelAt { queue, level, caller }: SomeLevelAt,
     QueryParams(query): QueryParams<DeadQuery>,
 ) -> JsonAnswer<DeadLetterList> {
-    let (limit, after) = (page(query.limit, PAGE_MAX, "entries")?, query.after.as_deref());
+    let (limit, after) = (limit_of(query.limit, PAGE_MAX, "entries")?, query.after.as_deref());
     let after = after.map(position_of).transpose()?;
     let filter = filter_of(&DeadSelection {
         failed_with: query.reason,

@@ -198,8 +198,8 @@ pub(crate) fn status_of(text: &str) -> Result<TaskStatus, ProblemDetails> {
     })
 }
 
-/// The number of entries per page, of which there may be `max`.
-pub(super) fn page(
+/// Checks the limit of a list: 1 to `max` entries, 100 by default.
+pub(super) fn limit_of(
     limit: Option<usize>,
     max: usize,
     entries: &str,
@@ -216,7 +216,7 @@ async fn list(
     LevelAt { level, caller }: LevelAt,
     QueryParams(query): QueryParams<TaskQuery>,
 ) -> JsonAnswer<TaskList> {
-    let (filter, limit) = (query.filter()?, page(query.limit, PAGE_MAX, "entries")?);
+    let (filter, limit) = (query.filter()?, limit_of(query.limit, PAGE_MAX, "entries")?);
     if query.why && limit > PAGE_WHY_MAX {
         let detail = format!("with `why`, `limit` must be 1 to {PAGE_WHY_MAX} tasks, not {limit}");
         return Err(ProblemDetails::bad_request("query_invalid", detail));

@@ -28,8 +28,10 @@ pub(super) async fn show(visit: Visit, Path(queue): Path<String>) -> PageResult 
         .iter()
         .map(async |&level| Ok::<_, PageError>((level, visit.workers(&queue, level).await?)));
     let found = futures::future::try_join_all(found).await?;
-    let mut workers: Vec<_> =
-        found.iter().flat_map(|it @ (_, list)| list.workers.iter().map(move |worker| (it, worker)));
+    let mut workers: Vec<_> = found
+        .iter()
+        .flat_map(|it @ (_, list)| list.workers.iter().map(move |worker| (it, worker)))
+        .collect();
     // First those whose tasks others take over.
     workers.sort_by_key(|(_, worker)| !worker.leaves_tasks());
     let rows: Vec<RowCells> =

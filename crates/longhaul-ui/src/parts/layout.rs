@@ -28,19 +28,19 @@ pub(crate) fn bare(visit: &Visit, title: &str, body: &Markup) -> Response {
     visit::html(StatusCode::OK, frame(visit, title, &html! {}, body, FollowedEvents::Nobody))
 }
 
-/// Whose events keep a page up to date.
+/// The events that keep a page up to date.
 #[derive(Clone, Copy)]
 pub(crate) enum FollowedEvents<'a> {
     /// Those of a level.
     Level(Priority),
     /// Those of one task.
     Task(&'a str),
-    /// Nobody's: the page takes long to make, and is requested regularly.
+    /// None: the script requests the page regularly.
     Nobody,
-    /// Nobody's: the page stays as it is. It says what an action does, did, or why it failed.
+    /// None: the page stays as it is. It is about an action or an error, or takes long to make.
     Still,
-    /// Nobody's: the page stands in for one that needs the broker; the script requests that one
-    /// until it is available.
+    /// None: the page replaces one that needs the broker. The script requests that page until the
+    /// broker is back.
     StandIn,
 }
 

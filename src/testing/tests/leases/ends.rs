@@ -91,7 +91,9 @@ fn what_was_ended_while_nobody_was_there_is_over_soon_after_a_gateway_comes() {
     drop(gateways(&engine));
     let [cancelled, failed] = ["a", "b"].map(|name| submit(&engine, name));
     engine.run(engine.client().cancel(&cancelled)).unwrap();
-    engine.run(engine.client().queue(&failed.topic).force_fail(failed.id, Some(0), "wrong")).unwrap();
+    engine
+        .run(engine.client().queue(&failed.topic).force_fail(failed.id, Some(0), "wrong"))
+        .unwrap();
     engine.advance(Duration::from_secs(1800));
     assert_eq!(status(&engine, &cancelled), TaskStatus::Ready, "nobody is there");
     let one = gateway(&engine);

@@ -158,8 +158,8 @@ fn a_subscription_in_use_is_deleted_by_force_alone() {
     assert!(rig.kept("t").subscriptions.is_empty());
 }
 
-/// Its topic counted as used for as long as the reader's connection lived, so that an unused topic
-/// was not deleted.
+/// Regression: a reader's deleted subscription kept its topic in use while the reader's connection
+/// lived.
 #[test]
 fn a_reader_whose_subscription_is_deleted_does_not_use_its_topic() {
     let mut rig = rig();
