@@ -7,7 +7,6 @@ import json
 import random
 import time
 from collections.abc import Generator
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +34,10 @@ class Event:
     id: str | None
 
 
+class _Cut(Exception):
+    """The connection of the stream was lost; another one continues."""
+
+
 def watch(
     gateways: Gateways, path: str, last_event_id: str | None, patience: float, halt: HaltEvent
 ) -> Generator[Event, None, None]:
@@ -46,37 +49,42 @@ def watch(
     give_up: float | None = None
     while not halt.is_set() and last_event_id != _OVER:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_event_id} if last_event_id else {})
-        retry_after = 0.0
         try:
             connection, response = gateways.stream(path, headers, _SILENCE, halt)
-            with closing(connection):
-                for event in _events(response):
-                    give_up, pause = None, _PAUSE
-                    last_event_id = event.id or last_event_id
-                    yield event
         except (Unreachable, Unavailable) as error:
             now = time.monotonic()
             give_up = now + patience if give_up is None else give_up
-            retry_after = (error.retry_after if isinstance(error, Unavailable) else None) or 0.0
-            if now + max(retry_after, pause) > give_up:
+            retry_after = error.retry_after if isinstance(error, Unavailable) else None
+            wait = max(retry_after or 0.0, pause * random.uniform(0.5, 1.0))
+            if now + wait > give_up:
                 raise
-        # Pause also after a stream that ended at once, because the next ones may do so, too.
-        halt.wait(max(retry_after, pause * random.uniform(0.5, 1.0)))
-        pause = min(pause * 2, _PAUSE_MAX)
+            pause = min(pause * 2, _PAUSE_MAX)
+            halt.wait(wait)
+            continue
+        try:
+            for event in _events(response):
+                give_up, pause = None, _PAUSE
+                last_event_id = event.id or last_event_id
+                yield event
+        except _Cut:
+            # Pause also after a stream that ended at once, because the next ones may do so, too.
+            halt.wait(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, _PAUSE_MAX)
+        finally:
+            connection.close()
 
 
 def _events(response: http.client.HTTPResponse) -> Generator[Event, None, None]:
-    """Yields the events of a connection until it is lost; another one continues."""
     kind, data, place = "message", list[str](), None
     size = 0
     while True:
         try:
             line = response.readline(_LINE_BYTES + 1)
-        except (OSError, http.client.HTTPException):
-            return
+        except (OSError, http.client.HTTPException) as error:
+            raise _Cut from error
         size += len(line)
         if not line.endswith(b"\n") or size > _LINE_BYTES:
-            return
+            raise _Cut
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         if not text:
             if data:
