@@ -101,7 +101,7 @@ export class Gateways {
     let doubt: Error | undefined;
     for (;;) {
       // A pause that a gateway asked for applies to all requests of the client.
-      const wait = this.#pick().resting - performance.now();
+      const wait = this.#nextFree() - performance.now();
       if (wait > 0) {
         await sleep(wait, undefined, halt && { signal: halt }).catch(() => {
           throw doubt ?? failure;
@@ -136,7 +136,7 @@ export class Gateways {
       // The pause that the gateway asked for, or a growing, random one, so that clients do not return at once.
       gateway.resting = now + Math.max(retryAfter, pause * (0.5 + Math.random() / 2));
       pause = Math.min(pause * 2, PAUSE_MAX);
-      if (Math.max(this.#pick().resting, now) > giveUp || halt?.aborted) {
+      if (Math.max(this.#nextFree(), now) > giveUp || halt?.aborted) {
         throw doubt ?? failure;
       }
     }
@@ -216,6 +216,11 @@ export class Gateways {
   #isSafe(named: URL, configured: URL): boolean {
     const encrypts = named.protocol === "https:" || (named.protocol === "http:" && configured.protocol === "http:");
     return encrypts && (!this.#token || named.hostname === configured.hostname || (isLocal(named) && isLocal(configured)));
+  }
+
+  /** When a request may go to any gateway, by `performance.now`. */
+  #nextFree(): number {
+    return Math.min(...this.#all.map((each) => each.resting));
   }
 
   /** Returns the gateway of the last request, unless it rests; then the one whose rest is over, or ends first. */
