@@ -1,4 +1,19 @@
-"""The errors of this package. Each error of a gateway has a stable `code`; the class tells what to do."""
+"""The errors of this package. Each error of a gateway has a stable `code`; the class tells what to do.
+
+    LonghaulError
+      Unreachable        no gateway has got the request: nothing was done
+      OutcomeUnknown     the request may have been done or not: check before you repeat it
+      GatewayError       a gateway has refused the request; with a code such as `http_404`, a proxy has answered
+        Invalid          correct the request
+          TooLarge       the request has too many bytes
+        NotAllowed       use another token, or ask for the permission
+        NotFound         there is no such queue, task or lease, or it ended long ago
+        Conflict         read the current state, then decide
+          LeaseRefused   this worker no longer holds the lease
+        Unavailable      try later, or another gateway; nothing was done, unless a proxy has answered
+      TaskFailed         the task has ended without a result
+      WaitTimeout        the task is not over yet
+"""
 
 from __future__ import annotations
 
@@ -60,7 +75,7 @@ class TooLarge(Invalid):
 
 
 class NotAllowed(GatewayError):
-    """The token is missing, unknown or expired, or may not do this: use another token, or ask for the permission."""
+    """The token is missing, unknown or expired, or may not do this."""
 
 
 class NotFound(GatewayError):
@@ -106,6 +121,8 @@ _BY_STATUS: dict[int, type[GatewayError]] = {
     410: NotFound,
     413: TooLarge,
     429: Unavailable,
+    502: Unavailable,
+    503: Unavailable,
 }
 
 

@@ -93,6 +93,8 @@ const BY_STATUS = new Map<number, typeof GatewayError>([
   [410, NotFound],
   [413, TooLarge],
   [429, Unavailable],
+  [502, Unavailable],
+  [503, Unavailable],
 ]);
 
 /** Converts an answer to an error. A proxy's answer may have another form than a gateway's. */
