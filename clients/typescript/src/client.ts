@@ -82,6 +82,10 @@ export interface Filter extends OfLevel {
 /** Query parameters; those that are undefined are omitted. */
 type Query = Record<string, string | number | undefined>;
 
+interface Ask extends Omit<Asking, "halt"> {
+  query?: Query;
+}
+
 /** Converts a duration to the form that the gateway reads. */
 export function length(value: Length): string;
 export function length(value: Length | undefined): string | undefined;
@@ -497,7 +501,7 @@ export class Client {
   }
 
   /** Sends a request, and returns the body of the answer. By default it is repeatable if its method is GET, PUT or DELETE. */
-  #ask(method: string, path: string, { query = {}, ...asking }: Asking & { query?: Query } = {}): Promise<Uint8Array> {
+  #ask(method: string, path: string, { query = {}, ...asking }: Ask = {}): Promise<Uint8Array> {
     const repeatable = ["GET", "PUT", "DELETE"].includes(method);
     return this.gateways.request(method, withQuery(path, query), { patience: this.#patience, repeatable, ...asking });
   }
