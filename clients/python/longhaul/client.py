@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 from . import events, types
 from .errors import GatewayError, NotFound, TaskFailed, WaitTimeout, from_answer
 from .events import Event
-from .http import Gateways, HaltEvent, Token
+from .http import Answer, Gateways, HaltEvent, Token
 
 # Seconds, or a text such as `1h 30m`.
 Length = float | timedelta | str
@@ -164,14 +164,14 @@ class Client:
         """Submits a task, and returns its id when it is stored. Anything but a `Submission` is the payload."""
         body = self._new_task(task)
         answer = self._ask("POST", _at(queue, "tasks"), body, repeatable="idempotency_key" in body)
-        return cast(str, json.loads(answer)["id"])
+        return cast(str, answer.json()["id"])
 
     def submit_batch(self, queue: str, tasks: Iterable[Submission | Any]) -> list[str | GatewayError]:
         """Submits up to 1,000 tasks, and returns for each its id, or the error."""
         bodies = [self._new_task(task) for task in tasks]
         repeatable = all("idempotency_key" in body for body in bodies)
         answer = self._ask("POST", _at(queue, "tasks:batch"), {"tasks": bodies}, repeatable=repeatable)
-        return [_outcome(outcome) for outcome in json.loads(answer)["outcomes"]]
+        return [_outcome(outcome) for outcome in answer.json()["outcomes"]]
 
     def get(self, queue: str, task: str) -> types.Task:
         """Returns the state of a task."""
@@ -202,9 +202,8 @@ class Client:
             wait = min(left, _POLL)
             query = {"timeout": length(wait)}
             answer = self._ask("GET", _at(queue, "tasks", task, "wait"), query=query, timeout=wait + 15.0, patience=min(self.patience, left))
-            # An answer without a body: the task is not over.
-            if answer:
-                return cast(types.Task, json.loads(answer))
+            if answer.status == 200:
+                return cast(types.Task, answer.json())
 
     def result(self, queue: str, task: str, timeout: float) -> bytes:
         """Waits up to `timeout` seconds for the end of a task, and returns its result.
@@ -215,13 +214,13 @@ class Client:
         if ended["status"] != "completed":
             raise TaskFailed(ended)
         try:
-            return self._ask("GET", _at(queue, "tasks", task, "result"))
+            return self._ask("GET", _at(queue, "tasks", task, "result")).body
         except NotFound as error:
             raise TaskFailed(ended) from error
 
     def payload(self, queue: str, task: str) -> bytes:
         """Returns the payload of a task, as it was submitted."""
-        return self._ask("GET", _at(queue, "tasks", task, "payload"))
+        return self._ask("GET", _at(queue, "tasks", task, "payload")).body
 
     def cancel(self, queue: str, task: str, reason: str = "") -> None:
         """Requests the end of a task. A running task ends when its worker has learned of it, any other at once."""
@@ -240,7 +239,7 @@ class Client:
 
         A repeat returns the same id. If the new task fails too, retry the new task.
         """
-        return cast(str, json.loads(self._ask("POST", _at(queue, "tasks", f"{task}:retry"), {"reason": reason}))["id"])
+        return cast(str, self._ask("POST", _at(queue, "tasks", f"{task}:retry"), {"reason": reason}).json()["id"])
 
     def force_fail(self, queue: str, task: str, reason: str = "", *, epoch: int | None = None) -> None:
         """Closes a task as failed for good.
@@ -275,7 +274,7 @@ class Client:
 
     def create_queue(self, queue: str, **settings: Unpack[types.NewQueue]) -> types.CreatedQueue:
         """Creates a queue, or corrects its topics. Omitted settings stay as they are."""
-        return cast(types.CreatedQueue, json.loads(self._ask("PUT", _at(queue), settings)))
+        return cast(types.CreatedQueue, self._ask("PUT", _at(queue), settings).json())
 
     def change_queue(self, queue: str, settings: types.QueueSettings, expected_version: int, reason: str = "") -> int:
         """Replaces the settings of a queue, and returns their new version.
@@ -320,7 +319,7 @@ class Client:
 
         After `timeout` seconds, the purge stops and raises `OutcomeUnknown`.
         """
-        return cast(types.Purged, json.loads(self._ask("POST", f"{_at(queue)}:purge", selection, query={"level": level}, timeout=timeout)))
+        return cast(types.Purged, self._ask("POST", f"{_at(queue)}:purge", selection, query={"level": level}, timeout=timeout).json())
 
     # Workers.
 
@@ -335,7 +334,7 @@ class Client:
         Raises `Conflict` for a gateway and for a worker that leases without an `instance`. Raises
         `NotFound` for a worker that is not listed: an idle worker of this package is listed within 10 s.
         """
-        return cast(types.ToldToDrain, json.loads(self._ask("POST", _at(queue, "workers", f"{worker}:drain"), {"reason": reason}, repeatable=True)))
+        return cast(types.ToldToDrain, self._ask("POST", _at(queue, "workers", f"{worker}:drain"), {"reason": reason}, repeatable=True).json())
 
     # Dead letters.
 
@@ -349,7 +348,7 @@ class Client:
         Select up to 100 by `tasks`, or others by their fields, or all by `all=True`. A request replays
         at most 100,000; then the answer has `stopped`. Raises `OutcomeUnknown` after `timeout` seconds.
         """
-        return cast(types.ReplayList, json.loads(self._ask("POST", _at(queue, "dead:replay"), selection, query={"level": level}, timeout=timeout)))
+        return cast(types.ReplayList, self._ask("POST", _at(queue, "dead:replay"), selection, query={"level": level}, timeout=timeout).json())
 
     def purge_dead_letters(
         self, queue: str, *, level: Level | None = None, timeout: float = _BULK, **selection: Unpack[types.DeadSelection]
@@ -358,7 +357,7 @@ class Client:
 
         Raises `OutcomeUnknown` after `timeout` seconds.
         """
-        return cast(types.PurgedLetters, json.loads(self._ask("POST", _at(queue, "dead:purge"), selection, query={"level": level}, timeout=timeout)))
+        return cast(types.PurgedLetters, self._ask("POST", _at(queue, "dead:purge"), selection, query={"level": level}, timeout=timeout).json())
 
     # Schedules.
 
@@ -493,10 +492,10 @@ class Client:
 
     def _version(self, method: str, path: str, body: object, repeatable: bool | None = None) -> int:
         """Changes a queue's settings or a schedule, and returns the new version."""
-        return cast(int, json.loads(self._ask(method, path, body, repeatable=repeatable))["version"])
+        return cast(int, self._ask(method, path, body, repeatable=repeatable).json()["version"])
 
     def _get(self, path: str, query: Mapping[str, Any] = {}) -> Any:
-        return json.loads(self._ask("GET", path, query=query))
+        return self._ask("GET", path, query=query).json()
 
     def _ask(
         self,
@@ -508,8 +507,8 @@ class Client:
         repeatable: bool | None = None,
         timeout: float = 30.0,
         patience: float | None = None,
-    ) -> bytes:
-        """Sends a request, and returns the body of the answer. By default it is repeatable if its method is GET, PUT or DELETE."""
+    ) -> Answer:
+        """Sends a request. By default it is repeatable if its method is GET, PUT or DELETE."""
         return self.gateways.request(
             method,
             _with_query(path, query),

@@ -18,6 +18,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from . import __version__
@@ -36,6 +38,18 @@ _RETRY_AFTER_MAX = 30.0
 
 Token = str | Callable[[], str] | None
 _BROKEN = (OSError, http.client.HTTPException)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a gateway: a status below 300, and the body."""
+
+    status: int
+    body: bytes
+
+    def json(self) -> Any:
+        """The body, parsed as JSON."""
+        return json.loads(self.body)
 
 
 class HaltEvent(threading.Event):
@@ -141,8 +155,8 @@ class Gateways:
         patience: float = 30.0,
         repeatable: bool = True,
         halt: HaltEvent | None = None,
-    ) -> bytes:
-        """Repeats a request until a gateway has answered, for at most `patience` seconds after the first failure. Returns the body of the answer.
+    ) -> Answer:
+        """Repeats a request until a gateway has answered, for at most `patience` seconds after the first failure.
 
         `timeout` limits each attempt. A request that is not `repeatable` is not sent again once it
         may have been done. No attempt follows once `halt` is set. The final error tells whether any
@@ -212,7 +226,7 @@ class Gateways:
             gateway.resting = time.monotonic() + min(failure.retry_after or _PAUSE, _RETRY_AFTER_MAX)
         raise failure
 
-    def _once(self, gateway: _Gateway, method: str, path: str, content: bytes | None, timeout: float, halt: HaltEvent) -> bytes:
+    def _once(self, gateway: _Gateway, method: str, path: str, content: bytes | None, timeout: float, halt: HaltEvent) -> Answer:
         try:
             connection = gateway.connect(timeout)
         except _BROKEN as error:
@@ -235,7 +249,7 @@ class Gateways:
         if len(body) > _ANSWER_BYTES:
             raise OutcomeUnknown(f"{gateway.url}: the answer has more than {_ANSWER_BYTES} bytes")
         if response.status < 300:
-            return body
+            return Answer(response.status, body)
         raise self._refused(response, body)
 
     def _headers(self, more: dict[str, str]) -> dict[str, str]:

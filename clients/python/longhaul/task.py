@@ -237,7 +237,7 @@ class Task:
     def _report(self, body: dict[str, Any], timeout: float, patience: float) -> Reported:
         # The gateway knows the lease's own report again.
         answer = self._gateways.request("POST", self._path, {"lease": self._lease} | body, timeout=timeout, patience=patience)
-        return cast(Reported, json.loads(answer))
+        return cast(Reported, answer.json())
 
     def end(self, status: str, patience: float, **more: Any) -> str | None:
         """Reports the end of the task. Repeats the report for `patience` seconds until its outcome is known. Returns why the report does not count, if so."""

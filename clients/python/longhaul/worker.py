@@ -172,10 +172,9 @@ class Worker:
         path = f"/v1/queues/{self.queue}/leases"
         # A lease whose answer got lost expires by itself, so the request is repeatable.
         answer = self.client.gateways.request("POST", path, self._asked | {"count": count}, timeout=self._timeout, patience=5.0, halt=self._stopping)
-        # An answer without a body: there is no task.
-        if not answer:
+        if answer.status != 200:
             return
-        leases: Leases = json.loads(answer)
+        leases: Leases = answer.json()
         for lease in leases["leases"]:
             task = Task(self.client.gateways, self.queue, lease, leases["now"])
             with self._changed:

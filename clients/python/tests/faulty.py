@@ -67,7 +67,7 @@ def impatient() -> None:
 def tells_once() -> None:
     request = http.Gateways.request
 
-    def once(self: http.Gateways, method: str, path: str, body: object = None, **more: Any) -> bytes:
+    def once(self: http.Gateways, method: str, path: str, body: object = None, **more: Any) -> http.Answer:
         return request(self, method, path, body, **(more | {"repeatable": not path.endswith(":report")}))
 
     http.Gateways.request = once  # type: ignore[method-assign]

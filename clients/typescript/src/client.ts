@@ -3,7 +3,7 @@
 import { randomUUID } from "node:crypto";
 import { fromAnswer, type GatewayError, NotFound, TaskFailed, WaitTimeout } from "./errors.ts";
 import { watch, type TaskEvent } from "./events.ts";
-import { type Asking, Gateways, json, type Token } from "./http.ts";
+import { type Answer, type Asking, Gateways, json, type Token } from "./http.ts";
 import type * as types from "./types.ts";
 import type { NewTask, Priority, Schedule, Task } from "./types.ts";
 
@@ -151,8 +151,8 @@ export class Client {
   }
 
   /** Returns the payload of a task, as it was submitted. */
-  payload(queue: string, task: string): Promise<Uint8Array> {
-    return this.#ask("GET", at(queue, "tasks", task, "payload"));
+  async payload(queue: string, task: string): Promise<Uint8Array> {
+    return (await this.#ask("GET", at(queue, "tasks", task, "payload"))).body;
   }
 
   /**
@@ -171,8 +171,7 @@ export class Client {
       const query = { timeout: `${Math.ceil(wait)}ms` };
       const patience = Math.min(this.#patience, left);
       const answer = await this.#ask("GET", at(queue, "tasks", task, "wait"), { query, timeout: wait + 15_000, patience });
-      // An answer without a body: the task is not over.
-      if (answer.length > 0) {
+      if (answer.status === 200) {
         return json(answer);
       }
     }
@@ -190,7 +189,7 @@ export class Client {
       throw new TaskFailed(ended);
     }
     try {
-      return await this.#ask("GET", at(queue, "tasks", task, "result"));
+      return (await this.#ask("GET", at(queue, "tasks", task, "result"))).body;
     } catch (error) {
       throw error instanceof NotFound ? new TaskFailed(ended) : error;
     }
@@ -500,8 +499,8 @@ export class Client {
     return json<{ version: number }>(await this.#ask(method, path, { body, repeatable })).version;
   }
 
-  /** Sends a request, and returns the body of the answer. By default it is repeatable if its method is GET, PUT or DELETE. */
-  #ask(method: string, path: string, { query = {}, ...asking }: Ask = {}): Promise<Uint8Array> {
+  /** Sends a request. By default it is repeatable if its method is GET, PUT or DELETE. */
+  #ask(method: string, path: string, { query = {}, ...asking }: Ask = {}): Promise<Answer> {
     const repeatable = ["GET", "PUT", "DELETE"].includes(method);
     return this.gateways.request(method, withQuery(path, query), { patience: this.#patience, repeatable, ...asking });
   }

@@ -33,9 +33,15 @@ const NOT_SENT: ReadonlySet<unknown> = new Set([
 /** A token, or a function that returns one for each request. */
 export type Token = string | (() => string);
 
-/** Parses the body of an answer as JSON. */
-export function json<T>(body: Uint8Array): T {
-  return JSON.parse(Buffer.from(body).toString()) as T;
+/** The answer of a gateway: a status below 300, and the body. */
+export interface Answer {
+  status: number;
+  body: Uint8Array;
+}
+
+/** The body of an answer, parsed as JSON. */
+export function json<T>(answer: Answer): T {
+  return JSON.parse(Buffer.from(answer.body).toString()) as T;
 }
 
 export interface Asking {
@@ -89,10 +95,10 @@ export class Gateways {
   }
 
   /**
-   * Repeats a request until a gateway has answered, for at most `patience` after the first failure. Returns the body of the answer. The final error tells
-   * whether any of the attempts may have been done, not only the last one.
+   * Repeats a request until a gateway has answered, for at most `patience` after the first failure. The final error tells whether any of the attempts may have
+   * been done, not only the last one.
    */
-  async request(method: string, path: string, asking: Asking = {}): Promise<Uint8Array> {
+  async request(method: string, path: string, asking: Asking = {}): Promise<Answer> {
     const { timeout = 30_000, patience = 30_000, repeatable = true, halt } = asking;
     const content = asking.body && JSON.stringify(asking.body);
     let giveUp: number | undefined;
@@ -162,7 +168,7 @@ export class Gateways {
     throw failure;
   }
 
-  async #once(gateway: Gateway, method: string, path: string, content: string | undefined, timeout: number): Promise<Uint8Array> {
+  async #once(gateway: Gateway, method: string, path: string, content: string | undefined, timeout: number): Promise<Answer> {
     try {
       const response = await this.#fetch(gateway.at(path), {
         method,
@@ -173,7 +179,7 @@ export class Gateways {
       });
       const bytes = await read(response);
       if (response.status < 300) {
-        return bytes;
+        return { status: response.status, body: bytes };
       }
       throw this.#refused(response, Buffer.from(bytes).toString());
     } catch (error) {

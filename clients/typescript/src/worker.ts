@@ -132,8 +132,7 @@ export class Worker {
       patience: 5_000,
       halt: this.#stopping.signal,
     });
-    // An answer without a body: there is no task.
-    if (answer.length === 0) {
+    if (answer.status !== 200) {
       return;
     }
     const { leases, now } = json<Leases>(answer);
