@@ -124,6 +124,7 @@ type leased struct {
 	ExpiresAt int64   `json:"expires_at"`
 }
 
+// The leases of one answer, and the gateway's clock.
 type leases struct {
 	Leases []leased `json:"leases"`
 	Now    int64    `json:"now"`

@@ -170,7 +170,7 @@ class Gateways:
         doubt: LonghaulError | None = None
         while True:
             # A pause that a gateway asked for applies to all requests of the client.
-            if halt.wait(max(self._pick().resting - time.monotonic(), 0.0)):
+            if halt.wait(max(self._next_free() - time.monotonic(), 0.0)):
                 raise doubt or failure
             gateway = self._pick()
             retry_after = 0.0
@@ -199,7 +199,7 @@ class Gateways:
             rest = max(retry_after, pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _PAUSE_MAX)
             gateway.resting = now + rest
-            if max(self._pick().resting, now) > give_up:
+            if max(self._next_free(), now) > give_up:
                 raise doubt or failure
 
     def stream(
@@ -290,6 +290,10 @@ class Gateways:
             if self._current.resting > now:
                 self._current = min(self._all, key=lambda gateway: max(gateway.resting, now))
             return self._current
+
+    def _next_free(self) -> float:
+        with self._lock:
+            return min(gateway.resting for gateway in self._all)
 
 
 def _is_local(host: str) -> bool:

@@ -15,8 +15,6 @@ const PAUSE = 500;
 const PAUSE_MAX = 10_000;
 /** How long a processor may take to end after a `Draining`, in ms. After that, its task is given back although it runs. */
 const GRACE = 5_000;
-/** The longest time that a timer takes, in ms: 24 days. */
-const TIMER_MAX = 2 ** 31 - 1;
 
 /** Works on a task and returns the result: text and bytes as they are, `undefined` for none, anything else as JSON. */
 export type Processor = (task: Task) => unknown;
@@ -168,7 +166,11 @@ export class Worker {
   /** Waits for a promise, or until the signal is aborted. */
   async #until(something: Promise<unknown>, signal: AbortSignal): Promise<void> {
     const over = new AbortController();
-    const stopped = wait(TIMER_MAX, AbortSignal.any([signal, over.signal]));
+    const either = AbortSignal.any([signal, over.signal]);
+    const stopped = new Promise<void>((resolve) => {
+      if (either.aborted) resolve();
+      either.addEventListener("abort", () => resolve(), { once: true });
+    });
     await Promise.race([something, stopped]).finally(() => over.abort());
   }
 

@@ -94,14 +94,29 @@ Examples:
 impl CliCommand {
     /// Whether it runs until it is stopped.
     pub(crate) const fn is_service(&self) -> bool {
-        let is_broker = matches!(self, Self::Broker(it) if matches!(**it, BrokerCommand::Run(_)));
-        is_broker
-            || matches!(
-                self,
-                Self::Dev(_)
-                    | Self::Server(ServerCommand::Dev(_) | ServerCommand::Start(_))
-                    | Self::Worker(WorkerCommand::Run(_))
-            )
+        match self {
+            Self::Broker(it) => matches!(**it, BrokerCommand::Run(_)),
+            Self::Server(it) => matches!(it, ServerCommand::Dev(_) | ServerCommand::Start(_)),
+            Self::Worker(it) => matches!(it, WorkerCommand::Run(_)),
+            Self::Dev(_) => true,
+            Self::Task(_)
+            | Self::Dead(_)
+            | Self::Queue(_)
+            | Self::Schedule(_)
+            | Self::Topic(_)
+            | Self::Verify(_)
+            | Self::Export(_)
+            | Self::Import(_)
+            | Self::Migrate(_)
+            | Self::Bench(_)
+            | Self::Conformance(_)
+            | Self::Token(_)
+            | Self::Context(_)
+            | Self::Config(_)
+            | Self::Completions(_)
+            | Self::Man(_)
+            | Self::Version => false,
+        }
     }
 
     /// The default log filter: services log their actions, commands only errors.

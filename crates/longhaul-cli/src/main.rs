@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == exec::SUPERVISE) {
         return exec::supervise();
     }
-    // For all HTTP clients. Nothing else has installed one before.
+    // The cryptography of all HTTP clients. No provider is installed yet.
     rustls::crypto::ring::default_provider().install_default().ok();
     // Ends the process if a shell asks.
     CompleteEnv::with_factory(Cli::command).var(COMPLETE).complete();

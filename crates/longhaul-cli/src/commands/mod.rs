@@ -71,7 +71,7 @@ async fn dispatch(command: CliCommand, context: &CommandContext) -> anyhow::Resu
     }
 }
 
-/// Parses a word of the API, one of these, with the dashes of a command line.
+/// Parses a word of the API, one of `words`, in which `-` stands for `_`.
 pub(crate) fn one_of<T: DeserializeOwned + Clone + Send + Sync + 'static>(
     words: impl Into<PossibleValuesParser>,
 ) -> impl TypedValueParser<Value = T> {

@@ -138,10 +138,10 @@ pub(crate) async fn run(command: ScheduleCommand, context: &CommandContext) -> a
             return Ok(context.output.list(&service.schedules(&queue).await?)?);
         }
         ScheduleCommand::Show(it) => return show(service, &it, context).await,
-        ScheduleCommand::Pause(it) => (it, Some("pause"), "paused"),
-        ScheduleCommand::Resume(it) => (it, Some("resume"), "resumed"),
-        ScheduleCommand::Trigger(it) => (it, Some("trigger"), "triggered"),
-        ScheduleCommand::Delete(it) => (it, None, "deleted"),
+        ScheduleCommand::Pause(it) => (it, "pause", "paused"),
+        ScheduleCommand::Resume(it) => (it, "resume", "resumed"),
+        ScheduleCommand::Trigger(it) => (it, "trigger", "triggered"),
+        ScheduleCommand::Delete(it) => (it, "delete", "deleted"),
     };
     service.act_on_schedule(&queue, &name, verb, context.reason()).await?;
     let record = json!({ "queue": queue, "name": name, "outcome": done });

@@ -3,12 +3,12 @@
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
 use crate::service::topics::{
-    self, CompactionProgress, TopicSetupReport, finding_body, finding_fields,
+    self, CompactionProgress, FAILED, RUNNING, TopicSetupReport, finding_body, finding_fields,
 };
 use crate::times;
 use clap::{Args, Subcommand};
 use longhaul::Queue;
-use longhaul::topics::{HistoryRetention, TopicSettings};
+use longhaul::topics::{HistoryRetention, Severity, TopicSettings};
 use std::time::Duration;
 
 /// How often a wait checks the progress of a compaction.
@@ -162,6 +162,7 @@ async fn setup(queue: &Queue, it: &TopicSetupArgs, context: &CommandContext) -> 
 /// Shows the differences from the required settings.
 async fn check(queue: &Queue, it: &TopicCheckArgs, context: &CommandContext) -> anyhow::Result<()> {
     let found = queue.check_topics(it.kept.settings()).await?.findings;
+    let errors = found.iter().filter(|it| it.severity == Severity::Error).count();
     let found: Vec<_> = found.into_iter().map(finding_body).collect();
     if context.output.is_for_people() {
         for finding in &found {
@@ -173,7 +174,6 @@ async fn check(queue: &Queue, it: &TopicCheckArgs, context: &CommandContext) -> 
     } else {
         context.output.one(&found, &[])?;
     }
-    let errors = found.iter().filter(|it| it.severity == "error").count();
     if errors == 0 {
         return Ok(());
     }
@@ -190,7 +190,7 @@ async fn compactions(queue: &Queue) -> anyhow::Result<Vec<CompactionProgress>> {
 async fn compact(queue: &Queue, it: &Compact, context: &CommandContext) -> anyhow::Result<()> {
     queue.compact_topics().await?;
     let mut states = compactions(queue).await?;
-    while it.wait && states.iter().any(|it| it.state == "running") {
+    while it.wait && states.iter().any(|it| it.state == RUNNING) {
         tokio::time::sleep(LOOKS_EVERY).await;
         states = compactions(queue).await?;
     }
@@ -200,7 +200,7 @@ async fn compact(queue: &Queue, it: &Compact, context: &CommandContext) -> anyho
         return Err(CommandFailure::not_found(what).help(help).into());
     }
     context.output.list(&states)?;
-    match states.iter().filter(|it| it.state == "failed").count() {
+    match states.iter().filter(|it| it.state == FAILED).count() {
         0 => Ok(()),
         count => {
             let what = format!("compaction failed on {count} of {} partitions", states.len());

@@ -122,7 +122,8 @@ impl WorkerRun {
     /// Checks what the options of a command line do not check one by one.
     ///
     /// # Errors
-    /// When exit code 0 is a failure code, or the drain time is too long.
+    /// When exit code 0 is a failure code, the drain time is too long, or the worker would not start
+    /// with the options, such as a --max-output of 1GB.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         ensure!(
             !self.fatal_exit_codes.contains(&0),
@@ -133,7 +134,7 @@ impl WorkerRun {
             "--drain: the limit is {} days",
             DRAIN_MAX.as_secs() / 86_400
         );
-        Ok(())
+        self.config().validate().context("the worker cannot start")
     }
 
     /// The worker's configuration.
@@ -207,6 +208,7 @@ mod tests {
         }
         assert!(parse(&["--exec", "true", "--fatal-exit-codes", "65,0"]).unwrap().check().is_err());
         assert!(parse(&["--exec", "true", "--drain", "366d"]).unwrap().check().is_err());
+        assert!(parse(&["--exec", "true", "--max-output", "1GB"]).unwrap().check().is_err());
         for words in [
             &[][..],
             &["--exec", "true", "--nice", "20"],

@@ -54,7 +54,7 @@ pub(crate) struct RunningProgram {
 /// The output and end of a program.
 #[derive(Debug)]
 pub(crate) struct Heard {
-    /// As reported by its supervisor; `None` if that was killed.
+    /// As reported by its supervisor; `None` if the supervisor was killed.
     pub(crate) end: Option<SupervisorMessage>,
     /// All of stdout; `None` if it is too large, or could not be read to its end.
     pub(crate) output: Option<Bytes>,
@@ -193,7 +193,7 @@ async fn take_output(
     Some(output.into())
 }
 
-/// Follows the supervisor until the program ends. Returns also whether the program was asked to
+/// Follows the supervisor until the program ends. Also returns whether the program was asked to
 /// end.
 async fn follow(
     control: UnixStream,

@@ -15,7 +15,7 @@ use serde_json::Value;
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ListedQueue {
     pub(crate) queue: String,
-    /// Those of all its levels; absent if they were not counted.
+    /// The counts of its tasks; absent if they were not counted.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub(crate) counts: Option<TaskCountsBody>,
 }

@@ -36,6 +36,10 @@ pub(crate) fn finding_fields(finding: &FindingBody) -> [(&'static str, String); 
     ]
 }
 
+/// The words for compactions that run, and for those that failed.
+pub(crate) const RUNNING: &str = "running";
+pub(crate) const FAILED: &str = "failed";
+
 /// The progress of a partition's compaction.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CompactionProgress {
@@ -50,9 +54,9 @@ impl CompactionProgress {
         let CompactionState { topic, status, last_error, .. } = state;
         let word = match status {
             CompactionStatus::NotRun => "not run",
-            CompactionStatus::Running => "running",
+            CompactionStatus::Running => RUNNING,
             CompactionStatus::Success => "done",
-            CompactionStatus::Error => "failed",
+            CompactionStatus::Error => FAILED,
             CompactionStatus::Unknown | _ => "unknown",
         };
         Self { topic, state: word, error: last_error }
@@ -68,8 +72,8 @@ impl TableRow for CompactionProgress {
 
     fn tone(&self) -> Tone {
         match self.state {
-            "failed" => Tone::Bad,
-            "running" => Tone::Busy,
+            FAILED => Tone::Bad,
+            RUNNING => Tone::Busy,
             _ => Tone::Good,
         }
     }

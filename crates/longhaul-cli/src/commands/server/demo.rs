@@ -79,7 +79,7 @@ async fn tell(client: Client, colours: bool) {
     // The program itself tells when its broker is lost.
     let silent = Patience { limit: Duration::MAX, output: Output { quiet: true, ..output } };
     let Ok(service) = GatewayClient::in_process(client, silent) else { return };
-    let Ok(mut changes) = service.watch(QUEUE, true).await else { return };
+    let Ok(mut changes) = service.watch(QUEUE, "latest").await else { return };
     let mut left = SAMPLES.len();
     while left > 0 {
         let Some(Ok(change)) = changes.next().await else { return };

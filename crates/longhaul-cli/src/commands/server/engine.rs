@@ -44,7 +44,7 @@ impl PreparedEmbeddedBroker {
         Ok(Self { config, backup: backup(settings)?, token })
     }
 
-    /// Starts it. Returns also a builder of its clients. `files_elsewhere` is the number of files
+    /// Starts it. Also returns a builder for its clients. `files_elsewhere` is the number of files
     /// that the rest of the process may open.
     ///
     /// # Errors
@@ -237,11 +237,12 @@ pub(in crate::commands) fn unusable(name: &str, error: &dyn std::error::Error) -
     CommandFailure::usage(format!("{name} cannot be used: {}", with_causes(error)))
 }
 
-/// The TLS of the broker or the gateway, from the settings whose names begin with this word.
+/// The TLS of a part of the server, from the settings `{word}-certificate-file`, `{word}-key-file` and
+/// `{word}-client-authorities`, where `word` is that of the broker or of the gateway.
 pub(super) fn tls(
     settings: &CliSettings,
     word: &str,
-    who: &str,
+    part: &str,
 ) -> Result<Option<TlsConfig>, CommandFailure> {
     let path = |name: &str| settings.path(&format!("{word}-{name}"));
     let client_authorities = path("client-authorities");
@@ -251,7 +252,7 @@ pub(super) fn tls(
         }
         (None, None) if client_authorities.is_none() => Ok(None),
         _ => {
-            let what = format!("TLS of the {who} needs a certificate and its key");
+            let what = format!("TLS of the {part} needs a certificate and its key");
             let help = format!("set both --{word}-certificate-file and --{word}-key-file");
             Err(CommandFailure::usage(what).help(help))
         }

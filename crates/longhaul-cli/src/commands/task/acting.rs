@@ -66,10 +66,10 @@ const HELD: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// How many tasks are acted upon at once.
 pub(super) const AT_ONCE: usize = 16;
 
-/// Does this to tasks that are not over.
+/// Runs an action on tasks that are not over.
 ///
 /// # Errors
-/// When an operation on one of them failed.
+/// When the action on one of them failed.
 pub(crate) async fn act_on_all(
     service: &GatewayClient,
     which: TaskSelectionArgs,
@@ -133,8 +133,8 @@ pub(crate) async fn reschedule(
 pub(crate) async fn force(
     service: &GatewayClient,
     it: TaskEpochArgs,
-    operation: impl FnOnce(Option<u32>) -> TaskAction,
+    action: impl FnOnce(Option<u32>) -> TaskAction,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    act(service, vec![it.task], operation(it.epoch), context).await
+    act(service, vec![it.task], action(it.epoch), context).await
 }

@@ -76,7 +76,7 @@ pub(crate) async fn follow(
     let name = named(task);
     progress.set(0, 0, &format!("{name} waits for a worker"));
     let show = async {
-        let Ok(mut changes) = service.watch(&task.topic, true).await else { return };
+        let Ok(mut changes) = service.watch(&task.topic, "latest").await else { return };
         while let Some(Ok(change)) = changes.next().await {
             let TaskChange::Updated(shown) = change else { continue };
             if shown.id != name {
@@ -149,7 +149,8 @@ pub(crate) async fn watch(
     let name = one.as_ref().map(named);
     // An unclaimed task has no entry yet.
     let mut has_shown = name.is_none();
-    let mut changes = service.watch(queue, it.from_now).await?;
+    let from = if it.from_now { "latest" } else { "earliest" };
+    let mut changes = service.watch(queue, from).await?;
     while let Some(change) = changes.next().await {
         match change? {
             TaskChange::Updated(task) => {

@@ -87,7 +87,7 @@ impl GatewayClient {
         let to = of.whole(&["dead:replay"]);
         let asked = DeadSelection { changes, ..one(name.to_string(), reason) };
         let told: ReplayList = self.work(&to, &asked).await?;
-        let why = told.stopped.unwrap_or_default();
+        let why = told.stopped.unwrap_or_else(|| "no outcome was told".to_owned());
         let told = told.outcomes.into_iter().next().ok_or_else(|| early_end(&why))?;
         Ok(replayed(&of, told))
     }

@@ -62,7 +62,7 @@ const NO_QUERY: &[(&str, String)] = &[];
 pub(crate) struct GatewayClient {
     /// The routes in this process; without them, requests go over the network.
     routes: Option<InProcess>,
-    /// It makes requests, also those to the routes.
+    /// Builds all requests, also those to `routes`.
     http: reqwest::Client,
     way: Arc<Way>,
     token: Option<String>,

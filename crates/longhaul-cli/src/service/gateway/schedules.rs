@@ -40,16 +40,18 @@ impl GatewayClient {
         Ok(told.map(|it| named(&of, it)))
     }
 
-    /// Pauses, resumes or triggers a schedule; without a verb, deletes it.
+    /// Does to a schedule what the verb says: `pause`, `resume`, `trigger` or `delete`.
     pub(crate) async fn act_on_schedule(
         &self,
         queue: &str,
         name: &str,
-        verb: Option<&str>,
+        verb: &str,
         reason: &str,
     ) -> anyhow::Result<()> {
         let to = QueueAddress::of(queue)?.below(&["schedules", name]);
-        let Some(verb) = verb else { return self.delete(&to, reason).await };
+        if verb == "delete" {
+            return self.delete(&to, reason).await;
+        }
         self.tell(&to.verb(verb), &ReasonBody::of(reason)).await
     }
 }

@@ -118,9 +118,9 @@ impl GatewayClient {
         Ok(told)
     }
 
-    /// The changes of all tasks of a queue, first the current state of each, or from now on.
-    pub(crate) async fn watch(&self, queue: &str, from_now: bool) -> anyhow::Result<Changes> {
-        let from = if from_now { "latest" } else { "earliest" };
+    /// The changes of all tasks of a queue: `earliest` begins with the current state of each,
+    /// `latest` with the next change.
+    pub(crate) async fn watch(&self, queue: &str, from: &'static str) -> anyhow::Result<Changes> {
         let of = QueueAddress::of(queue)?;
         let events = GatewayEventStream::open(self.clone(), of, from).await?;
         let next = async |events: Option<GatewayEventStream>| {
