@@ -1,6 +1,6 @@
 //! Consumes a durable Shared subscription.
 
-use super::follower::Inbox;
+use super::inbox::Inbox;
 use super::link::ConnectionHandle;
 use super::machine::call::{BrokerRequest, BrokerResponse, ConnectionCall, ConsumerOptions};
 use async_trait::async_trait;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// A consumer as its user holds it; dropping it closes the consumer.
 pub(super) struct SessionConsumer {
-    /// Its ready messages are those of a batch that were not yet requested.
+    /// `ready` holds the messages of a batch that were not yet requested.
     inbox: Inbox,
     /// Messages that were requested and not yet handed over.
     asked: usize,

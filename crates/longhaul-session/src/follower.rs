@@ -1,114 +1,22 @@
 //! Follows one partition, and fetches single messages.
 
-use super::driver::{ConsumerDelivery, ResponseChannel, Unanswered, unbounded};
 use super::error;
+use super::inbox::Inbox;
 use super::link::ConnectionHandle;
 use super::machine::call::{
     BrokerRequest, BrokerResponse, ConnectionCall, ConsumerOptions, StartPlace, SubscriptionSpec,
 };
-use super::machine::{UNTOLD_BYTES_MAX, UNTOLD_MAX};
 use async_trait::async_trait;
 use longhaul_transport::{Follow, Follower, Message, Start, TransportError};
 use longhaul_types::Position;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 /// Messages that may be on their way to a follower or wait for it.
 const WINDOW: u32 = 1_000;
 /// Longest wait for an entry that must exist.
 const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// Messages that the user has taken and the machine was not told of. The machine is told when they
-/// are many.
-#[derive(Debug, Default)]
-struct Untold {
-    count: usize,
-    bytes: usize,
-}
-
-impl Untold {
-    /// Counts a message as taken. Returns the call to the machine when it is due.
-    fn take(
-        &mut self,
-        message: &Message,
-        consumer: u64,
-    ) -> Option<ConnectionCall<ResponseChannel, Unanswered>> {
-        self.count += 1;
-        self.bytes += message.payload.len();
-        if self.count < UNTOLD_MAX && self.bytes < UNTOLD_BYTES_MAX {
-            return None;
-        }
-        let Self { count, bytes } = std::mem::take(self);
-        Some(ConnectionCall::Taken { consumer, count, bytes })
-    }
-}
-
-/// An open consumer or reader, and its messages. Dropping it closes the consumer.
-pub(super) struct Inbox {
-    pub(super) link: Arc<ConnectionHandle>,
-    pub(super) id: u64,
-    pub(super) deliveries: mpsc::UnboundedReceiver<ConsumerDelivery>,
-    /// Messages that were delivered and not yet handed over.
-    pub(super) ready: VecDeque<Message>,
-    untold: Untold,
-    /// Only shared subscriptions are told.
-    pub(super) drained: Option<TransportError>,
-    pub(super) end: Option<TransportError>,
-}
-
-impl Inbox {
-    pub(super) async fn open(
-        link: Arc<ConnectionHandle>,
-        options: ConsumerOptions,
-    ) -> Result<Self, TransportError> {
-        let (sink, deliveries) = unbounded();
-        let BrokerResponse::Consumer(id) = link.open_consumer(options, sink).await? else {
-            return Err(link.unexpected());
-        };
-        let (ready, untold) = (VecDeque::new(), Untold::default());
-        Ok(Self { link, id, deliveries, ready, untold, drained: None, end: None })
-    }
-
-    pub(super) fn take(&mut self, delivery: ConsumerDelivery) {
-        match delivery {
-            ConsumerDelivery::Entry(messages) => self.ready.extend(messages),
-            ConsumerDelivery::Drained(cause) => self.drained = Some(cause),
-            ConsumerDelivery::Over(cause) => self.end = Some(cause),
-        }
-    }
-
-    /// Takes a delivery that has already arrived, if no message is ready.
-    pub(super) fn fill(&mut self) {
-        if self.ready.is_empty()
-            && let Ok(delivery) = self.deliveries.try_recv()
-        {
-            self.take(delivery);
-        }
-    }
-
-    /// The next message that is ready.
-    pub(super) fn pop(&mut self) -> Option<Message> {
-        let message = self.ready.pop_front()?;
-        self.record_taken(&message);
-        Some(message)
-    }
-
-    pub(super) fn record_taken(&mut self, message: &Message) {
-        if let Some(taken) = self.untold.take(message, self.id) {
-            self.link.call(taken);
-        }
-    }
-}
-
-impl Drop for Inbox {
-    fn drop(&mut self) {
-        // If the driver is gone, there is nothing to close.
-        self.link.call(ConnectionCall::CloseConsumer(self.id));
-    }
-}
 
 /// A reader as its user holds it; dropping it closes the reader.
 pub(super) struct SessionFollower(Inbox);

@@ -10,7 +10,8 @@
 //!   results.
 //! - `pool.rs`: connections by broker and purpose; lookups with redirects and proxies.
 //!   `detours.rs`: where moved topics are.
-//! - `publisher.rs`, `consumer.rs`, `follower.rs`: the handles that users of the transport hold.
+//! - `publisher.rs`, `consumer.rs`, `follower.rs`: the handles that users of the transport hold;
+//!   `inbox.rs`: the messages of the latter two.
 //! - `options.rs`, `credentials.rs`, `oauth2.rs`, `tls.rs`, `dial.rs`: addresses, credentials,
 //!   trusted certificate authorities.
 //!
@@ -28,6 +29,7 @@ mod error;
 #[cfg(test)]
 mod fake_driver;
 mod follower;
+mod inbox;
 #[cfg(any(test, feature = "testing"))]
 pub mod keys;
 mod link;

@@ -1,6 +1,9 @@
 use super::*;
+use crate::driver::ConsumerDelivery;
 use crate::fake_driver::{FakeDriver, large, message, soon};
+use crate::machine::UNTOLD_BYTES_MAX;
 use futures::FutureExt;
+use tokio::sync::mpsc;
 
 fn after(entry: u64, batch_index: Option<u32>) -> Position {
     message(entry, batch_index).position
@@ -19,26 +22,6 @@ async fn bench() -> Bench {
     let opening = SessionFollower::open(Arc::clone(&driver.link), "t".to_owned(), follow);
     let (follower, (_, sink)) = tokio::join!(opening, driver.open_consumer(7));
     Bench { driver, sink, follower: follower.unwrap() }
-}
-
-/// If the machine were told too late, or of too little, it would in the end grant no more permits.
-#[test]
-fn what_is_taken_is_told_when_it_is_much() {
-    let told = |messages: &[Message]| {
-        let mut untold = Untold::default();
-        let calls: Vec<_> = messages.iter().map(|it| untold.take(it, 7)).collect();
-        calls.into_iter().map(|it| it.map(|call| format!("{call:?}"))).collect::<Vec<_>>()
-    };
-    let taken =
-        |count, bytes| Some(format!("Taken {{ consumer: 7, count: {count}, bytes: {bytes} }}"));
-    let mut expected = vec![None; UNTOLD_MAX - 1];
-    expected.extend([taken(UNTOLD_MAX, UNTOLD_MAX), None]);
-    assert_eq!(told(&vec![large(1, 1); UNTOLD_MAX + 1]), expected);
-    let (half, rest) = (UNTOLD_BYTES_MAX / 2, UNTOLD_BYTES_MAX - UNTOLD_BYTES_MAX / 2);
-    let messages =
-        [large(1, half), large(2, rest - 1), large(3, 1), large(4, half), large(5, rest)];
-    let expected = [None, None, taken(3, UNTOLD_BYTES_MAX), None, taken(2, UNTOLD_BYTES_MAX)];
-    assert_eq!(told(&messages), expected);
 }
 
 #[tokio::test(start_paused = true)]

@@ -134,8 +134,8 @@ async fn whoever_asks_for_what_there_is_not_costs_a_worker_little() -> Result<()
 
 /// Each task is offered once and then not mentioned again: no task goes back and forth.
 ///
-/// A lost consumer session has its tasks delivered again, which once failed this test. Then the test
-/// measures again, up to 3 times.
+/// This counted what the topic sends to anybody: the view of a dashboard that another test opened
+/// read all tasks, which looked as if all were delivered again.
 #[tokio::test]
 async fn a_thousand_tasks_that_nobody_asks_for_are_offered_once_each() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
@@ -150,20 +150,13 @@ async fn a_thousand_tasks_that_nobody_asks_for_are_offered_once_each() -> Result
     };
     let sent = async || {
         let stats = sandbox.admin().stats(&task_topic).await?;
-        stats["msgOutCounter"].as_u64().context("it counts")
-    };
-    let sessions = async || {
-        let stats = sandbox.admin().stats(&task_topic).await?;
-        let consumers = stats.pointer("/subscriptions/longhaul/consumers");
-        let consumers = consumers.and_then(Value::as_array).context("it has consumers")?;
-        let sessions =
-            consumers.iter().map(|it| (it["address"].clone(), it["consumerName"].clone()));
-        anyhow::Ok(sessions.collect::<Vec<_>>())
+        let workers = stats.pointer("/subscriptions/longhaul/msgOutCounter");
+        workers.and_then(Value::as_u64).context("it counts")
     };
     let unwanted = u64::try_from(UNWANTED)?;
     let before = entries().await?;
     // Waits until all tasks are offered. Heartbeats and settings are entries, too.
-    let settled = async || {
+    let settled = async {
         loop {
             let seen = (entries().await?, sent().await?);
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -175,19 +168,12 @@ async fn a_thousand_tasks_that_nobody_asks_for_are_offered_once_each() -> Result
     };
     let watching = async {
         one.submit(&queue, &vec!["nobody"; UNWANTED]).await?;
-        for _ in 0..3 {
-            let settled = tokio::time::timeout(PATIENCE, settled()).await;
-            let (offered, delivered) = settled
-                .context("the tasks are not all offered, or are offered again and again")??;
-            let open = sessions().await?;
-            tokio::time::sleep(Duration::from_secs(8)).await;
-            let (rest, again) = (entries().await? - offered, sent().await? - delivered);
-            if sessions().await? == open {
-                return Ok((offered - before, rest, delivered, again));
-            }
-            say(&format!("a session was lost: {again} deliveries again"));
-        }
-        bail!("a session was lost again and again")
+        let settled = tokio::time::timeout(PATIENCE, settled).await;
+        let (offered, delivered) =
+            settled.context("the tasks are not all offered, or are offered again and again")??;
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        let (rest, again) = (entries().await? - offered, sent().await? - delivered);
+        anyhow::Ok((offered - before, rest, delivered, again))
     };
     let (offered, rest, delivered, again) = tokio::select! {
         failed = asks_in_vain(&one, &queue) => match failed? {},
