@@ -121,8 +121,8 @@ impl Fleet {
 
 /// An alert on a name that does not exist never fires.
 ///
-/// A queue that cannot be counted once cost a line of the log at each scrape. The scrapes of this
-/// test filled the pipe with them, which nobody reads, and the gateway stood still.
+/// Regression: each scrape logged a line for a queue that cannot be counted. The scrapes of this test
+/// filled the pipe of the log, which nobody reads, and the gateway stood still.
 #[test]
 fn what_alerts_and_dashboards_ask_for_is_shown_by_gateway_worker_or_broker() {
     let fleet = Fleet::start();

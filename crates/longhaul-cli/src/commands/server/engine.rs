@@ -237,8 +237,8 @@ pub(in crate::commands) fn unusable(name: &str, error: &dyn std::error::Error) -
     CommandFailure::usage(format!("{name} cannot be used: {}", with_causes(error)))
 }
 
-/// The TLS of a part of the server, from the settings `{word}-certificate-file`, `{word}-key-file` and
-/// `{word}-client-authorities`, where `word` is that of the broker or of the gateway.
+/// The TLS of the broker or the gateway, from the settings `{word}-certificate-file`,
+/// `{word}-key-file` and `{word}-client-authorities`.
 pub(super) fn tls(
     settings: &CliSettings,
     word: &str,

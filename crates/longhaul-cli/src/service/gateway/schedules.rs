@@ -40,7 +40,7 @@ impl GatewayClient {
         Ok(told.map(|it| named(&of, it)))
     }
 
-    /// Does to a schedule what the verb says: `pause`, `resume`, `trigger` or `delete`.
+    /// Runs an action on a schedule: `pause`, `resume`, `trigger` or `delete`.
     pub(crate) async fn act_on_schedule(
         &self,
         queue: &str,

@@ -134,8 +134,8 @@ async fn whoever_asks_for_what_there_is_not_costs_a_worker_little() -> Result<()
 
 /// Each task is offered once and then not mentioned again: no task goes back and forth.
 ///
-/// This counted what the topic sends to anybody: the view of a dashboard that another test opened
-/// read all tasks, which looked as if all were delivered again.
+/// Regression: this test counted what the topic sends to anybody. A view of the queue that another
+/// test opened read all tasks, as if all were delivered again.
 #[tokio::test]
 async fn a_thousand_tasks_that_nobody_asks_for_are_offered_once_each() -> Result<()> {
     let Some(sandbox) = Sandbox::from_env().await? else { return Ok(()) };
