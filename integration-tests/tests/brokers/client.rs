@@ -17,6 +17,7 @@ use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{
     Batching, Follow, Outgoing, Publisher, Start, TopicPartition, TopicSchema, Transport,
 };
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -49,8 +50,12 @@ impl Bench {
         for topic in [&bench.names.ledger, &bench.names.metadata, &bench.names.task] {
             bench.admin.create_topic(topic, partitions).await?;
         }
-        // Without one the broker trims what lies before the ledger in use, as soon as deduplication
-        // has a cursor there.
+        // Without retention or a subscription the broker trims what lies before the ledger in use:
+        // Pulsar every two minutes, which took the entries of a test that ran just then.
+        let for_ever = json!({"retentionTimeInMinutes": -1, "retentionSizeInMB": -1});
+        for topic in [&bench.names.ledger, &bench.names.metadata] {
+            bench.sandbox.admin().set_policy(topic, "retention", &for_ever).await?;
+        }
         bench.admin.create_subscription(&bench.names.task, "longhaul").await?;
         Ok(Some(bench))
     }
@@ -147,7 +152,7 @@ impl Writer {
 fn shown(id: TaskId, state: TaskState, attempts: u32) -> TaskMetadata {
     let result = (state == TaskState::Completed).then(|| id.to_string().into_bytes().into());
     // Made from its JSON: the fields that these tests do not need are left out.
-    let bare = serde_json::json!({
+    let bare = json!({
         "messageId": id.to_string(), "state": state, "created": 1, "lastUpdated": 2, "attempts": attempts,
     });
     let bare: TaskMetadata = serde_json::from_value(bare).unwrap_or_else(|error| panic!("{error}"));
@@ -234,7 +239,8 @@ async fn a_thousand_waits_share_a_follower_and_outlive_unloads() -> Result<()> {
     // The client remembers all of them, and reading them is cheap.
     let started = now();
     for task in tasks.iter().take(100) {
-        ensure!(bench.client.get(task).await?.is_some_and(|found| found.is_terminal()));
+        let found = bench.client.get(task).await?;
+        ensure!(found.as_ref().is_some_and(TaskMetadata::is_terminal), "{task}: {found:?}");
     }
     note(&format!("100 looks one after the other in {:?}", started.elapsed()));
     Ok(())
