@@ -150,16 +150,15 @@ func (s *stage) quiet(consumer pulsar.Consumer) {
 	}
 }
 
-// Takes what is left, acknowledges all of it, and says what it was.
+// Takes what is left, acknowledges all of it, and says what it was. A last message tells when that
+// is all: silence tells nothing on a busy machine.
 func (s *stage) rest(topic string) {
 	consumer := s.subscribe(options(topic, pulsar.Shared))
 	defer consumer.Close()
+	last := fmt.Sprint("last ", time.Now().UnixNano())
+	s.send(topic, last)
 	left := []string{}
-	for {
-		value, came := within(consumer, quiet)
-		if !came {
-			break
-		}
+	for value := take(consumer, 1)[0]; value != last; value = take(consumer, 1)[0] {
 		left = append(left, value)
 	}
 	s.line("left", left)
