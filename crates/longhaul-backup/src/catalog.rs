@@ -100,7 +100,7 @@ fn piece(name: &str) -> Option<PieceName> {
 }
 
 /// What a store has of a data directory.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Catalog {
     /// Pieces by segment and edition, each edition in order.
     segments: BTreeMap<u32, BTreeMap<u64, BTreeSet<PieceName>>>,

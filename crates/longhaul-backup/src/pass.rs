@@ -9,7 +9,9 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
-use longhaul_broker::rescue::{SegmentFollower, SegmentPiece, follow, listed_segments, segments};
+use longhaul_broker::rescue::{
+    RescueError, SegmentFollower, SegmentPiece, follow, listed_segments, segments,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io;
@@ -146,6 +148,11 @@ impl BackupPass {
             self.store_state(&checkpoint, &inventory, at).await?;
         }
         let numbers = segments(&self.directory)?;
+        if numbers.is_empty() {
+            // A broker always has one. The directory was emptied, or its disk is not mounted any
+            // more. What is stored must not expire for that.
+            return Err(RescueError::NoLog { path: self.directory.clone() }.into());
+        }
         self.followed.retain(|number, _| numbers.binary_search(number).is_ok());
         self.done.retain(|number, _| numbers.binary_search(number).is_ok());
         self.has_gap = false;
@@ -308,6 +315,20 @@ impl BackupPass {
         self.gone = gone.collect();
     }
 
+    /// Lists the store anew. What something else has removed there, such as a lifecycle rule, is
+    /// stored again as far as the data directory still has it.
+    pub(crate) async fn list_again(&mut self) -> Result<(), BackupError> {
+        let stored = self.folder.catalog().await?;
+        if stored != self.catalog {
+            tracing::warn!("the backup was changed from outside: what is missing is stored again");
+            self.catalog = stored;
+            self.followed.clear();
+            self.expired.clear();
+            (self.checkpoint, self.inventory) = (None, None);
+        }
+        Ok(())
+    }
+
     /// Finds what no restore needs to a time that is kept.
     pub(crate) fn find_expired(&mut self) {
         let oldest = self.last.saturating_sub(self.keep_ms);
@@ -406,3 +427,6 @@ fn views(folder: &Path) -> Result<BTreeSet<String>, BackupError> {
     }
     Ok(views)
 }
+
+#[cfg(test)]
+mod tests;

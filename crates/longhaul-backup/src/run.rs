@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 const PAUSE: Duration = Duration::from_millis(500);
 /// Passes between looks for what is too old.
 const EXPIRE_EVERY: u32 = 120;
+/// Passes between looks at what the store has: an hour.
+const LIST_EVERY: u32 = 7200;
 /// How long the end of the process waits for the store.
 const LAST_PASS: Duration = Duration::from_secs(10);
 /// The file with the name of a directory's folder in the store.
@@ -132,7 +134,13 @@ where
                 pass.find_expired();
             }
             passes = passes.wrapping_add(1);
-            if is_last { Ok(()) } else { pass.tidy().await }
+            if is_last {
+                return Ok(());
+            }
+            if passes.is_multiple_of(LIST_EVERY) {
+                pass.list_again().await?;
+            }
+            pass.tidy().await
         };
         match made.await {
             Ok(()) => complaint.succeeds(),
