@@ -42,8 +42,7 @@ impl BrokerMachine {
         let missing = || RequestRefusal::no_consumer(ServerError::ConsumerNotFound);
         let (topic, subscription) = self.subscription_of(key).ok_or_else(missing)?;
         if command.txnid_most_bits.is_some() || command.txnid_least_bits.is_some() {
-            let text = "transactions are not supported by this broker";
-            return Err(RequestRefusal::not_allowed(text));
+            return Err(RequestRefusal::no_transactions());
         }
         let is_shared = self
             .dispatcher(topic, subscription)

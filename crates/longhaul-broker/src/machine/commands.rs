@@ -182,7 +182,7 @@ impl BrokerMachine {
             | Command::EndTxnOnPartition(request)
             | Command::EndTxnOnSubscription(request)
             | Command::TcClientConnect(request) => {
-                self.not_supported(conn, request.request_id, "transactions")
+                self.error(conn, request.request_id, &RequestRefusal::no_transactions());
             }
             Command::WatchTopicList(request) => {
                 self.answer(conn, request.request_id, |machine| machine.watch(conn, *request))
@@ -197,11 +197,6 @@ impl BrokerMachine {
     fn unexpected(&mut self, conn: u64, command: &Command) {
         let text = format!("command {} is not one that a client sends here", command.number());
         self.refuse_connection(conn, &RequestRefusal::not_allowed(text));
-    }
-
-    fn not_supported(&mut self, conn: u64, request_id: u64, what: &str) {
-        let text = format!("{what} are not supported by this broker");
-        self.error(conn, request_id, &RequestRefusal::not_allowed(text));
     }
 
     /// Executes a request. An error is sent as its answer.

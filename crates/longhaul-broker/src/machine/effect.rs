@@ -66,6 +66,14 @@ impl RequestRefusal {
         Self::new(code, "there is no such consumer on this connection")
     }
 
+    /// The error for a command of a transaction.
+    #[must_use]
+    pub fn no_transactions() -> Self {
+        Self::not_allowed(
+            "this broker has no transactions: turn them off in the client, or use Apache Pulsar",
+        )
+    }
+
     /// Sets the connection in the way.
     #[must_use]
     pub const fn because_of(mut self, holder: u64) -> Self {

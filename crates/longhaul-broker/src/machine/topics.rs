@@ -352,7 +352,12 @@ impl BrokerMachine {
         }
         Self::check_schemas(name, known.len())?;
         let version = known.len() as u64;
-        let (name, schema) = (whole.as_str().to_owned(), Some(schema.clone()));
+        // Its room on a full disk is kept for acknowledgements.
+        self.check_disk(schema.schema_data.len())?;
+        // A copy: these bytes are a part of a connection's buffer, and would keep all of it.
+        let schema_data = Bytes::copy_from_slice(&schema.schema_data);
+        let (name, schema) =
+            (whole.as_str().to_owned(), Some(Schema { schema_data, ..schema.clone() }));
         self.change(AddSchema { name, schema, added_at: self.now })?;
         Ok(version)
     }

@@ -200,6 +200,29 @@ fn a_client_stores_a_schema_of_a_topic_that_exists() {
     assert!(rig.machine.state.schemas(&full("none")).is_empty());
 }
 
+/// Schemas of a megabyte took the room that acknowledgements need on a full disk. And each kept the
+/// whole buffer of the connection that it had come in.
+#[test]
+fn a_full_disk_takes_no_new_schema_and_a_stored_one_is_a_copy() {
+    let mut rig = Rig::new();
+    for topic in ["old", "new"] {
+        rig.create(topic);
+    }
+    let stored = client_stores(&mut rig, "old", SchemaType::Json);
+    rig.machine.log.is_stuck = true;
+    assert_eq!(client_stores(&mut rig, "old", SchemaType::Json), stored, "it is there already");
+    let full = Err(ServerError::ProducerBlockedQuotaExceededError.into());
+    assert_eq!(client_stores(&mut rig, "new", SchemaType::Json), full);
+    rig.machine.log.is_stuck = false;
+    let frame = Bytes::from(vec![b'1'; 1000]);
+    let schema_data = frame.slice(10..20);
+    let schema = Schema { r#type: SchemaType::Json.into(), schema_data, ..Schema::default() };
+    let command = CommandGetOrCreateSchema { request_id: 3, topic: super::full("new"), schema };
+    rig.ask(1, command);
+    assert_eq!(rig.machine.state.schemas(&super::full("new"))[0].schema.schema_data, "1111111111");
+    assert!(frame.is_unique(), "nothing else holds what the connection read");
+}
+
 /// Raw bytes have no schema, and neither has a consumer that takes the topic's schema.
 #[test]
 fn a_producer_without_a_schema_stores_none() {
