@@ -1,9 +1,10 @@
 //! The topics that belong to a task topic: their names, their setup, and the check of their
 //! settings against the protocol.
 //!
-//! Nothing here runs while tasks run. Call [`setup`] once. If the client has an admin API
+//! No task waits for anything here. Call [`setup`] once. If the client has an admin API
 //! ([`ClientBuilder::admin_url`](crate::ClientBuilder::admin_url)), workers call [`check`] before
-//! they start; operators may call it at any time. Everything but the names needs the feature
+//! they start; operators may call it at any time. A gateway lists its queues with [`queues`] every
+//! 30 s, and shows their topics with [`inspect`]. Everything but the names needs the feature
 //! `admin`, which is on by default and brings the HTTP client.
 
 #[cfg(feature = "admin")]

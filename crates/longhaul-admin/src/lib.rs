@@ -1,9 +1,10 @@
 //! The client of Pulsar's admin API: creates the topics of a task topic and checks whether they
 //! meet the protocol's needs.
 //!
-//! Nothing here runs while tasks run: [`setup`] runs once, [`check`] before a worker starts and on
-//! request. Both use HTTP, because Pulsar's binary protocol neither shows nor sets the policies of
-//! a topic. Internal to longhaul: `longhaul::topics` re-exports the parts that users need.
+//! No task waits for anything here: [`setup`] runs once, [`check`] before a worker starts and on
+//! request. A gateway lists its queues with [`queues`] every 30 s, and shows their topics with
+//! [`inspect`]. All use HTTP, because Pulsar's binary protocol neither shows nor sets the policies
+//! of a topic. Internal to longhaul: `longhaul::topics` re-exports the parts that users need.
 
 mod admin;
 mod calls;

@@ -2,7 +2,7 @@
 //! memory.
 //!
 //! These are plain functions. Every test run calls them with the stored corpus and some thousand
-//! random inputs, and a fuzzer can call them too.
+//! random inputs.
 
 #![expect(
     clippy::wildcard_enum_match_arm,

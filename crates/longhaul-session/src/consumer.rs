@@ -1,4 +1,4 @@
-//! Consumes a durable Shared subscription.
+//! Consumes a durable subscription, Shared or Key_Shared.
 
 use super::inbox::Inbox;
 use super::link::ConnectionHandle;

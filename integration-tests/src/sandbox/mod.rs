@@ -1,6 +1,7 @@
 //! A broker for the suites, chosen by the environment: the embedded one, or a real Apache Pulsar.
 //!
-//! `CONTRIBUTING.md` has the variables that developers set. Three more are for special runs:
+//! `CONTRIBUTING.md` has the variables that developers set. Some suites name variables of their own
+//! in the heads of their files. Three more are for special runs:
 //!
 //! - `LONGHAUL_TEST_OWN_BROKER`: `embedded`, `maven` or `docker`, which [`Broker::from_env`] starts
 //!   while the shared broker is a URL.

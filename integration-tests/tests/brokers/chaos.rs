@@ -2,7 +2,7 @@
 //!
 //! The broker is that of `LONGHAUL_TEST_BROKER`. Scenarios that stop the broker start one of their
 //! own, and are skipped where that variable is a URL and `LONGHAUL_TEST_OWN_BROKER` is not set. The
-//! one on a cluster takes three minutes and 2 GB, and needs `LONGHAUL_TEST_CLUSTER=1`, Java and
+//! one on a cluster takes three minutes and 4 GB, and needs `LONGHAUL_TEST_CLUSTER=1`, Java and
 //! Maven. The figures of a full run: `cargo run -p integration-tests --bin chaos -- all`.
 
 use anyhow::{Context, Result, ensure};

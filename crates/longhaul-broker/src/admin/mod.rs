@@ -9,7 +9,6 @@
 //! - `answer`: status, headers and body. Pure.
 //! - [`call`]: calls to the machine's thread, and their results.
 //! - `guard`: checks host and origin of requests. Pure.
-//! - [`host`]: normalizes host names. Pure.
 //! - `seats`: limits connections, and chooses which one to close when there are too many.
 //! - [`serve`]: connections, limits, and access control.
 //!

@@ -1,5 +1,5 @@
-//! `longhaul broker`: the embedded broker without a gateway, and operations on its data directory
-//! while it is stopped.
+//! `longhaul broker`: the embedded broker without a gateway, and operations on its data directory.
+//! `check` and `snapshot` also work while the broker runs.
 
 use super::server::args::Secured;
 use super::server::engine;

@@ -2,7 +2,8 @@
 //! and for a broker.
 //!
 //! [`gateway`] asks, and the other files say how people read the answers, which are those of
-//! `longhaul_api`. What a gateway has no routes for, the topics of a queue, is in [`topics`].
+//! `longhaul_api`. [`topics`] sets up, checks and compacts the topics of a queue on the broker: the
+//! routes of a gateway for topics do and show less.
 
 pub(crate) mod gateway;
 pub(crate) mod letters;

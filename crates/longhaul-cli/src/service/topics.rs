@@ -1,4 +1,5 @@
-//! The topics of a queue: setup, correction, checks. A gateway has no routes for them.
+//! The topics of a queue: setup, correction, checks and compaction. A gateway has routes to create
+//! and show topics, which do and show less.
 
 use super::{no_queue, short_topic};
 use crate::output::{TableRow, Tone};

@@ -32,8 +32,9 @@ pub const REREAD: &str = "C-13";
 pub const RESEND: &str = "C-14";
 /// No attempt starts after a seal of the task was stored.
 pub const SEALED: &str = "C-15";
-/// Without a delivery a worker claims only a RUNNING or RETRY task whose payload was read, and
-/// closes only a NEW task that was cancelled and whose message was read.
+/// Without a delivery a worker claims only a RUNNING or RETRY task whose payload was read. It
+/// closes a NEW task only if the task was cancelled and its message was read, or to make room for
+/// an overwriter.
 pub const ADOPTION: &str = "C-16";
 /// The tasks of a frozen owner are taken over in time, and those of an owner that can be heard are
 /// not.
@@ -45,8 +46,9 @@ pub const SEAL: &str = "C-18";
 pub const OVERLAP: &str = "C-19";
 /// An ack by a worker without the delivery, a second one, and one of a sealed task have no effect.
 pub const FOREIGN_ACK: &str = "C-20";
-/// The dead letter of a task that failed for good is stored before the task is shown as failed and
-/// acknowledged, and no other task has one.
+/// A dead letter is stored before the end of its task is shown and acknowledged. Exactly the tasks
+/// that failed for good, or that expired where the queue says so, have one, unless the queue has no
+/// dead letters.
 pub const DEAD_LETTER: &str = "C-21";
 /// An outcome is published only for an epoch that the ledger shows as its owner's and running, and
 /// only by the worker that has started it; but an attempt that was not started may be given back,
