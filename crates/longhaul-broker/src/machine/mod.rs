@@ -14,10 +14,11 @@
 //!   [`delivering`]: deliveries.
 //! - [`permissions`]: permissions of roles. [`session`]: what is open on a connection, and its
 //!   answers.
-//! - [`terminating`]: terminated topics. [`acking`]: acknowledgements. [`limits`]: how much a role
-//!   may create. [`topics`]: creation of topics, partitions, policies, schemas.
-//! - [`space`], [`room`]: whether another entry is accepted. [`pace`]: how fast entries may come.
-//!   [`probing`]: whether the holder of an exclusive place is alive.
+//! - [`terminating`]: terminated topics. [`acking`]: acknowledgements. [`space`]: whether the disk
+//!   has room. [`limits`]: how much a role may create. [`topics`]: creation of topics, partitions,
+//!   policies, schemas.
+//! - [`room`]: whether another entry is accepted. [`pace`]: how fast entries may come. [`probing`]:
+//!   whether the holder of an exclusive place is alive.
 //! - [`consuming`], [`producing`], [`publishing`]: the two sides of a topic.
 //! - [`ending`]: the end of connections. [`logins`]: expiry of tokens. [`removing`]: termination
 //!   and deletion of topics.
