@@ -78,8 +78,9 @@ async fn what_the_store_loses_is_stored_again() -> Result<(), Box<dyn Error>> {
     let numbers = |of: &Catalog| plan(of).segments.into_keys().collect::<Vec<_>>();
     assert_eq!(numbers(&now), numbers(&stored));
     assert!(plan(&now).as_of() > plan(&stored).as_of());
-    assert_eq!(plan(&now).inventory.is_some(), plan(&stored).inventory.is_some());
-    assert_eq!(plan(&now).checkpoint.is_some(), plan(&stored).checkpoint.is_some());
+    // The broker may have written its first ones meanwhile.
+    assert!(plan(&now).inventory.is_some() >= plan(&stored).inventory.is_some());
+    assert!(plan(&now).checkpoint.is_some() >= plan(&stored).checkpoint.is_some());
     assert_eq!(now, bench.pass.catalog);
     Ok(())
 }
