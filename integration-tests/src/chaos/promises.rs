@@ -194,7 +194,9 @@ fn judge_after(
 fn judge_once(tasks: &[(TaskId, &Fate)]) -> Vec<String> {
     let ran: Vec<TaskId> =
         tasks.iter().filter(|(_, fate)| !fate.runs.is_empty()).map(|(id, _)| *id).collect();
-    let [holder] = ran.as_slice() else { return vec![format!("{ran:?} ran, and not one task")] };
+    let [holder] = ran.as_slice() else {
+        return vec![format!("{ran:?} ran, and not one task: {tasks:?}")];
+    };
     let differs = |(id, fate): &&(TaskId, &Fate)| {
         if id == holder {
             fate.phase() != Some(Phase::Completed)
