@@ -9,9 +9,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
-use longhaul_broker::rescue::{
-    RescueError, SegmentFollower, SegmentPiece, follow, listed_segments, segments,
-};
+use longhaul_broker::rescue::{SegmentFollower, SegmentPiece, follow, listed_segments, segments};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io;
@@ -147,12 +145,8 @@ impl BackupPass {
             // have them.
             self.store_state(&checkpoint, &inventory, at).await?;
         }
+        // An error if the directory was emptied: what is stored must not expire then.
         let numbers = segments(&self.directory)?;
-        if numbers.is_empty() {
-            // A broker always has one. The directory was emptied, or its disk is not mounted any
-            // more. What is stored must not expire for that.
-            return Err(RescueError::NoLog { path: self.directory.clone() }.into());
-        }
         self.followed.retain(|number, _| numbers.binary_search(number).is_ok());
         self.done.retain(|number, _| numbers.binary_search(number).is_ok());
         self.has_gap = false;

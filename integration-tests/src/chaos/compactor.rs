@@ -5,7 +5,6 @@ use crate::sandbox::Admin;
 use crate::wait::until;
 use anyhow::{Context, Result};
 use longhaul::topics::TopicNames;
-use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -49,9 +48,8 @@ impl Compactor {
 
     /// Makes the broker keep compacted messages: the checkers need all that ever existed.
     pub(super) async fn keep_all(&self) -> Result<()> {
-        let for_ever = json!({ "retentionTimeInMinutes": -1, "retentionSizeInMB": -1 });
         for topic in &self.topics {
-            self.admin.set_policy(topic, "retention", &for_ever).await?;
+            self.admin.keep_all(topic).await?;
         }
         Ok(())
     }

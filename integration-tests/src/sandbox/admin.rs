@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use longhaul::EntryId;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, StatusCode};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use crate::wait::until;
@@ -314,6 +314,16 @@ impl Admin {
     /// As for [`call`](Self::call).
     pub async fn set_policy(&self, topic: &str, policy: &str, value: &Value) -> Result<()> {
         self.call(Method::POST, &path(topic, &format!("/{policy}"))?, Some(value)).await.map(drop)
+    }
+
+    /// Makes the broker keep all messages of a topic. Without retention or a subscription it trims
+    /// what lies before the ledger in use: Pulsar looks every two minutes.
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call).
+    pub async fn keep_all(&self, topic: &str) -> Result<()> {
+        let for_ever = json!({ "retentionTimeInMinutes": -1, "retentionSizeInMB": -1 });
+        self.set_policy(topic, "retention", &for_ever).await
     }
 
     /// The effective policy of a topic, wherever it was set.

@@ -17,7 +17,6 @@ use longhaul_session::{ConnectOptions, PulsarTransport};
 use longhaul_transport::{
     Batching, Follow, Outgoing, Publisher, Start, TopicPartition, TopicSchema, Transport,
 };
-use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -50,11 +49,9 @@ impl Bench {
         for topic in [&bench.names.ledger, &bench.names.metadata, &bench.names.task] {
             bench.admin.create_topic(topic, partitions).await?;
         }
-        // Without retention or a subscription the broker trims what lies before the ledger in use:
-        // Pulsar every two minutes, which took the entries of a test that ran just then.
-        let for_ever = json!({"retentionTimeInMinutes": -1, "retentionSizeInMB": -1});
+        // Pulsar once trimmed the entries of a test that ran while it looked.
         for topic in [&bench.names.ledger, &bench.names.metadata] {
-            bench.sandbox.admin().set_policy(topic, "retention", &for_ever).await?;
+            bench.sandbox.admin().keep_all(topic).await?;
         }
         bench.admin.create_subscription(&bench.names.task, "longhaul").await?;
         Ok(Some(bench))
@@ -152,7 +149,7 @@ impl Writer {
 fn shown(id: TaskId, state: TaskState, attempts: u32) -> TaskMetadata {
     let result = (state == TaskState::Completed).then(|| id.to_string().into_bytes().into());
     // Made from its JSON: the fields that these tests do not need are left out.
-    let bare = json!({
+    let bare = serde_json::json!({
         "messageId": id.to_string(), "state": state, "created": 1, "lastUpdated": 2, "attempts": attempts,
     });
     let bare: TaskMetadata = serde_json::from_value(bare).unwrap_or_else(|error| panic!("{error}"));

@@ -1,6 +1,7 @@
 //! Passes over the directory of a running broker.
 
 use super::*;
+use longhaul_broker::rescue::RescueError;
 use longhaul_broker::{Broker, BrokerConfig};
 use std::error::Error;
 use tempfile::TempDir;

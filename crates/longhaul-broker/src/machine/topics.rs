@@ -352,7 +352,7 @@ impl BrokerMachine {
         }
         Self::check_schemas(name, known.len())?;
         let version = known.len() as u64;
-        // Its room on a full disk is kept for acknowledgements.
+        // The room that is left on a full disk is for acknowledgements.
         self.check_disk(schema.schema_data.len())?;
         // A copy: these bytes are a part of a connection's buffer, and would keep all of it.
         let schema_data = Bytes::copy_from_slice(&schema.schema_data);

@@ -19,12 +19,16 @@ pub fn follow(
     SegmentFollower::open(&storage, number).map_err(|source| refused(directory, source))
 }
 
-/// The numbers of a directory's segments, in the order of the log.
+/// The numbers of a directory's segments, in the order of the log. A broker's log always has one.
 ///
 /// # Errors
-/// The directory cannot be read.
+/// The directory cannot be read, or has no segment: it was emptied, or its disk is not mounted.
 pub fn segments(directory: &Path) -> Result<Vec<u32>, RescueError> {
     let read = |source| unread(directory, source);
     let storage = ReadOnlyStorage::new(directory).map_err(read)?;
-    segment_numbers(&storage).map_err(read)
+    let numbers = segment_numbers(&storage).map_err(read)?;
+    if numbers.is_empty() {
+        return Err(RescueError::NoLog { path: directory.to_owned() });
+    }
+    Ok(numbers)
 }

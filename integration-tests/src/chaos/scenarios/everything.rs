@@ -11,7 +11,7 @@ use super::mixed::{Count, Fault, strike};
 use crate::chaos::bench::{Bench, whole};
 use crate::chaos::fleet::Settings;
 use crate::chaos::load::{Load, Script, submit_one};
-use crate::chaos::promises::{End, FIRED, Fate, HEADER, Promise, judge};
+use crate::chaos::promises::{End, Fate, HEADER, Promise, judge};
 use crate::chaos::reading::{Tail, read_whole};
 use crate::chaos::{Host, Options, Row, wall_ms};
 use crate::wait::until;
@@ -408,8 +408,7 @@ fn note(bench: &mut Bench, fates: &BTreeMap<TaskId, Fate>, done: &Count, options
     let duplicates = fates.values().filter_map(|fate| fate.shown.as_ref());
     let duplicates = duplicates.filter(|(_, shown)| shown.duplicate_of.is_some()).count();
     counted.insert("closed as duplicates", duplicates);
-    let fired = fates.values().flat_map(|fate| &fate.promises);
-    let fired = fired.filter(|it| matches!(it, Promise::Once(key) if key.starts_with(FIRED)));
+    let fired = fates.values().filter(|fate| fate.fired().is_some());
     counted.insert("fired", fired.count());
     let row = &mut bench.row;
     let broken = judge(fates);

@@ -213,8 +213,8 @@ fn remove_one(shared: &SharedLogState, segment: Arc<Segment>) -> io::Result<()> 
             // Before the file is overwritten: a crash must not restore the old name with a new
             // header.
             shared.storage.sync_dir(FOLDER)?;
-            // Checked only now: copies are not made of the spare. A segment that was restored may
-            // end behind its last record, and on a full disk a write could not go on behind that.
+            // Checked only now: copies are not made of the spare. A restored segment may end behind
+            // its last record, and a full disk has no room to make it longer.
             if segment.file.has_other_names()? || segment.file.len()? != u64::from(size) {
                 return shared.storage.remove(SPARE);
             }

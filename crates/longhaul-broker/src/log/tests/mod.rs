@@ -5,8 +5,8 @@ mod confirmed;
 mod damage;
 mod full;
 mod indices;
-mod linked;
 mod simulation;
+mod spares;
 mod threads;
 
 use super::disk::background;

@@ -112,7 +112,10 @@ final class Acknowledging {
     rest(stage, topic);
   }
 
-  /** Takes what is left, and acknowledges all of it. A last message tells when that is all: silence tells nothing on a busy machine. */
+  /**
+   * Takes what is left, and acknowledges all of it. A last message tells when that is all: silence tells nothing on a
+   * busy machine.
+   */
   private static void rest(Stage stage, String topic) throws Exception {
     try (Consumer<String> consumer = stage.consumer(topic).subscriptionType(SubscriptionType.Shared).subscribe()) {
       String last = "last " + System.nanoTime();
