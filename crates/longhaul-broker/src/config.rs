@@ -13,6 +13,28 @@ use std::time::Duration;
 /// At least two segments of the largest size always exist: the current one and the next one.
 const DISK_BYTES_MIN: u64 = 256 * 1024 * 1024;
 
+/// Snapshots and scrubs of a data directory, which a broker makes while it runs.
+#[derive(Clone, Debug)]
+pub struct UpkeepConfig {
+    /// A folder of this broker alone. Each snapshot is a folder in it, named by its time.
+    pub snapshots: Option<PathBuf>,
+    /// Time from one snapshot to the next, also over restarts. `None`: the admin call takes them.
+    pub snapshot_every: Option<Duration>,
+    /// How many snapshots are kept: the newest, at least one.
+    pub snapshots_kept: usize,
+    /// Time from one scrub to the next, also over restarts: it reads all that rests on the disk, 20
+    /// MiB each second, and reports what does not match its checksums. `None`: none.
+    pub scrub_every: Option<Duration>,
+}
+
+impl Default for UpkeepConfig {
+    /// No snapshots, and a scrub each week.
+    fn default() -> Self {
+        let week = Duration::from_secs(7 * 24 * 3600);
+        Self { snapshots: None, snapshot_every: None, snapshots_kept: 7, scrub_every: Some(week) }
+    }
+}
+
 /// Settings of a broker. The defaults suit tests: free ports on this machine, and data that is
 /// removed with the broker.
 ///
@@ -68,10 +90,15 @@ pub struct BrokerConfig {
     pub recent_bytes: usize,
     /// Bytes of unsent deliveries per connection.
     pub window_bytes: u64,
+    /// Bytes of unsent deliveries of all connections. Each may have a 64th of its window, however
+    /// many there are.
+    pub unsent_bytes_max: u64,
     /// A connection is pinged after this time without input, and closed after twice this time.
     pub keep_alive: Duration,
     /// Time limit for a connection's handshake.
     pub handshake_timeout: Duration,
+    /// Snapshots and scrubs of the data directory.
+    pub upkeep: UpkeepConfig,
     /// Defaults of topics by name, where no policy applies: the first matching row counts. By
     /// default the topics of a task topic get what the task protocol needs.
     pub topic_defaults: Vec<TopicDefaults>,
@@ -102,8 +129,10 @@ impl Default for BrokerConfig {
             disk_bytes_max: None,
             recent_bytes: 16 * 1024 * 1024,
             window_bytes: 4 * 1024 * 1024,
+            unsent_bytes_max: 256 * 1024 * 1024,
             keep_alive: Duration::from_secs(30),
             handshake_timeout: Duration::from_secs(10),
+            upkeep: UpkeepConfig::default(),
             topic_defaults: defaults::of_task_topics(),
             checkpoint_bytes: 64 * 1024 * 1024,
             backed_up: None,

@@ -32,6 +32,7 @@ pub(crate) fn settings() -> MachineSettings {
         handles_per_connection: 10,
         recent_bytes: 1000,
         window_bytes: 100_000,
+        unsent_bytes_max: 10_000_000,
         disk_bytes_max: None,
         topic_defaults: Vec::new(),
         checkpoint_bytes: 1_000_000,

@@ -53,9 +53,10 @@ mod state;
 #[cfg(feature = "testing")]
 mod stepped;
 mod throttle;
+mod upkeep;
 
 pub use auth::{AuthConfig, AuthConfigError, TokenKey};
-pub use config::BrokerConfig;
+pub use config::{BrokerConfig, UpkeepConfig};
 pub use defaults::{TopicDefaults, TopicPattern};
 pub use error::{BrokerError, StartError};
 pub use log::{CompactedError, OpenError, WriteError};

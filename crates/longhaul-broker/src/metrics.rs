@@ -127,8 +127,8 @@ pub(crate) struct LogMetrics {
     pub(crate) segments: u64,
     /// Size of the files in the data directory, if it has been measured.
     pub(crate) usage: Option<Usage>,
-    /// Age of the last complete pass of the backup; `None` without a backup.
-    pub(crate) backup_age: Option<Duration>,
+    /// Backup, snapshots and scrubs.
+    pub(crate) upkeep: UpkeepFigures,
     /// Limit for the size of the segments, in bytes; `None` without a limit.
     pub(crate) disk_limit_bytes: Option<u64>,
     /// Bytes that the segments may still take; `None` if the disk does not tell.
@@ -138,6 +138,19 @@ pub(crate) struct LogMetrics {
     pub(crate) disk_full_in_s: Option<u64>,
     /// Whether publishes are refused for lack of space.
     pub(crate) is_disk_full: bool,
+}
+
+/// Ages of what looks after the data directory; `None` of what there was not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UpkeepFigures {
+    /// Of the last complete pass of the backup.
+    pub(crate) backup_age: Option<Duration>,
+    /// Of the last snapshot.
+    pub(crate) snapshot_age: Option<Duration>,
+    /// Of the last scrub.
+    pub(crate) scrub_age: Option<Duration>,
+    /// Damaged files that it found.
+    pub(crate) damaged_files: Option<usize>,
 }
 
 /// Metrics of an unpartitioned topic or of one partition.

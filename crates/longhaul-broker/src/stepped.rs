@@ -99,6 +99,7 @@ fn settings() -> MachineSettings {
         handles_per_connection: 1_000,
         recent_bytes: 20_000,
         window_bytes: 30_000,
+        unsent_bytes_max: 1_000_000,
         disk_bytes_max: None,
         topic_defaults: Vec::new(),
         checkpoint_bytes: 50_000,
@@ -348,7 +349,10 @@ impl SteppedBroker {
             }
             MachineEffect::Compact(job) => self.compactions.push(job),
             // The caller already has the result, and there is no operator.
-            MachineEffect::Reply(_) | MachineEffect::Inform(_) | MachineEffect::Warn(_) => {}
+            MachineEffect::Reply(_)
+            | MachineEffect::Window(..)
+            | MachineEffect::Inform(_)
+            | MachineEffect::Warn(_) => {}
         }
     }
 

@@ -13,6 +13,7 @@ use crate::machine::BrokerMachine;
 use crate::machine::effect::{ClientRequest, MachineEffect};
 use crate::server::requests::verified;
 use crate::state::entry::EntryHead;
+use crate::upkeep::Upkeep;
 use longhaul_wire::messages::{
     Command, CommandConnect, CommandProducer, CommandSend, CommandSubscribe, MessageMetadata,
 };
@@ -20,7 +21,7 @@ use longhaul_wire::payload::Payload;
 use serde_json::Value;
 use std::io;
 use std::pin::Pin;
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 
 /// The answer without content.
 pub(super) const DONE: (u16, Value) = (204, Value::Null);
@@ -75,6 +76,7 @@ impl AdminRig {
             }
             Work::Metrics(None) => AdminResponse::metrics(&self.machine.metrics(None)),
             Work::Tell(show) => show(&advertised()),
+            Work::Upkeep(work) => work(&Upkeep::default())?,
         })
     }
 
@@ -202,8 +204,9 @@ impl Core for SharedAdminRig {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn backup_age(&self) -> Option<std::time::Duration> {
-        None
+    fn upkeep(&self) -> &Upkeep {
+        static NONE: LazyLock<Upkeep> = LazyLock::new(Upkeep::default);
+        &NONE
     }
 }
 
@@ -226,7 +229,8 @@ impl Core for StuckCore {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn backup_age(&self) -> Option<std::time::Duration> {
-        None
+    fn upkeep(&self) -> &Upkeep {
+        static NONE: LazyLock<Upkeep> = LazyLock::new(Upkeep::default);
+        &NONE
     }
 }

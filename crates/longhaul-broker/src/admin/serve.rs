@@ -18,6 +18,7 @@ use crate::machine::BrokerMachine;
 use crate::metrics::MetricsPart;
 use crate::policies::Grants;
 use crate::throttle::WarningThrottle;
+use crate::upkeep::Upkeep;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -56,8 +57,8 @@ pub(crate) trait Core: Send + Sync {
     /// Measures the files of the data directory. Blocks.
     fn usage(&self) -> io::Result<Usage>;
 
-    /// Age of the last complete pass of the backup; `None` without a backup.
-    fn backup_age(&self) -> Option<Duration>;
+    /// The snapshots and scrubs.
+    fn upkeep(&self) -> &Upkeep;
 }
 
 /// Seconds since 1970.
@@ -275,6 +276,7 @@ impl AdminServerContext {
         self.authorize(asker.as_ref(), route.access, peer).await?;
         Ok(match route.work {
             Work::Tell(show) => show(&self.advertised),
+            Work::Upkeep(work) => work(self.core.upkeep())?,
             Work::Ask(work) => self.ask(head.method == Method::GET, work).await?(&self.advertised),
             Work::Read(find) => {
                 AdminResponse::message(&self.read_entry(self.ask(true, find).await?).await?)
@@ -293,7 +295,7 @@ impl AdminServerContext {
                 let mut metrics = self.ask(true, asked).await?;
                 if metrics.part == MetricsPart::All {
                     metrics.log.usage = self.usage().await;
-                    metrics.log.backup_age = self.core.backup_age();
+                    metrics.log.upkeep = self.core.upkeep().figures();
                 }
                 AdminResponse::metrics(&metrics)
             }

@@ -11,6 +11,7 @@ use longhaul_wire::payload::Payload;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 /// Number of partitions of a topic, in Pulsar's JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -104,7 +105,20 @@ pub(crate) struct CompactionRunStatus {
     pub(crate) last_error: String,
 }
 
-/// States of a compaction, since the topic was loaded.
+/// Progress of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct SnapshotRunStatus {
+    /// Status.
+    pub(crate) status: CompactionRunState,
+    /// Error of the last snapshot; empty otherwise.
+    #[serde(rename = "lastError")]
+    pub(crate) last_error: String,
+    /// The folder of the last snapshot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) path: Option<PathBuf>,
+}
+
+/// States of a compaction since the topic was loaded, or of a snapshot since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum CompactionRunState {

@@ -177,3 +177,12 @@ proptest! {
         }
     }
 }
+
+/// Like [`with_open_namespaces`], with a file of roles that has this content.
+pub(crate) fn with_roles_file(json: &str) -> Authenticator {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), json).unwrap();
+    let known = with_open_namespaces();
+    known.read_roles(file.path()).unwrap();
+    known
+}

@@ -26,6 +26,8 @@ pub struct CompactionJob {
     pub previous: Option<String>,
     /// The first entry that is not compacted.
     pub horizon: u64,
+    /// Most bytes of the new view, by the limit of the disk.
+    pub bytes_max: Option<u64>,
     /// The entries since the previous compaction.
     pub entries: EntryCopy,
 }

@@ -53,6 +53,7 @@ pub(crate) fn write(
         file: view.file.clone(),
         previous: Some(name.clone()),
         horizon: view.horizon,
+        bytes_max: None,
         entries: topic.entries.copy(view.horizon, view.horizon),
     };
     let made = run(&job, Some(&together), reader, Arc::clone(storage), None);

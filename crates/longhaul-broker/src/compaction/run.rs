@@ -60,7 +60,7 @@ pub(crate) fn run(
     let mut wanted = survivors.clone();
     let mut writer = CompactedWriter::create(storage, &job.file).map_err(text)?;
     if given_up.is_some() {
-        writer = writer.within(reader);
+        writer = writer.within(reader, job.bytes_max);
     }
     each(
         job,
@@ -104,19 +104,18 @@ pub(crate) fn run_into(
     Ok(slots)
 }
 
-/// Runs a compaction on a thread of its own, at the lowest priority. If the thread does not start,
-/// the work is dropped.
-pub(crate) fn in_background(work: impl FnOnce() + Send + 'static) {
+/// Runs work on a thread of this name, at the lowest priority. If the thread does not start, the
+/// work is dropped.
+pub(crate) fn in_background(name: &str, work: impl FnOnce() + Send + 'static) {
     let work = move || {
-        // On Linux the priority belongs to the thread. If it cannot be lowered, the compaction runs
-        // at normal priority.
+        // On Linux the priority belongs to the thread. If it cannot be lowered, the work runs at
+        // normal priority.
         #[cfg(target_os = "linux")]
         rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE).ok();
         work();
     };
-    let started = std::thread::Builder::new().name("longhaul-compaction".to_owned()).spawn(work);
-    if let Err(error) = started {
-        tracing::warn!(%error, "cannot start a thread for a compaction");
+    if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(work) {
+        tracing::warn!(%error, name, "cannot start a thread");
     }
 }
 
@@ -223,6 +222,7 @@ mod tests {
             file: "compact/0.seg".to_owned(),
             previous: None,
             horizon: entries.end(),
+            bytes_max: None,
             entries: entries.copy(0, entries.end()),
         }
     }

@@ -1,7 +1,6 @@
 //! The handshake, and the dispatch of client commands.
 
 use super::BrokerMachine;
-use super::dispatcher::ConsumerKey;
 use super::effect::{ClientRequest, MachineEffect, RequestRefusal};
 use super::invariants::Invariant;
 use super::session::ClientSession;
@@ -19,29 +18,19 @@ impl BrokerMachine {
     /// A client has connected.
     pub fn opened(&mut self, conn: u64, peer: String) {
         self.totals.connections_accepted += 1;
-        self.sessions.insert(conn, ClientSession { peer, ..ClientSession::default() });
+        let window = self.settings.window_bytes;
+        self.sessions.insert(conn, ClientSession { peer, window, ..ClientSession::default() });
     }
 
     /// Notes that deliveries of this many bytes were sent on the connection.
     pub fn written(&mut self, conn: u64, bytes: u64) {
-        let window = self.settings.window_bytes;
         self.totals.bytes_out += bytes;
         // The connection may have ended meanwhile.
         let Some(session) = self.session(conn) else { return };
-        let was_full = session.under_way >= window;
+        let was_full = session.under_way >= session.window;
         session.under_way = session.under_way.saturating_sub(bytes);
         if was_full {
-            let keys = session
-                .consumers
-                .iter()
-                .map(|(&id, consumer)| (id, (consumer.topic, consumer.subscription)));
-            let keys: Vec<_> = keys.collect();
-            for (id, key) in keys {
-                self.dirty.insert(key);
-                if let Some(dispatcher) = self.dispatcher(key.0, key.1) {
-                    dispatcher.may_be_ready(ConsumerKey { conn, id });
-                }
-            }
+            self.wake(conn);
         }
     }
 
@@ -103,10 +92,11 @@ impl BrokerMachine {
         let session = self.sessions.get_mut(&conn);
         let session = self.invariants.need(session, Invariant::SessionOpen, Some(conn));
         let Some(session) = session else { return };
-        session.role = Some(role);
+        session.role = Some(role.clone());
         let flags = connect.feature_flags.as_ref();
         session.renews = flags.is_some_and(|flags| flags.supports_auth_refresh());
         session.client = connect.client_version.chars().take(100).collect();
+        self.welcome(conn, &role);
         self.send(
             conn,
             CommandConnected {
@@ -215,7 +205,8 @@ impl BrokerMachine {
         let may_create = command.metadata_auto_creation_enabled.unwrap_or(true);
         let found = self.topic_name(&command.topic).and_then(|name| {
             self.authorize_any(conn, &name)?;
-            self.partitions_of(&name, may_create)
+            let role = self.role_of(conn);
+            self.partitions_of(&name, may_create, &role)
         });
         let mut response = CommandPartitionedTopicMetadataResponse {
             partitions: Some(0),

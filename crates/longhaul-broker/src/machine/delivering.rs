@@ -44,7 +44,6 @@ impl BrokerMachine {
     }
 
     fn deal(&mut self, topic: u32, subscription: u32) -> bool {
-        let window = self.settings.window_bytes;
         // The topic, or the last consumer, may be gone.
         let Some(live) = self.live.get_mut(&topic) else { return false };
         let Some(dispatcher) = live.dispatchers.get_mut(&subscription) else { return false };
@@ -71,8 +70,8 @@ impl BrokerMachine {
         };
         let sessions = &self.sessions;
         let room = |conn| {
-            let under_way = sessions.get(&conn).map_or(window, |session| session.under_way);
-            Some(window.saturating_sub(under_way))
+            let session = sessions.get(&conn);
+            Some(session.map_or(0, |session| session.window.saturating_sub(session.under_way)))
         };
         let mut assigned = std::mem::take(&mut self.assigned);
         let more = dispatcher.dispatch(

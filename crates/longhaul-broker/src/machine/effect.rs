@@ -110,6 +110,8 @@ pub enum MachineEffect {
         /// [`BrokerMachine::written`](super::BrokerMachine::written) when the message is sent.
         bytes: u32,
     },
+    /// The bytes of deliveries that may be unsent on a connection have changed.
+    Window(u64, u64),
     /// Closes a connection after everything before this was sent.
     Close(u64),
     /// The result of this admin call may be sent.

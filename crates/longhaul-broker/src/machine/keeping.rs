@@ -206,6 +206,8 @@ impl BrokerMachine {
     /// Starts a compaction, unless an entry that it needs is unreadable. Returns whether none was
     /// running.
     pub(super) fn compact(&mut self, topic: u32) -> Result<bool, RequestRefusal> {
+        let limit = self.settings.disk_bytes_max;
+        let room = limit.map(|limit| limit.saturating_sub(self.used_bytes()));
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
         let Some((kept, live)) = self.invariants.served(both) else { return Ok(true) };
         if live.compaction.is_running {
@@ -238,6 +240,7 @@ impl BrokerMachine {
             file: format!("compact/{topic}-{}-{}-{:x}.seg", at.segment, at.offset, self.next_name),
             previous: previous.map(|view| view.file.clone()),
             horizon: live.readable,
+            bytes_max: room,
             entries: kept.entries.copy(from, live.readable),
         };
         self.effects.push(MachineEffect::Compact(job));

@@ -1,12 +1,12 @@
-//! Limits on what a role may create by use: topics, subscriptions, versions of schemas, producers
-//! and consumers.
+//! Limits on what a role may create by use: topics, subscriptions, schemas, producers and consumers.
 
 use super::BrokerMachine;
 use super::dispatcher::DispatchMode;
 use super::effect::RequestRefusal;
+use crate::auth::RoleQuota;
 use crate::name::TopicName;
 use crate::policies::Policies;
-use crate::state::BrokerTopic;
+use crate::state::{BrokerTopic, SchemaVersion, schema_bytes};
 use longhaul_wire::messages::ServerError;
 
 /// Topics of the broker, partitions included.
@@ -15,22 +15,30 @@ const TOPICS_MAX: usize = 250_000;
 const SUBSCRIPTIONS_MAX: usize = 10_000;
 /// Versions of a topic's schema.
 const SCHEMAS_MAX: usize = 1000;
+/// Bytes of all versions of a topic's schema, and of all topics: they are in memory, and in each
+/// checkpoint.
+const SCHEMA_BYTES_MAX: usize = 8 * 1024 * 1024;
+const ALL_SCHEMA_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 fn refuse(text: String) -> Result<(), RequestRefusal> {
     Err(RequestRefusal::not_allowed(text))
 }
 
 impl BrokerMachine {
-    /// Checks that the namespace of this topic may have more topics.
+    /// Checks that the namespace of this topic may have more topics, and that the role may create
+    /// them by use.
     pub(super) fn check_topics(
         &self,
         name: &TopicName,
         policies: &Policies,
         more: usize,
+        role: &str,
     ) -> Result<(), RequestRefusal> {
         if more == 0 {
             return Ok(());
         }
+        let (count, _) = self.state.created_by(role);
+        self.check_role(role, "topics", count + more, |quota| quota.topics)?;
         let count = self.state.topic_count();
         if count + more > TOPICS_MAX {
             return refuse(format!(
@@ -48,14 +56,35 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// Checks that a topic may have another subscription. One that is not durable ends with its
+    /// Checks that a role with this many things of a kind would be within its quota.
+    fn check_role(
+        &self,
+        role: &str,
+        what: &str,
+        count: usize,
+        of: impl FnOnce(&RoleQuota) -> Option<usize>,
+    ) -> Result<(), RequestRefusal> {
+        match self.roles.quota(role).and_then(of).filter(|&limit| count > limit) {
+            None => Ok(()),
+            Some(limit) => refuse(format!(
+                "the clients of role {role} may create {limit} {what}, its quota: delete some, or raise the quota"
+            )),
+        }
+    }
+
+    /// Checks that a topic may have another subscription, and that the role may create it. One that is not durable ends with its
     /// consumer, so only the policy limits it.
     pub(super) fn check_subscriptions(
         &self,
         topic: u32,
         kept: &BrokerTopic,
         is_durable: bool,
+        role: &str,
     ) -> Result<(), RequestRefusal> {
+        if is_durable {
+            let (_, count) = self.state.created_by(role);
+            self.check_role(role, "subscriptions", count + 1, |quota| quota.subscriptions)?;
+        }
         let limit = self.live.get(&topic).and_then(|live| {
             let limit = live.policies.limit("maxSubscriptionsPerTopic")?;
             Some((kept.subscriptions.len(), limit, " (maxSubscriptionsPerTopic)"))
@@ -123,13 +152,25 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// Checks that a topic with this many versions of its schema may have another one.
-    pub(super) fn check_schemas(name: &TopicName, count: usize) -> Result<(), RequestRefusal> {
-        if count < SCHEMAS_MAX {
-            return Ok(());
+    /// Checks that a topic with these versions of its schema may have another one of so many bytes.
+    pub(super) fn check_schemas(
+        &self,
+        name: &TopicName,
+        versions: &[SchemaVersion],
+        bytes: usize,
+    ) -> Result<(), RequestRefusal> {
+        let (count, before) = (versions.len(), schema_bytes(versions));
+        if count >= SCHEMAS_MAX || before + bytes > SCHEMA_BYTES_MAX {
+            return refuse(format!(
+                "{name} has {count} versions of its schema with {before} bytes, the limits are {SCHEMAS_MAX} and {SCHEMA_BYTES_MAX} bytes: delete the schema, or use another topic"
+            ));
         }
-        refuse(format!(
-            "{name} has {count} versions of its schema, the limit is {SCHEMAS_MAX}: delete the schema, or use another topic"
-        ))
+        let all = self.state.schema_bytes();
+        if all + bytes > ALL_SCHEMA_BYTES_MAX {
+            return refuse(format!(
+                "all schemas have {all} bytes, the limit is {ALL_SCHEMA_BYTES_MAX}: delete some"
+            ));
+        }
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use super::stats::{METRICS_TOPICS_MAX, backlog};
 use super::{BrokerMachine, Live};
 use crate::auth::AuthRole;
 use crate::metrics::{
-    LogMetrics, MetricsPart, MetricsSelection, MetricsSnapshot, SubscriptionMetrics, TopicMetrics,
+    LogMetrics, MetricsPart, MetricsSelection, MetricsSnapshot, SubscriptionMetrics, TopicMetrics, UpkeepFigures,
 };
 use crate::state::BrokerTopic;
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ impl BrokerMachine {
             sync_times: self.log.syncs,
             segments: self.log.segments.len() as u64,
             usage: None,
-            backup_age: None,
+            upkeep: UpkeepFigures::default(),
             disk_limit_bytes: self.settings.disk_bytes_max,
             disk_left_bytes: self.space.left(),
             disk_full_in_s: self.disk_full_in_s(),

@@ -13,12 +13,12 @@
 //! - [`dispatcher`]: assigns entries to consumers. [`sharing`]: how consumers share a subscription.
 //!   [`delivering`]: deliveries.
 //! - [`permissions`]: permissions of roles. [`session`]: what is open on a connection, and its
-//!   answers.
+//!   answers. [`pace`]: how fast entries may come. [`quotas`]: what a role may take.
 //! - [`terminating`]: terminated topics. [`acking`]: acknowledgements. [`space`]: whether the disk
 //!   has room. [`limits`]: how much a role may create. [`topics`]: creation of topics, partitions,
 //!   policies, schemas.
-//! - [`room`]: whether another entry is accepted. [`pace`]: how fast entries may come. [`probing`]:
-//!   whether the holder of an exclusive place is alive.
+//! - [`room`]: whether another entry is accepted. [`probing`]: whether the holder of an exclusive
+//!   place is alive.
 //! - [`consuming`], [`producing`], [`publishing`]: the two sides of a topic.
 //! - [`ending`]: the end of connections. [`logins`]: expiry of tokens. [`removing`]: termination
 //!   and deletion of topics.
@@ -64,6 +64,7 @@ mod permissions;
 mod probing;
 mod producing;
 mod publishing;
+mod quotas;
 mod recent;
 mod removing;
 mod room;
@@ -119,6 +120,8 @@ pub struct MachineSettings {
     pub recent_bytes: usize,
     /// Bytes of unsent deliveries per connection.
     pub window_bytes: u64,
+    /// Bytes of unsent deliveries of all connections, as far as each has a 64th of its window.
+    pub unsent_bytes_max: u64,
     /// Limit of the log's size on disk in bytes; publishes above it are refused.
     pub disk_bytes_max: Option<u64>,
     /// Defaults of topics by name, where no policy applies.
@@ -179,6 +182,7 @@ pub struct BrokerMachine {
     space: space::Space,
     composer: Composer,
     sessions: IdMap<u64, ClientSession>,
+    roles: quotas::RoleUses,
     live: IdMap<u32, Live>,
     /// Number of the composed group, and of the last group on disk.
     composing: u64,
@@ -255,6 +259,7 @@ impl BrokerMachine {
             space,
             composer,
             sessions: IdMap::default(),
+            roles: quotas::RoleUses::default(),
             live: IdMap::default(),
             composing: 1,
             committed: 0,

@@ -129,6 +129,7 @@ impl BrokerMachine {
                 let ahead_ms = live.pace.take(rate, self.up, messages, bytes);
                 self.note_ahead(conn, ahead_ms);
             }
+            self.take_of_role(conn, messages, bytes);
         }
         let Recorded { ledger, entry, ordinal, location } = id;
         let receipt = receipt(send, (ledger, entry), self.moment.received);

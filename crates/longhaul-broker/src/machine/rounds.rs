@@ -46,6 +46,7 @@ impl BrokerMachine {
             self.visit_topics();
             self.round();
             self.check_logins();
+            self.resize_windows();
         } else if self.keeper.rest.as_ref().is_some_and(|rest| self.up >= rest.0) {
             self.visit_topics();
         }

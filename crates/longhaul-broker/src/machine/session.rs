@@ -1,6 +1,7 @@
 //! Connections: what is open on them, what is sent to them, and the permissions of their roles.
 
 use super::BrokerMachine;
+use super::dispatcher::ConsumerKey;
 use super::dues::SubscriptionKey;
 use super::effect::{MachineEffect, PendingCommit, RequestRefusal};
 use crate::auth::{AuthRefusalReason, AuthRole};
@@ -33,6 +34,8 @@ pub(super) struct ClientSession {
     pub(super) orphans: BTreeSet<SubscriptionKey>,
     /// Bytes of unsent deliveries.
     pub(super) under_way: u64,
+    /// How many there may be.
+    pub(super) window: u64,
     /// Until when it is read request by request, by the monotonic clock: an answer to a ping may
     /// wait as long.
     pub(super) slowed_until: u64,
@@ -96,6 +99,24 @@ pub(super) fn check_metadata<'a>(
 }
 
 impl BrokerMachine {
+    /// Name of the connection's role; empty before CONNECT, and without authentication.
+    pub(super) fn role_of(&self, conn: u64) -> String {
+        let role = self.sessions.get(&conn).and_then(|session| session.role.as_ref());
+        role.map_or_else(String::new, |role| role.name.clone())
+    }
+
+    /// Lets the consumers of a connection have more, which may have room again.
+    pub(super) fn wake(&mut self, conn: u64) {
+        let consumers = self.sessions.get(&conn).into_iter().flat_map(|it| &it.consumers);
+        let keys = consumers.map(|(&id, consumer)| (id, (consumer.topic, consumer.subscription)));
+        for (id, key) in keys.collect::<Vec<_>>() {
+            self.dirty.insert(key);
+            if let Some(dispatcher) = self.dispatcher(key.0, key.1) {
+                dispatcher.may_be_ready(ConsumerKey { conn, id });
+            }
+        }
+    }
+
     /// Sends a command at once.
     pub(super) fn send(&mut self, conn: u64, command: impl Into<Command>) {
         self.effects.push(MachineEffect::Send(conn, command.into()));

@@ -38,6 +38,8 @@ pub(super) struct Space {
     all: Option<u64>,
     /// Size of the compacted views at this measurement.
     views: u64,
+    /// Size of the largest one: compaction writes it anew beside it.
+    largest_view: u64,
     /// Size of the segments at the last status of the log.
     segments: u64,
     /// Time of this measurement, in ms since the start.
@@ -139,11 +141,11 @@ impl BrokerMachine {
     /// Measures the room, and warns before it is used up.
     pub(super) fn recheck_space(&mut self) {
         self.tell_of_refusals();
-        self.space.views =
-            self.compacted.values().map(|slots| CompactedEntry::file_bytes(slots)).sum();
-        let used = self.used_bytes();
-        let allowed =
-            self.settings.disk_bytes_max.map(|limit| limit.saturating_sub(used + RESERVE_BYTES));
+        let views = self.compacted.values().map(|slots| CompactedEntry::file_bytes(slots));
+        (self.space.views, self.space.largest_view) =
+            views.fold((0, 0), |(all, largest), bytes| (all + bytes, largest.max(bytes)));
+        let (used, kept) = (self.used_bytes(), self.kept_bytes());
+        let allowed = self.settings.disk_bytes_max.map(|limit| limit.saturating_sub(used + kept));
         let free = self.composer.free_bytes();
         self.space.note(self.up, free.into_iter().chain(allowed).min());
         self.space.all = self.space.left.and_then(|left| left.checked_add(used));
@@ -190,13 +192,18 @@ impl BrokerMachine {
             );
         }
         let Some(limit) = self.settings.disk_bytes_max else { return Ok(()) };
-        let used = self.used_bytes();
-        if used + RESERVE_BYTES >= limit {
+        let (used, kept) = (self.used_bytes(), self.kept_bytes());
+        if used + kept >= limit {
             return refuse(format!(
-                "the log takes {used} bytes with its compacted views; the limit is {limit} bytes, of which {RESERVE_BYTES} are reserved for its next segments and for acknowledgements: consume, or raise the limit"
+                "the log takes {used} bytes with its compacted views; the limit is {limit} bytes, of which {kept} are reserved for its next segments, the next compaction and acknowledgements: consume, or raise the limit"
             ));
         }
         Ok(())
+    }
+
+    /// Bytes before the disk limit that publishes leave.
+    const fn kept_bytes(&self) -> u64 {
+        RESERVE_BYTES + self.space.largest_view
     }
 
     /// Size of the compacted views, and of the segments, including those that have begun since the

@@ -34,6 +34,7 @@ mod order;
 mod policies;
 mod probing;
 mod producing;
+mod quotas;
 mod reading;
 mod rounds;
 mod sessions;

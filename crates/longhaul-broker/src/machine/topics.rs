@@ -42,11 +42,13 @@ impl BrokerMachine {
         Err(RequestRefusal::not_found(text))
     }
 
-    /// The id of a topic, which is created if it does not exist and that is allowed.
+    /// The id of a topic, which is created if it does not exist and that is allowed. It counts for
+    /// the role, which is empty for an administrator.
     pub(super) fn ensure_topic(
         &mut self,
         name: &TopicName,
         may_create: bool,
+        role: &str,
     ) -> Result<u32, RequestRefusal> {
         if let Some(id) = self.state.topic_id(name.as_str()) {
             return Ok(id);
@@ -67,9 +69,9 @@ impl BrokerMachine {
             return Err(RequestRefusal::not_found(text));
         }
         if !is_partition {
-            self.check_topics(name, &self.resolve_policies(name), 1)?;
+            self.check_topics(name, &self.resolve_policies(name), 1, role)?;
         }
-        self.create_topic(name)
+        self.create_topic(name, role)
     }
 
     /// Whether the name is that of a partition of a partitioned topic; an error if that topic has
@@ -89,10 +91,14 @@ impl BrokerMachine {
         policies.auto_topic_creation.is_none_or(|policy| policy.allow_auto_topic_creation)
     }
 
-    pub(super) fn create_topic(&mut self, name: &TopicName) -> Result<u32, RequestRefusal> {
+    pub(super) fn create_topic(
+        &mut self,
+        name: &TopicName,
+        role: &str,
+    ) -> Result<u32, RequestRefusal> {
         let (topic, _) = self.state.next_numbers();
-        let created_at = self.now;
-        self.change(CreateTopic { topic, name: name.as_str().to_owned(), created_at })?;
+        let (created_at, role) = (self.now, role.to_owned());
+        self.change(CreateTopic { topic, name: name.as_str().to_owned(), created_at, role })?;
         // Tools show a position before the first entry even for an empty topic.
         self.open_ledger(topic)?;
         self.enliven(topic);
@@ -128,10 +134,11 @@ impl BrokerMachine {
         if kept.subscription_id(&name).is_some() {
             return Ok(());
         }
-        self.check_subscriptions(topic, kept, true)?;
+        let role = String::new();
+        self.check_subscriptions(topic, kept, true, &role)?;
         let mark = mark.unwrap_or_else(|| kept.entries.first());
         let subscription = kept.next_subscription();
-        self.change(CreateSubscription { topic, subscription, name, mark, properties })
+        self.change(CreateSubscription { topic, subscription, name, mark, properties, role })
     }
 
     /// The defaults of a topic by its name, or by its topic's name for a partition.
@@ -182,6 +189,7 @@ impl BrokerMachine {
         &mut self,
         name: &TopicName,
         may_create: bool,
+        role: &str,
     ) -> Result<u32, RequestRefusal> {
         if let Some(count) = self.state.partitions(name.as_str()) {
             return Ok(count);
@@ -203,7 +211,7 @@ impl BrokerMachine {
             Some(policy) => {
                 let partitions =
                     policy.default_num_partitions.unwrap_or(1).clamp(1, PARTITIONS_MAX);
-                self.create_partitioned(name, partitions)?;
+                self.create_partitioned(name, partitions, role)?;
                 Ok(partitions)
             }
             None => Ok(0),
@@ -215,15 +223,16 @@ impl BrokerMachine {
         &mut self,
         name: &TopicName,
         partitions: u32,
+        role: &str,
     ) -> Result<(), RequestRefusal> {
         name.check_partitions(partitions).map_err(|cause| misnamed(&cause))?;
         let missing = partitions as usize - self.numbers_of(name).len().min(partitions as usize);
-        self.check_topics(name, &self.resolve_policies(name), missing)?;
+        self.check_topics(name, &self.resolve_policies(name), missing, role)?;
         self.change(SetPartitions { name: name.as_str().to_owned(), partitions })?;
         for index in 0..partitions {
             let partition = name.with_partition(index);
             if self.state.topic_id(partition.as_str()).is_none() {
-                self.create_topic(&partition)?;
+                self.create_topic(&partition, role)?;
             }
         }
         Ok(())
@@ -350,7 +359,7 @@ impl BrokerMachine {
             );
             return Err(RequestRefusal::new(ServerError::IncompatibleSchema, text));
         }
-        Self::check_schemas(name, known.len())?;
+        self.check_schemas(name, known, schema.schema_data.len())?;
         let version = known.len() as u64;
         // The room that is left on a full disk is for acknowledgements.
         self.check_disk(schema.schema_data.len())?;

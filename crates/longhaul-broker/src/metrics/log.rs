@@ -2,7 +2,7 @@
 
 use super::page::MetricKind::{Counter, Gauge};
 use super::page::MetricsText;
-use super::{LogMetrics, Totals};
+use super::{LogMetrics, Totals, UpkeepFigures};
 use std::time::Duration;
 
 pub(super) fn log(page: &mut MetricsText, totals: &Totals, log: &LogMetrics) {
@@ -33,15 +33,29 @@ pub(super) fn log(page: &mut MetricsText, totals: &Totals, log: &LogMetrics) {
         "Age of the group of records that is not on disk yet; 0 if there is none.",
         Duration::from_millis(log.group_age_ms).as_secs_f64(),
     );
-    if let Some(age) = log.backup_age {
-        page.single(
-            "longhaul_broker_backup_age_seconds",
-            Gauge,
-            "Age of the last complete pass of the backup. Before the first one, the time since the start.",
-            age.as_secs_f64(),
-        );
-    }
+    upkeep(page, &log.upkeep);
     disk(page, log);
+}
+
+fn upkeep(page: &mut MetricsText, upkeep: &UpkeepFigures) {
+    let ages = [
+        (
+            "longhaul_broker_backup_age_seconds",
+            "Age of the last complete pass of the backup. Before the first one, the time since the start.",
+            upkeep.backup_age,
+        ),
+        ("longhaul_broker_snapshot_age_seconds", "Age of the last snapshot.", upkeep.snapshot_age),
+        ("longhaul_broker_scrub_age_seconds", "Age of the last scrub.", upkeep.scrub_age),
+    ];
+    for (name, help, age) in ages {
+        if let Some(age) = age {
+            page.single(name, Gauge, help, age.as_secs_f64());
+        }
+    }
+    if let Some(files) = upkeep.damaged_files {
+        let help = "Files that did not match their checksums in the last scrub.";
+        page.single("longhaul_broker_damaged_files", Gauge, help, files as u64);
+    }
 }
 
 fn disk(page: &mut MetricsText, log: &LogMetrics) {

@@ -1,13 +1,15 @@
 //! Checks and repairs data directories, and copies them while a broker uses them.
 //!
 //! [`check()`] reads everything and reports the damage and its consequences. [`salvage()`] creates
-//! a new directory from the readable data. Neither changes what it reads.
+//! a new directory from the readable data. [`scrub()`] only tells which files are damaged. None
+//! changes what it reads.
 
 mod adopt;
 mod follow;
 mod reading;
 mod report;
 mod salvage;
+mod scrub;
 mod snapshot;
 mod views;
 
@@ -28,6 +30,7 @@ pub use adopt::{adopt, begin_restore, list_segments, named_views};
 pub use follow::{follow, segments};
 pub use report::RescueReport;
 pub use salvage::salvage;
+pub use scrub::scrub;
 pub(crate) use snapshot::remove_stale;
 pub use snapshot::snapshot;
 

@@ -160,7 +160,7 @@ impl SalvageReading {
     fn take_in(&mut self, topic: u32, ledger: u64, entries: &[(u64, RecordLocation)]) {
         if self.state.topic(topic).is_none() {
             let name = format!("persistent://public/default/salvaged-{topic}");
-            self.apply(CreateTopic { topic, name, created_at: 0 });
+            self.apply(CreateTopic { topic, name, ..CreateTopic::default() });
             self.nameless.insert(topic);
         }
         let Some(kept) = self.state.topic(topic) else { return };

@@ -328,7 +328,7 @@ fn sum(path: &Path) -> io::Result<ring::digest::Digest> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::log::{LogOptions, RecordHead, RecordKind, Stepped, Storage};
     use crate::state::change::{ChangeRecord, CreateTopic, OpenLedger, StateChange};
@@ -341,7 +341,7 @@ mod tests {
     const ENTRIES: u64 = 60;
 
     /// A data directory with some segments.
-    fn fill(data: &Path) {
+    pub(in crate::rescue) fn fill(data: &Path) {
         let storage: Arc<dyn Storage> = Arc::new(FileStorage::new(data).unwrap());
         let options = LogOptions {
             segment_bytes_first: 64 * 1024,
@@ -351,7 +351,7 @@ mod tests {
         };
         let mut log = Stepped::open(storage, options, &mut |_| Ok(())).unwrap();
         let name = "persistent://public/default/t".to_owned();
-        let create: StateChange = CreateTopic { topic: 0, name, created_at: 1 }.into();
+        let create: StateChange = CreateTopic { topic: 0, name, created_at: 1, ..CreateTopic::default() }.into();
         for change in [create, OpenLedger { topic: 0, ledger: 0, first: 0 }.into()] {
             let head = RecordHead { kind: RecordKind::Change, topic: 0, ledger: 0, entry: 0 };
             let body = ChangeRecord { change: Some(change) }.encode_to_vec();

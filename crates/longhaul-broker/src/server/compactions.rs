@@ -38,7 +38,7 @@ impl Compactions {
         let given_up = Arc::clone(&self.is_ending);
         let (sender, receiver) = oneshot::channel();
         self.current = Some((job.clone(), receiver));
-        in_background(move || {
+        in_background("longhaul-compaction", move || {
             let result = run(&job, previous.as_ref(), &reader, storage, Some(&given_up));
             // Ignored if the driver has ended.
             drop(sender.send(result));

@@ -334,6 +334,7 @@ impl BrokerDriver {
             MachineEffect::Deliver { conn, command, source, bytes } => {
                 self.deliver(conn, command, source, bytes)
             }
+            MachineEffect::Window(conn, window) => self.set_window(conn, window),
             MachineEffect::Close(conn) => {
                 self.queue(conn);
                 if let Some(link) = self.links.get(&conn) {

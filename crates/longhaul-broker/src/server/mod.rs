@@ -29,6 +29,7 @@ use crate::config::BrokerConfig;
 use crate::error::{BrokerError, StartError};
 use crate::log::{FileStorage, RecordLocation, Storage, Usage};
 use crate::machine::{BrokerMachine, MachineSettings};
+use crate::upkeep::Upkeep;
 use connection::Rules;
 use credentials::{BrokerCredentials, WatchedFiles};
 use descriptors::{ConnectionClass, DescriptorBudget};
@@ -42,7 +43,6 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -222,6 +222,7 @@ struct PreparedBroker {
     room: Arc<DescriptorBudget>,
     rules: Rules,
     messages: Messages,
+    upkeep: Arc<Upkeep>,
     /// Removed when the broker has ended.
     _data: Option<tempfile::TempDir>,
 }
@@ -279,6 +280,7 @@ fn settings(config: &BrokerConfig, advertised: &Advertised) -> MachineSettings {
         handles_per_connection: config.handles_per_connection,
         recent_bytes: config.recent_bytes,
         window_bytes: config.window_bytes,
+        unsent_bytes_max: config.unsent_bytes_max,
         disk_bytes_max: config.disk_bytes_max,
         topic_defaults: config.topic_defaults.clone(),
         checkpoint_bytes: config.checkpoint_bytes,
@@ -317,7 +319,15 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
     let (events, received) = mpsc::channel(QUEUE);
     let (reads, to_read) = mpsc::channel(READS);
     let storage = Arc::clone(&opened.storage);
-    let core = Behind::shared((events.clone(), reads), messages.clone(), storage, &config);
+    let (backed_up, upkeep) = (config.backed_up.clone(), config.upkeep.clone());
+    let upkeep = Arc::new(Upkeep::new(upkeep, opened.path, backed_up));
+    let core = Arc::new(Behind {
+        events: events.clone(),
+        reads,
+        messages: messages.clone(),
+        storage,
+        upkeep: Arc::clone(&upkeep),
+    });
     let driver =
         BrokerDriver::new(machine, opened.log, opened.storage, messages.clone(), received, to_read);
     let urls = (advertised.broker_url.clone(), advertised.broker_url_tls.clone());
@@ -327,7 +337,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
     let seats = Seats::new(enter);
     let refused = Arc::default();
     let admin_at = |address: SocketAddr, tls| AdminServerContext {
-        core: Arc::clone(&core),
+        core: Arc::<Behind>::clone(&core),
         advertised: advertised.clone(),
         guard: HostGuard::new(address.ip(), &config.admin_hosts, advertised_host, &[]),
         authenticator: authenticator.clone(),
@@ -361,6 +371,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
             tell_after: Rules::tell_after(config.window_bytes),
         },
         messages,
+        upkeep,
         _data: opened.temporary,
     })
 }
@@ -383,6 +394,7 @@ impl PreparedBroker {
             tasks.spawn(admin::serve(listener, admin, ending.clone()));
         }
         tasks.spawn(credentials::watch(self.watched, ending.clone()));
+        tasks.spawn(self.upkeep.run(ending.clone()));
         drop(house);
         let outcome = tasks.spawn(self.driver.run(stop)).await;
         ending.cancel();
@@ -398,18 +410,7 @@ struct Behind {
     reads: mpsc::Sender<MachineCall>,
     messages: Messages,
     storage: Arc<dyn Storage>,
-    backed_up: Option<Arc<AtomicU64>>,
-}
-
-impl Behind {
-    fn shared(
-        (events, reads): (BrokerEventSender, mpsc::Sender<MachineCall>),
-        messages: Messages,
-        storage: Arc<dyn Storage>,
-        config: &BrokerConfig,
-    ) -> Arc<dyn Core> {
-        Arc::new(Self { events, reads, messages, storage, backed_up: config.backed_up.clone() })
-    }
+    upkeep: Arc<Upkeep>,
 }
 
 impl Core for Behind {
@@ -432,11 +433,8 @@ impl Core for Behind {
         Usage::read(&*self.storage)
     }
 
-    fn backup_age(&self) -> Option<Duration> {
-        let backed_up = self.backed_up.as_ref()?.load(Ordering::Relaxed);
-        // The backup begins after the broker.
-        let age_ms = (backed_up > 0).then(|| clock::wall_ms().saturating_sub(backed_up))?;
-        Some(Duration::from_millis(age_ms))
+    fn upkeep(&self) -> &Upkeep {
+        &self.upkeep
     }
 }
 

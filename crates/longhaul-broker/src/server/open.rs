@@ -22,6 +22,7 @@ pub(super) struct RecoveredData {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) files: HashMap<String, CompactedFile>,
     pub(super) compacted: HashMap<String, Arc<[CompactedEntry]>>,
+    pub(super) path: PathBuf,
     pub(super) temporary: Option<tempfile::TempDir>,
 }
 
@@ -70,7 +71,7 @@ pub(super) fn open(
     let took = clock::monotonic().duration_since(began);
     tracing::info!(path = %path.display(), records = opened.records, ?took, "the log is open");
     let (composer, log) = (opened.composer, opened.log);
-    Ok(RecoveredData { state, composer, log, storage, files, compacted, temporary })
+    Ok(RecoveredData { state, composer, log, storage, files, compacted, path, temporary })
 }
 
 fn directory(config: &BrokerConfig) -> Result<(PathBuf, Option<tempfile::TempDir>), StartError> {

@@ -65,8 +65,6 @@ pub(super) struct Outbox {
     overfull: Notify,
     /// Bytes of queued answers of all connections.
     all_answers: Arc<AtomicUsize>,
-    /// Bytes of sent deliveries after which the driver is told.
-    tell_after: u64,
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +85,8 @@ struct OutboxQueue {
     paused_until: Option<Instant>,
     /// Bytes of sent deliveries that the driver does not know yet.
     sent: u64,
+    /// How many there are when it is told.
+    tell_after: u64,
 }
 
 /// Output to send now.
@@ -113,12 +113,11 @@ impl Outbox {
     /// asks for the rest.
     pub(super) fn new(tell_after: u64, all_answers: Arc<AtomicUsize>) -> Self {
         Self {
-            queue: Mutex::default(),
+            queue: Mutex::new(OutboxQueue { tell_after, ..OutboxQueue::default() }),
             filled: Notify::new(),
             drained: Notify::new(),
             overfull: Notify::new(),
             all_answers,
-            tell_after,
         }
     }
 
@@ -144,6 +143,12 @@ impl Outbox {
         }
         self.filled.notify_one();
         sent
+    }
+
+    /// Sets the bytes of sent deliveries after which the driver is told. It asks for those that were
+    /// sent so far.
+    pub(super) fn tell_after(&self, bytes: u64) {
+        self.lock().tell_after = bytes;
     }
 
     /// Bytes of deliveries that were sent since the last time.
@@ -182,7 +187,7 @@ impl Outbox {
         }
         let before = queue.sent;
         queue.sent += output.credit;
-        let tell = before < self.tell_after && queue.sent >= self.tell_after;
+        let tell = before < queue.tell_after && queue.sent >= queue.tell_after;
         let is_waited_for = std::mem::take(&mut queue.is_waited_for);
         drop(queue);
         self.all_answers.fetch_sub(output.answers, Ordering::Relaxed);

@@ -70,6 +70,8 @@ fn settings() -> MachineSettings {
         handles_per_connection: 20,
         recent_bytes: 1500,
         window_bytes: 2500,
+        // Less than a window for each of five connections.
+        unsent_bytes_max: 10_000,
         topic_defaults: vec![deduplicated("-ledger")],
         checkpoint_bytes: 6000,
         ..crate::kit::settings()

@@ -37,7 +37,7 @@ impl SimulatedWorld {
                 let needs = self.calls.remove(&ticket).expect("one answer for each call");
                 assert!(needs <= self.node.durable, "seed {}: a call ended early", self.seed);
             }
-            MachineEffect::Inform(_) | MachineEffect::Warn(_) => {}
+            MachineEffect::Window(..) | MachineEffect::Inform(_) | MachineEffect::Warn(_) => {}
             MachineEffect::Copy(survivors) => {
                 self.has_cleaned = true;
                 self.node.copies.push_back(survivors);

@@ -87,6 +87,10 @@ pub struct BrokerState {
     settings: HashMap<String, ResourceSettings>,
     /// By name of the topic without partition.
     schemas: HashMap<String, Vec<SchemaVersion>>,
+    /// Bytes of all schemas.
+    schema_bytes: usize,
+    /// Numbers of topics and of durable subscriptions by the role that created them by use.
+    created: BTreeMap<String, (usize, usize)>,
     /// Bytes of live entries in each log segment.
     live: BTreeMap<u32, u64>,
     /// A segment whose byte count would have become negative.
@@ -105,6 +109,8 @@ impl Default for BrokerState {
             namespaces,
             settings: HashMap::new(),
             schemas: HashMap::new(),
+            schema_bytes: 0,
+            created: BTreeMap::new(),
             live: BTreeMap::new(),
             miscounted: None,
             next_topic: 0,
@@ -200,6 +206,18 @@ impl BrokerState {
     #[must_use]
     pub fn schemas(&self, name: &str) -> &[SchemaVersion] {
         self.schemas.get(name).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Bytes of the definitions of all schemas.
+    #[must_use]
+    pub const fn schema_bytes(&self) -> usize {
+        self.schema_bytes
+    }
+
+    /// The numbers of topics and of durable subscriptions that this role has created by use.
+    #[must_use]
+    pub fn created_by(&self, role: &str) -> (usize, usize) {
+        self.created.get(role).copied().unwrap_or_default()
     }
 
     /// Free ids for a topic and for a ledger.
@@ -352,11 +370,13 @@ impl BrokerState {
             StateChange::SetPolicies(details) => self.set(&details.scope, &details.policies)?,
             StateChange::AddSchema(details) => {
                 let schema = details.schema.clone().ok_or_else(|| missing("a schema"))?;
+                self.schema_bytes += schema.schema_data.len();
                 let version = SchemaVersion { schema, added_at: details.added_at };
                 self.schemas.entry(details.name.clone()).or_default().push(version);
             }
             StateChange::DeleteSchemas(details) => {
-                self.schemas.remove(&details.name);
+                let bytes = schema_bytes(&self.schemas.remove(&details.name).unwrap_or_default());
+                self.schema_bytes = self.schema_bytes.saturating_sub(bytes);
             }
             StateChange::Numbers(details) => {
                 self.next_topic = self.next_topic.max(details.topic);
@@ -365,9 +385,11 @@ impl BrokerState {
             StateChange::OpenLedger(details) => self.open_ledger(details)?,
             StateChange::CreateSubscription(details) => {
                 self.named(details.topic)?.add_subscription(details.clone(), true);
+                self.created(&details.role).1 += 1;
             }
             StateChange::DeleteSubscription(details) => {
-                self.named(details.topic)?.subscriptions.remove(&details.subscription);
+                let known = self.named(details.topic)?.subscriptions.remove(&details.subscription);
+                self.uncount_subscriptions(known.as_slice());
             }
             StateChange::NoteSubscription(details) => {
                 let known = self.named_subscription(details.topic, details.subscription)?;
@@ -424,7 +446,9 @@ impl BrokerState {
         let name = TopicName::parse(&details.name);
         let name = name.map_err(|cause| StateError::Content(cause.to_string()))?;
         self.names.insert(details.name.clone(), details.topic);
-        self.topics.insert(details.topic, BrokerTopic::new(name, details.created_at));
+        let topic = BrokerTopic::new(name, details.created_at, details.role.clone());
+        self.topics.insert(details.topic, topic);
+        self.created(&details.role).0 += 1;
         self.next_topic = self.next_topic.max(details.topic.saturating_add(1));
         Ok(())
     }
@@ -433,10 +457,24 @@ impl BrokerState {
         let topic = self.topics.remove(&id).ok_or(StateError::Topic(id))?;
         self.names.remove(topic.name.as_str());
         self.settings.remove(topic.name.as_str());
+        let count = self.created(&topic.role);
+        count.0 = count.0.saturating_sub(1);
+        self.uncount_subscriptions(topic.subscriptions.values());
         for (_, slot) in topic.entries.iter() {
             self.release(slot.location);
         }
         Ok(())
+    }
+
+    fn created(&mut self, role: &str) -> &mut (usize, usize) {
+        self.created.entry(role.to_owned()).or_default()
+    }
+
+    fn uncount_subscriptions<'a>(&mut self, gone: impl IntoIterator<Item = &'a BrokerSubscription>) {
+        for subscription in gone.into_iter().filter(|known| known.is_durable) {
+            let count = self.created(&subscription.role);
+            count.1 = count.1.saturating_sub(1);
+        }
     }
 
     fn open_ledger(&mut self, details: &change::OpenLedger) -> Result<(), StateError> {
@@ -478,6 +516,11 @@ impl BrokerState {
     pub fn close_ledgers(&mut self) {
         self.topics.values_mut().for_each(|topic| topic.is_open = false);
     }
+}
+
+/// Bytes of the definitions of these versions.
+pub(crate) fn schema_bytes(versions: &[SchemaVersion]) -> usize {
+    versions.iter().map(|version| version.schema.schema_data.len()).sum()
 }
 
 fn missing(what: &str) -> StateError {

@@ -68,7 +68,8 @@ impl BrokerState {
 
 fn topic_changes(id: u32, topic: &BrokerTopic, out: &mut Vec<StateChange>) {
     let name = topic.name.as_str().to_owned();
-    out.push(CreateTopic { topic: id, name, created_at: topic.created_at }.into());
+    let (created_at, role) = (topic.created_at, topic.role.clone());
+    out.push(CreateTopic { topic: id, name, created_at, role }.into());
     // The range of entries comes before the ledgers: a ledger that begins on an empty topic means
     // that nothing before it is needed.
     out.push(Trim { topic: id, first: topic.entries.first() }.into());
@@ -94,7 +95,9 @@ fn topic_changes(id: u32, topic: &BrokerTopic, out: &mut Vec<StateChange>) {
     {
         let (name, mark, properties) =
             (record.name.clone(), record.cursor.mark(), record.properties.clone());
-        out.push(CreateSubscription { topic: id, subscription, name, mark, properties }.into());
+        let role = record.role.clone();
+        let topic = id;
+        out.push(CreateSubscription { topic, subscription, name, mark, properties, role }.into());
         let ranges: Vec<u64> =
             record.cursor.acked().iter().flat_map(|(from, to)| [from, to]).collect();
         for ranges in ranges.chunks(2 * PIECES_MAX) {
@@ -135,7 +138,7 @@ mod tests {
         let name = "persistent://public/default/tasks".to_owned();
         let location = |offset| RecordLocation { segment: 1, offset, size: 40 };
         let head = EntryHead::default();
-        state.apply(&CreateTopic { topic: 0, name, created_at: 1 }.into()).unwrap();
+        state.apply(&CreateTopic { topic: 0, name, created_at: 1, ..CreateTopic::default() }.into()).unwrap();
         for (ledger, first) in [(0, 0), (1, 3)] {
             state.apply(&OpenLedger { topic: 0, ledger, first }.into()).unwrap();
             (0..3).for_each(|at| drop(state.push(0, location(at), &head)));

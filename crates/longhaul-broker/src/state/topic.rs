@@ -17,6 +17,8 @@ pub struct BrokerTopic {
     pub name: TopicName,
     /// Wall clock, in ms since the epoch.
     pub created_at: u64,
+    /// The role that created it by use; empty for an administrator.
+    pub role: String,
     /// The entries.
     pub entries: TopicEntries,
     /// The subscriptions by id.
@@ -59,6 +61,8 @@ pub struct BrokerSubscription {
     /// Whether it outlives its consumers. A reader's subscription does not, and is not recorded in
     /// the log.
     pub is_durable: bool,
+    /// The role whose consumer created it; empty for an administrator.
+    pub role: String,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,10 +72,11 @@ struct Sequenced {
 }
 
 impl BrokerTopic {
-    pub(super) fn new(name: TopicName, created_at: u64) -> Self {
+    pub(super) fn new(name: TopicName, created_at: u64, role: String) -> Self {
         Self {
             name,
             created_at,
+            role,
             entries: TopicEntries::default(),
             subscriptions: BTreeMap::new(),
             compacted: None,
@@ -105,9 +110,10 @@ impl BrokerTopic {
 
     /// Adds a subscription.
     pub fn add_subscription(&mut self, new: CreateSubscription, is_durable: bool) {
-        let CreateSubscription { subscription: id, name, mark, properties, .. } = new;
+        let CreateSubscription { subscription: id, name, mark, properties, role, .. } = new;
         let cursor = Cursor::at(mark);
-        self.subscriptions.insert(id, BrokerSubscription { name, properties, cursor, is_durable });
+        let new = BrokerSubscription { name, properties, cursor, is_durable, role };
+        self.subscriptions.insert(id, new);
         self.next_subscription = self.next_subscription.max(id.saturating_add(1));
     }
 

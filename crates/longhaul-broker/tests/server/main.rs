@@ -21,4 +21,5 @@ mod rescue;
 mod restoring;
 mod snapshot;
 mod unreadable;
+mod upkeep;
 mod views;

@@ -4,7 +4,7 @@ use super::super::answer::{AdminResponse, Advertised, host_of};
 use super::super::broker_stats;
 use super::super::broker_stats::TopicStatsMap;
 use super::super::values::AdminCallError;
-use super::{AdminAccess, AdminRequest, AdminRoute, Routed, ask, superuser, tell, unknown};
+use super::{AdminAccess, AdminRequest, AdminRoute, Routed, Work, ask, superuser, tell, unknown};
 use crate::policies::CLUSTER;
 use serde::Serialize;
 use serde_json::json;
@@ -47,6 +47,12 @@ pub(super) fn brokers(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
                 "bookkeeperMetadataServiceUri": "",
             }))
         }),
+        ("PUT", ["snapshot"]) => Work::Upkeep(Box::new(|upkeep| {
+            upkeep.ask_snapshot().map(|()| AdminResponse::empty())
+        })),
+        ("GET", ["snapshot"]) => Work::Upkeep(Box::new(|upkeep| {
+            Ok(AdminResponse::json(&upkeep.snapshot_status()))
+        })),
         // Quotas are checked with every message, and every second.
         ("GET", ["backlog-quota-check"]) => tell(|_| AdminResponse::empty()),
         _ => return Err(unknown(asked)),
@@ -78,7 +84,7 @@ pub(super) fn stats(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
 
 fn figures(
     show: impl FnOnce(TopicStatsMap, &Advertised) -> AdminResponse + Send + 'static,
-) -> super::Work {
+) -> Work {
     ask(|machine| Ok(machine.all_stats()), show)
 }
 

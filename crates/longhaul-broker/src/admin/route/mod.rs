@@ -17,6 +17,7 @@ use super::values::{AdminCallError, StoredEntryLocation};
 use crate::machine::BrokerMachine;
 use crate::metrics::MetricsSelection;
 use crate::name::TopicName;
+use crate::upkeep::Upkeep;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -78,6 +79,8 @@ pub(super) enum Work {
     Metrics(Option<MetricsSelection>),
     /// Returns a known answer.
     Tell(Show),
+    /// Asks for a snapshot, or for its progress.
+    Upkeep(Box<dyn FnOnce(&Upkeep) -> Result<AdminResponse, AdminCallError> + Send>),
 }
 
 type Routed = Result<AdminRoute, AdminCallError>;

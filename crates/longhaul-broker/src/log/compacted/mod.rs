@@ -66,6 +66,8 @@ pub struct CompactedWriter {
     finished: bool,
     /// The log that needs room on the same disk.
     log: Option<Arc<SharedLogState>>,
+    /// Most bytes of the file.
+    bytes_max: u64,
 }
 
 impl CompactedWriter {
@@ -84,13 +86,16 @@ impl CompactedWriter {
         buffer.put_u32(crc32c::crc32c(&buffer));
         let (name, slots) = (name.to_owned(), Vec::new());
         let (written, synced, finished) = (0, 0, false);
-        Ok(Self { storage, name, file, buffer, written, synced, slots, finished, log: None })
+        let (log, bytes_max) = (None, u64::MAX);
+        Ok(Self { storage, name, file, buffer, written, synced, slots, finished, log, bytes_max })
     }
 
-    /// Leaves the room on the disk that the log of this reader needs to go on when the disk is full.
+    /// Leaves the room on the disk that the log of this reader needs to go on when the disk is full,
+    /// and makes the file no larger than the limit of the disk allows.
     #[must_use]
-    pub fn within(mut self, reader: &RecordReader) -> Self {
+    pub fn within(mut self, reader: &RecordReader, bytes_max: Option<u64>) -> Self {
         self.log = Some(Arc::clone(&reader.shared));
+        self.bytes_max = bytes_max.unwrap_or(u64::MAX);
         self
     }
 
@@ -165,6 +170,10 @@ impl CompactedWriter {
         let bytes = self.buffer.len() as u64;
         if self.log.as_ref().is_some_and(|log| !log.has_room_for_view(bytes)) {
             return Err(self.failed("write", io::ErrorKind::StorageFull.into()));
+        }
+        if self.written + bytes > self.bytes_max {
+            let limit = "it would exceed the limit for the disk: raise it";
+            return Err(self.failed("write", io::Error::other(limit)));
         }
         let written = self.file.write_at(&self.buffer, self.written);
         written.map_err(|source| self.failed("write", source))?;

@@ -421,6 +421,7 @@ fn a_consumer_gets_what_it_asks_for() {
 fn a_connection_has_only_so_much_under_way() {
     let mut rig = rig(0);
     rig.machine.settings.window_bytes = 5_000;
+    rig.machine.resize_windows();
     (0..5).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
     let first = CommandSubscribe { sub_type: 1, ..subscribe(5) };
     rig.ask(2, CommandSubscribe { subscription: "other".to_owned(), ..first });

@@ -221,6 +221,7 @@ fn a_connection_that_was_full_to_the_last_byte_goes_on() {
     (0..3).for_each(|_| drop(rig.publish(1, 1, b"x")));
     let size = u64::from(rig.topic().entries.get(0).unwrap().location.size);
     rig.machine.settings.window_bytes = 2 * size;
+    rig.machine.resize_windows();
     assert_eq!(rig.subscribe(1, 5, |_| {}), [0, 1]);
     rig.machine.written(1, 1);
     assert_eq!(delivered(&rig.settle()), [2]);

@@ -2,6 +2,7 @@
 
 use super::BrokerDriver;
 use crate::machine::effect::MessageSource;
+use crate::server::connection::Rules;
 use crate::server::messages::{COPY_BYTES_MAX, message_of};
 use crate::server::outbox::{Outbox, OutboxChunk};
 use bytes::BytesMut;
@@ -111,6 +112,14 @@ impl BrokerDriver {
             link.capacity = bytes.len();
             let sent = link.outbox.push(OutboxChunk::Ready { bytes, answers, credit });
             self.written(conn, sent);
+        }
+    }
+
+    /// Sees to it that the machine learns in time what was sent.
+    pub(super) fn set_window(&mut self, conn: u64, window: u64) {
+        if let Some(link) = self.links.get(&conn) {
+            link.outbox.tell_after(Rules::tell_after(window));
+            self.collect_sent(conn);
         }
     }
 

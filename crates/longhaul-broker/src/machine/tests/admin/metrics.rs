@@ -6,7 +6,7 @@ use crate::auth::AuthRole;
 use crate::log::DurationHistogram;
 use crate::machine::invariants::Invariant;
 use crate::machine::tests::support::with_roles;
-use crate::metrics::{
+use crate::metrics::{UpkeepFigures, 
     LogMetrics, MetricsPart, MetricsSelection, MetricsSnapshot, SubscriptionMetrics, TopicMetrics,
     Totals,
 };
@@ -45,7 +45,7 @@ fn metrics_are_the_sum_of_it() {
         group_age_ms: 0,
         segments: 2,
         usage: None,
-        backup_age: None,
+        upkeep: UpkeepFigures::default(),
         disk_limit_bytes: None,
         disk_left_bytes: None,
         disk_full_in_s: None,

@@ -1,0 +1,128 @@
+//! Reads all that rests in a data directory while a broker uses it.
+
+use super::{RescueError, follow, segments, unread};
+use crate::log::{CompactedError, CompactedFile, ReadOnlyStorage, Storage as _, segment_name};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Bytes of a segment that are read at once.
+const STEP_BYTES: u32 = 1024 * 1024;
+
+/// Reads the segments that the broker does not write any more, and the compacted views, and returns
+/// the files that do not match their checksums. It needs little memory, unlike
+/// [`check`](super::check()), which tells what the damage costs. `go_on` is called with the number of
+/// bytes that were just read, and ends the scrub with `false`.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn scrub(
+    directory: &Path,
+    mut go_on: impl FnMut(u64) -> bool,
+) -> Result<Vec<PathBuf>, RescueError> {
+    let mut damaged = Vec::new();
+    let numbers = segments(directory)?;
+    // The broker writes the two newest segments.
+    for &number in numbers.iter().rev().skip(2) {
+        let Some(is_sound) = is_sound(directory, number, &mut go_on)? else { return Ok(damaged) };
+        if !is_sound {
+            damaged.push(directory.join(segment_name(number)));
+        }
+    }
+    let storage = ReadOnlyStorage::new(directory).map_err(|source| unread(directory, source))?;
+    let views = storage.list("compact").map_err(|source| unread(directory, source))?;
+    for name in views.iter().filter(|name| name.ends_with(".seg")) {
+        let name = format!("compact/{name}");
+        let view = match CompactedFile::open(&storage, &name) {
+            // The broker has replaced it meanwhile.
+            Err(CompactedError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                continue;
+            }
+            view => view,
+        };
+        let mut is_sound = view.is_ok();
+        for slot in view.iter().flat_map(|view| view.slots().iter().map(move |slot| (view, slot))) {
+            is_sound &= slot.0.read(slot.1).is_ok();
+            if !go_on(slot.1.size.into()) {
+                return Ok(damaged);
+            }
+        }
+        if !is_sound {
+            damaged.push(directory.join(name));
+        }
+    }
+    Ok(damaged)
+}
+
+/// Whether a segment has nothing but records up to its seal, or is gone; `None` if the scrub ends.
+fn is_sound(
+    directory: &Path,
+    number: u32,
+    go_on: &mut impl FnMut(u64) -> bool,
+) -> Result<Option<bool>, RescueError> {
+    let mut segment = match follow(directory, number, true) {
+        Ok(Some(segment)) => segment,
+        Ok(None) => return Ok(Some(true)),
+        // The header is damaged.
+        Err(RescueError::Read { .. }) => return Ok(Some(false)),
+        Err(error) => return Err(error),
+    };
+    loop {
+        let piece = segment.next(STEP_BYTES, true).map_err(|source| unread(directory, source))?;
+        let Some(piece) = piece else { return Ok(Some(true)) };
+        if !piece.is_sound {
+            return Ok(Some(false));
+        }
+        if !go_on(piece.bytes.len() as u64) {
+            return Ok(None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{CompactedWriter, FileStorage};
+    use crate::rescue::snapshot::tests::fill;
+    use std::fs;
+    use std::sync::Arc;
+
+    /// Changes a byte of a file at this share of its length.
+    fn spoil(path: &Path, share: f64) {
+        let mut bytes = fs::read(path).unwrap();
+        let at = (bytes.len() as f64 * share) as usize;
+        bytes[at] ^= 1;
+        fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn a_scrub_names_each_file_that_is_damaged_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path();
+        fill(data);
+        let storage = Arc::new(FileStorage::new(data).unwrap());
+        for name in ["compact/0-1.seg", "compact/0-2.seg"] {
+            let mut view = CompactedWriter::create(Arc::<FileStorage>::clone(&storage), name).unwrap();
+            (0..50).for_each(|entry| view.append(entry, 0, entry, 1, &[7; 1000]).unwrap());
+            view.finish().unwrap();
+        }
+        let mut read = 0;
+        let count = |bytes: u64| {
+            read += bytes;
+            true
+        };
+        assert_eq!(scrub(data, count).unwrap(), [PathBuf::new(); 0]);
+        assert!(read > 500_000, "{read} bytes");
+        let damaged =
+            ["log/0000000003.seg", "log/0000000005.seg", "compact/0-2.seg"].map(|name| data.join(name));
+        assert_eq!(damaged[0], data.join(segment_name(3)));
+        spoil(&damaged[0], 0.0);
+        spoil(&damaged[1], 0.5);
+        spoil(&damaged[2], 0.5);
+        let mut found = scrub(data, |_| true).unwrap();
+        found.sort();
+        let mut expected = damaged.to_vec();
+        expected.sort();
+        assert_eq!(found, expected);
+        assert_eq!(scrub(data, |_| false).unwrap(), [PathBuf::new(); 0], "it ends at once");
+    }
+}

@@ -1,0 +1,303 @@
+//! Work on the data directory while the broker runs: snapshots, by a schedule or by an admin call,
+//! and scrubs, which read all that rests on the disk. Both run at the lowest priority.
+
+use crate::admin::values::{AdminCallError, CompactionRunState, SnapshotRunStatus};
+use crate::clock;
+use crate::compaction::run::in_background;
+use crate::config::UpkeepConfig;
+use crate::metrics::UpkeepFigures;
+use crate::rescue::{self, RescueError};
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
+
+/// Names of snapshots: their times, which sort like the names.
+const NAME: &str = "%Y-%m-%dT%H%M%S%.3fZ";
+/// What a snapshot's name ends with until it is complete.
+const UNFINISHED: &str = ".unfinished";
+/// Pause before a failed snapshot or scrub is tried again.
+const RETRY: Duration = Duration::from_secs(600);
+/// Longest wait until the wall clock, which may be set, is looked at again.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Bytes per second that a scrub reads: a disk has more, and the broker needs them.
+const SCRUB_BYTES_PER_S: u64 = 20 * 1024 * 1024;
+/// The file whose time is that of the last scrub.
+const SCRUBBED: &str = "scrubbed";
+
+/// What is known of a broker's snapshots and scrubs, and what was asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Upkeep {
+    config: UpkeepConfig,
+    directory: PathBuf,
+    backed_up: Option<Arc<AtomicU64>>,
+    asked: Notify,
+    known: Mutex<UpkeepState>,
+}
+
+#[derive(Debug, Default)]
+struct UpkeepState {
+    is_asked: bool,
+    is_taking: bool,
+    /// The last snapshot of this process, or why there is none.
+    taken: Option<Result<PathBuf, String>>,
+    /// Times of the last snapshot and the last scrub, in ms since 1970.
+    taken_at: Option<u64>,
+    scrubbed_at: Option<u64>,
+    damaged_files: Option<usize>,
+}
+
+impl Upkeep {
+    pub(crate) fn new(
+        config: UpkeepConfig,
+        directory: PathBuf,
+        backed_up: Option<Arc<AtomicU64>>,
+    ) -> Self {
+        let taken_at = config.snapshots.as_deref().and_then(|folder| {
+            snapshots(folder).ok()?.last_key_value().map(|(&at, _)| at)
+        });
+        let known = Mutex::new(UpkeepState { taken_at, ..UpkeepState::default() });
+        Self { config, directory, backed_up, asked: Notify::new(), known }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, UpkeepState> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for a snapshot.
+    ///
+    /// # Errors
+    /// There is no folder for it, or one is being taken.
+    pub(crate) fn ask_snapshot(&self) -> Result<(), AdminCallError> {
+        if self.config.snapshots.is_none() {
+            let text = "this broker has no folder for snapshots: start it with --broker-snapshots";
+            return Err(AdminCallError::PreconditionFailed(text.to_owned()));
+        }
+        let mut known = self.lock();
+        if known.is_asked || known.is_taking {
+            return Err(AdminCallError::Conflict("a snapshot is being taken".to_owned()));
+        }
+        known.is_asked = true;
+        drop(known);
+        self.asked.notify_one();
+        Ok(())
+    }
+
+    pub(crate) fn snapshot_status(&self) -> SnapshotRunStatus {
+        let known = self.lock();
+        let status = match &known.taken {
+            _ if known.is_asked || known.is_taking => CompactionRunState::Running,
+            None => CompactionRunState::NotRun,
+            Some(Ok(_)) => CompactionRunState::Success,
+            Some(Err(_)) => CompactionRunState::Error,
+        };
+        let taken = known.taken.clone();
+        let last_error = taken.clone().and_then(Result::err).unwrap_or_default();
+        SnapshotRunStatus { status, last_error, path: taken.and_then(Result::ok) }
+    }
+
+    pub(crate) fn figures(&self) -> UpkeepFigures {
+        let now = clock::wall_ms();
+        let age = |since: Option<u64>| Some(Duration::from_millis(now.saturating_sub(since?)));
+        // The backup begins after the broker.
+        let backed_up = self.backed_up.as_ref().map(|at| at.load(Ordering::Relaxed));
+        let known = self.lock();
+        UpkeepFigures {
+            backup_age: age(backed_up.filter(|&at| at > 0)),
+            snapshot_age: age(known.taken_at),
+            scrub_age: age(known.scrubbed_at),
+            damaged_files: known.damaged_files,
+        }
+    }
+
+    /// Does what is due until the stop.
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
+        tokio::join!(Arc::clone(&self).take_snapshots(stop.clone()), self.scrub_regularly(stop));
+    }
+
+    async fn take_snapshots(self: Arc<Self>, stop: CancellationToken) {
+        let Some(folder) = self.config.snapshots.clone() else { return };
+        let every = self.config.snapshot_every.map(millis);
+        let mut due = every.map(|every| self.lock().taken_at.map_or(0, |at| at + every));
+        loop {
+            let is_due = due.is_some_and(|due| due <= clock::wall_ms());
+            if !is_due && !self.lock().is_asked {
+                let wait = due.map_or(LOOK_EVERY, until);
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = self.asked.notified() => {}
+                    () = tokio::time::sleep(wait) => {}
+                }
+                continue;
+            }
+            {
+                let mut known = self.lock();
+                (known.is_asked, known.is_taking) = (false, true);
+            }
+            let (upkeep, folder) = (Arc::clone(&self), folder.clone());
+            let taken = aside(&stop, "longhaul-snapshot", move || upkeep.take_snapshot(&folder));
+            let Some(taken) = taken.await else { return };
+            if let Err(error) = &taken {
+                tracing::error!(error, "no snapshot was taken");
+            }
+            let now = clock::wall_ms();
+            let next = |every: u64| now + if taken.is_ok() { every } else { every.min(millis(RETRY)) };
+            due = every.map(next);
+            let mut known = self.lock();
+            known.taken_at = if taken.is_ok() { Some(now) } else { known.taken_at };
+            (known.is_taking, known.taken) = (false, Some(taken));
+        }
+    }
+
+    /// Takes a snapshot, and removes older ones that are too many. Blocks.
+    fn take_snapshot(&self, folder: &Path) -> Result<PathBuf, String> {
+        let failed = |what: &str, path: &Path, error: io::Error| {
+            format!("could not {what} {}: {error}", path.display())
+        };
+        fs::create_dir_all(folder).map_err(|error| failed("make", folder, error))?;
+        for path in unfinished(folder).map_err(|error| failed("read", folder, error))? {
+            // It was left by a process that was killed.
+            fs::remove_dir_all(&path).map_err(|error| failed("remove", &path, error))?;
+        }
+        let name = i64::try_from(clock::wall_ms()).ok();
+        let name = name.and_then(|now| Timestamp::from_millisecond(now).ok()).unwrap_or_default();
+        let path = folder.join(name.strftime(NAME).to_string());
+        let begun = PathBuf::from(format!("{}{UNFINISHED}", path.display()));
+        let report = rescue::snapshot(&self.directory, &begun);
+        let report = report.map_err(|error| with_causes(&error))?;
+        fs::rename(&begun, &path).map_err(|error| failed("rename", &begun, error))?;
+        File::open(folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(|error| failed("sync", folder, error))?;
+        if !report.is_sound() {
+            // Older ones may have what this one lacks.
+            return Err(format!("{report}"));
+        }
+        tracing::info!(path = %path.display(), messages = report.messages(), "took a snapshot");
+        let all = snapshots(folder).map_err(|error| failed("read", folder, error))?;
+        for path in all.into_values().rev().skip(self.config.snapshots_kept.max(1)) {
+            fs::remove_dir_all(&path).map_err(|error| failed("remove", &path, error))?;
+        }
+        Ok(path)
+    }
+
+    async fn scrub_regularly(self: Arc<Self>, stop: CancellationToken) {
+        let Some(every) = self.config.scrub_every.map(millis) else { return };
+        let mark = self.directory.join(SCRUBBED);
+        let last = fs::metadata(&mark).and_then(|about| about.modified()).ok();
+        let last = last.and_then(|at| Timestamp::try_from(at).ok());
+        let last = last.and_then(|at| u64::try_from(at.as_millisecond()).ok());
+        self.lock().scrubbed_at = last;
+        let mut due = match last {
+            Some(at) => at + every,
+            // The period begins, and goes on after a restart.
+            None => {
+                File::create(&mark).ok();
+                clock::wall_ms() + every
+            }
+        };
+        loop {
+            if due > clock::wall_ms() {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(until(due)) => {}
+                }
+                continue;
+            }
+            let (directory, ends) = (self.directory.clone(), stop.clone());
+            let scrub = move || rescue::scrub(&directory, |bytes| pace(bytes, &ends));
+            let Some(scrubbed) = aside(&stop, "longhaul-scrub", scrub).await else { return };
+            due = clock::wall_ms() + if scrubbed.is_ok() { every } else { millis(RETRY) };
+            match scrubbed {
+                Ok(damaged) => self.scrubbed(&mark, &damaged),
+                Err(error) => tracing::warn!(error = with_causes(&error), "the scrub has failed"),
+            }
+        }
+    }
+
+    fn scrubbed(&self, mark: &Path, damaged: &[PathBuf]) {
+        for path in damaged {
+            tracing::error!(
+                file = %path.display(),
+                "a file does not match its checksums: `longhaul broker check` tells what is lost"
+            );
+        }
+        // Without the file, the next process begins its period anew.
+        File::create(mark).ok();
+        let mut known = self.lock();
+        (known.damaged_files, known.scrubbed_at) = (Some(damaged.len()), Some(clock::wall_ms()));
+    }
+}
+
+/// Runs work on a thread of the lowest priority; `None` at the stop, which does not wait for it.
+async fn aside<T: Send + 'static>(
+    stop: &CancellationToken,
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, done) = oneshot::channel();
+    in_background(name, move || drop(sender.send(work())));
+    tokio::select! {
+        () = stop.cancelled() => None,
+        done = done => done.ok(),
+    }
+}
+
+/// Waits as long as reading these bytes is to take. Returns whether the scrub goes on.
+fn pace(bytes: u64, stop: &CancellationToken) -> bool {
+    std::thread::sleep(Duration::from_micros(bytes * 1_000_000 / SCRUB_BYTES_PER_S));
+    !stop.is_cancelled()
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2)
+}
+
+fn until(due: u64) -> Duration {
+    Duration::from_millis(due.saturating_sub(clock::wall_ms())).min(LOOK_EVERY)
+}
+
+fn time_of(name: &str) -> Option<u64> {
+    let at = DateTime::strptime(NAME, name).ok()?.to_zoned(TimeZone::UTC).ok()?;
+    u64::try_from(at.timestamp().as_millisecond()).ok()
+}
+
+/// Names in a folder that are a snapshot's with this ending, by time.
+fn named(folder: &Path, ending: &str) -> io::Result<BTreeMap<u64, PathBuf>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if let Some(at) = name.and_then(|name| time_of(name.strip_suffix(ending)?)) {
+            found.insert(at, path);
+        }
+    }
+    Ok(found)
+}
+
+/// The complete snapshots of a folder, by time.
+fn snapshots(folder: &Path) -> io::Result<BTreeMap<u64, PathBuf>> {
+    named(folder, "")
+}
+
+fn unfinished(folder: &Path) -> io::Result<impl Iterator<Item = PathBuf>> {
+    named(folder, UNFINISHED).map(BTreeMap::into_values)
+}
+
+fn with_causes(error: &RescueError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}
