@@ -4,7 +4,7 @@
 use crate::admin::values::{AdminCallError, CompactionRunState, SnapshotRunStatus};
 use crate::clock;
 use crate::compaction::run::in_background;
-use crate::config::UpkeepConfig;
+use crate::config::{BrokerConfig, UpkeepConfig};
 use crate::metrics::UpkeepFigures;
 use crate::rescue::{self, RescueError};
 use jiff::Timestamp;
@@ -56,14 +56,12 @@ struct UpkeepState {
 }
 
 impl Upkeep {
-    pub(crate) fn new(
-        config: UpkeepConfig,
-        directory: PathBuf,
-        backed_up: Option<Arc<AtomicU64>>,
-    ) -> Self {
-        let taken_at = config.snapshots.as_deref().and_then(|folder| {
-            snapshots(folder).ok()?.last_key_value().map(|(&at, _)| at)
-        });
+    pub(crate) fn new(broker: &BrokerConfig, directory: PathBuf) -> Self {
+        let (config, backed_up) = (broker.upkeep.clone(), broker.backed_up.clone());
+        let taken_at = config
+            .snapshots
+            .as_deref()
+            .and_then(|folder| snapshots(folder).ok()?.last_key_value().map(|(&at, _)| at));
         let known = Mutex::new(UpkeepState { taken_at, ..UpkeepState::default() });
         Self { config, directory, backed_up, asked: Notify::new(), known }
     }
@@ -149,7 +147,8 @@ impl Upkeep {
                 tracing::error!(error, "no snapshot was taken");
             }
             let now = clock::wall_ms();
-            let next = |every: u64| now + if taken.is_ok() { every } else { every.min(millis(RETRY)) };
+            let next =
+                |every: u64| now + if taken.is_ok() { every } else { every.min(millis(RETRY)) };
             due = every.map(next);
             let mut known = self.lock();
             known.taken_at = if taken.is_ok() { Some(now) } else { known.taken_at };
@@ -252,6 +251,7 @@ async fn aside<T: Send + 'static>(
 }
 
 /// Waits as long as reading these bytes is to take. Returns whether the scrub goes on.
+#[expect(clippy::disallowed_methods, reason = "it is on a thread of its own, and awaits nothing")]
 fn pace(bytes: u64, stop: &CancellationToken) -> bool {
     std::thread::sleep(Duration::from_micros(bytes * 1_000_000 / SCRUB_BYTES_PER_S));
     !stop.is_cancelled()

@@ -6,7 +6,8 @@ use super::stats::{METRICS_TOPICS_MAX, backlog};
 use super::{BrokerMachine, Live};
 use crate::auth::AuthRole;
 use crate::metrics::{
-    LogMetrics, MetricsPart, MetricsSelection, MetricsSnapshot, SubscriptionMetrics, TopicMetrics, UpkeepFigures,
+    LogMetrics, MetricsPart, MetricsSelection, MetricsSnapshot, SubscriptionMetrics, TopicMetrics,
+    UpkeepFigures,
 };
 use crate::state::BrokerTopic;
 use std::collections::BTreeMap;

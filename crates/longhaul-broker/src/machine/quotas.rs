@@ -37,7 +37,8 @@ impl RoleUses {
     /// Counts a publish, and returns how far the role is ahead of its rate, in ms.
     fn take(&mut self, role: &str, up_ms: u64, messages: u32, bytes: usize) -> u64 {
         let Some(known) = self.0.get_mut(role) else { return 0 };
-        let rate = |limit: Option<u64>| limit.map_or(0, |limit| limit.try_into().unwrap_or(i64::MAX));
+        let rate =
+            |limit: Option<u64>| limit.map_or(0, |limit| limit.try_into().unwrap_or(i64::MAX));
         let (of, quota) = (&mut known.pace, &known.quota);
         let messages_rate = rate(quota.messages_per_second);
         let rate = PublishRate { messages: messages_rate, bytes: rate(quota.bytes_per_second) };
@@ -52,8 +53,7 @@ impl BrokerMachine {
             return;
         }
         let role = self.sessions.get(&conn).and_then(|session| session.role.as_ref());
-        let ahead_ms =
-            role.map_or(0, |role| self.roles.take(&role.name, self.up, messages, bytes));
+        let ahead_ms = role.map_or(0, |role| self.roles.take(&role.name, self.up, messages, bytes));
         self.note_ahead(conn, ahead_ms);
     }
 
@@ -70,7 +70,9 @@ impl BrokerMachine {
         let mut former = std::mem::take(&mut self.roles.0);
         let roles = self.sessions.values().filter_map(|session| session.role.as_ref());
         for role in roles {
-            let Some(quota) = self.auth.as_ref().and_then(|auth| auth.quota(role)) else { continue };
+            let Some(quota) = self.auth.as_ref().and_then(|auth| auth.quota(role)) else {
+                continue;
+            };
             let pace = former.remove(&role.name).map(|known| known.pace);
             self.roles.admit(role, quota, pace);
         }

@@ -7,6 +7,7 @@ use super::outbox::{Outbox, OutboxChunk, SentOutput};
 use super::requests::{REQUESTS_MAX, decoded_bytes, requests};
 use super::unfinished::{PartialMessageBudget, Unfinished, late};
 use crate::clock;
+use crate::config::BrokerConfig;
 use bytes::{Buf, Bytes, BytesMut};
 use longhaul_wire::frame;
 use longhaul_wire::messages::CommandPing;
@@ -55,6 +56,18 @@ pub(super) struct Rules {
 }
 
 impl Rules {
+    pub(super) fn new(config: &BrokerConfig) -> Self {
+        Self {
+            message_bytes_max: config.message_bytes_max,
+            keep_alive: config.keep_alive,
+            handshake_timeout: config.handshake_timeout,
+            queue: Self::queue(),
+            unfinished: PartialMessageBudget::new(),
+            answers: Arc::default(),
+            tell_after: Self::tell_after(config.window_bytes),
+        }
+    }
+
     /// Room for queued requests.
     pub(super) fn queue() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(QUEUE_UNITS_MAX as usize))

@@ -319,8 +319,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
     let (events, received) = mpsc::channel(QUEUE);
     let (reads, to_read) = mpsc::channel(READS);
     let storage = Arc::clone(&opened.storage);
-    let (backed_up, upkeep) = (config.backed_up.clone(), config.upkeep.clone());
-    let upkeep = Arc::new(Upkeep::new(upkeep, opened.path, backed_up));
+    let upkeep = Arc::new(Upkeep::new(&config, opened.path));
     let core = Arc::new(Behind {
         events: events.clone(),
         reads,
@@ -361,15 +360,7 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
         addresses,
         advertised: urls,
         room,
-        rules: Rules {
-            message_bytes_max: config.message_bytes_max,
-            keep_alive: config.keep_alive,
-            handshake_timeout: config.handshake_timeout,
-            queue: Rules::queue(),
-            unfinished: unfinished::PartialMessageBudget::new(),
-            answers: Arc::default(),
-            tell_after: Rules::tell_after(config.window_bytes),
-        },
+        rules: Rules::new(&config),
         messages,
         upkeep,
         _data: opened.temporary,

@@ -370,14 +370,10 @@ impl BrokerState {
             StateChange::SetPolicies(details) => self.set(&details.scope, &details.policies)?,
             StateChange::AddSchema(details) => {
                 let schema = details.schema.clone().ok_or_else(|| missing("a schema"))?;
-                self.schema_bytes += schema.schema_data.len();
                 let version = SchemaVersion { schema, added_at: details.added_at };
-                self.schemas.entry(details.name.clone()).or_default().push(version);
+                self.add_schema(&details.name, version);
             }
-            StateChange::DeleteSchemas(details) => {
-                let bytes = schema_bytes(&self.schemas.remove(&details.name).unwrap_or_default());
-                self.schema_bytes = self.schema_bytes.saturating_sub(bytes);
-            }
+            StateChange::DeleteSchemas(details) => self.delete_schemas(&details.name),
             StateChange::Numbers(details) => {
                 self.next_topic = self.next_topic.max(details.topic);
                 self.next_ledger = self.next_ledger.max(details.ledger);
@@ -470,11 +466,24 @@ impl BrokerState {
         self.created.entry(role.to_owned()).or_default()
     }
 
-    fn uncount_subscriptions<'a>(&mut self, gone: impl IntoIterator<Item = &'a BrokerSubscription>) {
+    fn uncount_subscriptions<'a>(
+        &mut self,
+        gone: impl IntoIterator<Item = &'a BrokerSubscription>,
+    ) {
         for subscription in gone.into_iter().filter(|known| known.is_durable) {
             let count = self.created(&subscription.role);
             count.1 = count.1.saturating_sub(1);
         }
+    }
+
+    fn add_schema(&mut self, name: &str, version: SchemaVersion) {
+        self.schema_bytes += version.schema.schema_data.len();
+        self.schemas.entry(name.to_owned()).or_default().push(version);
+    }
+
+    fn delete_schemas(&mut self, name: &str) {
+        let bytes = schema_bytes(&self.schemas.remove(name).unwrap_or_default());
+        self.schema_bytes = self.schema_bytes.saturating_sub(bytes);
     }
 
     fn open_ledger(&mut self, details: &change::OpenLedger) -> Result<(), StateError> {

@@ -69,6 +69,9 @@ pub(super) type Show = Box<dyn FnOnce(&Advertised) -> AdminResponse + Send>;
 /// Work of the machine.
 type Ask<T> = Box<dyn FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError> + Send>;
 
+/// Work about snapshots.
+type AskUpkeep = Box<dyn FnOnce(&Upkeep) -> Result<AdminResponse, AdminCallError> + Send>;
+
 /// The work of an endpoint.
 pub(super) enum Work {
     /// Calls the machine and formats the result.
@@ -80,7 +83,7 @@ pub(super) enum Work {
     /// Returns a known answer.
     Tell(Show),
     /// Asks for a snapshot, or for its progress.
-    Upkeep(Box<dyn FnOnce(&Upkeep) -> Result<AdminResponse, AdminCallError> + Send>),
+    Upkeep(AskUpkeep),
 }
 
 type Routed = Result<AdminRoute, AdminCallError>;

@@ -6,7 +6,8 @@ use crate::sizes;
 use longhaul::{Client, ClientBuilder};
 use longhaul_backup::{Backup, BackupSettings};
 use longhaul_broker::{
-    AuthConfig, AuthConfigError, Broker, BrokerConfig, BrokerError, StartError, TlsConfig, TokenKey,
+    AuthConfig, AuthConfigError, Broker, BrokerConfig, BrokerError, StartError, TlsConfig,
+    TokenKey, UpkeepConfig,
 };
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -100,6 +101,7 @@ pub(in crate::commands) fn config(
         tls: tls(settings, "broker", "broker")?,
         advertised_host: settings.text("broker-host").map(str::to_owned),
         auth: key.map(|key| auth(settings, key, own_role)).transpose()?,
+        upkeep: upkeep(settings)?,
         disk_bytes_max: settings.parsed("broker-disk-bytes-max", sizes::bytes)?,
         message_bytes_max: settings
             .parsed("broker-message-bytes-max", sizes::memory_bytes)?
@@ -111,6 +113,22 @@ pub(in crate::commands) fn config(
     };
     config.check().map_err(|error| refused(&error))?;
     Ok(config)
+}
+
+/// Reads when snapshots and scrubs are made.
+fn upkeep(settings: &CliSettings) -> Result<UpkeepConfig, CommandFailure> {
+    let snapshots = settings.path("broker-snapshots");
+    if snapshots.is_none() && settings.is_said("broker-snapshot-every") {
+        let what = "broker-snapshot-every needs a directory for the snapshots";
+        return Err(CommandFailure::usage(what).help("set --broker-snapshots as well"));
+    }
+    let kept = settings.parsed("broker-snapshots-kept", count)?;
+    Ok(UpkeepConfig {
+        snapshots,
+        snapshot_every: settings.duration("broker-snapshot-every")?,
+        snapshots_kept: kept.unwrap_or_default(),
+        scrub_every: settings.duration("broker-scrub-every")?,
+    })
 }
 
 /// Reads what is to be stored where.

@@ -6,9 +6,9 @@ use crate::auth::AuthRole;
 use crate::log::DurationHistogram;
 use crate::machine::invariants::Invariant;
 use crate::machine::tests::support::with_roles;
-use crate::metrics::{UpkeepFigures, 
+use crate::metrics::{
     LogMetrics, MetricsPart, MetricsSelection, MetricsSnapshot, SubscriptionMetrics, TopicMetrics,
-    Totals,
+    Totals, UpkeepFigures,
 };
 use longhaul_wire::messages::{CommandConsumerStats, CommandConsumerStatsResponse};
 
