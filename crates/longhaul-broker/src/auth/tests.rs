@@ -186,3 +186,24 @@ pub(crate) fn with_roles_file(json: &str) -> Authenticator {
     known.read_roles(file.path()).unwrap();
     known
 }
+
+#[test]
+fn the_file_of_roles_on_the_page_is_one() {
+    let page = include_str!("../../../../docs/broker.md");
+    let (_, block) = page.split_once("<!-- test: roles -->\n  ```json\n").unwrap();
+    let known = with_roles_file(block.split_once("```").unwrap().0);
+    let role = |name: &str| AuthRole { name: name.to_owned(), ..AuthRole::default() };
+    assert_eq!(known.present(&role("ann")), Err(AuthError::Revoked));
+    let ops = known.present(&role("ops")).unwrap();
+    assert!(ops.superuser && known.quota(&ops).is_none());
+    let bob = RoleQuota {
+        topics: Some(100),
+        subscriptions: Some(200),
+        messages_per_second: Some(1000),
+        ..RoleQuota::default()
+    };
+    assert_eq!(known.quota(&role("bob")), Some(bob));
+    let others = known.quota(&role("carl")).unwrap();
+    let bytes = (others.bytes_per_second, others.unsent_bytes);
+    assert_eq!((others.topics, bytes), (None, (Some(10_000_000), Some(16_777_216))));
+}

@@ -275,12 +275,12 @@ mod tests {
         let group = log.composer.take().unwrap();
         log.write(&group).unwrap();
         log.prepare();
-        let job = job(&entries);
-        let compact = || {
+        let mut job = job(&entries);
+        let compact = |job: &CompactionJob| {
             let files = &mut std::collections::HashMap::new();
-            run_into(files, &job, &log.reader(), Arc::new(storage.clone()))
+            run_into(files, job, &log.reader(), Arc::new(storage.clone()))
         };
-        assert_eq!(compact().unwrap().len(), 300);
+        assert_eq!(compact(&job).unwrap().len(), 300);
         let view = storage.file(&job.file).unwrap().len() as u64;
         storage.remove(&job.file).unwrap();
         storage.set_bytes_max(Some(1 << 40));
@@ -288,8 +288,16 @@ mod tests {
         let kept = u64::from(log.composer.kept_bytes());
         for (free, fits) in [(view + kept - 1, false), (view + kept, true)] {
             storage.set_bytes_max(Some(used + free));
-            let result = compact();
+            let result = compact(&job);
             assert_eq!(result.is_ok(), fits, "{:?}", result.err());
+        }
+        // The limit of the setting was only asked for when a publish came.
+        storage.remove(&job.file).unwrap();
+        for (bytes, fits) in [(view - 1, false), (view, true)] {
+            job.bytes_max = Some(bytes);
+            let result = compact(&job);
+            assert_eq!(result.is_ok(), fits, "{:?}", result.err());
+            assert!(result.err().is_none_or(|error| error.contains("raise it")));
         }
     }
 }

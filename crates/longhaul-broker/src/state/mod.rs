@@ -6,6 +6,7 @@
 //! process ends, so nothing is ever rolled back.
 
 pub mod change;
+mod creators;
 pub mod cursor;
 pub mod entries;
 pub mod entry;
@@ -14,6 +15,7 @@ mod pages;
 mod ranges;
 pub(crate) mod replay;
 mod rows;
+mod schemas;
 mod slot;
 pub(crate) mod snapshot;
 #[cfg(test)]
@@ -26,12 +28,15 @@ use crate::name::TopicName;
 use crate::policies::{Grants, Policies, Tenant};
 use bytes::Bytes;
 use change::StateChange;
+use creators::Creators;
 use entries::EntryPosition;
 use entry::EntryHead;
-use longhaul_wire::messages::Schema;
+use schemas::TopicSchemas;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+pub use schemas::SchemaVersion;
+pub(crate) use schemas::schema_bytes;
 pub use topic::{BrokerSubscription, BrokerTopic, CompactedView};
 
 /// Why a record cannot be applied: the log contradicts itself.
@@ -64,15 +69,6 @@ pub struct ResourceSettings {
     pub(crate) tenant: Option<Tenant>,
 }
 
-/// A version of a topic's schema.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SchemaVersion {
-    /// The schema.
-    pub schema: Schema,
-    /// Wall clock, in ms since the epoch.
-    pub added_at: u64,
-}
-
 /// The persistent state.
 #[derive(Clone, Debug)]
 pub struct BrokerState {
@@ -85,12 +81,8 @@ pub struct BrokerState {
     namespaces: BTreeSet<String>,
     /// By name of a topic or namespace.
     settings: HashMap<String, ResourceSettings>,
-    /// By name of the topic without partition.
-    schemas: HashMap<String, Vec<SchemaVersion>>,
-    /// Bytes of all schemas.
-    schema_bytes: usize,
-    /// Numbers of topics and of durable subscriptions by the role that created them by use.
-    created: BTreeMap<String, (usize, usize)>,
+    schemas: TopicSchemas,
+    creators: Creators,
     /// Bytes of live entries in each log segment.
     live: BTreeMap<u32, u64>,
     /// A segment whose byte count would have become negative.
@@ -108,9 +100,8 @@ impl Default for BrokerState {
             partitioned: BTreeMap::new(),
             namespaces,
             settings: HashMap::new(),
-            schemas: HashMap::new(),
-            schema_bytes: 0,
-            created: BTreeMap::new(),
+            schemas: TopicSchemas::default(),
+            creators: Creators::default(),
             live: BTreeMap::new(),
             miscounted: None,
             next_topic: 0,
@@ -205,19 +196,19 @@ impl BrokerState {
     /// The versions of a topic's schema, the oldest first.
     #[must_use]
     pub fn schemas(&self, name: &str) -> &[SchemaVersion] {
-        self.schemas.get(name).map(Vec::as_slice).unwrap_or_default()
+        self.schemas.of(name)
     }
 
     /// Bytes of the definitions of all schemas.
     #[must_use]
     pub const fn schema_bytes(&self) -> usize {
-        self.schema_bytes
+        self.schemas.bytes()
     }
 
     /// The numbers of topics and of durable subscriptions that this role has created by use.
     #[must_use]
     pub fn created_by(&self, role: &str) -> (usize, usize) {
-        self.created.get(role).copied().unwrap_or_default()
+        self.creators.of(role)
     }
 
     /// Free ids for a topic and for a ledger.
@@ -371,9 +362,9 @@ impl BrokerState {
             StateChange::AddSchema(details) => {
                 let schema = details.schema.clone().ok_or_else(|| missing("a schema"))?;
                 let version = SchemaVersion { schema, added_at: details.added_at };
-                self.add_schema(&details.name, version);
+                self.schemas.add(&details.name, version);
             }
-            StateChange::DeleteSchemas(details) => self.delete_schemas(&details.name),
+            StateChange::DeleteSchemas(details) => self.schemas.remove(&details.name),
             StateChange::Numbers(details) => {
                 self.next_topic = self.next_topic.max(details.topic);
                 self.next_ledger = self.next_ledger.max(details.ledger);
@@ -381,11 +372,11 @@ impl BrokerState {
             StateChange::OpenLedger(details) => self.open_ledger(details)?,
             StateChange::CreateSubscription(details) => {
                 self.named(details.topic)?.add_subscription(details.clone(), true);
-                self.created(&details.role).1 += 1;
+                self.creators.add_subscription(&details.role);
             }
             StateChange::DeleteSubscription(details) => {
                 let known = self.named(details.topic)?.subscriptions.remove(&details.subscription);
-                self.uncount_subscriptions(known.as_slice());
+                known.iter().for_each(|known| self.creators.remove_subscription(known));
             }
             StateChange::NoteSubscription(details) => {
                 let known = self.named_subscription(details.topic, details.subscription)?;
@@ -444,7 +435,7 @@ impl BrokerState {
         self.names.insert(details.name.clone(), details.topic);
         let topic = BrokerTopic::new(name, details.created_at, details.role.clone());
         self.topics.insert(details.topic, topic);
-        self.created(&details.role).0 += 1;
+        self.creators.add_topic(&details.role);
         self.next_topic = self.next_topic.max(details.topic.saturating_add(1));
         Ok(())
     }
@@ -453,37 +444,11 @@ impl BrokerState {
         let topic = self.topics.remove(&id).ok_or(StateError::Topic(id))?;
         self.names.remove(topic.name.as_str());
         self.settings.remove(topic.name.as_str());
-        let count = self.created(&topic.role);
-        count.0 = count.0.saturating_sub(1);
-        self.uncount_subscriptions(topic.subscriptions.values());
+        self.creators.remove_topic(&topic);
         for (_, slot) in topic.entries.iter() {
             self.release(slot.location);
         }
         Ok(())
-    }
-
-    fn created(&mut self, role: &str) -> &mut (usize, usize) {
-        self.created.entry(role.to_owned()).or_default()
-    }
-
-    fn uncount_subscriptions<'a>(
-        &mut self,
-        gone: impl IntoIterator<Item = &'a BrokerSubscription>,
-    ) {
-        for subscription in gone.into_iter().filter(|known| known.is_durable) {
-            let count = self.created(&subscription.role);
-            count.1 = count.1.saturating_sub(1);
-        }
-    }
-
-    fn add_schema(&mut self, name: &str, version: SchemaVersion) {
-        self.schema_bytes += version.schema.schema_data.len();
-        self.schemas.entry(name.to_owned()).or_default().push(version);
-    }
-
-    fn delete_schemas(&mut self, name: &str) {
-        let bytes = schema_bytes(&self.schemas.remove(name).unwrap_or_default());
-        self.schema_bytes = self.schema_bytes.saturating_sub(bytes);
     }
 
     fn open_ledger(&mut self, details: &change::OpenLedger) -> Result<(), StateError> {
@@ -525,11 +490,6 @@ impl BrokerState {
     pub fn close_ledgers(&mut self) {
         self.topics.values_mut().for_each(|topic| topic.is_open = false);
     }
-}
-
-/// Bytes of the definitions of these versions.
-pub(crate) fn schema_bytes(versions: &[SchemaVersion]) -> usize {
-    versions.iter().map(|version| version.schema.schema_data.len()).sum()
 }
 
 fn missing(what: &str) -> StateError {

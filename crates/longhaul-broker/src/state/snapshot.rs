@@ -52,7 +52,7 @@ impl BrokerState {
             let policies = Bytes::from(serde_json::to_vec(settings).unwrap_or_default());
             changes.push(SetPolicies { scope: scope.clone(), policies }.into());
         }
-        for (name, versions) in &self.schemas {
+        for (name, versions) in self.schemas.iter() {
             for version in versions {
                 let schema = Some(version.schema.clone());
                 let added_at = version.added_at;

@@ -9,6 +9,7 @@ use super::change::{
 use super::replay::replay;
 use super::*;
 use crate::log::{Facts, RecordHead, RecordKind, ReplayedItem};
+use longhaul_wire::messages::Schema;
 use prost::Message as _;
 
 const NAME: &str = "persistent://public/default/t";

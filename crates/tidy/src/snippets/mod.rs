@@ -35,7 +35,7 @@ struct Reader {
     test: &'static str,
 }
 
-const READERS: [Reader; 15] = [
+const READERS: [Reader; 16] = [
     Reader { page: "README.md", mark: Some("test-command"), test: ".ci/run" },
     Reader { page: "README.md", mark: Some("tour: "), test: TOUR },
     Reader { page: "SECURITY.md", mark: Some("test: tokens"), test: TOKENS },
@@ -44,6 +44,7 @@ const READERS: [Reader; 15] = [
     Reader { page: "clients/python/README.md", mark: Some("test: "), test: PACKAGES },
     Reader { page: "clients/typescript/README.md", mark: Some("test: "), test: PACKAGES },
     Reader { page: "docs/any-language.md", mark: Some("example: "), test: ANY_LANGUAGE },
+    Reader { page: "docs/broker.md", mark: Some("test: roles"), test: ROLES },
     Reader { page: "docs/cli.md", mark: Some("test: settings"), test: SETTINGS },
     Reader { page: "docs/dialects.md", mark: Some("tour: "), test: TOUR },
     Reader { page: "docs/http.md", mark: Some("tour: "), test: TOUR },
@@ -54,6 +55,7 @@ const READERS: [Reader; 15] = [
 ];
 const ANY_LANGUAGE: &str = "integration-tests/tests/brokers/any_language.rs";
 const PACKAGES: &str = "crates/longhaul-cli/tests/languages/packages.rs";
+const ROLES: &str = "crates/longhaul-broker/src/auth/tests.rs";
 const SETTINGS: &str = "crates/longhaul-cli/src/settings/tests.rs";
 const TOKENS: &str = "crates/longhaul-server/src/auth/token_file.rs";
 const TOUR: &str = "integration-tests/tests/brokers/tour/mod.rs";

@@ -43,6 +43,14 @@ fn compacted_views_count_for_the_limit_of_the_disk() {
     rig.machine.compacted.insert("compact/0.seg".to_owned(), Arc::clone(view.slots()));
     rig.pass(1_000);
     assert!(names(&rig.publish(1, 1, b"x")).contains(&CLOSE_PRODUCER));
+    // A compaction has the rest of the limit, and writes the largest view anew beside the old one.
+    let bytes = CompactedEntry::file_bytes(view.slots());
+    for (more, is_full) in [(0, true), (1, false)] {
+        rig.machine.settings.disk_bytes_max = Some(KEPT + 6_000 + 2 * bytes + more);
+        assert_eq!(rig.machine.is_disk_full(), is_full);
+    }
+    let job = support::job(&rig.call(BrokerMachine::start_compaction)).unwrap();
+    assert_eq!(job.bytes_max, Some(KEPT + bytes + 1));
 }
 
 /// Regression: with a limit of the disk, each publish added up the sizes of all segments.

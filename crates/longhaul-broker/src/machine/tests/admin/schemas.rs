@@ -224,6 +224,26 @@ fn a_full_disk_takes_no_new_schema_and_a_stored_one_is_a_copy() {
 }
 
 /// Raw bytes have no schema, and neither has a consumer that takes the topic's schema.
+/// Versions were only counted: 1,000 of 5 MB each on each topic were in memory, and in every
+/// checkpoint.
+#[test]
+fn the_versions_of_a_schema_have_a_number_and_bytes() {
+    let rig = Rig::new();
+    let name = TopicName::parse(TOPIC).unwrap();
+    let versions = |count: usize, bytes: usize| {
+        let schema_data = vec![b'1'; bytes].into();
+        let schema = Schema { schema_data, ..Schema::default() };
+        vec![crate::state::SchemaVersion { schema, added_at: 0 }; count]
+    };
+    let refusal = |versions: &[_], bytes| rig.machine.check_schemas(&name, versions, bytes).err();
+    assert_eq!(refusal(&versions(999, 100), 100), None);
+    assert!(refusal(&versions(1000, 0), 0).unwrap().text.contains("the limits are 1000 and"));
+    let many = versions(7, 1024 * 1024);
+    assert_eq!(refusal(&many, 1024 * 1024), None);
+    assert!(refusal(&many, 1024 * 1024 + 1).unwrap().text.contains("delete the schema"));
+    assert_eq!(refusal(&[], 8 * 1024 * 1024), None);
+}
+
 #[test]
 fn a_producer_without_a_schema_stores_none() {
     let mut rig = Rig::new();
