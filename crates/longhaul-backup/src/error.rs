@@ -78,6 +78,13 @@ pub enum BackupError {
     },
 }
 
+impl BackupError {
+    /// Whether the data directory can be read, and the store does not take what is there.
+    pub(crate) const fn is_of_store(&self) -> bool {
+        matches!(self, Self::Store { .. } | Self::Behind)
+    }
+}
+
 fn absent(missing: &[u32]) -> String {
     if missing.is_empty() {
         return "its beginning is missing".to_owned();

@@ -2,7 +2,7 @@
 
 use crate::catalog::{Catalog, DataFile, ObjectName, PieceName};
 use crate::clock;
-use crate::complaint::{Complaint, causes};
+use crate::complaint::causes;
 use crate::error::BackupError;
 use crate::store::{BackupFolder, PART_BYTES};
 use bytes::Bytes;
@@ -16,7 +16,6 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// Pieces of a segment above which it is stored anew: a slow log has one a second, and a restore
 /// fetches each of them. A finished segment has no more to come, so a few are enough.
@@ -31,9 +30,6 @@ const REMOVED_MAX: usize = 20;
 /// Pieces that are stored at the same time: a store that answers after a tenth of a second is to
 /// take more than 80 MB a second.
 const PUTS_MAX: usize = 4;
-/// Pause before an object is stored once more, at first and at most.
-const PAUSE_MIN: Duration = Duration::from_millis(500);
-const PAUSE_MAX: Duration = Duration::from_secs(15);
 
 /// A file, as it was when it was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,11 +68,12 @@ pub(crate) struct BackupPass {
     inventory: Option<Vec<u8>>,
     /// The time of the last pass.
     last: u64,
-    tries: Tries,
+    /// Pieces that were read and are not stored yet. The next pass stores what a failed one leaves.
+    puts: FuturesUnordered<LocalBoxFuture<'static, Put>>,
 }
 
-/// Pieces that are being stored.
-type Puts = FuturesUnordered<LocalBoxFuture<'static, Result<ObjectName, BackupError>>>;
+/// A piece, and whether it was stored.
+type Put = (ObjectName, Bytes, Result<(), BackupError>);
 
 impl BackupPass {
     /// Looks at what the folder has.
@@ -85,7 +82,6 @@ impl BackupPass {
         folder: BackupFolder,
         keep: Duration,
         newest_at_start: u32,
-        stop: CancellationToken,
     ) -> Result<Self, BackupError> {
         let catalog = folder.catalog().await?;
         let last = catalog.last();
@@ -114,17 +110,17 @@ impl BackupPass {
             checkpoint: None,
             inventory: None,
             last,
-            tries: Tries { complaint: Complaint::default(), stop },
+            puts: FuturesUnordered::new(),
         })
     }
 
     /// Stores everything that was confirmed before the call, and returns whether it is all there:
-    /// the broker may have removed a segment meanwhile. After a stop only what takes no second try
-    /// is stored.
+    /// the broker may have removed a segment meanwhile. Nothing is tried twice: if the store fails,
+    /// the next pass goes on where this one ended.
     pub(crate) async fn run(&mut self) -> Result<bool, BackupError> {
         let done = self.store().await;
-        if done.is_err() {
-            // What was read and not stored is read again, for new editions.
+        if done.as_ref().is_err_and(|error| !error.is_of_store()) {
+            // What cannot be read is read from its beginning, for new editions.
             self.followed.clear();
         }
         done
@@ -134,13 +130,17 @@ impl BackupPass {
         // Objects of a later pass have later names, whatever the clock does.
         let now = clock::wall_ms();
         let at = now.max(self.last + 1);
-        let is_first = self.last == 0;
         self.last = at;
+        if !self.puts.is_empty() {
+            // The pieces may name views.
+            self.store_views().await?;
+            self.finish(0).await?;
+        }
         // Opened first and stored last: the checkpoint must not be newer than the pieces. The
         // inventory must not be older than it.
         let checkpoint = open(&self.directory.join("checkpoint"))?;
         let inventory = read(&self.directory.join("segments"))?;
-        if is_first {
+        if self.checkpoint.is_none() && self.catalog.plan(u64::MAX).as_of().is_none() {
             // Nothing is restored of a folder before its first pass has ended, and then it must
             // have them.
             self.store_state(&checkpoint, &inventory, at).await?;
@@ -150,11 +150,10 @@ impl BackupPass {
         self.followed.retain(|number, _| numbers.binary_search(number).is_ok());
         self.done.retain(|number, _| numbers.binary_search(number).is_ok());
         self.has_gap = false;
-        let mut puts = Puts::new();
         for &number in &numbers {
-            self.store_segment(number, &numbers, (at, now), &mut puts).await?;
+            self.store_segment(number, &numbers, (at, now)).await?;
         }
-        self.finish(&mut puts, 0).await?;
+        self.finish(0).await?;
         // Segments of many pieces begin a new edition.
         let catalog = &self.catalog;
         self.followed.retain(|&number, _| catalog.count(number) <= PIECES_MAX);
@@ -202,7 +201,6 @@ impl BackupPass {
         number: u32,
         numbers: &[u32],
         (at, now): (u64, u64),
-        puts: &mut Puts,
     ) -> Result<(), BackupError> {
         let is_newest = numbers.last() == Some(&number);
         let is_past = numbers.iter().rev().nth(1).is_some_and(|&second| number < second);
@@ -218,6 +216,8 @@ impl BackupPass {
             self.followed.insert(number, (at, follower));
         }
         loop {
+            // What is read is kept until it is stored, so there is room for a piece first.
+            self.finish(PUTS_MAX - 1).await?;
             let Some((edition, follower)) = self.followed.get_mut(&number) else { return Ok(()) };
             let edition = *edition;
             let what = || format!("read segment {number} of {}", self.directory.display());
@@ -239,18 +239,13 @@ impl BackupPass {
                 self.done.insert(number, edition);
             }
             // A view is there before the log names it.
-            self.store_views().await?;
-            // A piece that is there before an earlier one counts once that is there.
-            self.finish(puts, PUTS_MAX - 1).await?;
+            let views = self.store_views().await;
             let to = from.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
             let end = (is_newest && is_all).then_some(now);
             let name = PieceName { segment: number, edition, from, to, at, end, is_last };
-            let (name, bytes) = (ObjectName::Piece(name), Bytes::from(bytes));
-            let (folder, tries) = (self.folder.clone(), self.tries.clone());
-            puts.push(Box::pin(async move {
-                tries.until_done(async || folder.put(&name, bytes.clone()).await).await?;
-                Ok(name)
-            }));
+            // A piece that is there before an earlier one counts once that is there.
+            self.begin_put(ObjectName::Piece(name), Bytes::from(bytes));
+            views?;
             if is_all || is_last {
                 return Ok(());
             }
@@ -268,12 +263,24 @@ impl BackupPass {
         is_known && self.catalog.count(number) <= PIECES_MAX_WHOLE
     }
 
+    fn begin_put(&self, name: ObjectName, bytes: Bytes) {
+        let folder = self.folder.clone();
+        self.puts.push(Box::pin(async move {
+            let stored = folder.put(&name, bytes.clone()).await;
+            (name, bytes, stored)
+        }));
+    }
+
     /// Waits until no more than `left` pieces are being stored.
-    async fn finish(&mut self, puts: &mut Puts, left: usize) -> Result<(), BackupError> {
-        while puts.len() > left
-            && let Some(done) = puts.next().await
+    async fn finish(&mut self, left: usize) -> Result<(), BackupError> {
+        while self.puts.len() > left
+            && let Some((name, bytes, stored)) = self.puts.next().await
         {
-            self.catalog.add(done?);
+            if let Err(error) = stored {
+                self.begin_put(name, bytes);
+                return Err(error);
+            }
+            self.catalog.add(name);
         }
         Ok(())
     }
@@ -323,9 +330,10 @@ impl BackupPass {
         Ok(())
     }
 
-    /// Finds what no restore needs to a time that is kept.
+    /// Finds what no restore needs to a time that is kept. That time goes on while the store fails:
+    /// the newest state that can be restored is needed however old it is.
     pub(crate) fn find_expired(&mut self) {
-        let oldest = self.last.saturating_sub(self.keep_ms);
+        let oldest = clock::wall_ms().saturating_sub(self.keep_ms);
         self.expired = self.catalog.expired(oldest, &self.gone).into();
     }
 
@@ -333,53 +341,26 @@ impl BackupPass {
     pub(crate) async fn tidy(&mut self) -> Result<(), BackupError> {
         for _ in 0..REMOVED_MAX {
             let Some(name) = self.expired.pop_front() else { break };
-            self.folder.remove(&name).await?;
+            if let Err(error) = self.folder.remove(&name).await {
+                // Others come first. This one is not forgotten, and so the log does not say that
+                // all is well again.
+                self.expired.push_back(name);
+                return Err(error);
+            }
             self.catalog.remove(&name);
         }
         Ok(())
     }
 
     async fn put(&mut self, name: ObjectName, bytes: Bytes) -> Result<(), BackupError> {
-        self.tries.until_done(async || self.folder.put(&name, bytes.clone()).await).await?;
+        self.folder.put(&name, bytes).await?;
         self.catalog.add(name);
         Ok(())
     }
 
     async fn put_file(&mut self, name: ObjectName, file: &File) -> Result<(), BackupError> {
-        self.tries.until_done(async || self.folder.put_file(&name, file).await).await?;
+        self.folder.put_file(&name, file).await?;
         self.catalog.add(name);
-        Ok(())
-    }
-}
-
-/// Tries for as long as it takes, or until the stop.
-#[derive(Clone, Debug)]
-struct Tries {
-    complaint: Complaint,
-    stop: CancellationToken,
-}
-
-impl Tries {
-    async fn until_done(
-        &self,
-        put: impl AsyncFn() -> Result<(), BackupError>,
-    ) -> Result<(), BackupError> {
-        let mut pause = PAUSE_MIN;
-        loop {
-            let error = match put().await {
-                Ok(()) => break,
-                // The file cannot be read: no try helps.
-                Err(error @ BackupError::Io { .. }) => return Err(error),
-                Err(error) => error,
-            };
-            self.complaint.fails(&error);
-            tokio::select! {
-                () = self.stop.cancelled() => return Err(error),
-                () = tokio::time::sleep(pause) => {}
-            }
-            pause = pause.saturating_mul(2).min(PAUSE_MAX);
-        }
-        self.complaint.succeeds();
         Ok(())
     }
 }

@@ -17,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 /// The pause between passes. With the time that a pass takes, a backup is a second behind.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause while the store refuses: it doubles with each pass.
+const PAUSE_MAX: Duration = Duration::from_secs(15);
 /// Passes between looks for what is too old.
 const EXPIRE_EVERY: u32 = 120;
 /// Passes between looks at what the store has: an hour.
@@ -66,10 +68,10 @@ impl Backup {
         // Last: it cannot be dropped within another one.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(what)?;
-        let (token, ends) = (stop.clone(), stop.clone());
+        let ends = stop.clone();
         let pass = move || {
             let (directory, folder) = (directory.clone(), folder.clone());
-            BackupPass::new(directory, folder, keep, newest, token.clone())
+            BackupPass::new(directory, folder, keep, newest)
         };
         let body = move || {
             let last = async {
@@ -116,34 +118,27 @@ async fn run<Opening>(open: impl Fn() -> Opening, stop: &CancellationToken, back
 where
     Opening: Future<Output = Result<BackupPass, BackupError>>,
 {
-    let complaint = Complaint::default();
+    let mut complaint = Complaint::default();
     let mut opened = None;
     let mut passes: u32 = 0;
+    let mut pause = PAUSE;
     loop {
         let is_last = stop.is_cancelled();
         let made = async {
             if opened.is_none() {
                 opened = Some(open().await?);
             }
-            let Some(pass) = &mut opened else { return Ok(()) };
-            let began = clock::wall_ms();
-            if pass.run().await? {
-                backed_up.store(began, Ordering::Relaxed);
-            }
-            if passes.is_multiple_of(EXPIRE_EVERY) {
-                pass.find_expired();
-            }
+            let Some(pass) = &mut opened else { return Ok(false) };
+            let made = step(pass, passes, is_last, backed_up).await;
             passes = passes.wrapping_add(1);
-            if is_last {
-                return Ok(());
-            }
-            if passes.is_multiple_of(LIST_EVERY) {
-                pass.list_again().await?;
-            }
-            pass.tidy().await
+            made
         };
-        match made.await {
-            Ok(()) => complaint.succeeds(),
+        let made = made.await;
+        let is_refused = matches!(made, Err(BackupError::Store { .. }));
+        pause = if is_refused { pause.saturating_mul(2).min(PAUSE_MAX) } else { PAUSE };
+        match made {
+            Ok(true) => complaint.succeeds(),
+            Ok(false) => {}
             Err(error) => complaint.fails(&error),
         }
         if is_last {
@@ -151,9 +146,37 @@ where
         }
         tokio::select! {
             () = stop.cancelled() => {}
-            () = tokio::time::sleep(PAUSE) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
+}
+
+/// Makes a pass, and removes what has expired. That goes on while the store takes nothing more: it
+/// may be full. If the data directory cannot be read, nothing expires. Returns whether all is well.
+pub(crate) async fn step(
+    pass: &mut BackupPass,
+    passes: u32,
+    is_last: bool,
+    backed_up: &AtomicU64,
+) -> Result<bool, BackupError> {
+    let began = clock::wall_ms();
+    let stored = pass.run().await;
+    if matches!(stored, Ok(true)) {
+        backed_up.store(began, Ordering::Relaxed);
+    }
+    let is_refused = stored.as_ref().is_err_and(BackupError::is_of_store);
+    if is_last || (stored.is_err() && !is_refused) {
+        return stored;
+    }
+    if is_refused || passes.is_multiple_of(EXPIRE_EVERY) {
+        pass.find_expired();
+    }
+    if !is_refused && passes % LIST_EVERY == LIST_EVERY - 1 {
+        pass.list_again().await?;
+    }
+    let tidied = pass.tidy().await;
+    let is_all = stored?;
+    tidied.map(|()| is_all)
 }
 
 /// The name of the directory's folder in the store, which the directory keeps in a file. A copy

@@ -127,18 +127,18 @@ impl BackupFolder {
                 let mut rest = io::Read::take(&mut file, u64::from(PART_BYTES));
                 rest.read_to_end(&mut part).map_err(read_failed)?;
                 if part.is_empty() {
-                    let shut = writer.shutdown().await;
-                    return shut.map_err(|source| failed(&source));
+                    return Ok(());
                 }
                 writer.put(part.into()).await.map_err(|source| failed(&source))?;
             }
         };
-        let copied = copied.await;
-        if copied.is_err() {
+        if let Err(error) = copied.await {
             // The store may keep the parts; that costs room and nothing else.
             writer.abort().await.ok();
+            return Err(error);
         }
-        copied
+        // If this fails, it has removed the parts. An `abort` after it would panic.
+        writer.shutdown().await.map_err(|source| failed(&source))
     }
 
     /// Appends an object to a file.

@@ -1,9 +1,13 @@
 //! Passes over the directory of a running broker.
 
 use super::*;
+use crate::run::step;
+use longhaul_broker::internals::log::{FileStorage, LogOptions, RecordHead, RecordKind, Stepped};
 use longhaul_broker::rescue::RescueError;
 use longhaul_broker::{Broker, BrokerConfig};
 use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tempfile::TempDir;
 
 const KEPT: Duration = Duration::ZERO;
@@ -25,14 +29,195 @@ impl Bench {
         let broker = Broker::start(config)?;
         let place = store.path().to_str().ok_or("a path is a text")?;
         let folder = BackupFolder::open(place, true)?.within("0-0");
-        let stop = CancellationToken::new();
-        let pass = BackupPass::new(data.path().to_owned(), folder, KEPT, 1, stop).await?;
+        let pass = BackupPass::new(data.path().to_owned(), folder, KEPT, 1).await?;
         Ok(Self { data, store, pass, _broker: broker })
     }
 
     async fn stored(&self) -> Result<Catalog, BackupError> {
         self.pass.folder.catalog().await
     }
+}
+
+/// A log that the test writes, with segments of 64 KiB, and a store in a directory.
+struct Written {
+    data: TempDir,
+    store: TempDir,
+    log: Stepped,
+    entry: u64,
+}
+
+impl Written {
+    fn new() -> Result<Self, Box<dyn Error>> {
+        let (data, store) = (TempDir::new()?, TempDir::new()?);
+        let (segment_bytes_first, segment_bytes_max) = (64 * 1024, 64 * 1024);
+        let options =
+            LogOptions { segment_bytes_first, segment_bytes_max, ..LogOptions::default() };
+        let storage = Arc::new(FileStorage::new(data.path())?);
+        let log = Stepped::open(storage, options, &mut |_| Ok(()))?;
+        Ok(Self { data, store, log, entry: 0 })
+    }
+
+    /// Writes entries of 4000 bytes: a segment has 15 of them.
+    fn write(&mut self, entries: u64) -> Result<(), Box<dyn Error>> {
+        for _ in 0..entries {
+            let head =
+                RecordHead { kind: RecordKind::Entry, topic: 0, ledger: 0, entry: self.entry };
+            self.log.composer.append(head, &[&[7; 4000]])?;
+            let group = self.log.composer.take().ok_or("a group")?;
+            self.log.write(&group)?;
+            self.log.prepare();
+            self.entry += 1;
+        }
+        Ok(())
+    }
+
+    fn write_checkpoint(&mut self) -> Result<(), Box<dyn Error>> {
+        Ok(self.log.checkpoint(self.log.composer.end(), &[])?)
+    }
+
+    async fn pass(&self) -> Result<BackupPass, Box<dyn Error>> {
+        let place = self.store.path().to_str().ok_or("a path is a text")?;
+        let folder = BackupFolder::open(place, true)?.within("0-0");
+        Ok(BackupPass::new(self.data.path().to_owned(), folder, KEPT, 1).await?)
+    }
+
+    /// From now on, the store takes no objects of this kind.
+    fn refuse(&self, kind: &str) -> io::Result<()> {
+        let folder = self.store.path().join("0-0");
+        fs::create_dir_all(folder.join(kind))?;
+        fs::rename(folder.join(kind), folder.join(format!("{kind}.away")))?;
+        fs::write(folder.join(kind), "")
+    }
+
+    fn accept(&self, kind: &str) -> io::Result<()> {
+        let folder = self.store.path().join("0-0");
+        fs::remove_file(folder.join(kind))?;
+        fs::rename(folder.join(format!("{kind}.away")), folder.join(kind))
+    }
+
+    /// The number of files in a folder of the store.
+    fn count(&self, folder: &str) -> io::Result<usize> {
+        Ok(fs::read_dir(self.store.path().join("0-0").join(folder))?.count())
+    }
+}
+
+/// A full store was never emptied: a pass tried to store a piece until that succeeded, and what had
+/// expired was removed after the pass. A pass that failed forgot how far it had read, and the next
+/// one stored all open segments again.
+#[tokio::test]
+async fn a_full_store_is_emptied_and_goes_on() -> Result<(), Box<dyn Error>> {
+    let mut written = Written::new()?;
+    let mut pass = written.pass().await?;
+    for _ in 0..2 {
+        written.write(2)?;
+        written.write_checkpoint()?;
+        assert!(pass.run().await?);
+    }
+    assert_eq!(written.count("checkpoint")?, 2);
+    written.refuse("log")?;
+    written.write(40)?;
+    let backed_up = AtomicU64::new(0);
+    for passes in 1..4 {
+        let refused = step(&mut pass, passes, false, &backed_up).await;
+        assert!(matches!(refused, Err(BackupError::Store { .. })), "{refused:?}");
+        assert_eq!(written.count("checkpoint")?, 1, "the earlier one has expired");
+        assert!(pass.puts.len() <= PUTS_MAX);
+    }
+    assert!(pass.catalog.plan(u64::MAX).as_of().is_some(), "a state is kept");
+    assert_eq!(backed_up.load(Ordering::Relaxed), 0);
+    written.accept("log")?;
+    assert!(step(&mut pass, 4, false, &backed_up).await?);
+    assert_ne!(backed_up.load(Ordering::Relaxed), 0);
+    let plan = pass.catalog.plan(u64::MAX);
+    assert_eq!(plan.segments.keys().copied().collect::<Vec<_>>(), [1, 2, 3]);
+    for (segment, pieces) in plan.segments {
+        let folder = format!("log/{segment:010}");
+        assert_eq!(written.count(&folder)?, 1, "no segment is stored twice");
+        let (edition, count) = (pieces.first().map(|piece| piece.edition), pieces.len());
+        let folder = format!("{folder}/{:013}", edition.unwrap_or_default());
+        assert_eq!(written.count(&folder)?, count, "nor is any piece");
+    }
+    Ok(())
+}
+
+/// The first state was stored ahead of all pieces in the first pass alone. If the store refused it
+/// then, the pieces came first, and there was a time at which they could not be restored.
+#[tokio::test]
+async fn the_first_state_comes_first_though_the_store_refuses_it() -> Result<(), Box<dyn Error>> {
+    let mut written = Written::new()?;
+    written.write(2)?;
+    written.write_checkpoint()?;
+    let mut pass = written.pass().await?;
+    written.refuse("checkpoint")?;
+    assert!(matches!(pass.run().await, Err(BackupError::Store { .. })));
+    assert_eq!(written.count("log").ok(), None);
+    written.accept("checkpoint")?;
+    assert!(pass.run().await?);
+    let stored = pass.catalog.plan(u64::MAX);
+    let first = stored.segments.values().flatten().map(|piece| piece.at).min();
+    assert!(stored.checkpoint <= first, "{stored:?}");
+    Ok(())
+}
+
+/// An object that could not be removed was forgotten for a minute, in which the log said that the
+/// backup was up to date again.
+#[tokio::test]
+async fn an_object_that_cannot_be_removed_is_not_forgotten() -> Result<(), Box<dyn Error>> {
+    let mut written = Written::new()?;
+    let mut pass = written.pass().await?;
+    for _ in 0..2 {
+        written.write(2)?;
+        written.write_checkpoint()?;
+        assert!(pass.run().await?);
+    }
+    written.refuse("checkpoint")?;
+    let backed_up = AtomicU64::new(0);
+    for passes in 0..3 {
+        let refused = step(&mut pass, passes, false, &backed_up).await;
+        assert!(matches!(refused, Err(BackupError::Store { .. })), "{refused:?}");
+    }
+    written.accept("checkpoint")?;
+    assert!(step(&mut pass, 3, false, &backed_up).await?);
+    assert_eq!(written.count("checkpoint")?, 1);
+    Ok(())
+}
+
+/// What has expired is removed although a pass fails, but not if the data directory is lost: then
+/// the backup is all that there is.
+#[tokio::test]
+async fn nothing_expires_while_the_directory_is_empty() -> Result<(), Box<dyn Error>> {
+    let mut written = Written::new()?;
+    let mut pass = written.pass().await?;
+    for _ in 0..2 {
+        written.write(2)?;
+        written.write_checkpoint()?;
+        assert!(pass.run().await?);
+    }
+    fs::remove_dir_all(written.data.path())?;
+    fs::create_dir_all(written.data.path().join("log"))?;
+    for passes in 0..2 {
+        let refused = step(&mut pass, passes, false, &AtomicU64::new(0)).await;
+        assert!(matches!(refused, Err(BackupError::Rescue(RescueError::NoLog { .. }))));
+    }
+    assert_eq!(written.count("checkpoint")?, 2);
+    Ok(())
+}
+
+/// A checkpoint that the store refused ended the thread of the backup: its upload was aborted after
+/// it had been shut down, and that panics.
+#[tokio::test]
+async fn a_checkpoint_that_is_refused_is_stored_later() -> Result<(), Box<dyn Error>> {
+    let mut written = Written::new()?;
+    written.write(2)?;
+    let mut pass = written.pass().await?;
+    assert!(pass.run().await?);
+    written.write_checkpoint()?;
+    written.refuse("checkpoint")?;
+    assert!(matches!(pass.run().await, Err(BackupError::Store { .. })));
+    written.accept("checkpoint")?;
+    assert!(pass.run().await?);
+    assert_eq!(written.count("checkpoint")?, 1);
+    Ok(())
 }
 
 /// A directory without a log was taken for one that has nothing more to store: all was well, and
