@@ -7,10 +7,12 @@
 //! | `segments/<at>` | the inventory |
 //! | `compact/<file>` | a compacted view |
 //!
-//! `at` is the time of a pass, made later than that of the pass before it if the clock was set back.
-//! Everything that was confirmed before the time behind `end` is in the pieces up to that one. An *edition* has a segment from its beginning: a new one begins with each start
-//! of a backup, since a broker that was killed drops what it had not confirmed, and when an edition
-//! has many pieces. Its name is the time of its first pass.
+//! `at` is the time when the bytes were read; no two pieces have the same, and later ones have later
+//! ones, also if the clock was set back. The checkpoint and the inventory of a pass are named with a
+//! time behind that of its pieces. Everything that was confirmed before the time behind `end` is in
+//! the pieces up to that one. An *edition* has a segment from its beginning: a new one begins with
+//! each start of a backup, since a broker that was killed drops what it had not confirmed, and when
+//! an edition has many pieces. Its name is the time when it was begun.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,7 +34,7 @@ pub(crate) struct PieceName {
     pub(crate) from: u32,
     /// Offset behind the last byte.
     pub(crate) to: u32,
-    /// The time of the pass.
+    /// The time when it was read.
     pub(crate) at: u64,
     /// The time when the log had nothing more, if that is so.
     pub(crate) end: Option<u64>,
@@ -161,7 +163,7 @@ impl Catalog {
         }
     }
 
-    /// The time of the last pass that stored something; 0 if there was none.
+    /// The time in the name of the newest object; 0 if there is none.
     pub(crate) fn last(&self) -> u64 {
         let pieces = self.segments.values().flat_map(BTreeMap::values).flatten();
         let times = pieces.map(|piece| piece.at).chain(self.checkpoints.last().copied());

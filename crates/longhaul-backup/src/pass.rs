@@ -66,7 +66,7 @@ pub(crate) struct BackupPass {
     expired: VecDeque<ObjectName>,
     checkpoint: Option<FileVersion>,
     inventory: Option<Vec<u8>>,
-    /// The time of the last pass.
+    /// The time in the name of the newest object.
     last: u64,
     /// Pieces that were read and are not stored yet. The next pass stores what a failed one leaves.
     puts: FuturesUnordered<LocalBoxFuture<'static, Put>>,
@@ -127,10 +127,7 @@ impl BackupPass {
     }
 
     async fn store(&mut self) -> Result<bool, BackupError> {
-        // Objects of a later pass have later names, whatever the clock does.
-        let now = clock::wall_ms();
-        let at = now.max(self.last + 1);
-        self.last = at;
+        let began = clock::wall_ms();
         if !self.puts.is_empty() {
             // The pieces may name views.
             self.store_views().await?;
@@ -143,7 +140,7 @@ impl BackupPass {
         if self.checkpoint.is_none() && self.catalog.plan(u64::MAX).as_of().is_none() {
             // Nothing is restored of a folder before its first pass has ended, and then it must
             // have them.
-            self.store_state(&checkpoint, &inventory, at).await?;
+            self.store_state(&checkpoint, &inventory).await?;
         }
         // An error if the directory was emptied: what is stored must not expire then.
         let numbers = segments(&self.directory)?;
@@ -151,7 +148,7 @@ impl BackupPass {
         self.done.retain(|number, _| numbers.binary_search(number).is_ok());
         self.has_gap = false;
         for &number in &numbers {
-            self.store_segment(number, &numbers, (at, now)).await?;
+            self.store_segment(number, &numbers, began).await?;
         }
         self.finish(0).await?;
         // Segments of many pieces begin a new edition.
@@ -167,19 +164,27 @@ impl BackupPass {
             return if self.gaps < GAPS_MAX { Ok(false) } else { Err(BackupError::Behind) };
         }
         self.gaps = 0;
-        self.store_state(&checkpoint, &inventory, at).await?;
+        let at = self.store_state(&checkpoint, &inventory).await?;
         // After a gap the state that is stored may need what is gone.
         self.note_gone(&numbers, &views, at);
         Ok(true)
     }
 
-    /// Stores the checkpoint and the inventory, if they have changed.
+    /// The time for the name of a new object. Later objects have later names, whatever the clock
+    /// does.
+    fn next_time(&mut self) -> u64 {
+        self.last = clock::wall_ms().max(self.last + 1);
+        self.last
+    }
+
+    /// Stores the checkpoint and the inventory, if they have changed, and returns their time: a
+    /// restore that takes them takes all pieces that were read before.
     async fn store_state(
         &mut self,
         checkpoint: &Option<(File, FileVersion)>,
         inventory: &Option<Vec<u8>>,
-        at: u64,
-    ) -> Result<(), BackupError> {
+    ) -> Result<u64, BackupError> {
+        let at = self.next_time();
         if let Some(bytes) = inventory
             && self.inventory.as_ref() != Some(bytes)
         {
@@ -192,7 +197,7 @@ impl BackupPass {
             self.put_file(ObjectName::Checkpoint(at), file).await?;
             self.checkpoint = Some(*stamp);
         }
-        Ok(())
+        Ok(at)
     }
 
     /// Stores what a segment has beyond what is stored.
@@ -200,7 +205,7 @@ impl BackupPass {
         &mut self,
         number: u32,
         numbers: &[u32],
-        (at, now): (u64, u64),
+        began: u64,
     ) -> Result<(), BackupError> {
         let is_newest = numbers.last() == Some(&number);
         let is_past = numbers.iter().rev().nth(1).is_some_and(|&second| number < second);
@@ -213,7 +218,8 @@ impl BackupPass {
                 self.has_gap = true;
                 return Ok(());
             };
-            self.followed.insert(number, (at, follower));
+            let edition = self.next_time();
+            self.followed.insert(number, (edition, follower));
         }
         loop {
             // What is read is kept until it is stored, so there is room for a piece first.
@@ -238,10 +244,12 @@ impl BackupPass {
                 self.followed.remove(&number);
                 self.done.insert(number, edition);
             }
+            // A restore to this time has nothing that was written later.
+            let at = self.next_time();
             // A view is there before the log names it.
             let views = self.store_views().await;
             let to = from.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
-            let end = (is_newest && is_all).then_some(now);
+            let end = (is_newest && is_all).then_some(began);
             let name = PieceName { segment: number, edition, from, to, at, end, is_last };
             // A piece that is there before an earlier one counts once that is there.
             self.begin_put(ObjectName::Piece(name), Bytes::from(bytes));

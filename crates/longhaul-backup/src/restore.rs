@@ -114,7 +114,9 @@ async fn choose(
     for folder in own.into_iter().chain(within) {
         let plan = folder.catalog().await?.plan(at.unwrap_or(u64::MAX));
         let is_newer = newest.as_ref().is_none_or(|(_, best)| plan.as_of() > best.as_of());
-        if is_newer && !plan.segments.is_empty() {
+        // During a folder's first pass, its checkpoint is newer than the pieces so far.
+        let is_known = at.is_none() || plan.as_of().is_some();
+        if is_newer && is_known && !plan.segments.is_empty() {
             newest = Some((folder, plan));
         }
     }

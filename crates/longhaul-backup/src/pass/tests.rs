@@ -159,6 +159,50 @@ async fn the_first_state_comes_first_though_the_store_refuses_it() -> Result<(),
     Ok(())
 }
 
+/// All objects of a pass had the time when it began. A restore to a time within a long pass had what
+/// was written after that time, up to the end of the pass.
+#[tokio::test]
+async fn a_restore_has_nothing_that_was_read_later() -> Result<(), Box<dyn Error>> {
+    let mut written = Written::new()?;
+    let mut pass = written.pass().await?;
+    written.write(2)?;
+    assert!(pass.run().await?);
+    let first = pass.catalog.last();
+    written.write(40)?;
+    written.write_checkpoint()?;
+    assert!(pass.run().await?);
+    let plan = pass.catalog.plan(u64::MAX);
+    let pieces = plan.segments.values().flatten();
+    let times: Vec<u64> = pieces.map(|piece| piece.at).filter(|&at| at > first).collect();
+    assert_eq!(times.len(), 3, "{plan:?}");
+    assert!(times.is_sorted_by(|earlier, later| earlier < later), "{times:?}");
+    for (number, &at) in times.iter().enumerate() {
+        let then = pass.catalog.plan(at);
+        let found = then.segments.values().flatten().filter(|piece| piece.at > first).count();
+        assert_eq!(found, number + 1, "{then:?}");
+        assert_eq!(then.checkpoint, None, "it is newer than these pieces");
+    }
+    assert!(plan.checkpoint.is_some());
+    Ok(())
+}
+
+/// The checkpoint of the first pass is stored ahead of its pieces: a restore to a time in that pass
+/// failed for lack of the rest, and said that something was missing.
+#[tokio::test]
+async fn a_backup_begins_with_the_end_of_its_first_pass() -> Result<(), Box<dyn Error>> {
+    let mut written = Written::new()?;
+    written.write(40)?;
+    written.write_checkpoint()?;
+    let mut pass = written.pass().await?;
+    assert!(pass.run().await?);
+    let times = pass.catalog.plan(u64::MAX).segments.into_values().flatten();
+    let first = times.map(|piece| piece.at).min();
+    let place = written.store.path().to_str().ok_or("a path is a text")?;
+    let refused = crate::restore(place, first, &written.data.path().join("new")).await;
+    assert!(matches!(refused, Err(BackupError::Nothing { .. })), "{refused:?}");
+    Ok(())
+}
+
 /// An object that could not be removed was forgotten for a minute, in which the log said that the
 /// backup was up to date again.
 #[tokio::test]
