@@ -279,18 +279,23 @@ impl BackupPass {
         }));
     }
 
-    /// Waits until no more than `left` pieces are being stored.
+    /// Waits until no more than `left` pieces are being stored, or until all have ended if one has
+    /// failed.
     async fn finish(&mut self, left: usize) -> Result<(), BackupError> {
-        while self.puts.len() > left
+        let (mut done, mut refused) = (Ok(()), Vec::new());
+        while (self.puts.len() > left || done.is_err())
             && let Some((name, bytes, stored)) = self.puts.next().await
         {
-            if let Err(error) = stored {
-                self.begin_put(name, bytes);
-                return Err(error);
+            match stored {
+                Ok(()) => self.catalog.add(name),
+                Err(error) => {
+                    refused.push((name, bytes));
+                    done = Err(error);
+                }
             }
-            self.catalog.add(name);
         }
-        Ok(())
+        refused.into_iter().for_each(|(name, bytes)| self.begin_put(name, bytes));
+        done
     }
 
     /// Stores the compacted views that are not stored yet, and returns all.
@@ -341,7 +346,7 @@ impl BackupPass {
     /// Finds what no restore needs to a time that is kept. That time goes on while the store fails:
     /// the newest state that can be restored is needed however old it is.
     pub(crate) fn find_expired(&mut self) {
-        let oldest = clock::wall_ms().saturating_sub(self.keep_ms);
+        let oldest = clock::wall_ms().max(self.last).saturating_sub(self.keep_ms);
         self.expired = self.catalog.expired(oldest, &self.gone).into();
     }
 

@@ -41,6 +41,19 @@ pub struct BackupSettings {
     /// to the present at the start, and by each pass that has stored everything to the time when it
     /// began.
     pub backed_up: Arc<AtomicU64>,
+    newest_at_start: u32,
+}
+
+impl BackupSettings {
+    /// Settings for a broker that has not started yet: it may go on writing the segment that is the
+    /// newest one now behind an end that was stored.
+    #[must_use]
+    pub fn new(directory: PathBuf, place: String, keep: Duration) -> Self {
+        // If nothing can be read, nothing is taken for stored.
+        let numbers = segments(&directory).unwrap_or_default();
+        let newest_at_start = numbers.last().copied().unwrap_or_default();
+        Self { directory, place, keep, backed_up: Arc::default(), newest_at_start }
+    }
 }
 
 /// A thread that keeps a copy of a data directory, at most about a second behind. Dropping it stops
@@ -59,19 +72,18 @@ impl Backup {
     pub fn start(settings: BackupSettings) -> Result<Self, BackupError> {
         let what = |source| BackupError::Io { what: "start the backup's thread".into(), source };
         let stop = CancellationToken::new();
-        let BackupSettings { directory, place, keep, backed_up } = settings;
+        let BackupSettings { directory, place, keep, backed_up, newest_at_start } = settings;
         backed_up.store(clock::wall_ms(), Ordering::Relaxed);
         let folder = BackupFolder::open(&place, true)?;
         apart(&place, &directory)?;
         let folder = folder.within(&name_of(&directory)?);
-        let newest = segments(&directory)?.last().copied().unwrap_or_default();
         // Last: it cannot be dropped within another one.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(what)?;
         let ends = stop.clone();
         let pass = move || {
             let (directory, folder) = (directory.clone(), folder.clone());
-            BackupPass::new(directory, folder, keep, newest)
+            BackupPass::new(directory, folder, keep, newest_at_start)
         };
         let body = move || {
             let last = async {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::run::step;
+use crate::{Backup, BackupSettings};
 use longhaul_broker::internals::log::{FileStorage, LogOptions, RecordHead, RecordKind, Stepped};
 use longhaul_broker::rescue::RescueError;
 use longhaul_broker::{Broker, BrokerConfig};
@@ -49,12 +50,15 @@ struct Written {
 impl Written {
     fn new() -> Result<Self, Box<dyn Error>> {
         let (data, store) = (TempDir::new()?, TempDir::new()?);
+        let log = Self::open(data.path())?;
+        Ok(Self { data, store, log, entry: 0 })
+    }
+
+    fn open(data: &Path) -> Result<Stepped, Box<dyn Error>> {
         let (segment_bytes_first, segment_bytes_max) = (64 * 1024, 64 * 1024);
         let options =
             LogOptions { segment_bytes_first, segment_bytes_max, ..LogOptions::default() };
-        let storage = Arc::new(FileStorage::new(data.path())?);
-        let log = Stepped::open(storage, options, &mut |_| Ok(()))?;
-        Ok(Self { data, store, log, entry: 0 })
+        Ok(Stepped::open(Arc::new(FileStorage::new(data)?), options, &mut |_| Ok(()))?)
     }
 
     /// Writes entries of 4000 bytes: a segment has 15 of them.
@@ -200,6 +204,39 @@ async fn a_backup_begins_with_the_end_of_its_first_pass() -> Result<(), Box<dyn 
     let place = written.store.path().to_str().ok_or("a path is a text")?;
     let refused = crate::restore(place, first, &written.data.path().join("new")).await;
     assert!(matches!(refused, Err(BackupError::Nothing { .. })), "{refused:?}");
+    Ok(())
+}
+
+/// A machine that fails may lose the end of a segment that is stored to its end: the broker goes on
+/// writing that segment. The backup looked for the newest segment when the broker had started. If
+/// it had begun another one by then, what it wrote at that end was never stored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_segment_that_goes_on_behind_its_stored_end_is_stored() -> Result<(), Box<dyn Error>> {
+    let mut written = Written::new()?;
+    let (data, log) = (written.data.path().to_owned(), written.data.path().join("log"));
+    let place = written.store.path().to_str().ok_or("a path is a text")?.to_owned();
+    let settings = || BackupSettings::new(data.clone(), place.clone(), KEPT);
+    written.write(2)?;
+    let before = fs::read(log.join("0000000001.seg"))?;
+    written.write(20)?;
+    Backup::start(settings())?.shutdown();
+    drop(written.log);
+    fs::remove_file(data.join("segments"))?;
+    fs::remove_dir_all(&log)?;
+    fs::create_dir(&log)?;
+    fs::write(log.join("0000000001.seg"), before)?;
+    let settings = settings();
+    written.log = Written::open(&data)?;
+    written.entry = 100;
+    written.write(20)?;
+    Backup::start(settings)?.shutdown();
+    let folder = BackupFolder::open(&place, false)?;
+    let folder = folder.within(fs::read_to_string(data.join("backup"))?.trim());
+    let mut stored = Vec::new();
+    for piece in &folder.catalog().await?.plan(u64::MAX).segments[&1] {
+        stored.extend_from_slice(&folder.get(&ObjectName::Piece(*piece)).await?);
+    }
+    assert!(fs::read(log.join("0000000001.seg"))?.starts_with(&stored));
     Ok(())
 }
 

@@ -145,8 +145,7 @@ pub(in crate::commands) fn backup(
         return Err(CommandFailure::usage(what).help("set --data as well"));
     };
     let keep = settings.duration("broker-backup-keep")?.unwrap_or_default();
-    let backed_up = Arc::default();
-    Ok(Some(BackupSettings { directory, place: place.to_owned(), keep, backed_up }))
+    Ok(Some(BackupSettings::new(directory, place.to_owned(), keep)))
 }
 
 /// A running broker, and the thread that stores its data elsewhere.
