@@ -16,23 +16,24 @@ use prost::Message as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Numbers of ledgers that are skipped, and for each second since 2026: the broker that wrote the
-/// files may have given them to clients after the files were stored, and so may a broker on another
-/// directory that was restored from the same files. Each topic takes a ledger at each start, and
-/// the broker has at most 250,000 topics.
+/// Numbers of ledgers for each ms since 2026. After a restore the numbers go on from those of the
+/// present: a broker takes fewer, so none from before the present was given, by whatever broker and
+/// on whichever directory that was restored from the same files. Each topic takes a ledger at each
+/// start, and the broker has at most 250,000 topics. Until 2060 they fit the 48 bits of a job id.
+const LEDGERS_PER_MS: u64 = 256;
+const YEAR_2026_MS: u64 = 1_767_225_600_000;
+/// Numbers of ledgers that are skipped if the clock was set back.
 const LEDGERS_SKIPPED: u64 = 1 << 32;
-const LEDGERS_SKIPPED_PER_S: u64 = 1000;
-const YEAR_2026_S: u64 = 1_767_225_600;
 /// Numbers of topics that are skipped. Clients never see them.
 const TOPICS_SKIPPED: u32 = 1 << 20;
 
 /// The next numbers of ledgers and topics if changes are lost, or were made after the files were
 /// stored: no number is given twice.
 pub(super) fn numbers_after(state: &BrokerState) -> Numbers {
-    let (topic, ledger) = state.next_numbers();
-    let seconds = (clock::wall_ms() / 1000).saturating_sub(YEAR_2026_S);
-    let skipped = LEDGERS_SKIPPED + seconds * LEDGERS_SKIPPED_PER_S;
-    Numbers { topic: topic.saturating_add(TOPICS_SKIPPED), ledger: ledger.saturating_add(skipped) }
+    let (topic, next) = state.next_numbers();
+    let ledger = clock::wall_ms().saturating_sub(YEAR_2026_MS).saturating_mul(LEDGERS_PER_MS);
+    let ledger = if ledger > next { ledger } else { next.saturating_add(LEDGERS_SKIPPED) };
+    Numbers { topic: topic.saturating_add(TOPICS_SKIPPED), ledger }
 }
 
 /// Result of reading a damaged log.

@@ -57,6 +57,24 @@ async fn a_restore_ends_before_anybody_uses_the_directory() {
     assert!(matches!(begin_restore(&at("new")), Err(RescueError::Exists { .. })));
 }
 
+/// Two restores of the same files within a second gave the same ids. Later ones gave ids that the
+/// earlier broker had given, if it had begun more than a thousand ledgers a second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_restore_of_the_same_files_gives_later_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut given = publish(&at("data")).await;
+    for name in ["first", "second", "third"] {
+        begin(&at("data"), &at(name));
+        assert!(adopt(&at(name)).unwrap().is_sound());
+        for _ in 0..2 {
+            let ledger = publish(&at(name)).await;
+            assert!(ledger > given, "{ledger} of {name}, after {given}");
+            given = ledger;
+        }
+    }
+}
+
 /// What is damaged stays a directory that nobody uses but for a salvage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_restore_does_not_end() {
