@@ -83,6 +83,7 @@ impl BackupPass {
         keep: Duration,
         newest_at_start: u32,
     ) -> Result<Self, BackupError> {
+        folder.remove_unfinished();
         let catalog = folder.catalog().await?;
         let last = catalog.last();
         let ahead = last.saturating_sub(clock::wall_ms()) / 1000;

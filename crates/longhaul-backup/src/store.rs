@@ -11,7 +11,7 @@ use object_store::path::Path as ObjectPath;
 use object_store::{GetResultPayload, ObjectStore, ObjectStoreExt as _};
 use std::error::Error;
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,8 @@ const HEAD_BYTES: u64 = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct BackupFolder {
     store: Arc<dyn ObjectStore>,
+    /// The directory that it is; `None` for S3.
+    directory: Option<PathBuf>,
     folder: ObjectPath,
     /// As it was given.
     place: String,
@@ -48,7 +50,7 @@ impl BackupFolder {
                 let folder = folder.map_err(|error| refused(error.to_string()))?;
                 let bucket = AmazonS3Builder::from_env().with_url(url.as_str()).build();
                 let store = Arc::new(bucket.map_err(|error| refused(error.to_string()))?);
-                return Ok(Self { store, folder, place: place.to_owned() });
+                return Ok(Self { store, directory: None, folder, place: place.to_owned() });
             }
             Some(url) if url.scheme() == "file" => {
                 url.to_file_path().map_err(|()| refused("it has no path".to_owned()))?
@@ -59,7 +61,8 @@ impl BackupFolder {
             None => PathBuf::from(place),
         };
         let store = local(&path, is_new).map_err(|error| refused(error.to_string()))?;
-        Ok(Self { store, folder: ObjectPath::default(), place: place.to_owned() })
+        let (directory, folder) = (Some(path), ObjectPath::default());
+        Ok(Self { store, directory, folder, place: place.to_owned() })
     }
 
     /// A folder within it.
@@ -85,6 +88,15 @@ impl BackupFolder {
         let listed = listed.map_err(|source| self.failed("list", &self.folder, &source))?;
         let names = listed.common_prefixes.iter();
         Ok(names.filter_map(|path| path.filename().map(str::to_owned)).collect())
+    }
+
+    /// Removes the files `NAME#1` of puts that did not end since their process was killed. Only the
+    /// process that stores objects in the folder may do this.
+    pub(crate) fn remove_unfinished(&self) {
+        if let Some(directory) = &self.directory {
+            // One that stays takes room and nothing else: no listing has it.
+            remove_unfinished(&directory.join(self.folder.as_ref())).ok();
+        }
     }
 
     /// What it has.
@@ -196,14 +208,26 @@ impl fmt::Display for BackupFolder {
     }
 }
 
+fn remove_unfinished(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_unfinished(&entry.path())?;
+        } else if entry.file_name().to_string_lossy().contains('#') {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 fn local(path: &Path, is_new: bool) -> io::Result<Arc<dyn ObjectStore>> {
     if is_new {
         // It has the payloads of tasks.
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         // A directory that exists may belong to somebody else: better told at the start than later.
         let probe = path.join(".write-test");
         File::create(&probe)?;
-        std::fs::remove_file(&probe)?;
+        fs::remove_file(&probe)?;
     }
     let store = LocalFileSystem::new_with_prefix(path).map_err(io::Error::other)?;
     Ok(Arc::new(store.with_fsync(true).with_automatic_cleanup(true)))

@@ -240,6 +240,25 @@ async fn a_segment_that_goes_on_behind_its_stored_end_is_stored() -> Result<(), 
     Ok(())
 }
 
+/// A process that was killed while it stored objects in a directory left unfinished files. They are
+/// in no listing, so they stayed for ever.
+#[tokio::test]
+async fn unfinished_files_of_an_earlier_process_are_removed() -> Result<(), Box<dyn Error>> {
+    let mut written = Written::new()?;
+    written.write(2)?;
+    written.write_checkpoint()?;
+    assert!(written.pass().await?.run().await?);
+    let store = written.store.path();
+    fs::create_dir(store.join("1-1"))?;
+    let left = ["0-0/checkpoint/0000000000007#1", "0-0/log/0000000001/x#12", "1-1/x#1"];
+    left.iter().try_for_each(|file| fs::write(store.join(file), "unfinished"))?;
+    let pass = written.pass().await?;
+    assert_eq!(left.map(|file| store.join(file).exists()), [false, false, true]);
+    assert_eq!((written.count("checkpoint")?, written.count("log/0000000001")?), (1, 1));
+    assert!(pass.catalog.plan(u64::MAX).checkpoint.is_some());
+    Ok(())
+}
+
 /// An object that could not be removed was forgotten for a minute, in which the log said that the
 /// backup was up to date again.
 #[tokio::test]
