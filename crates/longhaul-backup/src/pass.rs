@@ -68,6 +68,7 @@ pub(crate) struct BackupPass {
     inventory: Option<Vec<u8>>,
     /// The time in the name of the newest object.
     last: u64,
+    is_refused: bool,
     /// Pieces that were read and are not stored yet. The next pass stores what a failed one leaves.
     puts: FuturesUnordered<LocalBoxFuture<'static, Put>>,
 }
@@ -111,6 +112,7 @@ impl BackupPass {
             checkpoint: None,
             inventory: None,
             last,
+            is_refused: false,
             puts: FuturesUnordered::new(),
         })
     }
@@ -120,11 +122,17 @@ impl BackupPass {
     /// the next pass goes on where this one ended.
     pub(crate) async fn run(&mut self) -> Result<bool, BackupError> {
         let done = self.store().await;
+        self.is_refused = matches!(done, Err(BackupError::Store { .. }));
         if done.as_ref().is_err_and(|error| !error.is_of_store()) {
             // What cannot be read is read from its beginning, for new editions.
             self.followed.clear();
         }
         done
+    }
+
+    /// Whether the store refused something in the last pass.
+    pub(crate) const fn is_refused(&self) -> bool {
+        self.is_refused
     }
 
     async fn store(&mut self) -> Result<bool, BackupError> {

@@ -45,8 +45,8 @@ pub struct BackupSettings {
 }
 
 impl BackupSettings {
-    /// Settings for a broker that has not started yet: it may go on writing the segment that is the
-    /// newest one now behind an end that was stored.
+    /// Call this before the broker starts. The broker may continue the newest segment behind an end
+    /// that was stored, so the backup stores that segment anew.
     #[must_use]
     pub fn new(directory: PathBuf, place: String, keep: Duration) -> Self {
         // If nothing can be read, nothing is taken for stored.
@@ -137,18 +137,13 @@ where
     loop {
         let is_last = stop.is_cancelled();
         let made = async {
-            if opened.is_none() {
-                opened = Some(open().await?);
-            }
-            let Some(pass) = &mut opened else { return Ok(false) };
-            let made = step(pass, passes, is_last, backed_up).await;
-            passes = passes.wrapping_add(1);
-            made
+            let pass = match &mut opened {
+                Some(pass) => pass,
+                none => none.insert(open().await?),
+            };
+            step(pass, passes, is_last, backed_up).await
         };
-        let made = made.await;
-        let is_refused = matches!(made, Err(BackupError::Store { .. }));
-        pause = if is_refused { pause.saturating_mul(2).min(PAUSE_MAX) } else { PAUSE };
-        match made {
+        match made.await {
             Ok(true) => complaint.succeeds(),
             Ok(false) => {}
             Err(error) => complaint.fails(&error),
@@ -156,6 +151,9 @@ where
         if is_last {
             return;
         }
+        passes = passes.wrapping_add(1);
+        let is_refused = opened.as_ref().is_some_and(BackupPass::is_refused);
+        pause = if is_refused { pause.saturating_mul(2).min(PAUSE_MAX) } else { PAUSE };
         tokio::select! {
             () = stop.cancelled() => {}
             () = tokio::time::sleep(pause) => {}
