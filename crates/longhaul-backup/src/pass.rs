@@ -70,11 +70,11 @@ pub(crate) struct BackupPass {
     last: u64,
     is_refused: bool,
     /// Pieces that were read and are not stored yet. The next pass stores what a failed one leaves.
-    puts: FuturesUnordered<LocalBoxFuture<'static, Put>>,
+    puts: FuturesUnordered<LocalBoxFuture<'static, PiecePut>>,
 }
 
 /// A piece, and whether it was stored.
-type Put = (ObjectName, Bytes, Result<(), BackupError>);
+type PiecePut = (ObjectName, Bytes, Result<(), BackupError>);
 
 impl BackupPass {
     /// Looks at what the folder has.

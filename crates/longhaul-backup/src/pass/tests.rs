@@ -40,14 +40,14 @@ impl Bench {
 }
 
 /// A log that the test writes, with segments of 64 KiB, and a store in a directory.
-struct Written {
+struct WrittenLog {
     data: TempDir,
     store: TempDir,
     log: Stepped,
     entry: u64,
 }
 
-impl Written {
+impl WrittenLog {
     fn new() -> Result<Self, Box<dyn Error>> {
         let (data, store) = (TempDir::new()?, TempDir::new()?);
         let log = Self::open(data.path())?;
@@ -110,7 +110,7 @@ impl Written {
 /// one stored all open segments again.
 #[tokio::test]
 async fn a_full_store_is_emptied_and_goes_on() -> Result<(), Box<dyn Error>> {
-    let mut written = Written::new()?;
+    let mut written = WrittenLog::new()?;
     let mut pass = written.pass().await?;
     for _ in 0..2 {
         written.write(2)?;
@@ -148,7 +148,7 @@ async fn a_full_store_is_emptied_and_goes_on() -> Result<(), Box<dyn Error>> {
 /// then, the pieces came first, and there was a time at which they could not be restored.
 #[tokio::test]
 async fn the_first_state_comes_first_though_the_store_refuses_it() -> Result<(), Box<dyn Error>> {
-    let mut written = Written::new()?;
+    let mut written = WrittenLog::new()?;
     written.write(2)?;
     written.write_checkpoint()?;
     let mut pass = written.pass().await?;
@@ -167,7 +167,7 @@ async fn the_first_state_comes_first_though_the_store_refuses_it() -> Result<(),
 /// was written after that time, up to the end of the pass.
 #[tokio::test]
 async fn a_restore_has_nothing_that_was_read_later() -> Result<(), Box<dyn Error>> {
-    let mut written = Written::new()?;
+    let mut written = WrittenLog::new()?;
     let mut pass = written.pass().await?;
     written.write(2)?;
     assert!(pass.run().await?);
@@ -194,7 +194,7 @@ async fn a_restore_has_nothing_that_was_read_later() -> Result<(), Box<dyn Error
 /// failed for lack of the rest, and said that something was missing.
 #[tokio::test]
 async fn a_backup_begins_with_the_end_of_its_first_pass() -> Result<(), Box<dyn Error>> {
-    let mut written = Written::new()?;
+    let mut written = WrittenLog::new()?;
     written.write(40)?;
     written.write_checkpoint()?;
     let mut pass = written.pass().await?;
@@ -212,7 +212,7 @@ async fn a_backup_begins_with_the_end_of_its_first_pass() -> Result<(), Box<dyn 
 /// it had begun another one by then, what it wrote at that end was never stored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_segment_that_goes_on_behind_its_stored_end_is_stored() -> Result<(), Box<dyn Error>> {
-    let mut written = Written::new()?;
+    let mut written = WrittenLog::new()?;
     let (data, log) = (written.data.path().to_owned(), written.data.path().join("log"));
     let place = written.store.path().to_str().ok_or("a path is a text")?.to_owned();
     let settings = || BackupSettings::new(data.clone(), place.clone(), KEPT);
@@ -226,7 +226,7 @@ async fn a_segment_that_goes_on_behind_its_stored_end_is_stored() -> Result<(), 
     fs::create_dir(&log)?;
     fs::write(log.join("0000000001.seg"), before)?;
     let settings = settings();
-    written.log = Written::open(&data)?;
+    written.log = WrittenLog::open(&data)?;
     written.entry = 100;
     written.write(20)?;
     Backup::start(settings)?.shutdown();
@@ -244,7 +244,7 @@ async fn a_segment_that_goes_on_behind_its_stored_end_is_stored() -> Result<(), 
 /// in no listing, so they stayed for ever.
 #[tokio::test]
 async fn unfinished_files_of_an_earlier_process_are_removed() -> Result<(), Box<dyn Error>> {
-    let mut written = Written::new()?;
+    let mut written = WrittenLog::new()?;
     written.write(2)?;
     written.write_checkpoint()?;
     assert!(written.pass().await?.run().await?);
@@ -263,7 +263,7 @@ async fn unfinished_files_of_an_earlier_process_are_removed() -> Result<(), Box<
 /// backup was up to date again.
 #[tokio::test]
 async fn an_object_that_cannot_be_removed_is_not_forgotten() -> Result<(), Box<dyn Error>> {
-    let mut written = Written::new()?;
+    let mut written = WrittenLog::new()?;
     let mut pass = written.pass().await?;
     for _ in 0..2 {
         written.write(2)?;
@@ -287,7 +287,7 @@ async fn an_object_that_cannot_be_removed_is_not_forgotten() -> Result<(), Box<d
 /// the backup is all that there is.
 #[tokio::test]
 async fn nothing_expires_while_the_directory_is_empty() -> Result<(), Box<dyn Error>> {
-    let mut written = Written::new()?;
+    let mut written = WrittenLog::new()?;
     let mut pass = written.pass().await?;
     for _ in 0..2 {
         written.write(2)?;
@@ -308,7 +308,7 @@ async fn nothing_expires_while_the_directory_is_empty() -> Result<(), Box<dyn Er
 /// it had been shut down, and that panics.
 #[tokio::test]
 async fn a_checkpoint_that_is_refused_is_stored_later() -> Result<(), Box<dyn Error>> {
-    let mut written = Written::new()?;
+    let mut written = WrittenLog::new()?;
     written.write(2)?;
     let mut pass = written.pass().await?;
     assert!(pass.run().await?);
