@@ -7,12 +7,12 @@
 //! | `segments/<at>` | the inventory |
 //! | `compact/<file>` | a compacted view |
 //!
-//! `at` is the time when the bytes were read; no two pieces have the same, and later ones have later
-//! ones, also if the clock was set back. The checkpoint and the inventory of a pass are named with a
-//! time behind that of its pieces. Everything that was confirmed before the time behind `end` is in
-//! the pieces up to that one. An *edition* has a segment from its beginning: a new one begins with
-//! each start of a backup, since a broker that was killed drops what it had not confirmed, and when
-//! an edition has many pieces. Its name is the time when it was begun.
+//! `at` is the time when the bytes were read. Each piece has a later one than the piece before,
+//! also if the clock was set back. The checkpoint and the inventory of a pass have a time behind
+//! that of its pieces. Everything that was confirmed before the time behind `end` is in the pieces
+//! up to that one. An *edition* has a segment from its beginning: a new one begins with each start
+//! of a backup, since a broker that was killed drops what it had not confirmed, and when an
+//! edition has many pieces. Its name is the time when it was begun.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -68,7 +68,8 @@ pub(crate) struct BackupPass {
     inventory: Option<Vec<u8>>,
     /// The time in the name of the newest object.
     last: u64,
-    is_refused: bool,
+    /// Whether the store refused something in the last pass.
+    pub(crate) is_refused: bool,
     /// Pieces that were read and are not stored yet. The next pass stores what a failed one leaves.
     puts: FuturesUnordered<LocalBoxFuture<'static, PiecePut>>,
 }
@@ -128,11 +129,6 @@ impl BackupPass {
             self.followed.clear();
         }
         done
-    }
-
-    /// Whether the store refused something in the last pass.
-    pub(crate) const fn is_refused(&self) -> bool {
-        self.is_refused
     }
 
     async fn store(&mut self) -> Result<bool, BackupError> {
@@ -364,8 +360,7 @@ impl BackupPass {
         for _ in 0..REMOVED_MAX {
             let Some(name) = self.expired.pop_front() else { break };
             if let Err(error) = self.folder.remove(&name).await {
-                // Others come first. This one is not forgotten, and so the log does not say that
-                // all is well again.
+                // Others come first. The log does not say that all is well while one is left.
                 self.expired.push_back(name);
                 return Err(error);
             }

@@ -152,7 +152,7 @@ where
             return;
         }
         passes = passes.wrapping_add(1);
-        let is_refused = opened.as_ref().is_some_and(BackupPass::is_refused);
+        let is_refused = opened.as_ref().is_some_and(|pass| pass.is_refused);
         pause = if is_refused { pause.saturating_mul(2).min(PAUSE_MAX) } else { PAUSE };
         tokio::select! {
             () = stop.cancelled() => {}
