@@ -21,6 +21,9 @@ use std::collections::BTreeSet;
 const EARLIEST: (u64, u64) = (u64::MAX, u64::MAX);
 const LATEST: (u64, u64) = (i64::MAX.cast_unsigned(), i64::MAX.cast_unsigned());
 
+/// When a newcomer of a failover subscription without permits is told whether it is active, after its
+/// SUCCESS. The client for Go drops what comes together with that. Pulsar waits for a second.
+const TOLD_AFTER_MS: u64 = 100;
 /// More permits than any client requests; prevents an overflow.
 const PERMITS_MAX: i64 = 1 << 40;
 
@@ -223,17 +226,37 @@ impl BrokerMachine {
         newcomer: ConsumerKey,
         has_changed: bool,
     ) {
-        let dispatcher = self.dispatcher(topic, subscription);
-        if let Some(consumer) = dispatcher.and_then(|it| it.consumer_mut(newcomer)) {
+        let Some(dispatcher) = self.dispatcher(topic, subscription) else { return };
+        let is_failover = dispatcher.kind == DispatchMode::Failover;
+        if let Some(consumer) = dispatcher.consumer_mut(newcomer) {
             consumer.is_subscribed = true;
         }
-        self.announce_active(topic, subscription, |key, is_active| {
-            key == newcomer || (has_changed && !is_active)
-        });
+        if is_failover {
+            self.untold.push_back((self.up + TOLD_AFTER_MS, newcomer));
+        }
+        self.announce_active(topic, subscription, |_, is_active| has_changed && !is_active);
     }
 
-    /// Tells these consumers of a failover subscription whether they are active, except those
-    /// without a SUCCESS yet. A consumer that becomes active is told at once, because messages
+    /// Tells newcomers that have had time to get to know their consumer.
+    pub(super) fn tell_newcomers(&mut self) {
+        while let Some((_, newcomer)) = self.untold.pop_front_if(|(at, _)| *at <= self.up) {
+            self.tell_newcomer(newcomer);
+        }
+    }
+
+    /// Tells a newcomer whether it is active, unless it knows.
+    fn tell_newcomer(&mut self, newcomer: ConsumerKey) {
+        // It may have left.
+        let Some((topic, subscription)) = self.subscription_of(newcomer) else { return };
+        let dispatcher = self.dispatcher(topic, subscription);
+        let consumer = dispatcher.and_then(|it| it.consumer_mut(newcomer));
+        let Some(consumer) = consumer.filter(|it| it.is_subscribed && !it.is_told) else { return };
+        consumer.is_told = true;
+        self.announce_active(topic, subscription, |key, _| key == newcomer);
+    }
+
+    /// Tells these consumers of a failover subscription whether they are active, except newcomers
+    /// that are told later. A consumer that becomes active is told at once, because messages
     /// follow.
     pub(super) fn announce_active(
         &mut self,
@@ -248,7 +271,7 @@ impl BrokerMachine {
         else {
             return;
         };
-        let consumers = dispatcher.consumers().iter().filter(|it| it.is_subscribed);
+        let consumers = dispatcher.consumers().iter().filter(|it| it.is_told);
         let consumers = consumers.map(|it| (it.key, it.key == active));
         let told: Vec<_> = consumers.filter(|&(key, is_active)| is_told(key, is_active)).collect();
         for (key, is_active) in told {
@@ -270,6 +293,8 @@ impl BrokerMachine {
             consumer.permits =
                 (consumer.permits + i64::from(command.message_permits)).min(PERMITS_MAX);
             self.dirty.insert((topic, subscription));
+            // The client knows its consumer, and messages follow.
+            self.tell_newcomer(key);
         }
     }
 

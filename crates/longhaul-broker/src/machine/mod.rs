@@ -193,6 +193,8 @@ pub struct BrokerMachine {
     watchers: listing::Watchers,
     /// Newcomers that wait for the answer of a holder.
     probes: Vec<probing::Probe>,
+    /// Newcomers of subscriptions, and when they are told whether they are active.
+    untold: VecDeque<(u64, ConsumerKey)>,
     /// Requests of newcomers whose wait is over.
     freed: VecDeque<(u64, Command)>,
     /// Topics with new entries for their subscriptions.
@@ -267,6 +269,7 @@ impl BrokerMachine {
             waiting: VecDeque::new(),
             watchers: listing::Watchers::default(),
             probes: Vec::new(),
+            untold: VecDeque::new(),
             freed: VecDeque::new(),
             shown: BTreeSet::new(),
             dirty: BTreeSet::new(),

@@ -20,7 +20,8 @@ impl BrokerMachine {
     pub fn next_in(&self) -> u64 {
         let round = self.keeper.next_round.min(self.cleaner.next_go);
         let rest = self.keeper.rest.as_ref().map(|rest| rest.0);
-        let next = self.next_probe().into_iter().chain(rest).fold(round, u64::min);
+        let untold = self.untold.front().map(|untold| untold.0);
+        let next = self.next_probe().into_iter().chain(rest).chain(untold).fold(round, u64::min);
         let due = self.dues.next().map(|due| due.saturating_sub(self.now));
         due.into_iter().fold(next.saturating_sub(self.up), u64::min)
     }
@@ -35,6 +36,7 @@ impl BrokerMachine {
     /// Performs the work that is due.
     pub fn tick(&mut self) {
         self.dirty.extend(self.dues.due(self.now));
+        self.tell_newcomers();
         self.end_silent_holders();
         self.follow_broken_invariants();
         if self.up >= self.cleaner.next_go {

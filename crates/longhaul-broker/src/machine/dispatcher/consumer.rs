@@ -64,6 +64,8 @@ pub struct DispatcherConsumer {
     pub reads_compacted: bool,
     /// Whether the answer to its SUBSCRIBE was sent.
     pub(in crate::machine) is_subscribed: bool,
+    /// Whether it was told whether it is active, and is told of changes.
+    pub(in crate::machine) is_told: bool,
     /// Whether it was told that the topic has ended.
     pub(super) knows_end: bool,
     /// Wall clock, in ms since the epoch.
@@ -91,6 +93,7 @@ impl DispatcherConsumer {
             ranges: Vec::new(),
             reads_compacted: false,
             is_subscribed: false,
+            is_told: false,
             knows_end: false,
             since,
             entries_out: 0,

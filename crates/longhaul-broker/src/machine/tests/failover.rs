@@ -17,7 +17,9 @@ fn rig() -> Rig {
 /// Subscribes to a partition. The consumer's id is the partition; its connection determines its
 /// name.
 fn subscribe(rig: &mut Rig, conn: u64, partition: u64) -> Vec<(u64, (u64, bool))> {
-    told(&rig.ask(conn, subscription(conn, partition)))
+    let mut effects = rig.ask(conn, subscription(conn, partition));
+    effects.extend(rig.pass(100));
+    told(&effects)
 }
 
 fn subscription(conn: u64, partition: u64) -> CommandSubscribe {
@@ -78,6 +80,7 @@ fn those_that_stay_are_told_once_when_several_go_together() {
         ..subscription(conn, 0)
     };
     rig.ask(1, named(1, 0, "z"));
+    rig.pass(100);
     for (id, name) in [(1, "a"), (2, "b"), (3, "c")] {
         rig.ask(2, named(2, id, name));
     }
@@ -100,7 +103,8 @@ fn whoever_becomes_active_is_told_before_its_messages_come() {
     assert!(sent.is_empty(), "nothing is confirmed yet: {sent:?}");
     // The newcomer and the consumer that is no longer active are told after the SUCCESS.
     assert_eq!(told(&rig.at_once(3, subscription(3, 3))), [(1, (3, true))]);
-    assert_eq!(told(&rig.settle()), [(2, (3, false)), (3, (3, false))]);
+    assert_eq!(told(&rig.settle()), [(2, (3, false))]);
+    assert_eq!(told(&rig.pass(100)), [(3, (3, false))]);
     rig.send(7, b"on its way", |_, _| {});
     rig.machine.closed(3);
     assert_eq!(told(&rig.machine.take_effects()), [(1, (3, false)), (2, (3, true))]);
@@ -118,10 +122,24 @@ fn nobody_is_told_before_the_success_of_its_own() {
     for conn in [2, 3] {
         assert_eq!(told(&rig.at_once(conn, subscription(conn, 1))), []);
     }
-    let effects = rig.settle();
-    assert_eq!(told(&effects), [(1, (1, false)), (2, (1, true)), (3, (1, false))]);
-    let to_3 = sent(&effects, |command| Some(matches!(command, Command::Success(_))));
-    assert_eq!(to_3.iter().find(|(conn, _)| *conn == 3), Some(&(3, true)), "{effects:?}");
+    assert_eq!(told(&rig.settle()), [(1, (1, false))]);
+    assert_eq!(told(&rig.pass(99)), []);
+    assert_eq!(told(&rig.pass(1)), [(2, (1, true)), (3, (1, false))]);
+}
+
+/// The client for Go gets to know its consumer after it has read the SUCCESS, and drops what comes
+/// with it: its listeners never learnt that their consumer is active.
+#[test]
+fn a_newcomer_is_told_with_its_first_permits_or_a_moment_later() {
+    let mut rig = rig();
+    assert_eq!(told(&rig.ask(1, subscription(1, 1))), []);
+    let flow = |consumer_id| CommandFlow { consumer_id, message_permits: 1 };
+    assert_eq!(told(&rig.ask(1, flow(1))), [(1, (1, true))]);
+    assert_eq!(told(&rig.ask(1, flow(1))), []);
+    assert_eq!(told(&rig.pass(100)), [], "once");
+    rig.ask(2, subscription(2, 1));
+    assert_eq!(told(&rig.pass(99)), []);
+    assert_eq!(told(&rig.pass(1)), [(2, (1, true))]);
 }
 
 /// Metadata of producers and consumers is shown, within a limit.
