@@ -62,7 +62,7 @@ fn audit(state: &BrokerState, model: &Model, what: &str) {
             assert_eq!(kept.highest_sequence(producer), Some(highest), "{what}: {producer}");
         }
         let horizon = kept.compacted.as_ref().map(|view| view.horizon);
-        assert_eq!(horizon, topic.view.as_ref().map(|(horizon, _)| *horizon), "{what}: horizon");
+        assert_eq!(horizon, topic.view.as_ref().map(|view| view.horizon), "{what}: horizon");
     }
     assert_eq!(state.live(), &live, "{what}: bytes in segments");
 }
@@ -307,8 +307,14 @@ impl SimulatedWorld {
                         topic.entry(ordinal).deliver_at.is_none_or(|at| at <= self.now)
                     };
                     if topic.unacked_limit == 0 || held < topic.unacked_limit {
-                        let left = open
-                            .find(|ordinal| !run.pending.contains_key(ordinal) && is_due(*ordinal));
+                        let is_mine = |ordinal: u64| {
+                            run.owner(topic.entry(ordinal)).is_none_or(|owner| owner == (conn, id))
+                        };
+                        let left = open.find(|&ordinal| {
+                            !run.pending.contains_key(&ordinal)
+                                && is_due(ordinal)
+                                && is_mine(ordinal)
+                        });
                         let left = left.filter(|_| !matches!(run.kind, DispatchMode::KeyShared(_)));
                         assert_eq!(left, None, "{what}: waits for nothing");
                     }
@@ -427,7 +433,7 @@ impl SimulatedWorld {
     fn check_deduplicated(&self) {
         for topic in self.model.topics.values().filter(|topic| topic.deduplicates) {
             let mut seen = BTreeSet::new();
-            for entry in &topic.entries {
+            for entry in topic.entries.iter().filter(|entry| entry.is_last()) {
                 let is_new = seen.insert((&entry.producer, entry.sequence));
                 assert!(is_new, "seed {}: {entry:?} twice", self.seed);
             }
@@ -453,7 +459,8 @@ fn between(state: &BrokerState, lower: &Model, upper: &Model) -> Model {
         // A segment that was removed shortly before may exist again.
         topic.gone.retain(|&ordinal| kept.entries.get(ordinal).is_none());
         let horizon = kept.compacted.as_ref().map(|view| view.horizon);
-        let view = known.iter().find(|topic| topic.view.as_ref().map(|view| view.0) == horizon);
+        let view =
+            known.iter().find(|topic| topic.view.as_ref().map(|view| view.horizon) == horizon);
         topic.view = view.unwrap().view.clone();
         topic.lost.extend(longest.first.max(topic.horizon())..topic.first);
         topic.cursors.clear();

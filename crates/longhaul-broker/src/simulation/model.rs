@@ -7,8 +7,11 @@ use longhaul_wire::messages::MessageIdData;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The last message of every key: the ordinal of its entry, and its index in the batch.
-pub(super) type Latest = BTreeMap<u8, (u64, usize)>;
+/// The last message of every key: the ordinals of its entry or of all its chunks, each with the
+/// index in the batch.
+pub(super) type Latest = BTreeMap<u8, Vec<(u64, usize)>>;
+/// A message that was open at the previous compaction is dropped after this time without a chunk.
+const PATIENCE_MS: u64 = 3_600_000;
 
 /// A message of an entry.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +21,60 @@ pub(super) struct Part {
     /// Whether compaction treats it as a tombstone: empty in a batch, or with an uncompressed size
     /// of 0.
     pub(super) is_tombstone: bool,
+}
+
+/// The place of an entry in a message that was published in chunks.
+#[derive(Clone, Debug)]
+pub(super) struct ModelChunk {
+    pub(super) uuid: String,
+    pub(super) index: usize,
+    pub(super) count: usize,
+}
+
+/// Ordinals of the chunks of unfinished messages, by uuid.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ModelChunks(BTreeMap<String, Vec<u64>>);
+
+impl ModelChunks {
+    /// Adds an entry. Returns the ordinals of all entries of the message that it completes.
+    /// Consumers ignore repeated chunks, and drop a message when a chunk is missing.
+    fn add(&mut self, ordinal: u64, entry: &ModelEntry) -> Vec<u64> {
+        let Some(ModelChunk { uuid, index, count }) = &entry.chunk else { return vec![ordinal] };
+        let mut run = self.0.remove(uuid).filter(|_| *index > 0).unwrap_or_default();
+        if *index > run.len() || entry.parts[0].key.is_none() {
+            return Vec::new();
+        }
+        if *index == run.len() {
+            run.push(ordinal);
+        }
+        if run.len() == *count {
+            return run;
+        }
+        self.0.insert(uuid.clone(), run);
+        Vec::new()
+    }
+}
+
+/// The compacted view of a topic.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ModelView {
+    pub(super) horizon: u64,
+    last: Latest,
+    /// Chunks of unfinished messages, which compaction keeps.
+    open: ModelChunks,
+}
+
+impl ModelView {
+    /// The messages of the view: the ordinals of their entries, and their indices in the batch.
+    fn messages(&self) -> impl Iterator<Item = (u64, usize)> {
+        let open = self.open.0.values().flatten().map(|&ordinal| (ordinal, 0));
+        self.last.values().flatten().copied().chain(open)
+    }
+
+    /// Number of whole messages in chunks.
+    pub(super) fn chunked(&self) -> u64 {
+        self.last.values().filter(|message| message.len() > 1).count() as u64
+    }
 }
 
 /// An entry as it was published.
@@ -32,11 +89,17 @@ pub(super) struct ModelEntry {
     pub(super) publish_time: u64,
     pub(super) producer: String,
     pub(super) sequence: u64,
+    pub(super) chunk: Option<ModelChunk>,
 }
 
 impl ModelEntry {
     pub(super) fn messages(&self) -> u32 {
         u32::try_from(self.parts.len()).unwrap()
+    }
+
+    /// Whether the message is whole with this entry, so that its sequence id counts.
+    pub(super) fn is_last(&self) -> bool {
+        self.chunk.as_ref().is_none_or(|chunk| chunk.index + 1 == chunk.count)
     }
 
     fn all_open(&self) -> u64 {
@@ -111,8 +174,7 @@ pub(super) struct ModelTopic {
     pub(super) unacked_limit: u64,
     /// Whether a compaction threshold is set.
     pub(super) compacts: bool,
-    /// Horizon of the view, and the last messages before it.
-    pub(super) view: Option<(u64, Latest)>,
+    pub(super) view: Option<ModelView>,
 }
 
 impl ModelTopic {
@@ -156,8 +218,8 @@ impl ModelTopic {
     pub(super) fn visible(&self, horizon: Option<u64>, readable: u64) -> Vec<u64> {
         let view = self.view.as_ref().filter(|_| horizon.is_some());
         let horizon = horizon.unwrap_or_default();
-        let last = view.iter().flat_map(|(_, last)| last.values().map(|location| location.0));
-        let compacted: BTreeSet<u64> = last.filter(|&ordinal| ordinal < horizon).collect();
+        let viewed = view.iter().flat_map(|view| view.messages().map(|message| message.0));
+        let compacted: BTreeSet<u64> = viewed.filter(|&ordinal| ordinal < horizon).collect();
         let plain =
             (self.first.max(horizon)..readable).filter(|ordinal| !self.gone.contains(ordinal));
         compacted.into_iter().chain(plain).collect()
@@ -165,14 +227,16 @@ impl ModelTopic {
 
     /// Horizon of the compacted view; 0 without one.
     pub(super) fn horizon(&self) -> u64 {
-        self.view.as_ref().map_or(0, |(horizon, _)| *horizon)
+        self.view.as_ref().map_or(0, |view| view.horizon)
     }
 
     /// The last entry of each key, which compaction may have removed.
     pub(super) fn newest(&self, readable: u64) -> BTreeMap<u8, u64> {
         let is_here = |ordinal: &u64| !self.lost.contains(ordinal) && !self.gone.contains(ordinal);
         let entries = (0..readable).filter(is_here).map(|ordinal| (ordinal, self.entry(ordinal)));
-        let keys = entries.flat_map(|(ordinal, entry)| {
+        let mut chunks = ModelChunks::default();
+        let whole = entries.filter(|(ordinal, entry)| !chunks.add(*ordinal, entry).is_empty());
+        let keys = whole.flat_map(|(ordinal, entry)| {
             entry.parts.iter().filter_map(move |part| Some((part.key?, ordinal)))
         });
         keys.collect()
@@ -182,8 +246,8 @@ impl ModelTopic {
     pub(super) fn bodies(&self, ordinal: u64, is_compacted: bool) -> Vec<(Option<u8>, String)> {
         let entry = self.entry(ordinal);
         let kept = |index: usize| {
-            let Some((_, last)) = &self.view else { return false };
-            last.values().any(|&location| location == (ordinal, index))
+            let mut views = self.view.iter();
+            views.any(|view| view.messages().any(|message| message == (ordinal, index)))
         };
         let parts = (0..).zip(&entry.parts);
         parts
@@ -196,21 +260,30 @@ impl ModelTopic {
             .collect()
     }
 
-    /// Compacts: keeps the last message of each key, unless it is a tombstone.
+    /// Compacts: keeps the last message of each key, unless it is a tombstone, and the chunks of
+    /// messages that may still be completed.
     pub(super) fn compact(&mut self, horizon: u64, from: u64, entries: &BTreeSet<u64>) {
-        let mut last = self.view.take().map(|(_, last)| last).unwrap_or_default();
+        let mut view = self.view.take().unwrap_or_default();
+        let visited = view.messages().map(|message| message.0).chain(entries.iter().copied());
+        let newest = visited.map(|ordinal| self.entry(ordinal).publish_time).max();
         for ordinal in (from..horizon).filter(|ordinal| entries.contains(ordinal)) {
+            let whole = view.open.add(ordinal, self.entry(ordinal));
             for (index, part) in (0..).zip(&self.entry(ordinal).parts) {
-                let Some(key) = part.key else { continue };
+                let Some(key) = part.key.filter(|_| !whole.is_empty()) else { continue };
                 if part.is_tombstone {
-                    last.remove(&key);
+                    view.last.remove(&key);
                 } else {
-                    last.insert(key, (ordinal, index));
+                    view.last.insert(key, whole.iter().map(|&at| (at, index)).collect());
                 }
             }
         }
+        let is_young = |&last: &u64| {
+            let waits = Some(self.entry(last).publish_time + PATIENCE_MS) > newest;
+            waits || last >= view.horizon
+        };
+        view.open.0.retain(|_, run| run.last().is_some_and(is_young));
         self.lost.extend((from..horizon).filter(|ordinal| !entries.contains(ordinal)));
-        self.view = Some((horizon, last));
+        self.view = Some(ModelView { horizon, ..view });
     }
 }
 

@@ -43,12 +43,15 @@ pub(super) struct RecoveredState {
     pub(super) end: LogPosition,
 }
 
-/// Segments of a few blocks.
+/// Maximum size of a message.
+pub(super) const MESSAGE_BYTES_MAX: usize = 10_000;
+
+/// Segments of a few blocks, and room for the largest frame.
 pub(super) fn options() -> LogOptions {
     LogOptions {
         segment_bytes_first: 8192,
         segment_bytes_max: 8192,
-        body_bytes_max: 20_000,
+        body_bytes_max: 21_000,
         salt: 7,
         facts: Some(EntryHead::facts),
     }
@@ -66,7 +69,7 @@ fn deduplicated(suffix: &str) -> TopicDefaults {
 
 fn settings() -> MachineSettings {
     MachineSettings {
-        message_bytes_max: 10_000,
+        message_bytes_max: MESSAGE_BYTES_MAX,
         handles_per_connection: 20,
         recent_bytes: 1500,
         window_bytes: 2500,
@@ -193,11 +196,18 @@ impl SimulatedBroker {
         }
     }
 
-    /// Runs the oldest pending compaction. Returns its job, and the result.
-    pub(super) fn compact(&mut self) -> Option<(CompactionJob, Option<Arc<[CompactedEntry]>>)> {
+    /// Runs the oldest pending compaction, if its thread starts. Returns its job, and the result.
+    pub(super) fn compact(
+        &mut self,
+        starts: bool,
+    ) -> Option<(CompactionJob, Option<Arc<[CompactedEntry]>>)> {
         let job = self.compactions.pop_front()?;
         let storage = Arc::new(self.storage.clone());
-        let result = run::run_into(&mut self.files, &job, &self.log.reader(), storage);
+        let result = if starts {
+            run::run_into(&mut self.files, &job, &self.log.reader(), storage)
+        } else {
+            Err("its thread did not start, or panicked".to_owned())
+        };
         let slots = result.as_ref().ok().map(Arc::clone);
         self.machine.compacted(&job, result);
         Some((job, slots))

@@ -14,6 +14,7 @@ use longhaul_wire::batch::Singles;
 use longhaul_wire::messages::{Command, CommandMessage, MessageIdData};
 use longhaul_wire::payload::Payload;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 const NONE: EntryPosition = EntryPosition { ledger: u64::MAX, entry: u64::MAX };
 
@@ -45,7 +46,7 @@ impl SimulatedWorld {
             MachineEffect::Compact(job) => {
                 self.check_backoff(job.topic);
                 let topic = &self.model.topics[&job.topic];
-                let from = topic.view.as_ref().map_or(0, |(horizon, _)| *horizon).max(topic.first);
+                let from = topic.horizon().max(topic.first);
                 let ordinals: Vec<u64> = job.entries.iter().map(|(ordinal, ..)| ordinal).collect();
                 let gone = topic.gone.clone();
                 let seed = self.seed;
@@ -246,11 +247,13 @@ impl SimulatedWorld {
         let bodies = topic.bodies(ordinal, is_compacted);
         let pinned = self.horizon(consumer).unwrap_or_default();
         let messages = i64::from(entry.messages());
+        let entry = Arc::clone(entry);
         let source = self.node.pin(source);
         self.delivered += 1;
         let run = self.runs.get_mut(&(topic_id, subscription)).expect("consumers");
         if run.kind.is_shared() {
             run.pending.insert(ordinal, key);
+            run.owners.extend(entry.chunk.iter().map(|chunk| (chunk.uuid.clone(), key)));
         }
         run.pinned.get_or_insert(pinned);
         let conn = self.conns.get_mut(&conn).expect("a connection");
@@ -258,7 +261,9 @@ impl SimulatedWorld {
         consumer.permits -= messages;
         consumer.last = Some(ordinal);
         consumer.held.push(ordinal);
-        consumer.seen.extend(bodies.iter().filter_map(|(key, _)| Some(((*key)?, ordinal))));
+        if entry.is_last() {
+            consumer.seen.extend(bodies.iter().filter_map(|(key, _)| Some(((*key)?, ordinal))));
+        }
         conn.outbox.push_back(ExpectedDelivery { pinned: source, bytes, expected });
     }
 
@@ -270,6 +275,8 @@ impl SimulatedWorld {
         if run.kind.is_shared() {
             self.check_key(run, topic, key, ordinal, what);
             assert_eq!(run.pending.get(&ordinal), None, "{what}: somebody has it");
+            let owner = run.owner(topic.entry(ordinal));
+            assert!(owner.is_none_or(|owner| owner == key), "{what}: {owner:?} has its chunks");
             let due = topic.entry(ordinal).deliver_at;
             assert!(due.is_none_or(|at| at <= self.latest), "{what}: too early");
             let asked = run.redeliveries.get(&ordinal).copied().unwrap_or_default();

@@ -48,6 +48,38 @@ impl SimulatedWorld {
         }
     }
 
+    /// Checks that a topic whose compaction failed is compacted again: after a pause if it has a
+    /// threshold, and when an operator asks for it.
+    pub(super) fn check_compacted_again(&mut self) {
+        self.pump();
+        if self.node.is_dead {
+            return;
+        }
+        let (seed, retried) = (self.seed, self.retried);
+        let waiting = |world: &Self| {
+            world.node.compactions.iter().map(|job| job.topic).collect::<BTreeSet<u32>>()
+        };
+        let by_threshold = waiting(self);
+        let ask = |world: &mut Self| {
+            for name in TOPICS {
+                world.topic_call(name, BrokerMachine::start_compaction, |_| {});
+            }
+        };
+        ask(self);
+        let asked = waiting(self);
+        asked.iter().for_each(|_| self.compact(false));
+        self.pass(4000);
+        self.pump();
+        let again = waiting(self);
+        assert!(again.is_superset(&by_threshold), "seed {seed}: {again:?} of {by_threshold:?}");
+        ask(self);
+        assert_eq!(waiting(self), asked, "seed {seed}: topics that are compacted again");
+        asked.iter().for_each(|_| self.compact(true));
+        assert!(self.backoffs.is_empty(), "seed {seed}: a compaction fails for nothing");
+        // Only retries in the history itself are counted.
+        self.retried = retried;
+    }
+
     /// Makes calls with invalid names and bodies: a refused call must not keep the broker from its
     /// next start.
     pub(super) fn hostile_calls(&mut self) {

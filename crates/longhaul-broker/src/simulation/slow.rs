@@ -53,7 +53,7 @@ fn history(seed: u64) -> (SimulatedWorld, u64) {
             7..=10 => world.advance(reader),
             11 => {
                 world.topic_call(TOPIC, BrokerMachine::start_compaction, |_| {});
-                world.compact();
+                world.compact(true);
                 behind += u64::from(world.is_behind(reader, one));
             }
             12 => world.ack(reader),

@@ -1,6 +1,6 @@
 //! A broker, its clients and a failing disk, driven by one seed.
 
-use super::model::{Model, ModelCursor, ModelTopic};
+use super::model::{Model, ModelCursor, ModelEntry, ModelTopic, Part};
 use super::node::{Pinned, SimulatedBroker};
 use crate::log::spoiled::Former;
 use crate::log::{LogPosition, SimulatedStorage};
@@ -11,6 +11,7 @@ use crate::state::BrokerState;
 use crate::state::entries::EntryPosition;
 use fastrand::Rng;
 use longhaul_wire::messages::{Command, CommandPong};
+use longhaul_wire::payload::Payload;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -84,6 +85,12 @@ pub(super) struct SimulatedWorld {
     pub(super) former: Former,
     /// Number of starts on a log that had lost its confirmed end.
     pub(super) ends_lost: u64,
+    /// Number of whole messages in chunks that compactions have kept.
+    pub(super) chunked: u64,
+    /// Stored messages of some thousand bytes, stored ones of exactly the limit, and refused ones.
+    pub(super) sizes: [u64; 3],
+    /// Number of compactions that succeeded after the previous one of the topic had failed.
+    pub(super) retried: u64,
 }
 
 /// Failed compactions of a topic.
@@ -140,6 +147,16 @@ pub(super) struct SimulatedProducer {
     pub(super) is_closed: bool,
     pub(super) sequence: u64,
     pub(super) outstanding: VecDeque<Outstanding>,
+    /// The last message that was sent in chunks, and the number of its chunks that were sent.
+    pub(super) chunks: (Vec<SimulatedMessage>, usize),
+}
+
+/// A message, or a chunk of one, that a producer sends.
+#[derive(Clone)]
+pub(super) struct SimulatedMessage {
+    pub(super) sequence: u64,
+    pub(super) payload: Payload,
+    pub(super) parts: Vec<Part>,
 }
 
 /// A message without receipt.
@@ -166,7 +183,7 @@ pub(super) struct SimulatedConsumer {
     pub(super) last: Option<u64>,
     /// Ordinals that were sent to it.
     pub(super) held: Vec<u64>,
-    /// The last entry that it was sent of each key.
+    /// The last entry that it was sent of each key, without chunks of unfinished messages.
     pub(super) seen: BTreeMap<u8, u64>,
     /// Whether the broker has detached it; the client may not know yet.
     pub(super) is_detached: bool,
@@ -179,12 +196,22 @@ pub(super) struct SimulatedSubscription {
     pub(super) consumers: Vec<ConsumerId>,
     pub(super) pending: BTreeMap<u64, ConsumerId>,
     pub(super) redeliveries: BTreeMap<u64, u32>,
+    /// The consumers that got the earlier chunks of messages, by uuid.
+    pub(super) owners: BTreeMap<String, ConsumerId>,
     /// Cursor of a reader.
     pub(super) cursor: Option<ModelCursor>,
     /// Horizon of the compacted view when the first entry was delivered.
     pub(super) pinned: Option<u64>,
     /// Whether entries that it had yet to read were removed: by an operator, or on a full disk.
     pub(super) has_lost: bool,
+}
+
+impl SimulatedSubscription {
+    /// The consumer that must get an entry, as it got the earlier chunks of the message.
+    pub(super) fn owner(&self, entry: &ModelEntry) -> Option<ConsumerId> {
+        let chunk = entry.chunk.as_ref().filter(|_| self.kind == DispatchMode::Shared)?;
+        self.owners.get(&chunk.uuid).filter(|owner| self.consumers.contains(owner)).copied()
+    }
 }
 
 impl SimulatedWorld {
@@ -223,6 +250,9 @@ impl SimulatedWorld {
             missed: 0,
             spoiled: 0,
             ends_lost: 0,
+            chunked: 0,
+            sizes: [0; 3],
+            retried: 0,
             former: Former::new(),
         }
     }
@@ -247,7 +277,7 @@ impl SimulatedWorld {
     /// A compaction has ended.
     pub(super) fn record_compaction(&mut self, topic: u32, is_done: bool) {
         if is_done {
-            self.backoffs.remove(&topic);
+            self.retried += u64::from(self.backoffs.remove(&topic).is_some());
             return;
         }
         let backoff = self.backoffs.entry(topic).or_default();
@@ -390,7 +420,7 @@ impl SimulatedWorld {
             if first == topic.first {
                 continue;
             }
-            let horizon = topic.view.as_ref().map(|(horizon, _)| *horizon);
+            let horizon = topic.view.as_ref().map(|view| view.horizon);
             for ordinal in topic.first..first {
                 // A subscription that was created later has not acknowledged removed entries.
                 let is_acked = topic.gone.contains(&ordinal)
