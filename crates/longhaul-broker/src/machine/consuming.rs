@@ -239,8 +239,10 @@ impl BrokerMachine {
 
     /// Tells newcomers that have had time to get to know their consumer.
     pub(super) fn tell_newcomers(&mut self) {
-        while let Some((_, newcomer)) = self.untold.pop_front_if(|(at, _)| *at <= self.up) {
-            self.tell_newcomer(newcomer);
+        while self.untold.front().is_some_and(|(at, _)| *at <= self.up) {
+            if let Some((_, newcomer)) = self.untold.pop_front() {
+                self.tell_newcomer(newcomer);
+            }
         }
     }
 

@@ -96,7 +96,11 @@ impl Fleet {
     /// Starts a gateway and a broker with the samples, and a worker.
     fn start() -> Self {
         let folder = TempDir::new().unwrap();
-        let variables = [("LONGHAUL_MEASURE", "demo,absent"), ("LONGHAUL_BROKER_BACKUP", "backup")];
+        let variables = [
+            ("LONGHAUL_MEASURE", "demo,absent"),
+            ("LONGHAUL_BROKER_BACKUP", "backup"),
+            ("LONGHAUL_BROKER_SCRUB_EVERY", "1s"),
+        ];
         let arguments = ["dev", "--demo", "--data", "data"];
         let dev = Service::start_with(&variables, &arguments, folder.path());
         let arguments =
@@ -137,7 +141,8 @@ fn what_alerts_and_dashboards_ask_for_is_shown_by_gateway_worker_or_broker() {
     let gateway = until(port(&fleet.dev.http), "longhaul_keepalive_gap_seconds_count{queue");
     let worker = until(&fleet.worker_page, "longhaul_keepalive_gap_seconds_count{queue");
     assert!(get(&fleet.worker_page, "/livez").ends_with("ok\n"));
-    let broker = get(port(fleet.dev.admin.as_ref().unwrap()), "/metrics");
+    let admin = port(fleet.dev.admin.as_ref().unwrap());
+    let broker = until(admin, "longhaul_broker_damaged_files 0");
     for name in ["longhaul_attempts_total", "longhaul_worker_slots", "longhaul_queue_wait_seconds"]
     {
         assert!(shown(&worker).contains(name), "{worker}");
