@@ -147,6 +147,8 @@ impl BackupPass {
             // have them.
             self.store_state(&checkpoint, &inventory).await?;
         }
+        // What the stored state names, although the broker may remove it before the pass ends.
+        let mut needed = views(&self.directory.join("compact"))?;
         // An error if the directory was emptied: what is stored must not expire then.
         let numbers = segments(&self.directory)?;
         self.followed.retain(|number, _| numbers.binary_search(number).is_ok());
@@ -159,7 +161,7 @@ impl BackupPass {
         // Segments of many pieces begin a new edition.
         let catalog = &self.catalog;
         self.followed.retain(|&number, _| catalog.count(number) <= PIECES_MAX);
-        let views = self.store_views().await?;
+        needed.extend(self.store_views().await?);
         let listed = inventory.as_deref().and_then(listed_segments).unwrap_or_default();
         let is_there = |number: &u32| numbers.binary_search(number).is_ok();
         if self.has_gap || !listed.iter().all(is_there) {
@@ -171,7 +173,7 @@ impl BackupPass {
         self.gaps = 0;
         let at = self.store_state(&checkpoint, &inventory).await?;
         // After a gap the state that is stored may need what is gone.
-        self.note_gone(&numbers, &views, at);
+        self.note_gone(&numbers, &needed, at);
         Ok(true)
     }
 

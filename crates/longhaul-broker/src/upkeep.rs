@@ -24,8 +24,10 @@ use tokio_util::sync::CancellationToken;
 const NAME: &str = "%Y-%m-%dT%H%M%S%.3fZ";
 /// What a snapshot's name ends with until it is complete.
 const UNFINISHED: &str = ".unfinished";
+/// What the name of a damaged one ends with. One is kept, and it takes the place of no sound one.
+const DAMAGED: &str = ".damaged";
 /// Pause before a failed snapshot or scrub is tried again.
-const RETRY: Duration = Duration::from_secs(600);
+const RETRY: Duration = Duration::from_secs(3600);
 /// Longest wait until the wall clock, which may be set, is looked at again.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Bytes per second that a scrub reads: a disk has more, and the broker needs them.
@@ -61,7 +63,7 @@ impl Upkeep {
         let taken_at = config
             .snapshots
             .as_deref()
-            .and_then(|folder| snapshots(folder).ok()?.last_key_value().map(|(&at, _)| at));
+            .and_then(|folder| named(folder, "").ok()?.last_key_value().map(|(&at, _)| at));
         let known = Mutex::new(UpkeepState { taken_at, ..UpkeepState::default() });
         Self { config, directory, backed_up, asked: Notify::new(), known }
     }
@@ -142,7 +144,7 @@ impl Upkeep {
             }
             let (upkeep, folder) = (Arc::clone(&self), folder.clone());
             let taken = aside(&stop, "longhaul-snapshot", move || upkeep.take_snapshot(&folder));
-            let Some(taken) = taken.await else { return };
+            let Some(taken) = taken.await.map(Result::flatten) else { return };
             if let Err(error) = &taken {
                 tracing::error!(error, "no snapshot was taken");
             }
@@ -161,30 +163,33 @@ impl Upkeep {
         let failed = |what: &str, path: &Path, error: io::Error| {
             format!("could not {what} {}: {error}", path.display())
         };
+        let read = |error| failed("read", folder, error);
         fs::create_dir_all(folder).map_err(|error| failed("make", folder, error))?;
-        for path in unfinished(folder).map_err(|error| failed("read", folder, error))? {
-            // It was left by a process that was killed.
-            fs::remove_dir_all(&path).map_err(|error| failed("remove", &path, error))?;
-        }
+        // They were left by a process that was killed.
+        remove(named(folder, UNFINISHED).map_err(read)?.into_values());
         let name = i64::try_from(clock::wall_ms()).ok();
         let name = name.and_then(|now| Timestamp::from_millisecond(now).ok()).unwrap_or_default();
         let path = folder.join(name.strftime(NAME).to_string());
-        let begun = PathBuf::from(format!("{}{UNFINISHED}", path.display()));
+        let with = |ending| PathBuf::from(format!("{}{ending}", path.display()));
+        let begun = with(UNFINISHED);
         let report = rescue::snapshot(&self.directory, &begun);
-        let report = report.map_err(|error| with_causes(&error))?;
-        fs::rename(&begun, &path).map_err(|error| failed("rename", &begun, error))?;
+        let report = report.map_err(|error| {
+            remove([begun.clone()]);
+            with_causes(&error)
+        })?;
+        let made = if report.is_sound() { path.clone() } else { with(DAMAGED) };
+        fs::rename(&begun, &made).map_err(|error| failed("rename", &begun, error))?;
         File::open(folder)
             .and_then(|folder| folder.sync_all())
             .map_err(|error| failed("sync", folder, error))?;
+        let damaged = named(folder, DAMAGED).map_err(read)?;
+        remove(damaged.into_values().rev().skip(1));
         if !report.is_sound() {
-            // Older ones may have what this one lacks.
             return Err(format!("{report}"));
         }
         tracing::info!(path = %path.display(), messages = report.messages(), "took a snapshot");
-        let all = snapshots(folder).map_err(|error| failed("read", folder, error))?;
-        for path in all.into_values().rev().skip(self.config.snapshots_kept.max(1)) {
-            fs::remove_dir_all(&path).map_err(|error| failed("remove", &path, error))?;
-        }
+        let all = named(folder, "").map_err(read)?;
+        remove(all.into_values().rev().skip(self.config.snapshots_kept.max(1)));
         Ok(path)
     }
 
@@ -212,12 +217,16 @@ impl Upkeep {
                 continue;
             }
             let (directory, ends) = (self.directory.clone(), stop.clone());
-            let scrub = move || rescue::scrub(&directory, |bytes| pace(bytes, &ends));
+            let scrub = move || {
+                let scrubbed = rescue::scrub(&directory, |bytes| pace(bytes, &ends));
+                scrubbed.map_err(|error| with_causes(&error))
+            };
             let Some(scrubbed) = aside(&stop, "longhaul-scrub", scrub).await else { return };
-            due = clock::wall_ms() + if scrubbed.is_ok() { every } else { millis(RETRY) };
-            match scrubbed {
+            due =
+                clock::wall_ms() + if scrubbed.is_ok() { every } else { every.min(millis(RETRY)) };
+            match scrubbed.flatten() {
                 Ok(damaged) => self.scrubbed(&mark, &damaged),
-                Err(error) => tracing::warn!(error = with_causes(&error), "the scrub has failed"),
+                Err(error) => tracing::warn!(error, "the scrub has failed"),
             }
         }
     }
@@ -229,8 +238,10 @@ impl Upkeep {
                 "a file does not match its checksums: `longhaul broker check` tells what is lost"
             );
         }
-        // Without the file, the next process begins its period anew.
-        File::create(mark).ok();
+        // Where something is damaged, the next process scrubs at once, and reports it again.
+        if damaged.is_empty() {
+            File::create(mark).ok();
+        }
         let mut known = self.lock();
         (known.damaged_files, known.scrubbed_at) = (Some(damaged.len()), Some(clock::wall_ms()));
     }
@@ -241,12 +252,14 @@ async fn aside<T: Send + 'static>(
     stop: &CancellationToken,
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
+) -> Option<Result<T, String>> {
     let (sender, done) = oneshot::channel();
     in_background(name, move || drop(sender.send(work())));
     tokio::select! {
+        // Work that ends because of the stop is not complete.
+        biased;
         () = stop.cancelled() => None,
-        done = done => done.ok(),
+        done = done => Some(done.map_err(|_| "its thread did not start, or panicked".to_owned())),
     }
 }
 
@@ -270,26 +283,30 @@ fn time_of(name: &str) -> Option<u64> {
     u64::try_from(at.timestamp().as_millisecond()).ok()
 }
 
-/// Names in a folder that are a snapshot's with this ending, by time.
+/// Snapshots in a folder whose names have this ending, by time. What has a time to come is somebody
+/// else's, or of a clock that was wrong: it is not the newest.
 fn named(folder: &Path, ending: &str) -> io::Result<BTreeMap<u64, PathBuf>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str());
-        if let Some(at) = name.and_then(|name| time_of(name.strip_suffix(ending)?)) {
+        let at = name.and_then(|name| time_of(name.strip_suffix(ending)?));
+        if let Some(at) = at.filter(|&at| at <= clock::wall_ms()) {
             found.insert(at, path);
         }
     }
     Ok(found)
 }
 
-/// The complete snapshots of a folder, by time.
-fn snapshots(folder: &Path) -> io::Result<BTreeMap<u64, PathBuf>> {
-    named(folder, "")
-}
-
-fn unfinished(folder: &Path) -> io::Result<impl Iterator<Item = PathBuf>> {
-    named(folder, UNFINISHED).map(BTreeMap::into_values)
+/// Removes snapshots. One that cannot be removed does not keep the others.
+fn remove(snapshots: impl IntoIterator<Item = PathBuf>) {
+    for path in snapshots {
+        if let Err(error) = fs::remove_dir_all(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), %error, "cannot remove a snapshot");
+        }
+    }
 }
 
 fn with_causes(error: &RescueError) -> String {

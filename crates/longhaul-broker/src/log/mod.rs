@@ -44,7 +44,7 @@ pub use error::{AppendError, CompactedError, LogReadError, OpenError, WriteError
 pub use handle::{BrokerLog, WriteCallback, open};
 pub use indices::index::{Facts, Indexed, LedgerRun, name as index_name};
 pub use options::LogOptions;
-pub use recover::checkpoint::segment_of as checkpoint_segment;
+pub use recover::checkpoint::{segment_of as checkpoint_segment, verify as verify_checkpoint};
 pub use recover::follower::{
     SegmentFollower, SegmentLink, SegmentPiece, segment_link, segment_numbers,
 };

@@ -34,6 +34,12 @@ impl PublishPace {
         let takes = takes(messages.into(), rate.messages).max(takes(bytes as u64, rate.bytes));
         let paid_at = self.paid_at.max(now).saturating_add(takes);
         self.paid_at = paid_at.min(now.saturating_add(BURST_US + AHEAD_US_MAX));
+        self.ahead_ms(up_ms)
+    }
+
+    /// How far what was published is ahead of the rate, in ms.
+    pub(super) fn ahead_ms(&self, up_ms: u64) -> u64 {
+        let now = up_ms.saturating_mul(1000);
         self.paid_at.saturating_sub(now.saturating_add(BURST_US)).div_ceil(1000)
     }
 }

@@ -19,6 +19,12 @@ struct RoleUse {
     pace: PublishPace,
 }
 
+impl RoleUse {
+    fn left(self) -> Self {
+        Self { connections: 0, ..self }
+    }
+}
+
 /// The connected roles that have a quota, by name.
 #[derive(Debug, Default)]
 pub(super) struct RoleUses(HashMap<String, RoleUse>);
@@ -28,21 +34,31 @@ impl RoleUses {
         self.0.get(role).map(|known| &known.quota)
     }
 
-    fn admit(&mut self, role: &AuthRole, quota: RoleQuota, former: Option<PublishPace>) {
+    /// Counts a connection of a role, and returns how far the role is ahead of its rate, in ms.
+    fn admit(
+        &mut self,
+        role: &AuthRole,
+        quota: RoleQuota,
+        former: Option<PublishPace>,
+        up_ms: u64,
+    ) -> u64 {
         let new = RoleUse { quota, connections: 0, pace: former.unwrap_or_default() };
         let known = self.0.entry(role.name.clone()).or_insert(new);
         known.connections += 1;
+        known.pace.ahead_ms(up_ms)
     }
 
     /// Counts a publish, and returns how far the role is ahead of its rate, in ms.
     fn take(&mut self, role: &str, up_ms: u64, messages: u32, bytes: usize) -> u64 {
         let Some(known) = self.0.get_mut(role) else { return 0 };
-        let rate =
-            |limit: Option<u64>| limit.map_or(0, |limit| limit.try_into().unwrap_or(i64::MAX));
-        let (of, quota) = (&mut known.pace, &known.quota);
-        let messages_rate = rate(quota.messages_per_second);
-        let rate = PublishRate { messages: messages_rate, bytes: rate(quota.bytes_per_second) };
-        of.take(rate, up_ms, messages, bytes)
+        // A rate of 0 is none, which is not what a quota of 0 means.
+        let rate = |limit: Option<u64>| {
+            limit.map_or(0, |limit| limit.max(1).try_into().unwrap_or(i64::MAX))
+        };
+        let (messages_rate, bytes_rate) =
+            (rate(known.quota.messages_per_second), rate(known.quota.bytes_per_second));
+        let rate = PublishRate { messages: messages_rate, bytes: bytes_rate };
+        known.pace.take(rate, up_ms, messages, bytes)
     }
 }
 
@@ -60,12 +76,15 @@ impl BrokerMachine {
     /// Gives a connection that has just logged in its window.
     pub(super) fn welcome(&mut self, conn: u64, role: &AuthRole) {
         if let Some(quota) = self.auth.as_ref().and_then(|auth| auth.quota(role)) {
-            self.roles.admit(role, quota, None);
+            // A new connection is no way around the rate.
+            let ahead_ms = self.roles.admit(role, quota, None, self.up);
+            self.note_ahead(conn, ahead_ms);
         }
         self.set_window(conn, self.window_of(role));
     }
 
-    /// Divides the room anew. Roles that are gone are forgotten.
+    /// Divides the room anew. Roles that are gone are forgotten as soon as they are not ahead of
+    /// their rates.
     pub(super) fn resize_windows(&mut self) {
         let mut former = std::mem::take(&mut self.roles.0);
         let roles = self.sessions.values().filter_map(|session| session.role.as_ref());
@@ -74,8 +93,10 @@ impl BrokerMachine {
                 continue;
             };
             let pace = former.remove(&role.name).map(|known| known.pace);
-            self.roles.admit(role, quota, pace);
+            self.roles.admit(role, quota, pace, self.up);
         }
+        former.retain(|_, known| known.pace.ahead_ms(self.up) > 0);
+        self.roles.0.extend(former.into_iter().map(|(name, known)| (name, known.left())));
         let windows = self.sessions.iter().filter_map(|(&conn, session)| {
             let window = self.window_of(session.role.as_ref()?);
             (window != session.window).then_some((conn, window))

@@ -15,6 +15,7 @@ use longhaul_wire::messages::{
     CommandGetOrCreateSchema, CommandGetOrCreateSchemaResponse, CommandGetSchema,
     CommandGetSchemaResponse, Schema, SchemaType, ServerError,
 };
+use prost::Message as _;
 use std::sync::Arc;
 
 /// Maximum number of partitions of a topic.
@@ -359,10 +360,10 @@ impl BrokerMachine {
             );
             return Err(RequestRefusal::new(ServerError::IncompatibleSchema, text));
         }
-        self.check_schemas(name, known, schema.schema_data.len())?;
+        self.check_schemas(name, known, schema.encoded_len())?;
         let version = known.len() as u64;
         // The room that is left on a full disk is for acknowledgements.
-        self.check_disk(schema.schema_data.len())?;
+        self.check_disk(schema.encoded_len())?;
         // A copy: these bytes are a part of a connection's buffer, and would keep all of it.
         let schema_data = Bytes::copy_from_slice(&schema.schema_data);
         let (name, schema) =

@@ -1,15 +1,18 @@
 //! Reads all that rests in a data directory while a broker uses it.
 
-use super::{RescueError, follow, segments, unread};
-use crate::log::{CompactedError, CompactedFile, ReadOnlyStorage, Storage as _, segment_name};
+use super::{RescueError, follow, refused, segments, unread};
+use crate::log::{
+    CompactedError, CompactedFile, OpenError, ReadOnlyStorage, Storage as _, segment_name,
+    verify_checkpoint,
+};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a segment that are read at once.
+/// Bytes that are read at once.
 const STEP_BYTES: u32 = 1024 * 1024;
 
-/// Reads the segments that the broker does not write any more, and the compacted views, and returns
-/// the files that do not match their checksums. It needs little memory, unlike
+/// Reads the checkpoint, the compacted views, and all segments but the two newest, which the broker
+/// writes, and returns the files that do not match their checksums. It needs little memory, unlike
 /// [`check`](super::check()), which tells what the damage costs. `go_on` is called with the number of
 /// bytes that were just read, and ends the scrub with `false`.
 ///
@@ -21,30 +24,44 @@ pub fn scrub(
 ) -> Result<Vec<PathBuf>, RescueError> {
     let mut damaged = Vec::new();
     let numbers = segments(directory)?;
-    // The broker writes the two newest segments.
     for &number in numbers.iter().rev().skip(2) {
         let Some(is_sound) = is_sound(directory, number, &mut go_on)? else { return Ok(damaged) };
-        if !is_sound {
-            damaged.push(directory.join(segment_name(number)));
+        // The broker may have removed it meanwhile, and use its file for another one.
+        let path = directory.join(segment_name(number));
+        if !is_sound && path.try_exists().unwrap_or(true) {
+            damaged.push(path);
         }
     }
     let storage = ReadOnlyStorage::new(directory).map_err(|source| unread(directory, source))?;
+    match verify_checkpoint(&storage) {
+        Err(OpenError::Damaged { file, .. }) => damaged.push(file.into()),
+        verified => verified.map_err(|source| refused(directory, source))?,
+    }
     let views = storage.list("compact").map_err(|source| unread(directory, source))?;
     for name in views.iter().filter(|name| name.ends_with(".seg")) {
         let name = format!("compact/{name}");
         let view = match CompactedFile::open(&storage, &name) {
-            // The broker has replaced it meanwhile.
-            Err(CompactedError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                continue;
+            Err(CompactedError::Io { source, .. }) => {
+                // The broker has replaced it meanwhile.
+                if source.kind() == io::ErrorKind::NotFound {
+                    continue;
+                }
+                return Err(unread(directory, source));
             }
             view => view,
         };
-        let mut is_sound = view.is_ok();
-        for slot in view.iter().flat_map(|view| view.slots().iter().map(move |slot| (view, slot))) {
-            is_sound &= slot.0.read(slot.1).is_ok();
-            if !go_on(slot.1.size.into()) {
+        let (mut is_sound, mut bytes) = (view.is_ok(), 0);
+        for (view, slot) in
+            view.iter().flat_map(|view| view.slots().iter().map(move |it| (view, it)))
+        {
+            is_sound &= view.read(slot).is_ok();
+            bytes += slot.size;
+            if bytes >= STEP_BYTES && !go_on(std::mem::take(&mut bytes).into()) {
                 return Ok(damaged);
             }
+        }
+        if !go_on(bytes.into()) {
+            return Ok(damaged);
         }
         if !is_sound {
             damaged.push(directory.join(name));
@@ -63,7 +80,7 @@ fn is_sound(
         Ok(Some(segment)) => segment,
         Ok(None) => return Ok(Some(true)),
         // The header is damaged.
-        Err(RescueError::Read { .. }) => return Ok(Some(false)),
+        Err(RescueError::Read { source: OpenError::Damaged { .. }, .. }) => return Ok(Some(false)),
         Err(error) => return Err(error),
     };
     loop {
@@ -119,9 +136,11 @@ mod tests {
         spoil(&damaged[0], true);
         spoil(&damaged[1], false);
         spoil(&damaged[2], false);
+        fs::write(data.join("checkpoint"), "no checkpoint").unwrap();
         let mut found = scrub(data, |_| true).unwrap();
         found.sort();
         let mut expected = damaged.to_vec();
+        expected.push(data.join("checkpoint"));
         expected.sort();
         assert_eq!(found, expected);
         assert_eq!(scrub(data, |_| false).unwrap(), Vec::<PathBuf>::new(), "it ends at once");

@@ -199,7 +199,7 @@ impl BrokerState {
         self.schemas.of(name)
     }
 
-    /// Bytes of the definitions of all schemas.
+    /// Bytes of all schemas.
     #[must_use]
     pub const fn schema_bytes(&self) -> usize {
         self.schemas.bytes()

@@ -1,6 +1,7 @@
 //! The schemas of topics.
 
 use longhaul_wire::messages::Schema;
+use prost::Message as _;
 use std::collections::HashMap;
 
 /// A version of a topic's schema.
@@ -29,13 +30,13 @@ impl TopicSchemas {
         self.versions.iter()
     }
 
-    /// Bytes of all definitions.
+    /// Bytes of all versions.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
     pub(super) fn add(&mut self, name: &str, version: SchemaVersion) {
-        self.bytes += version.schema.schema_data.len();
+        self.bytes += version.schema.encoded_len();
         self.versions.entry(name.to_owned()).or_default().push(version);
     }
 
@@ -45,7 +46,7 @@ impl TopicSchemas {
     }
 }
 
-/// Bytes of the definitions of these versions.
+/// Bytes of these versions, with their names and properties.
 pub(crate) fn schema_bytes(versions: &[SchemaVersion]) -> usize {
-    versions.iter().map(|version| version.schema.schema_data.len()).sum()
+    versions.iter().map(|version| version.schema.encoded_len()).sum()
 }

@@ -45,7 +45,8 @@ async fn an_admin_call_takes_a_snapshot() {
     let broker = start(&data, upkeep.clone());
     assert!(ask(&broker, "GET", SNAPSHOT).contains(r#"{"status":"NOT_RUN","lastError":""}"#));
     // What somebody else keeps there, and what a killed broker has left.
-    for name in ["notes", "2026-11-30", "2025-01-01T000000.000Z.unfinished"] {
+    let foreign = ["notes", "2026-11-30", "2999-01-01T000000.000Z"];
+    for name in foreign.iter().chain(&["2025-01-01T000000.000Z.unfinished"]) {
         fs::create_dir_all(taken.join(name)).unwrap();
     }
     let mut all = Vec::new();
@@ -55,7 +56,8 @@ async fn an_admin_call_takes_a_snapshot() {
         until(&broker, SNAPSHOT, r#""status":"SUCCESS""#).await;
         let page = ask(&broker, "GET", "/metrics");
         assert!(page.contains("longhaul_broker_snapshot_age_seconds 0"), "{page}");
-        let new: Vec<_> = names(&taken).into_iter().filter(|name| name.ends_with('Z')).collect();
+        let is_own = |name: &String| name.ends_with('Z') && !foreign.contains(&name.as_str());
+        let new: Vec<_> = names(&taken).into_iter().filter(is_own).collect();
         assert_eq!(new.len(), 2.min(count));
         let newest = taken.join(new.last().unwrap());
         assert!(ask(&broker, "GET", SNAPSHOT).contains(newest.to_str().unwrap()));
@@ -63,7 +65,7 @@ async fn an_admin_call_takes_a_snapshot() {
         assert!(report.is_sound() && report.messages() == 10 * count as u64, "{report}");
         all.extend(new.last().cloned());
     }
-    let left = ["2026-11-30", "notes"].map(str::to_owned).into_iter().chain(all[1..].to_vec());
+    let left = foreign.map(str::to_owned).into_iter().chain(all[1..].to_vec());
     assert_eq!(names(&taken), left.collect());
     // A directory that is damaged takes the place of no sound snapshot.
     fs::File::options()
@@ -75,7 +77,14 @@ async fn an_admin_call_takes_a_snapshot() {
     assert!(ask(&broker, "PUT", SNAPSHOT).contains(" 204 "));
     until(&broker, SNAPSHOT, r#""status":"ERROR""#).await;
     assert!(ask(&broker, "GET", SNAPSHOT).contains("damaged"));
+    let is_damaged = |name: &String| name.ends_with(".damaged");
     assert!(names(&taken).is_superset(&all[1..].iter().cloned().collect()));
+    assert_eq!(names(&taken).iter().filter(|name| is_damaged(name)).count(), 1);
+    let first: Vec<_> = names(&taken).into_iter().filter(is_damaged).collect();
+    assert!(ask(&broker, "PUT", SNAPSHOT).contains(" 204 "));
+    until(&broker, SNAPSHOT, r#""status":"ERROR""#).await;
+    let second: Vec<_> = names(&taken).into_iter().filter(is_damaged).collect();
+    assert!(second.len() == 1 && second > first, "the newest one is kept: {second:?}");
     broker.shutdown().unwrap();
     let broker = start(&folder.path().join("other"), UpkeepConfig::default());
     let refused = ask(&broker, "PUT", SNAPSHOT);

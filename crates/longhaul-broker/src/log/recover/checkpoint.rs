@@ -84,6 +84,15 @@ pub fn segment_of(bytes: &[u8]) -> Option<u32> {
     Some(rest.get_u32())
 }
 
+/// Reads the checkpoint, if there is one.
+///
+/// # Errors
+/// It is damaged, or cannot be read.
+pub fn verify(storage: &dyn Storage) -> Result<(), OpenError> {
+    let checkpoint = Checkpoint::open(storage, false)?;
+    checkpoint.map_or(Ok(()), |checkpoint| checkpoint.images(|_, image| image.map(|_| ())))
+}
+
 /// The fields of an intact header behind the magic, and its checksum.
 fn fields(header: &[u8; HEADER_BYTES]) -> Option<(&[u8], u32)> {
     let (covered, crc) = header.split_last_chunk::<4>()?;

@@ -71,11 +71,24 @@ fn a_role_is_slowed_down_by_what_it_publishes_to_all_topics_on_all_connections()
     assert_eq!(ahead(1, 5), 0);
     assert_eq!(ahead(2, 5), 0, "a second's messages are taken at once");
     assert_eq!((ahead(1, 1), ahead(2, 1)), (100, 200));
+    // Whoever leaves and comes back is as far ahead as before.
+    rig.machine.closed(1);
+    rig.machine.closed(2);
+    rig.pass(1);
+    rig.machine.opened(3, "/test".to_owned());
+    let connect = CommandConnect {
+        auth_method_name: Some("token".to_owned()),
+        auth_data: Some(named("ann").into()),
+        ..CommandConnect::default()
+    };
+    rig.ask(3, connect);
+    assert_eq!(rig.machine.take_ahead(), 199);
+    produce_to(&mut rig, 3, 1, "a");
     rig.now += 10_000;
     rig.machine.set_time(rig.now, rig.now);
     // A round keeps the pace, and forgets those who are gone.
     rig.machine.tick();
-    assert_eq!(rig.publish(1, 1, b"x").len(), 1);
+    assert_eq!(rig.publish(3, 1, b"x").len(), 1);
     assert_eq!(rig.machine.take_ahead(), 0);
 }
 

@@ -127,8 +127,8 @@ pub(in crate::commands) struct Secured {
     /// Let these roles, separated by commas, read the metrics and the statistics of all topics.
     #[arg(long, value_name = "ROLES")]
     broker_monitors: Option<String>,
-    /// Read more superusers and monitors, and revoked roles and tokens, from this JSON file. It is
-    /// read again when it changes.
+    /// Read more superusers and monitors, revoked roles and tokens, and quotas of roles from this
+    /// JSON file. It is read again when it changes.
     #[arg(long, value_name = "FILE")]
     broker_roles: Option<String>,
     /// Let every role publish and consume in a namespace that has never had a grant.
@@ -163,8 +163,8 @@ pub(in crate::commands) struct Secured {
     /// Keep this many snapshots, the newest. Default: 7.
     #[arg(long, value_name = "COUNT")]
     broker_snapshots_kept: Option<String>,
-    /// Read all data that rests on the disk this often, at 20 MiB a second, and report damage.
-    /// Default: 7d.
+    /// Read the data that rests on the disk this often, at 20 MiB a second, and report damage; 0s:
+    /// never. Default: 7d.
     #[arg(long, value_name = "DURATION")]
     broker_scrub_every: Option<String>,
     /// Refuse publishes while the log on disk is larger than this, such as 512M or 10G; at least

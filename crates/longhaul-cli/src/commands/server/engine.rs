@@ -123,11 +123,12 @@ fn upkeep(settings: &CliSettings) -> Result<UpkeepConfig, CommandFailure> {
         return Err(CommandFailure::usage(what).help("set --broker-snapshots as well"));
     }
     let kept = settings.parsed("broker-snapshots-kept", count)?;
+    let often = |name| Ok(settings.duration(name)?.filter(|every| !every.is_zero()));
     Ok(UpkeepConfig {
         snapshots,
-        snapshot_every: settings.duration("broker-snapshot-every")?,
+        snapshot_every: often("broker-snapshot-every")?,
         snapshots_kept: kept.unwrap_or_default(),
-        scrub_every: settings.duration("broker-scrub-every")?,
+        scrub_every: often("broker-scrub-every")?,
     })
 }
 

@@ -5,6 +5,7 @@ use crate::admin::values::{NewSchema, StoredSchema};
 use crate::machine::tests::support::refusal;
 use bytes::Bytes;
 use longhaul_wire::messages::{CommandGetOrCreateSchema, CommandGetSchema, KeyValue};
+use prost::Message as _;
 
 fn properties() -> BTreeMap<String, String> {
     [("owner".to_owned(), "me".to_owned())].into()
@@ -239,9 +240,10 @@ fn the_versions_of_a_schema_have_a_number_and_bytes() {
     assert_eq!(refusal(&versions(999, 100), 100), None);
     assert!(refusal(&versions(1000, 0), 0).unwrap().text.contains("the limits are 1000 and"));
     let many = versions(7, 1024 * 1024);
-    assert_eq!(refusal(&many, 1024 * 1024), None);
-    assert!(refusal(&many, 1024 * 1024 + 1).unwrap().text.contains("delete the schema"));
-    assert_eq!(refusal(&[], 8 * 1024 * 1024), None);
+    let all: usize = many.iter().map(|version| version.schema.encoded_len()).sum();
+    let left = 8 * 1024 * 1024 - all;
+    assert_eq!(refusal(&many, left), None);
+    assert!(refusal(&many, left + 1).unwrap().text.contains("delete the schema"));
 }
 
 #[test]
