@@ -22,8 +22,9 @@ pub struct UpkeepConfig {
     pub snapshot_every: Option<Duration>,
     /// How many snapshots are kept: the newest, at least one.
     pub snapshots_kept: usize,
-    /// Time from one scrub to the next, also over restarts: it reads all that rests on the disk, 20
-    /// MiB each second, and reports what does not match its checksums. `None`: none.
+    /// Time from one scrub to the next, also over restarts: it reads the checkpoint, the compacted
+    /// views and all segments but the two newest, 20 MiB each second, and reports the files that do
+    /// not match their checksums. `None`: none.
     pub scrub_every: Option<Duration>,
 }
 

@@ -112,6 +112,17 @@ fn listen_hint(source: &std::io::Error) -> &'static str {
     hints.into_iter().find(|(kind, _)| *kind == source.kind()).map_or("", |(_, hint)| hint)
 }
 
+/// An error and its causes, as one text.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

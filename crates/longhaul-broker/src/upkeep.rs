@@ -1,12 +1,13 @@
 //! Work on the data directory while the broker runs: snapshots, by a schedule or by an admin call,
-//! and scrubs, which read all that rests on the disk. Both run at the lowest priority.
+//! and scrubs, which read what rests on the disk. Both run at the lowest priority.
 
 use crate::admin::values::{AdminCallError, CompactionRunState, SnapshotRunStatus};
 use crate::clock;
 use crate::compaction::run::in_background;
 use crate::config::{BrokerConfig, UpkeepConfig};
+use crate::error::with_causes;
 use crate::metrics::UpkeepFigures;
-use crate::rescue::{self, RescueError};
+use crate::rescue;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -32,7 +33,7 @@ const RETRY: Duration = Duration::from_secs(3600);
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Bytes per second that a scrub reads: a disk has more, and the broker needs them.
 const SCRUB_BYTES_PER_S: u64 = 20 * 1024 * 1024;
-/// The file whose time is that of the last scrub.
+/// The file whose time is that of the last scrub that found no damage.
 const SCRUBBED: &str = "scrubbed";
 
 /// What is known of a broker's snapshots and scrubs, and what was asked for.
@@ -307,14 +308,4 @@ fn remove(snapshots: impl IntoIterator<Item = PathBuf>) {
             tracing::warn!(path = %path.display(), %error, "cannot remove a snapshot");
         }
     }
-}
-
-fn with_causes(error: &RescueError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
 }

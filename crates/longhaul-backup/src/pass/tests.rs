@@ -79,6 +79,17 @@ impl WrittenLog {
         Ok(self.log.checkpoint(self.log.composer.end(), &[])?)
     }
 
+    /// Two passes, each of which has stored a checkpoint.
+    async fn two_passes(&mut self) -> Result<BackupPass, Box<dyn Error>> {
+        let mut pass = self.pass().await?;
+        for _ in 0..2 {
+            self.write(2)?;
+            self.write_checkpoint()?;
+            assert!(pass.run().await?);
+        }
+        Ok(pass)
+    }
+
     async fn pass(&self) -> Result<BackupPass, Box<dyn Error>> {
         let place = self.store.path().to_str().ok_or("a path is a text")?;
         let folder = BackupFolder::open(place, true)?.within("0-0");
@@ -111,12 +122,7 @@ impl WrittenLog {
 #[tokio::test]
 async fn a_full_store_is_emptied_and_goes_on() -> Result<(), Box<dyn Error>> {
     let mut written = WrittenLog::new()?;
-    let mut pass = written.pass().await?;
-    for _ in 0..2 {
-        written.write(2)?;
-        written.write_checkpoint()?;
-        assert!(pass.run().await?);
-    }
+    let mut pass = written.two_passes().await?;
     assert_eq!(written.count("checkpoint")?, 2);
     written.refuse("log")?;
     written.write(40)?;
@@ -264,12 +270,7 @@ async fn unfinished_files_of_an_earlier_process_are_removed() -> Result<(), Box<
 #[tokio::test]
 async fn an_object_that_cannot_be_removed_is_not_forgotten() -> Result<(), Box<dyn Error>> {
     let mut written = WrittenLog::new()?;
-    let mut pass = written.pass().await?;
-    for _ in 0..2 {
-        written.write(2)?;
-        written.write_checkpoint()?;
-        assert!(pass.run().await?);
-    }
+    let mut pass = written.two_passes().await?;
     written.refuse("checkpoint")?;
     let backed_up = AtomicU64::new(0);
     for passes in 0..3 {
@@ -288,12 +289,7 @@ async fn an_object_that_cannot_be_removed_is_not_forgotten() -> Result<(), Box<d
 #[tokio::test]
 async fn nothing_expires_while_the_directory_is_empty() -> Result<(), Box<dyn Error>> {
     let mut written = WrittenLog::new()?;
-    let mut pass = written.pass().await?;
-    for _ in 0..2 {
-        written.write(2)?;
-        written.write_checkpoint()?;
-        assert!(pass.run().await?);
-    }
+    let mut pass = written.two_passes().await?;
     fs::remove_dir_all(written.data.path())?;
     fs::create_dir_all(written.data.path().join("log"))?;
     for passes in 0..2 {

@@ -76,7 +76,7 @@ impl AdminRig {
             }
             Work::Metrics(None) => AdminResponse::metrics(&self.machine.metrics(None)),
             Work::Tell(show) => show(&advertised()),
-            Work::Upkeep(work) => work(&Upkeep::default())?,
+            Work::Upkeep(work) => work(&NO_UPKEEP)?,
         })
     }
 
@@ -185,6 +185,8 @@ pub(super) fn advertised() -> Advertised {
     }
 }
 
+static NO_UPKEEP: LazyLock<Upkeep> = LazyLock::new(Upkeep::default);
+
 /// The rig behind a socket.
 pub(super) struct SharedAdminRig(pub(super) Mutex<AdminRig>);
 
@@ -205,8 +207,7 @@ impl Core for SharedAdminRig {
     }
 
     fn upkeep(&self) -> &Upkeep {
-        static NONE: LazyLock<Upkeep> = LazyLock::new(Upkeep::default);
-        &NONE
+        &NO_UPKEEP
     }
 }
 
@@ -230,7 +231,6 @@ impl Core for StuckCore {
     }
 
     fn upkeep(&self) -> &Upkeep {
-        static NONE: LazyLock<Upkeep> = LazyLock::new(Upkeep::default);
-        &NONE
+        &NO_UPKEEP
     }
 }

@@ -2,6 +2,7 @@
 
 use super::CompactionJob;
 use super::plan::{CompactionFate, LastMessages};
+use crate::error::with_causes;
 use crate::log::{
     CompactedEntry, CompactedFile, CompactedWriter, RecordLocation, RecordReader, Storage,
 };
@@ -58,7 +59,8 @@ pub(crate) fn run(
     let viewed = previous.and_then(|view| view.slots().last()).map(|slot| slot.ordinal);
     let mut survivors = last.finish(viewed);
     let mut wanted = survivors.clone();
-    let mut writer = CompactedWriter::create(storage, &job.file).map_err(text)?;
+    let mut writer =
+        CompactedWriter::create(storage, &job.file).map_err(|error| with_causes(&error))?;
     if given_up.is_some() {
         writer = writer.within(reader, job.bytes_max);
     }
@@ -80,10 +82,12 @@ pub(crate) fn run(
                 }
             };
             let messages = entry.head.facts.batch.unwrap_or(1);
-            writer.append(entry.ordinal, entry.ledger, entry.entry, messages, &body).map_err(text)
+            writer
+                .append(entry.ordinal, entry.ledger, entry.entry, messages, &body)
+                .map_err(|error| with_causes(&error))
         },
     )?;
-    writer.finish().map_err(text)
+    writer.finish().map_err(|error| with_causes(&error))
 }
 
 /// Compacts a topic synchronously and adds the new view to `files`: for simulations.
@@ -176,7 +180,7 @@ pub(crate) fn next_chunk<T>(
 /// The error that ends a compaction: without this message, an older value of its key would replace
 /// it.
 fn unread(ledger: u64, entry: u64, error: impl std::error::Error) -> String {
-    format!("message {ledger}:{entry} cannot be read: {}", text(error))
+    format!("message {ledger}:{entry} cannot be read: {}", with_causes(&error))
 }
 
 fn parse(ordinal: u64, ledger: u64, entry: u64, body: Bytes) -> Result<CompactionEntry, String> {
@@ -186,17 +190,6 @@ fn parse(ordinal: u64, ledger: u64, entry: u64, body: Bytes) -> Result<Compactio
     let payload =
         Payload::parse(rest).map_err(|cause| format!("entry {ledger}:{entry}: {cause}"))?;
     Ok(CompactionEntry { ordinal, ledger, entry, body, head, payload })
-}
-
-/// The error and its causes, as one text.
-fn text(error: impl std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -21,8 +21,8 @@ use std::collections::BTreeSet;
 const EARLIEST: (u64, u64) = (u64::MAX, u64::MAX);
 const LATEST: (u64, u64) = (i64::MAX.cast_unsigned(), i64::MAX.cast_unsigned());
 
-/// When a newcomer of a failover subscription without permits is told whether it is active, after its
-/// SUCCESS. The client for Go drops what comes together with that. Pulsar waits for a second.
+/// How long after its SUCCESS a newcomer of a failover subscription without permits is told whether
+/// it is active. The client for Go drops what comes together with that. Pulsar waits for a second.
 const TOLD_AFTER_MS: u64 = 100;
 /// More permits than any client requests; prevents an overflow.
 const PERMITS_MAX: i64 = 1 << 40;

@@ -1,4 +1,5 @@
-//! Limits on what a role may create by use: topics, subscriptions, schemas, producers and consumers.
+//! Limits on what a role may create by use: topics, subscriptions, schemas, producers and
+//! consumers.
 
 use super::BrokerMachine;
 use super::dispatcher::DispatchMode;
@@ -72,8 +73,8 @@ impl BrokerMachine {
         }
     }
 
-    /// Checks that a topic may have another subscription, and that the role may create it. One that is not durable ends with its
-    /// consumer, so only the policy limits it.
+    /// Checks that a topic may have another subscription, and that the role may create it. One that
+    /// is not durable ends with its consumer, so only the policy limits it.
     pub(super) fn check_subscriptions(
         &self,
         topic: u32,

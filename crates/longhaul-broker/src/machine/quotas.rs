@@ -19,12 +19,6 @@ struct RoleUse {
     pace: PublishPace,
 }
 
-impl RoleUse {
-    fn left(self) -> Self {
-        Self { connections: 0, ..self }
-    }
-}
-
 /// The connected roles that have a quota, by name.
 #[derive(Debug, Default)]
 pub(super) struct RoleUses(HashMap<String, RoleUse>);
@@ -95,8 +89,11 @@ impl BrokerMachine {
             let pace = former.remove(&role.name).map(|known| known.pace);
             self.roles.admit(role, quota, pace, self.up);
         }
-        former.retain(|_, known| known.pace.ahead_ms(self.up) > 0);
-        self.roles.0.extend(former.into_iter().map(|(name, known)| (name, known.left())));
+        former.retain(|_, known| {
+            known.connections = 0;
+            known.pace.ahead_ms(self.up) > 0
+        });
+        self.roles.0.extend(former);
         let windows = self.sessions.iter().filter_map(|(&conn, session)| {
             let window = self.window_of(session.role.as_ref()?);
             (window != session.window).then_some((conn, window))

@@ -1,4 +1,4 @@
-//! Reads all that rests in a data directory while a broker uses it.
+//! Reads what rests in a data directory while a broker uses it.
 
 use super::{RescueError, follow, refused, segments, unread};
 use crate::log::{
@@ -13,8 +13,8 @@ const STEP_BYTES: u32 = 1024 * 1024;
 
 /// Reads the checkpoint, the compacted views, and all segments but the two newest, which the broker
 /// writes, and returns the files that do not match their checksums. It needs little memory, unlike
-/// [`check`](super::check()), which tells what the damage costs. `go_on` is called with the number of
-/// bytes that were just read, and ends the scrub with `false`.
+/// [`check`](super::check()), which tells what the damage costs. `go_on` is called with the number
+/// of bytes that were just read, and ends the scrub with `false`.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -40,34 +40,41 @@ pub fn scrub(
     let views = storage.list("compact").map_err(|source| unread(directory, source))?;
     for name in views.iter().filter(|name| name.ends_with(".seg")) {
         let name = format!("compact/{name}");
-        let view = match CompactedFile::open(&storage, &name) {
-            Err(CompactedError::Io { source, .. }) => {
-                // The broker has replaced it meanwhile.
-                if source.kind() == io::ErrorKind::NotFound {
-                    continue;
-                }
-                return Err(unread(directory, source));
-            }
-            view => view,
-        };
-        let (mut is_sound, mut bytes) = (view.is_ok(), 0);
-        for (view, slot) in
-            view.iter().flat_map(|view| view.slots().iter().map(move |it| (view, it)))
-        {
-            is_sound &= view.read(slot).is_ok();
-            bytes += slot.size;
-            if bytes >= STEP_BYTES && !go_on(std::mem::take(&mut bytes).into()) {
-                return Ok(damaged);
-            }
-        }
-        if !go_on(bytes.into()) {
-            return Ok(damaged);
-        }
+        let sound = is_sound_view(directory, &storage, &name, &mut go_on)?;
+        let Some(is_sound) = sound else { return Ok(damaged) };
         if !is_sound {
             damaged.push(directory.join(name));
         }
     }
     Ok(damaged)
+}
+
+/// Whether a view matches its checksums, or is gone; `None` if the scrub ends.
+fn is_sound_view(
+    directory: &Path,
+    storage: &ReadOnlyStorage,
+    name: &str,
+    go_on: &mut impl FnMut(u64) -> bool,
+) -> Result<Option<bool>, RescueError> {
+    let view = match CompactedFile::open(storage, name) {
+        Ok(view) => view,
+        Err(CompactedError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(Some(true));
+        }
+        Err(CompactedError::Io { source, .. }) => return Err(unread(directory, source)),
+        Err(_) => return Ok(Some(false)),
+    };
+    let mut bytes = 0;
+    for slot in view.slots().iter() {
+        if view.read(slot).is_err() {
+            return Ok(Some(false));
+        }
+        bytes += slot.size;
+        if bytes >= STEP_BYTES && !go_on(std::mem::take(&mut bytes).into()) {
+            return Ok(None);
+        }
+    }
+    Ok(go_on(bytes.into()).then_some(true))
 }
 
 /// Whether a segment has nothing but records up to its seal, or is gone; `None` if the scrub ends.
