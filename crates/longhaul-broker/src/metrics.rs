@@ -50,8 +50,6 @@ pub(crate) struct MetricsSnapshot {
     pub(crate) topics_total: u64,
     /// Open connections.
     pub(crate) connections: u64,
-    /// Bytes read from clients.
-    pub(crate) bytes_in: u64,
     /// The other counters of the broker.
     pub(crate) totals: Totals,
     /// Age of the oldest entry that a durable subscription has not acknowledged, in seconds since
@@ -94,8 +92,8 @@ pub(crate) struct Totals {
     pub(crate) request_waits: DurationHistogram,
     /// Bytes written to clients.
     pub(crate) bytes_out: u64,
-    /// Bytes received on deleted topics.
-    pub(crate) bytes_in_gone: u64,
+    /// Bytes of published messages.
+    pub(crate) bytes_in: u64,
     /// Groups of records committed.
     pub(crate) groups: u64,
     pub(crate) records: u64,
@@ -264,7 +262,7 @@ fn counters(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
             "Connections refused or closed because of their input or a limit.",
             totals.connections_refused,
         ),
-        ("longhaul_broker_read_bytes_total", "Bytes read from clients.", snapshot.bytes_in),
+        ("longhaul_broker_read_bytes_total", "Bytes read from clients.", snapshot.totals.bytes_in),
         ("longhaul_broker_written_bytes_total", "Bytes written to clients.", totals.bytes_out),
         ("longhaul_broker_publishes_total", "Entries published with a receipt.", totals.publishes),
         (

@@ -4,7 +4,8 @@
 //! cargo bench -p longhaul-cli --bench broker [-- row…]
 //! ```
 //!
-//! Rows: `start`, `memory`, `publish`, `restart`, `growth`, `week`, `compaction`, `delayed`.
+//! Rows: `start`, `memory`, `publish`, `restart`, `growth`, `week`, `compaction`, `delayed`,
+//! `topics`.
 //! `growth` keeps `LONGHAUL_BENCH_ENTRIES` entries, 5 million by default; each million takes 0.2 GB
 //! of disk. `week` passes as many through, 6 million by default. Timings are printed, not judged:
 //! run it on an idle machine. With `LONGHAUL_BENCH_BROKER=host:port` the row `publish` measures a
@@ -22,6 +23,8 @@
 
 #[path = "broker/growth.rs"]
 mod growth;
+#[path = "broker/topics.rs"]
+mod topics;
 #[path = "broker/week.rs"]
 mod week;
 
@@ -52,6 +55,7 @@ fn main() {
         ("week", week::run),
         ("compaction", compaction),
         ("delayed", delayed),
+        ("topics", topics::run),
     ] {
         if wanted(name) {
             println!("\n## {name}");

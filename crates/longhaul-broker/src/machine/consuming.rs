@@ -178,7 +178,7 @@ impl BrokerMachine {
         let cursor = &kept.subscriptions.get(&subscription).ok_or_else(gone)?.cursor;
         let live = self.live.get_mut(&topic).ok_or_else(gone)?;
         let partition = usize::try_from(live.partition).unwrap_or_default();
-        let fresh = || Dispatcher::new(kind, cursor).of_partition(partition);
+        let fresh = || Box::new(Dispatcher::new(kind, cursor).of_partition(partition));
         let dispatcher = live.dispatchers.entry(subscription).or_insert_with(fresh);
         if !dispatcher.consumers().is_empty() {
             let busy = |text: &str| RequestRefusal::new(ServerError::ConsumerBusy, text);

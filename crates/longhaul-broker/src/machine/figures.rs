@@ -161,12 +161,15 @@ pub(super) fn oldest_open(
     }
 }
 
-/// Age of the oldest entry that a durable subscription has not acknowledged, in seconds since its
-/// publish; 0 if there is none.
-pub(super) fn oldest_open_s(topic: &BrokerTopic, readable: u64, now: u64) -> u64 {
+/// Publish time of the oldest entry that a durable subscription has not acknowledged.
+pub(super) fn oldest_open_time(topic: &BrokerTopic, readable: u64) -> Option<u64> {
     let open = topic.durable().filter_map(|one| oldest_open(topic, &one.cursor, readable));
-    let oldest = open.map(|slot| slot.publish_time).min();
-    oldest.map_or(0, |published| now.saturating_sub(published) / 1000)
+    open.map(|slot| slot.publish_time).min()
+}
+
+/// Seconds since the oldest open entry was published; 0 if there is none.
+pub(super) fn open_for_s(published: Option<u64>, now: u64) -> u64 {
+    published.map_or(0, |published| now.saturating_sub(published) / 1000)
 }
 
 /// Whether the topic has a compacted view, or will get one: entries that compaction has not

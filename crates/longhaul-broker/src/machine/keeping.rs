@@ -7,12 +7,11 @@ use super::effect::{MachineEffect, PendingCommit, RequestRefusal};
 use super::figures::is_compacted;
 use crate::admin::values::CompactionRunState;
 use crate::compaction::CompactionJob;
-use crate::log::{CompactedEntry, LogStatus};
+use crate::log::{CompactedEntry, LogPosition, LogStatus};
 use crate::policies::{BacklogAction, Policies};
 use crate::state::BrokerTopic;
 use crate::state::change::{Compacted, Trim};
 use crate::state::entries::EntryPosition;
-use crate::state::snapshot::image;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +70,10 @@ pub(super) struct MaintenanceState {
     pub(super) rest: Option<(u64, String)>,
     /// Topics that are visited again with the next ones, because they have more to trim.
     pub(super) hurried: BTreeSet<u32>,
+    /// Publish time of the oldest open entry of all topics at the last round, and of the topics
+    /// that were visited since.
+    pub(super) oldest_open: Option<u64>,
+    pub(super) oldest_so_far: Option<u64>,
     /// The visited topics.
     #[cfg(test)]
     pub(super) visited: Vec<u32>,
@@ -80,6 +83,8 @@ pub(super) struct MaintenanceState {
     logged_then: u64,
     /// Bytes logged at the checkpoint in progress, and when it began.
     writing: Option<(u64, u64)>,
+    /// End of the records that the checkpoint in progress covers.
+    covers: LogPosition,
     /// After a failure, no checkpoint is tried before this time.
     next_checkpoint: u64,
 }
@@ -320,17 +325,38 @@ impl BrokerMachine {
             ))));
         }
         if since >= self.settings.checkpoint_bytes || !uncovered.is_empty() {
-            self.checkpoint();
+            self.begin_checkpoint();
         }
     }
 
-    /// Writes a checkpoint of the current state. It includes records that are composed and not yet
-    /// on disk; the log waits for them first.
+    /// Writes a checkpoint of the current state, composed at once.
     pub fn checkpoint(&mut self) {
-        let image = image(&self.state);
+        self.begin_checkpoint();
+        while self.state.has_image() {
+            self.extend_checkpoint();
+        }
+    }
+
+    /// Begins a checkpoint of the current state. It includes records that are composed and not yet
+    /// on disk; the log waits for them first.
+    fn begin_checkpoint(&mut self) {
         self.keeper.writing = Some((self.logged(), self.up));
-        let checkpoint = MachineEffect::Checkpoint { at: self.composer.end(), image };
-        self.after_commit(PendingCommit::Then(Box::new(checkpoint)));
+        self.keeper.covers = self.composer.end();
+        self.state.begin_image(self.settings.image_bytes);
+    }
+
+    /// Composes the next piece of the checkpoint in progress.
+    pub(super) fn extend_checkpoint(&mut self) {
+        if let Some(image) = self.state.extend_image() {
+            let checkpoint = MachineEffect::Checkpoint { at: self.keeper.covers, image };
+            self.after_commit(PendingCommit::Then(Box::new(checkpoint)));
+        }
+    }
+
+    /// End of the records that the checkpoint in progress covers.
+    #[cfg(test)]
+    pub(crate) fn checkpoint_covers(&self) -> Option<LogPosition> {
+        self.keeper.writing.map(|_| self.keeper.covers)
     }
 
     /// Notes whether the checkpoint in progress was written. The log has reported its position

@@ -1,7 +1,6 @@
 //! Metrics of the broker and of its topics.
 
-use super::dispatcher::Dispatcher;
-use super::figures::oldest_open_s;
+use super::figures::{oldest_open_time, open_for_s};
 use super::stats::{METRICS_TOPICS_MAX, backlog};
 use super::{BrokerMachine, Live};
 use crate::auth::AuthRole;
@@ -26,10 +25,8 @@ impl BrokerMachine {
             part: MetricsPart::All,
             topics_total: self.live.len() as u64,
             connections: self.sessions.len() as u64,
-            bytes_in: self.live.values().map(|live| live.figures.bytes_in).sum::<u64>()
-                + self.totals.bytes_in_gone,
             totals: self.totals,
-            oldest_open_s: self.oldest_open_s(),
+            oldest_open_s: open_for_s(self.keeper.oldest_open, self.now),
             broken_invariants: self.invariants.counts(),
             log: self.log_metrics(),
         }
@@ -81,10 +78,13 @@ impl BrokerMachine {
         }
     }
 
-    fn oldest_open_s(&self) -> u64 {
-        let of =
-            |(id, topic): (u32, &BrokerTopic)| oldest_open_s(topic, self.readable(id), self.now);
-        self.state.topics().map(of).max().unwrap_or_default()
+    /// Notes the oldest open entry of a topic that is visited: clients wait while all topics are
+    /// looked at.
+    pub(super) fn note_oldest_open(&mut self, topic: u32) {
+        let readable = self.readable(topic);
+        let oldest = self.state.topic(topic).and_then(|kept| oldest_open_time(kept, readable));
+        let both = self.keeper.oldest_so_far.into_iter().chain(oldest);
+        self.keeper.oldest_so_far = both.min();
     }
 }
 
@@ -94,8 +94,8 @@ fn topic_metrics(topic: &BrokerTopic, live: &Live, now: u64) -> TopicMetrics {
         let metrics = SubscriptionMetrics {
             consumers: dispatcher.map_or(0, |dispatcher| dispatcher.consumers().len()) as u64,
             backlog: backlog(topic, &known.cursor, live.readable),
-            delayed: dispatcher.map_or(0, Dispatcher::delayed) as u64,
-            unacked: dispatcher.map_or(0, Dispatcher::unacked),
+            delayed: dispatcher.map_or(0, |dispatcher| dispatcher.delayed()) as u64,
+            unacked: dispatcher.map_or(0, |dispatcher| dispatcher.unacked()),
             messages_out: figures.messages_out,
             bytes_out: figures.bytes_out,
             redeliveries: figures.redeliveries,
@@ -108,7 +108,7 @@ fn topic_metrics(topic: &BrokerTopic, live: &Live, now: u64) -> TopicMetrics {
         messages_in: live.figures.messages_in,
         bytes_in: live.figures.bytes_in,
         storage_bytes: topic.bytes,
-        oldest_open_s: oldest_open_s(topic, live.readable, now),
+        oldest_open_s: open_for_s(oldest_open_time(topic, live.readable), now),
         subscriptions: subscriptions.collect(),
     }
 }

@@ -128,6 +128,8 @@ pub struct MachineSettings {
     pub topic_defaults: Vec<crate::defaults::TopicDefaults>,
     /// Bytes of the log between two checkpoints.
     pub checkpoint_bytes: u64,
+    /// Bytes of a checkpoint that are composed at once, while clients wait.
+    pub image_bytes: usize,
 }
 
 /// A topic in a running broker.
@@ -136,7 +138,8 @@ struct Live {
     /// The first ordinal that is not on disk yet.
     readable: u64,
     producers: Producers,
-    dispatchers: BTreeMap<u32, Dispatcher>,
+    /// In boxes: a node of the map has room for eleven, and most topics have one.
+    dispatchers: BTreeMap<u32, Box<Dispatcher>>,
     /// Subscriptions of readers that lost their consumers by SEEK, with the connection that will
     /// reattach.
     orphans: BTreeMap<u32, u64>,
@@ -507,7 +510,7 @@ impl BrokerMachine {
     }
 
     fn dispatcher(&mut self, topic: u32, subscription: u32) -> Option<&mut Dispatcher> {
-        self.live.get_mut(&topic)?.dispatchers.get_mut(&subscription)
+        Some(self.live.get_mut(&topic)?.dispatchers.get_mut(&subscription)?)
     }
 
     /// The topic and the subscription of a consumer.

@@ -125,6 +125,7 @@ impl BrokerMachine {
         if let Some(live) = self.invariants.need(live, Invariant::TopicServed, Some(conn)) {
             let (messages, bytes) = (head.facts.batch.unwrap_or(1), message.payload.bytes().len());
             live.figures.published(messages, bytes);
+            self.totals.bytes_in += bytes as u64;
             if let Some(rate) = live.policies.publish_rate {
                 let ahead_ms = live.pace.take(rate, self.up, messages, bytes);
                 self.note_ahead(conn, ahead_ms);

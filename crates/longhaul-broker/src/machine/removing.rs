@@ -18,8 +18,7 @@ impl BrokerMachine {
             self.delete_schemas(&name)?;
         }
         self.refresh_neighbours(&name.whole());
-        let figures = self.live.remove(&topic).map(|live| live.figures).unwrap_or_default();
-        self.totals.bytes_in_gone += figures.bytes_in;
+        self.live.remove(&topic);
         self.recent.forget(topic);
         if let Some(file) = file {
             self.compacted.remove(&file);

@@ -15,9 +15,13 @@ const ROUND_MS: u64 = 1000;
 const ROUNDS_OF_KEPT: u32 = 8;
 
 impl BrokerMachine {
-    /// Time in ms until the machine must be called, for a delayed entry or the next round.
+    /// Time in ms until the machine must be called, for a delayed entry, the next round, or the
+    /// next piece of a checkpoint.
     #[must_use]
     pub fn next_in(&self) -> u64 {
+        if self.state.has_image() {
+            return 0;
+        }
         let round = self.keeper.next_round.min(self.cleaner.next_go);
         let rest = self.keeper.rest.as_ref().map(|rest| rest.0);
         let untold = self.untold.front().map(|untold| untold.0);
@@ -53,6 +57,7 @@ impl BrokerMachine {
             self.visit_topics();
         }
         self.retry_freed();
+        self.extend_checkpoint();
     }
 
     /// Whether much of a full disk's reserve for acknowledgements was used since the last round.
@@ -71,6 +76,7 @@ impl BrokerMachine {
         let rest = self.keeper.rest.take().filter(|_| has_room);
         let from = rest.map(|rest| rest.1).unwrap_or_default();
         let (topics, next) = self.state.topics_from(&from, most);
+        let is_last = next.is_none();
         self.keeper.rest = next.map(|name| (self.up + HURRY_MS, name));
         let mut hurried = std::mem::take(&mut self.keeper.hurried);
         for topic in &topics {
@@ -79,6 +85,9 @@ impl BrokerMachine {
         let later = hurried.iter().nth(VISITED_MAX).copied();
         self.keeper.hurried = later.map_or_else(BTreeSet::new, |later| hurried.split_off(&later));
         topics.into_iter().chain(hurried).for_each(|topic| self.visit(topic));
+        if is_last {
+            self.keeper.oldest_open = self.keeper.oldest_so_far.take();
+        }
     }
 
     /// Performs the work that is due in a topic.
@@ -104,6 +113,7 @@ impl BrokerMachine {
         if let Some(live) = self.live.get_mut(&topic) {
             live.figures.sample(up);
         }
+        self.note_oldest_open(topic);
         self.tell_ends(topic);
         drop(self.delete_inactive(topic, &policies));
     }

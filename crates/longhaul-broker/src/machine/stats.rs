@@ -107,7 +107,7 @@ impl BrokerMachine {
         let dispatcher = live.dispatchers.get(&id);
         let figures = live.figures.of(id);
         let backlog = backlog(topic, &known.cursor, live.readable);
-        let delayed = dispatcher.map_or(0, Dispatcher::delayed) as u64;
+        let delayed = dispatcher.map_or(0, |dispatcher| dispatcher.delayed()) as u64;
         let active = dispatcher.and_then(|dispatcher| Some((dispatcher, dispatcher.active()?)));
         let active = active.and_then(|(dispatcher, key)| {
             dispatcher.consumers().iter().find(|consumer| consumer.key == key)
@@ -131,7 +131,7 @@ impl BrokerMachine {
                 .map_or(0, |slot| slot.publish_time),
             msg_backlog_no_delayed: backlog.saturating_sub(delayed),
             msg_delayed: delayed,
-            unacked_messages: dispatcher.map_or(0, Dispatcher::unacked),
+            unacked_messages: dispatcher.map_or(0, |dispatcher| dispatcher.unacked()),
             kind: dispatcher.map_or("None", |dispatcher| match dispatcher.kind {
                 DispatchMode::Exclusive => "Exclusive",
                 DispatchMode::Shared => "Shared",
@@ -330,7 +330,7 @@ fn cursor_stats(
 ) -> CursorStats {
     let dispatcher = live.dispatchers.get(&id);
     let entries = &topic.entries;
-    let read = dispatcher.map_or_else(|| known.cursor.mark(), Dispatcher::next);
+    let read = dispatcher.map_or_else(|| known.cursor.mark(), |dispatcher| dispatcher.next());
     let holes = known.cursor.acked().iter().take(HOLES_MAX).filter_map(|(from, to)| {
         let (from, to) = (entries.position_of(from)?, entries.position_of(to.checked_sub(1)?)?);
         let before = signed(from.entry) - 1;

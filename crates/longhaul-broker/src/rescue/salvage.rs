@@ -9,10 +9,10 @@ use crate::log::{
     self, BrokerLog, Composer, FileStorage, LogOptions, RecordHead, RecordKind, RecordLocation,
     ReplayedItem, Storage, WriteError,
 };
+use crate::state::IMAGE_BYTES;
 use crate::state::change::{ChangeRecord, StateChange};
 use crate::state::entries::EntryPosition;
 use crate::state::entry::EntryHead;
-use crate::state::snapshot::image;
 use prost::Message as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub fn salvage(directory: &Path, new: &Path) -> Result<RescueReport, RescueError
     let mut report = RescueReport::new(directory, &read, &damaged);
     let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
     let to: Arc<dyn Storage> = Arc::new(FileStorage::new(new).map_err(io)?);
-    let unreadable = write(&read, &to).map_err(|source| match source {
+    let unreadable = write(&mut read, &to).map_err(|source| match source {
         Failed::Open(source) => refused(new, source),
         Failed::Write(source) => RescueError::Write { path: new.to_owned(), source },
     })?;
@@ -96,7 +96,7 @@ fn open_log(to: &Arc<dyn Storage>) -> Result<(Composer, BrokerLog), Failed> {
 /// Writes the entries, and a checkpoint with the state. Returns the entries that could no longer be
 /// read, with their topics.
 fn write(
-    read: &SalvageReading,
+    read: &mut SalvageReading,
     to: &Arc<dyn Storage>,
 ) -> Result<Vec<(EntryPosition, String)>, Failed> {
     let (mut composer, log) = open_log(to)?;
@@ -132,7 +132,7 @@ fn write(
     submit(&mut composer, &log).map_err(Failed::Write)?;
     let (done, result) = sync_channel(1);
     let done = Box::new(move |outcome| drop(done.send(outcome)));
-    log.checkpoint(composer.end(), image(&read.state), done);
+    log.checkpoint(composer.end(), read.state.image(IMAGE_BYTES), done);
     result.recv().unwrap_or(Err(WriteError::Closed)).map_err(Failed::Write)?;
     Ok(unreadable)
 }

@@ -6,10 +6,12 @@ use super::world::{
     ConsumerId, ExpectedOutcome, Outstanding, SimulatedConsumer, SimulatedSubscription,
     SimulatedWorld, TOPICS, TURN_BACK_MS, What,
 };
-use crate::log::{LogPosition, OpenError, Surprise};
+use crate::log::{LogPosition, OpenError, ReplayedItem, Surprise};
 use crate::machine::dispatcher::{DispatchMode, KeyPolicy};
 use crate::state::entries::EntrySlot;
+use crate::state::replay::replay;
 use crate::state::{BrokerState, BrokerSubscription};
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -67,11 +69,15 @@ fn audit(state: &BrokerState, model: &Model, what: &str) {
     assert_eq!(state.live(), &live, "{what}: bytes in segments");
 }
 
+/// The changes that lead to a state, without entries.
+fn changes(state: &BrokerState) -> BTreeSet<String> {
+    state.snapshot().iter().map(|change| format!("{change:?}")).collect()
+}
+
 /// Checks that two states that result from the same records are equal.
 pub(super) fn same(left: &BrokerState, right: &BrokerState, has_cleaned: bool, what: &str) {
     let parts = |state: &BrokerState| {
-        let mut changes: Vec<String> =
-            state.snapshot().iter().map(|change| format!("{change:?}")).collect();
+        let mut changes = changes(state);
         for (id, topic) in state.topics() {
             let delay = |ordinal| topic.entries.deliver_at(ordinal);
             // Entries that were cleaned on one side may still exist on the other, which only knows
@@ -87,7 +93,7 @@ pub(super) fn same(left: &BrokerState, right: &BrokerState, has_cleaned: bool, w
                 format!("{id} {at} {what:?} {:?}", delay(at))
             }));
         }
-        changes.into_iter().collect::<BTreeSet<_>>()
+        changes
     };
     let (left_parts, right_parts) = (parts(left), parts(right));
     let differ: Vec<_> = left_parts.symmetric_difference(&right_parts).collect();
@@ -163,6 +169,36 @@ impl SimulatedWorld {
         self.finish(effects);
         self.audit();
         self.read_everything();
+    }
+
+    /// Notes the state that a new checkpoint covers: the broker composes it while that changes.
+    pub(super) fn follow_checkpoint(&mut self) {
+        let machine = &self.node.machine;
+        let (covers, end) = (machine.checkpoint_covers(), machine.recorded());
+        match &mut self.checkpoint {
+            Some((at, _, is_overtaken)) if covers == Some(*at) => {
+                *is_overtaken |= machine.state().has_image() && end > *at;
+            }
+            _ if covers == Some(end) => {
+                self.checkpoint = Some((end, changes(machine.state()), false));
+            }
+            _ => {}
+        }
+    }
+
+    /// A checkpoint is the state at the position that it names.
+    pub(super) fn check_checkpoint(&mut self, position: LogPosition, image: &[Bytes]) {
+        let known = self.checkpoint.as_ref().filter(|(at, ..)| *at == position);
+        let Some((_, expected, is_overtaken)) = known else { return };
+        let mut state = BrokerState::default();
+        for piece in image {
+            replay(&mut state, ReplayedItem::Checkpoint(piece)).unwrap();
+        }
+        let found = changes(&state);
+        let differ: Vec<_> = found.symmetric_difference(expected).collect();
+        let seed = self.seed;
+        assert!(differ.is_empty(), "seed {seed}: the checkpoint of {position:?}: {differ:#?}");
+        self.overtaken += u64::from(*is_overtaken);
     }
 
     /// The model after the last record on disk.

@@ -204,7 +204,7 @@ fn every_promise_holds_through_crashes() {
     let count = crate::kit::seeds(600);
     let (mut delivered, mut receipts, mut cleaned, mut turned_back) = (0, 0, 0, 0);
     let (mut missed, mut spoiled, mut ends_lost) = (0, 0, 0);
-    let (mut chunked, mut retried, mut sizes) = (0, 0, [0; 3]);
+    let (mut chunked, mut retried, mut overtaken, mut sizes) = (0, 0, 0, [0; 3]);
     let mut broken = Vec::new();
     for seed in only.map_or(0..count, |seed| seed..seed + 1) {
         if let Ok(world) = std::panic::catch_unwind(|| SimulatedWorld::run(seed)) {
@@ -217,6 +217,7 @@ fn every_promise_holds_through_crashes() {
             ends_lost += world.ends_lost;
             chunked += world.chunked;
             retried += world.retried;
+            overtaken += world.overtaken;
             sizes = std::array::from_fn(|size| sizes[size] + world.sizes[size]);
             continue;
         }
@@ -234,10 +235,10 @@ fn every_promise_holds_through_crashes() {
         && cleans
         && turned_back.min(missed).min(spoiled).min(ends_lost) > count / 4
         && chunked > count / 4
-        && sizes.into_iter().chain([retried]).all(|events| events > count / 8);
+        && sizes.into_iter().chain([retried, overtaken]).all(|events| events > count / 8);
     assert!(
         only.is_some() || happened,
-        "{delivered} deliveries, {receipts} receipts, {cleaned} cleaned, {turned_back} clocks turned back, {missed} files missed, {spoiled} indices spoiled, {ends_lost} ends lost, {chunked} chunked messages compacted, {retried} compactions retried, {sizes:?} large messages in {count}"
+        "{delivered} deliveries, {receipts} receipts, {cleaned} cleaned, {turned_back} clocks turned back, {missed} files missed, {spoiled} indices spoiled, {ends_lost} ends lost, {chunked} chunked messages compacted, {retried} compactions retried, {overtaken} checkpoints overtaken, {sizes:?} large messages in {count}"
     );
 }
 

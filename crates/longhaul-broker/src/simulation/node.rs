@@ -77,6 +77,8 @@ fn settings() -> MachineSettings {
         unsent_bytes_max: 10_000,
         topic_defaults: vec![deduplicated("-ledger")],
         checkpoint_bytes: 6000,
+        // One topic at a time.
+        image_bytes: 1,
         ..crate::kit::settings()
     }
 }

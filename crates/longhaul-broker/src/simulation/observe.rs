@@ -66,6 +66,7 @@ impl SimulatedWorld {
             }
             MachineEffect::Checkpoint { at, image } => {
                 assert!(at <= self.node.durable, "seed {}: an early checkpoint", self.seed);
+                self.check_checkpoint(at, &image);
                 self.node.set_checkpoint(at, image);
             }
             MachineEffect::RemoveSegments(segments) => {

@@ -63,7 +63,7 @@ const FAILURES_MIN: usize = 3;
 
 /// Histories that find a defect that the broker once had, or might get. Each entry has the patch in
 /// `planted/` that causes the defect, and the number of histories in which some must fail.
-const ONCE: [(&str, SeededHistory, u64); 18] = [
+const ONCE: [(&str, SeededHistory, u64); 19] = [
     ("clock", world, 600),
     ("checked", world, 600),
     ("inventory", world, 600),
@@ -74,6 +74,7 @@ const ONCE: [(&str, SeededHistory, u64); 18] = [
     ("superseded-chunks", world, 600),
     ("failed-compaction", world, 600),
     ("frame-limit", world, 600),
+    ("image", world, 600),
     ("unreadable", rotten::goes_on_behind_what_rots, 200),
     ("slow-readers", slow::learns_what_is_removed, 200),
     ("small-segments", volume::takes_publishes_again, 200),

@@ -91,6 +91,11 @@ pub(super) struct SimulatedWorld {
     pub(super) sizes: [u64; 3],
     /// Number of compactions that succeeded after the previous one of the topic had failed.
     pub(super) retried: u64,
+    /// End of what the last checkpoint covers, the state there, and whether more was recorded
+    /// while it was composed.
+    pub(super) checkpoint: Option<(LogPosition, BTreeSet<String>, bool)>,
+    /// Number of checkpoints that were composed while more was recorded.
+    pub(super) overtaken: u64,
 }
 
 /// Failed compactions of a topic.
@@ -253,6 +258,8 @@ impl SimulatedWorld {
             chunked: 0,
             sizes: [0; 3],
             retried: 0,
+            checkpoint: None,
+            overtaken: 0,
             former: Former::new(),
         }
     }
@@ -310,6 +317,7 @@ impl SimulatedWorld {
         let broken = self.node.machine.broken_invariants();
         assert!(broken.is_empty(), "seed {}: broken invariants: {broken:?}", self.seed);
         self.learn();
+        self.follow_checkpoint();
         self.node.machine.take_effects()
     }
 

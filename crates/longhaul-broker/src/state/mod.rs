@@ -17,7 +17,7 @@ pub(crate) mod replay;
 mod rows;
 mod schemas;
 mod slot;
-pub(crate) mod snapshot;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod topic;
@@ -33,10 +33,12 @@ use entries::EntryPosition;
 use entry::EntryHead;
 use schemas::TopicSchemas;
 use serde::{Deserialize, Serialize};
+use snapshot::StateImage;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub use schemas::SchemaVersion;
 pub(crate) use schemas::schema_bytes;
+pub(crate) use snapshot::IMAGE_BYTES;
 pub use topic::{BrokerSubscription, BrokerTopic, CompactedView};
 
 /// Why a record cannot be applied: the log contradicts itself.
@@ -89,6 +91,8 @@ pub struct BrokerState {
     miscounted: Option<u32>,
     next_topic: u32,
     next_ledger: u64,
+    /// The image that is being composed.
+    image: Option<Box<StateImage>>,
 }
 
 impl Default for BrokerState {
@@ -106,6 +110,7 @@ impl Default for BrokerState {
             miscounted: None,
             next_topic: 0,
             next_ledger: 0,
+            image: None,
         }
     }
 }
@@ -131,7 +136,7 @@ impl BrokerState {
     /// A subscription by the ids of its topic and its own.
     #[must_use]
     pub fn subscription(&self, topic: u32, id: u32) -> Option<&BrokerSubscription> {
-        self.topic(topic)?.subscriptions.get(&id)
+        Some(self.topic(topic)?.subscriptions.get(&id)?)
     }
 
     /// A topic by id. Only data that is not recorded may be changed in it: subscriptions of
@@ -240,13 +245,13 @@ impl BrokerState {
         location: RecordLocation,
         head: &EntryHead,
     ) -> Result<u64, StateError> {
-        let topic = self.topics.get_mut(&id).ok_or(StateError::Topic(id))?;
+        let topic = self.named(id)?;
         let ordinal = topic.entries.push(location, &head.facts);
         topic.bytes += u64::from(location.size);
-        *self.live.entry(location.segment).or_default() += u64::from(location.size);
         if let Some((producer, highest)) = &head.sequence {
             topic.record_sequence(producer, *highest, topic.last_use.saturating_add(1));
         }
+        *self.live.entry(location.segment).or_default() += u64::from(location.size);
         Ok(ordinal)
     }
 
@@ -414,9 +419,13 @@ impl BrokerState {
         Ok(())
     }
 
-    /// The topic that a change names.
+    /// The topic that is about to be changed.
     fn named(&mut self, id: u32) -> Result<&mut BrokerTopic, StateError> {
-        self.topics.get_mut(&id).ok_or(StateError::Topic(id))
+        let topic = self.topics.get_mut(&id).ok_or(StateError::Topic(id))?;
+        if let Some(image) = &mut self.image {
+            image.keep(id, topic);
+        }
+        Ok(topic)
     }
 
     /// The subscription that a change names.
@@ -426,7 +435,7 @@ impl BrokerState {
         id: u32,
     ) -> Result<&mut BrokerSubscription, StateError> {
         let known = self.named(topic)?.subscriptions.get_mut(&id);
-        known.ok_or(StateError::Subscription(topic, id))
+        Ok(known.ok_or(StateError::Subscription(topic, id))?)
     }
 
     fn create_topic(&mut self, details: &change::CreateTopic) -> Result<(), StateError> {
@@ -441,6 +450,7 @@ impl BrokerState {
     }
 
     fn delete_topic(&mut self, id: u32) -> Result<(), StateError> {
+        self.named(id)?;
         let topic = self.topics.remove(&id).ok_or(StateError::Topic(id))?;
         self.names.remove(topic.name.as_str());
         self.settings.remove(topic.name.as_str());

@@ -8,87 +8,172 @@ use super::change::{
 use super::{BrokerState, BrokerTopic};
 use bytes::Bytes;
 use prost::Message as _;
+use std::collections::HashSet;
 
 /// Maximum number of entries or ranges per change, so that records do not become too large.
 const PIECES_MAX: usize = 10_000;
 
-/// Approximate size of a checkpoint's pieces, in bytes.
-const IMAGE_BYTES: usize = 256 * 1024;
+/// Size of a checkpoint's pieces in bytes: clients wait while one is composed.
+pub(crate) const IMAGE_BYTES: usize = 64 * 1024;
 
-/// The state as a checkpoint, in pieces.
-pub(crate) fn image(state: &BrokerState) -> Vec<Bytes> {
-    let mut image: Vec<Bytes> = Vec::new();
-    let mut piece = Vec::new();
-    for change in state.snapshot() {
+/// The content of a checkpoint while it is composed.
+///
+/// It is the state of the moment when it was begun. Clients wait while topics are added, so they
+/// are added in steps, by name. A topic that changes before its turn is added first, as it was.
+#[derive(Clone, Debug)]
+pub(super) struct StateImage {
+    pieces: Vec<Bytes>,
+    /// The last piece, and the size from which on it is complete.
+    piece: Vec<u8>,
+    piece_bytes: usize,
+    /// Full name of the next topic; `None` if all were added.
+    next: Option<String>,
+    /// Topics that were added before their turn.
+    added: HashSet<u32>,
+    /// Topics from this id on did not exist.
+    end: u32,
+}
+
+impl StateImage {
+    fn add(&mut self, change: StateChange) {
         let record = ChangeRecord { change: Some(change) };
-        piece.extend_from_slice(&record.encode_length_delimited_to_vec());
-        if piece.len() >= IMAGE_BYTES {
-            image.push(std::mem::take(&mut piece).into());
+        self.piece.extend_from_slice(&record.encode_length_delimited_to_vec());
+        if self.piece.len() >= self.piece_bytes {
+            self.pieces.push(std::mem::take(&mut self.piece).into());
         }
     }
-    image.push(piece.into());
-    image
+
+    fn add_topic(&mut self, id: u32, topic: &BrokerTopic) {
+        topic_changes(id, topic, &mut |change| self.add(change));
+    }
+
+    /// Adds a topic that is about to change, if it has not had its turn.
+    pub(super) fn keep(&mut self, id: u32, topic: &BrokerTopic) {
+        let next = self.next.as_deref();
+        let is_due = id < self.end && next.is_some_and(|next| topic.name.as_str() >= next);
+        if is_due && self.added.insert(id) {
+            self.add_topic(id, topic);
+        }
+    }
 }
 
 impl BrokerState {
+    /// Begins an image of this state, in pieces of about this size.
+    pub(crate) fn begin_image(&mut self, piece_bytes: usize) {
+        let mut image = StateImage {
+            pieces: Vec::new(),
+            piece: Vec::new(),
+            piece_bytes,
+            next: Some(String::new()),
+            added: HashSet::new(),
+            end: self.next_topic,
+        };
+        self.common_changes(&mut |change| image.add(change));
+        self.image = Some(Box::new(image));
+    }
+
+    /// Adds topics to the image that was begun, until a piece is complete. Returns all pieces when
+    /// there are no more topics.
+    pub(crate) fn extend_image(&mut self) -> Option<Vec<Bytes>> {
+        let mut image = self.image.take()?;
+        let pieces = image.pieces.len();
+        while let Some(name) = image.next.take() {
+            let (topics, next) = self.topics_from(&name, 1);
+            image.next = next;
+            for id in topics {
+                let is_added = id >= image.end || image.added.remove(&id);
+                if let Some(topic) = self.topics.get(&id).filter(|_| !is_added) {
+                    image.add_topic(id, topic);
+                }
+            }
+            if image.next.is_some() && image.pieces.len() > pieces {
+                self.image = Some(image);
+                return None;
+            }
+        }
+        image.pieces.push(image.piece.into());
+        Some(image.pieces)
+    }
+
+    /// Whether an image was begun and is not complete.
+    pub(crate) const fn has_image(&self) -> bool {
+        self.image.is_some()
+    }
+
+    /// The image of this state at once.
+    pub(crate) fn image(&mut self, piece_bytes: usize) -> Vec<Bytes> {
+        self.begin_image(piece_bytes);
+        loop {
+            if let Some(pieces) = self.extend_image() {
+                return pieces;
+            }
+        }
+    }
+
     /// The changes that lead from the empty state to this one, without entries, which come from the
     /// log.
+    #[cfg(test)]
     #[must_use]
     pub fn snapshot(&self) -> Vec<StateChange> {
         let mut changes: Vec<StateChange> = Vec::new();
+        self.common_changes(&mut |change| changes.push(change));
+        self.topics().for_each(|(id, topic)| {
+            topic_changes(id, topic, &mut |change| changes.push(change));
+        });
+        changes
+    }
+
+    /// The changes that are not about one topic.
+    fn common_changes(&self, add: &mut impl FnMut(StateChange)) {
         let (topic, ledger) = self.next_numbers();
-        changes.push(Numbers { topic, ledger }.into());
+        add(Numbers { topic, ledger }.into());
         // The built-in namespaces may have been deleted.
         for built_in in ["public/default", "public"] {
-            changes.push(DeleteNamespace { name: built_in.to_owned() }.into());
+            add(DeleteNamespace { name: built_in.to_owned() }.into());
         }
         for name in self.namespaces() {
-            changes.push(CreateNamespace { name: name.to_owned() }.into());
+            add(CreateNamespace { name: name.to_owned() }.into());
         }
         for (name, partitions) in self.partitioned() {
-            changes.push(SetPartitions { name: name.to_owned(), partitions }.into());
+            add(SetPartitions { name: name.to_owned(), partitions }.into());
         }
         for (scope, settings) in &self.settings {
             let policies = Bytes::from(serde_json::to_vec(settings).unwrap_or_default());
-            changes.push(SetPolicies { scope: scope.clone(), policies }.into());
+            add(SetPolicies { scope: scope.clone(), policies }.into());
         }
         for (name, versions) in self.schemas.iter() {
             for version in versions {
                 let schema = Some(version.schema.clone());
                 let added_at = version.added_at;
-                changes.push(AddSchema { name: name.clone(), schema, added_at }.into());
+                add(AddSchema { name: name.clone(), schema, added_at }.into());
             }
         }
-        for (id, topic) in self.topics() {
-            topic_changes(id, topic, &mut changes);
-        }
-        changes
     }
 }
 
-fn topic_changes(id: u32, topic: &BrokerTopic, out: &mut Vec<StateChange>) {
+fn topic_changes(id: u32, topic: &BrokerTopic, add: &mut impl FnMut(StateChange)) {
     let name = topic.name.as_str().to_owned();
     let (created_at, role) = (topic.created_at, topic.role.clone());
-    out.push(CreateTopic { topic: id, name, created_at, role }.into());
+    add(CreateTopic { topic: id, name, created_at, role }.into());
     // The range of entries comes before the ledgers: a ledger that begins on an empty topic means
     // that nothing before it is needed.
-    out.push(Trim { topic: id, first: topic.entries.first() }.into());
-    out.push(TopicEnd { topic: id, end: topic.entries.end() }.into());
+    add(Trim { topic: id, first: topic.entries.first() }.into());
+    add(TopicEnd { topic: id, end: topic.entries.end() }.into());
     for (ledger, first) in topic.entries.ledgers() {
-        out.push(OpenLedger { topic: id, ledger, first }.into());
+        add(OpenLedger { topic: id, ledger, first }.into());
     }
     if let Some(epoch) = topic.epoch {
-        out.push(TopicEpoch { topic: id, epoch }.into());
+        add(TopicEpoch { topic: id, epoch }.into());
     }
     if topic.is_terminated {
-        out.push(Terminate { topic: id }.into());
+        add(Terminate { topic: id }.into());
     }
     if let Some(view) = &topic.compacted {
         let (horizon, file) = (view.horizon, view.file.clone());
-        out.push(Compacted { topic: id, horizon, file }.into());
+        add(Compacted { topic: id, horizon, file }.into());
     }
     for (producer, highest, last_use) in topic.sequences() {
-        out.push(Sequence { topic: id, producer: producer.to_owned(), highest, last_use }.into());
+        add(Sequence { topic: id, producer: producer.to_owned(), highest, last_use }.into());
     }
     for (&subscription, record) in
         topic.subscriptions.iter().filter(|(_, record)| record.is_durable)
@@ -97,12 +182,12 @@ fn topic_changes(id: u32, topic: &BrokerTopic, out: &mut Vec<StateChange>) {
             (record.name.clone(), record.cursor.mark(), record.properties.clone());
         let role = record.role.clone();
         let topic = id;
-        out.push(CreateSubscription { topic, subscription, name, mark, properties, role }.into());
+        add(CreateSubscription { topic, subscription, name, mark, properties, role }.into());
         let ranges: Vec<u64> =
             record.cursor.acked().iter().flat_map(|(from, to)| [from, to]).collect();
         for ranges in ranges.chunks(2 * PIECES_MAX) {
             let ranges = ranges.to_vec();
-            out.push(Ack { topic: id, subscription, ranges, ..Ack::default() }.into());
+            add(Ack { topic: id, subscription, ranges, ..Ack::default() }.into());
         }
         let batches: Vec<BatchAck> = record
             .cursor
@@ -116,7 +201,7 @@ fn topic_changes(id: u32, topic: &BrokerTopic, out: &mut Vec<StateChange>) {
             .collect();
         for batches in batches.chunks(PIECES_MAX) {
             let batches = batches.to_vec();
-            out.push(Ack { topic: id, subscription, batches, ..Ack::default() }.into());
+            add(Ack { topic: id, subscription, batches, ..Ack::default() }.into());
         }
     }
 }
@@ -124,9 +209,11 @@ fn topic_changes(id: u32, topic: &BrokerTopic, out: &mut Vec<StateChange>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::RecordLocation;
+    use crate::log::{RecordLocation, ReplayedItem};
+    use crate::state::change::DeleteTopic;
     use crate::state::entries::EntryPosition;
     use crate::state::entry::EntryHead;
+    use crate::state::replay::replay;
 
     /// A topic had entries in two ledgers, because the broker had been restarted. A checkpoint
     /// listed the ledgers before the range of entries. A ledger that begins on an empty topic means
@@ -157,5 +244,81 @@ mod tests {
         };
         assert_eq!(here(&restored), here(&state));
         assert_eq!(here(&restored).len(), 5);
+    }
+
+    /// Applies any change to a state, at a point that the generator chooses.
+    fn change(state: &mut BrokerState, random: &mut fastrand::Rng) {
+        let (topic, ledger) = state.next_numbers();
+        let topics: Vec<u32> = state.topics().map(|(id, _)| id).collect();
+        // Names go up and down as ids go up, and come again.
+        let name = format!("persistent://public/default/{}", random.u32(0..40) * 7 % 40);
+        let Some(id) = random.choice(topics) else {
+            let create = CreateTopic { topic, name, created_at: 1, ..CreateTopic::default() };
+            return state.apply(&create.into()).unwrap();
+        };
+        let known = state.topic(id).unwrap();
+        let (end, subscription) = (known.entries.end(), known.next_subscription());
+        let change: StateChange = match random.u32(0..11) {
+            0..3 if state.topic_id(&name).is_none() => {
+                CreateTopic { topic, name, created_at: 1, ..CreateTopic::default() }.into()
+            }
+            3 => DeleteTopic { topic: id }.into(),
+            4 => OpenLedger { topic: id, ledger, first: end }.into(),
+            5 => Trim { topic: id, first: random.u64(0..=end) }.into(),
+            6 => TopicEpoch { topic: id, epoch: random.u64(..) }.into(),
+            7 => {
+                let name = format!("s{subscription}");
+                let new =
+                    CreateSubscription { topic: id, subscription, name, ..Default::default() };
+                new.into()
+            }
+            8 if subscription > 0 => {
+                let (subscription, before) = (random.u32(0..subscription), Some(end));
+                Ack { topic: id, subscription, before, ..Ack::default() }.into()
+            }
+            9 => SetPartitions { name, partitions: random.u32(0..3) }.into(),
+            _ => {
+                let head = EntryHead { sequence: Some(("p".into(), end)), ..Default::default() };
+                let location = RecordLocation { segment: 1, offset: 0, size: 40 };
+                state.push(id, location, &head).unwrap();
+                return;
+            }
+        };
+        state.apply(&change).unwrap();
+    }
+
+    fn sorted(state: &BrokerState) -> Vec<String> {
+        let changes = state.snapshot();
+        let mut changes: Vec<String> = changes.iter().map(|change| format!("{change:?}")).collect();
+        changes.sort();
+        changes
+    }
+
+    /// A checkpoint was composed at once: with 100,000 topics all clients waited for 0.2 s. It is
+    /// composed in steps now, between which everything may change.
+    #[test]
+    fn an_image_is_the_state_at_its_begin_whatever_changes_meanwhile() {
+        let (mut steps, mut kept) = (0, 0);
+        for seed in 0..300 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut state = BrokerState::default();
+            (0..100).for_each(|_| change(&mut state, &mut random));
+            let expected = sorted(&state);
+            state.begin_image(1);
+            let image = loop {
+                (0..random.u32(0..5)).for_each(|_| change(&mut state, &mut random));
+                kept += state.image.as_ref().map_or(0, |image| image.added.len());
+                steps += 1;
+                if let Some(image) = state.extend_image() {
+                    break image;
+                }
+            };
+            let mut restored = BrokerState::default();
+            for piece in &image {
+                replay(&mut restored, ReplayedItem::Checkpoint(piece)).unwrap();
+            }
+            assert_eq!(sorted(&restored), expected, "seed {seed}");
+        }
+        assert!(steps > 1_000 && kept > 1_000, "{steps} steps, {kept} before their turns");
     }
 }

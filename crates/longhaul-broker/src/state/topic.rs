@@ -21,8 +21,9 @@ pub struct BrokerTopic {
     pub role: String,
     /// The entries.
     pub entries: TopicEntries,
-    /// The subscriptions by id.
-    pub subscriptions: BTreeMap<u32, BrokerSubscription>,
+    /// The subscriptions by id, in boxes: a node of the map has room for eleven, and most topics
+    /// have one.
+    pub subscriptions: BTreeMap<u32, Box<BrokerSubscription>>,
     /// The last compaction.
     pub compacted: Option<CompactedView>,
     /// Increases with every exclusive producer.
@@ -99,7 +100,8 @@ impl BrokerTopic {
 
     /// The durable subscriptions.
     pub fn durable(&self) -> impl Iterator<Item = &BrokerSubscription> {
-        self.subscriptions.values().filter(|subscription| subscription.is_durable)
+        let all = self.subscriptions.values().map(|subscription| &**subscription);
+        all.filter(|subscription| subscription.is_durable)
     }
 
     /// The id for a new subscription.
@@ -113,7 +115,7 @@ impl BrokerTopic {
         let CreateSubscription { subscription: id, name, mark, properties, role, .. } = new;
         let cursor = Cursor::at(mark);
         let new = BrokerSubscription { name, properties, cursor, is_durable, role };
-        self.subscriptions.insert(id, new);
+        self.subscriptions.insert(id, Box::new(new));
         self.next_subscription = self.next_subscription.max(id.saturating_add(1));
     }
 

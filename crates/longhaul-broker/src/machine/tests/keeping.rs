@@ -352,7 +352,7 @@ fn a_checkpoint_leads_to_the_same_state() {
     }
     rig.machine.checkpoint();
     let image = image(&rig.settle()).unwrap();
-    assert_eq!(image.len(), 2, "in pieces of which each is read at once");
+    assert_eq!(image.len(), 5, "in pieces of which each is read at once");
     let mut restored = BrokerState::default();
     for piece in &image {
         replay(&mut restored, ReplayedItem::Checkpoint(piece)).unwrap();
