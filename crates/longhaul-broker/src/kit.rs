@@ -36,7 +36,7 @@ pub(crate) fn settings() -> MachineSettings {
         disk_bytes_max: None,
         topic_defaults: Vec::new(),
         checkpoint_bytes: 1_000_000,
-        image_bytes: 100_000,
+        piece_bytes: 100_000,
     }
 }
 

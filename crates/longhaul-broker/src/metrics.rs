@@ -262,7 +262,11 @@ fn counters(page: &mut MetricsText, snapshot: &MetricsSnapshot) {
             "Connections refused or closed because of their input or a limit.",
             totals.connections_refused,
         ),
-        ("longhaul_broker_read_bytes_total", "Bytes read from clients.", snapshot.totals.bytes_in),
+        (
+            "longhaul_broker_read_bytes_total",
+            "Bytes of published messages.",
+            snapshot.totals.bytes_in,
+        ),
         ("longhaul_broker_written_bytes_total", "Bytes written to clients.", totals.bytes_out),
         ("longhaul_broker_publishes_total", "Entries published with a receipt.", totals.publishes),
         (

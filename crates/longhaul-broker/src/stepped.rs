@@ -103,7 +103,7 @@ fn settings() -> MachineSettings {
         disk_bytes_max: None,
         topic_defaults: Vec::new(),
         checkpoint_bytes: 50_000,
-        image_bytes: 1_000,
+        piece_bytes: 1_000,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Work on the data directory while the broker runs: snapshots, by a schedule or by an admin call,
 //! and scrubs, which read what rests on the disk. Both run at the lowest priority.
 
-use crate::admin::values::{AdminCallError, CompactionRunState, SnapshotRunStatus};
+use crate::admin::values::{AdminCallError, RunState, SnapshotRunStatus};
 use crate::clock;
 use crate::compaction::run::in_background;
 use crate::config::{BrokerConfig, UpkeepConfig};
@@ -48,7 +48,7 @@ pub(crate) struct Upkeep {
 
 #[derive(Debug, Default)]
 struct UpkeepState {
-    is_asked: bool,
+    /// Whether a snapshot is being taken, or was asked for.
     is_taking: bool,
     /// The last snapshot of this process, or why there is none.
     taken: Option<Result<PathBuf, String>>,
@@ -83,10 +83,9 @@ impl Upkeep {
             return Err(AdminCallError::PreconditionFailed(text.to_owned()));
         }
         let mut known = self.lock();
-        if known.is_asked || known.is_taking {
+        if std::mem::replace(&mut known.is_taking, true) {
             return Err(AdminCallError::Conflict("a snapshot is being taken".to_owned()));
         }
-        known.is_asked = true;
         drop(known);
         self.asked.notify_one();
         Ok(())
@@ -95,10 +94,10 @@ impl Upkeep {
     pub(crate) fn snapshot_status(&self) -> SnapshotRunStatus {
         let known = self.lock();
         let status = match &known.taken {
-            _ if known.is_asked || known.is_taking => CompactionRunState::Running,
-            None => CompactionRunState::NotRun,
-            Some(Ok(_)) => CompactionRunState::Success,
-            Some(Err(_)) => CompactionRunState::Error,
+            _ if known.is_taking => RunState::Running,
+            None => RunState::NotRun,
+            Some(Ok(_)) => RunState::Success,
+            Some(Err(_)) => RunState::Error,
         };
         let taken = known.taken.clone();
         let last_error = taken.clone().and_then(Result::err).unwrap_or_default();
@@ -129,20 +128,16 @@ impl Upkeep {
         let every = self.config.snapshot_every.map(millis);
         let mut due = every.map(|every| self.lock().taken_at.map_or(0, |at| at + every));
         loop {
-            let is_due = due.is_some_and(|due| due <= clock::wall_ms());
-            if !is_due && !self.lock().is_asked {
-                let wait = due.map_or(LOOK_EVERY, until);
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = self.asked.notified() => {}
-                    () = tokio::time::sleep(wait) => {}
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.asked.notified() => {}
+                () = tokio::time::sleep(due.map_or(LOOK_EVERY, until)) => {
+                    if due.is_none_or(|due| due > clock::wall_ms()) {
+                        continue;
+                    }
                 }
-                continue;
             }
-            {
-                let mut known = self.lock();
-                (known.is_asked, known.is_taking) = (false, true);
-            }
+            self.lock().is_taking = true;
             let (upkeep, folder) = (Arc::clone(&self), folder.clone());
             let taken = aside(&stop, "longhaul-snapshot", move || upkeep.take_snapshot(&folder));
             let Some(taken) = taken.await.map(Result::flatten) else { return };

@@ -99,7 +99,7 @@ pub(crate) struct StoredSchema {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct CompactionRunStatus {
     /// Status.
-    pub(crate) status: CompactionRunState,
+    pub(crate) status: RunState,
     /// Error of the last compaction; empty otherwise.
     #[serde(rename = "lastError")]
     pub(crate) last_error: String,
@@ -109,7 +109,7 @@ pub(crate) struct CompactionRunStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct SnapshotRunStatus {
     /// Status.
-    pub(crate) status: CompactionRunState,
+    pub(crate) status: RunState,
     /// Error of the last snapshot; empty otherwise.
     #[serde(rename = "lastError")]
     pub(crate) last_error: String,
@@ -121,14 +121,14 @@ pub(crate) struct SnapshotRunStatus {
 /// States of a compaction since the topic was loaded, or of a snapshot since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(crate) enum CompactionRunState {
-    /// No compaction was requested.
+pub(crate) enum RunState {
+    /// There was none.
     NotRun,
-    /// A compaction is running.
+    /// One is running.
     Running,
-    /// The last compaction succeeded.
+    /// The last one succeeded.
     Success,
-    /// The last compaction failed.
+    /// The last one failed.
     Error,
 }
 

@@ -5,7 +5,7 @@ use super::backoff::RetryBackoff;
 use super::cleaning::HURRY_MS;
 use super::effect::{MachineEffect, PendingCommit, RequestRefusal};
 use super::figures::is_compacted;
-use crate::admin::values::CompactionRunState;
+use crate::admin::values::RunState;
 use crate::compaction::CompactionJob;
 use crate::log::{CompactedEntry, LogPosition, LogStatus};
 use crate::policies::{BacklogAction, Policies};
@@ -51,12 +51,12 @@ impl TopicCompaction {
         self.last = Some(outcome);
     }
 
-    pub(super) const fn state(&self) -> CompactionRunState {
+    pub(super) const fn state(&self) -> RunState {
         match &self.last {
-            _ if self.is_running => CompactionRunState::Running,
-            None => CompactionRunState::NotRun,
-            Some(Ok(())) => CompactionRunState::Success,
-            Some(Err(_)) => CompactionRunState::Error,
+            _ if self.is_running => RunState::Running,
+            None => RunState::NotRun,
+            Some(Ok(())) => RunState::Success,
+            Some(Err(_)) => RunState::Error,
         }
     }
 }
@@ -72,7 +72,7 @@ pub(super) struct MaintenanceState {
     pub(super) hurried: BTreeSet<u32>,
     /// Publish time of the oldest open entry of all topics at the last round, and of the topics
     /// that were visited since.
-    pub(super) oldest_open: Option<u64>,
+    pub(super) oldest: Option<u64>,
     pub(super) oldest_so_far: Option<u64>,
     /// The visited topics.
     #[cfg(test)]
@@ -87,6 +87,13 @@ pub(super) struct MaintenanceState {
     covers: LogPosition,
     /// After a failure, no checkpoint is tried before this time.
     next_checkpoint: u64,
+}
+
+impl MaintenanceState {
+    /// Publish time of the oldest open entry, as far as topics were visited.
+    pub(super) fn oldest_open(&self) -> Option<u64> {
+        self.oldest.into_iter().chain(self.oldest_so_far).min()
+    }
 }
 
 impl BrokerMachine {
@@ -307,13 +314,10 @@ impl BrokerMachine {
         }
     }
 
-    /// Writes a checkpoint if it lets the log remove much, or shortens a restart.
+    /// Removes the segments that no start needs, and writes a checkpoint if it lets the log remove
+    /// others, or shortens a restart.
     pub(super) fn checkpoint_if_useful(&mut self) {
-        let (keeper, live) = (&self.keeper, self.state.live());
-        if keeper.writing.is_some() || self.up < keeper.next_checkpoint {
-            return;
-        }
-        let since = self.totals.bytes_logged.saturating_sub(keeper.logged_then);
+        let live = self.state.live();
         let sealed = self.log.before(self.composer.end().segment).map(|(segment, _)| segment);
         let dead = sealed.filter(|segment| !live.contains_key(segment));
         let (covered, uncovered): (Vec<u32>, Vec<u32>) =
@@ -324,6 +328,11 @@ impl BrokerMachine {
                 covered,
             ))));
         }
+        let keeper = &self.keeper;
+        if keeper.writing.is_some() || self.up < keeper.next_checkpoint {
+            return;
+        }
+        let since = self.totals.bytes_logged.saturating_sub(keeper.logged_then);
         if since >= self.settings.checkpoint_bytes || !uncovered.is_empty() {
             self.begin_checkpoint();
         }
@@ -342,14 +351,13 @@ impl BrokerMachine {
     fn begin_checkpoint(&mut self) {
         self.keeper.writing = Some((self.logged(), self.up));
         self.keeper.covers = self.composer.end();
-        self.state.begin_image(self.settings.image_bytes);
+        self.state.begin_image(self.settings.piece_bytes);
     }
 
     /// Composes the next piece of the checkpoint in progress.
     pub(super) fn extend_checkpoint(&mut self) {
         if let Some(image) = self.state.extend_image() {
-            let checkpoint = MachineEffect::Checkpoint { at: self.keeper.covers, image };
-            self.after_commit(PendingCommit::Then(Box::new(checkpoint)));
+            self.effects.push(MachineEffect::Checkpoint { at: self.keeper.covers, image });
         }
     }
 

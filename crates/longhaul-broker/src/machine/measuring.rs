@@ -26,7 +26,7 @@ impl BrokerMachine {
             topics_total: self.live.len() as u64,
             connections: self.sessions.len() as u64,
             totals: self.totals,
-            oldest_open_s: open_for_s(self.keeper.oldest_open, self.now),
+            oldest_open_s: open_for_s(self.keeper.oldest_open(), self.now),
             broken_invariants: self.invariants.counts(),
             log: self.log_metrics(),
         }

@@ -128,8 +128,8 @@ pub struct MachineSettings {
     pub topic_defaults: Vec<crate::defaults::TopicDefaults>,
     /// Bytes of the log between two checkpoints.
     pub checkpoint_bytes: u64,
-    /// Bytes of a checkpoint that are composed at once, while clients wait.
-    pub image_bytes: usize,
+    /// Bytes of a checkpoint's topics that are composed at once, while clients wait.
+    pub piece_bytes: usize,
 }
 
 /// A topic in a running broker.

@@ -58,6 +58,10 @@ impl BrokerMachine {
         }
         self.retry_freed();
         self.extend_checkpoint();
+        // On a full disk, a checkpoint makes room for what is acknowledged meanwhile.
+        while self.state.has_image() && !self.composer.has_room() {
+            self.extend_checkpoint();
+        }
     }
 
     /// Whether much of a full disk's reserve for acknowledgements was used since the last round.
@@ -86,7 +90,7 @@ impl BrokerMachine {
         self.keeper.hurried = later.map_or_else(BTreeSet::new, |later| hurried.split_off(&later));
         topics.into_iter().chain(hurried).for_each(|topic| self.visit(topic));
         if is_last {
-            self.keeper.oldest_open = self.keeper.oldest_so_far.take();
+            self.keeper.oldest = self.keeper.oldest_so_far.take();
         }
     }
 

@@ -102,9 +102,9 @@ pub(super) fn refusal(storage: &dyn Storage) -> Option<String> {
 impl SalvageReplay {
     fn take(&mut self, replayed: ReplayedItem<'_>) -> Result<(), String> {
         match replayed {
-            ReplayedItem::Checkpoint(mut image) => {
-                while !image.is_empty() {
-                    let record = ChangeRecord::decode_length_delimited(&mut image);
+            ReplayedItem::Checkpoint(mut piece) => {
+                while !piece.is_empty() {
+                    let record = ChangeRecord::decode_length_delimited(&mut piece);
                     self.change(record.map_err(|cause| cause.to_string())?)?;
                 }
                 self.topics_then = self.state.next_numbers().0;

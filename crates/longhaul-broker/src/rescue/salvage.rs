@@ -9,7 +9,7 @@ use crate::log::{
     self, BrokerLog, Composer, FileStorage, LogOptions, RecordHead, RecordKind, RecordLocation,
     ReplayedItem, Storage, WriteError,
 };
-use crate::state::IMAGE_BYTES;
+use crate::state::PIECE_BYTES;
 use crate::state::change::{ChangeRecord, StateChange};
 use crate::state::entries::EntryPosition;
 use crate::state::entry::EntryHead;
@@ -132,7 +132,7 @@ fn write(
     submit(&mut composer, &log).map_err(Failed::Write)?;
     let (done, result) = sync_channel(1);
     let done = Box::new(move |outcome| drop(done.send(outcome)));
-    log.checkpoint(composer.end(), read.state.image(IMAGE_BYTES), done);
+    log.checkpoint(composer.end(), read.state.image(PIECE_BYTES), done);
     result.recv().unwrap_or(Err(WriteError::Closed)).map_err(Failed::Write)?;
     Ok(unreadable)
 }

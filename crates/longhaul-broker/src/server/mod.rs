@@ -284,7 +284,7 @@ fn settings(config: &BrokerConfig, advertised: &Advertised) -> MachineSettings {
         disk_bytes_max: config.disk_bytes_max,
         topic_defaults: config.topic_defaults.clone(),
         checkpoint_bytes: config.checkpoint_bytes,
-        image_bytes: crate::state::IMAGE_BYTES,
+        piece_bytes: crate::state::PIECE_BYTES,
     }
 }
 

@@ -147,6 +147,7 @@ impl SimulatedWorld {
         self.node = node;
         self.latest = self.now;
         self.model = self.recovered(&found);
+        self.checkpoint = None;
         (self.start, self.opened) = (found.end, self.node.durable);
         if !has_removed && self.random.u8(0..3) == 0 {
             let mut alone = without_checkpoint(&self.storage);

@@ -78,7 +78,7 @@ fn settings() -> MachineSettings {
         topic_defaults: vec![deduplicated("-ledger")],
         checkpoint_bytes: 6000,
         // One topic at a time.
-        image_bytes: 1,
+        piece_bytes: 1,
         ..crate::kit::settings()
     }
 }

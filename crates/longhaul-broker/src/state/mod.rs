@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub use schemas::SchemaVersion;
 pub(crate) use schemas::schema_bytes;
-pub(crate) use snapshot::IMAGE_BYTES;
+pub(crate) use snapshot::PIECE_BYTES;
 pub use topic::{BrokerSubscription, BrokerTopic, CompactedView};
 
 /// Why a record cannot be applied: the log contradicts itself.

@@ -11,15 +11,19 @@ use prost::Message as _;
 use std::collections::HashSet;
 
 /// Maximum number of entries or ranges per change, so that records do not become too large.
-const PIECES_MAX: usize = 10_000;
+const RANGES_MAX: usize = 10_000;
 
-/// Size of a checkpoint's pieces in bytes: clients wait while one is composed.
-pub(crate) const IMAGE_BYTES: usize = 64 * 1024;
+/// Size of an image's pieces in bytes: clients wait while one is composed.
+pub(crate) const PIECE_BYTES: usize = 64 * 1024;
+
+/// Topics that are visited at once: many may have been added before their turn.
+const VISITED_MAX: usize = 1000;
 
 /// The content of a checkpoint while it is composed.
 ///
 /// It is the state of the moment when it was begun. Clients wait while topics are added, so they
 /// are added in steps, by name. A topic that changes before its turn is added first, as it was.
+/// Policies, schemas and the numbers of partitions are added at once.
 #[derive(Clone, Debug)]
 pub(super) struct StateImage {
     pieces: Vec<Bytes>,
@@ -72,13 +76,14 @@ impl BrokerState {
         self.image = Some(Box::new(image));
     }
 
-    /// Adds topics to the image that was begun, until a piece is complete. Returns all pieces when
-    /// there are no more topics.
+    /// Adds topics to the image that was begun, until a piece is complete or enough were visited.
+    /// Returns all pieces when there are no more topics.
     pub(crate) fn extend_image(&mut self) -> Option<Vec<Bytes>> {
         let mut image = self.image.take()?;
-        let pieces = image.pieces.len();
+        let (pieces, mut visits) = (image.pieces.len(), 0);
         while let Some(name) = image.next.take() {
             let (topics, next) = self.topics_from(&name, 1);
+            visits += topics.len();
             image.next = next;
             for id in topics {
                 let is_added = id >= image.end || image.added.remove(&id);
@@ -86,7 +91,8 @@ impl BrokerState {
                     image.add_topic(id, topic);
                 }
             }
-            if image.next.is_some() && image.pieces.len() > pieces {
+            let is_long = image.pieces.len() > pieces || visits >= VISITED_MAX;
+            if image.next.is_some() && is_long {
                 self.image = Some(image);
                 return None;
             }
@@ -185,7 +191,7 @@ fn topic_changes(id: u32, topic: &BrokerTopic, add: &mut impl FnMut(StateChange)
         add(CreateSubscription { topic, subscription, name, mark, properties, role }.into());
         let ranges: Vec<u64> =
             record.cursor.acked().iter().flat_map(|(from, to)| [from, to]).collect();
-        for ranges in ranges.chunks(2 * PIECES_MAX) {
+        for ranges in ranges.chunks(2 * RANGES_MAX) {
             let ranges = ranges.to_vec();
             add(Ack { topic: id, subscription, ranges, ..Ack::default() }.into());
         }
@@ -199,7 +205,7 @@ fn topic_changes(id: u32, topic: &BrokerTopic, add: &mut impl FnMut(StateChange)
                 messages: u32::try_from(64 * open.len()).unwrap_or(u32::MAX),
             })
             .collect();
-        for batches in batches.chunks(PIECES_MAX) {
+        for batches in batches.chunks(RANGES_MAX) {
             let batches = batches.to_vec();
             add(Ack { topic: id, subscription, batches, ..Ack::default() }.into());
         }

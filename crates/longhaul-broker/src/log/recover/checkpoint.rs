@@ -1,10 +1,10 @@
 //! The checkpoint: a file with the state after all records before a position.
 //!
 //! Header, big endian:
-//! `8 magic | u32 version | u32 segment | u32 offset | u32 images | u64 bytes behind the header | u32 crc32c`;
-//! then each image as `u32 len | u32 crc32c | bytes`. The checksum of an image starts from the
-//! header's checksum and the image's index, so that an image of another checkpoint or index is not
-//! accepted.
+//! `8 magic | u32 version | u32 segment | u32 offset | u32 pieces | u64 bytes behind the header | u32 crc32c`;
+//! then each piece of the image as `u32 len | u32 crc32c | bytes`. The checksum of a
+//! piece starts from the header's checksum and the piece's index, so that a piece of another
+//! checkpoint or index is not accepted.
 
 use crate::log::disk::storage::{Storage, StorageFile, replace};
 use crate::log::error::{OpenError, unless_missing};
@@ -23,7 +23,7 @@ const MAGIC: &[u8; 8] = b"LHLOGCKP";
 /// Version 1 was that of brokers that kept no inventory.
 const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 36;
-const IMAGE_HEAD_BYTES: usize = 8;
+const PIECE_HEAD_BYTES: usize = 8;
 
 /// Replaces the checkpoint; after a crash, either the old or the new one exists.
 pub(in crate::log) fn write(
@@ -53,19 +53,19 @@ fn fill(file: &dyn StorageFile, version: u32, at: LogPosition, image: &[Bytes]) 
     header.put_u32(at.segment);
     header.put_u32(at.offset);
     header.put_u32(u32::try_from(image.len()).map_err(too_large)?);
-    header.put_u64(image.iter().map(|one| (IMAGE_HEAD_BYTES + one.len()) as u64).sum());
+    header.put_u64(image.iter().map(|one| (PIECE_HEAD_BYTES + one.len()) as u64).sum());
     let crc = crc32c::crc32c(&header);
     header.put_u32(crc);
     file.write_at(&header, 0)?;
     let (mut offset, mut synced) = (HEADER_BYTES as u64, 0);
     for (index, one) in (0_u32..).zip(image) {
-        let mut head = [0; IMAGE_HEAD_BYTES];
+        let mut head = [0; PIECE_HEAD_BYTES];
         let mut rest = &mut head[..];
         rest.put_u32(u32::try_from(one.len()).map_err(too_large)?);
         rest.put_u32(crc32c::crc32c_append(crc.wrapping_add(index), one));
         file.write_at(&head, offset)?;
-        file.write_at(one, offset + IMAGE_HEAD_BYTES as u64)?;
-        offset += (IMAGE_HEAD_BYTES + one.len()) as u64;
+        file.write_at(one, offset + PIECE_HEAD_BYTES as u64)?;
+        offset += (PIECE_HEAD_BYTES + one.len()) as u64;
         if offset - synced >= SYNC_BYTES {
             file.sync_data()?;
             synced = offset;
@@ -90,7 +90,7 @@ pub fn segment_of(bytes: &[u8]) -> Option<u32> {
 /// It is damaged, or cannot be read.
 pub fn verify(storage: &dyn Storage) -> Result<(), OpenError> {
     let checkpoint = Checkpoint::open(storage, false)?;
-    checkpoint.map_or(Ok(()), |checkpoint| checkpoint.images(|_, image| image.map(|_| ())))
+    checkpoint.map_or(Ok(()), |checkpoint| checkpoint.pieces(|_, piece| piece.map(|_| ())))
 }
 
 /// The fields of an intact header behind the magic, and its checksum.
@@ -108,7 +108,7 @@ pub(in crate::log) struct Checkpoint {
     /// Path of the file, for messages.
     path: String,
     file: Arc<dyn StorageFile>,
-    images: u32,
+    pieces: u32,
     bytes: u64,
     crc: u32,
 }
@@ -141,41 +141,41 @@ impl Checkpoint {
             return Err(OpenError::Version { file: path, version });
         }
         let at = LogPosition { segment: rest.get_u32(), offset: rest.get_u32() };
-        let (images, bytes) = (rest.get_u32(), rest.get_u64());
+        let (pieces, bytes) = (rest.get_u32(), rest.get_u64());
         if length - HEADER_BYTES as u64 != bytes && !may_be_cut {
             return damaged(length, "the size of the file differs from that in its header");
         }
-        Ok(Some(Self { at, path, file, images, bytes, crc }))
+        Ok(Some(Self { at, path, file, pieces, bytes, crc }))
     }
 
-    /// Passes on the images in order, each with its offset and after its checksum was verified. For
+    /// Passes on the pieces in order, each with its offset and after its checksum was verified. For
     /// a damaged one the caller gets the error, and decides whether the rest is read. If the size of
-    /// an image cannot be read, the images after it cannot be found.
-    pub(in crate::log) fn images(
+    /// a piece cannot be read, the pieces after it cannot be found.
+    pub(in crate::log) fn pieces(
         &self,
         mut each: impl FnMut(u64, Result<&[u8], OpenError>) -> Result<(), OpenError>,
     ) -> Result<(), OpenError> {
         let end = HEADER_BYTES as u64 + self.bytes;
         let mut offset = HEADER_BYTES as u64;
-        for index in 0..self.images {
-            let (bytes, crc) = match self.image(offset, end) {
-                Ok(image) => image,
+        for index in 0..self.pieces {
+            let (bytes, crc) = match self.piece(offset, end) {
+                Ok(piece) => piece,
                 Err(error) => return each(offset, Err(error)),
             };
             let is_sound = crc32c::crc32c_append(self.crc.wrapping_add(index), &bytes) == crc;
             each(offset, if is_sound { Ok(&bytes) } else { Err(self.damaged(offset)) })?;
-            offset += (IMAGE_HEAD_BYTES + bytes.len()) as u64;
+            offset += (PIECE_HEAD_BYTES + bytes.len()) as u64;
         }
         if offset == end { Ok(()) } else { each(offset, Err(self.damaged(offset))) }
     }
 
-    /// The bytes of the image at an offset, and their recorded checksum.
-    fn image(&self, offset: u64, end: u64) -> Result<(Vec<u8>, u32), OpenError> {
-        let from = offset + IMAGE_HEAD_BYTES as u64;
+    /// The bytes of the piece at an offset, and their recorded checksum.
+    fn piece(&self, offset: u64, end: u64) -> Result<(Vec<u8>, u32), OpenError> {
+        let from = offset + PIECE_HEAD_BYTES as u64;
         if end < from {
             return Err(self.damaged(offset));
         }
-        let mut head = [0; IMAGE_HEAD_BYTES];
+        let mut head = [0; PIECE_HEAD_BYTES];
         self.read(&mut head, offset)?;
         let mut rest = &head[..];
         let (size, crc) = (rest.get_u32(), rest.get_u32());
@@ -200,7 +200,7 @@ impl Checkpoint {
     }
 
     fn damaged(&self, offset: u64) -> OpenError {
-        let what = "an image of the checkpoint does not match its checksum".to_owned();
+        let what = "a piece of the checkpoint does not match its checksum".to_owned();
         OpenError::Damaged { file: self.path.clone(), offset, what }
     }
 }

@@ -26,10 +26,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Replayed items: first the images of the checkpoint, if there is one, then every record in order.
+/// Replayed items: first the pieces of the checkpoint, if there is one, then every record in order.
 #[derive(Clone, Copy, Debug)]
 pub enum ReplayedItem<'a> {
-    /// One image, in the order in which the images were passed to [`BrokerLog::checkpoint`].
+    /// One piece, in the order in which the pieces were passed to [`BrokerLog::checkpoint`].
     Checkpoint(&'a [u8]),
     /// A record.
     Record {
@@ -158,7 +158,7 @@ fn read(storage: &dyn Storage, apply: Apply<'_>) -> Result<Sound, OpenError> {
     }
     let indices = Indices::new(storage);
     let mut replay = Replay { storage, checkpoint, apply, records: 0, indices };
-    replay.images()?;
+    replay.pieces()?;
     let tail = replay.segments(&segments)?;
     let sealed = segments.keys().copied().take(segments.len().saturating_sub(1));
     let unindexed = replay.indices.left_to_make(sealed);
@@ -284,10 +284,10 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    fn images(&mut self) -> Result<(), OpenError> {
+    fn pieces(&mut self) -> Result<(), OpenError> {
         let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
-        checkpoint.images(|offset, image| {
-            (self.apply)(ReplayedItem::Checkpoint(image?)).map_err(|reason| {
+        checkpoint.pieces(|offset, piece| {
+            (self.apply)(ReplayedItem::Checkpoint(piece?)).map_err(|reason| {
                 let file = checkpoint.path().to_owned();
                 OpenError::Apply { file, offset, reason }
             })

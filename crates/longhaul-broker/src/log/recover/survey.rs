@@ -80,7 +80,7 @@ pub struct LogSurvey {
     pub reader: RecordReader,
 }
 
-/// Receives everything that is readable: images of the checkpoint, then records.
+/// Receives everything that is readable: pieces of the checkpoint, then records.
 pub type Take<'a> = &'a mut dyn FnMut(ReplayedItem<'_>) -> Result<(), String>;
 
 /// Reads everything that is readable. An item that `take` cannot apply is a finding too.
@@ -178,9 +178,9 @@ impl Surveyor<'_> {
         let Some(checkpoint) = checkpoint else { return Ok(()) };
         let mut bad = Vec::new();
         let take = &mut *self.take;
-        checkpoint.images(|offset, image| {
-            let taken = match image {
-                Ok(image) => take(ReplayedItem::Checkpoint(image)),
+        checkpoint.pieces(|offset, piece| {
+            let taken = match piece {
+                Ok(piece) => take(ReplayedItem::Checkpoint(piece)),
                 Err(_) => Err("a part of the checkpoint does not match its checksum".to_owned()),
             };
             bad.extend(taken.err().map(|reason| (offset, reason)));

@@ -2,7 +2,7 @@
 
 use super::support::{id, job, reader};
 use super::*;
-use crate::admin::values::CompactionRunState;
+use crate::admin::values::RunState;
 use crate::log::ReplayedItem;
 use crate::state::change::Sequence;
 use crate::state::replay::replay;
@@ -245,27 +245,27 @@ fn what_is_compacted_may_go_though_nobody_has_subscribed() {
 }
 
 /// The compaction status of the admin interface.
-fn state(rig: &mut Rig) -> CompactionRunState {
+fn state(rig: &mut Rig) -> RunState {
     rig.asked(TOPIC, |machine, name| machine.compaction_status(name)).0.unwrap().status
 }
 
 #[test]
 fn a_compaction_is_followed_to_its_end() {
     let mut rig = rig(3);
-    assert_eq!(state(&mut rig), CompactionRunState::NotRun);
+    assert_eq!(state(&mut rig), RunState::NotRun);
     let first = job(&rig.call(BrokerMachine::start_compaction)).unwrap();
     assert_eq!(
         (first.previous.as_ref(), first.entries.iter().count(), first.horizon),
         (None, 3, 3)
     );
-    assert_eq!(state(&mut rig), CompactionRunState::Running);
+    assert_eq!(state(&mut rig), RunState::Running);
     assert!(job(&rig.call(BrokerMachine::start_compaction)).is_none(), "one at a time");
     rig.now += 70;
     rig.machine.set_time(rig.now, rig.now);
     rig.machine.compacted(&first, Err("broken".to_owned()));
     let effects = rig.settle();
     assert_eq!(views_removed(&effects), std::slice::from_ref(&first.file));
-    assert_eq!(state(&mut rig), CompactionRunState::Error);
+    assert_eq!(state(&mut rig), RunState::Error);
     assert!(rig.topic().compacted.is_none() && rig.machine.compacted.is_empty());
     let totals =
         |rig: &Rig| (rig.machine.totals.compactions, rig.machine.totals.compactions_failed);
@@ -277,7 +277,7 @@ fn a_compaction_is_followed_to_its_end() {
     rig.machine.set_time(rig.now, rig.now);
     rig.machine.compacted(&second, Ok(Arc::from([])));
     assert!(rig.settle().is_empty(), "there was none before");
-    assert_eq!((state(&mut rig), totals(&rig)), (CompactionRunState::Success, (1, 1)));
+    assert_eq!((state(&mut rig), totals(&rig)), (RunState::Success, (1, 1)));
     let compaction = &rig.machine.live[&0].compaction;
     assert_eq!((compaction.took_ms, compaction.last_at, compaction.removed), (30, rig.now, 3));
     assert_eq!(rig.topic().compacted.as_ref().unwrap().horizon, 3);
@@ -333,8 +333,13 @@ fn a_checkpoint_covers_what_is_on_its_way() {
     rig.machine.settings.checkpoint_bytes = 6_000;
     rig.send(1, &[7; 3000], |_, _| {});
     rig.machine.checkpoint();
-    assert!(rig.machine.take_effects().is_empty(), "it is not on disk yet");
-    assert!(image(&rig.settle()).is_some());
+    let effects = rig.machine.take_effects();
+    let at = effects.iter().find_map(|effect| match effect {
+        MachineEffect::Checkpoint { at, .. } => Some(*at),
+        _ => None,
+    });
+    assert_eq!(at, Some(rig.machine.recorded()), "the log waits for it");
+    rig.settle();
     rig.checkpointed(true);
     assert!(image(&rig.pass(1_000)).is_none());
     (0..2).for_each(|_| drop(rig.publish(1, 1, &[7; 3000])));
@@ -404,6 +409,31 @@ fn a_checkpoint_that_failed_is_tried_again_after_a_while() {
     assert!(image(&effects).is_some() && removed(&effects).is_empty());
     rig.checkpointed(false);
     assert!(image(&rig.pass(5_000)).is_some(), "nothing was logged since");
+}
+
+/// A checkpoint is composed in steps. On a full disk it is composed at once: acknowledgements that
+/// come between the steps would use up their reserve, and what frees space would wait behind them.
+#[test]
+fn a_checkpoint_takes_its_time_unless_the_disk_is_full() {
+    for is_full in [false, true] {
+        let mut rig = rig(1);
+        for name in ["a", "b", "c"] {
+            let name = format!("persistent://public/default/{name}");
+            let made = rig.asked(&name, |machine, name| machine.make_topic(name, BTreeMap::new()));
+            made.0.unwrap();
+        }
+        rig.machine.settings.piece_bytes = 1;
+        rig.machine.settings.checkpoint_bytes = 1;
+        if is_full {
+            rig.machine.composer.leave_room(4096, 0);
+        }
+        let mut ticks = 1;
+        while image(&rig.pass(1_000)).is_none() {
+            assert_eq!(rig.machine.next_in(), 0, "for the next step");
+            ticks += 1;
+        }
+        assert_eq!(ticks, if is_full { 1 } else { 4 }, "a topic in each");
+    }
 }
 
 /// After a start the checkpoint was unknown, so the segments before it stayed.

@@ -3,7 +3,7 @@
 
 use super::support::{id, job, shared};
 use super::*;
-use crate::admin::values::CompactionRunState;
+use crate::admin::values::RunState;
 use crate::log::LogReadError;
 use crate::machine::unreadable::Unreadable;
 use crate::state::entries::EntryPosition;
@@ -194,7 +194,7 @@ fn a_topic_with_one_is_not_compacted() {
     let effects = rig.call(BrokerMachine::start_compaction);
     assert!(job(&effects).is_none(), "nor where somebody asks for it");
     let state = rig.asked(TOPIC, |machine, name| machine.compaction_status(name)).0.unwrap();
-    assert_eq!(state.status, CompactionRunState::Error);
+    assert_eq!(state.status, RunState::Error);
     assert!(state.last_error.contains("message 0:3 cannot be read"), "{}", state.last_error);
     rig.machine.is_readable_again(0, 3);
     assert!(job(&rig.call(BrokerMachine::start_compaction)).is_some());

@@ -1,17 +1,14 @@
 //! Requested compactions.
 
 use super::*;
-use crate::admin::values::{CompactionRunState, CompactionRunStatus};
+use crate::admin::values::{CompactionRunStatus, RunState};
 
 /// Number of compactions that were started.
 fn jobs(effects: &[MachineEffect]) -> usize {
     effects.iter().filter(|effect| matches!(effect, MachineEffect::Compact(_))).count()
 }
 
-fn status(
-    status: CompactionRunState,
-    last_error: &str,
-) -> Result<CompactionRunStatus, AdminCallError> {
+fn status(status: RunState, last_error: &str) -> Result<CompactionRunStatus, AdminCallError> {
     Ok(CompactionRunStatus { status, last_error: last_error.to_owned() })
 }
 
@@ -21,20 +18,20 @@ fn a_compaction_says_how_far_it_has_come() {
     rig.fill(1, 1, 2);
     let ask = || topic("t", |machine, name| machine.compaction_status(name));
     let start = || topic("t", BrokerMachine::start_compaction);
-    assert_eq!(rig.answer(ask()), status(CompactionRunState::NotRun, ""));
+    assert_eq!(rig.answer(ask()), status(RunState::NotRun, ""));
     let (answer, effects) = rig.answer_and_effects(start());
     assert_eq!(answer, DONE);
     let first = support::job(&effects).unwrap();
-    assert_eq!(rig.answer(ask()), status(CompactionRunState::Running, ""));
+    assert_eq!(rig.answer(ask()), status(RunState::Running, ""));
     rig.refuses(start(), 409, "Compaction already in progress");
     rig.machine.compacted(&first, Err("no room".to_owned()));
     rig.settle();
-    assert_eq!(rig.answer(ask()), status(CompactionRunState::Error, "no room"));
+    assert_eq!(rig.answer(ask()), status(RunState::Error, "no room"));
     let (answer, effects) = rig.answer_and_effects(start());
     assert_eq!(answer, DONE);
     rig.machine.compacted(&support::job(&effects).unwrap(), Ok(Arc::from([])));
     rig.settle();
-    assert_eq!(rig.answer(ask()), status(CompactionRunState::Success, ""));
+    assert_eq!(rig.answer(ask()), status(RunState::Success, ""));
 }
 
 /// A compaction that is running on one partition does not prevent the others, and is reported.
