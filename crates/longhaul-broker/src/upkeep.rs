@@ -129,6 +129,8 @@ impl Upkeep {
         let mut due = every.map(|every| self.lock().taken_at.map_or(0, |at| at + every));
         loop {
             tokio::select! {
+                // One that is due is also the one that was asked for.
+                biased;
                 () = stop.cancelled() => return,
                 () = self.asked.notified() => {}
                 () = tokio::time::sleep(due.map_or(LOOK_EVERY, until)) => {

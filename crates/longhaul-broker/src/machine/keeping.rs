@@ -322,7 +322,8 @@ impl BrokerMachine {
         let dead = sealed.filter(|segment| !live.contains_key(segment));
         let (covered, uncovered): (Vec<u32>, Vec<u32>) =
             dead.partition(|&segment| self.log.is_covered(segment));
-        if !covered.is_empty() {
+        // Behind a group that cannot be written, they would pile up.
+        if !covered.is_empty() && !self.is_stuck() {
             // What says that nobody needs them any more has to be on disk first.
             self.after_commit(PendingCommit::Then(Box::new(MachineEffect::RemoveSegments(
                 covered,

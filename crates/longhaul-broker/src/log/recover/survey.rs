@@ -181,7 +181,7 @@ impl Surveyor<'_> {
         checkpoint.pieces(|offset, piece| {
             let taken = match piece {
                 Ok(piece) => take(ReplayedItem::Checkpoint(piece)),
-                Err(_) => Err("a part of the checkpoint does not match its checksum".to_owned()),
+                Err(_) => Err("a piece of the checkpoint does not match its checksum".to_owned()),
             };
             bad.extend(taken.err().map(|reason| (offset, reason)));
             Ok(())

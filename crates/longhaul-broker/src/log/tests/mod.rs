@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// Everything that was replayed.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
-    images: Vec<Vec<u8>>,
+    pieces: Vec<Vec<u8>>,
     records: Vec<Record>,
 }
 
@@ -75,7 +75,7 @@ fn recover_with(
     let (mut seen, mut indexed) = (Seen::default(), Vec::new());
     let parts = recovery::recover(Arc::new(storage.clone()), options, &mut |replayed| {
         match replayed {
-            ReplayedItem::Checkpoint(image) => seen.images.push(image.to_vec()),
+            ReplayedItem::Checkpoint(piece) => seen.pieces.push(piece.to_vec()),
             ReplayedItem::Record { head, location, body, before_checkpoint } => {
                 let (body, is_indexed) = (body.to_vec(), false);
                 seen.records.push(Record { head, location, body, before_checkpoint, is_indexed });
@@ -188,14 +188,14 @@ fn a_group_lends_its_bodies() {
 fn a_checkpoint_comes_first_and_marks_what_it_stands_for() {
     let (storage, mut parts) = new_log();
     write_group(&mut parts, &[b"before".to_vec()]);
-    let images = [b"image".to_vec(), Vec::new()];
-    let pieces: Vec<_> = images.iter().map(|image| image.clone().into()).collect();
-    background::checkpoint(&parts.writer.shared, parts.composer.end(), &pieces).unwrap();
+    let pieces = [b"piece".to_vec(), Vec::new()];
+    let image: Vec<_> = pieces.iter().map(|piece| piece.clone().into()).collect();
+    background::checkpoint(&parts.writer.shared, parts.composer.end(), &image).unwrap();
     write_group(&mut parts, &[b"after".to_vec()]);
     drop(parts);
     storage.crash();
     let (_, seen) = recover(&storage).unwrap();
-    assert_eq!(seen.images, images);
+    assert_eq!(seen.pieces, pieces);
     let flags: Vec<bool> = seen.records.iter().map(|record| record.before_checkpoint).collect();
     assert_eq!(flags, [true, false]);
 }

@@ -232,7 +232,7 @@ impl World {
         assert!(at.is_some() || !self.has_checkpoint, "seed {seed}: no checkpoint");
         if let Some(at) = at {
             assert!(self.checkpoints.contains(&at), "seed {seed}: {at:?}");
-            assert_eq!(seen.images, [format!("{at:?}").into_bytes()], "seed {seed}");
+            assert_eq!(seen.pieces, [format!("{at:?}").into_bytes()], "seed {seed}");
             (self.checkpoints, self.has_checkpoint) = (vec![at], true);
         } else {
             self.checkpoints.clear();
