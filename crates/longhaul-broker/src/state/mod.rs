@@ -190,14 +190,6 @@ impl BrokerState {
         self.settings.get(scope)
     }
 
-    /// The settings of the topics whose full names begin with this text.
-    pub fn settings_of_topics(&self, start: &str) -> impl Iterator<Item = &ResourceSettings> {
-        self.settings
-            .iter()
-            .filter(move |setting| setting.0.starts_with(start))
-            .map(|setting| setting.1)
-    }
-
     /// The versions of a topic's schema, the oldest first.
     #[must_use]
     pub fn schemas(&self, name: &str) -> &[SchemaVersion] {

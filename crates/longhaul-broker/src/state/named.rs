@@ -1,6 +1,6 @@
 //! Topics by ranges of their names.
 
-use super::{BrokerState, BrokerTopic};
+use super::{BrokerState, BrokerTopic, ResourceSettings};
 use std::ops::Bound;
 
 /// Some topics, and the name of the next one if there are more.
@@ -33,6 +33,14 @@ impl BrokerState {
             .range::<str, _>((from, Bound::Unbounded))
             .take_while(move |named| named.0.starts_with(start));
         names.filter_map(|(_, id)| Some((*id, self.topics.get(id)?)))
+    }
+
+    /// The settings of the topics whose full names begin with this text.
+    pub fn settings_of_topics(&self, start: &str) -> impl Iterator<Item = &ResourceSettings> {
+        self.settings
+            .iter()
+            .filter(move |setting| setting.0.starts_with(start))
+            .map(|setting| setting.1)
     }
 
     /// At most this many topics from this name on, by name.
