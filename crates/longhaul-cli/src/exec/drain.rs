@@ -105,6 +105,10 @@ async fn drain(
                 format!("draining: time limit reached, {told} told to end")
             }
         });
+        if over {
+            // After the line: a program may end at once, and would not be counted.
+            attempts.stop.cancel();
+        }
         every.reset();
         tokio::select! {
             () = signals.next() => {
@@ -114,10 +118,7 @@ async fn drain(
                 }
                 drained.has_signal = true;
             }
-            () = &mut deadline, if !over => {
-                over = true;
-                attempts.stop.cancel();
-            }
+            () = &mut deadline, if !over => over = true,
             _ = running.changed() => {}
             _ = every.tick() => {}
         }
