@@ -70,9 +70,9 @@ pub(super) struct MaintenanceState {
     pub(super) rest: Option<(u64, String)>,
     /// Topics that are visited again with the next ones, because they have more to trim.
     pub(super) hurried: BTreeSet<u32>,
-    /// Publish time of the oldest open entry of all topics at the last round, and of the topics
-    /// that were visited since.
+    /// Publish time of the oldest open entry at the last round.
     pub(super) oldest: Option<u64>,
+    /// The same of the topics that were visited since.
     pub(super) oldest_so_far: Option<u64>,
     /// The visited topics.
     #[cfg(test)]

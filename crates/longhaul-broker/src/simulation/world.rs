@@ -93,7 +93,7 @@ pub(super) struct SimulatedWorld {
     pub(super) retried: u64,
     /// End of what the last checkpoint covers, the state there, and whether more was recorded
     /// while it was composed.
-    pub(super) checkpoint: Option<(LogPosition, BTreeSet<String>, bool)>,
+    pub(super) checkpoint: Option<(LogPosition, Vec<String>, bool)>,
     /// Number of checkpoints that were composed while more was recorded.
     pub(super) overtaken: u64,
 }

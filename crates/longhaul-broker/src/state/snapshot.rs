@@ -9,6 +9,7 @@ use super::{BrokerState, BrokerTopic};
 use bytes::Bytes;
 use prost::Message as _;
 use std::collections::HashSet;
+use std::ops::Bound;
 
 /// Maximum number of entries or ranges per change, so that records do not become too large.
 const RANGES_MAX: usize = 10_000;
@@ -30,8 +31,8 @@ pub(super) struct StateImage {
     /// The last piece, and the size from which on it is complete.
     piece: Vec<u8>,
     piece_bytes: usize,
-    /// Full name of the next topic; `None` if all were added.
-    next: Option<String>,
+    /// Full name of the next topic.
+    next: String,
     /// Topics that were added before their turn.
     added: HashSet<u32>,
     /// Topics from this id on did not exist.
@@ -53,8 +54,7 @@ impl StateImage {
 
     /// Adds a topic that is about to change, if it has not had its turn.
     pub(super) fn keep(&mut self, id: u32, topic: &BrokerTopic) {
-        let next = self.next.as_deref();
-        let is_due = id < self.end && next.is_some_and(|next| topic.name.as_str() >= next);
+        let is_due = id < self.end && topic.name.as_str() >= self.next.as_str();
         if is_due && self.added.insert(id) {
             self.add_topic(id, topic);
         }
@@ -68,7 +68,7 @@ impl BrokerState {
             pieces: Vec::new(),
             piece: Vec::new(),
             piece_bytes,
-            next: Some(String::new()),
+            next: String::new(),
             added: HashSet::new(),
             end: self.next_topic,
         };
@@ -80,21 +80,17 @@ impl BrokerState {
     /// Returns all pieces when there are no more topics.
     pub(crate) fn extend_image(&mut self) -> Option<Vec<Bytes>> {
         let mut image = self.image.take()?;
-        let (pieces, mut visits) = (image.pieces.len(), 0);
-        while let Some(name) = image.next.take() {
-            let (topics, next) = self.topics_from(&name, 1);
-            visits += topics.len();
-            image.next = next;
-            for id in topics {
-                let is_added = id >= image.end || image.added.remove(&id);
-                if let Some(topic) = self.topics.get(&id).filter(|_| !is_added) {
-                    image.add_topic(id, topic);
-                }
-            }
-            let is_long = image.pieces.len() > pieces || visits >= VISITED_MAX;
-            if image.next.is_some() && is_long {
+        let (pieces, next) = (image.pieces.len(), std::mem::take(&mut image.next));
+        let rest = self.names.range::<str, _>((Bound::Included(next.as_str()), Bound::Unbounded));
+        for (visited, (name, id)) in rest.enumerate() {
+            if image.pieces.len() > pieces || visited >= VISITED_MAX {
+                image.next.clone_from(name);
                 self.image = Some(image);
                 return None;
+            }
+            let is_added = *id >= image.end || image.added.remove(id);
+            if let Some(topic) = self.topics.get(id).filter(|_| !is_added) {
+                image.add_topic(*id, topic);
             }
         }
         image.pieces.push(image.piece.into());
@@ -127,6 +123,15 @@ impl BrokerState {
             topic_changes(id, topic, &mut |change| changes.push(change));
         });
         changes
+    }
+
+    /// Those changes as texts, sorted: two states are equal if these are.
+    #[cfg(test)]
+    pub(crate) fn described(&self) -> Vec<String> {
+        let changes = self.snapshot();
+        let mut texts: Vec<String> = changes.iter().map(|change| format!("{change:?}")).collect();
+        texts.sort();
+        texts
     }
 
     /// The changes that are not about one topic.
@@ -293,13 +298,6 @@ mod tests {
         state.apply(&change).unwrap();
     }
 
-    fn sorted(state: &BrokerState) -> Vec<String> {
-        let changes = state.snapshot();
-        let mut changes: Vec<String> = changes.iter().map(|change| format!("{change:?}")).collect();
-        changes.sort();
-        changes
-    }
-
     /// A checkpoint was composed at once: with 100,000 topics all clients waited for 0.2 s. It is
     /// composed in steps now, between which everything may change.
     #[test]
@@ -309,7 +307,7 @@ mod tests {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut state = BrokerState::default();
             (0..100).for_each(|_| change(&mut state, &mut random));
-            let expected = sorted(&state);
+            let expected = state.described();
             state.begin_image(1);
             let image = loop {
                 (0..random.u32(0..5)).for_each(|_| change(&mut state, &mut random));
@@ -323,7 +321,7 @@ mod tests {
             for piece in &image {
                 replay(&mut restored, ReplayedItem::Checkpoint(piece)).unwrap();
             }
-            assert_eq!(sorted(&restored), expected, "seed {seed}");
+            assert_eq!(restored.described(), expected, "seed {seed}");
         }
         assert!(steps > 1_000 && kept > 1_000, "{steps} steps, {kept} before their turns");
     }

@@ -5,11 +5,9 @@
 //! entry that it has not acknowledged.
 
 use super::{BenchBroker, RawConnection, directory, millis, pipeline, plain, quantile};
+use bytes::BufMut;
 use longhaul_wire::frame;
-use longhaul_wire::messages::{
-    Command, CommandProducer, CommandSend, CommandSubscribe, MessageMetadata, SubType,
-};
-use longhaul_wire::payload::Payload;
+use longhaul_wire::messages::{Command, CommandProducer, CommandSend, CommandSubscribe, SubType};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -60,13 +58,12 @@ fn create(broker: &BenchBroker, from: u64) {
         raw.send(CommandProducer { topic, producer_id, request_id, ..Default::default() });
     }
     answers(&mut raw, 2 * PART);
-    let metadata =
-        MessageMetadata { producer_name: "bench".into(), publish_time: 1, ..Default::default() };
-    let payload = Payload::new(&metadata, &[7; 100]);
+    let payload = plain(100)(0);
     let mut out = bytes::BytesMut::new();
     for producer_id in from..from + PART {
         let send = CommandSend { producer_id, ..Default::default() };
-        frame::encode_with(send, &payload, &mut out);
+        frame::encode_head(send.into(), payload.len(), &mut out);
+        out.put_slice(&payload);
     }
     raw.stream.write_all(&out).expect("a connection");
     answers(&mut raw, PART);

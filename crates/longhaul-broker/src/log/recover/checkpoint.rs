@@ -2,9 +2,9 @@
 //!
 //! Header, big endian:
 //! `8 magic | u32 version | u32 segment | u32 offset | u32 pieces | u64 bytes behind the header | u32 crc32c`;
-//! then each piece of the image as `u32 len | u32 crc32c | bytes`. The checksum of a
-//! piece starts from the header's checksum and the piece's index, so that a piece of another
-//! checkpoint or index is not accepted.
+//! then each piece of the image as `u32 len | u32 crc32c | bytes`. The checksum of a piece starts
+//! from the header's checksum and the piece's index, so that a piece of another checkpoint or index
+//! is not accepted.
 
 use crate::log::disk::storage::{Storage, StorageFile, replace};
 use crate::log::error::{OpenError, unless_missing};

@@ -75,10 +75,7 @@ impl Rig {
 
     /// The whole recorded state, without the entries.
     fn changes(&self) -> Vec<String> {
-        let mut changes: Vec<String> =
-            self.machine.state.snapshot().iter().map(|change| format!("{change:?}")).collect();
-        changes.sort_unstable();
-        changes
+        self.machine.state.described()
     }
 
     /// Creates an unpartitioned topic.
