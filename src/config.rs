@@ -3,7 +3,7 @@
 use crate::worker::DeadLetterPolicy;
 use crate::worker::leasing::LeaseTerms;
 use longhaul_core::partition::PartitionSettings;
-use longhaul_core::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+use longhaul_core::protocol::config::{LEDGER_FORMAT, LedgerConfig};
 use longhaul_core::protocol::retry::RetryPolicy;
 use longhaul_core::task::WorkerIdentity;
 use longhaul_core::task::terms::INTERVALS_MAX;
@@ -88,12 +88,6 @@ pub struct WorkerConfig {
     pub label: String,
     /// The worker's identity; set when it starts.
     pub(crate) identity: WorkerIdentity,
-    /// Set this if workers of the Java reference use the same subscription. They do not read the
-    /// ledger, so this worker reads the metadata topic before each claim and each start: it leaves
-    /// their running tasks alone, and continues from their attempts and ends.
-    /// [`keep_alive`](Self::keep_alive) and [`max_attempts`](Self::max_attempts) must equal theirs.
-    /// Default: false.
-    pub legacy: bool,
     /// Which tasks get a dead letter, and how many letters are kept for how long. Use the same
     /// value for all workers of a queue. Default: tasks that failed for good, kept until they are
     /// handled.
@@ -124,7 +118,6 @@ impl Default for WorkerConfig {
             run_replicated: false,
             label: String::new(),
             identity: WorkerIdentity::default(),
-            legacy: false,
             dead_letters: DeadLetterPolicy::new(),
         }
     }
@@ -271,7 +264,7 @@ impl WorkerConfig {
             heartbeat: whole(self.heartbeat),
             ledger_retention: whole(self.ledger_retention),
             self_fence: whole(self.self_fence),
-            protocol_min: PROTOCOL_VERSION,
+            format: LEDGER_FORMAT,
         }
     }
 

@@ -42,7 +42,6 @@ const WATCHER: Project = Project {
         source!("src/main/java/longhaul/tests/Main.java"),
         source!("src/main/java/longhaul/tests/Metadata.java"),
         source!("src/main/java/longhaul/tests/Submit.java"),
-        source!("src/main/java/longhaul/tests/Worker.java"),
     ],
     tool: Tool::Maven,
     goals: &["package"],
@@ -181,36 +180,6 @@ impl JavaClient {
             bail!("the Java client did not subscribe: {ready:?}\n{}", watcher.complaints());
         }
         Ok(watcher)
-    }
-
-    /// Starts a process with this many workers that behave like those of the Java reference, on the
-    /// subscription `longhaul`.
-    ///
-    /// # Errors
-    /// They do not start.
-    pub async fn work(
-        &self,
-        service_url: &str,
-        topic: &str,
-        metadata: &str,
-        JavaWorkerOptions { workers, max_attempts, keep_alive }: JavaWorkerOptions,
-    ) -> Result<JavaWorkers> {
-        let options = [
-            ("--metadata", metadata.to_owned()),
-            ("--workers", workers.to_string()),
-            ("--attempts", max_attempts.to_string()),
-            ("--keep-alive-ms", keep_alive.as_millis().to_string()),
-        ];
-        let options: Vec<String> =
-            options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect();
-        let Program { mut child, complaints } = self.spawn("work", service_url, topic, &options)?;
-        let stdin = child.stdin.take().ok_or_else(|| anyhow!("no stdin"))?;
-        let stdout = child.stdout.take().ok_or_else(|| anyhow!("no stdout"))?;
-        let ready = timeout(CLIENT_LIMIT, BufReader::new(stdout).lines().next_line()).await;
-        if !matches!(&ready, Ok(Ok(Some(line))) if line == r#"{"ready":true}"#) {
-            bail!("the Java workers do not start: {ready:?}\n{}", read(&complaints));
-        }
-        Ok(JavaWorkers { child, _stdin: stdin, complaints })
     }
 
     /// Sends messages and returns their ids in Java's notation.
@@ -399,42 +368,6 @@ impl Watcher {
     }
 
     fn complaints(&self) -> String {
-        read(&self.complaints)
-    }
-}
-
-/// Settings of [`JavaClient::work`].
-#[derive(Clone, Copy, Debug)]
-pub struct JavaWorkerOptions {
-    /// Workers in the process, each with a connection of its own; each runs one task at a time.
-    pub workers: usize,
-    /// The maximum number of attempts per task.
-    pub max_attempts: u32,
-    /// How often a running task's entry is renewed.
-    pub keep_alive: Duration,
-}
-
-/// A process whose workers behave like those of the Java reference. Dropping it kills the process.
-#[derive(Debug)]
-pub struct JavaWorkers {
-    child: Child,
-    /// The process ends when this is closed, so it also ends if we are killed.
-    _stdin: ChildStdin,
-    complaints: File,
-}
-
-impl JavaWorkers {
-    /// Kills the process and waits until it is gone.
-    ///
-    /// # Errors
-    /// The process cannot be killed.
-    pub async fn kill(mut self) -> Result<()> {
-        Ok(self.child.kill().await?)
-    }
-
-    /// The text that the process has written to stderr.
-    #[must_use]
-    pub fn complaints(&self) -> String {
         read(&self.complaints)
     }
 }

@@ -57,8 +57,6 @@ pub enum Feature {
     Drain,
     /// Workers, or gateways, die, and are replaced.
     Kill,
-    /// Workers run in the mode for Java workers.
-    Legacy,
     /// The topics have partitions.
     Partition,
     /// Tasks have idempotency keys, and clients and other producers submit them again.
@@ -81,7 +79,7 @@ pub enum Feature {
 
 impl Feature {
     /// All features.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 24] = [
         Self::Lease,
         Self::Limit,
         Self::Order,
@@ -97,7 +95,6 @@ impl Feature {
         Self::Release,
         Self::Drain,
         Self::Kill,
-        Self::Legacy,
         Self::Partition,
         Self::Idempotent,
         Self::Pause,
@@ -113,18 +110,12 @@ impl Feature {
 /// Two features.
 pub type Pair = [Feature; 2];
 
-/// Whether these can be combined: beside Java workers there are neither leases nor an order.
-fn fit(one: Feature, other: Feature) -> bool {
-    let refused = [[Feature::Lease, Feature::Legacy], [Feature::Order, Feature::Legacy]];
-    one != other && !refused.contains(&[one.min(other), one.max(other)])
-}
-
-/// All pairs of features that can be combined.
+/// All pairs of features.
 #[must_use]
 pub fn pairs() -> Vec<Pair> {
     let all = Feature::ALL;
     let pairs = all.into_iter().flat_map(|one| all.map(|other| [one, other]));
-    pairs.filter(|[one, other]| one < other && fit(*one, *other)).collect()
+    pairs.filter(|[one, other]| one < other).collect()
 }
 
 /// The features of a history of this pair.
@@ -132,9 +123,9 @@ pub fn pairs() -> Vec<Pair> {
 pub fn features(seed: u64, pair: Pair) -> Vec<Feature> {
     let mut features = pair.to_vec();
     if seed % 4 == 3 {
-        let third = |it: &Feature| pair.iter().all(|one| fit(*one, *it));
-        let fitting: Vec<Feature> = Feature::ALL.into_iter().filter(third).collect();
-        features.extend(fastrand::Rng::with_seed(seed).choice(fitting));
+        let others: Vec<Feature> =
+            Feature::ALL.into_iter().filter(|it| !pair.contains(it)).collect();
+        features.extend(fastrand::Rng::with_seed(seed).choice(others));
     }
     features
 }

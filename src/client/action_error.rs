@@ -96,11 +96,6 @@ pub enum ActionError {
         "`{0}` grants leases and may serve several queues: to drain it, send SIGTERM to its process; its leases continue"
     )]
     GrantsLeases(String),
-    /// The worker's version of longhaul does not know drain requests.
-    #[error(
-        "`{0}` runs a version of longhaul that cannot be drained by name: send SIGTERM to its process"
-    )]
-    WorkerTooOld(String),
     /// The topic is a priority level of a queue. Workers do not read a level's register.
     #[error("`{0}` has the name of a level: use the name of its queue, without `-high` or `-low`")]
     Level(String),
@@ -186,7 +181,6 @@ impl ActionError {
             Self::AmbiguousWorker { .. } => (Conflict, "worker_ambiguous"),
             Self::HoldsLeases(_) => (Conflict, "worker_holds_leases"),
             Self::GrantsLeases(_) => (Conflict, "worker_is_gateway"),
-            Self::WorkerTooOld(_) => (Conflict, "worker_too_old"),
             Self::NoSuchSchedule => (NotFound, "schedule_not_found"),
             Self::ScheduleExists => (Conflict, "schedule_exists"),
             Self::TooManyTriggers(_) => (Busy, "too_many_triggers"),

@@ -80,7 +80,6 @@ pub(super) struct ClientSettings {
     /// By task topic: as given to the builder; by full name once connected.
     pub(super) overrides: BTreeMap<String, TopicOverrides>,
     pub(super) codecs: Codecs,
-    pub(super) java_attempts: Option<u32>,
     pub(super) operator: Option<String>,
     /// The test engine in which workers start, in place of Pulsar.
     #[cfg(feature = "testing")]
@@ -230,15 +229,6 @@ impl ClientBuilder {
     /// Sets the codec of submissions that name none ([`Submission::codec`](super::Submission::codec)). Default: none.
     pub fn encode_with(mut self, codec: impl Into<String>) -> Self {
         self.settings.codecs.default = Some(codec.into());
-        self
-    }
-
-    /// Sets the number of attempts of workers of the Java reference (their `maxTaskAttempts`).
-    /// Their entries do not mark the last failure. Without this number, a wait for a failed task
-    /// ends only when its entry is evicted, and a view shows the task as ready until then. Default:
-    /// none.
-    pub fn java_attempts(mut self, attempts: u32) -> Self {
-        self.settings.java_attempts = Some(attempts);
         self
     }
 

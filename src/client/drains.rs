@@ -137,6 +137,7 @@ fn find(
     let (leasing, own): (Vec<_>, Vec<_>) = workers
         .iter()
         .filter(|worker| worker.last_heartbeat_ms.is_some())
+        .filter(|worker| worker.holds_leases || document_of(worker).is_some())
         .partition(|worker| worker.holds_leases);
     // Anybody may call one that leases its tasks like another worker, which comes first.
     let found = match the_one(&own, name)? {
@@ -155,8 +156,7 @@ fn find(
     match (&worker.identity, document_of(worker)) {
         (Some(said), _) if said.grants_leases => Err(ActionError::GrantsLeases(name.to_owned())),
         (Some(said), Some(document)) => Ok((Arc::clone(said), document)),
-        (_, None) if worker.holds_leases => Err(ActionError::HoldsLeases(name.to_owned())),
-        (Some(_), None) | (None, _) => Err(ActionError::WorkerTooOld(name.to_owned())),
+        (Some(_), None) | (None, _) => Err(ActionError::HoldsLeases(name.to_owned())),
     }
 }
 
@@ -251,7 +251,7 @@ mod tests {
         };
         let workers = [
             worker("o1", gateway),
-            worker("o2", named("old", "")),
+            worker("o2", named("nameless", "")),
             worker("o3", named("", "")),
             worker("o4", named("native", "i4")),
             lessee("py", ""),
@@ -278,8 +278,9 @@ mod tests {
             assert_eq!(drains(name), lessee(of, instance), "{name}");
         }
         assert_ne!(lessee("a", "i7"), lessee("js", "i7"));
-        for name in ["old", "o3"] {
-            assert!(matches!(find(&workers, name), Err(ActionError::WorkerTooOld(_))), "{name}");
+        for name in ["nameless", "o3"] {
+            let error = find(&workers, name).unwrap_err();
+            assert!(matches!(error, ActionError::NoSuchWorker { .. }), "{name}: {error}");
         }
     }
 }

@@ -157,7 +157,6 @@ impl Client {
             subscription,
             overrides,
             codecs: Codecs::default(),
-            java_attempts: None,
             operator: None,
             #[cfg(feature = "testing")]
             engine: None,
@@ -229,7 +228,7 @@ impl Client {
         let logs = Logs { transport: Arc::clone(&transport), connections };
         let routes = Routes::new(logs.clone());
         let publishers = Publishers::new(Arc::clone(&transport));
-        let views = SharedViews::new(logs.clone(), settings.java_attempts);
+        let views = SharedViews::new(logs.clone());
         let registers = Registers::new(logs.clone());
         let operator = settings.operator.as_deref().map_or_else(this_user, text::word).into();
         let inner = ClientCore {

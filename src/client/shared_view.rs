@@ -34,7 +34,6 @@ pub(super) struct SharedViews {
     logs: Logs,
     views: Mutex<HashMap<TopicPartition, ViewHandle>>,
     tasks: BackgroundTasks,
-    java_attempts: Option<u32>,
 }
 
 /// The end of a task; `None` if its entry was already evicted. An error if the topic cannot be
@@ -69,8 +68,8 @@ struct TaskLookup {
 }
 
 impl SharedViews {
-    pub(super) fn new(logs: Logs, java_attempts: Option<u32>) -> Self {
-        Self { logs, views: Mutex::default(), tasks: BackgroundTasks::default(), java_attempts }
+    pub(super) fn new(logs: Logs) -> Self {
+        Self { logs, views: Mutex::default(), tasks: BackgroundTasks::default() }
     }
 
     /// Waits for the end of a task, without a time limit.
@@ -179,11 +178,7 @@ impl SharedViews {
             return view.clone();
         }
         let (questions, asked) = mpsc::channel(QUESTIONS_MAX);
-        let tasks = ShownTasks::with_java_attempts(self.java_attempts);
-        let shared = Arc::new(SharedView(Mutex::new(SharedViewState {
-            tasks,
-            ..SharedViewState::default()
-        })));
+        let shared = Arc::new(SharedView(Mutex::default()));
         let reader = ViewReader {
             follower: self.logs.whole(topic),
             topic: topic.clone(),

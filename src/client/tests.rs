@@ -105,25 +105,6 @@ async fn a_wait_ends_with_an_outcome_and_not_with_a_failure_that_is_tried_again(
     assert_eq!(bench.client.wait_metadata(&task(ID)).await.unwrap().attempts, 2);
 }
 
-/// Java workers do not mark the last failure; without the number of attempts the wait ends only at
-/// eviction, a day later.
-#[tokio::test(start_paused = true)]
-async fn a_wait_ends_with_the_last_failure_of_a_java_worker() {
-    let mut bench = bench();
-    let transport = Arc::new(FakeTransport(Arc::clone(&bench.fake)));
-    let settings = Client::builder(String::new()).java_attempts(3).settings;
-    bench.client = Client::new(settings, Preflight::default(), transport);
-    let mut wait = waiting!(bench);
-    bench.fake.append(&bench.metadata, entry(0, &failed(ID, 2, None), None));
-    settle().await;
-    assert!(wait.try_join_next().is_none());
-    bench.fake.append(&bench.metadata, entry(0, &failed(ID, 3, None), None));
-    let end = wait.join_next().await.unwrap().unwrap();
-    let Err(WaitError::Failed { outcome, attempts, .. }) = end else { panic!("{end:?}") };
-    assert_eq!((outcome, attempts), (TaskOutcome::Final, 3));
-    assert_eq!(bench.client.wait_metadata(&task(ID)).await.unwrap().attempts, 3, "remembered");
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_late_entry_of_a_lower_epoch_ends_no_wait() {
     let bench = bench();

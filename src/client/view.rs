@@ -12,7 +12,7 @@
 
 use super::watch::WatchEvent;
 use crate::transport::Message;
-use longhaul_core::task::{Position, TaskId, TaskMetadata, TaskState};
+use longhaul_core::task::{Position, TaskId, TaskMetadata};
 use std::collections::HashMap;
 
 /// The tasks of one partition of the metadata topic.
@@ -21,8 +21,6 @@ pub(super) struct ShownTasks {
     tasks: HashMap<TaskId, ShownTask>,
     /// The last position read.
     last: Option<Position>,
-    /// See [`is_java_end`].
-    java_attempts: Option<u32>,
 }
 
 /// The last entry shown for a task.
@@ -48,11 +46,6 @@ pub(super) enum ViewChange {
 }
 
 impl ShownTasks {
-    /// See [`is_java_end`].
-    pub(super) fn with_java_attempts(attempts: Option<u32>) -> Self {
-        Self { java_attempts: attempts, ..Self::default() }
-    }
-
     /// Reads an entry.
     pub(super) fn read(&mut self, message: &Message) -> ViewChange {
         if self.last.is_some_and(|last| message.position <= last) {
@@ -87,9 +80,7 @@ impl ShownTasks {
         epoch: Option<u32>,
         at: Position,
     ) -> ViewChange {
-        let failed = metadata.state == TaskState::Failed;
-        let ended = metadata.is_terminal()
-            || (failed && is_java_end(self.java_attempts, epoch, metadata.attempts));
+        let ended = metadata.is_terminal();
         let before = self.tasks.get(&id);
         if before.is_some_and(|shown| shown.outranks(ended, epoch)) {
             return ViewChange::Nothing;
@@ -132,12 +123,6 @@ pub(super) fn is_late(shown: (u32, bool), entry: (Option<u32>, bool)) -> bool {
     other < own || (other == own && shows_end && !ended)
 }
 
-/// Whether a failure at this attempt is the end of a task of the Java reference. Its entries do not
-/// mark the end, so this compares the attempt with the configured maximum, if there is one.
-pub(super) fn is_java_end(java_attempts: Option<u32>, epoch: Option<u32>, attempt: u32) -> bool {
-    epoch.is_none() && java_attempts.is_some_and(|attempts| attempt >= attempts)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::fake::{completed, entry, failed, processing, tombstone};
@@ -160,22 +145,6 @@ mod tests {
         assert_eq!(view.read(&entry(1, &processing(A, 1), Some(1))), ViewChange::Nothing);
         assert_eq!(view.read(&entry(2, &failed(A, 1, None), Some(1))), ViewChange::Nothing);
         assert!(ends(&view.read(&entry(3, &completed(A, 2), Some(2)))));
-    }
-
-    #[test]
-    fn the_last_failure_of_a_java_worker_is_the_end_where_their_attempts_are_known() {
-        let java = |view: &mut ShownTasks, at, attempts| {
-            ends(&view.read(&entry(at, &failed(A, attempts, None), None)))
-        };
-        let mut view = ShownTasks::default();
-        assert!(!java(&mut view, 1, 3));
-        let mut view = ShownTasks::with_java_attempts(Some(3));
-        assert!(!java(&mut view, 1, 2));
-        assert!(java(&mut view, 2, 3));
-        assert!(view.get(A).is_some_and(|shown| shown.ended));
-        let mut view = ShownTasks::with_java_attempts(Some(3));
-        let ours = entry(1, &failed(A, 3, None), Some(3));
-        assert_eq!(view.read(&ours), ViewChange::Nothing, "it says itself when it is the last");
     }
 
     #[test]

@@ -322,12 +322,6 @@ impl<P: TaskProcessor> WorkerBuilder<P> {
         self
     }
 
-    /// Works beside workers of the Java reference: see [`WorkerConfig::legacy`].
-    pub fn legacy(mut self, legacy: bool) -> Self {
-        self.setup.config.legacy = legacy;
-        self
-    }
-
     /// Sets whether the worker may create and change topics before it starts, as
     /// [`Queue::setup_topics`](crate::Queue::setup_topics) does. It needs the client's admin URL
     /// for that. Default true; otherwise it only logs the risks.

@@ -18,7 +18,6 @@ pub mod agenda;
 pub mod facts;
 pub mod lease;
 pub mod ledger;
-pub mod legacy;
 pub mod machine;
 pub mod metadata;
 pub mod partition;

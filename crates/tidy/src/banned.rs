@@ -13,7 +13,6 @@ const PURE: &[&str] = &[
     "crates/longhaul-core/src/agenda",
     "crates/longhaul-core/src/lease",
     "crates/longhaul-core/src/ledger",
-    "crates/longhaul-core/src/legacy",
     "crates/longhaul-core/src/machine",
     "crates/longhaul-core/src/metadata",
     "crates/longhaul-core/src/partition",

@@ -3,7 +3,7 @@
 
 use super::fold::State;
 use longhaul::TaskId;
-use longhaul_core::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+use longhaul_core::protocol::config::{LEDGER_FORMAT, LedgerConfig};
 use longhaul_core::protocol::entry::{
     Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Offer, Outcome,
 };
@@ -120,7 +120,7 @@ fn of_no_task() -> Vec<Entry> {
         subscription: "longhaul".to_owned(),
         number: 1,
         receipted: 1,
-        underway: Some(0),
+        underway: 0,
         uptime_ms: 1_000,
         ..Heartbeat::default()
     };
@@ -130,7 +130,7 @@ fn of_no_task() -> Vec<Entry> {
         heartbeat: Duration::from_secs(10),
         ledger_retention: Duration::from_secs(3600),
         self_fence: Duration::from_secs(600),
-        protocol_min: PROTOCOL_VERSION,
+        format: LEDGER_FORMAT,
     };
     let keys = [Key::Once(key(3, OWNER)), Key::Cancel(TASK), Key::Heartbeat(OWNER)];
     let mut all = vec![Entry::Cancel(TASK), Entry::Heartbeat(heartbeat), Entry::Config(config)];

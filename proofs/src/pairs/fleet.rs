@@ -70,7 +70,6 @@ impl Fleet {
             config.key_retention = 20 * SECOND;
             (config.ledger_retention, config.self_fence) = (24 * H, SELF_FENCE);
         }
-        config.legacy = self.features.contains(&Feature::Legacy);
         config.backoff =
             RetryPolicy { base: Duration::from_millis(500), max: 2 * SECOND, ..config.backoff };
         config

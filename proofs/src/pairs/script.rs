@@ -78,7 +78,6 @@ impl Script {
                 | Feature::Release
                 | Feature::Drain
                 | Feature::Kill
-                | Feature::Legacy
                 | Feature::Partition
                 | Feature::Pause
                 | Feature::Narrow

@@ -335,7 +335,6 @@ impl<'a> World<'a> {
                 | Feature::After
                 | Feature::Type
                 | Feature::Fail
-                | Feature::Legacy
                 | Feature::Partition
                 | Feature::Idempotent
                 | Feature::Expire

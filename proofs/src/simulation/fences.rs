@@ -325,7 +325,7 @@ impl One<'_> {
             });
             // An entry in flight at a heartbeat may have been read already, and offsets one that
             // was not.
-            let sure = |logged: &Logged| matches!(&logged.entry, Entry::Heartbeat(beat) if beat.underway == Some(0));
+            let sure = |logged: &Logged| matches!(&logged.entry, Entry::Heartbeat(beat) if beat.underway == 0);
             let told = self.reading.read.iter().find(|(read, place)| {
                 let logged = self.log.get(place).filter(|it| of_owner(it) && sure(it));
                 *read > *at && logged.is_some_and(|it| it.stored.sent > sent + BRIEFLY)

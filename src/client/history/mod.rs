@@ -126,7 +126,7 @@ impl Client {
         (at_ms, instant): (u64, PastInstant),
     ) -> Result<TaskTable, ReadError> {
         let logs = self.logs();
-        let mut table = TaskTable::new(index, self.inner.settings.java_attempts);
+        let mut table = TaskTable::new(index);
         let ledger = partition(names.ledger.clone(), index);
         let last = match instant {
             PastInstant::Entry { partition, position } if partition == index => Some(position),

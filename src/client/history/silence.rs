@@ -160,7 +160,7 @@ fn publisher(entry: &Entry) -> Option<OwnerId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul_core::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+    use longhaul_core::protocol::config::{LEDGER_FORMAT, LedgerConfig};
     use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Heartbeat, Outcome};
     use longhaul_core::protocol::key::OnceKey;
     use longhaul_core::task::{Position, TaskId};
@@ -193,7 +193,7 @@ mod tests {
                     heartbeat: seconds(heartbeat),
                     ledger_retention: seconds(3600),
                     self_fence: seconds(600),
-                    protocol_min: PROTOCOL_VERSION,
+                    format: LEDGER_FORMAT,
                 }),
             );
         }

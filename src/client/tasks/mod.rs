@@ -117,8 +117,7 @@ impl Queue {
     pub(super) async fn task_view(&self, scope: ViewScope) -> Result<TaskView, ReadError> {
         let (client, names) = (&self.client, self.existing().await?);
         let count = partitions_of(&client.inner.transport, &names, scope).await?;
-        let java_attempts = client.inner.settings.java_attempts;
-        let partitions = ViewPartitions::open(client.logs(), names, scope, count, java_attempts);
+        let partitions = ViewPartitions::open(client.logs(), names, scope, count);
         partitions.ready().await?;
         Ok(TaskView { tables: Tables::Followed(partitions, client.clock()) })
     }

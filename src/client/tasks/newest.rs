@@ -44,7 +44,7 @@ mod tests {
     /// Partitions with tasks of these times, in the order of their ids.
     fn view(partitions: &[&[u64]]) -> TaskView {
         let tables = partitions.iter().zip(0..).map(|(times, partition)| {
-            let mut table = TaskTable::new(partition, None);
+            let mut table = TaskTable::new(partition);
             for (entry, &publish_time_ms) in (0..).zip(*times) {
                 let position = Position { ledger: 1, entry, batch_index: None };
                 let message = Message { publish_time_ms, ..Message::at(position) };

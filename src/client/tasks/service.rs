@@ -32,7 +32,6 @@ pub(super) struct ViewPartitions {
     pub(super) logs: Logs,
     pub(super) names: TopicNames,
     pub(super) scope: ViewScope,
-    java_attempts: Option<u32>,
     shared: Mutex<BTreeMap<i32, SharedTable>>,
     services: BackgroundTasks,
 }
@@ -47,10 +46,9 @@ impl ViewPartitions {
         names: TopicNames,
         scope: ViewScope,
         count: Option<u32>,
-        java_attempts: Option<u32>,
     ) -> Arc<Self> {
         let (shared, services) = (Mutex::default(), BackgroundTasks::default());
-        let all = Arc::new(Self { logs, names, scope, java_attempts, shared, services });
+        let all = Arc::new(Self { logs, names, scope, shared, services });
         match count {
             None => all.follow(-1),
             Some(count) => {
@@ -88,7 +86,7 @@ impl ViewPartitions {
     }
 
     fn follow(&self, index: i32) {
-        let (shared, folding) = Folded::new(TaskTable::new(index, self.java_attempts));
+        let (shared, folding) = Folded::new(TaskTable::new(index));
         let topics = [
             (ViewScope::Ledger, TableSource::Ledger, &self.names.ledger, true),
             (ViewScope::Claimed, TableSource::Metadata, &self.names.metadata, true),

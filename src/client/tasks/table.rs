@@ -15,7 +15,7 @@ use super::pool::ValuePool;
 use super::row::{OwnerIndex, RowTexts, TaskRow};
 use super::series::SeriesBuilder;
 use crate::client::history::missed_in;
-use crate::client::view::{is_java_end, is_late};
+use crate::client::view::is_late;
 use crate::transport::Message;
 use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Claim, ClaimKind, Entry};
@@ -53,8 +53,6 @@ pub(in crate::client) struct TaskTable {
     holders: ValuePool<WorkerIdentity>,
     /// The last position read of each topic.
     read_to: BTreeMap<TableSource, Position>,
-    /// See [`is_java_end`].
-    java_attempts: Option<u32>,
 }
 
 /// The last heartbeat of a worker.
@@ -80,8 +78,8 @@ const TAGS_MAX: usize = 16;
 const REASON_CHARS_MAX: usize = 200;
 
 impl TaskTable {
-    pub(in crate::client) fn new(partition: i32, java_attempts: Option<u32>) -> Self {
-        Self { partition, java_attempts, ..Self::default() }
+    pub(in crate::client) fn new(partition: i32) -> Self {
+        Self { partition, ..Self::default() }
     }
 
     pub(super) const fn partition(&self) -> i32 {
@@ -192,13 +190,7 @@ impl TaskTable {
         self.seals.read(at, seal);
     }
 
-    fn show(&mut self, id: TaskId, mut update: Update) {
-        let shown = &mut update.shown;
-        if shown.phase == Phase::Retry
-            && is_java_end(self.java_attempts, update.epoch, shown.attempts)
-        {
-            shown.phase = Phase::Final;
-        }
+    fn show(&mut self, id: TaskId, update: Update) {
         let ended = update.shown.phase.is_terminal();
         let before = self.rows.get(&id).and_then(|row| row.shown);
         if let Some(before) = before

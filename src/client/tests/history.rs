@@ -7,7 +7,7 @@ use crate::client::{
 use crate::transport::Outgoing;
 use crate::worker::of_this_process;
 use longhaul_core::ledger;
-use longhaul_core::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+use longhaul_core::protocol::config::{LEDGER_FORMAT, LedgerConfig};
 use longhaul_core::protocol::entry::{
     Base, Claim, ClaimKind, Done, Entry, Heartbeat, NextAttempt, Outcome,
 };
@@ -192,7 +192,7 @@ async fn a_history_says_when_nothing_was_heard_of_the_holder() {
         heartbeat: Duration::from_secs(10),
         ledger_retention: Duration::from_secs(3600),
         self_fence: Duration::from_secs(600),
-        protocol_min: PROTOCOL_VERSION,
+        format: LEDGER_FORMAT,
     };
     past.write(&Entry::Config(config), b"").await;
     let identity = of_this_process("frozen", "blue");

@@ -76,13 +76,6 @@ impl PartitionDriver {
     /// Starts or stops keeping an order. An open consumer subscribes anew. The broker refuses
     /// consumers of two types, so this one waits until the others have switched, too.
     pub(super) fn change_order(&mut self, by_key: bool) {
-        if by_key && self.config.legacy {
-            let topic = &self.topics.task;
-            return tracing::error!(
-                %topic,
-                "the queue has an order, which workers of the Java reference do not keep: this worker runs its tasks in any order"
-            );
-        }
         if self.core.keeps_order() != by_key {
             self.core.set_order(by_key);
             self.subscribe_anew(by_key);

@@ -66,10 +66,6 @@ impl WorkerDriver {
                 tracing::error!(topic = %lane.topics.ledger, "this worker's settings differ from those of the ledger: it cannot work");
                 self.refused = Some(error);
             }
-            PartitionEffect::AskForLegacy => lane.legacy_asked.put_alone(self.env.clock.now()),
-            PartitionEffect::EndAsShown(task, epoch, end) => {
-                self.end_as_shown(id, task, epoch, end)
-            }
             PartitionEffect::AskForTicket(task) => {
                 let payload = lane.payloads.get(task);
                 let key = payload.and_then(|payload| payload.facts.limit_key.clone());

@@ -24,16 +24,6 @@ pub(in crate::worker) enum WorkerEvent {
         follower: u64,
         followed: FollowerEvent,
     },
-    Legacy {
-        lane: LaneId,
-        followed: FollowerEvent,
-    },
-    ShownEnd {
-        lane: LaneId,
-        id: TaskId,
-        epoch: Epoch,
-        message: Option<Message>,
-    },
     Consumed {
         lane: LaneId,
         service: u64,

@@ -180,8 +180,6 @@ pub(super) struct PartitionDriver {
     pub(super) letter_policy: DeadLetterPolicy,
     /// Requests to the metadata follower for the end of the metadata topic.
     pub(super) metadata_asked: Mailbox<Moment>,
-    /// The same for the follower of entries of the Java reference.
-    pub(super) legacy_asked: Mailbox<Moment>,
     /// The type of the subscription; the consumer service reads it at the start of each session.
     pub(super) by_key: Arc<AtomicBool>,
     /// The lane has left the subscription for good.
@@ -245,8 +243,7 @@ impl PartitionDriver {
     ) -> Self {
         let settings = config.partition(topics.task.partition);
         let owners = (Self::draw_owner(env), Self::draw_owner(env));
-        let core = Partition::new(settings, owners.0, owners.1, env.clock.now());
-        let mut core = if config.legacy { core.beside_legacy(config.keep_alive) } else { core };
+        let mut core = Partition::new(settings, owners.0, owners.1, env.clock.now());
         core.set_letters(config.dead_letters.letters());
         // The limits of the queue are unknown until its register has been read.
         core.limit_claims(ClaimLimits { paused: true, ..ClaimLimits::default() }, env.clock.now());
@@ -299,15 +296,11 @@ impl PartitionDriver {
             letter_keeping: None,
             letter_policy: config.dead_letters.clone(),
             metadata_asked: Mailbox::new(),
-            legacy_asked: Mailbox::new(),
             by_key: Arc::default(),
             has_left: false,
             consumer_service: None,
         };
         opened.read_from_start(env);
-        if config.legacy {
-            opened.follow_legacy(env);
-        }
         opened
     }
 

@@ -21,7 +21,6 @@ mod lease_keeping;
 mod lease_reports;
 mod leasing;
 mod leaving;
-mod legacy;
 mod letter_keeping;
 mod notes;
 mod peers;
@@ -356,10 +355,6 @@ impl WorkerDriver {
             }
             WorkerEvent::Metadata { lane, follower, followed } => {
                 self.handle_metadata(lane, follower, &followed, now);
-            }
-            WorkerEvent::Legacy { lane, followed } => self.handle_legacy(lane, &followed, now),
-            WorkerEvent::ShownEnd { lane, id, epoch, message } => {
-                self.handle_shown_end(lane, id, epoch, message.as_ref());
             }
             WorkerEvent::Consumed { lane, service, event } => {
                 if self.lanes.get(&lane).is_some_and(|lane| lane.service == service) {

@@ -160,7 +160,6 @@ impl WorkerDriver {
             let config = QueueConfig {
                 heartbeat: self.config.heartbeat,
                 key_period: self.config.key_period(),
-                legacy: self.config.legacy,
             };
             self.queues.push(OwnQueue::open(&mut self.env, config, register, number));
             number

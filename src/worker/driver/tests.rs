@@ -33,7 +33,6 @@ mod intake;
 mod keyed;
 mod killing;
 mod late;
-mod legacy;
 mod levels;
 mod limits;
 mod lines;

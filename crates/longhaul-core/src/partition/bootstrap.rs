@@ -117,7 +117,7 @@ impl Partition {
         self.silence.record_reading(heartbeat.owner, heartbeat.reading, asking);
     }
 
-    pub(super) fn handle_config(&mut self, config: &LedgerConfig, now: Moment) {
+    pub(super) fn handle_config(&mut self, config: &LedgerConfig) {
         match &self.config {
             // Two workers that started at once wrote one entry each. The first entry applies for
             // all workers that read both, so compaction must keep it.
@@ -130,11 +130,6 @@ impl Partition {
             }
             Some(known) if known.version >= config.version => return,
             Some(_) | None => self.config = Some(config.clone()),
-        }
-        // They may have waited for settings that keep earlier versions out.
-        let waited = self.open.keys().filter(|_| self.machine.leases());
-        for id in self.waits.keys().chain(waited) {
-            self.agenda.set(*id, now);
         }
         if let Err(error) = self.settings.ledger.agrees_with(config) {
             self.effects.push_back(PartitionEffect::Refused(error));
@@ -167,9 +162,8 @@ impl Partition {
     }
 
     /// Publishes the settings if the ledger has none: it is new, or they were not stored.
-    fn publish_config_if_missing(&mut self) {
-        // A gateway publishes none before it leases a task: a worker with other settings may come.
-        if self.config.is_none() && !self.machine.leases() {
+    pub(super) fn publish_config_if_missing(&mut self) {
+        if self.config.is_none() && self.shares_config {
             let config = Entry::Config(self.settings.ledger.clone());
             self.effects.push_back(PartitionEffect::Do(Action::Publish(config)));
         }
@@ -197,11 +191,10 @@ impl Partition {
         before.claims.keys().for_each(|id| self.tell_settled(*id));
         self.reads.over = before.reads.over + before.reads.counted.len();
         self.sent = before.sent;
-        self.legacy = before.legacy;
+        self.shares_config = before.shares_config;
         self.tickets = before.tickets;
         self.comparing.kept = before.comparing.kept;
         self.effects.push_back(PartitionEffect::Fenced);
-        self.drop_held_starts();
         for effect in before.effects {
             match effect {
                 // An attempt that was superseded before stays so, and the action would not be
@@ -223,11 +216,6 @@ impl Partition {
                     self.freed += usize::from(!self.machine.leases());
                     self.machine.not_started(task, epoch);
                 }
-                PartitionEffect::EndAsShown(task, epoch, _) => {
-                    self.processors.remove(&(task, epoch));
-                    self.freed += 1;
-                    self.machine.not_started(task, epoch);
-                }
                 PartitionEffect::Do(_)
                 | PartitionEffect::Ready
                 | PartitionEffect::Differs { .. }
@@ -235,8 +223,7 @@ impl Partition {
                 | PartitionEffect::Refused(_)
                 | PartitionEffect::AskForTicket(_)
                 | PartitionEffect::LeaseOver(..)
-                | PartitionEffect::ClaimSettled(_)
-                | PartitionEffect::AskForLegacy => {}
+                | PartitionEffect::ClaimSettled(_) => {}
             }
         }
         self.machine.fence(spare);

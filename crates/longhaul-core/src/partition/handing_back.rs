@@ -67,7 +67,6 @@ impl Partition {
         let members: Vec<TaskId> = batch.map(|(id, _)| *id).collect();
         for member in members {
             self.waiting.remove(member);
-            self.forget_legacy(member);
             self.unwanted.to_offer.remove(member);
             if self.machine.task(member).is_none() {
                 self.open.remove(&member);

@@ -26,6 +26,7 @@ impl Partition {
     /// [`Machine::grant_leases`](super::Machine::grant_leases).
     pub fn grant_leases(&mut self, seed: u64) {
         self.machine.grant_leases(seed >> 16);
+        self.shares_config = false;
     }
 
     /// When this worker may end the lease that runs the task, as far as known now. `None`: the next

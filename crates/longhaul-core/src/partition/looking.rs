@@ -137,7 +137,6 @@ impl Partition {
             self.send_heartbeats(now);
         }
         self.recheck_comparison(now);
-        self.recheck_held_starts(now);
         self.line_up_kept(now);
         self.serve(now, slots);
         while let Some(id) = self.agenda.pop_due(now) {
@@ -148,7 +147,6 @@ impl Partition {
         self.offer_unwanted(now, slots);
         self.look_after_finished(now);
         self.settle();
-        self.ask_for_legacy(now);
         self.return_tickets();
         self.give_back(slots);
     }
@@ -168,10 +166,9 @@ impl Partition {
     #[must_use]
     pub fn timeout(&self) -> Moment {
         let mut next = self.silence.heartbeat_at();
-        let (kept, legacy) = (self.next_kept, self.legacy_timeout());
-        let (offer, slow) = (self.unwanted.offer_at, self.reads.slow_at());
-        let compare = self.comparison_at();
-        for at in [self.agenda.next(), kept, offer, slow, legacy, compare].into_iter().flatten() {
+        let (kept, offer) = (self.next_kept, self.unwanted.offer_at);
+        let (slow, compare) = (self.reads.slow_at(), self.comparison_at());
+        for at in [self.agenda.next(), kept, offer, slow, compare].into_iter().flatten() {
             next = next.min(at);
         }
         if let Some(at) = self.silence.view_at()
@@ -221,7 +218,7 @@ impl Partition {
             subscription: self.settings.ledger.subscription.clone(),
             number,
             receipted: sent.receipted,
-            underway: Some(sent.underway),
+            underway: sent.underway,
             leased: self.machine.leases().then_some((leased.receipted, leased.underway)),
             uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
             max_attempts: Some(self.settings.max_attempts),
@@ -292,7 +289,6 @@ impl Partition {
 
     fn take(&mut self, step: &Step, now: Moment, slots: &mut Slots) {
         let Step { id, decision, ends_unseen, .. } = *step;
-        self.use_legacy_answer(id);
         match decision {
             Decision::Wait => {}
             Decision::ReadPayload if ends_unseen => self.look_for_message(id, now, slots),
@@ -322,6 +318,9 @@ impl Partition {
     }
 
     fn claim(&mut self, id: TaskId, claim: NextClaim, now: Moment, slots: &mut Slots) {
+        if !std::mem::replace(&mut self.shares_config, true) {
+            self.publish_config_if_missing();
+        }
         if claim.kind == ClaimKind::Run {
             self.waiting.remove(id);
             let granted = self.is_granted(id, slots);
@@ -341,7 +340,6 @@ impl Partition {
         {
             open.offered = Some(now);
         }
-        let claim = self.legacy_claim(id, claim);
         self.machine.claim(id, claim);
     }
 

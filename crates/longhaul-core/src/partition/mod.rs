@@ -18,7 +18,6 @@ mod handing_back;
 mod holding;
 mod judging;
 mod leases;
-mod legacy;
 mod lines;
 mod looking;
 mod parked;
@@ -32,7 +31,6 @@ mod unwanted;
 mod wall;
 
 use crate::agenda::Agenda;
-use crate::legacy::{Legacy, LegacyEnd};
 use crate::machine::{Action, Machine, ReadEntry};
 use crate::protocol::config::{LedgerConfig, LedgerConfigError};
 use crate::protocol::entry::{Claim, ClaimKind, Entry, Outcome};
@@ -95,11 +93,6 @@ pub enum PartitionEffect {
     Fenced,
     /// Another version of the ledger's settings keeps this worker out.
     Refused(LedgerConfigError),
-    /// Ask for the end of the metadata topic, beside Java workers: see
-    /// [`Partition::handle_legacy_told`].
-    AskForLegacy,
-    /// End this attempt, not started yet, as a Java worker has shown the task's end.
-    EndAsShown(TaskId, Epoch, LegacyEnd),
     /// Take the tickets that the claim of this task needs: see [`Partition::grant_ticket`].
     AskForTicket(TaskId),
     /// Give back the tickets of this task.
@@ -170,14 +163,13 @@ pub struct Partition {
     gaps: Gaps,
     comparing: Comparing,
     config: Option<LedgerConfig>,
-    /// When other settings were last published here so that tasks may be parked.
-    raised: Option<Moment>,
+    /// Whether this worker publishes its settings on a ledger that has none. A gateway does so from
+    /// its first claim on: before, a worker with other settings may come.
+    shares_config: bool,
     finished: Finished,
     finishers: Finishers,
     /// Whether this worker was the first by rank when its last heartbeat came back.
     first: bool,
-    /// Set if workers of the Java reference work on the same subscription.
-    legacy: Option<Legacy>,
     effects: VecDeque<PartitionEffect>,
 }
 
@@ -228,11 +220,10 @@ impl Partition {
             gaps: Gaps::default(),
             comparing: Comparing::default(),
             config: None,
-            raised: None,
+            shares_config: true,
             finished: Finished::default(),
             finishers: Finishers::default(),
             first: false,
-            legacy: None,
             effects: VecDeque::new(),
             settings,
         }
@@ -285,7 +276,7 @@ impl Partition {
         self.record_owner(&inbound.entry, now);
         match &inbound.entry {
             Entry::Heartbeat(heartbeat) => self.handle_heartbeat(heartbeat, now),
-            Entry::Config(config) => self.handle_config(config, now),
+            Entry::Config(config) => self.handle_config(config),
             Entry::Seal(seal) => self.handle_seal(inbound.position, seal, now),
             Entry::Claim(_)
             | Entry::Done(_)
@@ -415,7 +406,6 @@ impl Partition {
             self.agenda.remove(id);
             self.undecided.tasks.remove(id);
             self.unwanted.remove(id);
-            self.forget_legacy(id);
             return;
         };
         let due = now + Duration::from_millis(fold.next_attempt.delay_ms);
@@ -462,9 +452,6 @@ impl Partition {
             self.freed += usize::from(self.machine.leases());
             let begin_by = sent.map(|sent| sent + self.settings.ledger.heartbeat);
             self.processors.insert((task, epoch), begin_by.unwrap_or_default());
-        }
-        if self.holds_back(&action) {
-            return;
         }
         if let Action::SetAside { violation: Violation { task: Some(task), .. }, .. } = action {
             self.awaiting_heartbeat.insert(task);

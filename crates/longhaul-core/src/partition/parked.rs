@@ -1,10 +1,8 @@
 //! Tasks that wait for others. The others may be in other partitions, so the core of the queue
 //! tracks their state and reports it here.
 
-use super::{Mode, Partition, PartitionEffect};
-use crate::machine::Action;
-use crate::protocol::config::{LedgerConfig, PROTOCOL_LEASES, PROTOCOL_PARKS};
-use crate::protocol::entry::{ClaimKind, Entry};
+use super::Partition;
+use crate::protocol::entry::ClaimKind;
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::moment::Moment;
 use crate::protocol::waits::DependencyState;
@@ -61,48 +59,6 @@ impl Partition {
         self.waits.get(&id) == Some(&DependencyState::Waits)
             && !fold.is_parked()
             && !fold.is_offered()
-    }
-
-    /// The version of the protocol that brought claims of this kind, if workers older than it may
-    /// read the ledger.
-    pub(super) fn unknown_to_older(&self, kind: ClaimKind) -> Option<u32> {
-        let since = match kind {
-            ClaimKind::Park => PROTOCOL_PARKS,
-            ClaimKind::Offer(_) => PROTOCOL_LEASES,
-            ClaimKind::Run if self.machine.leases() => PROTOCOL_LEASES,
-            ClaimKind::Run | ClaimKind::Final | ClaimKind::Cancelled | ClaimKind::Expired => {
-                return None;
-            }
-        };
-        self.settings_to_keep_out(since).map(|_| since)
-    }
-
-    /// Whether the settings of the ledger keep out workers that do not know claims which park a
-    /// task. If not, raises the settings; the caller asks again after they were read back.
-    pub fn keeps_older_out(&mut self, now: Moment) -> bool {
-        self.keep_out_before(PROTOCOL_PARKS, now)
-    }
-
-    /// Raises the settings of the ledger so that they keep out workers older than this version of
-    /// the protocol. Returns whether they do already.
-    pub(super) fn keep_out_before(&mut self, protocol: u32, now: Moment) -> bool {
-        let Some(settings) = self.settings_to_keep_out(protocol) else { return true };
-        let pause = self.settings.ledger.heartbeat;
-        if self.raised.is_none_or(|at| now.since(at) >= pause) && self.mode == Mode::Live {
-            self.raised = Some(now);
-            self.effects.push_back(PartitionEffect::Do(Action::Publish(Entry::Config(settings))));
-        }
-        false
-    }
-
-    /// The settings of the ledger that keep out workers older than this version of the protocol;
-    /// `None` if they are kept out already.
-    fn settings_to_keep_out(&self, protocol: u32) -> Option<LedgerConfig> {
-        match &self.config {
-            Some(config) if config.keep_out_before(protocol) => None,
-            Some(config) => config.keeping_out_before(protocol),
-            None => Some(self.settings.ledger.clone()),
-        }
     }
 
     /// When the next attempt is due, given the time for an unparked task.

@@ -253,11 +253,8 @@ fn perform(worker: &mut Worker, effect: PartitionEffect, now: Moment, log: &mut 
         }
         PartitionEffect::Refused(error) => format!("refused: {error}"),
         PartitionEffect::LeaseOver(_, epoch) => format!("lease over {epoch}"),
-        PartitionEffect::AskForTicket(_)
-        | PartitionEffect::ReturnTicket(_)
-        | PartitionEffect::AskForLegacy
-        | PartitionEffect::EndAsShown(..) => {
-            panic!("nobody said that the reference is here")
+        PartitionEffect::AskForTicket(_) | PartitionEffect::ReturnTicket(_) => {
+            panic!("the queue has no limits")
         }
     };
     worker.did.push((now, did));

@@ -4,17 +4,10 @@
 use crate::topics::DEFAULT_SUBSCRIPTION;
 use std::time::Duration;
 
-/// The version of the task protocol of this build. Version 3 added claims that park a task, version
-/// 4 added leases.
-pub const PROTOCOL_VERSION: u32 = 4;
-
-/// The first version with claims that park a task. An earlier version ignores such a claim, so two
-/// workers would run the task.
-pub const PROTOCOL_PARKS: u32 = 3;
-
-/// The first version with leases. An earlier version expects heartbeats of a lease, and would take
-/// its task over after 2 heartbeat intervals.
-pub const PROTOCOL_LEASES: u32 = 4;
+/// The format of the entries of ledger and register that this build reads and writes. A change that
+/// an earlier build would misread raises it; an entry, property or field that may be ignored does
+/// not.
+pub const LEDGER_FORMAT: u32 = 1;
 
 /// A version of a ledger's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,8 +23,8 @@ pub struct LedgerConfig {
     pub ledger_retention: Duration,
     /// Maximum age of a view before its worker fences itself (G).
     pub self_fence: Duration,
-    /// Minimum version of the protocol that a worker must speak.
-    pub protocol_min: u32,
+    /// The format of the entries of ledger and register: see [`LEDGER_FORMAT`].
+    pub format: u32,
 }
 
 /// The settings of a ledger that each worker configures.
@@ -74,13 +67,13 @@ pub enum LedgerConfigError {
         /// All settings of this kind on the ledger.
         ledger: LedgerTimes,
     },
-    /// The ledger requires a newer protocol version.
+    /// This build does not know the format of the ledger.
     #[error(
-        "the ledger needs protocol version {needed}, this build speaks {PROTOCOL_VERSION}: upgrade this worker"
+        "the ledger has format {theirs}, but this version of longhaul reads format {LEDGER_FORMAT}: run the version that its other workers have"
     )]
-    Protocol {
-        /// The required version.
-        needed: u32,
+    Format {
+        /// The ledger's format.
+        theirs: u32,
     },
 }
 
@@ -94,34 +87,20 @@ impl Default for LedgerConfig {
             heartbeat: Duration::from_secs(10),
             ledger_retention: Duration::from_secs(3600),
             self_fence: Duration::from_secs(600),
-            protocol_min: PROTOCOL_VERSION,
+            format: LEDGER_FORMAT,
         }
     }
 }
 
 impl LedgerConfig {
-    /// Whether all workers under these settings speak at least this version of the protocol.
-    #[must_use]
-    pub const fn keep_out_before(&self, protocol: u32) -> bool {
-        self.protocol_min >= protocol
-    }
-
-    /// The next version of these settings, which requires this protocol version; `None` after the
-    /// last version.
-    #[must_use]
-    pub fn keeping_out_before(&self, protocol: u32) -> Option<Self> {
-        let version = self.version.checked_add(1)?;
-        Some(Self { version, protocol_min: protocol, ..self.clone() })
-    }
-
     /// Checks whether a worker configured with `self` may work on a ledger whose newest settings
     /// are `theirs`.
     ///
     /// # Errors
     /// The first setting that differs.
     pub fn agrees_with(&self, theirs: &Self) -> Result<(), LedgerConfigError> {
-        if theirs.protocol_min > PROTOCOL_VERSION {
-            return Err(LedgerConfigError::Protocol { needed: theirs.protocol_min });
+        if theirs.format != LEDGER_FORMAT {
+            return Err(LedgerConfigError::Format { theirs: theirs.format });
         }
         if self.subscription != theirs.subscription {
             return Err(LedgerConfigError::Subscription {
@@ -160,7 +139,7 @@ mod tests {
             heartbeat: Duration::from_secs(5),
             ledger_retention: Duration::from_secs(60),
             self_fence: Duration::from_secs(8),
-            protocol_min: PROTOCOL_VERSION,
+            format: LEDGER_FORMAT,
         }
     }
 
@@ -170,10 +149,10 @@ mod tests {
     fn whatever_workers_must_share_is_compared() {
         let ours = config();
         assert_eq!(ours.agrees_with(&LedgerConfig { version: 9, ..config() }), Ok(()));
-        assert_eq!(ours.agrees_with(&LedgerConfig { protocol_min: 1, ..config() }), Ok(()));
-        let needed = PROTOCOL_VERSION + 1;
-        let newer = LedgerConfig { protocol_min: needed, ..config() };
-        assert_eq!(ours.agrees_with(&newer), Err(LedgerConfigError::Protocol { needed }));
+        for theirs in [LEDGER_FORMAT - 1, LEDGER_FORMAT + 1] {
+            let unknown = LedgerConfig { format: theirs, ..config() };
+            assert_eq!(ours.agrees_with(&unknown), Err(LedgerConfigError::Format { theirs }));
+        }
         let other = LedgerConfig { subscription: "others".to_owned(), ..config() };
         let theirs = other.subscription.clone();
         let ours_is = ours.subscription.clone();

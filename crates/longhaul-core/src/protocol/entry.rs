@@ -219,11 +219,10 @@ pub struct Heartbeat {
     /// Number of claims and outcomes of this owner that have their receipt; a reader of fewer has
     /// lost entries.
     pub receipted: u64,
-    /// Number of claims and outcomes of this owner that wait for their receipt; `None` if not
-    /// given.
-    pub underway: Option<u64>,
+    /// Number of claims and outcomes of this owner that wait for their receipt.
+    pub underway: u64,
     /// The same for claims and outcomes that the sender has published in the name of leases: with
-    /// receipt, and waiting for it. `None` if not given.
+    /// receipt, and waiting for it. `None` if the sender grants no leases.
     pub leased: Option<(u64, u64)>,
     /// How long the sender has been up, in ms.
     pub uptime_ms: u64,

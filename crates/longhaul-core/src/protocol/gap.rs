@@ -43,8 +43,7 @@ impl Gaps {
     /// owner.
     pub fn heard(&mut self, heartbeat: &Heartbeat) -> u64 {
         let Heartbeat { owner, uptime_ms, receipted, underway, leased, .. } = *heartbeat;
-        let own = underway
-            .map_or(0, |underway| heard(&mut self.owners, owner, uptime_ms, (receipted, underway)));
+        let own = heard(&mut self.owners, owner, uptime_ms, (receipted, underway));
         let leased =
             leased.map_or(0, |leased| heard(&mut self.lessors, owner.lessor(), uptime_ms, leased));
         own + leased
@@ -101,7 +100,7 @@ mod tests {
             subscription: "longhaul".to_owned(),
             number: 1,
             receipted,
-            underway: Some(underway),
+            underway,
             uptime_ms,
             ..Heartbeat::default()
         }

@@ -51,18 +51,9 @@ fn any_key() -> impl Strategy<Value = Key> {
 fn any_config() -> impl Strategy<Value = LedgerConfig> {
     let millis = || any::<u64>().prop_map(Duration::from_millis);
     let parts = (any::<u32>(), ".*", millis(), millis(), millis(), any::<u32>());
-    parts.prop_map(
-        |(version, subscription, heartbeat, ledger_retention, self_fence, protocol_min)| {
-            LedgerConfig {
-                version,
-                subscription,
-                heartbeat,
-                ledger_retention,
-                self_fence,
-                protocol_min,
-            }
-        },
-    )
+    parts.prop_map(|(version, subscription, heartbeat, ledger_retention, self_fence, format)| {
+        LedgerConfig { version, subscription, heartbeat, ledger_retention, self_fence, format }
+    })
 }
 
 fn any_seal() -> impl Strategy<Value = Seal> {
@@ -87,7 +78,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     let done = (any_once(), any::<u32>(), any_outcome(), any::<Option<u128>>());
     let place = any::<Option<(u64, u64, Option<u32>)>>();
     let heartbeat =
-        (any::<u128>(), ".*", any::<(u64, u64, Option<u64>, u64, Option<u32>, bool)>(), place);
+        (any::<u128>(), ".*", any::<(u64, u64, u64, bool, u64, Option<u32>, bool)>(), place);
     prop_oneof![
         claim.prop_map(|(key, attempt, kind, more, created, (limits, gives, order))| {
             let (attempts, limits, lease_ms) = limits;
@@ -113,7 +104,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         }),
         any_task().prop_map(Entry::Cancel),
         heartbeat.prop_map(|(owner, subscription, told, place)| {
-            let (number, receipted, underway, uptime_ms, max_attempts, reading) = told;
+            let (number, receipted, underway, leased, uptime_ms, max_attempts, reading) = told;
             let owner = OwnerId(owner);
             let position = |(ledger, entry, batch_index)| Position { ledger, entry, batch_index };
             let shown_to = place.map(position);
@@ -123,7 +114,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
                 number,
                 receipted,
                 underway,
-                leased: underway.map(|underway| (uptime_ms, underway)),
+                leased: leased.then_some((uptime_ms, underway)),
                 uptime_ms,
                 max_attempts,
                 shown_to,

@@ -263,10 +263,6 @@ impl QueueCore {
 
     /// Begins the next period. All holds of unfinished tasks were just found renewed.
     fn begin_period(&mut self, cx: &mut QueueContext<'_>) {
-        // Workers of older versions do not read an entry of a later period.
-        if !self.keeps_older_out(cx) {
-            return;
-        }
         let (now, patience) = (cx.now, self.config.key_period / 8);
         // The entry may take long to arrive, and each one stays on the register.
         if self.holds.begun_at.is_some_and(|at| now.since(at) < patience) {
@@ -277,21 +273,6 @@ impl QueueCore {
         let period = self.register.keys().period().next();
         let entry = RegisterEntry::Period(period, self.stamps.next());
         self.publish(entry);
-    }
-
-    /// Whether the settings of all ledgers keep out workers of older versions. Raises the settings
-    /// that do not.
-    fn keeps_older_out(&self, cx: &mut QueueContext<'_>) -> bool {
-        let mut all = true;
-        for level in self.topics.keys() {
-            let numbers: Vec<i32> =
-                cx.partitions.of_level(*level).map(|(number, _)| number).collect();
-            for number in numbers {
-                let partition = cx.partitions.get_mut(*level, number);
-                all &= partition.is_none_or(|partition| partition.keeps_older_out(cx.now));
-            }
-        }
-        all
     }
 
     /// Continues publishing tombstones when the last one in flight was read.
@@ -349,7 +330,7 @@ mod tests {
     #[test]
     fn holders_are_checked_in_steps() {
         let (heartbeat, key_period) = (Duration::from_secs(10), Duration::from_secs(1_000));
-        let config = QueueConfig { heartbeat, key_period, legacy: false };
+        let config = QueueConfig { heartbeat, key_period };
         let mut queue = QueueCore::new(config, OwnerId(1));
         let mut at = |now, act: &mut dyn FnMut(&mut QueueCore, &mut QueueContext<'_>)| {
             let cx = &mut QueueContext { now, wall_ms: 1_000_000, partitions: &mut NoPartitions };

@@ -74,8 +74,6 @@ pub struct QueueConfig {
     pub heartbeat: Duration,
     /// Length of a period of the register.
     pub key_period: Duration,
-    /// Whether Java workers work beside this one.
-    pub legacy: bool,
 }
 
 /// The worker's partitions of a queue.

@@ -81,8 +81,7 @@ impl QueueCore {
         }
     }
 
-    /// Closes a task, unless it runs or its overwriter is already over. Beside Java workers a task
-    /// may run without an entry on the ledger, so it is left to end.
+    /// Closes a task, unless it runs or its overwriter is already over.
     fn make_room(
         &mut self,
         name: &KeyName,
@@ -93,18 +92,10 @@ impl QueueCore {
         let Some(partition) = cx.of(holder) else { return };
         let fold = partition.machine().fold(holder.id);
         let step = OverwriteStep::Close(holder, fold.epoch);
-        if fold.phase == Phase::Running
-            || self.config.legacy
-            || cx.is_over(by)
-            || !self.begin_step(name, step, cx)
-        {
+        if fold.phase == Phase::Running || cx.is_over(by) || !self.begin_step(name, step, cx) {
             return;
         }
-        let now = cx.now;
-        // Workers of older versions take the bind of an overwriter for one that has lost.
-        if cx.of_mut(holder).is_some_and(|partition| partition.keeps_older_out(now)) {
-            self.read_and_close(holder, by, cx);
-        }
+        self.read_and_close(holder, by, cx);
     }
 
     /// Closes an overwriter that has lost against a later task of its partition. Its delivery may
@@ -121,7 +112,6 @@ impl QueueCore {
             |partition: &Partition| partition.machine().task(task.id).is_some_and(|task| task.held);
         if self.read
             && hold.overwrites
-            && !self.config.legacy
             && self.register.keys().admission(name, task) == Admission::Lost(to)
             && cx.phase(task) != Some(Phase::Running)
             && !cx.of(task).is_some_and(held)

@@ -15,7 +15,7 @@ pub const WAITING_MAX: usize = 64;
 /// The identity of a worker. Its heartbeats carry all fields; a metadata entry carries `name`,
 /// `host` and `label` of the worker that runs the task.
 ///
-/// A missing field is empty or `None`: workers of earlier versions have none.
+/// A missing field is empty or `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]

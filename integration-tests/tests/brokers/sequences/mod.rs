@@ -14,13 +14,13 @@ mod keyed;
 mod large;
 mod leaving;
 mod losing;
-mod mixed;
 mod operating;
 mod plain;
 mod raced;
 mod reading;
 mod reference;
 mod schema;
+mod soak;
 mod terms;
 mod tombstones;
 

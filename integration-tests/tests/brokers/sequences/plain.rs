@@ -77,6 +77,12 @@ impl Plain {
         Ok(())
     }
 
+    /// Shows an entry for a task, on a producer of the metadata topic.
+    pub(crate) async fn show(&mut self, key: &str, entry: &[u8]) -> Result<()> {
+        self.send(Some(key.to_owned()), entry, &[]).await?.await?;
+        Ok(())
+    }
+
     async fn send(
         &mut self,
         key: Option<String>,

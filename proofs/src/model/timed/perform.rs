@@ -45,14 +45,12 @@ impl Steps<'_> {
         match effect {
             PartitionEffect::Ready => worker.consumes = true,
             PartitionEffect::Fenced => self.fenced(number, worker),
-            // No worker of the model works beside the Java reference, or grants leases, and its log
-            // loses nothing.
+            // No worker of the model grants leases, its queue has no limits, and its log loses
+            // nothing.
             PartitionEffect::Refused(_)
             | PartitionEffect::Differs { .. }
             | PartitionEffect::LeaseOver(..)
             | PartitionEffect::ClaimSettled(_)
-            | PartitionEffect::AskForLegacy
-            | PartitionEffect::EndAsShown(..)
             | PartitionEffect::AskForTicket(_)
             | PartitionEffect::ReturnTicket(_) => {}
             PartitionEffect::Do(action) => self.act(number, worker, action),

@@ -63,7 +63,7 @@ impl TimeFault {
         let mut entry = entry.clone();
         if let Entry::Heartbeat(beat) = &mut entry {
             match self {
-                Self::GapIgnored => beat.underway = None,
+                Self::GapIgnored => beat.receipted = 0,
                 Self::UptimeIgnored => beat.uptime_ms = 0,
                 _ => {}
             }

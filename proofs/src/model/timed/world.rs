@@ -6,7 +6,7 @@ use super::tamper::TimeFault;
 use crate::judge::Judge;
 use longhaul::{Position, TaskId};
 use longhaul_core::partition::{Partition, PartitionSettings, Slots};
-use longhaul_core::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+use longhaul_core::protocol::config::{LEDGER_FORMAT, LedgerConfig};
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::protocol::fold::TaskFold;
 use longhaul_core::protocol::key::{Epoch, Key, OwnerId};
@@ -156,7 +156,7 @@ impl Worker {
                 heartbeat: if halved { H / 2 } else { H },
                 ledger_retention: R,
                 self_fence: G,
-                protocol_min: PROTOCOL_VERSION,
+                format: LEDGER_FORMAT,
             },
             partition: TASK.partition,
             max_attempts: u32::from(bounds.attempts),

@@ -4,7 +4,7 @@ use crate::client::tasks::info::WorkerInfo;
 use crate::client::tasks::{TaskPage, TaskStatus};
 use crate::transport::Outgoing;
 use crate::worker::of_this_process;
-use longhaul_core::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+use longhaul_core::protocol::config::{LEDGER_FORMAT, LedgerConfig};
 use longhaul_core::protocol::entry::{
     Base, Claim, ClaimKind, Done, Heartbeat, LeaseMs, NextAttempt, Outcome,
 };
@@ -36,7 +36,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        Self { table: TaskTable::new(-1, Some(3)), next: 1 }
+        Self { table: TaskTable::new(-1), next: 1 }
     }
 
     fn place(&mut self) -> Position {
@@ -483,20 +483,6 @@ proptest! {
     }
 }
 
-/// Counted as ready until its eviction, such a task would make an autoscaler keep a worker.
-#[test]
-fn the_last_failure_of_a_java_worker_is_the_end() {
-    let mut bench = Bench::new();
-    let mut shown = |attempts| {
-        let metadata = failed(task(1), attempts, None);
-        let message = Message { position: bench.place(), ..entry(0, &metadata, None) };
-        bench.table.read(TableSource::Metadata, &message);
-        bench.table.get(task(1), NOW).map(|info| info.status)
-    };
-    assert_eq!(shown(2), Some(TaskStatus::Ready));
-    assert_eq!(shown(3), Some(TaskStatus::Failed));
-}
-
 /// Lists of workers must show missed heartbeats: the time of the last one does not tell whether the
 /// worker is dead.
 #[test]
@@ -514,7 +500,7 @@ fn a_worker_that_has_died_has_missed_heartbeats() {
             heartbeat,
             ledger_retention: Duration::from_secs(3_600),
             self_fence: Duration::from_secs(600),
-            protocol_min: PROTOCOL_VERSION,
+            format: LEDGER_FORMAT,
         })
     };
     bench.write(&every(2, 10));

@@ -1,7 +1,6 @@
 //! Tasks with keys.
 
 use super::*;
-use longhaul_core::protocol::config::LedgerConfig;
 use longhaul_core::protocol::fold::Phase;
 use longhaul_core::protocol::register::{KeyKind, QueueTask, RegisterEntry};
 use longhaul_core::register;
@@ -337,34 +336,6 @@ async fn more_holders_than_are_checked_at_once_are_all_renewed() {
     let keys = bench.driver.queues[0].core.register().keys();
     assert!(keys.period().0 >= 3, "{:?}", keys.period());
     assert_eq!(keys.holders_behind(KeyKind::Idempotency, None).count(), 25_000);
-}
-
-/// Workers before version 3 do not know a bind of a later period: they would run a second task of
-/// the key.
-#[tokio::test(start_paused = true)]
-async fn no_period_is_begun_beside_workers_of_earlier_versions() {
-    let config = forgetful();
-    let earlier = LedgerConfig { version: 4, protocol_min: 2, ..config.ledger() };
-    let mut bench = Bench::new(config, None, |context| report(context, 5));
-    bench.broker.publish(&bench.ledger(), ledger::message(&Entry::Config(earlier), b""));
-    bench.run_for(SECOND).await;
-    bench.submit(&[("IDEMPOTENCY_KEY", "k")]);
-    let mut before = (0, 0);
-    for _ in 0..200 {
-        bench.turns = 0;
-        bench.run_for(R / 100).await;
-        let period = bench.driver.queues[0].core.register().keys().period().0;
-        let log = bench.broker.full_log(&bench.ledger());
-        let entries = log.iter().filter_map(|it| ledger::read(it).ok());
-        let version = |entry| {
-            if let Entry::Config(config) = entry { Some(config.protocol_min) } else { None }
-        };
-        let versions = entries.filter_map(version);
-        let now = (period, versions.max().unwrap());
-        assert!(now.0 == 0 || before.1 == 3, "{before:?} {now:?}");
-        before = now;
-    }
-    assert_eq!(before, (1, 3));
 }
 
 /// A dead letter may stay in its topic for longer than keys are remembered. Without this its second

@@ -182,18 +182,10 @@ async fn what_is_offered_of_a_batch_outlives_the_worker_that_holds_it() {
 
 /// Regression: a full worker handed a task back after a second, and the broker redelivered it to
 /// the same worker, because that had requested one more delivery meanwhile. This went on as long as
-/// the worker was full, while another one idled. Beside Java workers it still went on until the
-/// second heartbeat: before its offer the worker asked for the state on the metadata topic, and
-/// used the answer for itself.
+/// the worker was full, while another one idled.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_a_full_worker_hands_back_goes_to_an_idle_one() {
-    for legacy in [false, true] {
-        hand_back_to_an_idle_worker(legacy).await;
-    }
-}
-
-async fn hand_back_to_an_idle_worker(legacy: bool) {
-    let config = WorkerConfig { concurrency: 1, legacy, ..WorkerConfig::default() };
+    let config = WorkerConfig { concurrency: 1, ..WorkerConfig::default() };
     let diary = Diary::default();
     let body = |notes: &Diary| {
         let notes = notes.clone();
@@ -217,7 +209,7 @@ async fn hand_back_to_an_idle_worker(legacy: bool) {
         first.submit(&[]);
     }
     tokio::join!(first.run_for(6 * SECOND), second.run_for(6 * SECOND));
-    assert_eq!(diary.lines().len(), 6, "legacy: {legacy}");
+    assert_eq!(diary.lines().len(), 6);
 }
 
 /// A topic of higher precedence that cannot be worked on, for example because its ledger is

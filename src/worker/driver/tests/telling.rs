@@ -70,7 +70,7 @@ async fn workers_that_disagree_about_attempts_are_told_of_once() {
             subscription: "longhaul".to_owned(),
             number: 1,
             receipted: 0,
-            underway: Some(0),
+            underway: 0,
             uptime_ms: 1,
             max_attempts,
             ..Heartbeat::default()

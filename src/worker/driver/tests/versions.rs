@@ -2,9 +2,7 @@
 //! know are ignored and left unchanged.
 
 use super::*;
-use longhaul_core::protocol::config::LedgerConfig;
 use longhaul_core::protocol::entry::ClaimKind;
-use longhaul_memory::PublishFate;
 
 impl Bench {
     /// Writes an entry of another version to the ledger, with these additional properties.
@@ -85,41 +83,6 @@ async fn unknown_kinds_and_states_are_ignored_and_stay() {
         .collect();
     assert_eq!(kept.len(), 3);
     assert!(kept.iter().all(|key| !removed(key)), "{kept:?}");
-}
-
-/// Workers before version 3 do not know a claim that parks a task: the next claim left a gap in
-/// their fold, and they ran the task as well. So they are excluded before the first such claim, and
-/// only by a version that parks tasks.
-#[tokio::test(start_paused = true)]
-async fn a_ledger_of_an_earlier_version_keeps_its_workers_out_before_a_task_is_parked() {
-    let earlier = LedgerConfig { version: 4, protocol_min: 2, ..brisk().ledger() };
-    let mut bench = Bench::new(brisk(), None, |context| report(context, 5));
-    bench.broker.publish(&bench.ledger(), ledger::message(&Entry::Config(earlier.clone()), b""));
-    bench.run_for(SECOND).await;
-    let late = bench.submit(&[("SCHEDULED_AT", "2100-01-01T00:00:00Z")]).to_string();
-    bench.submit(&[]);
-    bench.run_for(30 * SECOND).await;
-    let settings_and_parks = |bench: &Bench| {
-        let log = bench.broker.full_log(&bench.ledger());
-        let of_interest = |entry: &Entry| {
-            matches!(entry, Entry::Config(_))
-                || matches!(entry, Entry::Claim(claim) if claim.kind == ClaimKind::Park)
-        };
-        log.iter().filter_map(|it| ledger::read(it).ok()).filter(of_interest).collect::<Vec<_>>()
-    };
-    assert_eq!(settings_and_parks(&bench).len(), 1, "nothing is parked");
-    // The settings are lost once.
-    let ledger = bench.ledger();
-    bench.broker.next_publish(&ledger, PublishFate::Lost);
-    for _ in 0..2 {
-        bench.submit(&[("AFTER", &late)]);
-    }
-    bench.run_for(60 * SECOND).await;
-    let found = settings_and_parks(&bench);
-    let raised = LedgerConfig { version: 5, protocol_min: 3, ..earlier.clone() };
-    assert_eq!(found[..2], [Entry::Config(earlier), Entry::Config(raised)]);
-    assert_eq!(found.len(), 4, "{found:?}");
-    assert_eq!(bench.driver.stats.read().malformed, 0);
 }
 
 /// The end of a task that another version has shown is shown again word for word, including fields

@@ -81,6 +81,23 @@ fn settings_are_written_into_a_ledger_that_has_none() {
     assert!(!read_anew(&mut solo, &[ours]).contains(&publish));
 }
 
+/// Before, a worker with other settings may come and write its own.
+#[test]
+fn a_gateway_writes_its_settings_with_its_first_claim() {
+    let ours = PartitionEffect::Do(Action::Publish(Entry::Config(LedgerConfig::default())));
+    let mut solo = Solo::fresh(1);
+    solo.core.grant_leases(1 << 40);
+    solo.slots.set_free(1);
+    assert_eq!(solo.run(), [PartitionEffect::Ready]);
+    solo.deliver(TASK);
+    let did = solo.run();
+    let at = |is: &dyn Fn(&PartitionEffect) -> bool| did.iter().position(is);
+    let claim = at(&|effect| !claims(std::slice::from_ref(effect)).is_empty());
+    assert!(at(&|effect| *effect == ours) < claim && claim.is_some(), "{did:?}");
+    fence(&mut solo);
+    assert!(read_anew(&mut solo, &[]).contains(&ours), "its leases go on under its settings");
+}
+
 /// Regression: a worker that did not count the owners of its first read took itself for the first
 /// in every line.
 #[test]
@@ -221,7 +238,7 @@ fn the_earlier_id_of_a_kept_attempt_goes_on_with_its_heartbeats() {
         .iter()
         .map(|beat| (beat.owner, beat.number > 0, beat.receipted, beat.underway))
         .collect();
-    let mut expected = vec![(me, true, 0, Some(0)), (running.owner, false, 1, Some(0))];
+    let mut expected = vec![(me, true, 0, 0), (running.owner, false, 1, 0)];
     expected.sort_unstable_by_key(|(owner, ..)| *owner);
     assert_eq!(told, expected);
 }

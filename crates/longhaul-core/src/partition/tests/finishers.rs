@@ -167,7 +167,7 @@ fn what_dead_workers_have_said_is_forgotten_where_nothing_is_sealed_too() {
             subscription: "longhaul".to_owned(),
             number: 1,
             receipted: 0,
-            underway: Some(0),
+            underway: 0,
             uptime_ms: 1,
             shown_to,
             ..Heartbeat::default()

@@ -211,24 +211,15 @@ fn a_task_that_is_claimed_waits_no_longer() {
 
 /// A worker with one slot and a queue-wide limit. Task 1 has failed once and waits for its ticket
 /// in the line of its key.
-fn lined_up(legacy: bool) -> Solo {
+fn lined_up() -> Solo {
     let mut solo = Solo::new(1);
-    if legacy {
-        solo.core = solo.core.beside_legacy(secs(10));
-    }
     let limits = ClaimLimits { tickets: true, ..ClaimLimits::default() };
     solo.core.limit_claims(limits, solo.now);
     solo.read_failed(task(1), Duration::ZERO);
     let asks = |(_, effect): &(Duration, PartitionEffect)| {
         *effect == PartitionEffect::AskForTicket(task(1))
     };
-    let mut did = solo.wait(secs(60));
-    if legacy {
-        // The metadata topic is empty.
-        solo.core.handle_legacy_told(solo.now, None, solo.now);
-        did = solo.wait(secs(0));
-    }
-    assert!(did.iter().any(asks));
+    assert!(solo.wait(secs(60)).iter().any(asks));
     solo.core.line_up(task(1), true);
     solo
 }
@@ -247,7 +238,7 @@ fn returned(solo: &mut Solo) -> Option<Duration> {
 /// its worker was full, so workers with free slots could not use it.
 #[test]
 fn a_ticket_that_no_slot_is_free_for_is_given_back_in_time() {
-    let mut solo = lined_up(false);
+    let mut solo = lined_up();
     solo.deliver(task(2));
     assert_eq!(solo.run(), [PartitionEffect::AskForTicket(task(2))]);
     solo.core.grant_ticket(task(2), solo.now);
@@ -263,19 +254,10 @@ fn a_ticket_that_no_slot_is_free_for_is_given_back_in_time() {
     assert!(solo.run().contains(&PartitionEffect::AskForTicket(task(1))));
 }
 
-/// The same beside Java workers, where a task without a slot is not examined further.
-#[test]
-fn beside_java_workers_a_ticket_without_a_slot_is_given_back_in_time() {
-    let mut solo = lined_up(true);
-    solo.slots.used = 1;
-    solo.core.grant_ticket(task(1), solo.now);
-    assert_eq!(returned(&mut solo), Some(secs(1)));
-}
-
 /// The same for a worker that holds as many tasks as it may.
 #[test]
 fn a_ticket_that_no_room_is_left_for_is_given_back_in_time() {
-    let mut solo = lined_up(false);
+    let mut solo = lined_up();
     solo.slots.set_room(0);
     solo.core.grant_ticket(task(1), solo.now);
     assert_eq!(returned(&mut solo), Some(secs(1)));
@@ -284,7 +266,7 @@ fn a_ticket_that_no_room_is_left_for_is_given_back_in_time() {
 /// The same, but a slot is free when the ticket comes. Another topic of the worker takes that slot.
 #[test]
 fn a_ticket_whose_slot_goes_to_another_topic_is_given_back_in_time() {
-    let mut solo = lined_up(false);
+    let mut solo = lined_up();
     solo.slots.set_quota(Some(0));
     solo.core.grant_ticket(task(1), solo.now);
     assert!(!solo.run().contains(&reading(task(1))));
@@ -297,7 +279,7 @@ fn a_ticket_whose_slot_goes_to_another_topic_is_given_back_in_time() {
 /// of the limit was unused until the subscription was checked, ten minutes later.
 #[test]
 fn a_retry_that_is_handed_back_leaves_no_ticket_behind() {
-    let mut solo = lined_up(false);
+    let mut solo = lined_up();
     solo.core.grant_leases(1 << 40);
     solo.slots.set_free(0);
     solo.deliver(task(1));

@@ -75,7 +75,7 @@ pub(super) fn beat(uptime: Duration, receipted: u64) -> Entry {
         subscription: "longhaul".to_owned(),
         number: 1,
         receipted,
-        underway: Some(0),
+        underway: 0,
         uptime_ms: u64::try_from(uptime.as_millis()).unwrap(),
         ..Heartbeat::default()
     })
@@ -168,7 +168,7 @@ impl Solo {
     /// Publishes a heartbeat, and those of the other live workers.
     fn beat(&mut self, beat: Heartbeat) {
         for owner in self.alive.clone() {
-            let (receipted, underway, max_attempts) = (0, Some(0), None);
+            let (receipted, underway, max_attempts) = (0, 0, None);
             let other =
                 Heartbeat { owner, number: 1, receipted, underway, max_attempts, ..beat.clone() };
             let other = Heartbeat { shown_to: None, leased: None, ..other };

@@ -147,7 +147,7 @@ impl<'a> EntryReader<'a> {
             subscription: self.text("sub")?.to_owned(),
             number: self.number("q")?,
             receipted: self.number("c")?,
-            underway: self.optional("w")?,
+            underway: self.number("w")?,
             leased: self.number("lc").ok().zip(self.number("lw").ok()),
             uptime_ms: self.number("u")?,
             // Data for people must not invalidate a heartbeat.
@@ -166,7 +166,7 @@ impl<'a> EntryReader<'a> {
             heartbeat: millis("h")?,
             ledger_retention: millis("r")?,
             self_fence: millis("g")?,
-            protocol_min: self.number("v")?,
+            format: self.number("v")?,
         })
     }
 }

@@ -24,16 +24,16 @@ fn done(outcome: Outcome) -> Entry {
     Entry::Done(Done { key: KEY, attempt: 6, outcome, writer: None })
 }
 
-fn heartbeat(underway: Option<u64>, shown_to: Option<Position>, reading: bool) -> Entry {
+fn heartbeat(leased: Option<u64>, shown_to: Option<Position>, reading: bool) -> Entry {
     Entry::Heartbeat(Heartbeat {
         owner: OwnerId(0xab),
         subscription: "workers".to_owned(),
         number: 11,
         receipted: 12,
-        underway,
-        leased: underway.map(|underway| (15, underway)),
+        underway: leased.unwrap_or_default(),
+        leased: leased.map(|underway| (15, underway)),
         uptime_ms: 13,
-        max_attempts: underway.map(|_| 14),
+        max_attempts: leased.map(|_| 14),
         shown_to,
         reading,
         comparison: reading.then_some(Comparison::Question),
@@ -58,7 +58,7 @@ fn config() -> Entry {
         heartbeat: Duration::from_secs(5),
         ledger_retention: Duration::from_secs(60),
         self_fence: Duration::from_millis(7_500),
-        protocol_min: 3,
+        format: 3,
     })
 }
 
@@ -107,7 +107,7 @@ fn written() -> Vec<(Entry, String, &'static str)> {
         (
             heartbeat(None, None, false),
             format!("hb/{OWNER}"),
-            "k=hb o=OWNER sub=workers q=11 c=12 u=13",
+            "k=hb o=OWNER sub=workers q=11 c=12 w=0 u=13",
         ),
         (
             heartbeat(Some(1), None, false),
@@ -117,17 +117,17 @@ fn written() -> Vec<(Entry, String, &'static str)> {
         (
             heartbeat(None, at(None), false),
             format!("hb/{OWNER}"),
-            "k=hb o=OWNER sub=workers q=11 c=12 u=13 p=4:5",
+            "k=hb o=OWNER sub=workers q=11 c=12 w=0 u=13 p=4:5",
         ),
         (
             heartbeat(None, at(Some(6)), false),
             format!("hb/{OWNER}"),
-            "k=hb o=OWNER sub=workers q=11 c=12 u=13 p=4:5:6",
+            "k=hb o=OWNER sub=workers q=11 c=12 w=0 u=13 p=4:5:6",
         ),
         (
             heartbeat(None, None, true),
             format!("hb/{OWNER}"),
-            "k=hb o=OWNER sub=workers q=11 c=12 u=13 l=1 d=?",
+            "k=hb o=OWNER sub=workers q=11 c=12 w=0 u=13 l=1 d=?",
         ),
         (seal(), format!("seal/{OWNER}/9"), "k=seal o=OWNER n=1,2,3,4"),
         (config(), "cfg/2".to_owned(), "k=cfg sub=workers h=5000 r=60000 g=7500 v=3"),
@@ -212,7 +212,7 @@ fn an_offer_is_a_claim_that_parks_to_whoever_does_not_know_it() {
     assert_eq!((folds[0].phase, folds[0].attempt), (Phase::Retry, 5));
 }
 
-/// Optional properties: older workers did not write them, or they do not always apply.
+/// Optional properties: they do not always apply, or nothing depends on them.
 const OPTIONAL: [&str; 12] = ["lc", "lw", "f", "ma", "tb", "x", "w", "m", "p", "l", "d", "line"];
 
 /// The number of attempts in a claim decides nothing about the claim: a reader that refused the
@@ -265,10 +265,12 @@ fn an_entry_without_one_of_its_properties_is_none() {
         for (name, _) in whole.iter() {
             let released = whole.get("s") == Some("RELEASED");
             let cancel = matches!(entry, Entry::Cancel(_)) && name == "t";
+            let beats = matches!(entry, Entry::Heartbeat(_));
             // The key of a heartbeat names its owner.
-            let owner = matches!(entry, Entry::Heartbeat(_)) && name == "o";
+            let owner = beats && name == "o";
+            let sent = beats && name == "w";
             let next = released && matches!(name, "na" | "nd");
-            let is_optional = OPTIONAL.contains(&name) || cancel || owner || next;
+            let is_optional = (OPTIONAL.contains(&name) && !sent) || cancel || owner || next;
             let rest = whole.iter().filter(|(other, _)| *other != name).collect();
             let read = Entry::read(Some(&key), &rest, &entry.body(b""), null);
             assert_eq!(read.is_ok(), is_optional, "{entry:?} without {name}");

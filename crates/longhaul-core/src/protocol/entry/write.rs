@@ -48,7 +48,7 @@ impl Entry {
                 out.put("h", config.heartbeat.as_millis());
                 out.put("r", config.ledger_retention.as_millis());
                 out.put("g", config.self_fence.as_millis());
-                out.put("v", config.protocol_min);
+                out.put("v", config.format);
             }
             Self::Tombstone(_) => {}
         }
@@ -111,7 +111,7 @@ fn write_heartbeat(out: &mut PropertyWriter, heartbeat: &Heartbeat) {
     out.put("sub", &heartbeat.subscription);
     out.put("q", heartbeat.number);
     out.put("c", heartbeat.receipted);
-    out.put_some("w", heartbeat.underway);
+    out.put("w", heartbeat.underway);
     if let Some((receipted, underway)) = heartbeat.leased {
         out.put("lc", receipted);
         out.put("lw", underway);

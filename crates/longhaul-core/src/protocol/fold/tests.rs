@@ -2,7 +2,7 @@
 //! the checkers (`proofs/src/checkers/table.rs`) shows that nothing between the rows is wrong.
 
 use super::*;
-use crate::protocol::config::{LedgerConfig, PROTOCOL_VERSION};
+use crate::protocol::config::{LEDGER_FORMAT, LedgerConfig};
 use crate::protocol::entry::{Base, Heartbeat};
 use crate::protocol::key::{Key, OnceKey};
 use crate::task::TaskId;
@@ -236,7 +236,7 @@ fn what_is_of_no_task_changes_nothing() {
         heartbeat: Duration::from_secs(10),
         ledger_retention: Duration::from_secs(3600),
         self_fence: Duration::from_secs(600),
-        protocol_min: PROTOCOL_VERSION,
+        format: LEDGER_FORMAT,
     };
     let others = [
         Entry::Heartbeat(heartbeat),

@@ -79,7 +79,7 @@ impl Story {
             heartbeat: HEARTBEAT,
             ledger_retention: 360 * HEARTBEAT,
             self_fence: 60 * HEARTBEAT,
-            protocol_min: 1,
+            format: 1,
         };
         self.put(&Entry::Config(config), "")
     }

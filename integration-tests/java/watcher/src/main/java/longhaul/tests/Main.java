@@ -10,10 +10,6 @@ public final class Main {
         // Only warnings: with the default level the client writes its whole configuration for each producer.
         System.setProperty("org.slf4j.simpleLogger.defaultLogLevel", "warn");
         Arguments arguments = new Arguments(args);
-        if (arguments.verb.equals("work")) {
-            Worker.work(arguments);
-            return;
-        }
         try (PulsarClient client = PulsarClient.builder().serviceUrl(arguments.serviceUrl).build()) {
             switch (arguments.verb) {
                 case "watch" -> Metadata.watch(client, arguments);
