@@ -101,17 +101,6 @@ pub(crate) struct InactiveTopics {
     pub(crate) delete_while_inactive: bool,
 }
 
-/// Limits on the rate of publishes to a topic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PublishRate {
-    /// Messages per second; 0 and less is unlimited.
-    #[serde(rename = "publishThrottlingRateInMsg", default = "unlimited")]
-    pub(crate) messages: i64,
-    /// Bytes per second; 0 and less is unlimited.
-    #[serde(rename = "publishThrottlingRateInByte", default = "unlimited")]
-    pub(crate) bytes: i64,
-}
-
 /// Which unused topics are deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -182,9 +171,6 @@ pub(crate) struct Policies {
     /// When an unused topic is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) inactive_topics: Option<InactiveTopics>,
-    /// Limits on the rate of publishes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) publish_rate: Option<PublishRate>,
     /// Whether topics are created on use. Has no meaning on a topic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) auto_topic_creation: Option<AutoTopicCreation>,
@@ -224,7 +210,6 @@ impl Policies {
             backlog_quota: self.backlog_quota.or(below.backlog_quota),
             backlog_age: self.backlog_age.or(below.backlog_age),
             inactive_topics: self.inactive_topics.or(below.inactive_topics),
-            publish_rate: self.publish_rate.or(below.publish_rate),
             auto_topic_creation: self.auto_topic_creation.or(below.auto_topic_creation),
             other,
         }

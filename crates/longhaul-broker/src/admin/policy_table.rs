@@ -117,7 +117,7 @@ impl PolicyRow {
     }
 }
 
-const RATES: &str = "this broker has a limit on the rate of publishes only (publishRate): limit what a consumer has not acknowledged";
+const RATES: &str = "this broker has no limits on rates: limit what a consumer has not acknowledged";
 
 /// Maximum number of partitions of a topic.
 const COUNT_MAX: u64 = crate::machine::PARTITIONS_MAX as u64;
@@ -186,7 +186,7 @@ const POLICIES: &[PolicyRow] = &[
         "this broker delivers a delayed message at its time",
     ),
     both("dispatchRate", "topicDispatchRate", OBJECT).refused_if(is_rate, RATES),
-    obeyed!("publishRate", "publishRate", "publishMaxMessageRate", publish_rate, parse),
+    both("publishRate", "publishMaxMessageRate", OBJECT).refused_if(is_rate, RATES),
     both("replicatorDispatchRate", "replicatorDispatchRate", OBJECT)
         .refused_if(is_rate, RATES),
     both("subscribeRate", "clusterSubscribeRate", OBJECT).refused_if(is_rate, RATES),

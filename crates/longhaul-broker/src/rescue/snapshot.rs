@@ -352,7 +352,7 @@ pub(super) mod tests {
         let mut log = Stepped::open(storage, options, &mut |_| Ok(())).unwrap();
         let name = "persistent://public/default/t".to_owned();
         let create: StateChange =
-            CreateTopic { topic: 0, name, created_at: 1, ..CreateTopic::default() }.into();
+            CreateTopic { topic: 0, name, created_at: 1 }.into();
         for change in [create, OpenLedger { topic: 0, ledger: 0, first: 0 }.into()] {
             let head = RecordHead { kind: RecordKind::Change, topic: 0, ledger: 0, entry: 0 };
             let body = ChangeRecord { change: Some(change) }.encode_to_vec();

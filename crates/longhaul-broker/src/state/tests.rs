@@ -36,7 +36,7 @@ fn state(changes: impl IntoIterator<Item = StateChange>) -> BrokerState {
 /// A state with topic 3, ledger 7, subscription 2, and entries in the segments 1, 1, 2 and 3.
 fn sample() -> BrokerState {
     let mut state = state([
-        CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5, role: "ann".to_owned() }
+        CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5 }
             .into(),
         OpenLedger { topic: 3, ledger: 7, first: 0 }.into(),
         CreateSubscription {
@@ -45,7 +45,6 @@ fn sample() -> BrokerState {
             name: "s".to_owned(),
             mark: 0,
             properties: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
-            role: "bob".to_owned(),
         }
         .into(),
     ]);
@@ -58,8 +57,7 @@ fn sample() -> BrokerState {
 
 fn new_subscription(subscription: u32, name: &str, mark: u64) -> CreateSubscription {
     let (name, properties) = (name.to_owned(), BTreeMap::new());
-    let role = "bob".to_owned();
-    CreateSubscription { topic: 3, subscription, name, mark, properties, role }
+    CreateSubscription { topic: 3, subscription, name, mark, properties }
 }
 
 fn topic(state: &BrokerState) -> &BrokerTopic {
@@ -135,7 +133,6 @@ fn what_is_about_nothing_is_refused() {
         topic: 9,
         name: "a://b/c/d/e".to_owned(),
         created_at: 0,
-        ..CreateTopic::default()
     };
     assert!(content(state.apply(&nameless.into())));
     let schema = AddSchema { name: NAME.to_owned(), schema: None, added_at: 0 };
@@ -341,7 +338,7 @@ fn a_part_of_a_batch_stays_a_part_after_its_entry_is_trimmed() {
 fn a_restart_reads_what_was_recorded() {
     let encoded = |change: StateChange| ChangeRecord { change: Some(change) };
     let create =
-        CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5, ..CreateTopic::default() };
+        CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5 };
     let open = OpenLedger { topic: 3, ledger: 7, first: 0 };
     let mut image = encoded(create.into()).encode_length_delimited_to_vec();
     image.extend(encoded(open.into()).encode_length_delimited_to_vec());
@@ -450,7 +447,6 @@ fn a_change_that_does_not_apply_is_refused_and_leaves_nothing_behind() {
             topic: 3,
             name: format!("{NAME}{}", "x".repeat(250)),
             created_at: 5,
-            ..CreateTopic::default()
         }
         .into(),
         SetPolicies { scope: NAME.to_owned(), policies: deep.into() }.into(),

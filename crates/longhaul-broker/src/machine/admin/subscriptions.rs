@@ -30,7 +30,7 @@ impl BrokerMachine {
         check_properties(properties)?;
         let topics = match self.all(name) {
             Ok(topics) => topics,
-            Err(_) => vec![self.ensure_topic(name, true, "")?],
+            Err(_) => vec![self.ensure_topic(name, true)?],
         };
         let exists = |id: &u32| {
             self.state.topic(*id).is_some_and(|topic| topic.subscription_id(subscription).is_some())

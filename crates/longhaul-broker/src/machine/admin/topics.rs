@@ -27,8 +27,8 @@ impl BrokerMachine {
     ) -> AdminResult {
         self.check_free(name)?;
         check_properties(&properties)?;
-        self.check_topics(name, &self.resolve_policies(name), 1, "")?;
-        self.create_topic(name, "")?;
+        self.check_topics(name, &self.resolve_policies(name), 1)?;
+        self.create_topic(name)?;
         self.record_new(name, properties)
     }
 
@@ -43,14 +43,14 @@ impl BrokerMachine {
         self.check_free(name)?;
         check_partitions(partitions)?;
         check_properties(&properties)?;
-        self.create_partitioned(name, partitions, "")?;
+        self.create_partitioned(name, partitions)?;
         self.record_new(name, properties)
     }
 
     /// Creates the missing partitions of a partitioned topic. Existing ones stay unchanged.
     pub(crate) fn make_missing_partitions(&mut self, name: &TopicName) -> AdminResult {
         let partitions = self.state.partitions(name.as_str()).ok_or_else(|| missing(name))?;
-        Ok(self.create_partitioned(name, partitions, "")?)
+        Ok(self.create_partitioned(name, partitions)?)
     }
 
     /// Raises the number of partitions; [`AdminCallError::Unprocessable`] unless it is higher than
@@ -62,7 +62,7 @@ impl BrokerMachine {
             let text = format!("{name} has {count} partitions, and can only get more");
             return Err(AdminCallError::Unprocessable(text));
         }
-        self.create_partitioned(name, partitions, "")?;
+        self.create_partitioned(name, partitions)?;
         let number = |index| self.state.topic_id(name.with_partition(index).as_str());
         let first = number(0).and_then(|id| self.state.topic(id));
         let copied = |known: &BrokerSubscription| (known.name.clone(), known.properties.clone());
@@ -113,7 +113,7 @@ impl BrokerMachine {
         name: &TopicName,
         may_create: bool,
     ) -> Result<PartitionedTopicMetadata, AdminCallError> {
-        let count = self.partitions_of(name, may_create, "")?;
+        let count = self.partitions_of(name, may_create)?;
         // The properties of an unpartitioned topic are returned elsewhere.
         let properties = if count == 0 { ResourceProperties::new() } else { self.noted_on(name) };
         Ok(PartitionedTopicMetadata::new(count, properties))

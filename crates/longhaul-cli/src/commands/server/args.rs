@@ -127,8 +127,8 @@ pub(in crate::commands) struct Secured {
     /// Let these roles, separated by commas, read the metrics and the statistics of all topics.
     #[arg(long, value_name = "ROLES")]
     broker_monitors: Option<String>,
-    /// Read more superusers and monitors, revoked roles and tokens, and quotas of roles from this
-    /// JSON file. It is read again when it changes.
+    /// Read more superusers and monitors, and revoked roles and tokens, from this JSON file. It is
+    /// read again when it changes.
     #[arg(long, value_name = "FILE")]
     broker_roles: Option<String>,
     /// Let every role publish and consume in a namespace that has never had a grant.

@@ -22,7 +22,6 @@ const fn ttl(seconds: u64) -> Policies {
         backlog_quota: None,
         backlog_age: None,
         inactive_topics: None,
-        publish_rate: None,
         auto_topic_creation: None,
         other,
     }
