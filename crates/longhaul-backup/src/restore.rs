@@ -39,7 +39,10 @@ pub struct Restored {
 pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restored, BackupError> {
     let (folder, mut plan) = choose(&BackupFolder::open(place, false)?, at).await?;
     rescue::begin_restore(new)?;
-    let kept = list_needed(&folder, &plan, new).await?;
+    let kept = needed(&folder, &plan).await?;
+    let numbers: Vec<u32> = kept.iter().copied().collect();
+    // Until all of them are there, a start refuses the directory.
+    rescue::list_segments(new, &numbers)?;
     plan.segments.retain(|number, _| kept.contains(number));
     if let Some(at) = plan.checkpoint {
         fetch(&folder, &[ObjectName::Checkpoint(at)], &new.join("checkpoint")).await?;
@@ -66,12 +69,13 @@ pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restore
     Ok(Restored { as_of, report, folder: folder.to_string() })
 }
 
-/// Finds out which segments are needed, and lists them in the directory's inventory: until all of
-/// them are there, a start refuses it.
-async fn list_needed(
+/// The segments that a restore needs.
+///
+/// # Errors
+/// [`BackupError::Incomplete`] if the store does not have all of them.
+pub(crate) async fn needed(
     folder: &BackupFolder,
     plan: &RestorePlan,
-    new: &Path,
 ) -> Result<BTreeSet<u32>, BackupError> {
     let mut listed = None;
     if let Some(at) = plan.inventory {
@@ -96,8 +100,6 @@ async fn list_needed(
     if !missing.is_empty() || kept.is_empty() {
         return Err(BackupError::Incomplete { as_of: plan.as_of(), missing });
     }
-    let numbers: Vec<u32> = kept.iter().copied().collect();
-    rescue::list_segments(new, &numbers)?;
     Ok(kept)
 }
 
@@ -107,11 +109,7 @@ async fn choose(
     at: Option<u64>,
 ) -> Result<(BackupFolder, RestorePlan), BackupError> {
     let mut newest: Option<(BackupFolder, RestorePlan)> = None;
-    let names = store.folders().await?;
-    // It may be the folder of a directory itself.
-    let own = names.iter().any(|name| name == "log").then(|| store.clone());
-    let within = names.iter().map(|name| store.within(name));
-    for folder in own.into_iter().chain(within) {
+    for folder in store.folders().await? {
         let plan = folder.catalog().await?.plan(at.unwrap_or(u64::MAX));
         let is_newer = newest.as_ref().is_none_or(|(_, best)| plan.as_of() > best.as_of());
         // During a folder's first pass, its checkpoint is newer than the pieces so far.

@@ -5,10 +5,9 @@ use crate::run::step;
 use crate::{Backup, BackupSettings};
 use longhaul_broker::internals::log::{FileStorage, LogOptions, RecordHead, RecordKind, Stepped};
 use longhaul_broker::rescue::RescueError;
-use longhaul_broker::{Broker, BrokerConfig};
+use longhaul_broker::{BackupProgress, Broker, BrokerConfig};
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tempfile::TempDir;
 
 const KEPT: Duration = Duration::ZERO;
@@ -126,18 +125,18 @@ async fn a_full_store_is_emptied_and_goes_on() -> Result<(), Box<dyn Error>> {
     assert_eq!(written.count("checkpoint")?, 2);
     written.refuse("log")?;
     written.write(40)?;
-    let backed_up = AtomicU64::new(0);
+    let progress = BackupProgress::default();
     for passes in 1..4 {
-        let refused = step(&mut pass, passes, false, &backed_up).await;
+        let refused = step(&mut pass, passes, false, &progress).await;
         assert!(matches!(refused, Err(BackupError::Store { .. })), "{refused:?}");
         assert_eq!(written.count("checkpoint")?, 1, "the earlier one has expired");
         assert!(pass.puts.len() <= PUTS_MAX);
     }
     assert!(pass.catalog.plan(u64::MAX).as_of().is_some(), "a state is kept");
-    assert_eq!(backed_up.load(Ordering::Relaxed), 0);
+    assert_eq!(progress.stored_to(), 0);
     written.accept("log")?;
-    assert!(step(&mut pass, 4, false, &backed_up).await?);
-    assert_ne!(backed_up.load(Ordering::Relaxed), 0);
+    assert!(step(&mut pass, 4, false, &progress).await?);
+    assert_ne!(progress.stored_to(), 0);
     let plan = pass.catalog.plan(u64::MAX);
     assert_eq!(plan.segments.keys().copied().collect::<Vec<_>>(), [1, 2, 3]);
     for (segment, pieces) in plan.segments {
@@ -272,14 +271,14 @@ async fn an_object_that_cannot_be_removed_is_not_forgotten() -> Result<(), Box<d
     let mut written = WrittenLog::new()?;
     let mut pass = written.two_passes().await?;
     written.refuse("checkpoint")?;
-    let backed_up = AtomicU64::new(0);
+    let progress = BackupProgress::default();
     for passes in 0..3 {
-        let refused = step(&mut pass, passes, false, &backed_up).await;
+        let refused = step(&mut pass, passes, false, &progress).await;
         assert!(matches!(refused, Err(BackupError::Store { .. })), "{refused:?}");
         assert!(!pass.is_refused, "the next pass does not wait longer");
     }
     written.accept("checkpoint")?;
-    assert!(step(&mut pass, 3, false, &backed_up).await?);
+    assert!(step(&mut pass, 3, false, &progress).await?);
     assert_eq!(written.count("checkpoint")?, 1);
     Ok(())
 }
@@ -293,7 +292,7 @@ async fn nothing_expires_while_the_directory_is_empty() -> Result<(), Box<dyn Er
     fs::remove_dir_all(written.data.path())?;
     fs::create_dir_all(written.data.path().join("log"))?;
     for passes in 0..2 {
-        let refused = step(&mut pass, passes, false, &AtomicU64::new(0)).await;
+        let refused = step(&mut pass, passes, false, &BackupProgress::default()).await;
         assert!(matches!(refused, Err(BackupError::Rescue(RescueError::NoLog { .. }))));
     }
     assert_eq!(written.count("checkpoint")?, 2);

@@ -11,7 +11,6 @@ use longhaul_wire::payload::Payload;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 
 /// Number of partitions of a topic, in Pulsar's JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -105,20 +104,19 @@ pub(crate) struct CompactionRunStatus {
     pub(crate) last_error: String,
 }
 
-/// Progress of a snapshot.
+/// The last pass of the backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct SnapshotRunStatus {
-    /// Status.
-    pub(crate) status: RunState,
-    /// Error of the last snapshot; empty otherwise.
-    #[serde(rename = "lastError")]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BackupStatus {
+    /// Its number. It has stored everything, or has failed.
+    pub(crate) pass: u64,
+    /// The time before which everything that was confirmed is stored, in ms since 1970.
+    pub(crate) stored_to: u64,
+    /// Error of the pass; empty otherwise.
     pub(crate) last_error: String,
-    /// The folder of the last snapshot.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) path: Option<PathBuf>,
 }
 
-/// States of a compaction since the topic was loaded, or of a snapshot since the start.
+/// States of a compaction since the topic was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum RunState {

@@ -47,12 +47,12 @@ pub(super) fn brokers(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
                 "bookkeeperMetadataServiceUri": "",
             }))
         }),
-        ("PUT", ["snapshot"]) => {
-            Work::Upkeep(Box::new(|upkeep| upkeep.ask_snapshot().map(|()| AdminResponse::empty())))
-        }
-        ("GET", ["snapshot"]) => {
-            Work::Upkeep(Box::new(|upkeep| Ok(AdminResponse::json(&upkeep.snapshot_status()))))
-        }
+        ("PUT", ["backup"]) => Work::Upkeep(Box::new(|upkeep| {
+            upkeep.ask_backup().map(|pass| AdminResponse::json(&json!({"pass": pass})))
+        })),
+        ("GET", ["backup"]) => Work::Upkeep(Box::new(|upkeep| {
+            upkeep.backup_status().map(|status| AdminResponse::json(&status))
+        })),
         // Quotas are checked with every message, and every second.
         ("GET", ["backlog-quota-check"]) => tell(|_| AdminResponse::empty()),
         _ => return Err(unknown(asked)),

@@ -69,7 +69,7 @@ pub(super) type Show = Box<dyn FnOnce(&Advertised) -> AdminResponse + Send>;
 /// Work of the machine.
 type Ask<T> = Box<dyn FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError> + Send>;
 
-/// Work about snapshots.
+/// Work about the backup.
 type AskUpkeep = Box<dyn FnOnce(&Upkeep) -> Result<AdminResponse, AdminCallError> + Send>;
 
 /// The work of an endpoint.
@@ -82,7 +82,7 @@ pub(super) enum Work {
     Metrics(Option<MetricsSelection>),
     /// Returns a known answer.
     Tell(Show),
-    /// Asks for a snapshot, or for its progress.
+    /// Asks for a pass of the backup, or for its progress.
     Upkeep(AskUpkeep),
 }
 

@@ -153,16 +153,6 @@ pub(in crate::commands) struct Secured {
     /// Allow restores to any time this far back. Default: 1d.
     #[arg(long, value_name = "DURATION")]
     broker_backup_keep: Option<String>,
-    /// Take snapshots of the data in this directory, which is for this broker alone: by a schedule,
-    /// or by PUT /admin/v2/brokers/snapshot.
-    #[arg(long, value_name = "DIR")]
-    broker_snapshots: Option<String>,
-    /// Take a snapshot this often, such as 1d. Default: by the admin call only.
-    #[arg(long, value_name = "DURATION")]
-    broker_snapshot_every: Option<String>,
-    /// Keep this many snapshots, the newest. Default: 7.
-    #[arg(long, value_name = "COUNT")]
-    broker_snapshots_kept: Option<String>,
     /// Read the data that rests on the disk this often, at 20 MiB a second, and report damage; 0s:
     /// never. Default: 7d.
     #[arg(long, value_name = "DURATION")]
