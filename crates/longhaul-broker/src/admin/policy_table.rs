@@ -2,8 +2,9 @@
 //!
 //! Pulsar names a policy in up to three ways: below a topic, below a namespace, and as a key in the
 //! policies of a namespace. Users rely on the policies that they set, so a value that this broker
-//! does not obey and that would change anything is refused. A value that changes nothing, such as a
-//! rate without a limit, is stored and shown, because tools set all policies at once.
+//! does not obey and that would change anything is refused. A value that asks for what this broker
+//! does anyway, such as a rate without a limit, is stored and shown, because tools set all policies
+//! at once.
 
 mod namespace;
 
@@ -164,19 +165,6 @@ const POLICIES: &[PolicyRow] = &[
     // If true, producers without a schema are refused.
     both("schemaValidationEnforced", "schema_validation_enforced", FLAG)
         .unset(|| json!(false)),
-    both("persistence", "persistence", OBJECT),
-    both(
-        "deduplicationSnapshotInterval",
-        "deduplicationSnapshotIntervalSeconds",
-        NUMBER,
-    ),
-    both(
-        "dispatcherPauseOnAckStatePersistent",
-        "dispatcherPauseOnAckStatePersistentEnabled",
-        FLAG,
-    )
-    .unset(|| json!(false)),
-    kept("", "antiAffinity", "antiAffinityGroup", WORD),
     both("autoSubscriptionCreation", "autoSubscriptionCreationOverride", OBJECT).refused_if(
         |value| is_false(value, "allowAutoSubscriptionCreation"),
         "this broker creates subscriptions for consumers: use grants to say who may consume",

@@ -19,15 +19,12 @@ pub(crate) struct PartitionedTopicMetadata {
     pub(crate) partitions: u32,
     /// Always false: deleted topics are not shown.
     deleted: bool,
-    /// Properties of the whole topic.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) properties: ResourceProperties,
 }
 
 impl PartitionedTopicMetadata {
-    /// Metadata of a topic with these properties.
-    pub(crate) const fn new(partitions: u32, properties: ResourceProperties) -> Self {
-        Self { partitions, deleted: false, properties }
+    /// Metadata of a topic.
+    pub(crate) const fn new(partitions: u32) -> Self {
+        Self { partitions, deleted: false }
     }
 }
 

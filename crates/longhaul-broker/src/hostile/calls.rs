@@ -72,7 +72,7 @@ fn any_path(random: &mut Rng) -> String {
         "/truncate",
         "/compaction",
         "/retention",
-        "/persistence",
+        "/dispatchRate",
         "/publishRate",
         "/backlogQuota",
         "/messageTTL",
@@ -89,17 +89,14 @@ fn any_path(random: &mut Rng) -> String {
         "/terminate/partitions",
         "/messageid/1",
         "/examinemessage",
-        "/properties",
         "/permissions/role",
     ];
     let below_namespace = [
         "",
         "/topics",
-        "/unload",
-        "/bundles",
         "/permissions/role",
         "/retention",
-        "/persistence",
+        "/dispatchRate",
         "/autoTopicCreation",
     ];
     match random.u8(0..9) {

@@ -17,7 +17,7 @@ pub(super) fn starts_again(seed: u64) {
     let mut volume = Volume::new(4000 * KIB);
     for ticket in 0..random.u64(1..12) {
         let body = calls::nested(&mut random);
-        volume.call(ticket, "POST", &format!("{}/persistence", path()), body.as_bytes());
+        volume.call(ticket, "POST", &format!("{}/dispatchRate", path()), body.as_bytes());
         if random.u8(0..4) == 0 {
             volume = volume.restart(random.bool());
         }

@@ -61,9 +61,6 @@ pub struct ResourceSettings {
     pub(crate) policies: Policies,
     /// Grants.
     pub(crate) grants: Grants,
-    /// Properties.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) properties: BTreeMap<String, String>,
     /// Administrators of a tenant, if set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<Tenant>,

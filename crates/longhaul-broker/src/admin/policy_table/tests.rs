@@ -30,12 +30,6 @@ fn what_was_set_is_read_back() {
         check(level, "inactiveTopicPolicies", &inactive, &inactive);
         check(level, "publishRate", &rate, &rate);
         check(level, "backlogQuota", &quota, &quotas);
-        check(
-            level,
-            "persistence",
-            &json!({"bookkeeperEnsemble": 1}),
-            &json!({"bookkeeperEnsemble": 1}),
-        );
     }
     check(PolicyScope::Topic, "deduplicationEnabled", &json!(true), &json!(true));
     check(PolicyScope::Namespace, "deduplication", &json!(true), &json!(true));
@@ -88,7 +82,7 @@ fn what_no_value_can_be_is_refused() {
         ("publishRate", json!("odd")),
         ("maxProducers", json!(1.5)),
         ("subscriptionTypesEnabled", json!("Shared")),
-        ("persistence", json!([])),
+        ("dispatchRate", json!([])),
     ] {
         let refused = read(name, &value).unwrap_err();
         let is_told = matches!(
@@ -100,24 +94,19 @@ fn what_no_value_can_be_is_refused() {
     assert_eq!(read("autoTopicCreation", &parts(10_000)), Ok(()));
 }
 
-/// A namespace was created without the given grants and properties, and with clusters that do not
-/// exist.
+/// A namespace was created without the given grants, and with clusters that do not exist.
 #[test]
 fn what_a_namespace_is_created_with_is_taken_or_refused() {
     let given = json!({"auth_policies": {"namespace_auth": {"joe": ["produce"]},
         "destination_auth": {}, "subscription_auth_roles": {}},
-        "properties": {"k": "v"}, "replication_clusters": ["standalone"]});
+        "properties": {}, "replication_clusters": ["standalone"]});
     let new = read_namespace(given).unwrap();
-    let settings = ResourceSettings {
-        grants: new.grants,
-        properties: new.properties,
-        ..ResourceSettings::default()
-    };
+    let settings = ResourceSettings { grants: new.grants, ..ResourceSettings::default() };
     let shown = of_namespace(&settings);
     assert_eq!(shown["auth_policies"]["namespace_auth"], json!({"joe": ["produce"]}));
-    assert_eq!(shown["properties"], json!({"k": "v"}));
     for refused in [
         json!({"replication_clusters": ["a", "b"]}),
+        json!({"properties": {"k": "v"}}),
         json!({"topicDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 5}}}),
         json!({"offload_threshold": 5}),
         json!({"auth_policies": {"destination_auth": {"t": {"joe": ["produce"]}}}}),
@@ -251,8 +240,6 @@ fn what_changes_nothing_is_taken() {
         ("isAllowAutoUpdateSchema", json!(true)),
         ("autoSubscriptionCreation", json!({"allowAutoSubscriptionCreation": true})),
         ("delayedDelivery", json!({"active": true, "tickTime": 1000})),
-        ("persistence", json!({"bookkeeperEnsemble": 3})),
-        ("deduplicationSnapshotInterval", json!(10)),
         ("replication", json!(["standalone"])),
         ("offloadPolicies", json!({"managedLedgerOffloadDriver": null})),
         ("offloadThreshold", json!(-1)),
@@ -281,37 +268,20 @@ fn documented(page: &str) -> Vec<(String, String)> {
     rows(page).map(meaning).collect()
 }
 
-/// Policies that the broker obeys although it stores them as given.
-const OBEYED_AS_GIVEN: [&str; 7] = [
-    "schemaValidationEnforced",
-    "maxConsumers",
-    "maxConsumersPerSubscription",
-    "maxProducers",
-    "maxSubscriptionsPerTopic",
-    "maxTopicsPerNamespace",
-    "subscriptionExpirationTime",
-];
-
 /// The same from the broker's table.
 fn known() -> Vec<(String, String)> {
     let shown = |name: &str| if name.is_empty() { "–".to_owned() } else { name.to_owned() };
     let row = |policy: &PolicyRow| {
         let key = if policy.topic == "backlogQuota" { "backlog_quota_map" } else { policy.key };
         let names = [policy.topic, policy.namespace, key].map(shown).join(" ");
-        let is_obeyed = matches!(policy.form, PolicyFormat::Typed { .. })
-            || OBEYED_AS_GIVEN.contains(&policy.name());
-        let here = match policy.refused {
-            Some(_) => "refused",
-            None if is_obeyed => "obeyed",
-            None => "kept",
-        };
+        let here = if policy.refused.is_some() { "refused" } else { "obeyed" };
         (names, here.to_owned())
     };
     POLICIES.iter().map(row).collect()
 }
 
 /// The documentation has the same table: all policies with all their names, and whether each is
-/// obeyed, kept, or may be refused.
+/// obeyed or may be refused.
 #[test]
 fn the_documentation_has_the_same_table() {
     let page = include_str!("../../../../../docs/broker.md");
@@ -330,7 +300,7 @@ fn a_wrong_table_in_the_documentation_is_found() {
         assert!(is_found(page.replace(&line, "")), "missing: {row}");
         assert!(is_found(page.replace(&line, &line.repeat(2))), "twice: {row}");
         let word = meaning(row).1;
-        let other = if word == "obeyed" { "kept" } else { "obeyed" };
+        let other = if word == "obeyed" { "refused" } else { "obeyed" };
         for wrong in [
             line.replacen(&format!("| {word}"), &format!("| {other}"), 1),
             line.replacen('`', "`x", 1),

@@ -96,12 +96,6 @@ pub(super) fn route(asked: AdminRequest<'_>) -> Routed {
         ("GET", ["lookup", "v2", "topic", "persistent", tenant, namespace, topic]) => {
             user(names::topic([tenant, namespace, topic])?, tell(brokers::lookup))
         }
-        ("GET", ["lookup", "v2", "topic", "persistent", tenant, namespace, topic, "bundle"]) => {
-            user(
-                names::topic([tenant, namespace, topic])?,
-                tell(|_| AdminResponse::text(brokers::BUNDLE)),
-            )
-        }
         ("GET", ["metrics"]) => {
             let (prefix, after) = (asked.target.value("topics"), asked.target.value("after"));
             let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
@@ -117,8 +111,7 @@ pub(super) fn route(asked: AdminRequest<'_>) -> Routed {
 fn admin(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
     match (asked.method, path) {
         (_, ["brokers", path @ ..]) => brokers::brokers(asked, path),
-        (_, ["broker-stats", path @ ..]) => brokers::stats(asked, path),
-        ("GET", ["bookies" | "clusters" | "resourcegroups", ..]) => brokers::clusters(asked, path),
+        ("GET", ["bookies" | "clusters", ..]) => brokers::clusters(asked, path),
         (_, ["tenants", path @ ..]) => namespaces::tenants(asked, path),
         (_, ["namespaces", path @ ..]) => namespaces::namespaces(asked, path),
         ("GET", ["persistent", tenant, namespace]) => namespaces::topics(tenant, namespace, false),

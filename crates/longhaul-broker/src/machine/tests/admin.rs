@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 mod compaction;
 mod creation;
+mod ending;
 mod messages;
 mod metrics;
 mod namespaces;
-mod notes;
 mod partitioned;
 mod policies;
 mod schemas;
@@ -81,14 +81,14 @@ impl Rig {
     /// Creates an unpartitioned topic.
     fn create(&mut self, name: &str) {
         let make = |machine: &mut BrokerMachine, name: &TopicName| {
-            machine.make_topic(name, BTreeMap::new())
+            machine.make_topic(name)
         };
         assert_eq!(self.answer(topic(name, make)), DONE, "{name}");
     }
 
     fn create_partitioned(&mut self, name: &str, partitions: u32) {
         let make = on_topic(move |machine, name| {
-            machine.make_partitioned(name, partitions, BTreeMap::new())
+            machine.make_partitioned(name, partitions)
         });
         assert_eq!(self.answer(topic(name, make)), DONE, "{name}");
     }
