@@ -3,10 +3,10 @@
 use crate::catalog::{ObjectName, RestorePlan};
 use crate::error::BackupError;
 use crate::store::BackupFolder;
-use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use longhaul_broker::rescue::{
-    self, RescueReport, SegmentLink, checkpoint_segment, listed_segments, segment_link,
+    self, RescueReport, SegmentLink, UnknownFormat, checkpoint_segment, listed_segments,
+    segment_link,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -79,21 +79,25 @@ pub(crate) async fn needed(
 ) -> Result<BTreeSet<u32>, BackupError> {
     let mut listed = None;
     if let Some(at) = plan.inventory {
-        listed = listed_segments(&folder.get(&ObjectName::Inventory(at)).await?);
+        let name = ObjectName::Inventory(at);
+        listed = listed_segments(&folder.get(&name).await?).map_err(|it| unread(&name, it))?;
     }
     let mut begins = None;
     if let Some(at) = plan.checkpoint {
-        begins = checkpoint_segment(&folder.head(&ObjectName::Checkpoint(at)).await?);
+        let name = ObjectName::Checkpoint(at);
+        begins = checkpoint_segment(&folder.head(&name).await?).map_err(|it| unread(&name, it))?;
     }
     let heads = plan.segments.iter().filter_map(|(&number, pieces)| {
         let (first, last) = (ObjectName::Piece(*pieces.first()?), pieces.last()?.to);
-        Some(async move { Ok::<_, BackupError>((number, folder.head(&first).await?, last)) })
+        Some(async move {
+            let link = segment_link(&folder.head(&first).await?);
+            let link = link.map_err(|it| unread(&first, it))?;
+            Ok::<_, BackupError>(link.map(|link| (number, (link, last))))
+        })
     });
     let heads = futures::stream::iter(heads).buffer_unordered(HEADS_AT_ONCE);
-    let heads: Vec<(u32, Bytes, u32)> = heads.try_collect().await?;
-    let links = heads.into_iter();
-    let links = links.filter_map(|(number, head, to)| Some((number, (segment_link(&head)?, to))));
-    let kept = connected(&links.collect(), begins, listed.as_ref());
+    let links: Vec<Option<(u32, (SegmentLink, u32))>> = heads.try_collect().await?;
+    let kept = connected(&links.into_iter().flatten().collect(), begins, listed.as_ref());
     let is_needed = |&&number: &&u32| begins.is_none_or(|first| number <= first);
     let needed = listed.iter().flatten().filter(is_needed);
     let missing: Vec<u32> = needed.filter(|number| !kept.contains(number)).copied().collect();
@@ -166,6 +170,10 @@ async fn fetch(
     }
     let renamed = file.sync_all().and_then(|()| fs::rename(&unfinished, path));
     renamed.map_err(|source| failed("write", path, source))
+}
+
+fn unread(name: &ObjectName, source: UnknownFormat) -> BackupError {
+    BackupError::Format { object: name.to_string(), source }
 }
 
 fn failed(what: &str, path: &Path, source: io::Error) -> BackupError {

@@ -86,7 +86,8 @@ impl BackupFolder {
     pub(crate) async fn folders(&self) -> Result<Vec<Self>, BackupError> {
         let listed = self.store.list_with_delimiter(Some(&self.folder)).await;
         let listed = listed.map_err(|source| self.failed("list", &self.folder, &source))?;
-        let names: Vec<_> = listed.common_prefixes.iter().filter_map(ObjectPath::filename).collect();
+        let names: Vec<_> =
+            listed.common_prefixes.iter().filter_map(ObjectPath::filename).collect();
         let own = names.contains(&"log").then(|| self.clone());
         Ok(own.into_iter().chain(names.into_iter().map(|name| self.within(name))).collect())
     }

@@ -35,7 +35,7 @@ impl BackupProgress {
         self.lock().stored_to = now_ms;
     }
 
-    /// Notes the begin of a pass.
+    /// Notes that a pass begins.
     pub fn begin_pass(&self) {
         self.lock().begun += 1;
     }

@@ -366,3 +366,67 @@ async fn what_the_store_loses_is_stored_again() -> Result<(), Box<dyn Error>> {
     assert_eq!(now, bench.pass.catalog);
     Ok(())
 }
+
+/// Times to restore to were not to be had from the store.
+#[tokio::test]
+async fn a_store_lists_its_backups_and_the_times_to_restore_to() -> Result<(), Box<dyn Error>> {
+    let mut written = WrittenLog::new()?;
+    let place = written.store.path().to_str().ok_or("a path is a text")?.to_owned();
+    assert_eq!(crate::list(&place).await?, []);
+    let mut pass = written.pass().await?;
+    written.write(2)?;
+    assert!(pass.run().await?);
+    let first = pass.catalog.plan(u64::MAX);
+    let mut pass = written.two_passes().await?;
+    let [listed] = &crate::list(&place).await?[..] else { return Err("one backup".into()) };
+    assert!(listed.folder.ends_with("0-0"), "{}", listed.folder);
+    assert_eq!((listed.checkpoints, listed.newest), (2, pass.catalog.plan(u64::MAX).as_of()));
+    let oldest = listed.oldest.ok_or("a time")?;
+    assert_eq!(pass.catalog.plan(oldest).as_of(), first.as_of());
+    let bytes: u64 = files(written.store.path())?.iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!(listed.bytes, bytes);
+    // What is left when the oldest state has expired.
+    pass.find_expired();
+    while !pass.expired.is_empty() {
+        pass.tidy().await?;
+    }
+    let [later] = &crate::list(&place).await?[..] else { return Err("one backup".into()) };
+    assert_eq!(later.checkpoints, 1);
+    assert!(later.oldest > Some(oldest) && later.newest == listed.newest, "{later:?}");
+    Ok(())
+}
+
+/// Files below a folder, with their sizes.
+fn files(folder: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            found.extend(files(&entry.path())?);
+        } else {
+            found.push((entry.path(), entry.metadata()?.len()));
+        }
+    }
+    Ok(found)
+}
+
+/// The version was not looked at, and the backup was said to be incomplete.
+#[tokio::test]
+async fn an_unknown_format_in_the_store_is_refused_by_its_version() -> Result<(), Box<dyn Error>> {
+    let mut written = WrittenLog::new()?;
+    drop(written.two_passes().await?);
+    for (path, _) in files(&written.store.path().join("0-0").join("checkpoint"))? {
+        let mut bytes = fs::read(&path)?;
+        let (version, crc) = (8..12, 32..36);
+        bytes[version].copy_from_slice(&9_u32.to_be_bytes());
+        let sum = crc32c::crc32c(&bytes[..32]);
+        bytes[crc].copy_from_slice(&sum.to_be_bytes());
+        fs::write(path, bytes)?;
+    }
+    let place = written.store.path().to_str().ok_or("a path is a text")?;
+    let new = TempDir::new()?;
+    let refused = crate::restore(place, None, new.path()).await;
+    let Err(error @ BackupError::Format { .. }) = refused else { return Err("restored".into()) };
+    assert!(causes(&error).contains("format version 9"), "{error}");
+    Ok(())
+}

@@ -118,7 +118,8 @@ impl PolicyRow {
     }
 }
 
-const RATES: &str = "this broker has no limits on rates: limit what a consumer has not acknowledged";
+const RATES: &str =
+    "this broker has no limits on rates: limit what a consumer has not acknowledged";
 
 /// Maximum number of partitions of a topic.
 const COUNT_MAX: u64 = crate::machine::PARTITIONS_MAX as u64;

@@ -9,7 +9,6 @@ use crate::policies::ResourceProperties;
 use hyper::StatusCode;
 use longhaul_wire::payload::Payload;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fmt;
 
 /// Number of partitions of a topic, in Pulsar's JSON.

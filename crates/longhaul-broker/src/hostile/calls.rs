@@ -91,14 +91,8 @@ fn any_path(random: &mut Rng) -> String {
         "/examinemessage",
         "/permissions/role",
     ];
-    let below_namespace = [
-        "",
-        "/topics",
-        "/permissions/role",
-        "/retention",
-        "/dispatchRate",
-        "/autoTopicCreation",
-    ];
+    let below_namespace =
+        ["", "/topics", "/permissions/role", "/retention", "/dispatchRate", "/autoTopicCreation"];
     match random.u8(0..9) {
         // With a partition suffix, the name has about the maximum length.
         8 => {

@@ -77,8 +77,8 @@ mod tests;
 mod topics;
 pub mod unreadable;
 pub mod view;
-pub mod withheld;
 mod windows;
+pub mod withheld;
 
 pub(crate) use topics::{PARTITIONS_MAX, kind_by_name};
 

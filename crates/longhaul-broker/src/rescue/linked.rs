@@ -4,7 +4,7 @@
 //! does not reuse a file that has other names. The two newest segments are copied whole, and may end
 //! with a part of an unfinished group, as after a crash: a start tolerates that.
 
-use super::{RescueError, RescueReport, UNFINISHED, check_links, unread};
+use super::{RescueError, RescueReport, UNFINISHED, check_links};
 use crate::log::{
     FileStorage, INVENTORY, ReadOnlyStorage, Storage as _, index_name, new_file, new_folder,
     segment_name, segment_numbers, unless_missing, write_inventory,
@@ -182,8 +182,7 @@ pub(super) mod tests {
         };
         let mut log = Stepped::open(storage, options, &mut |_| Ok(())).unwrap();
         let name = "persistent://public/default/t".to_owned();
-        let create: StateChange =
-            CreateTopic { topic: 0, name, created_at: 1 }.into();
+        let create: StateChange = CreateTopic { topic: 0, name, created_at: 1 }.into();
         for change in [create, OpenLedger { topic: 0, ledger: 0, first: 0 }.into()] {
             let head = RecordHead { kind: RecordKind::Change, topic: 0, ledger: 0, entry: 0 };
             let body = ChangeRecord { change: Some(change) }.encode_to_vec();

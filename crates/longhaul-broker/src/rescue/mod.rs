@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::log::{
-    SegmentFollower, SegmentLink, SegmentPiece, checkpoint_segment, listed_segments, segment_link,
-    segment_name,
+    SegmentFollower, SegmentLink, SegmentPiece, UnknownFormat, checkpoint_segment, listed_segments,
+    segment_link, segment_name,
 };
 pub use adopt::{adopt, begin_restore, list_segments, named_views};
 pub use follow::{follow, segments};

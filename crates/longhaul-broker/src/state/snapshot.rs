@@ -234,9 +234,7 @@ mod tests {
         let name = "persistent://public/default/tasks".to_owned();
         let location = |offset| RecordLocation { segment: 1, offset, size: 40 };
         let head = EntryHead::default();
-        state
-            .apply(&CreateTopic { topic: 0, name, created_at: 1 }.into())
-            .unwrap();
+        state.apply(&CreateTopic { topic: 0, name, created_at: 1 }.into()).unwrap();
         for (ledger, first) in [(0, 0), (1, 3)] {
             state.apply(&OpenLedger { topic: 0, ledger, first }.into()).unwrap();
             (0..3).for_each(|at| drop(state.push(0, location(at), &head)));

@@ -48,7 +48,8 @@ fn a_pass_that_is_asked_for_is_one_that_begins_afterwards() {
     let backup = Arc::new(BackupProgress::default());
     let admin = Some(([127, 0, 0, 1], 0).into());
     let data = Some(folder.path().to_owned());
-    let config = BrokerConfig { data, admin, backup: Some(Arc::clone(&backup)), ..Default::default() };
+    let config =
+        BrokerConfig { data, admin, backup: Some(Arc::clone(&backup)), ..Default::default() };
     let broker = Broker::start(config).unwrap();
     backup.start(5);
     backup.begin_pass();

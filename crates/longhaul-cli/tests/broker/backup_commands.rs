@@ -56,7 +56,9 @@ async fn what_was_confirmed_before_a_backup_now_is_in_the_backup() {
     let dir = folder.path().join("0");
     let (code, told) = backup(&["check", store, "--dir", dir.to_str().unwrap()]);
     assert_eq!(code, Some(2), "it is not empty: {told}");
-    for piece in files(Path::new(store)).iter().filter(|path| path.to_str().unwrap().contains("/log/")) {
+    for piece in
+        files(Path::new(store)).iter().filter(|path| path.to_str().unwrap().contains("/log/"))
+    {
         let mut bytes = std::fs::read(piece).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;

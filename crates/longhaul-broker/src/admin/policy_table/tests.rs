@@ -196,7 +196,10 @@ fn read(name: &str, value: &Value) -> Result<(), AdminCallError> {
 #[test]
 fn what_is_not_obeyed_is_refused() {
     for (name, value) in [
-        ("publishRate", json!({"publishThrottlingRateInMsg": 5, "publishThrottlingRateInByte": -1})),
+        (
+            "publishRate",
+            json!({"publishThrottlingRateInMsg": 5, "publishThrottlingRateInByte": -1}),
+        ),
         (
             "dispatchRate",
             json!({"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": 9, "ratePeriodInSecond": 1}),

@@ -63,10 +63,6 @@ pub(super) fn topics(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -
         (_, ["subscription", name, path @ ..]) => {
             subscription(asked, topic, names::subscription(name)?, path)?
         }
-        ("PUT", ["backlogSize"]) => {
-            let from = message_position(asked.body)?.0.unwrap_or(SubscriptionStart::Earliest);
-            json(move |machine| machine.backlog_size(&topic, from))
-        }
         (_, [segment]) => policy(asked, topic, segment)?,
         _ => return Err(unknown(asked)),
     };
@@ -201,7 +197,6 @@ fn subscription(
             let last = message_position(asked.body)?.0.ok_or_else(missing)?;
             done(move |machine| machine.expire_up_to(&topic, &name, last))
         }
-        ("POST", ["analyzeBacklog"]) => json(move |machine| machine.analyze_backlog(&topic, &name)),
         ("POST", ["expireMessages", age]) => {
             let age_s = number(age)?;
             done(move |machine| machine.expire_subscription(&topic, &name, age_s))

@@ -2,13 +2,12 @@
 //! [`AdminCallError::NotFound`].
 
 use super::super::BrokerMachine;
-use super::super::figures::bytes_from;
 use super::super::stats::before;
 use super::super::topics::PARTITIONS_MAX;
 use super::{AdminResult, missing};
 use crate::admin::stats::{InternalStats, TopicStats};
 use crate::admin::values::{
-    AdminCallError, AdminPosition, CompactionRunStatus, PartitionedTopicMetadata, SubscriptionStart,
+    AdminCallError, AdminPosition, CompactionRunStatus, PartitionedTopicMetadata,
 };
 use crate::name::TopicName;
 use crate::policies::ResourceProperties;
@@ -128,17 +127,6 @@ impl BrokerMachine {
         name: &TopicName,
     ) -> Result<InternalStats, AdminCallError> {
         self.internal_stats(self.one(name)?).ok_or_else(|| missing(name))
-    }
-
-    /// Approximate number of bytes from this entry on.
-    pub(crate) fn backlog_size(
-        &self,
-        name: &TopicName,
-        from: SubscriptionStart,
-    ) -> Result<u64, AdminCallError> {
-        let id = self.one(name)?;
-        let kept = self.state.topic(id).ok_or_else(|| missing(name))?;
-        Ok(bytes_from(kept, self.start(id, from), self.readable(id)))
     }
 
     /// The durable subscriptions; for a partitioned topic, those of any of its partitions. Pulsar's

@@ -80,16 +80,12 @@ impl Rig {
 
     /// Creates an unpartitioned topic.
     fn create(&mut self, name: &str) {
-        let make = |machine: &mut BrokerMachine, name: &TopicName| {
-            machine.make_topic(name)
-        };
+        let make = |machine: &mut BrokerMachine, name: &TopicName| machine.make_topic(name);
         assert_eq!(self.answer(topic(name, make)), DONE, "{name}");
     }
 
     fn create_partitioned(&mut self, name: &str, partitions: u32) {
-        let make = on_topic(move |machine, name| {
-            machine.make_partitioned(name, partitions)
-        });
+        let make = on_topic(move |machine, name| machine.make_partitioned(name, partitions));
         assert_eq!(self.answer(topic(name, make)), DONE, "{name}");
     }
 

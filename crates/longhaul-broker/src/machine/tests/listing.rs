@@ -125,8 +125,7 @@ fn watchers_are_told_of_what_comes_and_goes() {
     assert_eq!(known.topic, [""; 0], "the client has them already");
     assert!(news(&rig.about("b", make)).is_empty());
     let parts = ["p-partition-0", "p-partition-1"].map(full).to_vec();
-    let effects =
-        rig.about("p", |machine, name| machine.make_partitioned(name, 2));
+    let effects = rig.about("p", |machine, name| machine.make_partitioned(name, 2));
     assert_eq!(news(&effects), [(3, parts, vec![])], "one message for both");
     let effects = rig.about("a", |machine, name| machine.remove_topic(name, true));
     let gone = vec![full("a")];
@@ -213,9 +212,7 @@ fn watchers_are_told_in_turns_when_there_is_much_to_tell() {
         rig.watch(watcher, pattern, None);
     }
     let name = TopicName::parse(&full("p")).unwrap();
-    rig.machine
-        .call(1, |machine| machine.make_partitioned(&name, 10_000))
-        .unwrap();
+    rig.machine.call(1, |machine| machine.make_partitioned(&name, 10_000)).unwrap();
     let mut turns = 0;
     while rig.machine.watchers.has_news() {
         rig.machine.dispatch();

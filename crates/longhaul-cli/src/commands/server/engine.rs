@@ -6,8 +6,7 @@ use crate::sizes;
 use longhaul::{Client, ClientBuilder};
 use longhaul_backup::{Backup, BackupSettings};
 use longhaul_broker::{
-    AuthConfig, AuthConfigError, Broker, BrokerConfig, BrokerError, StartError, TlsConfig,
-    TokenKey,
+    AuthConfig, AuthConfigError, Broker, BrokerConfig, BrokerError, StartError, TlsConfig, TokenKey,
 };
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
