@@ -36,12 +36,6 @@ pub(crate) fn any(random: &mut Rng) -> Option<AnyCall<impl FnOnce(&mut BrokerMac
     Some(AnyCall { shown, path, work })
 }
 
-/// JSON with about the maximum nesting of the parser.
-pub(crate) fn nested(random: &mut Rng) -> String {
-    let depth = random.usize(NESTED_MAX - 10..NESTED_MAX);
-    r#"{"a":"#.repeat(depth) + "1" + &"}".repeat(depth)
-}
-
 fn name(random: &mut Rng) -> String {
     match random.u8(0..8) {
         0 | 1 => "x".repeat(random.usize(0..600)),

@@ -318,7 +318,7 @@ impl BrokerMachine {
     ) -> Result<(), RequestRefusal> {
         let both = self.state.topic(topic).zip(self.live.get(&topic));
         let Some((kept, live)) = self.invariants.served(both) else { return Ok(()) };
-        let (name, is_enforced) = (&kept.name, live.policies.enforces_schemas());
+        let (name, is_enforced) = (&kept.name, live.policies.enforces_schemas.unwrap_or_default());
         let has_schema = !self.state.schemas(name.whole().as_str()).is_empty();
         if !is_enforced || !has_schema || !version.is_empty() {
             return Ok(());

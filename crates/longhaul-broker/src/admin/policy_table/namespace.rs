@@ -68,8 +68,6 @@ pub(in crate::admin) fn of_namespace(settings: &ResourceSettings) -> Value {
     let keyed = POLICIES.iter().filter(|policy| !policy.key.is_empty());
     for policy in keyed {
         if let Some(value) = policy.value_in_namespace(&settings.policies) {
-            let is_by_cluster = is_by_cluster(&shown, policy.key);
-            let value = if is_by_cluster { json!({CLUSTER: value}) } else { value };
             shown.insert(policy.key.to_owned(), value);
         }
     }

@@ -18,7 +18,6 @@ fn what_was_set_is_read_back() {
     let retention = json!({"retentionTimeInMinutes": -1, "retentionSizeInMB": -1});
     let inactive = json!({"inactiveTopicDeleteMode": "delete_when_no_subscriptions",
         "maxInactiveDurationSeconds": 60, "deleteWhileInactive": true});
-    let rate = json!({"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": -1});
     let creation = json!({"allowAutoTopicCreation": true, "topicType": "partitioned", "defaultNumPartitions": 3});
     let quota = json!({"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"});
     let quotas = json!({"destination_storage": {"limit": -1, "limitSize": -1, "limitTime": -1,
@@ -28,9 +27,10 @@ fn what_was_set_is_read_back() {
         check(level, "compactionThreshold", &json!(5), &json!(5));
         check(level, "messageTTL", &json!(0), &json!(0));
         check(level, "inactiveTopicPolicies", &inactive, &inactive);
-        check(level, "publishRate", &rate, &rate);
         check(level, "backlogQuota", &quota, &quotas);
     }
+    check(PolicyScope::Topic, "maxProducers", &json!(3), &json!(3));
+    check(PolicyScope::Namespace, "schemaValidationEnforced", &json!(true), &json!(true));
     check(PolicyScope::Topic, "deduplicationEnabled", &json!(true), &json!(true));
     check(PolicyScope::Namespace, "deduplication", &json!(true), &json!(true));
     check(PolicyScope::Topic, "maxUnackedMessagesOnConsumer", &json!(0), &json!(0));
@@ -167,7 +167,8 @@ fn a_namespace_is_read_as_it_is_shown() {
     let mut policies = Policies::default();
     let given = json!({"retention_policies": {"retentionTimeInMinutes": 1, "retentionSizeInMB": 2},
         "message_ttl_in_seconds": 3, "subscription_expiration_time_minutes": 5,
-        "publishMaxMessageRate": {"standalone": {"publishThrottlingRateInMsg": -1}}, "bundles": {"numBundles": 4}, "deduplicationEnabled": null});
+        "publishMaxMessageRate": {"standalone": {"publishThrottlingRateInMsg": -1}},
+        "max_producers_per_topic": 6, "bundles": {"numBundles": 4}, "deduplicationEnabled": null});
     for change in read_namespace(given).unwrap().policies {
         change(&mut policies);
     }
@@ -175,8 +176,8 @@ fn a_namespace_is_read_as_it_is_shown() {
     assert_eq!(shown["retention_policies"]["retentionSizeInMB"], 2);
     assert_eq!(shown["message_ttl_in_seconds"], 3);
     assert_eq!(shown["subscription_expiration_time_minutes"], 5);
-    let by_cluster = &shown["publishMaxMessageRate"];
-    assert_eq!(by_cluster["standalone"]["publishThrottlingRateInMsg"], -1, "as in Pulsar's tools");
+    assert_eq!(shown["max_producers_per_topic"], 6);
+    assert_eq!(shown["publishMaxMessageRate"], json!({}), "what is not obeyed is not stored");
     assert!(shown.get("deduplicationEnabled").is_none());
     assert_eq!(shown["bundles"]["numBundles"], 1, "it is one");
     assert!(read_namespace(json!(7)).is_err());
@@ -277,7 +278,8 @@ fn known() -> Vec<(String, String)> {
     let row = |policy: &PolicyRow| {
         let key = if policy.topic == "backlogQuota" { "backlog_quota_map" } else { policy.key };
         let names = [policy.topic, policy.namespace, key].map(shown).join(" ");
-        let here = if policy.refused.is_some() { "refused" } else { "obeyed" };
+        let is_refused = matches!(policy.kind, PolicyKind::Refused { .. });
+        let here = if is_refused { "refused" } else { "obeyed" };
         (names, here.to_owned())
     };
     POLICIES.iter().map(row).collect()

@@ -24,10 +24,6 @@ use serde_json::Value;
 
 pub(super) use access::access_of;
 
-/// Maximum nesting of a policy. A stored policy is wrapped into a few more objects and read by a
-/// parser that has its own limit.
-const JSON_DEPTH_MAX: usize = 32;
-
 /// A request, without its sender.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AdminRequest<'a> {
@@ -211,23 +207,7 @@ fn json_body(body: &[u8]) -> Result<Value, AdminCallError> {
     if body.trim_ascii().is_empty() {
         return Ok(Value::Null);
     }
-    let value = parse(body)?;
-    if is_deeper(&value, JSON_DEPTH_MAX) {
-        let text = format!("the body is nested more than {JSON_DEPTH_MAX} deep");
-        return Err(AdminCallError::BadRequest(text));
-    }
-    Ok(value)
-}
-
-/// Whether lists and objects are nested deeper than this. The value has already passed a parser
-/// with its own limit.
-fn is_deeper(value: &Value, depth: usize) -> bool {
-    let deeper = |inner: &Value| is_deeper(inner, depth - 1);
-    match value {
-        Value::Array(items) => depth == 0 || items.iter().any(deeper),
-        Value::Object(fields) => depth == 0 || fields.values().any(deeper),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    }
+    parse(body)
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, AdminCallError> {

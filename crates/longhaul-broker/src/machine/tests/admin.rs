@@ -183,9 +183,8 @@ fn create_at(at: SubscriptionStart) -> OnSubscription<()> {
 fn what_cannot_be_written_is_unavailable() {
     let mut rig = Rig::new();
     rig.create("t");
-    let (name, value) = ("dispatchRate".to_owned(), "x".repeat(5000).into());
     let set = topic("t", |machine, topic| {
-        machine.set_policy(topic, |policies| drop(policies.other.insert(name, value)))
+        machine.set_policy(topic, |policies| policies.set_limit(&"x".repeat(5000), Some(1)))
     });
     rig.refuses(set, 503, "");
 }

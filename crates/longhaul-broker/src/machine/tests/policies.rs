@@ -103,8 +103,8 @@ fn a_compaction_that_fails_is_tried_again_later_and_later() {
 fn topics_subscriptions_and_schemas_have_limits() {
     let refused = Some(i32::from(ServerError::NotAllowedError));
     let mut rig = Rig::with_producer();
-    let limit = |name: &'static str, count: u64| {
-        move |policies: &mut Policies| drop(policies.other.insert(name.to_owned(), count.into()))
+    let limit = |name: &'static str, count| {
+        move |policies: &mut Policies| policies.set_limit(name, Some(count))
     };
     rig.set(limit("maxSubscriptionsPerTopic", 1));
     let other = |id| CommandSubscribe { subscription: "other".to_owned(), ..consumer(id) };
@@ -140,8 +140,8 @@ fn topics_subscriptions_and_schemas_have_limits() {
 
 #[test]
 fn producers_and_consumers_have_limits() {
-    let limit = |name: &'static str, count: u64| {
-        move |policies: &mut Policies| drop(policies.other.insert(name.to_owned(), count.into()))
+    let limit = |name: &'static str, count| {
+        move |policies: &mut Policies| policies.set_limit(name, Some(count))
     };
     let mut rig = Rig::with_producer();
     rig.set(limit("maxProducers", 2));
