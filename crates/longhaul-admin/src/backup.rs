@@ -12,7 +12,7 @@ const BACKUP: [&str; 2] = ["brokers", "backup"];
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct BackupPass {
+pub struct BackupPassReport {
     /// Its number.
     pub pass: u64,
     /// Everything that was confirmed before this time is stored, in ms since the epoch.
@@ -43,7 +43,7 @@ impl Admin {
     /// # Errors
     /// As for [`Admin::back_up`].
     #[doc(hidden)]
-    pub async fn backup(&self) -> Result<BackupPass, AdminError> {
+    pub async fn backup(&self) -> Result<BackupPassReport, AdminError> {
         self.http.json(&call(Method::GET, &BACKUP)).await
     }
 }

@@ -297,7 +297,7 @@ fn the_commands_of_the_page_keep_their_data() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/broker.md");
     let page = std::fs::read_to_string(path).unwrap().replace("\\\n", "");
     let starts: Vec<_> = page.lines().filter(|line| line.contains("broker run --data ")).collect();
-    assert_eq!(starts.len(), 5, "{starts:?}");
+    assert_eq!(starts.len(), 4, "{starts:?}");
     let all = page.lines().filter(|line| line.contains("broker run --")).count();
     assert_eq!(all, starts.len(), "{starts:?}");
 }
