@@ -12,8 +12,7 @@ pub struct StoredBackup {
     pub folder: String,
     /// The earliest time to which it can be restored, in ms since the epoch; `None` if it cannot.
     pub oldest: Option<u64>,
-    /// Everything that was confirmed before this time is stored, in ms since the epoch; `None` if
-    /// the backup never had all.
+    /// The latest such time, that of the newest object; `None` if the backup never had all.
     pub newest: Option<u64>,
     /// Number of stored checkpoints.
     pub checkpoints: usize,
@@ -36,7 +35,7 @@ pub async fn list(place: &str) -> Result<Vec<StoredBackup>, BackupError> {
         backups.push(StoredBackup {
             folder: folder.to_string(),
             oldest: oldest(&folder, &catalog).await?,
-            newest: plan.as_of(),
+            newest: plan.as_of().map(|_| catalog.last()),
             checkpoints: catalog.checkpoint_count(),
             bytes,
         });

@@ -34,8 +34,8 @@ Exit codes: 0 everything is stored, 1 the store has refused, or the broker has n
     /// List the backups in a store, one for each data directory, with the times to which each can be
     /// restored
     ///
-    /// `oldest` and `newest` are the earliest and the latest time. No `oldest` means that the backup
-    /// cannot be restored.
+    /// `oldest` and `newest` are the earliest and the latest time for `--at`. No `oldest` means that
+    /// the backup cannot be restored.
     #[command(after_help = "\
 Examples:
   longhaul broker backup list /backup/longhaul
