@@ -149,6 +149,15 @@ impl ClientBuilder {
         self.settings.admin_url = Some(url.into());
         self
     }
+
+    /// The admin API with these settings, without a connection to the broker.
+    ///
+    /// # Errors
+    /// When the URL, the token or the certificates are unusable.
+    #[doc(hidden)]
+    pub fn admin(&self) -> Result<Option<Admin>, AdminError> {
+        self.settings.admin()
+    }
 }
 
 impl ClientSettings {

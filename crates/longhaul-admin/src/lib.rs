@@ -7,6 +7,7 @@
 //! of a topic. Internal to longhaul: `longhaul::topics` re-exports the parts that users need.
 
 mod admin;
+mod backup;
 mod calls;
 mod check;
 mod compaction;
@@ -24,6 +25,7 @@ mod setup;
 mod traits;
 
 pub use admin::{Admin, FAILOVER_TIME_MAX};
+pub use backup::BackupPassReport;
 pub use check::{FindingKind, Severity, TopicFinding, check};
 pub use check::{StartCheck, check_for_start};
 pub use compaction::{CompactionState, CompactionStatus, compact, compactions};

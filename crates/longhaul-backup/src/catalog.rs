@@ -170,6 +170,19 @@ impl Catalog {
         times.chain(self.inventories.last().copied()).max().unwrap_or_default()
     }
 
+    /// The number of checkpoints.
+    pub(crate) fn checkpoint_count(&self) -> usize {
+        self.checkpoints.len()
+    }
+
+    /// The times at which what can be restored begins anew, in order: those of checkpoints and
+    /// inventories, and of the first piece with which the log was complete.
+    pub(crate) fn beginnings(&self) -> BTreeSet<u64> {
+        let pieces = self.segments.values().flat_map(BTreeMap::values).flatten();
+        let first = pieces.filter(|piece| piece.end.is_some()).map(|piece| piece.at).min();
+        self.checkpoints.iter().chain(&self.inventories).copied().chain(first).collect()
+    }
+
     /// The edition by which the store has the whole segment, if it has.
     pub(crate) fn whole(&self, segment: u32) -> Option<u64> {
         let last = self.chosen(segment, u64::MAX).pop().filter(|piece| piece.is_last);

@@ -1,7 +1,7 @@
 //! Why a backup or a restore is not possible.
 
 use jiff::Timestamp;
-use longhaul_broker::rescue::RescueError;
+use longhaul_broker::rescue::{RescueError, UnknownFormat};
 use std::io;
 use std::path::PathBuf;
 
@@ -58,6 +58,14 @@ pub enum BackupError {
         as_of: Option<u64>,
         /// The numbers of the segments.
         missing: Vec<u32>,
+    },
+    /// Another version has stored the object.
+    #[error("cannot read {object} of the backup")]
+    Format {
+        /// The object.
+        object: String,
+        /// The cause.
+        source: UnknownFormat,
     },
     /// The data directory cannot be read, or not be made.
     #[error(transparent)]

@@ -8,19 +8,21 @@
 //! | `pass` | one look at a data directory: stores what is new, removes what is too old |
 //! | [`Backup`] | a thread that makes such passes |
 //! | [`restore`] | makes a data directory |
+//! | [`list`] | what a store has, and to which times it can be restored |
 //!
-//! The broker does not take part: its files are read as [`longhaul_broker::rescue::snapshot`] reads
-//! them. `docs/storage.md` describes the objects. The interface is not stable.
+//! The broker does not take part: its files are read while it writes them. `docs/storage.md` describes the objects. The interface is not stable.
 
 mod catalog;
 mod clock;
 mod complaint;
 mod error;
+mod list;
 mod pass;
 mod restore;
 mod run;
 mod store;
 
 pub use error::BackupError;
+pub use list::{StoredBackup, list};
 pub use restore::{Restored, restore};
 pub use run::{Backup, BackupSettings};

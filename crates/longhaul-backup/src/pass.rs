@@ -162,7 +162,8 @@ impl BackupPass {
         let catalog = &self.catalog;
         self.followed.retain(|&number, _| catalog.count(number) <= PIECES_MAX);
         needed.extend(self.store_views().await?);
-        let listed = inventory.as_deref().and_then(listed_segments).unwrap_or_default();
+        let listed = inventory.as_deref().map(listed_segments);
+        let listed = listed.and_then(Result::ok).flatten().unwrap_or_default();
         let is_there = |number: &u32| numbers.binary_search(number).is_ok();
         if self.has_gap || !listed.iter().all(is_there) {
             // The broker has removed a segment meanwhile. Its next state needs it no more.

@@ -3,10 +3,10 @@
 use crate::catalog::{ObjectName, RestorePlan};
 use crate::error::BackupError;
 use crate::store::BackupFolder;
-use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use longhaul_broker::rescue::{
-    self, RescueReport, SegmentLink, checkpoint_segment, listed_segments, segment_link,
+    self, RescueReport, SegmentLink, UnknownFormat, checkpoint_segment, listed_segments,
+    segment_link,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -39,7 +39,10 @@ pub struct Restored {
 pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restored, BackupError> {
     let (folder, mut plan) = choose(&BackupFolder::open(place, false)?, at).await?;
     rescue::begin_restore(new)?;
-    let kept = list_needed(&folder, &plan, new).await?;
+    let kept = needed(&folder, &plan).await?;
+    let numbers: Vec<u32> = kept.iter().copied().collect();
+    // Until all of them are there, a start refuses the directory.
+    rescue::list_segments(new, &numbers)?;
     plan.segments.retain(|number, _| kept.contains(number));
     if let Some(at) = plan.checkpoint {
         fetch(&folder, &[ObjectName::Checkpoint(at)], &new.join("checkpoint")).await?;
@@ -66,38 +69,41 @@ pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restore
     Ok(Restored { as_of, report, folder: folder.to_string() })
 }
 
-/// Finds out which segments are needed, and lists them in the directory's inventory: until all of
-/// them are there, a start refuses it.
-async fn list_needed(
+/// The segments that a restore needs.
+///
+/// # Errors
+/// [`BackupError::Incomplete`] if the store does not have all of them.
+pub(crate) async fn needed(
     folder: &BackupFolder,
     plan: &RestorePlan,
-    new: &Path,
 ) -> Result<BTreeSet<u32>, BackupError> {
     let mut listed = None;
     if let Some(at) = plan.inventory {
-        listed = listed_segments(&folder.get(&ObjectName::Inventory(at)).await?);
+        let name = ObjectName::Inventory(at);
+        listed = listed_segments(&folder.get(&name).await?).map_err(|it| unread(&name, it))?;
     }
     let mut begins = None;
     if let Some(at) = plan.checkpoint {
-        begins = checkpoint_segment(&folder.head(&ObjectName::Checkpoint(at)).await?);
+        let name = ObjectName::Checkpoint(at);
+        begins = checkpoint_segment(&folder.head(&name).await?).map_err(|it| unread(&name, it))?;
     }
     let heads = plan.segments.iter().filter_map(|(&number, pieces)| {
         let (first, last) = (ObjectName::Piece(*pieces.first()?), pieces.last()?.to);
-        Some(async move { Ok::<_, BackupError>((number, folder.head(&first).await?, last)) })
+        Some(async move {
+            let link = segment_link(&folder.head(&first).await?);
+            let link = link.map_err(|it| unread(&first, it))?;
+            Ok::<_, BackupError>(link.map(|link| (number, (link, last))))
+        })
     });
     let heads = futures::stream::iter(heads).buffer_unordered(HEADS_AT_ONCE);
-    let heads: Vec<(u32, Bytes, u32)> = heads.try_collect().await?;
-    let links = heads.into_iter();
-    let links = links.filter_map(|(number, head, to)| Some((number, (segment_link(&head)?, to))));
-    let kept = connected(&links.collect(), begins, listed.as_ref());
+    let links: Vec<Option<(u32, (SegmentLink, u32))>> = heads.try_collect().await?;
+    let kept = connected(&links.into_iter().flatten().collect(), begins, listed.as_ref());
     let is_needed = |&&number: &&u32| begins.is_none_or(|first| number <= first);
     let needed = listed.iter().flatten().filter(is_needed);
     let missing: Vec<u32> = needed.filter(|number| !kept.contains(number)).copied().collect();
     if !missing.is_empty() || kept.is_empty() {
         return Err(BackupError::Incomplete { as_of: plan.as_of(), missing });
     }
-    let numbers: Vec<u32> = kept.iter().copied().collect();
-    rescue::list_segments(new, &numbers)?;
     Ok(kept)
 }
 
@@ -107,11 +113,7 @@ async fn choose(
     at: Option<u64>,
 ) -> Result<(BackupFolder, RestorePlan), BackupError> {
     let mut newest: Option<(BackupFolder, RestorePlan)> = None;
-    let names = store.folders().await?;
-    // It may be the folder of a directory itself.
-    let own = names.iter().any(|name| name == "log").then(|| store.clone());
-    let within = names.iter().map(|name| store.within(name));
-    for folder in own.into_iter().chain(within) {
+    for folder in store.folders().await? {
         let plan = folder.catalog().await?.plan(at.unwrap_or(u64::MAX));
         let is_newer = newest.as_ref().is_none_or(|(_, best)| plan.as_of() > best.as_of());
         // During a folder's first pass, its checkpoint is newer than the pieces so far.
@@ -168,6 +170,10 @@ async fn fetch(
     }
     let renamed = file.sync_all().and_then(|()| fs::rename(&unfinished, path));
     renamed.map_err(|source| failed("write", path, source))
+}
+
+fn unread(name: &ObjectName, source: UnknownFormat) -> BackupError {
+    BackupError::Format { object: name.to_string(), source }
 }
 
 fn failed(what: &str, path: &Path, source: io::Error) -> BackupError {

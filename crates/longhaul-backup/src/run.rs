@@ -1,16 +1,16 @@
 //! A thread that keeps a copy of a data directory.
 
 use crate::clock;
-use crate::complaint::Complaint;
+use crate::complaint::{Complaint, causes};
 use crate::error::BackupError;
 use crate::pass::BackupPass;
 use crate::store::BackupFolder;
+use longhaul_broker::BackupProgress;
 use longhaul_broker::rescue::segments;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -37,10 +37,8 @@ pub struct BackupSettings {
     pub place: String,
     /// A restore is possible to each time within the last of this.
     pub keep: Duration,
-    /// The time before which everything that was confirmed is stored, in ms since 1970. It is set
-    /// to the present at the start, and by each pass that has stored everything to the time when it
-    /// began.
-    pub backed_up: Arc<AtomicU64>,
+    /// The passes, for [`longhaul_broker::BrokerConfig::backup`].
+    pub progress: Arc<BackupProgress>,
     newest_at_start: u32,
 }
 
@@ -52,7 +50,7 @@ impl BackupSettings {
         // If nothing can be read, nothing is taken for stored.
         let numbers = segments(&directory).unwrap_or_default();
         let newest_at_start = numbers.last().copied().unwrap_or_default();
-        Self { directory, place, keep, backed_up: Arc::default(), newest_at_start }
+        Self { directory, place, keep, progress: Arc::default(), newest_at_start }
     }
 }
 
@@ -72,8 +70,8 @@ impl Backup {
     pub fn start(settings: BackupSettings) -> Result<Self, BackupError> {
         let what = |source| BackupError::Io { what: "start the backup's thread".into(), source };
         let stop = CancellationToken::new();
-        let BackupSettings { directory, place, keep, backed_up, newest_at_start } = settings;
-        backed_up.store(clock::wall_ms(), Ordering::Relaxed);
+        let BackupSettings { directory, place, keep, progress, newest_at_start } = settings;
+        progress.start(clock::wall_ms());
         let folder = BackupFolder::open(&place, true)?;
         apart(&place, &directory)?;
         let folder = folder.within(&name_of(&directory)?);
@@ -92,7 +90,7 @@ impl Backup {
             };
             runtime.block_on(async {
                 tokio::select! {
-                    () = run(pass, &ends, &backed_up) => {}
+                    () = run(pass, &ends, &progress) => {}
                     () = last => tracing::warn!("the last messages are not in the backup: storing \
                         them took too long"),
                 }
@@ -126,8 +124,11 @@ impl Drop for Backup {
 }
 
 /// Makes passes until the stop, and one more.
-async fn run<Opening>(open: impl Fn() -> Opening, stop: &CancellationToken, backed_up: &AtomicU64)
-where
+async fn run<Opening>(
+    open: impl Fn() -> Opening,
+    stop: &CancellationToken,
+    progress: &BackupProgress,
+) where
     Opening: Future<Output = Result<BackupPass, BackupError>>,
 {
     let mut complaint = Complaint::default();
@@ -136,12 +137,16 @@ where
     let mut pause = PAUSE;
     loop {
         let is_last = stop.is_cancelled();
+        progress.begin_pass();
         let made = async {
             let pass = match &mut opened {
                 Some(pass) => pass,
-                none => none.insert(open().await?),
+                none => {
+                    let opened = open().await;
+                    none.insert(opened.inspect_err(|error| progress.pass_failed(causes(error)))?)
+                }
             };
-            step(pass, passes, is_last, backed_up).await
+            step(pass, passes, is_last, progress).await
         };
         match made.await {
             Ok(true) => complaint.succeeds(),
@@ -156,6 +161,7 @@ where
         pause = if is_refused { pause.saturating_mul(2).min(PAUSE_MAX) } else { PAUSE };
         tokio::select! {
             () = stop.cancelled() => {}
+            () = progress.asked() => {}
             () = tokio::time::sleep(pause) => {}
         }
     }
@@ -167,12 +173,15 @@ pub(crate) async fn step(
     pass: &mut BackupPass,
     passes: u32,
     is_last: bool,
-    backed_up: &AtomicU64,
+    progress: &BackupProgress,
 ) -> Result<bool, BackupError> {
     let began = clock::wall_ms();
     let stored = pass.run().await;
-    if matches!(stored, Ok(true)) {
-        backed_up.store(began, Ordering::Relaxed);
+    match &stored {
+        Ok(true) => progress.pass_stored(began),
+        // The broker has removed a segment meanwhile: the next pass may store everything.
+        Ok(false) => {}
+        Err(error) => progress.pass_failed(causes(error)),
     }
     let is_refused = stored.as_ref().is_err_and(BackupError::is_of_store);
     if is_last || (stored.is_err() && !is_refused) {

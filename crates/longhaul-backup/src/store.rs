@@ -82,12 +82,14 @@ impl BackupFolder {
         fetched.await.map_err(|source| self.failed("fetch", &path, &source))
     }
 
-    /// The names of the folders within it.
-    pub(crate) async fn folders(&self) -> Result<Vec<String>, BackupError> {
+    /// The folders of data directories: those within it, and itself if it is one.
+    pub(crate) async fn folders(&self) -> Result<Vec<Self>, BackupError> {
         let listed = self.store.list_with_delimiter(Some(&self.folder)).await;
         let listed = listed.map_err(|source| self.failed("list", &self.folder, &source))?;
-        let names = listed.common_prefixes.iter();
-        Ok(names.filter_map(|path| path.filename().map(str::to_owned)).collect())
+        let names: Vec<_> =
+            listed.common_prefixes.iter().filter_map(ObjectPath::filename).collect();
+        let own = names.contains(&"log").then(|| self.clone());
+        Ok(own.into_iter().chain(names.into_iter().map(|name| self.within(name))).collect())
     }
 
     /// Removes the files `NAME#1` of puts that did not end since their process was killed. Only the
@@ -101,7 +103,12 @@ impl BackupFolder {
 
     /// What it has.
     pub(crate) async fn catalog(&self) -> Result<Catalog, BackupError> {
-        let mut catalog = Catalog::default();
+        self.measured().await.map(|(catalog, _)| catalog)
+    }
+
+    /// What it has, and the bytes of all that.
+    pub(crate) async fn measured(&self) -> Result<(Catalog, u64), BackupError> {
+        let (mut catalog, mut bytes) = (Catalog::default(), 0);
         let mut objects = self.store.list(Some(&self.folder));
         while let Some(object) = objects.next().await {
             let object = object.map_err(|source| self.failed("list", &self.folder, &source))?;
@@ -109,9 +116,10 @@ impl BackupFolder {
             let name = parts.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/");
             if let Some(name) = ObjectName::parse(&name) {
                 catalog.add(name);
+                bytes += object.size;
             }
         }
-        Ok(catalog)
+        Ok((catalog, bytes))
     }
 
     /// Stores an object at once.

@@ -17,7 +17,6 @@ use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 pub use error::{AuthConfigError, AuthError};
 pub(crate) use refused::{AuthRefusalReason, AuthRefusals};
 use ring::{hmac, signature};
-pub(crate) use roles::RoleQuota;
 use roles::RoleRights;
 use rustls::pki_types::SubjectPublicKeyInfoDer;
 use rustls::pki_types::pem::PemObject;
@@ -70,25 +69,18 @@ pub struct AuthConfig {
     /// Roles that may see the metrics of the whole broker and the statistics of all topics. Other
     /// roles see those of namespaces where they may do something.
     pub monitors: BTreeSet<String>,
-    /// A file with more superusers and monitors, with revoked roles and tokens, and with quotas of
-    /// other roles, as JSON:
+    /// A file with more superusers and monitors, and with revoked roles and tokens, as JSON:
     ///
     /// ```json
     /// {
     ///   "superusers": ["ops"],
     ///   "monitors": [],
-    ///   "revoked": ["ann", "a token's claim jti"],
-    ///   "quotas": {
-    ///     "bob": {"topics": 100, "subscriptions": 100, "messagesPerSecond": 1000},
-    ///     "*": {"bytesPerSecond": 10000000, "unsentBytes": 16777216}
-    ///   }
+    ///   "revoked": ["ann", "a token's claim jti"]
     /// }
     /// ```
     ///
     /// The broker reads it again within 2 s of a change, and closes connections of roles and tokens
-    /// that are revoked or have other rights then. A quota counts what the role's clients have
-    /// created by use and publish in a second, over all topics, and the bytes of deliveries that wait
-    /// to be sent to them; `*` has those of roles that are not named.
+    /// that are revoked or have other rights then.
     pub roles_file: Option<PathBuf>,
     /// Whether every role may publish and consume in namespaces without any grants so far.
     pub open_namespaces: bool,
@@ -266,11 +258,6 @@ impl Authenticator {
     /// [`AuthError::Revoked`].
     pub(crate) fn present(&self, role: &AuthRole) -> Result<AuthRole, AuthError> {
         self.rights.of(role.clone())
-    }
-
-    /// The present quota of a role.
-    pub(crate) fn quota(&self, role: &AuthRole) -> Option<RoleQuota> {
-        self.rights.quota(role)
     }
 
     /// Replaces the key by one of the same kind from this file. Tokens of the former key are

@@ -1,40 +1,17 @@
 //! Settings of a broker.
 
 use crate::auth::{AuthConfig, Authenticator};
+use crate::backup::BackupProgress;
 use crate::defaults::{self, TopicDefaults};
 use crate::error::StartError;
 use longhaul_http::{TlsConfig, host};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// At least two segments of the largest size always exist: the current one and the next one.
 const DISK_BYTES_MIN: u64 = 256 * 1024 * 1024;
-
-/// Snapshots and scrubs of a data directory, which a broker makes while it runs.
-#[derive(Clone, Debug)]
-pub struct UpkeepConfig {
-    /// A folder of this broker alone. Each snapshot is a folder in it, named by its time.
-    pub snapshots: Option<PathBuf>,
-    /// Time from one snapshot to the next, also over restarts. `None`: the admin call takes them.
-    pub snapshot_every: Option<Duration>,
-    /// How many snapshots are kept: the newest, at least one.
-    pub snapshots_kept: usize,
-    /// Time from one scrub to the next, also over restarts: it reads the checkpoint, the compacted
-    /// views and all segments but the two newest, 20 MiB each second, and reports the files that do
-    /// not match their checksums. `None`: none.
-    pub scrub_every: Option<Duration>,
-}
-
-impl Default for UpkeepConfig {
-    /// No snapshots, and a scrub each week.
-    fn default() -> Self {
-        let week = Duration::from_secs(7 * 24 * 3600);
-        Self { snapshots: None, snapshot_every: None, snapshots_kept: 7, scrub_every: Some(week) }
-    }
-}
 
 /// Settings of a broker. The defaults suit tests: free ports on this machine, and data that is
 /// removed with the broker.
@@ -98,16 +75,18 @@ pub struct BrokerConfig {
     pub keep_alive: Duration,
     /// Time limit for a connection's handshake.
     pub handshake_timeout: Duration,
-    /// Snapshots and scrubs of the data directory.
-    pub upkeep: UpkeepConfig,
+    /// Time from one scrub to the next, also over restarts: it reads the checkpoint, the compacted
+    /// views and all segments but the two newest, 20 MiB each second, and reports the files that do
+    /// not match their checksums. `None`: none.
+    pub scrub_every: Option<Duration>,
     /// Defaults of topics by name, where no policy applies: the first matching row counts. By
     /// default the topics of a task topic get what the task protocol needs.
     pub topic_defaults: Vec<TopicDefaults>,
     /// Bytes written between two checkpoints; a checkpoint shortens the next start.
     pub checkpoint_bytes: u64,
-    /// For the metrics: the time before which everything that was confirmed is in a backup, in ms
-    /// since 1970; 0 before it is known. The backup sets it.
-    pub backed_up: Option<Arc<AtomicU64>>,
+    /// Progress of the backup of the data directory, if there is one: for the metrics, and for
+    /// clients that ask for a pass. The backup sets it.
+    pub backup: Option<Arc<BackupProgress>>,
 }
 
 impl Default for BrokerConfig {
@@ -133,10 +112,10 @@ impl Default for BrokerConfig {
             unsent_bytes_max: 256 * 1024 * 1024,
             keep_alive: Duration::from_secs(30),
             handshake_timeout: Duration::from_secs(10),
-            upkeep: UpkeepConfig::default(),
+            scrub_every: Some(Duration::from_secs(7 * 24 * 3600)),
             topic_defaults: defaults::of_task_topics(),
             checkpoint_bytes: 64 * 1024 * 1024,
-            backed_up: None,
+            backup: None,
         }
     }
 }

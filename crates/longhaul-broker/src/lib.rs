@@ -28,6 +28,7 @@ extern crate self as longhaul_broker;
 
 mod admin;
 mod auth;
+mod backup;
 mod clock;
 mod compaction;
 mod config;
@@ -56,7 +57,8 @@ mod throttle;
 mod upkeep;
 
 pub use auth::{AuthConfig, AuthConfigError, TokenKey};
-pub use config::{BrokerConfig, UpkeepConfig};
+pub use backup::BackupProgress;
+pub use config::BrokerConfig;
 pub use defaults::{TopicDefaults, TopicPattern};
 pub use error::{BrokerError, StartError};
 pub use log::{CompactedError, OpenError, WriteError};

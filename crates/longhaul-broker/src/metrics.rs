@@ -125,7 +125,7 @@ pub(crate) struct LogMetrics {
     pub(crate) segments: u64,
     /// Size of the files in the data directory, if it has been measured.
     pub(crate) usage: Option<Usage>,
-    /// Backup, snapshots and scrubs.
+    /// Backup and scrubs.
     pub(crate) upkeep: UpkeepFigures,
     /// Limit for the size of the segments, in bytes; `None` without a limit.
     pub(crate) disk_limit_bytes: Option<u64>,
@@ -143,8 +143,6 @@ pub(crate) struct LogMetrics {
 pub(crate) struct UpkeepFigures {
     /// Of the last complete pass of the backup.
     pub(crate) backup_age: Option<Duration>,
-    /// Of the last snapshot.
-    pub(crate) snapshot_age: Option<Duration>,
     /// Of the last scrub.
     pub(crate) scrub_age: Option<Duration>,
     /// Damaged files that it found.

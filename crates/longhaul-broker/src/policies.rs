@@ -1,16 +1,14 @@
 //! Policies, and how those of topic, namespace and broker combine. Pure.
 //!
-//! Policies that the broker obeys are typed. All other policies of Pulsar are stored as given, so
-//! that tools read back what they have set.
+//! Only policies that the broker obeys are stored.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Name of the only cluster, as in Pulsar's standalone mode.
 pub(crate) const CLUSTER: &str = "standalone";
 
-/// Properties of a topic or a subscription.
+/// Properties of a subscription.
 pub(crate) type ResourceProperties = BTreeMap<String, String>;
 
 /// Administrators and allowed clusters of a tenant, in Pulsar's JSON.
@@ -101,17 +99,6 @@ pub(crate) struct InactiveTopics {
     pub(crate) delete_while_inactive: bool,
 }
 
-/// Limits on the rate of publishes to a topic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PublishRate {
-    /// Messages per second; 0 and less is unlimited.
-    #[serde(rename = "publishThrottlingRateInMsg", default = "unlimited")]
-    pub(crate) messages: i64,
-    /// Bytes per second; 0 and less is unlimited.
-    #[serde(rename = "publishThrottlingRateInByte", default = "unlimited")]
-    pub(crate) bytes: i64,
-}
-
 /// Which unused topics are deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -182,34 +169,37 @@ pub(crate) struct Policies {
     /// When an unused topic is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) inactive_topics: Option<InactiveTopics>,
-    /// Limits on the rate of publishes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) publish_rate: Option<PublishRate>,
     /// Whether topics are created on use. Has no meaning on a topic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) auto_topic_creation: Option<AutoTopicCreation>,
-    /// Other policies, as given, by their name in Pulsar's paths. Few of them are obeyed.
+    /// Whether producers without a schema are refused if the topic has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) enforces_schemas: Option<bool>,
+    /// Limits on numbers of things, by their name in Pulsar's paths; 0 and less is none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) other: BTreeMap<String, Value>,
+    pub(crate) limits: BTreeMap<String, i64>,
 }
 
 impl Policies {
-    /// The limit on a number of things, by its name in Pulsar's paths; 0 is none.
+    /// The limit on a number of things, by its name in Pulsar's paths.
     pub(crate) fn limit(&self, name: &str) -> Option<usize> {
-        let limit = self.other.get(name).and_then(Value::as_u64)?;
+        let limit = self.limits.get(name).copied()?;
         usize::try_from(limit).ok().filter(|&limit| limit > 0)
     }
 
-    /// Whether producers without a schema are refused if the topic has one.
-    pub(crate) fn enforces_schemas(&self) -> bool {
-        self.other.get("schemaValidationEnforced").and_then(Value::as_bool).unwrap_or_default()
+    /// Sets or unsets a limit.
+    pub(crate) fn set_limit(&mut self, name: &str, limit: Option<i64>) {
+        match limit {
+            Some(limit) => drop(self.limits.insert(name.to_owned(), limit)),
+            None => drop(self.limits.remove(name)),
+        }
     }
 
     /// These policies; unset ones are taken from the level below.
     #[must_use]
     pub(crate) fn over(&self, below: &Self) -> Self {
-        let mut other = below.other.clone();
-        other.extend(self.other.clone());
+        let mut limits = below.limits.clone();
+        limits.extend(self.limits.clone());
         Self {
             retention: self.retention.or(below.retention),
             deduplication: self.deduplication.or(below.deduplication),
@@ -224,9 +214,9 @@ impl Policies {
             backlog_quota: self.backlog_quota.or(below.backlog_quota),
             backlog_age: self.backlog_age.or(below.backlog_age),
             inactive_topics: self.inactive_topics.or(below.inactive_topics),
-            publish_rate: self.publish_rate.or(below.publish_rate),
             auto_topic_creation: self.auto_topic_creation.or(below.auto_topic_creation),
-            other,
+            enforces_schemas: self.enforces_schemas.or(below.enforces_schemas),
+            limits,
         }
     }
 }

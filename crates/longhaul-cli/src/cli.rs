@@ -64,7 +64,7 @@ pub(crate) enum CliCommand {
     /// Run or check the gateway, with the embedded broker or in front of Pulsar.
     #[command(subcommand)]
     Server(ServerCommand),
-    /// Run the embedded broker without a gateway; check, repair, copy or restore its data.
+    /// Run the embedded broker without a gateway; check, repair, back up or restore its data.
     #[command(subcommand)]
     Broker(Box<BrokerCommand>),
     /// Run a worker; list, show and drain the workers of a queue.

@@ -5,7 +5,6 @@
 //! - [`stats`]: statistics of topics, in the JSON that Pulsar's tools read.
 //! - `route`: one place per endpoint: from method, path, query and body to the machine's work and
 //!   the format of the result. Pure.
-//! - `internal`: ledgers and cursors in two further formats. Pure.
 //! - `answer`: status, headers and body. Pure.
 //! - [`call`]: calls to the machine's thread, and their results.
 //! - `guard`: checks host and origin of requests. Pure.
@@ -16,10 +15,8 @@
 //! writes the answer.
 
 mod answer;
-mod broker_stats;
 pub(crate) mod call;
 mod guard;
-mod internal;
 mod message;
 mod names;
 mod policy_table;

@@ -2,13 +2,14 @@
 //!
 //! Pulsar names a policy in up to three ways: below a topic, below a namespace, and as a key in the
 //! policies of a namespace. Users rely on the policies that they set, so a value that this broker
-//! does not obey and that would change anything is refused. A value that changes nothing, such as a
-//! rate without a limit, is stored and shown, because tools set all policies at once.
+//! does not obey and that would change anything is refused. Tools set all policies at once, so a
+//! value that asks for what this broker does anyway, such as a rate without a limit, is accepted. It
+//! is not stored.
 
 mod namespace;
 
 use super::unobeyed::{
-    excludes, is_elsewhere, is_false, is_limit, is_natural, is_rate, is_set, is_strict, is_true,
+    excludes, is_elsewhere, is_false, is_limit, is_natural, is_rate, is_set, is_strict,
 };
 use super::values::AdminCallError;
 use crate::policies::{
@@ -29,23 +30,23 @@ pub(super) struct PolicyRow {
     namespace: &'static str,
     /// Key in the policies of a namespace; empty if there is none.
     key: &'static str,
-    form: PolicyFormat,
-    /// Values that the broker would have to obey and refuses, and why. It stores and shows the others.
-    refused: Option<RefusedValues>,
+    kind: PolicyKind,
     /// The value that Pulsar shows for a namespace without the policy, if it shows one.
     unset: Option<fn() -> Value>,
 }
 
-/// How a value is read and stored.
+/// What the broker does about a policy.
 #[derive(Clone, Copy, Debug)]
-enum PolicyFormat {
-    /// In a typed field.
-    Typed {
+enum PolicyKind {
+    /// It obeys it, in a field of its own.
+    Obeyed {
         read: fn(Value) -> Result<PolicyChange, AdminCallError>,
         show: fn(&Policies) -> Option<Value>,
     },
-    /// As given, if the value has this shape.
-    AsGiven(JsonShape),
+    /// It obeys it: a limit on a number of things.
+    Limit,
+    /// It does not have it, and refuses values for which it would need it.
+    Refused { shape: JsonShape, if_so: fn(&Value) -> bool, why: &'static str },
 }
 
 /// JSON shape of a value: a check for it, and its name.
@@ -57,9 +58,6 @@ const FLAG: JsonShape = (Value::is_boolean, "true or false");
 const WORD: JsonShape = (Value::is_string, "a text");
 /// A list, on its own or in an object.
 const LIST: JsonShape = (|value| value.is_array() || value.is_object(), "a list");
-
-/// A check for refused values, and why they are refused.
-type RefusedValues = (fn(&Value) -> bool, &'static str);
 
 /// The level of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,33 +75,32 @@ macro_rules! obeyed {
             topic: $topic,
             namespace: $namespace,
             key: $key,
-            form: PolicyFormat::Typed {
+            kind: PolicyKind::Obeyed {
                 read: |value| {
                     let value = $read(value)?;
                     Ok(Box::new(move |policies: &mut Policies| policies.$field = value))
                 },
                 show: |policies| policies.$field.map(|value| json!(value)),
             },
-            refused: None,
             unset: None,
         }
     };
 }
 
-/// A policy that is stored as given.
-const fn kept(
-    topic: &'static str,
-    namespace: &'static str,
-    key: &'static str,
-    shape: JsonShape,
-) -> PolicyRow {
-    let form = PolicyFormat::AsGiven(shape);
-    PolicyRow { topic, namespace, key, form, refused: None, unset: None }
+/// A limit on a number of things.
+const fn limit(topic: &'static str, namespace: &'static str, key: &'static str) -> PolicyRow {
+    PolicyRow { topic, namespace, key, kind: PolicyKind::Limit, unset: None }
 }
 
-/// Like `kept`, for a policy with the same name on both levels.
-const fn both(name: &'static str, key: &'static str, shape: JsonShape) -> PolicyRow {
-    kept(name, name, key, shape)
+/// A policy that the broker does not have.
+const fn refused(
+    [topic, namespace, key]: [&'static str; 3],
+    shape: JsonShape,
+    if_so: fn(&Value) -> bool,
+    why: &'static str,
+) -> PolicyRow {
+    let kind = PolicyKind::Refused { shape, if_so, why };
+    PolicyRow { topic, namespace, key, kind, unset: None }
 }
 
 impl PolicyRow {
@@ -111,13 +108,10 @@ impl PolicyRow {
     const fn unset(self, unset: fn() -> Value) -> Self {
         Self { unset: Some(unset), ..self }
     }
-
-    const fn refused_if(self, if_so: fn(&Value) -> bool, why: &'static str) -> Self {
-        Self { refused: Some((if_so, why)), ..self }
-    }
 }
 
-const RATES: &str = "this broker has a limit on the rate of publishes only (publishRate): limit what a consumer has not acknowledged";
+const RATES: &str =
+    "this broker has no limits on rates: limit what a consumer has not acknowledged";
 
 /// Maximum number of partitions of a topic.
 const COUNT_MAX: u64 = crate::machine::PARTITIONS_MAX as u64;
@@ -162,117 +156,145 @@ const POLICIES: &[PolicyRow] = &[
     ),
     obeyed!("", "autoTopicCreation", "autoTopicCreationOverride", auto_topic_creation, creation),
     // If true, producers without a schema are refused.
-    both("schemaValidationEnforced", "schema_validation_enforced", FLAG)
-        .unset(|| json!(false)),
-    both("persistence", "persistence", OBJECT),
-    both(
-        "deduplicationSnapshotInterval",
-        "deduplicationSnapshotIntervalSeconds",
-        NUMBER,
-    ),
-    both(
-        "dispatcherPauseOnAckStatePersistent",
-        "dispatcherPauseOnAckStatePersistentEnabled",
-        FLAG,
+    obeyed!(
+        "schemaValidationEnforced",
+        "schemaValidationEnforced",
+        "schema_validation_enforced",
+        enforces_schemas,
+        parse
     )
     .unset(|| json!(false)),
-    kept("", "antiAffinity", "antiAffinityGroup", WORD),
-    both("autoSubscriptionCreation", "autoSubscriptionCreationOverride", OBJECT).refused_if(
+    refused(
+        [
+            "autoSubscriptionCreation",
+            "autoSubscriptionCreation",
+            "autoSubscriptionCreationOverride",
+        ],
+        OBJECT,
         |value| is_false(value, "allowAutoSubscriptionCreation"),
         "this broker creates subscriptions for consumers: use grants to say who may consume",
     ),
-    both("delayedDelivery", "delayed_delivery_policies", OBJECT).refused_if(
+    refused(
+        ["delayedDelivery", "delayedDelivery", "delayed_delivery_policies"],
+        OBJECT,
         |value| is_false(value, "active"),
         "this broker delivers a delayed message at its time",
     ),
-    both("dispatchRate", "topicDispatchRate", OBJECT).refused_if(is_rate, RATES),
-    obeyed!("publishRate", "publishRate", "publishMaxMessageRate", publish_rate, parse),
-    both("replicatorDispatchRate", "replicatorDispatchRate", OBJECT)
-        .refused_if(is_rate, RATES),
-    both("subscribeRate", "clusterSubscribeRate", OBJECT).refused_if(is_rate, RATES),
-    both("subscriptionDispatchRate", "subscriptionDispatchRate", OBJECT)
-        .refused_if(is_rate, RATES),
-    kept("maxConsumers", "maxConsumersPerTopic", "max_consumers_per_topic", NUMBER),
-    both("maxConsumersPerSubscription", "max_consumers_per_subscription", NUMBER),
-    kept("maxProducers", "maxProducersPerTopic", "max_producers_per_topic", NUMBER),
-    both("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", NUMBER),
-    kept("", "maxTopicsPerNamespace", "max_topics_per_namespace", NUMBER)
-        .unset(|| json!(0)),
-    kept("maxMessageSize", "", "", NUMBER).refused_if(
+    refused(["dispatchRate", "dispatchRate", "topicDispatchRate"], OBJECT, is_rate, RATES),
+    refused(["publishRate", "publishRate", "publishMaxMessageRate"], OBJECT, is_rate, RATES),
+    refused(
+        ["replicatorDispatchRate", "replicatorDispatchRate", "replicatorDispatchRate"],
+        OBJECT,
+        is_rate,
+        RATES,
+    ),
+    refused(["subscribeRate", "subscribeRate", "clusterSubscribeRate"], OBJECT, is_rate, RATES),
+    refused(
+        ["subscriptionDispatchRate", "subscriptionDispatchRate", "subscriptionDispatchRate"],
+        OBJECT,
+        is_rate,
+        RATES,
+    ),
+    limit("maxConsumers", "maxConsumersPerTopic", "max_consumers_per_topic"),
+    limit(
+        "maxConsumersPerSubscription",
+        "maxConsumersPerSubscription",
+        "max_consumers_per_subscription",
+    ),
+    limit("maxProducers", "maxProducersPerTopic", "max_producers_per_topic"),
+    limit("maxSubscriptionsPerTopic", "maxSubscriptionsPerTopic", "max_subscriptions_per_topic"),
+    limit("", "maxTopicsPerNamespace", "max_topics_per_namespace").unset(|| json!(0)),
+    refused(
+        ["maxMessageSize", "", ""],
+        NUMBER,
         is_limit,
         "this broker has one limit on messages for all topics, --broker-message-bytes-max",
     ),
-    kept(
-        "",
-        "subscriptionExpirationTime",
-        "subscription_expiration_time_minutes",
-        NUMBER,
-    ),
-    both("subscriptionTypesEnabled", "subscription_types_enabled", LIST).refused_if(
+    limit("", "subscriptionExpirationTime", "subscription_expiration_time_minutes"),
+    refused(
+        ["subscriptionTypesEnabled", "subscriptionTypesEnabled", "subscription_types_enabled"],
+        LIST,
         excludes,
         "this broker allows all types: Exclusive, Shared, Failover and Key_Shared",
     ),
-    both("schemaCompatibilityStrategy", "schema_compatibility_strategy", WORD)
-        .refused_if(is_strict, "this broker accepts every version of a schema: ALWAYS_COMPATIBLE")
-        .unset(|| json!("UNDEFINED")),
-    kept("", "isAllowAutoUpdateSchema", "is_allow_auto_update_schema", FLAG)
-        .refused_if(
-            |value| *value == false,
-            "this broker accepts new schemas from producers and consumers",
-        )
-        .unset(|| json!(true)),
-    kept("", "encryptionRequired", "encryption_required", FLAG)
-        .refused_if(is_true, "this broker accepts messages that are not encrypted")
-        .unset(|| json!(false)),
-    kept("", "subscriptionAuthMode", "subscription_auth_mode", WORD)
-        .refused_if(
-            |value| *value != "None",
-            "this broker lets a role consume with a subscription of any name: use grants for topics",
-        )
-        .unset(|| json!("None")),
-    both("replication", "replication_clusters", LIST)
-        .refused_if(is_elsewhere, CLUSTERS)
-        .unset(|| json!([CLUSTER])),
-    kept("", "allowedClusters", "allowed_clusters", LIST)
-        .refused_if(is_elsewhere, CLUSTERS)
-        .unset(|| json!([])),
-    both("offloadPolicies", "offload_policies", OBJECT).refused_if(is_set, OFFLOAD),
-    kept("", "offloadThreshold", "offload_threshold", NUMBER)
-        .refused_if(is_natural, OFFLOAD)
-        .unset(|| json!(-1)),
-    kept(
-        "",
-        "offloadThresholdInSeconds",
-        "offload_threshold_in_seconds",
-        NUMBER,
+    refused(
+        [
+            "schemaCompatibilityStrategy",
+            "schemaCompatibilityStrategy",
+            "schema_compatibility_strategy",
+        ],
+        WORD,
+        is_strict,
+        "this broker accepts every version of a schema: ALWAYS_COMPATIBLE",
     )
-    .refused_if(is_natural, OFFLOAD)
+    .unset(|| json!("UNDEFINED")),
+    refused(
+        ["", "isAllowAutoUpdateSchema", "is_allow_auto_update_schema"],
+        FLAG,
+        |value| *value == false,
+        "this broker accepts new schemas from producers and consumers",
+    )
+    .unset(|| json!(true)),
+    refused(
+        ["", "encryptionRequired", "encryption_required"],
+        FLAG,
+        |value| *value == true,
+        "this broker accepts messages that are not encrypted",
+    )
+    .unset(|| json!(false)),
+    refused(
+        ["", "subscriptionAuthMode", "subscription_auth_mode"],
+        WORD,
+        |value| *value != "None",
+        "this broker lets a role consume with a subscription of any name: use grants for topics",
+    )
+    .unset(|| json!("None")),
+    refused(["replication", "replication", "replication_clusters"], LIST, is_elsewhere, CLUSTERS)
+        .unset(|| json!([CLUSTER])),
+    refused(["", "allowedClusters", "allowed_clusters"], LIST, is_elsewhere, CLUSTERS)
+        .unset(|| json!([])),
+    refused(["offloadPolicies", "offloadPolicies", "offload_policies"], OBJECT, is_set, OFFLOAD),
+    refused(["", "offloadThreshold", "offload_threshold"], NUMBER, is_natural, OFFLOAD)
+        .unset(|| json!(-1)),
+    refused(
+        ["", "offloadThresholdInSeconds", "offload_threshold_in_seconds"],
+        NUMBER,
+        is_natural,
+        OFFLOAD,
+    )
     .unset(|| json!(-1)),
-    both("entryFilters", "entryFilters", OBJECT)
-        .refused_if(is_set, "this broker has no filters: it delivers every message"),
-    kept("resourceGroup", "resourcegroup", "resource_group_name", WORD)
-        .refused_if(is_set, "this broker has no groups that share a limit"),
+    refused(
+        ["entryFilters", "entryFilters", "entryFilters"],
+        OBJECT,
+        is_set,
+        "this broker has no filters: it delivers every message",
+    ),
+    refused(
+        ["resourceGroup", "resourcegroup", "resource_group_name"],
+        WORD,
+        is_set,
+        "this broker has no groups that share a limit",
+    ),
 ];
 
 const BACKLOG_QUOTA: PolicyRow = PolicyRow {
     topic: "backlogQuota",
     namespace: "backlogQuota",
     key: "",
-    form: PolicyFormat::Typed {
+    kind: PolicyKind::Obeyed {
         read: |value| {
             let quota = parse(value)?;
             Ok(Box::new(move |policies| policies.backlog_quota = quota))
         },
         show: |policies| Some(quotas(policies)),
     },
-    refused: None,
     unset: None,
 };
 
 /// The backlog quota by age of the oldest message. Pulsar sets and shows it under the path of the
 /// other quota.
 const BACKLOG_AGE: PolicyRow = PolicyRow {
-    form: PolicyFormat::Typed {
+    kind: PolicyKind::Obeyed {
         read: |value| {
             let quota = parse(value)?;
             Ok(Box::new(move |policies| policies.backlog_age = quota))
@@ -318,29 +340,30 @@ impl PolicyRow {
     /// Reads a value; `null` unsets the policy.
     pub(super) fn read(&self, value: Value) -> Result<PolicyChange, AdminCallError> {
         let name = self.name();
-        if let Some((_, why)) = self.refused.filter(|(if_so, _)| if_so(&value)) {
-            let text = format!("the policy {name} is not supported with this value: {why}");
-            return Err(AdminCallError::PreconditionFailed(text));
+        match self.kind {
+            PolicyKind::Obeyed { read, .. } => read(value),
+            PolicyKind::Limit => {
+                let limit: Option<i64> = parse(value)?;
+                Ok(Box::new(move |policies| policies.set_limit(name, limit)))
+            }
+            PolicyKind::Refused { .. } if value.is_null() => Ok(Box::new(|_| ())),
+            PolicyKind::Refused { shape: (fits, shape), .. } if !fits(&value) => {
+                Err(unreadable(&format!("{shape} is expected")))
+            }
+            PolicyKind::Refused { if_so, why, .. } if if_so(&value) => {
+                let text = format!("the policy {name} is not supported with this value: {why}");
+                Err(AdminCallError::PreconditionFailed(text))
+            }
+            PolicyKind::Refused { .. } => Ok(Box::new(|_| ())),
         }
-        Ok(match self.form {
-            PolicyFormat::Typed { read, .. } => read(value)?,
-            PolicyFormat::AsGiven(_) if value.is_null() => {
-                Box::new(move |policies| drop(policies.other.remove(name)))
-            }
-            PolicyFormat::AsGiven((fits, name)) if !fits(&value) => {
-                return Err(unreadable(&format!("{name} is expected")));
-            }
-            PolicyFormat::AsGiven(_) => {
-                Box::new(move |policies| drop(policies.other.insert(name.to_owned(), value)))
-            }
-        })
     }
 
     /// The value of the policy, if set.
     pub(super) fn value(&self, policies: &Policies) -> Option<Value> {
-        match self.form {
-            PolicyFormat::Typed { show, .. } => show(policies),
-            PolicyFormat::AsGiven(_) => policies.other.get(self.name()).cloned(),
+        match self.kind {
+            PolicyKind::Obeyed { show, .. } => show(policies),
+            PolicyKind::Limit => policies.limits.get(self.name()).map(|&limit| json!(limit)),
+            PolicyKind::Refused { .. } => None,
         }
     }
 

@@ -57,7 +57,7 @@ pub(crate) trait Core: Send + Sync {
     /// Measures the files of the data directory. Blocks.
     fn usage(&self) -> io::Result<Usage>;
 
-    /// The snapshots and scrubs.
+    /// The scrubs and the backup.
     fn upkeep(&self) -> &Upkeep;
 }
 

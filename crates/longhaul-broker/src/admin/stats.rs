@@ -266,36 +266,6 @@ pub(crate) struct CursorStats {
     pub(crate) properties: BTreeMap<String, i64>,
 }
 
-/// The backlog of a subscription. No filters reject any part of it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct BacklogAnalysis {
-    pub(crate) entries: u64,
-    pub(crate) messages: u64,
-    filter_accepted_entries: u64,
-    filter_accepted_messages: u64,
-    filter_rejected_entries: u64,
-    filter_rejected_messages: u64,
-    filter_rescheduled_entries: u64,
-    filter_rescheduled_messages: u64,
-    /// Whether there are more entries, which were not analyzed.
-    pub(crate) aborted: bool,
-    first_message_id: Option<String>,
-    last_message_id: Option<String>,
-}
-
-impl BacklogAnalysis {
-    /// Counts an entry of this many messages.
-    pub(crate) fn note(&mut self, position: AdminPosition, messages: u64) {
-        self.entries += 1;
-        self.messages += messages;
-        self.filter_accepted_entries = self.entries;
-        self.filter_accepted_messages = self.messages;
-        self.first_message_id.get_or_insert_with(|| position.to_string());
-        self.last_message_id = Some(position.to_string());
-    }
-}
-
 fn moment<S: Serializer>(ms: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&iso_8601(*ms))
 }

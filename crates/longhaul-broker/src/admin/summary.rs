@@ -82,7 +82,7 @@ mod tests {
     use serde_json::json;
 
     fn two() -> PartitionedTopicMetadata {
-        PartitionedTopicMetadata::new(2, BTreeMap::new())
+        PartitionedTopicMetadata::new(2)
     }
 
     /// Regression: partitions with a backlog, and with holes in it, were summed up to none.

@@ -360,7 +360,7 @@ async fn a_tenant_is_administered_by_its_roles() {
         ("PUT", "persistent/x/n/t"),
         ("GET", "persistent/x/n/t/stats"),
         ("GET", "schemas/x/n/t/schemas"),
-        ("POST", "namespaces/x/n/clearBacklog"),
+        ("DELETE", "namespaces/x/n/messageTTL"),
     ] {
         assert_eq!(send(method, path, "stranger", "").await, 403, "{path}");
         let status = send(method, path, "boss", "").await;

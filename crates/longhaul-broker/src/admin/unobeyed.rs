@@ -31,10 +31,6 @@ pub(super) fn is_strict(value: &Value) -> bool {
     *value != "ALWAYS_COMPATIBLE" && *value != "UNDEFINED" && !value.is_null()
 }
 
-pub(super) fn is_true(value: &Value) -> bool {
-    *value == true
-}
-
 /// Whether this field of an object is false.
 pub(super) fn is_false(value: &Value, field: &str) -> bool {
     value.get(field) == Some(&Value::Bool(false))

@@ -9,9 +9,7 @@ use crate::policies::ResourceProperties;
 use hyper::StatusCode;
 use longhaul_wire::payload::Payload;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 
 /// Number of partitions of a topic, in Pulsar's JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -20,15 +18,12 @@ pub(crate) struct PartitionedTopicMetadata {
     pub(crate) partitions: u32,
     /// Always false: deleted topics are not shown.
     deleted: bool,
-    /// Properties of the whole topic.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) properties: ResourceProperties,
 }
 
 impl PartitionedTopicMetadata {
-    /// Metadata of a topic with these properties.
-    pub(crate) const fn new(partitions: u32, properties: ResourceProperties) -> Self {
-        Self { partitions, deleted: false, properties }
+    /// Metadata of a topic.
+    pub(crate) const fn new(partitions: u32) -> Self {
+        Self { partitions, deleted: false }
     }
 }
 
@@ -105,20 +100,19 @@ pub(crate) struct CompactionRunStatus {
     pub(crate) last_error: String,
 }
 
-/// Progress of a snapshot.
+/// The last pass of the backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct SnapshotRunStatus {
-    /// Status.
-    pub(crate) status: RunState,
-    /// Error of the last snapshot; empty otherwise.
-    #[serde(rename = "lastError")]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BackupStatus {
+    /// Its number. It has stored everything, or has failed.
+    pub(crate) pass: u64,
+    /// The time before which everything that was confirmed is stored, in ms since 1970.
+    pub(crate) stored_to: u64,
+    /// Error of the pass; empty otherwise.
     pub(crate) last_error: String,
-    /// The folder of the last snapshot.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) path: Option<PathBuf>,
 }
 
-/// States of a compaction since the topic was loaded, or of a snapshot since the start.
+/// States of a compaction since the topic was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum RunState {

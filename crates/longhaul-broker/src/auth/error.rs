@@ -25,7 +25,7 @@ pub enum AuthConfigError {
     },
     /// The file of roles is not JSON with the known fields.
     #[error(
-        "the file of roles, {}, must be JSON with the lists of strings `superusers`, `monitors` and `revoked`, and the object `quotas`",
+        "the file of roles, {}, must be JSON with the lists of strings `superusers`, `monitors` and `revoked`, and nothing else",
         path.display()
     )]
     Roles {

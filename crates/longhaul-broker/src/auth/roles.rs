@@ -1,34 +1,14 @@
-//! Which roles are superusers or monitors, which roles and tokens are revoked, and what a role may
-//! take of the broker. The settings name the first two; a file, which is read again when it changes,
-//! has more of them, and the rest.
+//! Which roles are superusers or monitors, and which roles and tokens are revoked. The settings name
+//! the first two; a file, which is read again when it changes, has more of them, and the rest.
 
 use super::{AuthConfig, AuthConfigError, AuthError, AuthRole, read_up_to};
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{PoisonError, RwLock};
 
 /// Largest file of roles, in bytes: some ten thousand names.
 const ROLES_BYTES_MAX: u64 = 1 << 20;
-
-/// The name of the quota of each role without one of its own.
-const OTHERS: &str = "*";
-
-/// What a role may take of the broker. What is not set has no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "camelCase")]
-pub(crate) struct RoleQuota {
-    /// Topics, partitions included, that its clients have created by use.
-    pub(crate) topics: Option<usize>,
-    /// Durable subscriptions that its clients have created, over all topics.
-    pub(crate) subscriptions: Option<usize>,
-    /// Messages that its clients publish in a second, over all topics.
-    pub(crate) messages_per_second: Option<u64>,
-    /// Bytes that its clients publish in a second, over all topics.
-    pub(crate) bytes_per_second: Option<u64>,
-    /// Bytes of deliveries that wait to be sent on its connections, together.
-    pub(crate) unsent_bytes: Option<u64>,
-}
 
 /// The content of [`AuthConfig::roles_file`].
 #[derive(Debug, Default, Deserialize)]
@@ -38,7 +18,6 @@ struct RolesFile {
     monitors: BTreeSet<String>,
     /// Roles, and tokens by their claim `jti`.
     revoked: BTreeSet<String>,
-    quotas: BTreeMap<String, RoleQuota>,
 }
 
 #[derive(Debug)]
@@ -67,13 +46,6 @@ impl RoleRights {
             .map_err(|source| AuthConfigError::Roles { path: path(), source })?;
         *self.file.write().unwrap_or_else(PoisonError::into_inner) = roles;
         Ok(())
-    }
-
-    /// The present quota of a role; `None` for superusers, and if the file has none for it.
-    pub(super) fn quota(&self, role: &AuthRole) -> Option<RoleQuota> {
-        let file = self.file.read().unwrap_or_else(PoisonError::into_inner);
-        let quota = file.quotas.get(&role.name).or_else(|| file.quotas.get(OTHERS));
-        quota.filter(|_| !role.superuser).copied()
     }
 
     /// The role with its present rights. A role of this process cannot be revoked.

@@ -178,32 +178,27 @@ proptest! {
     }
 }
 
-/// Like [`with_open_namespaces`], with a file of roles that has this content.
-pub(crate) fn with_roles_file(json: &str) -> Authenticator {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), json).unwrap();
-    let known = with_open_namespaces();
-    known.read_roles(file.path()).unwrap();
-    known
-}
-
 #[test]
 fn the_file_of_roles_on_the_page_is_one() {
     let page = include_str!("../../../../docs/broker.md");
     let (_, block) = page.split_once("<!-- test: roles -->\n  ```json\n").unwrap();
-    let known = with_roles_file(block.split_once("```").unwrap().0);
+    let known = with_open_namespaces();
+    read_roles(&known, block.split_once("```").unwrap().0).unwrap();
     let role = |name: &str| AuthRole { name: name.to_owned(), ..AuthRole::default() };
     assert_eq!(known.present(&role("ann")), Err(AuthError::Revoked));
-    let ops = known.present(&role("ops")).unwrap();
-    assert!(ops.superuser && known.quota(&ops).is_none());
-    let bob = RoleQuota {
-        topics: Some(100),
-        subscriptions: Some(200),
-        messages_per_second: Some(1000),
-        ..RoleQuota::default()
-    };
-    assert_eq!(known.quota(&role("bob")), Some(bob));
-    let others = known.quota(&role("carl")).unwrap();
-    let bytes = (others.bytes_per_second, others.unsent_bytes);
-    assert_eq!((others.topics, bytes), (None, (Some(10_000_000), Some(16_777_216))));
+    assert!(known.present(&role("ops")).unwrap().superuser);
+}
+
+/// A limit that the broker does not have must not look as if it held.
+#[test]
+fn a_file_of_roles_with_quotas_is_refused_by_name() {
+    let refused = read_roles(&with_secret(), r#"{"quotas": {"bob": {"topics": 1}}}"#).unwrap_err();
+    let source = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(source.contains("unknown field `quotas`"), "{source}");
+}
+
+fn read_roles(known: &Authenticator, json: &str) -> Result<(), AuthConfigError> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), json).unwrap();
+    known.read_roles(file.path())
 }

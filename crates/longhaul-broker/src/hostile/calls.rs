@@ -36,12 +36,6 @@ pub(crate) fn any(random: &mut Rng) -> Option<AnyCall<impl FnOnce(&mut BrokerMac
     Some(AnyCall { shown, path, work })
 }
 
-/// JSON with about the maximum nesting of the parser.
-pub(crate) fn nested(random: &mut Rng) -> String {
-    let depth = random.usize(NESTED_MAX - 10..NESTED_MAX);
-    r#"{"a":"#.repeat(depth) + "1" + &"}".repeat(depth)
-}
-
 fn name(random: &mut Rng) -> String {
     match random.u8(0..8) {
         0 | 1 => "x".repeat(random.usize(0..600)),
@@ -72,7 +66,7 @@ fn any_path(random: &mut Rng) -> String {
         "/truncate",
         "/compaction",
         "/retention",
-        "/persistence",
+        "/dispatchRate",
         "/publishRate",
         "/backlogQuota",
         "/messageTTL",
@@ -89,19 +83,10 @@ fn any_path(random: &mut Rng) -> String {
         "/terminate/partitions",
         "/messageid/1",
         "/examinemessage",
-        "/properties",
         "/permissions/role",
     ];
-    let below_namespace = [
-        "",
-        "/topics",
-        "/unload",
-        "/bundles",
-        "/permissions/role",
-        "/retention",
-        "/persistence",
-        "/autoTopicCreation",
-    ];
+    let below_namespace =
+        ["", "/topics", "/permissions/role", "/retention", "/dispatchRate", "/autoTopicCreation"];
     match random.u8(0..9) {
         // With a partition suffix, the name has about the maximum length.
         8 => {

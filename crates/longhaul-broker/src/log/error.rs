@@ -204,6 +204,13 @@ pub enum CompactedError {
     },
 }
 
+/// A file has a format that this version does not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "it has format version {0}, which this version of longhaul does not read: use the version that wrote it, or a later one"
+)]
+pub struct UnknownFormat(pub u32);
+
 /// Why bytes are not the header of a segment, or not an inventory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FormatFault {
@@ -211,6 +218,17 @@ pub(super) enum FormatFault {
     Damaged,
     /// A later version of the broker wrote it.
     Version(u32),
+}
+
+impl FormatFault {
+    /// Takes damaged bytes for nothing.
+    pub(super) fn unless_damaged<T>(decoded: Result<T, Self>) -> Result<Option<T>, UnknownFormat> {
+        match decoded {
+            Ok(decoded) => Ok(Some(decoded)),
+            Err(Self::Damaged) => Ok(None),
+            Err(Self::Version(version)) => Err(UnknownFormat(version)),
+        }
+    }
 }
 
 fn holder(pid: Option<u32>) -> String {

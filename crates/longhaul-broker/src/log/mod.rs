@@ -40,7 +40,7 @@ pub use disk::storage::{
 pub use disk::storage::{SimulatedStorage, StorageFile, Surprise};
 pub use disk::usage::Usage;
 pub(crate) use error::unless_missing;
-pub use error::{AppendError, CompactedError, LogReadError, OpenError, WriteError};
+pub use error::{AppendError, CompactedError, LogReadError, OpenError, UnknownFormat, WriteError};
 pub use handle::{BrokerLog, WriteCallback, open};
 pub use indices::index::{Facts, Indexed, LedgerRun, name as index_name};
 pub use options::LogOptions;

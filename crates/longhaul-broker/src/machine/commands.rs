@@ -92,11 +92,11 @@ impl BrokerMachine {
         let session = self.sessions.get_mut(&conn);
         let session = self.invariants.need(session, Invariant::SessionOpen, Some(conn));
         let Some(session) = session else { return };
-        session.role = Some(role.clone());
+        session.role = Some(role);
         let flags = connect.feature_flags.as_ref();
         session.renews = flags.is_some_and(|flags| flags.supports_auth_refresh());
         session.client = connect.client_version.chars().take(100).collect();
-        self.welcome(conn, &role);
+        self.set_window(conn);
         self.send(
             conn,
             CommandConnected {
@@ -205,8 +205,7 @@ impl BrokerMachine {
         let may_create = command.metadata_auto_creation_enabled.unwrap_or(true);
         let found = self.topic_name(&command.topic).and_then(|name| {
             self.authorize_any(conn, &name)?;
-            let role = self.role_of(conn);
-            self.partitions_of(&name, may_create, &role)
+            self.partitions_of(&name, may_create)
         });
         let mut response = CommandPartitionedTopicMetadataResponse {
             partitions: Some(0),

@@ -37,8 +37,8 @@ impl BrokerMachine {
         self.authorize(conn, &name, AuthAction::Consume)?;
         let kind = kind_of(command)?;
         let ranges = ranges_of(kind, command)?;
-        let (role, may_create) = (self.role_of(conn), command.force_topic_creation.unwrap_or(true));
-        let topic = self.ensure_topic(&name, may_create, &role)?;
+        let may_create = command.force_topic_creation.unwrap_or(true);
+        let topic = self.ensure_topic(&name, may_create)?;
         let key = ConsumerKey { conn, id: command.consumer_id };
         let session = self.sessions.get(&conn);
         let session = self.invariants.need(session, Invariant::SessionOpen, Some(conn));
@@ -63,7 +63,7 @@ impl BrokerMachine {
         let metadata = metadata_of(&command.metadata)?;
         self.register_schema(topic, command.schema.as_ref())?;
         self.check_consumers(topic, &command.subscription, kind)?;
-        let subscription = self.ensure_subscription(topic, command, role)?;
+        let subscription = self.ensure_subscription(topic, command)?;
         let handle = ConsumerHandle { topic, subscription, metadata };
         let has_changed = self.attach(key, handle, (kind, ranges), command)?;
         self.succeed(conn, command.request_id);
@@ -89,7 +89,6 @@ impl BrokerMachine {
         &mut self,
         topic: u32,
         command: &CommandSubscribe,
-        role: String,
     ) -> Result<u32, RequestRefusal> {
         let is_durable = command.durable.unwrap_or(true);
         let gone = || RequestRefusal::not_found("the topic was deleted");
@@ -108,12 +107,12 @@ impl BrokerMachine {
             return Err(RequestRefusal::not_allowed(text));
         }
         check_name("subscription", &command.subscription).map_err(RequestRefusal::not_allowed)?;
-        self.check_subscriptions(topic, kept, is_durable, &role)?;
+        self.check_subscriptions(topic, kept, is_durable)?;
         let mark = self.start_of(topic, command).ok_or_else(gone)?;
         let properties = metadata_of(&command.subscription_properties)?;
         let subscription = self.state.topic(topic).ok_or_else(gone)?.next_subscription();
         let name = command.subscription.clone();
-        let new = CreateSubscription { topic, subscription, name, mark, properties, role };
+        let new = CreateSubscription { topic, subscription, name, mark, properties };
         if is_durable {
             self.change(new)?;
         } else if let Some(kept) = self.state.topic_mut(topic) {

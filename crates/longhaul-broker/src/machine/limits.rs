@@ -1,10 +1,8 @@
-//! Limits on what a role may create by use: topics, subscriptions, schemas, producers and
-//! consumers.
+//! Limits on the numbers of topics, subscriptions, schemas, producers and consumers.
 
 use super::BrokerMachine;
 use super::dispatcher::DispatchMode;
 use super::effect::RequestRefusal;
-use crate::auth::RoleQuota;
 use crate::name::TopicName;
 use crate::policies::Policies;
 use crate::state::{BrokerTopic, SchemaVersion, schema_bytes};
@@ -26,20 +24,16 @@ fn refuse(text: String) -> Result<(), RequestRefusal> {
 }
 
 impl BrokerMachine {
-    /// Checks that the namespace of this topic may have more topics, and that the role may create
-    /// them by use.
+    /// Checks that the broker and the namespace of this topic may have more topics.
     pub(super) fn check_topics(
         &self,
         name: &TopicName,
         policies: &Policies,
         more: usize,
-        role: &str,
     ) -> Result<(), RequestRefusal> {
         if more == 0 {
             return Ok(());
         }
-        let (count, _) = self.state.created_by(role);
-        self.check_role(role, "topics", count + more, |quota| quota.topics)?;
         let count = self.state.topic_count();
         if count + more > TOPICS_MAX {
             return refuse(format!(
@@ -57,35 +51,14 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// Checks that a role with this many things of a kind would be within its quota.
-    fn check_role(
-        &self,
-        role: &str,
-        what: &str,
-        count: usize,
-        of: impl FnOnce(&RoleQuota) -> Option<usize>,
-    ) -> Result<(), RequestRefusal> {
-        match self.roles.quota(role).and_then(of).filter(|&limit| count > limit) {
-            None => Ok(()),
-            Some(limit) => refuse(format!(
-                "the clients of role {role} may create {limit} {what}, its quota: delete some, or raise the quota"
-            )),
-        }
-    }
-
-    /// Checks that a topic may have another subscription, and that the role may create it. One that
-    /// is not durable ends with its consumer, so only the policy limits it.
+    /// Checks that a topic may have another subscription. One that is not durable ends with its
+    /// consumer, so only the policy limits it.
     pub(super) fn check_subscriptions(
         &self,
         topic: u32,
         kept: &BrokerTopic,
         is_durable: bool,
-        role: &str,
     ) -> Result<(), RequestRefusal> {
-        if is_durable {
-            let (_, count) = self.state.created_by(role);
-            self.check_role(role, "subscriptions", count + 1, |quota| quota.subscriptions)?;
-        }
         let limit = self.live.get(&topic).and_then(|live| {
             let limit = live.policies.limit("maxSubscriptionsPerTopic")?;
             Some((kept.subscriptions.len(), limit, " (maxSubscriptionsPerTopic)"))

@@ -13,9 +13,9 @@
 //! - [`dispatcher`]: assigns entries to consumers. [`sharing`]: how consumers share a subscription.
 //!   [`delivering`]: deliveries.
 //! - [`permissions`]: permissions of roles. [`session`]: what is open on a connection, and its
-//!   answers. [`pace`]: how fast entries may come. [`quotas`]: what a role may take.
+//!   answers. [`windows`]: how connections share the room for deliveries.
 //! - [`terminating`]: terminated topics. [`acking`]: acknowledgements. [`space`]: whether the disk
-//!   has room. [`limits`]: how much a role may create. [`topics`]: creation of topics, partitions,
+//!   has room. [`limits`]: how much there may be. [`topics`]: creation of topics, partitions,
 //!   policies, schemas.
 //! - [`room`]: whether another entry is accepted. [`probing`]: whether the holder of an exclusive
 //!   place is alive.
@@ -58,13 +58,11 @@ mod limits;
 mod listing;
 mod logins;
 mod measuring;
-mod pace;
 mod patience;
 mod permissions;
 mod probing;
 mod producing;
 mod publishing;
-mod quotas;
 mod recent;
 mod removing;
 mod room;
@@ -79,6 +77,7 @@ mod tests;
 mod topics;
 pub mod unreadable;
 pub mod view;
+mod windows;
 pub mod withheld;
 
 pub(crate) use topics::{PARTITIONS_MAX, kind_by_name};
@@ -146,7 +145,6 @@ struct Live {
     figures: TopicCounters,
     compaction: keeping::TopicCompaction,
     inactivity: inactive::Inactivity,
-    pace: pace::PublishPace,
     /// Where the search for forgettable entries continues.
     forgotten_to: u64,
     /// The last entry that had no room on the disk.
@@ -185,7 +183,6 @@ pub struct BrokerMachine {
     space: space::Space,
     composer: Composer,
     sessions: IdMap<u64, ClientSession>,
-    roles: quotas::RoleUses,
     live: IdMap<u32, Live>,
     /// Number of the composed group, and of the last group on disk.
     composing: u64,
@@ -206,8 +203,6 @@ pub struct BrokerMachine {
     dirty: BTreeSet<dues::SubscriptionKey>,
     /// Delayed entries.
     dues: dues::Dues,
-    /// How far the client is ahead of a topic's rate whose requests were the last, in ms.
-    ahead_ms: u64,
     /// Number of processed subscriptions.
     #[cfg(test)]
     visits: u64,
@@ -264,7 +259,6 @@ impl BrokerMachine {
             space,
             composer,
             sessions: IdMap::default(),
-            roles: quotas::RoleUses::default(),
             live: IdMap::default(),
             composing: 1,
             committed: 0,
@@ -277,7 +271,6 @@ impl BrokerMachine {
             shown: BTreeSet::new(),
             dirty: BTreeSet::new(),
             dues: dues::Dues::default(),
-            ahead_ms: 0,
             #[cfg(test)]
             visits: 0,
             effects: Vec::new(),

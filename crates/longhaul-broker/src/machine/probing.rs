@@ -36,10 +36,7 @@ impl BrokerMachine {
         command: Command,
         refusal: RequestRefusal,
     ) {
-        // A holder that is ahead of a topic's rate was heard just now, and is read later.
-        let is_slowed =
-            |it: &u64| self.sessions.get(it).is_some_and(|session| self.up < session.slowed_until);
-        let holder = refusal.holder.filter(|holder| *holder != conn && !is_slowed(holder));
+        let holder = refusal.holder.filter(|holder| *holder != conn);
         let holder = holder.filter(|_| self.probes.len() < PROBES_MAX);
         let Some(holder) = holder else { return self.error(conn, request_id, &refusal) };
         self.send(holder, CommandPing {});

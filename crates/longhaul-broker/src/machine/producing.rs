@@ -72,8 +72,7 @@ impl BrokerMachine {
     ) -> Result<(), RequestRefusal> {
         let name = self.topic_name(&command.topic)?;
         self.authorize(conn, &name, AuthAction::Produce)?;
-        let role = self.role_of(conn);
-        let topic = self.ensure_topic(&name, true, &role)?;
+        let topic = self.ensure_topic(&name, true)?;
         let handles = self.sessions.get(&conn).map_or(0, |session| session.producers.len());
         if handles >= self.settings.handles_per_connection {
             let text = format!(

@@ -126,11 +126,6 @@ impl BrokerMachine {
             let (messages, bytes) = (head.facts.batch.unwrap_or(1), message.payload.bytes().len());
             live.figures.published(messages, bytes);
             self.totals.bytes_in += bytes as u64;
-            if let Some(rate) = live.policies.publish_rate {
-                let ahead_ms = live.pace.take(rate, self.up, messages, bytes);
-                self.note_ahead(conn, ahead_ms);
-            }
-            self.take_of_role(conn, messages, bytes);
         }
         let Recorded { ledger, entry, ordinal, location } = id;
         let receipt = receipt(send, (ledger, entry), self.moment.received);

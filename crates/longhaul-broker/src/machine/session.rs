@@ -36,9 +36,6 @@ pub(super) struct ClientSession {
     pub(super) under_way: u64,
     /// How many there may be.
     pub(super) window: u64,
-    /// Until when it is read request by request, by the monotonic clock: an answer to a ping may
-    /// wait as long.
-    pub(super) slowed_until: u64,
 }
 
 /// Closed producers that are remembered. A client with more closed producers has already learned of
@@ -99,12 +96,6 @@ pub(super) fn check_metadata<'a>(
 }
 
 impl BrokerMachine {
-    /// Name of the connection's role; empty before CONNECT, and without authentication.
-    pub(super) fn role_of(&self, conn: u64) -> String {
-        let role = self.sessions.get(&conn).and_then(|session| session.role.as_ref());
-        role.map_or_else(String::new, |role| role.name.clone())
-    }
-
     /// Lets the consumers of a connection have more, which may have room again.
     pub(super) fn wake(&mut self, conn: u64) {
         let consumers = self.sessions.get(&conn).into_iter().flat_map(|it| &it.consumers);

@@ -69,15 +69,6 @@ impl BrokerMachine {
         Some(stats.derive())
     }
 
-    /// Statistics of topics by full name.
-    pub(crate) fn all_stats(&self) -> BTreeMap<String, TopicStats> {
-        let topics = self.state.topics().take(METRICS_TOPICS_MAX);
-        let stats = topics.filter_map(|(id, topic)| {
-            Some((topic.name.as_str().to_owned(), self.topic_stats(id)?))
-        });
-        stats.collect()
-    }
-
     fn publisher_stats(&self, producer: &super::producing::TopicProducer) -> PublisherStats {
         let session = self.sessions.get(&producer.conn);
         PublisherStats {

@@ -34,7 +34,6 @@ mod order;
 mod policies;
 mod probing;
 mod producing;
-mod quotas;
 mod reading;
 mod rounds;
 mod sessions;
@@ -43,6 +42,7 @@ mod starting;
 mod support;
 mod terminating;
 mod unreadable;
+mod windows;
 
 const TOPIC: &str = "persistent://public/default/t";
 

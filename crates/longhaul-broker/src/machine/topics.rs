@@ -43,13 +43,11 @@ impl BrokerMachine {
         Err(RequestRefusal::not_found(text))
     }
 
-    /// The id of a topic, which is created if it does not exist and that is allowed. It counts for
-    /// the role, which is empty for an administrator.
+    /// The id of a topic, which is created if it does not exist and that is allowed.
     pub(super) fn ensure_topic(
         &mut self,
         name: &TopicName,
         may_create: bool,
-        role: &str,
     ) -> Result<u32, RequestRefusal> {
         if let Some(id) = self.state.topic_id(name.as_str()) {
             return Ok(id);
@@ -70,9 +68,9 @@ impl BrokerMachine {
             return Err(RequestRefusal::not_found(text));
         }
         if !is_partition {
-            self.check_topics(name, &self.resolve_policies(name), 1, role)?;
+            self.check_topics(name, &self.resolve_policies(name), 1)?;
         }
-        self.create_topic(name, role)
+        self.create_topic(name)
     }
 
     /// Whether the name is that of a partition of a partitioned topic; an error if that topic has
@@ -92,14 +90,10 @@ impl BrokerMachine {
         policies.auto_topic_creation.is_none_or(|policy| policy.allow_auto_topic_creation)
     }
 
-    pub(super) fn create_topic(
-        &mut self,
-        name: &TopicName,
-        role: &str,
-    ) -> Result<u32, RequestRefusal> {
+    pub(super) fn create_topic(&mut self, name: &TopicName) -> Result<u32, RequestRefusal> {
         let (topic, _) = self.state.next_numbers();
-        let (created_at, role) = (self.now, role.to_owned());
-        self.change(CreateTopic { topic, name: name.as_str().to_owned(), created_at, role })?;
+        let (full, created_at) = (name.as_str().to_owned(), self.now);
+        self.change(CreateTopic { topic, name: full, created_at })?;
         // Tools show a position before the first entry even for an empty topic.
         self.open_ledger(topic)?;
         self.enliven(topic);
@@ -135,11 +129,10 @@ impl BrokerMachine {
         if kept.subscription_id(&name).is_some() {
             return Ok(());
         }
-        let role = String::new();
-        self.check_subscriptions(topic, kept, true, &role)?;
+        self.check_subscriptions(topic, kept, true)?;
         let mark = mark.unwrap_or_else(|| kept.entries.first());
         let subscription = kept.next_subscription();
-        self.change(CreateSubscription { topic, subscription, name, mark, properties, role })
+        self.change(CreateSubscription { topic, subscription, name, mark, properties })
     }
 
     /// The defaults of a topic by its name, or by its topic's name for a partition.
@@ -190,7 +183,6 @@ impl BrokerMachine {
         &mut self,
         name: &TopicName,
         may_create: bool,
-        role: &str,
     ) -> Result<u32, RequestRefusal> {
         if let Some(count) = self.state.partitions(name.as_str()) {
             return Ok(count);
@@ -212,7 +204,7 @@ impl BrokerMachine {
             Some(policy) => {
                 let partitions =
                     policy.default_num_partitions.unwrap_or(1).clamp(1, PARTITIONS_MAX);
-                self.create_partitioned(name, partitions, role)?;
+                self.create_partitioned(name, partitions)?;
                 Ok(partitions)
             }
             None => Ok(0),
@@ -224,16 +216,15 @@ impl BrokerMachine {
         &mut self,
         name: &TopicName,
         partitions: u32,
-        role: &str,
     ) -> Result<(), RequestRefusal> {
         name.check_partitions(partitions).map_err(|cause| misnamed(&cause))?;
         let missing = partitions as usize - self.numbers_of(name).len().min(partitions as usize);
-        self.check_topics(name, &self.resolve_policies(name), missing, role)?;
+        self.check_topics(name, &self.resolve_policies(name), missing)?;
         self.change(SetPartitions { name: name.as_str().to_owned(), partitions })?;
         for index in 0..partitions {
             let partition = name.with_partition(index);
             if self.state.topic_id(partition.as_str()).is_none() {
-                self.create_topic(&partition, role)?;
+                self.create_topic(&partition)?;
             }
         }
         Ok(())
@@ -327,7 +318,7 @@ impl BrokerMachine {
     ) -> Result<(), RequestRefusal> {
         let both = self.state.topic(topic).zip(self.live.get(&topic));
         let Some((kept, live)) = self.invariants.served(both) else { return Ok(()) };
-        let (name, is_enforced) = (&kept.name, live.policies.enforces_schemas());
+        let (name, is_enforced) = (&kept.name, live.policies.enforces_schemas.unwrap_or_default());
         let has_schema = !self.state.schemas(name.whole().as_str()).is_empty();
         if !is_enforced || !has_schema || !version.is_empty() {
             return Ok(());

@@ -44,7 +44,6 @@ fn upkeep(page: &mut MetricsText, upkeep: &UpkeepFigures) {
             "Age of the last complete pass of the backup. Before the first one, the time since the start.",
             upkeep.backup_age,
         ),
-        ("longhaul_broker_snapshot_age_seconds", "Age of the last snapshot.", upkeep.snapshot_age),
         ("longhaul_broker_scrub_age_seconds", "Age of the last scrub.", upkeep.scrub_age),
     ];
     for (name, help, age) in ages {

@@ -1,4 +1,4 @@
-//! Checks and repairs data directories, and copies them while a broker uses them.
+//! Checks and repairs data directories.
 //!
 //! [`check()`] reads everything and reports the damage and its consequences. [`salvage()`] creates
 //! a new directory from the readable data. [`scrub()`] only tells which files are damaged. None
@@ -6,11 +6,11 @@
 
 mod adopt;
 mod follow;
+mod linked;
 mod reading;
 mod report;
 mod salvage;
 mod scrub;
-mod snapshot;
 mod views;
 
 use crate::log::{
@@ -23,18 +23,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::log::{
-    SegmentFollower, SegmentLink, SegmentPiece, checkpoint_segment, listed_segments, segment_link,
-    segment_name,
+    SegmentFollower, SegmentLink, SegmentPiece, UnknownFormat, checkpoint_segment, listed_segments,
+    segment_link, segment_name,
 };
 pub use adopt::{adopt, begin_restore, list_segments, named_views};
 pub use follow::{follow, segments};
+pub(crate) use linked::remove_stale;
 pub use report::RescueReport;
 pub use salvage::salvage;
 pub use scrub::scrub;
-pub(crate) use snapshot::remove_stale;
-pub use snapshot::snapshot;
 
-/// Why a data directory cannot be checked, salvaged or copied.
+/// Why a data directory cannot be checked, salvaged or restored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RescueError {
@@ -118,24 +117,22 @@ fn holder(pid: Option<u32>) -> String {
 /// See [`RescueError`]. Damage is not an error.
 pub fn check(directory: &Path) -> Result<RescueReport, RescueError> {
     let opened = match open(directory) {
-        Err(RescueError::InUse { .. }) => return snapshot::check_used(directory),
+        Err(RescueError::InUse { .. }) => return linked::check_used(directory),
         opened => opened?,
     };
-    match snapshot::staged(directory) {
-        Ok(staging) => {
+    match linked::link_unused(directory) {
+        Ok(folder) => {
             drop(opened);
-            check_within(directory, staging.path())
+            check_links(directory, folder.path())
         }
         Err(_) => check_opened(directory, opened, |_| ()).map(|(report, ())| report),
     }
 }
 
-/// Checks a copy or links, and reports on the directory that they were made of.
-fn check_within(directory: &Path, copy: &Path) -> Result<RescueReport, RescueError> {
-    let (mut report, ()) = check_opened(directory, open(copy)?, |_| ())?;
-    if directory != copy {
-        report.rename(copy, directory);
-    }
+/// Checks links, and reports on the directory that they were made of.
+fn check_links(directory: &Path, links: &Path) -> Result<RescueReport, RescueError> {
+    let (mut report, ()) = check_opened(directory, open(links)?, |_| ())?;
+    report.rename(links, directory);
     Ok(report)
 }
 
@@ -159,19 +156,6 @@ fn check_opened<T>(
 
 fn refused(directory: &Path, source: OpenError) -> RescueError {
     RescueError::Read { path: directory.to_owned(), source }
-}
-
-/// Creates a directory, or accepts an empty one. It must not be inside the source directory.
-fn make_empty(directory: &Path, new: &Path) -> Result<(), RescueError> {
-    let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
-    let path = directory.canonicalize().map_err(|source| unread(directory, source))?;
-    // The new directory may not exist yet: its nearest existing ancestor tells where it will be.
-    let absolute = std::path::absolute(new).map_err(io)?;
-    let mut existing = absolute.ancestors().filter_map(|part| part.canonicalize().ok());
-    if existing.next().is_some_and(|part| part.starts_with(&path)) {
-        return Err(RescueError::Within { path: directory.to_owned(), new: new.to_owned() });
-    }
-    make_folder(new)
 }
 
 /// Creates a directory, or accepts an empty one.

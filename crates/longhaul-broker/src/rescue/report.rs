@@ -18,8 +18,6 @@ pub struct RescueReport {
     /// Number of readable topics and messages.
     kept: (usize, u64),
     damage: Vec<String>,
-    /// Damaged indices of segments; they can be deleted without loss.
-    pub(super) indices: Vec<PathBuf>,
     /// By topic.
     lost: Vec<Lost>,
     notes: Vec<String>,
@@ -58,13 +56,10 @@ impl RescueReport {
             (!ids.is_empty()).then_some(Lost { topic, messages, ids })
         });
         let (lost, notes) = (lost.collect(), notes(read));
-        let of_index = read.findings.iter().filter(|finding| finding.is_index());
-        let indices = of_index.map(|finding| PathBuf::from(&finding.file)).collect();
         Self {
             directory: directory.to_owned(),
             kept,
             damage,
-            indices,
             lost,
             notes,
             refusal: None,

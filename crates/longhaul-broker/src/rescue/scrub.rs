@@ -106,7 +106,7 @@ fn is_sound(
 mod tests {
     use super::*;
     use crate::log::{CompactedWriter, FileStorage};
-    use crate::rescue::snapshot::tests::fill;
+    use crate::rescue::linked::tests::fill;
     use std::fs;
     use std::sync::Arc;
 

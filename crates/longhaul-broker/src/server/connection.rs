@@ -241,36 +241,26 @@ async fn hand_on(
 ) -> bool {
     loop {
         let limit = if *parsing.is_connected { rules.message_bytes_max } else { 0 };
-        if decoded_bytes(buffer, limit, 1).is_none() {
+        let Some(bytes) = decoded_bytes(buffer, limit) else {
             // Decodes nothing, and makes room in the buffer for the rest of the frame.
             requests(buffer, parsing.is_connected, rules.message_bytes_max, 1);
             return true;
-        }
+        };
         // The message is whole: it is no longer one that others wait behind.
         parsing.unfinished.done();
         let Ok(mut part) = Arc::clone(under_way).acquire_owned().await else { return false };
-        if outbox.is_slowed() {
-            // The pause is known when everything before was processed.
-            let others = Arc::clone(under_way).acquire_many_owned(PARTS_UNDER_WAY - 1).await;
-            let Ok(others) = others else { return false };
-            part.merge(others);
-        }
         if !outbox.room().await {
             return false;
         }
-        let is_slowed = outbox.is_slowed();
-        let most = if is_slowed { 1 } else { REQUESTS_MAX };
-        let bytes = decoded_bytes(buffer, limit, most).unwrap_or_default();
         let units = u32::try_from(bytes / QUEUE_UNIT_BYTES + 1).unwrap_or(u32::MAX);
         let units = units.min(QUEUE_UNITS_MAX);
         // Before the requests are decoded, because they may take much more memory then.
         let Ok(queued) = Arc::clone(&rules.queue).acquire_many_owned(units).await else {
             return false;
         };
-        // The client's pause is not the broker's delay.
-        let received = if is_slowed { clock::monotonic() } else { parsing.received };
-        let parsed = requests(buffer, parsing.is_connected, rules.message_bytes_max, most);
-        if parsed.is_heavy && part.num_permits() < PARTS_UNDER_WAY as usize {
+        let received = parsing.received;
+        let parsed = requests(buffer, parsing.is_connected, rules.message_bytes_max, REQUESTS_MAX);
+        if parsed.is_heavy {
             // A request with a large answer waits until everything before it is answered, and later
             // requests wait for its answer.
             let others = Arc::clone(under_way).acquire_many_owned(PARTS_UNDER_WAY - 1).await;

@@ -250,7 +250,6 @@ impl BrokerDriver {
                 self.set_moment(received);
                 self.machine.note_wait();
                 requests.into_iter().for_each(|request| self.machine.request(conn, request));
-                self.slow(conn);
                 self.tickets.push(ticket);
             }
             BrokerEvent::Written(conn) => self.collect_sent(conn),

@@ -1,15 +1,12 @@
 //! The outgoing queue of a connection.
 
 use super::messages::Stored;
-use crate::clock;
 use bytes::Bytes;
 use longhaul_wire::messages::CommandMessage;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 use tokio::sync::Notify;
-use tokio::time::timeout_at;
 
 /// Queued bytes above which a connection is not read from: a client that takes no answers may send
 /// no further requests.
@@ -22,11 +19,6 @@ const ANSWER_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// gets the updates of its watchers of topics, for which it need not ask again. The largest answer
 /// does not count: a list of many topics may be larger.
 const OWN_ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Maximum pause of a client: one that gets no answer to its ping for 30 s gives the connection up.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// How long a client is read request by request when it is not ahead any more: as long as a topic
-/// takes to take much at once again.
-const SLOWED_FOR: Duration = Duration::from_secs(1);
 /// Some thousand receipts.
 const ANSWER_BYTES_SHARE: usize = 64 * 1024;
 
@@ -78,11 +70,6 @@ struct OutboxQueue {
     /// Whether the reading side waits for room.
     is_waited_for: bool,
     is_closing: bool,
-    /// Until when the client is read request by request, because it publishes faster than a topic's
-    /// rate.
-    slowed_until: Option<Instant>,
-    /// Until when it is not read from at all.
-    paused_until: Option<Instant>,
     /// Bytes of sent deliveries that the driver does not know yet.
     sent: u64,
     /// How many there are when it is told.
@@ -202,43 +189,23 @@ impl Outbox {
         self.overfull.notified().await;
     }
 
-    /// Slows a client down that is ahead of a topic's rate by this time.
-    pub(super) fn slow(&self, ahead: Duration) {
-        let now = clock::monotonic();
-        let mut queue = self.lock();
-        queue.slowed_until = queue.slowed_until.max(Some(now + ahead + SLOWED_FOR));
-        queue.paused_until = queue.paused_until.max(Some(now + ahead.min(PAUSE_MAX)));
-    }
-
-    /// Whether the client is ahead of a topic's rate, or was just now.
-    pub(super) fn is_slowed(&self) -> bool {
-        self.lock().slowed_until.is_some_and(|until| clock::monotonic() < until)
-    }
-
-    /// Waits until the client has taken enough of its answers, and its pause is over. Returns
-    /// whether the connection continues.
+    /// Waits until the client has taken enough of its answers. Returns whether the connection
+    /// continues.
     pub(super) async fn room(&self) -> bool {
         loop {
-            let paused_until;
             {
                 let mut queue = self.lock();
                 if queue.is_closing {
                     return false;
                 }
-                let now = clock::monotonic();
-                paused_until = queue.paused_until.filter(|&until| until > now);
                 let has_share = queue.answers <= ANSWER_BYTES_SHARE
                     || self.all_answers.load(Ordering::Relaxed) <= ANSWER_BYTES_MAX;
-                if queue.bytes <= QUEUED_BYTES_MAX && has_share && paused_until.is_none() {
+                if queue.bytes <= QUEUED_BYTES_MAX && has_share {
                     return true;
                 }
                 queue.is_waited_for = true;
             }
-            let drained = self.drained.notified();
-            match paused_until {
-                Some(until) => drop(timeout_at(until.into(), drained).await),
-                None => drained.await,
-            }
+            self.drained.notified().await;
         }
     }
 }

@@ -24,11 +24,11 @@ fn command_bytes(buffer: &[u8]) -> usize {
     size.map_or(0, |size| u32::from_be_bytes(*size) as usize)
 }
 
-/// Bytes that the next requests of a buffer, at most so many, take when they are decoded; `None` if
-/// the first one is incomplete.
-pub(crate) fn decoded_bytes(buffer: &[u8], message_bytes_max: usize, most: usize) -> Option<usize> {
+/// Bytes that the next [`REQUESTS_MAX`] requests of a buffer take when they are decoded; `None` if the
+/// first one is incomplete.
+pub(crate) fn decoded_bytes(buffer: &[u8], message_bytes_max: usize) -> Option<usize> {
     let (mut rest, mut bytes) = (buffer, None);
-    for _ in 0..most {
+    for _ in 0..REQUESTS_MAX {
         let Some((size, frames)) = rest.split_first_chunk() else { break };
         let (size, command) = (u32::from_be_bytes(*size) as usize, command_bytes(rest));
         let is_refused = size > message_bytes_max.saturating_add(frame::FRAME_ALLOWANCE)

@@ -21,7 +21,6 @@ mod check;
 mod clients;
 mod crowd;
 mod model;
-mod nested;
 mod node;
 mod observe;
 mod operators;

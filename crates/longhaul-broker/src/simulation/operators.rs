@@ -134,7 +134,7 @@ impl SimulatedWorld {
         let is_new = self.random.bool();
         let work = |machine: &mut BrokerMachine, topic: &TopicName| {
             if is_new {
-                machine.make_partitioned(topic, partitions, BTreeMap::new())
+                machine.make_partitioned(topic, partitions)
             } else {
                 machine.grow(topic, partitions)
             }

@@ -4,7 +4,6 @@
 //! Segments and volumes have 1/64 of their default sizes: a volume of 320 KiB stands for 20 MiB.
 
 use super::node::SimulatedBroker;
-use crate::admin::work_of;
 use crate::kit;
 use crate::log::{LogOptions, SimulatedStorage, Storage};
 use crate::machine::dispatcher::ConsumerKey;
@@ -225,14 +224,6 @@ impl Volume {
         let close = CommandCloseProducer::new(producer_id, 1);
         self.ask(ClientRequest::Command(close.into()));
         (self.producer, self.produces) = (producer_id + 1, false);
-    }
-
-    /// An operator calls the admin interface.
-    pub(super) fn call(&mut self, ticket: u64, method: &str, path: &str, body: &[u8]) {
-        if let Some(work) = work_of(method, path, None, body) {
-            self.node.machine.call(ticket, work);
-            (0..3).for_each(|_| drop(self.step()));
-        }
     }
 
     /// Ends the process or the machine, and starts the broker again.

@@ -73,9 +73,6 @@ pub struct CreateTopic {
     /// Wall clock, in ms since the epoch.
     #[prost(uint64, tag = "3")]
     pub created_at: u64,
-    /// The role that created it by use; empty for an administrator.
-    #[prost(string, tag = "4")]
-    pub role: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
@@ -108,9 +105,6 @@ pub struct CreateSubscription {
     /// Properties from the creator.
     #[prost(btree_map = "string, string", tag = "5")]
     pub properties: BTreeMap<String, String>,
-    /// The role whose consumer created it; empty for an administrator.
-    #[prost(string, tag = "6")]
-    pub role: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]

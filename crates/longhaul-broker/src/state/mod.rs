@@ -6,7 +6,6 @@
 //! process ends, so nothing is ever rolled back.
 
 pub mod change;
-mod creators;
 pub mod cursor;
 pub mod entries;
 pub mod entry;
@@ -28,7 +27,6 @@ use crate::name::TopicName;
 use crate::policies::{Grants, Policies, Tenant};
 use bytes::Bytes;
 use change::StateChange;
-use creators::Creators;
 use entries::EntryPosition;
 use entry::EntryHead;
 use schemas::TopicSchemas;
@@ -63,9 +61,6 @@ pub struct ResourceSettings {
     pub(crate) policies: Policies,
     /// Grants.
     pub(crate) grants: Grants,
-    /// Properties.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) properties: BTreeMap<String, String>,
     /// Administrators of a tenant, if set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tenant: Option<Tenant>,
@@ -84,7 +79,6 @@ pub struct BrokerState {
     /// By name of a topic or namespace.
     settings: HashMap<String, ResourceSettings>,
     schemas: TopicSchemas,
-    creators: Creators,
     /// Bytes of live entries in each log segment.
     live: BTreeMap<u32, u64>,
     /// A segment whose byte count would have become negative.
@@ -105,7 +99,6 @@ impl Default for BrokerState {
             namespaces,
             settings: HashMap::new(),
             schemas: TopicSchemas::default(),
-            creators: Creators::default(),
             live: BTreeMap::new(),
             miscounted: None,
             next_topic: 0,
@@ -200,12 +193,6 @@ impl BrokerState {
     #[must_use]
     pub const fn schema_bytes(&self) -> usize {
         self.schemas.bytes()
-    }
-
-    /// The numbers of topics and of durable subscriptions that this role has created by use.
-    #[must_use]
-    pub fn created_by(&self, role: &str) -> (usize, usize) {
-        self.creators.of(role)
     }
 
     /// Free ids for a topic and for a ledger.
@@ -369,11 +356,9 @@ impl BrokerState {
             StateChange::OpenLedger(details) => self.open_ledger(details)?,
             StateChange::CreateSubscription(details) => {
                 self.named(details.topic)?.add_subscription(details.clone(), true);
-                self.creators.add_subscription(&details.role);
             }
             StateChange::DeleteSubscription(details) => {
-                let known = self.named(details.topic)?.subscriptions.remove(&details.subscription);
-                known.iter().for_each(|known| self.creators.remove_subscription(known));
+                self.named(details.topic)?.subscriptions.remove(&details.subscription);
             }
             StateChange::NoteSubscription(details) => {
                 let known = self.named_subscription(details.topic, details.subscription)?;
@@ -434,9 +419,8 @@ impl BrokerState {
         let name = TopicName::parse(&details.name);
         let name = name.map_err(|cause| StateError::Content(cause.to_string()))?;
         self.names.insert(details.name.clone(), details.topic);
-        let topic = BrokerTopic::new(name, details.created_at, details.role.clone());
+        let topic = BrokerTopic::new(name, details.created_at);
         self.topics.insert(details.topic, topic);
-        self.creators.add_topic(&details.role);
         self.next_topic = self.next_topic.max(details.topic.saturating_add(1));
         Ok(())
     }
@@ -446,7 +430,6 @@ impl BrokerState {
         let topic = self.topics.remove(&id).ok_or(StateError::Topic(id))?;
         self.names.remove(topic.name.as_str());
         self.settings.remove(topic.name.as_str());
-        self.creators.remove_topic(&topic);
         for (_, slot) in topic.entries.iter() {
             self.release(slot.location);
         }

@@ -164,8 +164,7 @@ impl BrokerState {
 
 fn topic_changes(id: u32, topic: &BrokerTopic, add: &mut impl FnMut(StateChange)) {
     let name = topic.name.as_str().to_owned();
-    let (created_at, role) = (topic.created_at, topic.role.clone());
-    add(CreateTopic { topic: id, name, created_at, role }.into());
+    add(CreateTopic { topic: id, name, created_at: topic.created_at }.into());
     // The range of entries comes before the ledgers: a ledger that begins on an empty topic means
     // that nothing before it is needed.
     add(Trim { topic: id, first: topic.entries.first() }.into());
@@ -191,9 +190,8 @@ fn topic_changes(id: u32, topic: &BrokerTopic, add: &mut impl FnMut(StateChange)
     {
         let (name, mark, properties) =
             (record.name.clone(), record.cursor.mark(), record.properties.clone());
-        let role = record.role.clone();
         let topic = id;
-        add(CreateSubscription { topic, subscription, name, mark, properties, role }.into());
+        add(CreateSubscription { topic, subscription, name, mark, properties }.into());
         let ranges: Vec<u64> =
             record.cursor.acked().iter().flat_map(|(from, to)| [from, to]).collect();
         for ranges in ranges.chunks(2 * RANGES_MAX) {
@@ -236,9 +234,7 @@ mod tests {
         let name = "persistent://public/default/tasks".to_owned();
         let location = |offset| RecordLocation { segment: 1, offset, size: 40 };
         let head = EntryHead::default();
-        state
-            .apply(&CreateTopic { topic: 0, name, created_at: 1, ..CreateTopic::default() }.into())
-            .unwrap();
+        state.apply(&CreateTopic { topic: 0, name, created_at: 1 }.into()).unwrap();
         for (ledger, first) in [(0, 0), (1, 3)] {
             state.apply(&OpenLedger { topic: 0, ledger, first }.into()).unwrap();
             (0..3).for_each(|at| drop(state.push(0, location(at), &head)));
@@ -264,14 +260,14 @@ mod tests {
         // Names go up and down as ids go up, and come again.
         let name = format!("persistent://public/default/{}", random.u32(0..40) * 7 % 40);
         let Some(id) = random.choice(topics) else {
-            let create = CreateTopic { topic, name, created_at: 1, ..CreateTopic::default() };
+            let create = CreateTopic { topic, name, created_at: 1 };
             return state.apply(&create.into()).unwrap();
         };
         let known = state.topic(id).unwrap();
         let (end, subscription) = (known.entries.end(), known.next_subscription());
         let change: StateChange = match random.u32(0..11) {
             0..3 if state.topic_id(&name).is_none() => {
-                CreateTopic { topic, name, created_at: 1, ..CreateTopic::default() }.into()
+                CreateTopic { topic, name, created_at: 1 }.into()
             }
             3 => DeleteTopic { topic: id }.into(),
             4 => OpenLedger { topic: id, ledger, first: end }.into(),

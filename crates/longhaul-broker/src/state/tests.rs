@@ -36,8 +36,7 @@ fn state(changes: impl IntoIterator<Item = StateChange>) -> BrokerState {
 /// A state with topic 3, ledger 7, subscription 2, and entries in the segments 1, 1, 2 and 3.
 fn sample() -> BrokerState {
     let mut state = state([
-        CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5, role: "ann".to_owned() }
-            .into(),
+        CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5 }.into(),
         OpenLedger { topic: 3, ledger: 7, first: 0 }.into(),
         CreateSubscription {
             topic: 3,
@@ -45,7 +44,6 @@ fn sample() -> BrokerState {
             name: "s".to_owned(),
             mark: 0,
             properties: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
-            role: "bob".to_owned(),
         }
         .into(),
     ]);
@@ -58,8 +56,7 @@ fn sample() -> BrokerState {
 
 fn new_subscription(subscription: u32, name: &str, mark: u64) -> CreateSubscription {
     let (name, properties) = (name.to_owned(), BTreeMap::new());
-    let role = "bob".to_owned();
-    CreateSubscription { topic: 3, subscription, name, mark, properties, role }
+    CreateSubscription { topic: 3, subscription, name, mark, properties }
 }
 
 fn topic(state: &BrokerState) -> &BrokerTopic {
@@ -131,12 +128,7 @@ fn what_is_about_nothing_is_refused() {
     assert_eq!(state.apply(&DeleteTopic { topic: 9 }.into()), Err(StateError::Topic(9)));
     assert_eq!(state.push(9, location(1, 0), &EntryHead::default()), Err(StateError::Topic(9)));
     let content = |result: Result<(), StateError>| matches!(result, Err(StateError::Content(_)));
-    let nameless = CreateTopic {
-        topic: 9,
-        name: "a://b/c/d/e".to_owned(),
-        created_at: 0,
-        ..CreateTopic::default()
-    };
+    let nameless = CreateTopic { topic: 9, name: "a://b/c/d/e".to_owned(), created_at: 0 };
     assert!(content(state.apply(&nameless.into())));
     let schema = AddSchema { name: NAME.to_owned(), schema: None, added_at: 0 };
     assert!(content(state.apply(&schema.into())));
@@ -281,11 +273,7 @@ fn a_checkpoint_keeps_everything() {
     assert_eq!(back.partitioned().collect::<Vec<_>>(), state.partitioned().collect::<Vec<_>>());
     assert_eq!(back.settings(NAME), state.settings(NAME));
     assert_eq!((back.settings(NAME).is_some(), back.schemas(NAME)), (true, state.schemas(NAME)));
-    assert_eq!((back.created_by("ann"), state.created_by("ann")), ((1, 0), (1, 0)));
-    assert_eq!(
-        (back.created_by("bob").1, back.schema_bytes()),
-        (state.created_by("bob").1, state.schema_bytes())
-    );
+    assert_eq!(back.schema_bytes(), state.schema_bytes());
     let (kept, was) = (topic(&back), topic(&state));
     assert_eq!((&kept.name, kept.created_at, kept.epoch), (&was.name, 5, Some(9)));
     assert_eq!((kept.entries.first(), kept.entries.end()), (1, 4));
@@ -340,8 +328,7 @@ fn a_part_of_a_batch_stays_a_part_after_its_entry_is_trimmed() {
 #[test]
 fn a_restart_reads_what_was_recorded() {
     let encoded = |change: StateChange| ChangeRecord { change: Some(change) };
-    let create =
-        CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5, ..CreateTopic::default() };
+    let create = CreateTopic { topic: 3, name: NAME.to_owned(), created_at: 5 };
     let open = OpenLedger { topic: 3, ledger: 7, first: 0 };
     let mut image = encoded(create.into()).encode_length_delimited_to_vec();
     image.extend(encoded(open.into()).encode_length_delimited_to_vec());
@@ -446,13 +433,7 @@ fn the_lowest_mark_is_that_of_an_entry_that_is_here() {
 fn a_change_that_does_not_apply_is_refused_and_leaves_nothing_behind() {
     let deep = "[".repeat(200) + &"]".repeat(200);
     let refused: [StateChange; 3] = [
-        CreateTopic {
-            topic: 3,
-            name: format!("{NAME}{}", "x".repeat(250)),
-            created_at: 5,
-            ..CreateTopic::default()
-        }
-        .into(),
+        CreateTopic { topic: 3, name: format!("{NAME}{}", "x".repeat(250)), created_at: 5 }.into(),
         SetPolicies { scope: NAME.to_owned(), policies: deep.into() }.into(),
         TopicEpoch { topic: 9, epoch: 1 }.into(),
     ];

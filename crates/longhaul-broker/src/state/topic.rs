@@ -17,8 +17,6 @@ pub struct BrokerTopic {
     pub name: TopicName,
     /// Wall clock, in ms since the epoch.
     pub created_at: u64,
-    /// The role that created it by use; empty for an administrator.
-    pub role: String,
     /// The entries.
     pub entries: TopicEntries,
     /// The subscriptions by id, in boxes: a node of the map has room for eleven, and most topics
@@ -62,8 +60,6 @@ pub struct BrokerSubscription {
     /// Whether it outlives its consumers. A reader's subscription does not, and is not recorded in
     /// the log.
     pub is_durable: bool,
-    /// The role whose consumer created it; empty for an administrator.
-    pub role: String,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,11 +69,10 @@ struct Sequenced {
 }
 
 impl BrokerTopic {
-    pub(super) fn new(name: TopicName, created_at: u64, role: String) -> Self {
+    pub(super) fn new(name: TopicName, created_at: u64) -> Self {
         Self {
             name,
             created_at,
-            role,
             entries: TopicEntries::default(),
             subscriptions: BTreeMap::new(),
             compacted: None,
@@ -112,9 +107,9 @@ impl BrokerTopic {
 
     /// Adds a subscription.
     pub fn add_subscription(&mut self, new: CreateSubscription, is_durable: bool) {
-        let CreateSubscription { subscription: id, name, mark, properties, role, .. } = new;
+        let CreateSubscription { subscription: id, name, mark, properties, .. } = new;
         let cursor = Cursor::at(mark);
-        let new = BrokerSubscription { name, properties, cursor, is_durable, role };
+        let new = BrokerSubscription { name, properties, cursor, is_durable };
         self.subscriptions.insert(id, Box::new(new));
         self.next_subscription = self.next_subscription.max(id.saturating_add(1));
     }

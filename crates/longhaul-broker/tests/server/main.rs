@@ -10,6 +10,7 @@
 )]
 
 mod bad_input;
+mod checks;
 #[path = "../client/mod.rs"]
 mod client;
 mod directory;
@@ -19,7 +20,6 @@ mod metrics;
 mod policies;
 mod rescue;
 mod restoring;
-mod snapshot;
 mod unreadable;
 mod upkeep;
 mod views;

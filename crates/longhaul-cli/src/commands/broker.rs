@@ -1,16 +1,16 @@
 //! `longhaul broker`: the embedded broker without a gateway, and operations on its data directory.
-//! `check` and `snapshot` also work while the broker runs.
+//! `check` also works while the broker runs.
+
+mod backup;
 
 use super::server::args::Secured;
 use super::server::engine;
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
 use crate::signals::ShutdownSignals;
-use crate::times;
 use anyhow::Context as _;
+use backup::{BackupCommand, BrokerRestoreArgs};
 use clap::{Args, Subcommand};
-use jiff::Timestamp;
-use longhaul_backup::BackupError;
 use longhaul_broker::rescue::{self, RescueError, RescueReport};
 use longhaul_broker::{Broker, TokenKey};
 use serde::Serialize;
@@ -34,7 +34,7 @@ be used.")]
     /// Report the damage in a data directory and what it costs, without repairing it
     ///
     /// A broker may use the directory meanwhile. The command links the files into a folder
-    /// snapshot-PID of the directory, which it removes at the end, and copies the two newest
+    /// check-PID of the directory, which it removes at the end, and copies the two newest
     /// segments. A regular check finds damage in data that is rarely read.
     #[command(after_help = "\
 Examples:
@@ -55,20 +55,14 @@ Examples:
   longhaul broker salvage /var/lib/longhaul /var/lib/longhaul-new
 
 Exit codes: 0 no damage, 1 damage, 2 the new directory cannot be created.")]
-    Salvage(BrokerCopyArgs),
-    /// Copy a data directory while a broker uses it
-    ///
-    /// The copy has every message that was confirmed before it began. It consists of hard links if
-    /// both directories are on one file system. The command checks the copy, and lists its files in
-    /// SHA256SUMS.
-    #[command(after_help = "\
-Examples:
-  longhaul broker snapshot data copy
-  longhaul broker snapshot /var/lib/longhaul /backup/longhaul
-
-Exit codes: 0 the copy is sound, 1 the directory is damaged and the copy has everything readable, \
-2 there is no copy.")]
-    Snapshot(BrokerCopyArgs),
+    Salvage {
+        /// Data directory to read. It is not changed.
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+        /// Directory to create. It must be empty or not exist.
+        #[arg(value_name = "NEW")]
+        new: PathBuf,
+    },
     /// Create a data directory from a backup of `--broker-backup`, and print up to which time it is
     /// complete
     ///
@@ -85,6 +79,9 @@ AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT, AWS_ALLOW_HTTP.
 Exit codes: 0 the new directory is sound, 1 the backup is incomplete or damaged, 2 there is no \
 such backup, or the directory cannot be created.")]
     Restore(BrokerRestoreArgs),
+    /// Complete, list or check the backup of `--broker-backup`.
+    #[command(subcommand)]
+    Backup(BackupCommand),
 }
 
 #[derive(Debug, Args)]
@@ -107,29 +104,6 @@ pub(crate) struct BrokerRunArgs {
     secured: Secured,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct BrokerCopyArgs {
-    /// Data directory to read. It is not changed.
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
-    /// Directory to create. It must be empty or not exist.
-    #[arg(value_name = "NEW")]
-    new: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BrokerRestoreArgs {
-    /// Restore the backup in this directory, or at s3://BUCKET/FOLDER.
-    #[arg(long, value_name = "PLACE")]
-    from: String,
-    /// Restore the state at this time, such as 2026-11-20T07:00Z or `15m ago`. Default: the newest.
-    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms)]
-    at: Option<u64>,
-    /// Directory to create. It must be empty or not exist.
-    #[arg(value_name = "NEW")]
-    new: PathBuf,
-}
-
 /// The addresses of the broker.
 #[derive(Debug, Serialize)]
 struct BrokerAddressList {
@@ -146,16 +120,19 @@ pub(crate) async fn run(command: BrokerCommand, context: &CommandContext) -> any
         // Its options are settings, which are read by their names: see `settings::flags`.
         BrokerCommand::Run(_) => return serve(context).await,
         BrokerCommand::Check { directory } => blocking(move || rescue::check(&directory)).await?,
-        BrokerCommand::Salvage(it) => {
-            blocking(move || rescue::salvage(&it.directory, &it.new)).await?
+        BrokerCommand::Salvage { directory, new } => {
+            blocking(move || rescue::salvage(&directory, &new)).await?
         }
-        BrokerCommand::Snapshot(it) => {
-            blocking(move || rescue::snapshot(&it.directory, &it.new)).await?
-        }
-        BrokerCommand::Restore(it) => return restore(&it, context).await,
+        BrokerCommand::Restore(it) => return backup::restore(&it, context).await,
+        BrokerCommand::Backup(it) => return backup::run(it, context).await,
     };
-    context.output.lines(read.to_string().trim_end())?;
-    if read.is_sound() {
+    verdict(&read, context)
+}
+
+/// Prints a report.
+fn verdict(report: &RescueReport, context: &CommandContext) -> anyhow::Result<()> {
+    context.output.lines(report.to_string().trim_end())?;
+    if report.is_sound() {
         return Ok(());
     }
     Err(CommandFailure::new(Code::Failed, "the data directory is damaged").into())
@@ -168,29 +145,6 @@ async fn blocking(
     // The exit code distinguishes an unreadable directory from a damaged one.
     report
         .map_err(|error| CommandFailure::usage(format!("{:#}", anyhow::Error::from(error))).into())
-}
-
-async fn restore(it: &BrokerRestoreArgs, context: &CommandContext) -> anyhow::Result<()> {
-    let restored = longhaul_backup::restore(&it.from, it.at, &it.new).await;
-    let restored = restored.map_err(|error| {
-        let is_damage =
-            matches!(error, BackupError::Incomplete { .. } | BackupError::Damaged { .. });
-        let text = format!("{:#}", anyhow::Error::from(error));
-        if is_damage {
-            CommandFailure::new(Code::Failed, text)
-        } else {
-            CommandFailure::usage(text)
-        }
-    })?;
-    let as_of = restored.as_of.and_then(|at| i64::try_from(at).ok());
-    let as_of = as_of.and_then(|at| Timestamp::from_millisecond(at).ok());
-    context.output.lines(restored.report.to_string().trim_end())?;
-    context.output.lines(&format!("Restored from {}.", restored.folder))?;
-    let text = as_of.map_or_else(
-        || "The backup was never complete: it is unknown what is missing.".to_owned(),
-        |at| format!("It has everything that was confirmed before {at}."),
-    );
-    Ok(context.output.lines(&text)?)
 }
 
 async fn serve(context: &CommandContext) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 //! disks and hostile clients.
 
 mod backup;
+mod backup_commands;
 #[path = "../../../longhaul-broker/tests/client/mod.rs"]
 mod client;
 mod program;

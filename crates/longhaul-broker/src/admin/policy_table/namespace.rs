@@ -1,12 +1,9 @@
 //! All settings of a namespace, in Pulsar's JSON.
 
-use super::super::broker_stats;
 use super::super::names;
 use super::super::values::AdminCallError;
 use super::{BACKLOG_AGE, BACKLOG_QUOTA, POLICIES, PolicyRow, parse, unreadable};
-use crate::policies::{
-    AuthAction, BacklogQuota, CLUSTER, Grants, Policies, PolicyChange, ResourceProperties,
-};
+use crate::policies::{AuthAction, BacklogQuota, CLUSTER, Grants, Policies, PolicyChange};
 use crate::state::ResourceSettings;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -19,8 +16,6 @@ pub(in crate::admin) struct NewNamespace {
     pub(in crate::admin) policies: Vec<PolicyChange>,
     /// Its grants.
     pub(in crate::admin) grants: Grants,
-    /// Its properties.
-    pub(in crate::admin) properties: ResourceProperties,
 }
 
 /// Grants, in Pulsar's JSON.
@@ -37,7 +32,8 @@ struct Permissions {
 /// whether they exist.
 fn always() -> Map<String, Value> {
     let shown = json!({
-        "bundles": broker_stats::bundles(),
+        // Each namespace is one bundle.
+        "bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1},
         "clusterDispatchRate": {},
         "clusterSubscribeRate": {},
         "deleted": false,
@@ -72,8 +68,6 @@ pub(in crate::admin) fn of_namespace(settings: &ResourceSettings) -> Value {
     let keyed = POLICIES.iter().filter(|policy| !policy.key.is_empty());
     for policy in keyed {
         if let Some(value) = policy.value_in_namespace(&settings.policies) {
-            let is_by_cluster = is_by_cluster(&shown, policy.key);
-            let value = if is_by_cluster { json!({CLUSTER: value}) } else { value };
             shown.insert(policy.key.to_owned(), value);
         }
     }
@@ -84,7 +78,6 @@ pub(in crate::admin) fn of_namespace(settings: &ResourceSettings) -> Value {
         "subscription_auth_roles": {},
     });
     shown.insert("auth_policies".to_owned(), permissions);
-    shown.insert("properties".to_owned(), json!(settings.properties));
     Value::Object(shown)
 }
 
@@ -95,8 +88,10 @@ pub(in crate::admin) fn read_namespace(mut value: Value) -> Result<NewNamespace,
         let none = NewNamespace::default();
         return if empty { Ok(none) } else { Err(unreadable("an object is expected")) };
     };
-    let properties: Option<ResourceProperties> =
-        parse(map.remove("properties").unwrap_or_default())?;
+    if map.get("properties").and_then(Value::as_object).is_some_and(|given| !given.is_empty()) {
+        let text = "namespaces have no properties on this broker: create it without them";
+        return Err(AdminCallError::PreconditionFailed(text.to_owned()));
+    }
     let permissions = map.remove("auth_policies").unwrap_or_default();
     let mut quotas = map.remove("backlog_quota_map").unwrap_or_default();
     let mut quota = |key: &str| quotas.get_mut(key).map(Value::take).unwrap_or_default();
@@ -113,7 +108,6 @@ pub(in crate::admin) fn read_namespace(mut value: Value) -> Result<NewNamespace,
     Ok(NewNamespace {
         policies: given.map(read).collect::<Result<_, _>>()?,
         grants: grants(permissions)?,
-        properties: properties.unwrap_or_default(),
     })
 }
 

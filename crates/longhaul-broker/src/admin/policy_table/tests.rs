@@ -18,7 +18,6 @@ fn what_was_set_is_read_back() {
     let retention = json!({"retentionTimeInMinutes": -1, "retentionSizeInMB": -1});
     let inactive = json!({"inactiveTopicDeleteMode": "delete_when_no_subscriptions",
         "maxInactiveDurationSeconds": 60, "deleteWhileInactive": true});
-    let rate = json!({"publishThrottlingRateInMsg": 5, "publishThrottlingRateInByte": -1});
     let creation = json!({"allowAutoTopicCreation": true, "topicType": "partitioned", "defaultNumPartitions": 3});
     let quota = json!({"limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"});
     let quotas = json!({"destination_storage": {"limit": -1, "limitSize": -1, "limitTime": -1,
@@ -28,15 +27,10 @@ fn what_was_set_is_read_back() {
         check(level, "compactionThreshold", &json!(5), &json!(5));
         check(level, "messageTTL", &json!(0), &json!(0));
         check(level, "inactiveTopicPolicies", &inactive, &inactive);
-        check(level, "publishRate", &rate, &rate);
         check(level, "backlogQuota", &quota, &quotas);
-        check(
-            level,
-            "persistence",
-            &json!({"bookkeeperEnsemble": 1}),
-            &json!({"bookkeeperEnsemble": 1}),
-        );
     }
+    check(PolicyScope::Topic, "maxProducers", &json!(3), &json!(3));
+    check(PolicyScope::Namespace, "schemaValidationEnforced", &json!(true), &json!(true));
     check(PolicyScope::Topic, "deduplicationEnabled", &json!(true), &json!(true));
     check(PolicyScope::Namespace, "deduplication", &json!(true), &json!(true));
     check(PolicyScope::Topic, "maxUnackedMessagesOnConsumer", &json!(0), &json!(0));
@@ -88,7 +82,7 @@ fn what_no_value_can_be_is_refused() {
         ("publishRate", json!("odd")),
         ("maxProducers", json!(1.5)),
         ("subscriptionTypesEnabled", json!("Shared")),
-        ("persistence", json!([])),
+        ("dispatchRate", json!([])),
     ] {
         let refused = read(name, &value).unwrap_err();
         let is_told = matches!(
@@ -100,24 +94,19 @@ fn what_no_value_can_be_is_refused() {
     assert_eq!(read("autoTopicCreation", &parts(10_000)), Ok(()));
 }
 
-/// A namespace was created without the given grants and properties, and with clusters that do not
-/// exist.
+/// A namespace was created without the given grants, and with clusters that do not exist.
 #[test]
 fn what_a_namespace_is_created_with_is_taken_or_refused() {
     let given = json!({"auth_policies": {"namespace_auth": {"joe": ["produce"]},
         "destination_auth": {}, "subscription_auth_roles": {}},
-        "properties": {"k": "v"}, "replication_clusters": ["standalone"]});
+        "properties": {}, "replication_clusters": ["standalone"]});
     let new = read_namespace(given).unwrap();
-    let settings = ResourceSettings {
-        grants: new.grants,
-        properties: new.properties,
-        ..ResourceSettings::default()
-    };
+    let settings = ResourceSettings { grants: new.grants, ..ResourceSettings::default() };
     let shown = of_namespace(&settings);
     assert_eq!(shown["auth_policies"]["namespace_auth"], json!({"joe": ["produce"]}));
-    assert_eq!(shown["properties"], json!({"k": "v"}));
     for refused in [
         json!({"replication_clusters": ["a", "b"]}),
+        json!({"properties": {"k": "v"}}),
         json!({"topicDispatchRate": {"standalone": {"dispatchThrottlingRateInMsg": 5}}}),
         json!({"offload_threshold": 5}),
         json!({"auth_policies": {"destination_auth": {"t": {"joe": ["produce"]}}}}),
@@ -178,7 +167,8 @@ fn a_namespace_is_read_as_it_is_shown() {
     let mut policies = Policies::default();
     let given = json!({"retention_policies": {"retentionTimeInMinutes": 1, "retentionSizeInMB": 2},
         "message_ttl_in_seconds": 3, "subscription_expiration_time_minutes": 5,
-        "publishMaxMessageRate": {"standalone": {"publishThrottlingRateInMsg": 6}}, "bundles": {"numBundles": 4}, "deduplicationEnabled": null});
+        "publishMaxMessageRate": {"standalone": {"publishThrottlingRateInMsg": -1}},
+        "max_producers_per_topic": 6, "bundles": {"numBundles": 4}, "deduplicationEnabled": null});
     for change in read_namespace(given).unwrap().policies {
         change(&mut policies);
     }
@@ -186,8 +176,8 @@ fn a_namespace_is_read_as_it_is_shown() {
     assert_eq!(shown["retention_policies"]["retentionSizeInMB"], 2);
     assert_eq!(shown["message_ttl_in_seconds"], 3);
     assert_eq!(shown["subscription_expiration_time_minutes"], 5);
-    let by_cluster = &shown["publishMaxMessageRate"];
-    assert_eq!(by_cluster["standalone"]["publishThrottlingRateInMsg"], 6, "as in Pulsar's tools");
+    assert_eq!(shown["max_producers_per_topic"], 6);
+    assert_eq!(shown["publishMaxMessageRate"], json!({}), "what is not obeyed is not stored");
     assert!(shown.get("deduplicationEnabled").is_none());
     assert_eq!(shown["bundles"]["numBundles"], 1, "it is one");
     assert!(read_namespace(json!(7)).is_err());
@@ -207,6 +197,10 @@ fn read(name: &str, value: &Value) -> Result<(), AdminCallError> {
 #[test]
 fn what_is_not_obeyed_is_refused() {
     for (name, value) in [
+        (
+            "publishRate",
+            json!({"publishThrottlingRateInMsg": 5, "publishThrottlingRateInByte": -1}),
+        ),
         (
             "dispatchRate",
             json!({"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": 9, "ratePeriodInSecond": 1}),
@@ -239,10 +233,7 @@ fn what_is_not_obeyed_is_refused() {
 #[test]
 fn what_changes_nothing_is_taken() {
     for (name, value) in [
-        (
-            "publishRate",
-            json!({"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": -1}),
-        ),
+        ("publishRate", json!({"publishThrottlingRateInMsg": -1})),
         ("dispatchRate", json!({"dispatchThrottlingRateInMsg": 0, "ratePeriodInSecond": 1})),
         ("backlogQuota", json!({"limitTime": 10, "policy": "producer_exception"})),
         ("maxProducers", json!(0)),
@@ -253,8 +244,6 @@ fn what_changes_nothing_is_taken() {
         ("isAllowAutoUpdateSchema", json!(true)),
         ("autoSubscriptionCreation", json!({"allowAutoSubscriptionCreation": true})),
         ("delayedDelivery", json!({"active": true, "tickTime": 1000})),
-        ("persistence", json!({"bookkeeperEnsemble": 3})),
-        ("deduplicationSnapshotInterval", json!(10)),
         ("replication", json!(["standalone"])),
         ("offloadPolicies", json!({"managedLedgerOffloadDriver": null})),
         ("offloadThreshold", json!(-1)),
@@ -283,37 +272,21 @@ fn documented(page: &str) -> Vec<(String, String)> {
     rows(page).map(meaning).collect()
 }
 
-/// Policies that the broker obeys although it stores them as given.
-const OBEYED_AS_GIVEN: [&str; 7] = [
-    "schemaValidationEnforced",
-    "maxConsumers",
-    "maxConsumersPerSubscription",
-    "maxProducers",
-    "maxSubscriptionsPerTopic",
-    "maxTopicsPerNamespace",
-    "subscriptionExpirationTime",
-];
-
 /// The same from the broker's table.
 fn known() -> Vec<(String, String)> {
     let shown = |name: &str| if name.is_empty() { "–".to_owned() } else { name.to_owned() };
     let row = |policy: &PolicyRow| {
         let key = if policy.topic == "backlogQuota" { "backlog_quota_map" } else { policy.key };
         let names = [policy.topic, policy.namespace, key].map(shown).join(" ");
-        let is_obeyed = matches!(policy.form, PolicyFormat::Typed { .. })
-            || OBEYED_AS_GIVEN.contains(&policy.name());
-        let here = match policy.refused {
-            Some(_) => "refused",
-            None if is_obeyed => "obeyed",
-            None => "kept",
-        };
+        let is_refused = matches!(policy.kind, PolicyKind::Refused { .. });
+        let here = if is_refused { "refused" } else { "obeyed" };
         (names, here.to_owned())
     };
     POLICIES.iter().map(row).collect()
 }
 
 /// The documentation has the same table: all policies with all their names, and whether each is
-/// obeyed, kept, or may be refused.
+/// obeyed or may be refused.
 #[test]
 fn the_documentation_has_the_same_table() {
     let page = include_str!("../../../../../docs/broker.md");
@@ -332,7 +305,7 @@ fn a_wrong_table_in_the_documentation_is_found() {
         assert!(is_found(page.replace(&line, "")), "missing: {row}");
         assert!(is_found(page.replace(&line, &line.repeat(2))), "twice: {row}");
         let word = meaning(row).1;
-        let other = if word == "obeyed" { "kept" } else { "obeyed" };
+        let other = if word == "obeyed" { "refused" } else { "obeyed" };
         for wrong in [
             line.replacen(&format!("| {word}"), &format!("| {other}"), 1),
             line.replacen('`', "`x", 1),

@@ -20,7 +20,7 @@ pub(in crate::admin) fn access_of(
         _ => &[],
     };
     match path {
-        ["tenants", _] | ["brokers", "snapshot"] => Ok(AdminAccess::Superuser),
+        ["tenants", _] | ["brokers", "backup"] => Ok(AdminAccess::Superuser),
         ["schemas", tenant, namespace, topic, "schema" | "compatibility"] if method == "POST" => {
             Ok(AdminAccess::User(names::topic([tenant, namespace, topic])?))
         }

@@ -24,10 +24,6 @@ use serde_json::Value;
 
 pub(super) use access::access_of;
 
-/// Maximum nesting of a policy. A stored policy is wrapped into a few more objects and read by a
-/// parser that has its own limit.
-const JSON_DEPTH_MAX: usize = 32;
-
 /// A request, without its sender.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AdminRequest<'a> {
@@ -69,7 +65,7 @@ pub(super) type Show = Box<dyn FnOnce(&Advertised) -> AdminResponse + Send>;
 /// Work of the machine.
 type Ask<T> = Box<dyn FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError> + Send>;
 
-/// Work about snapshots.
+/// Work about the backup.
 type AskUpkeep = Box<dyn FnOnce(&Upkeep) -> Result<AdminResponse, AdminCallError> + Send>;
 
 /// The work of an endpoint.
@@ -82,7 +78,7 @@ pub(super) enum Work {
     Metrics(Option<MetricsSelection>),
     /// Returns a known answer.
     Tell(Show),
-    /// Asks for a snapshot, or for its progress.
+    /// Asks for a pass of the backup, or for its progress.
     Upkeep(AskUpkeep),
 }
 
@@ -95,12 +91,6 @@ pub(super) fn route(asked: AdminRequest<'_>) -> Routed {
         (_, ["admin", "v2", path @ ..]) => admin(asked, path),
         ("GET", ["lookup", "v2", "topic", "persistent", tenant, namespace, topic]) => {
             user(names::topic([tenant, namespace, topic])?, tell(brokers::lookup))
-        }
-        ("GET", ["lookup", "v2", "topic", "persistent", tenant, namespace, topic, "bundle"]) => {
-            user(
-                names::topic([tenant, namespace, topic])?,
-                tell(|_| AdminResponse::text(brokers::BUNDLE)),
-            )
         }
         ("GET", ["metrics"]) => {
             let (prefix, after) = (asked.target.value("topics"), asked.target.value("after"));
@@ -117,8 +107,7 @@ pub(super) fn route(asked: AdminRequest<'_>) -> Routed {
 fn admin(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
     match (asked.method, path) {
         (_, ["brokers", path @ ..]) => brokers::brokers(asked, path),
-        (_, ["broker-stats", path @ ..]) => brokers::stats(asked, path),
-        ("GET", ["bookies" | "clusters" | "resourcegroups", ..]) => brokers::clusters(asked, path),
+        ("GET", ["bookies" | "clusters", ..]) => brokers::clusters(asked, path),
         (_, ["tenants", path @ ..]) => namespaces::tenants(asked, path),
         (_, ["namespaces", path @ ..]) => namespaces::namespaces(asked, path),
         ("GET", ["persistent", tenant, namespace]) => namespaces::topics(tenant, namespace, false),
@@ -218,23 +207,7 @@ fn json_body(body: &[u8]) -> Result<Value, AdminCallError> {
     if body.trim_ascii().is_empty() {
         return Ok(Value::Null);
     }
-    let value = parse(body)?;
-    if is_deeper(&value, JSON_DEPTH_MAX) {
-        let text = format!("the body is nested more than {JSON_DEPTH_MAX} deep");
-        return Err(AdminCallError::BadRequest(text));
-    }
-    Ok(value)
-}
-
-/// Whether lists and objects are nested deeper than this. The value has already passed a parser
-/// with its own limit.
-fn is_deeper(value: &Value, depth: usize) -> bool {
-    let deeper = |inner: &Value| is_deeper(inner, depth - 1);
-    match value {
-        Value::Array(items) => depth == 0 || items.iter().any(deeper),
-        Value::Object(fields) => depth == 0 || fields.values().any(deeper),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    }
+    parse(body)
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, AdminCallError> {

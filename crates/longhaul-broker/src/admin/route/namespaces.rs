@@ -1,15 +1,14 @@
 //! Routes of tenants and namespaces.
 
 use super::super::answer::AdminResponse;
+use super::super::names;
 use super::super::policy_table::{PolicyScope, of_namespace, read_namespace};
 use super::super::values::AdminCallError;
-use super::super::{broker_stats, names};
-use super::brokers::BUNDLE;
 use super::{
     AdminAccess, AdminRequest, AdminRoute, Routed, Work, administrator, ask, done, json, json_body,
     parse, policy_row, superuser, tell, unknown,
 };
-use crate::policies::{AuthAction, CLUSTER, ResourceProperties, Tenant};
+use crate::policies::{AuthAction, CLUSTER, Tenant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -103,13 +102,10 @@ pub(super) fn namespaces(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
             let new = read_namespace(json_body(asked.body)?)?;
             done(move |machine| {
                 machine.create_namespace(&namespace, new.policies)?;
-                if new.grants.is_closed() {
-                    machine.set_namespace_grants(&namespace, |grants| *grants = new.grants)?;
-                }
-                if new.properties.is_empty() {
+                if !new.grants.is_closed() {
                     return Ok(());
                 }
-                machine.set_namespace_properties(&namespace, |known| *known = new.properties)
+                machine.set_namespace_grants(&namespace, |grants| *grants = new.grants)
             })
         }
         ("DELETE", []) => {
@@ -125,69 +121,11 @@ pub(super) fn namespaces(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
             tell(|_| AdminResponse::json(&json!([])))
         }
         ("GET", ["topics"]) => return topics(tenant, name, false),
-        ("PUT", ["unload"] | [BUNDLE, "unload"]) => {
-            done(move |machine| machine.unload_namespace(&namespace))
-        }
-        // A namespace has one bundle, if it exists.
-        ("GET", ["bundles"]) => ask(
-            move |machine| machine.namespace_settings(&namespace),
-            |_, _| AdminResponse::json(&broker_stats::bundles()),
-        ),
-        ("POST", ["clearBacklog"] | [BUNDLE, "clearBacklog"]) => {
-            done(move |machine| machine.clear_backlog(&namespace, None))
-        }
-        ("POST", ["clearBacklog", name] | [BUNDLE, "clearBacklog", name]) => {
-            let name = names::subscription(name)?;
-            done(move |machine| machine.clear_backlog(&namespace, Some(&name)))
-        }
-        ("POST", ["unsubscribe", name] | [BUNDLE, "unsubscribe", name]) => {
-            let name = names::subscription(name)?;
-            done(move |machine| machine.unsubscribe_all(&namespace, &name))
-        }
-        (_, ["properties"] | ["property", ..]) => note(asked, namespace, rest)?,
         (_, ["permissions", path @ ..]) => permissions(asked, namespace, path)?,
         (_, [segment]) => policy(asked, namespace, segment)?,
         _ => return Err(unknown(asked)),
     };
     administrator(tenant, work)
-}
-
-/// The properties of a namespace: all of them, or one.
-fn note(asked: AdminRequest<'_>, namespace: String, path: &[&str]) -> Result<Work, AdminCallError> {
-    Ok(match (asked.method, path) {
-        ("GET", ["properties"]) => {
-            json(move |machine| Ok(machine.namespace_settings(&namespace)?.properties))
-        }
-        ("PUT", ["properties"]) => {
-            let new: ResourceProperties = parse(asked.body)?;
-            done(move |machine| {
-                machine.set_namespace_properties(&namespace, |known| known.extend(new))
-            })
-        }
-        ("DELETE", ["properties"]) => done(move |machine| {
-            machine.set_namespace_properties(&namespace, ResourceProperties::clear)
-        }),
-        ("GET", ["property", key]) => {
-            let key = (*key).to_owned();
-            ask(
-                move |machine| Ok(machine.namespace_settings(&namespace)?.properties.remove(&key)),
-                |value, _| AdminResponse::maybe(value.map(Value::from)),
-            )
-        }
-        ("PUT", ["property", key, value]) => {
-            let (key, value) = ((*key).to_owned(), (*value).to_owned());
-            done(move |machine| {
-                machine.set_namespace_properties(&namespace, |known| drop(known.insert(key, value)))
-            })
-        }
-        ("DELETE", ["property", key]) => {
-            let key = (*key).to_owned();
-            done(move |machine| {
-                machine.set_namespace_properties(&namespace, |known| drop(known.remove(&key)))
-            })
-        }
-        _ => return Err(unknown(asked)),
-    })
 }
 
 fn permissions(

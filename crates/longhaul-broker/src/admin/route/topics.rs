@@ -1,7 +1,6 @@
 //! Routes of topics and subscriptions.
 
 use super::super::answer::{AdminResponse, Advertised, host_of};
-use super::super::internal;
 use super::super::names;
 use super::super::policy_table::PolicyScope;
 use super::super::stats::TopicStats;
@@ -23,16 +22,16 @@ pub(super) fn topics(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -
     let work = match (asked.method, path) {
         ("GET", _) => return look(asked, topic, path),
         ("PUT", []) => {
-            let properties = properties(json_body(asked.body)?)?;
-            done(move |machine| machine.make_topic(&topic, properties))
+            refuse_properties(&json_body(asked.body)?)?;
+            done(move |machine| machine.make_topic(&topic))
         }
         ("DELETE", []) => done(move |machine| machine.remove_topic(&topic, force)),
         ("PUT", ["partitions"]) => {
-            let (count, properties) = partitions(asked.body)?;
-            done(move |machine| machine.make_partitioned(&topic, count, properties))
+            let count = partitions(asked.body)?;
+            done(move |machine| machine.make_partitioned(&topic, count))
         }
         ("POST", ["partitions"]) => {
-            let (count, _) = partitions(asked.body)?;
+            let count = partitions(asked.body)?;
             done(move |machine| machine.grow(&topic, count))
         }
         ("DELETE", ["partitions"]) => {
@@ -60,17 +59,9 @@ pub(super) fn topics(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -
                 AdminResponse::json(&shown.collect::<Map<_, _>>())
             },
         ),
-        (_, ["properties"] | ["permissions", _]) => note(asked, topic, path)?,
+        (_, ["permissions", role]) => permissions(asked, topic, names::role(role)?)?,
         (_, ["subscription", name, path @ ..]) => {
             subscription(asked, topic, names::subscription(name)?, path)?
-        }
-        ("PUT", ["backlogSize"]) => {
-            let from = message_position(asked.body)?.0.unwrap_or(SubscriptionStart::Earliest);
-            json(move |machine| machine.backlog_size(&topic, from))
-        }
-        ("PUT", ["offload"]) => {
-            let text = "this broker keeps all messages on its own disk";
-            return Err(AdminCallError::PreconditionFailed(text.to_owned()));
         }
         (_, [segment]) => policy(asked, topic, segment)?,
         _ => return Err(unknown(asked)),
@@ -102,17 +93,6 @@ fn look(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -> Routed {
         ["internalStats"] => {
             return viewer(name, json(move |machine| machine.stats_of_ledgers(&topic)));
         }
-        ["partitioned-internalStats"] => {
-            let show = |(metadata, partitions), _: &Advertised| {
-                AdminResponse::json(&internal::partitioned(&metadata, &partitions))
-            };
-            let work = ask(move |machine| machine.partitioned_stats_of_ledgers(&topic), show);
-            return viewer(name, work);
-        }
-        ["internal-info"] => {
-            let show = |stats, _: &Advertised| AdminResponse::json(&internal::info(&stats));
-            return viewer(name, ask(move |machine| machine.stats_of_ledgers(&topic), show));
-        }
         ["subscriptions"] => json(move |machine| machine.subscriptions(&topic)),
         ["compaction"] => json(move |machine| machine.compaction_status(&topic)),
         ["lastMessageId"] => ask(
@@ -143,26 +123,13 @@ fn look(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -> Routed {
     administrator(name.tenant(), work)
 }
 
-/// Routes of a topic's properties and of its subscriptions.
+/// Routes of a topic's subscriptions and policies.
 fn look_closer(
     asked: AdminRequest<'_>,
     topic: TopicName,
     path: &[&str],
 ) -> Result<Work, AdminCallError> {
     Ok(match path {
-        ["properties"] => json(move |machine| machine.properties(&topic)),
-        ["offload"] => json(move |machine| {
-            machine.subscriptions(&topic)?;
-            let none = message_id(AdminPosition::NONE);
-            Ok(json!({"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": none}))
-        }),
-        ["subscription", subscription, "replicatedSubscriptionStatus"] => {
-            let subscription = names::subscription(subscription)?;
-            json(move |machine| {
-                machine.subscription_properties(&topic, &subscription)?;
-                Ok(json!({ topic.as_str(): false }))
-            })
-        }
         ["subscription", name, "properties"] => {
             let name = names::subscription(name)?;
             json(move |machine| machine.subscription_properties(&topic, &name))
@@ -176,25 +143,17 @@ fn look_closer(
     })
 }
 
-fn note(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -> Result<Work, AdminCallError> {
-    Ok(match (asked.method, path) {
-        ("PUT", ["properties"]) => {
-            let new: ResourceProperties = parse(asked.body)?;
-            done(move |machine| machine.set_properties(&topic, |known| known.extend(new)))
-        }
-        ("DELETE", ["properties"]) => {
-            let missing = || AdminCallError::BadRequest("the query names no `key`".to_owned());
-            let key = asked.target.value("key").ok_or_else(missing)?.to_owned();
-            done(move |machine| machine.set_properties(&topic, |known| drop(known.remove(&key))))
-        }
-        ("POST", ["permissions", role]) => {
-            let (role, actions): (_, Vec<AuthAction>) = (names::role(role)?, parse(asked.body)?);
+fn permissions(
+    asked: AdminRequest<'_>,
+    topic: TopicName,
+    role: String,
+) -> Result<Work, AdminCallError> {
+    Ok(match asked.method {
+        "POST" => {
+            let actions: Vec<AuthAction> = parse(asked.body)?;
             done(move |machine| machine.set_grants(&topic, |grants| grants.grant(&role, actions)))
         }
-        ("DELETE", ["permissions", role]) => {
-            let role = names::role(role)?;
-            done(move |machine| machine.set_grants(&topic, |grants| grants.revoke(&role)))
-        }
+        "DELETE" => done(move |machine| machine.set_grants(&topic, |grants| grants.revoke(&role))),
         _ => return Err(unknown(asked)),
     })
 }
@@ -237,15 +196,6 @@ fn subscription(
             let missing = || AdminCallError::BadRequest("the body names no message id".to_owned());
             let last = message_position(asked.body)?.0.ok_or_else(missing)?;
             done(move |machine| machine.expire_up_to(&topic, &name, last))
-        }
-        ("POST", ["analyzeBacklog"]) => json(move |machine| machine.analyze_backlog(&topic, &name)),
-        ("POST", ["replicatedSubscriptionStatus"]) => {
-            let wanted: bool = parse(asked.body)?;
-            if wanted {
-                let text = "this broker is the only cluster: nothing is replicated";
-                return Err(AdminCallError::PreconditionFailed(text.to_owned()));
-            }
-            done(move |machine| machine.subscription_properties(&topic, &name).map(drop))
         }
         ("POST", ["expireMessages", age]) => {
             let age_s = number(age)?;
@@ -301,14 +251,23 @@ fn properties(value: Value) -> Result<ResourceProperties, AdminCallError> {
     Ok(given.unwrap_or_default())
 }
 
-/// A number, a number as a JSON string, or an object with one of them and possibly properties.
-/// Anything else counts as 0, which the machine refuses.
-fn partitions(body: &[u8]) -> Result<(u32, ResourceProperties), AdminCallError> {
+/// Topics have no properties: what a tool sets must not be dropped without a word.
+fn refuse_properties(given: &Value) -> Result<(), AdminCallError> {
+    if given.as_object().is_none_or(Map::is_empty) {
+        return Ok(());
+    }
+    let text = "topics have no properties on this broker: create it without them";
+    Err(AdminCallError::PreconditionFailed(text.to_owned()))
+}
+
+/// A number, a number as a JSON string, or an object with one of them. Anything else counts as 0,
+/// which the machine refuses.
+fn partitions(body: &[u8]) -> Result<u32, AdminCallError> {
     let value: Value = parse(body)?;
+    refuse_properties(value.get("properties").unwrap_or(&Value::Null))?;
     let given = value.get("partitions").unwrap_or(&value);
     let count = given.as_u64().or_else(|| given.as_str()?.trim().parse().ok());
-    let count = count.map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX));
-    Ok((count, properties(value.get("properties").cloned().unwrap_or_default())?))
+    Ok(count.map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX)))
 }
 
 /// A message id as tools send it, and the properties beside it: an object, or a word.

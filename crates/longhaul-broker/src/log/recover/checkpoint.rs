@@ -7,7 +7,7 @@
 //! is not accepted.
 
 use crate::log::disk::storage::{Storage, StorageFile, replace};
-use crate::log::error::{OpenError, unless_missing};
+use crate::log::error::{OpenError, UnknownFormat, unless_missing};
 use crate::log::segments::record::LogPosition;
 use crate::log::shared::SYNC_BYTES;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -76,12 +76,15 @@ fn fill(file: &dyn StorageFile, version: u32, at: LogPosition, image: &[Bytes]) 
 
 /// Number of the segment from which on records are replayed behind this checkpoint; `None` if the
 /// bytes do not begin as a checkpoint does.
-#[must_use]
-pub fn segment_of(bytes: &[u8]) -> Option<u32> {
-    let (mut rest, _) = fields(bytes.first_chunk()?)?;
-    // The version is before it.
-    rest.advance(4);
-    Some(rest.get_u32())
+///
+/// # Errors
+/// The checkpoint has an unknown format.
+pub fn segment_of(bytes: &[u8]) -> Result<Option<u32>, UnknownFormat> {
+    let Some((mut rest, _)) = bytes.first_chunk().and_then(fields) else { return Ok(None) };
+    match rest.get_u32() {
+        VERSION => Ok(Some(rest.get_u32())),
+        version => Err(UnknownFormat(version)),
+    }
 }
 
 /// Reads the checkpoint, if there is one.

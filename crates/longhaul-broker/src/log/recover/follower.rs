@@ -2,7 +2,7 @@
 //! process or thread.
 
 use crate::log::disk::storage::{Storage, StorageFile};
-use crate::log::error::{OpenError, unless_missing};
+use crate::log::error::{FormatFault, OpenError, UnknownFormat, unless_missing};
 use crate::log::segments::record::{self, HEAD_BYTES, LogMark, ParsedRecord};
 use crate::log::segments::segment::{self, FOLDER, HEADER_BYTES, SegmentHeader};
 use std::io;
@@ -33,10 +33,15 @@ pub struct SegmentLink {
 
 /// What the first bytes of a segment's file say of the segment before it; `None` if they are not
 /// the header of a segment.
-#[must_use]
-pub fn segment_link(bytes: &[u8]) -> Option<SegmentLink> {
-    let header = SegmentHeader::decode(bytes).ok()?;
-    Some(SegmentLink { previous: header.previous, previous_end: header.previous_end })
+///
+/// # Errors
+/// The segment has an unknown format.
+pub fn segment_link(bytes: &[u8]) -> Result<Option<SegmentLink>, UnknownFormat> {
+    let link = |header: SegmentHeader| SegmentLink {
+        previous: header.previous,
+        previous_end: header.previous_end,
+    };
+    FormatFault::unless_damaged(SegmentHeader::decode(bytes).map(link))
 }
 
 /// A part of a segment's file that ends with a complete record.
@@ -227,7 +232,10 @@ mod tests {
             let mut next = [0; segment::HEADER_USED];
             storage.open(&segment::name(2)).unwrap().read_at(&mut next, 0).unwrap();
             let end = u32::try_from(read.len()).unwrap();
-            assert_eq!(segment_link(&next), Some(SegmentLink { previous: 1, previous_end: end }));
+            assert_eq!(
+                segment_link(&next),
+                Ok(Some(SegmentLink { previous: 1, previous_end: end }))
+            );
             assert!(SegmentFollower::open(&*storage, 99).unwrap().is_none());
         }
     }

@@ -9,7 +9,7 @@
 //! everything before.
 
 use crate::log::disk::storage::{Storage, replace};
-use crate::log::error::{FormatFault, OpenError, unless_missing};
+use crate::log::error::{FormatFault, OpenError, UnknownFormat, unless_missing};
 use bytes::{Buf, BufMut, BytesMut};
 use std::collections::BTreeSet;
 use std::io;
@@ -77,9 +77,11 @@ pub(in crate::log) fn is_missing(storage: &dyn Storage) -> bool {
 }
 
 /// The segments that an inventory lists; `None` if these bytes are not an inventory.
-#[must_use]
-pub fn listed(inventory: &[u8]) -> Option<BTreeSet<u32>> {
-    decode(inventory).ok()
+///
+/// # Errors
+/// The inventory has an unknown format.
+pub fn listed(inventory: &[u8]) -> Result<Option<BTreeSet<u32>>, UnknownFormat> {
+    FormatFault::unless_damaged(decode(inventory))
 }
 
 fn decode(bytes: &[u8]) -> Result<BTreeSet<u32>, FormatFault> {

@@ -38,14 +38,6 @@ pub struct LogFinding {
     pub cost: Cost,
 }
 
-impl LogFinding {
-    /// Whether the finding concerns the index of a segment, which a start builds again.
-    #[must_use]
-    pub fn is_index(&self) -> bool {
-        self.file.ends_with(".idx")
-    }
-}
-
 /// The loss caused by a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {

@@ -6,8 +6,8 @@
 
 mod messages;
 mod namespaces;
-mod notes;
 mod schemas;
+mod settings;
 mod subscriptions;
 mod topics;
 

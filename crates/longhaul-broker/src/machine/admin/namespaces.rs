@@ -5,7 +5,7 @@ use super::super::BrokerMachine;
 use super::AdminResult;
 use crate::admin::values::AdminCallError;
 use crate::name::TopicName;
-use crate::policies::{Grants, Policies, PolicyChange, ResourceProperties, Tenant};
+use crate::policies::{Grants, Policies, PolicyChange, Tenant};
 use crate::state::ResourceSettings;
 use crate::state::change::{CreateNamespace, DeleteNamespace};
 
@@ -119,58 +119,6 @@ impl BrokerMachine {
     ) -> Result<Vec<String>, AdminCallError> {
         self.check_exists(namespace)?;
         Ok(self.partitioned_in(namespace).iter().map(ToString::to_string).collect())
-    }
-
-    /// Closes all producers and consumers of the namespace's topics, and starts new ledgers.
-    pub(crate) fn unload_namespace(&mut self, namespace: &str) -> AdminResult {
-        self.check_exists(namespace)?;
-        self.ids_in(namespace).into_iter().for_each(|topic| self.unload(topic));
-        Ok(())
-    }
-
-    /// Acknowledges everything on all topics of the namespace, for one subscription or for all.
-    pub(crate) fn clear_backlog(
-        &mut self,
-        namespace: &str,
-        subscription: Option<&str>,
-    ) -> AdminResult {
-        self.check_exists(namespace)?;
-        for topic in self.ids_in(namespace) {
-            let readable = self.readable(topic);
-            let only = subscription.map(|name| self.state.topic(topic)?.subscription_id(name));
-            // Topics without the subscription have nothing to acknowledge.
-            if only != Some(None) {
-                self.acknowledge_before(topic, only.flatten(), readable)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Deletes a subscription on all topics of the namespace;
-    /// [`AdminCallError::PreconditionFailed`] while it has consumers.
-    pub(crate) fn unsubscribe_all(&mut self, namespace: &str, subscription: &str) -> AdminResult {
-        self.check_exists(namespace)?;
-        let of =
-            |topic: u32| Some((topic, self.state.topic(topic)?.subscription_id(subscription)?));
-        let known: Vec<(u32, u32)> = self.ids_in(namespace).into_iter().filter_map(of).collect();
-        if known.iter().any(|&(topic, id)| self.dispatcher(topic, id).is_some()) {
-            let text = "the subscription has consumers: end them first";
-            return Err(AdminCallError::PreconditionFailed(text.to_owned()));
-        }
-        for (topic, id) in known {
-            self.delete_subscription(topic, id)?;
-        }
-        Ok(())
-    }
-
-    /// Changes the properties of a namespace.
-    pub(crate) fn set_namespace_properties(
-        &mut self,
-        namespace: &str,
-        change: impl FnOnce(&mut ResourceProperties),
-    ) -> AdminResult {
-        self.check_exists(namespace)?;
-        Ok(self.set(namespace, |known| change(&mut known.properties))?)
     }
 
     /// All settings of a namespace.

@@ -4,17 +4,13 @@
 
 use super::super::BrokerMachine;
 use super::super::session::check_metadata;
-use super::super::stats::{COMPACTION_CURSOR, shown};
+use super::super::stats::COMPACTION_CURSOR;
 use super::AdminResult;
-use crate::admin::stats::BacklogAnalysis;
 use crate::admin::values::{AdminCallError, AdminPosition, SubscriptionStart};
 use crate::name::TopicName;
 use crate::policies::ResourceProperties;
 use crate::state::change::NoteSubscription;
 use crate::state::entries;
-
-/// Entries that are analyzed at most, as in Pulsar: other clients wait meanwhile.
-const ANALYZED_MAX: u64 = 10_000;
 
 impl BrokerMachine {
     /// Creates a durable subscription, and its topic if topics are created on use.
@@ -30,7 +26,7 @@ impl BrokerMachine {
         check_properties(properties)?;
         let topics = match self.all(name) {
             Ok(topics) => topics,
-            Err(_) => vec![self.ensure_topic(name, true, "")?],
+            Err(_) => vec![self.ensure_topic(name, true)?],
         };
         let exists = |id: &u32| {
             self.state.topic(*id).is_some_and(|topic| topic.subscription_id(subscription).is_some())
@@ -143,31 +139,6 @@ impl BrokerMachine {
         self.each(name, subscription, |machine, topic, id| {
             Ok(machine.acknowledge_before(topic, Some(id), machine.start(topic, next))?)
         })
-    }
-
-    /// The unacknowledged backlog of a subscription, on an unpartitioned topic or on one partition.
-    pub(crate) fn analyze_backlog(
-        &self,
-        name: &TopicName,
-        subscription: &str,
-    ) -> Result<BacklogAnalysis, AdminCallError> {
-        let id = self.one(name)?;
-        let kept = self.state.topic(id);
-        let known = kept.and_then(|kept| {
-            Some((kept, kept.subscriptions.get(&kept.subscription_id(subscription)?)?))
-        });
-        let (kept, known) = known.ok_or_else(|| no_subscription(name, subscription))?;
-        let open = kept.entries.range(known.cursor.mark(), self.readable(id));
-        let open = open.filter(|(ordinal, _)| !known.cursor.is_acked(*ordinal));
-        let mut found = BacklogAnalysis::default();
-        for (ordinal, slot) in open {
-            if found.entries == ANALYZED_MAX {
-                found.aborted = true;
-                break;
-            }
-            found.note(shown(kept.entries.position_of(ordinal)), u64::from(slot.messages()));
-        }
-        Ok(found)
     }
 
     /// The properties of a subscription; on a partitioned topic, those of all its partitions

@@ -2,14 +2,12 @@
 //! [`AdminCallError::NotFound`].
 
 use super::super::BrokerMachine;
-use super::super::figures::bytes_from;
 use super::super::stats::before;
 use super::super::topics::PARTITIONS_MAX;
-use super::notes::check_properties;
 use super::{AdminResult, missing};
 use crate::admin::stats::{InternalStats, TopicStats};
 use crate::admin::values::{
-    AdminCallError, AdminPosition, CompactionRunStatus, PartitionedTopicMetadata, SubscriptionStart,
+    AdminCallError, AdminPosition, CompactionRunStatus, PartitionedTopicMetadata,
 };
 use crate::name::TopicName;
 use crate::policies::ResourceProperties;
@@ -18,39 +16,27 @@ use crate::state::change::{SetPartitions, SetPolicies, Trim};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl BrokerMachine {
-    /// Creates an unpartitioned topic or a single partition, with properties;
-    /// [`AdminCallError::Conflict`] if a topic of that name exists, partitioned or not.
-    pub(crate) fn make_topic(
-        &mut self,
-        name: &TopicName,
-        properties: ResourceProperties,
-    ) -> AdminResult {
+    /// Creates an unpartitioned topic or a single partition; [`AdminCallError::Conflict`] if a topic
+    /// of that name exists, partitioned or not.
+    pub(crate) fn make_topic(&mut self, name: &TopicName) -> AdminResult {
         self.check_free(name)?;
-        check_properties(&properties)?;
-        self.check_topics(name, &self.resolve_policies(name), 1, "")?;
-        self.create_topic(name, "")?;
-        self.record_new(name, properties)
+        self.check_topics(name, &self.resolve_policies(name), 1)?;
+        self.create_topic(name)?;
+        Ok(())
     }
 
     /// Creates a partitioned topic and its partitions, at least one; [`AdminCallError::Conflict`]
     /// if a topic of that name exists.
-    pub(crate) fn make_partitioned(
-        &mut self,
-        name: &TopicName,
-        partitions: u32,
-        properties: ResourceProperties,
-    ) -> AdminResult {
+    pub(crate) fn make_partitioned(&mut self, name: &TopicName, partitions: u32) -> AdminResult {
         self.check_free(name)?;
         check_partitions(partitions)?;
-        check_properties(&properties)?;
-        self.create_partitioned(name, partitions, "")?;
-        self.record_new(name, properties)
+        Ok(self.create_partitioned(name, partitions)?)
     }
 
     /// Creates the missing partitions of a partitioned topic. Existing ones stay unchanged.
     pub(crate) fn make_missing_partitions(&mut self, name: &TopicName) -> AdminResult {
         let partitions = self.state.partitions(name.as_str()).ok_or_else(|| missing(name))?;
-        Ok(self.create_partitioned(name, partitions, "")?)
+        Ok(self.create_partitioned(name, partitions)?)
     }
 
     /// Raises the number of partitions; [`AdminCallError::Unprocessable`] unless it is higher than
@@ -62,7 +48,7 @@ impl BrokerMachine {
             let text = format!("{name} has {count} partitions, and can only get more");
             return Err(AdminCallError::Unprocessable(text));
         }
-        self.create_partitioned(name, partitions, "")?;
+        self.create_partitioned(name, partitions)?;
         let number = |index| self.state.topic_id(name.with_partition(index).as_str());
         let first = number(0).and_then(|id| self.state.topic(id));
         let copied = |known: &BrokerSubscription| (known.name.clone(), known.properties.clone());
@@ -113,10 +99,7 @@ impl BrokerMachine {
         name: &TopicName,
         may_create: bool,
     ) -> Result<PartitionedTopicMetadata, AdminCallError> {
-        let count = self.partitions_of(name, may_create, "")?;
-        // The properties of an unpartitioned topic are returned elsewhere.
-        let properties = if count == 0 { ResourceProperties::new() } else { self.noted_on(name) };
-        Ok(PartitionedTopicMetadata::new(count, properties))
+        Ok(PartitionedTopicMetadata::new(self.partitions_of(name, may_create)?))
     }
 
     /// Statistics of an unpartitioned topic or of one partition.
@@ -130,7 +113,12 @@ impl BrokerMachine {
         &self,
         name: &TopicName,
     ) -> Result<(PartitionedTopicMetadata, BTreeMap<String, TopicStats>), AdminCallError> {
-        self.of_partitions(name, |id| self.topic_stats(id))
+        let count = self.state.partitions(name.as_str()).ok_or_else(|| missing(name))?;
+        let partitions = self.all(name)?.into_iter();
+        let stats = partitions.filter_map(|id| {
+            Some((self.state.topic(id)?.name.as_str().to_owned(), self.topic_stats(id)?))
+        });
+        Ok((PartitionedTopicMetadata::new(count), stats.collect()))
     }
 
     /// Ledgers and cursors of an unpartitioned topic or of one partition.
@@ -139,38 +127,6 @@ impl BrokerMachine {
         name: &TopicName,
     ) -> Result<InternalStats, AdminCallError> {
         self.internal_stats(self.one(name)?).ok_or_else(|| missing(name))
-    }
-
-    /// Ledgers and cursors of all existing partitions; otherwise like
-    /// [`partitioned_stats`](Self::partitioned_stats).
-    pub(crate) fn partitioned_stats_of_ledgers(
-        &self,
-        name: &TopicName,
-    ) -> Result<(PartitionedTopicMetadata, BTreeMap<String, InternalStats>), AdminCallError> {
-        self.of_partitions(name, |id| self.internal_stats(id))
-    }
-
-    fn of_partitions<T>(
-        &self,
-        name: &TopicName,
-        stats: impl Fn(u32) -> Option<T>,
-    ) -> Result<(PartitionedTopicMetadata, BTreeMap<String, T>), AdminCallError> {
-        let count = self.state.partitions(name.as_str()).ok_or_else(|| missing(name))?;
-        let partitions = self.all(name)?.into_iter();
-        let stats = partitions
-            .filter_map(|id| Some((self.state.topic(id)?.name.as_str().to_owned(), stats(id)?)));
-        Ok((PartitionedTopicMetadata::new(count, self.noted_on(name)), stats.collect()))
-    }
-
-    /// Approximate number of bytes from this entry on.
-    pub(crate) fn backlog_size(
-        &self,
-        name: &TopicName,
-        from: SubscriptionStart,
-    ) -> Result<u64, AdminCallError> {
-        let id = self.one(name)?;
-        let kept = self.state.topic(id).ok_or_else(|| missing(name))?;
-        Ok(bytes_from(kept, self.start(id, from), self.readable(id)))
     }
 
     /// The durable subscriptions; for a partitioned topic, those of any of its partitions. Pulsar's

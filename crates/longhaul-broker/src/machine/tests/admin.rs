@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 mod compaction;
 mod creation;
+mod ending;
 mod messages;
 mod metrics;
 mod namespaces;
-mod notes;
 mod partitioned;
 mod policies;
 mod schemas;
@@ -80,16 +80,12 @@ impl Rig {
 
     /// Creates an unpartitioned topic.
     fn create(&mut self, name: &str) {
-        let make = |machine: &mut BrokerMachine, name: &TopicName| {
-            machine.make_topic(name, BTreeMap::new())
-        };
+        let make = |machine: &mut BrokerMachine, name: &TopicName| machine.make_topic(name);
         assert_eq!(self.answer(topic(name, make)), DONE, "{name}");
     }
 
     fn create_partitioned(&mut self, name: &str, partitions: u32) {
-        let make = on_topic(move |machine, name| {
-            machine.make_partitioned(name, partitions, BTreeMap::new())
-        });
+        let make = on_topic(move |machine, name| machine.make_partitioned(name, partitions));
         assert_eq!(self.answer(topic(name, make)), DONE, "{name}");
     }
 
@@ -187,9 +183,8 @@ fn create_at(at: SubscriptionStart) -> OnSubscription<()> {
 fn what_cannot_be_written_is_unavailable() {
     let mut rig = Rig::new();
     rig.create("t");
-    let (name, value) = ("dispatchRate".to_owned(), "x".repeat(5000).into());
     let set = topic("t", |machine, topic| {
-        machine.set_policy(topic, |policies| drop(policies.other.insert(name, value)))
+        machine.set_policy(topic, |policies| policies.set_limit(&"x".repeat(5000), Some(1)))
     });
     rig.refuses(set, 503, "");
 }

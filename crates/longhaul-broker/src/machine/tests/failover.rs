@@ -10,7 +10,7 @@ fn rig() -> Rig {
     let mut rig = Rig::new();
     rig.machine.opened(3, "/test".to_owned());
     rig.ask(3, CommandConnect::default());
-    rig.asked(PARTS, |machine, name| machine.make_partitioned(name, 4, BTreeMap::new())).0.unwrap();
+    rig.asked(PARTS, |machine, name| machine.make_partitioned(name, 4)).0.unwrap();
     rig
 }
 

@@ -143,7 +143,7 @@ fn without_a_policy_nothing_is_deleted() {
 #[test]
 fn a_subscription_expires_when_it_had_no_consumers() {
     let expires = |policies: &mut Policies| {
-        policies.other.insert("subscriptionExpirationTime".to_owned(), 60.into());
+        policies.set_limit("subscriptionExpirationTime", Some(60));
     };
     let mut rig = Rig::with_message(expires);
     rig.subscribe(1, 1, |_| {});

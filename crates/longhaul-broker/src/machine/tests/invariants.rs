@@ -125,8 +125,8 @@ fn a_number_or_a_name_that_is_given_twice_ends_the_broker() {
     let (name, created_at) = (TOPIC.to_owned(), 1);
     let fresh = "persistent://public/default/fresh".to_owned();
     for change in [
-        CreateTopic { topic: 0, name: fresh, created_at, ..CreateTopic::default() }.into(),
-        CreateTopic { topic: 7, name, created_at, ..CreateTopic::default() }.into(),
+        CreateTopic { topic: 0, name: fresh, created_at }.into(),
+        CreateTopic { topic: 7, name, created_at }.into(),
         OpenLedger { topic: 0, ledger: 0, first: 3 }.into(),
         OpenLedger { topic: 0, ledger: 7, first: 2 }.into(),
         created(0, "other").into(),

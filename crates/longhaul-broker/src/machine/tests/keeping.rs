@@ -413,7 +413,7 @@ fn a_checkpoint_takes_its_time_unless_the_disk_is_full() {
         let mut rig = rig(1);
         for name in ["a", "b", "c"] {
             let name = format!("persistent://public/default/{name}");
-            let made = rig.asked(&name, |machine, name| machine.make_topic(name, BTreeMap::new()));
+            let made = rig.asked(&name, |machine, name| machine.make_topic(name));
             made.0.unwrap();
         }
         rig.machine.settings.piece_bytes = 1;
@@ -443,7 +443,7 @@ fn segments_go_behind_a_checkpoint_from_before_the_start() {
 #[test]
 fn the_segment_that_is_written_is_no_reason_for_a_checkpoint() {
     let mut rig = Rig::new();
-    rig.call(|machine, name| machine.make_topic(name, BTreeMap::new()));
+    rig.call(|machine, name| machine.make_topic(name));
     rig.look();
     assert!(rig.pass(1_000).is_empty());
 }

@@ -16,7 +16,7 @@ fn full(name: &str) -> String {
 }
 
 fn make(machine: &mut BrokerMachine, name: &TopicName) -> Result<(), AdminCallError> {
-    machine.make_topic(name, BTreeMap::new())
+    machine.make_topic(name)
 }
 
 impl Rig {
@@ -86,7 +86,7 @@ fn topics_are_listed_by_pattern_and_not_twice() {
     let mut rig = Rig::new();
     rig.about("b", make);
     rig.about("a", make);
-    rig.about("p", |machine, name| machine.make_partitioned(name, 2, BTreeMap::new()));
+    rig.about("p", |machine, name| machine.make_partitioned(name, 2));
     let all = ["a", "b", "p-partition-0", "p-partition-1"].map(full);
     for mode in [None, Some(TopicsMode::Persistent), Some(TopicsMode::All)] {
         let mode = mode.map(Into::into);
@@ -125,8 +125,7 @@ fn watchers_are_told_of_what_comes_and_goes() {
     assert_eq!(known.topic, [""; 0], "the client has them already");
     assert!(news(&rig.about("b", make)).is_empty());
     let parts = ["p-partition-0", "p-partition-1"].map(full).to_vec();
-    let effects =
-        rig.about("p", |machine, name| machine.make_partitioned(name, 2, BTreeMap::new()));
+    let effects = rig.about("p", |machine, name| machine.make_partitioned(name, 2));
     assert_eq!(news(&effects), [(3, parts, vec![])], "one message for both");
     let effects = rig.about("a", |machine, name| machine.remove_topic(name, true));
     let gone = vec![full("a")];
@@ -190,7 +189,7 @@ fn whoever_may_use_nothing_in_a_namespace_watches_nothing() {
     support::grants(&mut rig, |grants| grants.revoke("producer"));
     let denied = Some(i32::from(ServerError::AuthorizationError));
     assert_eq!(refusal(&rig.watch(2, ".*", None)), denied);
-    rig.call(|machine, name| machine.make_topic(name, BTreeMap::new()));
+    rig.call(|machine, name| machine.make_topic(name));
     assert_eq!(refusal(&rig.watch(2, ".*", None)), denied);
     let grant = |grants: &mut Grants| grants.grant("producer", vec![AuthAction::Produce]);
     rig.call(|machine, name| machine.set_grants(name, grant));
@@ -213,9 +212,7 @@ fn watchers_are_told_in_turns_when_there_is_much_to_tell() {
         rig.watch(watcher, pattern, None);
     }
     let name = TopicName::parse(&full("p")).unwrap();
-    rig.machine
-        .call(1, |machine| machine.make_partitioned(&name, 10_000, BTreeMap::new()))
-        .unwrap();
+    rig.machine.call(1, |machine| machine.make_partitioned(&name, 10_000)).unwrap();
     let mut turns = 0;
     while rig.machine.watchers.has_news() {
         rig.machine.dispatch();

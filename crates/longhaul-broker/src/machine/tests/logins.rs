@@ -234,7 +234,7 @@ fn a_pause_of_the_broker_ends_no_login() {
 fn a_grant_may_be_for_one_topic() {
     let mut rig = with_roles();
     grants(&mut rig, |grants| grants.revoke("producer"));
-    rig.call(|machine, name| machine.make_topic(name, BTreeMap::new()));
+    rig.call(|machine, name| machine.make_topic(name));
     let denied = |rig: &mut Rig, topic: &str| {
         let command =
             CommandProducer { topic: topic.to_owned(), ..producer(1, 7, AccessMode::Shared) };

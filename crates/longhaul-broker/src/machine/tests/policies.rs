@@ -2,7 +2,6 @@
 
 use super::support::{refusal, with_roles};
 use super::*;
-use crate::policies::PublishRate;
 
 /// No test checked the permission to consume: a broker that let every role subscribe passed all of
 /// them.
@@ -104,8 +103,8 @@ fn a_compaction_that_fails_is_tried_again_later_and_later() {
 fn topics_subscriptions_and_schemas_have_limits() {
     let refused = Some(i32::from(ServerError::NotAllowedError));
     let mut rig = Rig::with_producer();
-    let limit = |name: &'static str, count: u64| {
-        move |policies: &mut Policies| drop(policies.other.insert(name.to_owned(), count.into()))
+    let limit = |name: &'static str, count| {
+        move |policies: &mut Policies| policies.set_limit(name, Some(count))
     };
     rig.set(limit("maxSubscriptionsPerTopic", 1));
     let other = |id| CommandSubscribe { subscription: "other".to_owned(), ..consumer(id) };
@@ -141,8 +140,8 @@ fn topics_subscriptions_and_schemas_have_limits() {
 
 #[test]
 fn producers_and_consumers_have_limits() {
-    let limit = |name: &'static str, count: u64| {
-        move |policies: &mut Policies| drop(policies.other.insert(name.to_owned(), count.into()))
+    let limit = |name: &'static str, count| {
+        move |policies: &mut Policies| policies.set_limit(name, Some(count))
     };
     let mut rig = Rig::with_producer();
     rig.set(limit("maxProducers", 2));
@@ -174,44 +173,4 @@ fn producers_and_consumers_have_limits() {
     rig.set(limit("maxConsumers", 3));
     assert_eq!(refusal(&rig.ask(2, shared(4, "third"))), busy);
     assert_eq!(rig.topic().subscription_id("third"), None, "nothing would ever read it");
-}
-
-/// How far each publish of so many messages is ahead of the rate, at one moment.
-fn ahead(rig: &mut Rig, batches: &[u32]) -> Vec<u64> {
-    let one = |&messages| {
-        rig.batch(messages);
-        rig.machine.take_ahead()
-    };
-    batches.iter().map(one).collect()
-}
-
-#[test]
-fn a_publish_is_ahead_of_the_rate_by_what_came_before_it() {
-    let mut rig = Rig::with_producer();
-    assert_eq!(ahead(&mut rig, &[1000, 1000]), [0, 0], "there is no limit");
-    let rate = |messages, bytes| {
-        move |policies: &mut Policies| policies.publish_rate = Some(PublishRate { messages, bytes })
-    };
-    rig.set(rate(10, -1));
-    assert_eq!(
-        ahead(&mut rig, &[10, 1, 4]),
-        [0, 100, 500],
-        "a second's messages are taken at once"
-    );
-    rig.now += 400;
-    assert_eq!(ahead(&mut rig, &[1]), [200]);
-    rig.now += 10_000;
-    assert_eq!(ahead(&mut rig, &[10, 1]), [0, 100], "no more is saved up than for a second");
-    assert_eq!(ahead(&mut rig, &[1000, 1]), [60_000, 60_000]);
-    rig.now += 59_000;
-    assert_eq!(ahead(&mut rig, &[1]), [1_100], "a minute is enough");
-    rig.now += 60_000;
-    rig.set(rate(0, 1_000));
-    let bytes = |rig: &mut Rig, count| {
-        rig.send(1, &vec![0; count], |_, _| ());
-        rig.settle();
-        rig.machine.take_ahead()
-    };
-    assert_eq!(bytes(&mut rig, 500), 0);
-    assert!((500..1_000).contains(&bytes(&mut rig, 1_000)), "with its metadata");
 }

@@ -10,7 +10,7 @@ fn rig() -> Rig {
     let mut rig = Rig::new();
     for number in 0..TOPICS {
         let name = TopicName::parse(&format!("persistent://public/default/{number}")).unwrap();
-        rig.machine.ensure_topic(&name, true, "").unwrap();
+        rig.machine.ensure_topic(&name, true).unwrap();
     }
     rig.settle();
     rig
@@ -53,7 +53,7 @@ fn a_round_goes_on_although_topics_come_and_go() {
     let last = rig.machine.state.topics().nth(VISITED_MAX).unwrap().0;
     rig.machine.delete_topic(last).unwrap();
     let new = TopicName::parse("persistent://public/default/new").unwrap();
-    rig.machine.ensure_topic(&new, true, "").unwrap();
+    rig.machine.ensure_topic(&new, true).unwrap();
     let rest = visited(&mut rig, &[100, 100]).concat();
     let all: BTreeSet<u32> = first.into_iter().chain(rest).collect();
     assert_eq!(all.len(), TOPICS, "all but the deleted one, and the new one");

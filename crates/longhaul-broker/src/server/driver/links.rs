@@ -9,7 +9,6 @@ use bytes::BytesMut;
 use longhaul_wire::frame;
 use longhaul_wire::messages::{Command, CommandMessage};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Maximum bytes that are reserved for a connection's next output.
 const CAPACITY_MAX: usize = 256 * 1024;
@@ -34,14 +33,6 @@ impl ConnectionLink {
 }
 
 impl BrokerDriver {
-    /// Slows the client down whose requests were processed, if it is ahead of a topic's rate.
-    pub(super) fn slow(&mut self, conn: u64) {
-        let ahead = Duration::from_millis(self.machine.take_ahead());
-        if let Some(link) = self.links.get(&conn).filter(|_| !ahead.is_zero()) {
-            link.outbox.slow(ahead);
-        }
-    }
-
     fn link(&mut self, conn: u64) -> Option<&mut ConnectionLink> {
         let link = self.links.get_mut(&conn)?;
         if link.buffer.is_empty() {

@@ -127,8 +127,8 @@ pub(in crate::commands) struct Secured {
     /// Let these roles, separated by commas, read the metrics and the statistics of all topics.
     #[arg(long, value_name = "ROLES")]
     broker_monitors: Option<String>,
-    /// Read more superusers and monitors, revoked roles and tokens, and quotas of roles from this
-    /// JSON file. It is read again when it changes.
+    /// Read more superusers and monitors, and revoked roles and tokens, from this JSON file. It is
+    /// read again when it changes.
     #[arg(long, value_name = "FILE")]
     broker_roles: Option<String>,
     /// Let every role publish and consume in a namespace that has never had a grant.
@@ -153,16 +153,6 @@ pub(in crate::commands) struct Secured {
     /// Allow restores to any time this far back. Default: 1d.
     #[arg(long, value_name = "DURATION")]
     broker_backup_keep: Option<String>,
-    /// Take snapshots of the data in this directory, which is for this broker alone: by a schedule,
-    /// or by PUT /admin/v2/brokers/snapshot.
-    #[arg(long, value_name = "DIR")]
-    broker_snapshots: Option<String>,
-    /// Take a snapshot this often, such as 1d. Default: by the admin call only.
-    #[arg(long, value_name = "DURATION")]
-    broker_snapshot_every: Option<String>,
-    /// Keep this many snapshots, the newest. Default: 7.
-    #[arg(long, value_name = "COUNT")]
-    broker_snapshots_kept: Option<String>,
     /// Read the data that rests on the disk this often, at 20 MiB a second, and report damage; 0s:
     /// never. Default: 7d.
     #[arg(long, value_name = "DURATION")]

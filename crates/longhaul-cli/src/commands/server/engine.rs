@@ -6,8 +6,7 @@ use crate::sizes;
 use longhaul::{Client, ClientBuilder};
 use longhaul_backup::{Backup, BackupSettings};
 use longhaul_broker::{
-    AuthConfig, AuthConfigError, Broker, BrokerConfig, BrokerError, StartError, TlsConfig,
-    TokenKey, UpkeepConfig,
+    AuthConfig, AuthConfigError, Broker, BrokerConfig, BrokerError, StartError, TlsConfig, TokenKey,
 };
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -101,7 +100,7 @@ pub(in crate::commands) fn config(
         tls: tls(settings, "broker", "broker")?,
         advertised_host: settings.text("broker-host").map(str::to_owned),
         auth: key.map(|key| auth(settings, key, own_role)).transpose()?,
-        upkeep: upkeep(settings)?,
+        scrub_every: settings.duration("broker-scrub-every")?.filter(|every| !every.is_zero()),
         disk_bytes_max: settings.parsed("broker-disk-bytes-max", sizes::bytes)?,
         message_bytes_max: settings
             .parsed("broker-message-bytes-max", sizes::memory_bytes)?
@@ -113,23 +112,6 @@ pub(in crate::commands) fn config(
     };
     config.check().map_err(|error| refused(&error))?;
     Ok(config)
-}
-
-/// Reads when snapshots and scrubs are made.
-fn upkeep(settings: &CliSettings) -> Result<UpkeepConfig, CommandFailure> {
-    let snapshots = settings.path("broker-snapshots");
-    if snapshots.is_none() && settings.is_said("broker-snapshot-every") {
-        let what = "broker-snapshot-every needs a directory for the snapshots";
-        return Err(CommandFailure::usage(what).help("set --broker-snapshots as well"));
-    }
-    let kept = settings.parsed("broker-snapshots-kept", count)?;
-    let often = |name| Ok(settings.duration(name)?.filter(|every| !every.is_zero()));
-    Ok(UpkeepConfig {
-        snapshots,
-        snapshot_every: often("broker-snapshot-every")?,
-        snapshots_kept: kept.unwrap_or_default(),
-        scrub_every: often("broker-scrub-every")?,
-    })
 }
 
 /// Reads what is to be stored where.
@@ -179,7 +161,7 @@ pub(in crate::commands) async fn launch(
     backup: Option<BackupSettings>,
 ) -> anyhow::Result<LaunchedBroker> {
     let listen = config.listen;
-    config.backed_up = backup.as_ref().map(|backup| Arc::clone(&backup.backed_up));
+    config.backup = backup.as_ref().map(|backup| Arc::clone(&backup.progress));
     // The broker first reads its log, which takes a while and blocks the thread.
     let started = tokio::task::spawn_blocking(|| Broker::start(config)).await?;
     let broker = started.map_err(|error| explained(error, listen))?;

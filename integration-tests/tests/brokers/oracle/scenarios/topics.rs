@@ -222,7 +222,7 @@ pub(super) async fn deletion(stage: &mut Stage) -> Result<()> {
     stage.ask(at, command, 1).await
 }
 
-/// The metadata that clients send about themselves, and that operators set on topics.
+/// The metadata that clients send about themselves, and grants of operators for topics.
 pub(super) async fn notes(stage: &mut Stage) -> Result<()> {
     let at = stage.connect().await?;
     let whole = stage.topic("whole").await?;
@@ -241,15 +241,6 @@ pub(super) async fn notes(stage: &mut Stage) -> Result<()> {
     for (what, shown) in [("producer", publisher), ("consumer", consumer)] {
         stage.note(format!("{what}: zone {} host {}", shown["zone"], shown["host"]));
     }
-    for (method, tail, body) in [
-        ("PUT", "/properties", r#"{"a":"1","b":"2"}"#),
-        ("PUT", "/properties", r#"{"b":"3"}"#),
-        ("DELETE", "/properties?key=a", ""),
-    ] {
-        stage.admin_topic(method, &topic, tail, body).await?;
-    }
-    let properties = stage.admin_topic("GET", &topic, "/properties", "").await?;
-    stage.note(format!("properties {properties}"));
     stage.admin_topic("POST", &topic, "/permissions/role", r#"["produce"]"#).await?;
     let permissions = stage.admin_topic("GET", &topic, "/permissions", "").await?;
     stage.note(format!("permissions {}", permissions["role"]));

@@ -4,50 +4,7 @@
 use super::*;
 
 #[test]
-fn a_namespace_is_emptied_and_noted_on() {
-    for (path, left) in [
-        ("/clearBacklog", 0),
-        ("/clearBacklog/s%2F1", 0),
-        ("/0x00000000_0xffffffff/clearBacklog", 0),
-        ("/clearBacklog/none", 3),
-        ("/unsubscribe/none", 3),
-    ] {
-        let mut rig = with_messages();
-        assert_eq!(namespace(&mut rig, "POST", path, ""), DONE);
-        assert_eq!(backlog(&mut rig), left, "{path}");
-    }
-    let mut rig = with_messages();
-    rig.consume("a b", "s/1");
-    assert_eq!(namespace(&mut rig, "POST", "/unsubscribe/s%2F1", "").0, 412, "it is in use");
-    let mut rig = with_messages();
-    assert_eq!(namespace(&mut rig, "POST", "/unsubscribe/s%2F1", ""), DONE);
-    assert_eq!(topic(&mut rig, "GET", "/subscriptions", ""), (200, json!([])));
-    assert_eq!(namespace(&mut rig, "GET", "/properties", ""), (200, json!({})));
-    assert_eq!(namespace(&mut rig, "PUT", "/properties", r#"{"a":"b","c":"d"}"#), DONE);
-    assert_eq!(namespace(&mut rig, "PUT", "/property/e/f", ""), DONE);
-    assert_eq!(namespace(&mut rig, "DELETE", "/property/c", ""), DONE);
-    let noted = json!({"a": "b", "e": "f"});
-    assert_eq!(namespace(&mut rig, "GET", "/properties", ""), (200, noted));
-    assert_eq!(namespace(&mut rig, "GET", "/property/e", ""), (200, json!("f")));
-    assert_eq!(namespace(&mut rig, "GET", "/property/c", ""), DONE);
-    assert_eq!(namespace(&mut rig, "DELETE", "/properties", ""), DONE);
-    assert_eq!(namespace(&mut rig, "GET", "/properties", ""), (200, json!({})));
-}
-
-#[test]
-fn a_backlog_is_measured_and_expired() {
-    let size = |rig: &mut AdminRig, entry: i64| {
-        let body = json!({"ledgerId": 0, "entryId": entry}).to_string();
-        topic(rig, "PUT", "/backlogSize", &body).1.as_u64().unwrap()
-    };
-    let mut rig = with_messages();
-    let all = topic(&mut rig, "GET", "/stats", "").1["storageSize"].as_u64().unwrap();
-    assert_eq!([size(&mut rig, 0), size(&mut rig, 3)], [all, 0]);
-    assert!((1..all).contains(&size(&mut rig, 2)));
-    let (status, found) = subscription(&mut rig, "POST", "/analyzeBacklog", "");
-    assert_eq!((status, &found["entries"], &found["messages"]), (200, &json!(3), &json!(3)));
-    assert_eq!((&found["firstMessageId"], &found["lastMessageId"]), (&json!("0:0"), &json!("0:2")));
-    assert_eq!(topic(&mut rig, "POST", "/subscription/none/analyzeBacklog", "").0, 404);
+fn a_backlog_is_expired() {
     for (body, left) in [
         (r#"{"ledgerId":0,"entryId":1}"#, 1),
         (r#"{"ledgerId":0,"entryId":1,"excluded":true}"#, 2),
@@ -58,43 +15,13 @@ fn a_backlog_is_measured_and_expired() {
         assert_eq!(subscription(&mut rig, "POST", "/expireMessages", body), DONE);
         assert_eq!(backlog(&mut rig), left, "{body}");
     }
-    assert_eq!(subscription(&mut rig, "POST", "/expireMessages", "").0, 400);
-    let replicated = subscription(&mut rig, "GET", "/replicatedSubscriptionStatus", "");
-    assert_eq!(replicated, (200, json!({"persistent://public/default/a b": false})));
-    assert_eq!(subscription(&mut rig, "POST", "/replicatedSubscriptionStatus", "true").0, 412);
-}
-
-#[test]
-fn ledgers_and_cursors_are_shown_in_all_their_forms() {
     let mut rig = with_messages();
-    let info = topic(&mut rig, "GET", "/internal-info", "").1;
-    assert_eq!(info["ledgers"][0]["entries"], 3);
-    assert_eq!(info["cursors"]["s%2F1"]["markDelete"], json!({"ledgerId": 0, "entryId": -1}));
-    assert_eq!(topic(&mut rig, "GET", "/offload", "").1["status"], "NOT_RUN");
-    assert_eq!(topic(&mut rig, "PUT", "/offload", "").0, 412);
-    assert_eq!(topic(&mut rig, "GET", "/partitioned-internalStats", "").0, 404);
-    assert_eq!(rig.ask("PUT", &format!("{BASE}/p/partitions"), "2"), DONE);
-    let shown = rig.ask("GET", &format!("{BASE}/p/partitioned-internalStats"), "").1;
-    assert_eq!(shown["metadata"]["partitions"], 2);
-    let partition = &shown["partitions"]["persistent://public/default/p-partition-1"];
-    assert_eq!(partition["numberOfEntries"], 0);
+    assert_eq!(subscription(&mut rig, "POST", "/expireMessages", "").0, 400);
 }
 
 #[test]
-fn the_broker_and_its_cluster_say_what_there_is() {
+fn a_schema_is_tried() {
     let mut rig = AdminRig::new();
-    for (path, shown) in [
-        ("brokers/configuration", json!([])),
-        ("brokers/configuration/values", json!({})),
-        ("bookies/racks-info", json!({})),
-        ("clusters/standalone/failureDomains", json!({})),
-        ("resourcegroups", json!([])),
-    ] {
-        assert_eq!(rig.ask("GET", &format!("/admin/v2/{path}"), ""), (200, shown), "{path}");
-    }
-    assert_eq!(rig.ask("GET", "/admin/v2/brokers/internal-configuration", "").0, 200);
-    assert_eq!(rig.ask("GET", "/admin/v2/brokers/backlog-quota-check", ""), DONE);
-    assert_eq!(rig.ask("POST", "/admin/v2/brokers/configuration/x/1", "").0, 412);
     let schemas = "/admin/v2/schemas/public/default/a";
     let json = r#"{"type":"JSON","schema":"{}"}"#;
     let fits = |rig: &mut AdminRig, body: &str| {

@@ -33,18 +33,17 @@ fn tenants_have_the_administrators_that_they_are_given() {
     assert_eq!(rig.ask("GET", tenant, "").1["adminRoles"], json!([]), "it is another one");
 }
 
-/// Grants and properties of a new namespace were dropped.
+/// Grants of a new namespace were dropped.
 #[test]
 fn namespaces_have_the_grants_that_they_were_created_with() {
     let mut rig = AdminRig::new();
     let path = "/admin/v2/namespaces/public/n";
-    let body = r#"{"auth_policies":{"namespace_auth":{"joe":["produce"]}},"properties":{"k":"v"}}"#;
+    let body = r#"{"auth_policies":{"namespace_auth":{"joe":["produce"]}}}"#;
     assert_eq!(rig.ask("PUT", path, body), DONE);
     let granted = json!({"joe": ["produce"]});
     assert_eq!(rig.ask("GET", &format!("{path}/permissions"), ""), (200, granted.clone()));
     let shown = rig.ask("GET", path, "").1;
     assert_eq!(shown["auth_policies"]["namespace_auth"], granted);
-    assert_eq!(rig.ask("GET", &format!("{path}/property/k"), ""), (200, json!("v")));
     let elsewhere = r#"{"replication_clusters":["a"]}"#;
     assert_eq!(rig.ask("PUT", "/admin/v2/namespaces/public/m", elsewhere).0, 412);
     assert_eq!(rig.ask("GET", "/admin/v2/namespaces/public/m", "").0, 404, "nothing was made");

@@ -72,7 +72,6 @@ fn a_namespace_that_does_not_exist_has_nothing() {
         on_namespace(|machine, name| machine.delete_namespace(name, true)),
         on_namespace(|machine, name| machine.topics_of(name).map(drop)),
         on_namespace(|machine, name| machine.partitioned_topics_of(name).map(drop)),
-        on_namespace(BrokerMachine::unload_namespace),
         on_namespace(|machine, name| machine.namespace_settings(name).map(drop)),
         on_namespace(move |machine, name| {
             machine.set_namespace_policy(name, |policies| policies.message_ttl_s = Some(1))
@@ -168,26 +167,6 @@ fn topics_are_listed_by_namespace() {
     );
     let (none, call) = ([""; 0], on_namespace(|machine, name| machine.partitioned_topics_of(name)));
     assert_eq!(rig.answer(namespace("public/default", call)).unwrap(), none);
-}
-
-#[test]
-fn a_namespace_is_unloaded_alone() {
-    let mut rig = with_topics();
-    rig.produce_to(1, 1, "persistent://acme/a/plain");
-    rig.produce_to(1, 2, "persistent://acme/a/parts-partition-1");
-    rig.produce_to(1, 3, "persistent://acme2/a/plain");
-    let (answer, effects) =
-        rig.answer_and_effects(namespace("acme/a", BrokerMachine::unload_namespace));
-    assert_eq!(answer, DONE);
-    let closed: Vec<u64> = effects
-        .iter()
-        .filter_map(|effect| match effect {
-            MachineEffect::Send(1, Command::CloseProducer(command)) => Some(command.producer_id),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(closed, [2, 1], "partitions come first by name");
-    rig.fill(1, 3, 1);
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn grow_of(name: &str, partitions: u32) -> Ask<()> {
 }
 
 fn create(name: &str, partitions: u32) -> Ask<()> {
-    topic(name, move |machine, name| machine.make_partitioned(name, partitions, BTreeMap::new()))
+    topic(name, move |machine, name| machine.make_partitioned(name, partitions))
 }
 
 fn delete(name: &str, force: bool) -> Ask<()> {
@@ -26,7 +26,7 @@ fn partitions(name: &str, allow_auto_creation: bool) -> Ask<PartitionedTopicMeta
 
 /// The answer about a topic with this many partitions.
 fn has(count: u32) -> Result<PartitionedTopicMetadata, AdminCallError> {
-    Ok(PartitionedTopicMetadata::new(count, BTreeMap::new()))
+    Ok(PartitionedTopicMetadata::new(count))
 }
 
 /// The existing topics, by the last part of their names.

@@ -11,7 +11,7 @@ fn set(name: &str, seconds: u64) -> Ask<()> {
 }
 
 const fn ttl(seconds: u64) -> Policies {
-    let other = BTreeMap::new();
+    let limits = BTreeMap::new();
     Policies {
         message_ttl_s: Some(seconds),
         retention: None,
@@ -22,9 +22,9 @@ const fn ttl(seconds: u64) -> Policies {
         backlog_quota: None,
         backlog_age: None,
         inactive_topics: None,
-        publish_rate: None,
         auto_topic_creation: None,
-        other,
+        enforces_schemas: None,
+        limits,
     }
 }
 

@@ -297,9 +297,7 @@ fn where_schemas_are_enforced_a_producer_without_one_is_refused() {
     rig.create("t");
     let enforced = |enforced: bool| {
         topic("t", move |machine, name| {
-            machine.set_policy(name, |policies| {
-                drop(policies.other.insert("schemaValidationEnforced".to_owned(), enforced.into()))
-            })
+            machine.set_policy(name, |policies| policies.enforces_schemas = Some(enforced))
         })
     };
     let with = |id, schema: Option<Schema>| CommandProducer {

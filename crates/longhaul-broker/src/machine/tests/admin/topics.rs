@@ -43,16 +43,16 @@ fn a_name_is_taken_once() {
     rig.create_partitioned("parts", 2);
     for name in ["plain", "parts", "parts-partition-1"] {
         rig.refuses(
-            topic(name, |machine, name| machine.make_topic(name, BTreeMap::new())),
+            topic(name, |machine, name| machine.make_topic(name)),
             409,
             "This topic already exists",
         );
-        let call = on_topic(|machine, name| machine.make_partitioned(name, 2, BTreeMap::new()));
+        let call = on_topic(|machine, name| machine.make_partitioned(name, 2));
         rig.refuses(topic(name, call), 409, "This topic already exists");
     }
     for call in [
-        on_topic(|machine, name| machine.make_topic(name, BTreeMap::new())),
-        on_topic(|machine, name| machine.make_partitioned(name, 2, BTreeMap::new())),
+        on_topic(|machine, name| machine.make_topic(name)),
+        on_topic(|machine, name| machine.make_partitioned(name, 2)),
     ] {
         let name = "persistent://nobody/default/t";
         rig.refuses(topic(name, call), 404, "namespace nobody/default does not exist");

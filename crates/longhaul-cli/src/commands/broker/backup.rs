@@ -1,0 +1,207 @@
+//! `longhaul broker restore` and `longhaul broker backup`: the backup of a data directory.
+
+use super::{blocking, verdict};
+use crate::connect;
+use crate::context::CommandContext;
+use crate::exit::{Code, CommandFailure};
+use crate::output::TableRow;
+use crate::times;
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use longhaul_backup::{BackupError, Restored, StoredBackup};
+use longhaul_broker::rescue;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often `backup now` looks whether the pass has ended.
+const LOOKS_EVERY: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BackupCommand {
+    /// Ask the running broker to store what its backup lacks, and wait until it is stored; needs the
+    /// admin API
+    ///
+    /// It prints the time before which everything that was confirmed is stored. With tokens, it
+    /// needs the token of a superuser.
+    #[command(after_help = "\
+Examples:
+  longhaul broker backup now
+  longhaul broker backup now --admin-url http://broker:8080 --token-file admin.token --timeout 10m
+
+Exit codes: 0 everything is stored, 1 the store has refused, or the broker has no backup.")]
+    Now,
+    /// List the backups in a store, one for each data directory, with the times to which each can be
+    /// restored
+    ///
+    /// `oldest` and `newest` are the earliest and the latest time for `--at`. No `oldest` means that
+    /// the backup cannot be restored.
+    #[command(after_help = "\
+Examples:
+  longhaul broker backup list /backup/longhaul
+  longhaul broker backup list s3://bucket/longhaul -o json
+
+For S3, set the keys, the region and the endpoint in the environment, as for `longhaul broker \
+restore`.")]
+    List {
+        /// The directory of `--broker-backup`, or s3://BUCKET/FOLDER.
+        #[arg(value_name = "STORE")]
+        store: String,
+    },
+    /// Restore a backup into an empty directory, and check that directory
+    ///
+    /// The directory stays: delete it, or start a broker on it.
+    #[command(after_help = "\
+Examples:
+  longhaul broker backup check /backup/longhaul --dir /tmp/restored
+  longhaul broker backup check s3://bucket/longhaul --dir restored --at '1h ago'
+
+For S3, set the keys, the region and the endpoint in the environment, as for `longhaul broker \
+restore`.
+
+Exit codes: 0 the backup is sound, 1 it is incomplete or damaged, 2 there is no such backup, or the \
+directory cannot be created.")]
+    Check(BackupCheckArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupCheckArgs {
+    /// The directory of `--broker-backup`, or s3://BUCKET/FOLDER.
+    #[arg(value_name = "STORE")]
+    store: String,
+    /// Directory to restore into. It must be empty or not exist.
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// Restore the state at this time, such as 2026-11-20T07:00Z or `15m ago`. Default: the newest.
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms)]
+    at: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BrokerRestoreArgs {
+    /// Restore the backup in this directory, or at s3://BUCKET/FOLDER.
+    #[arg(long, value_name = "PLACE")]
+    from: String,
+    /// Restore the state at this time, such as 2026-11-20T07:00Z or `15m ago`. Default: the newest.
+    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms)]
+    at: Option<u64>,
+    /// Directory to create. It must be empty or not exist.
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+}
+
+/// What `backup now` has stored.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredNow {
+    stored_to: String,
+}
+
+/// The backup of a data directory.
+#[derive(Debug, Serialize)]
+struct BackupRow {
+    backup: String,
+    oldest: Option<String>,
+    newest: Option<String>,
+    checkpoints: usize,
+    bytes: u64,
+}
+
+impl BackupRow {
+    fn new(stored: StoredBackup) -> Self {
+        let StoredBackup { folder, oldest, newest, checkpoints, bytes } = stored;
+        let (oldest, newest) = (oldest.map(shown), newest.map(shown));
+        Self { backup: folder, oldest, newest, checkpoints, bytes }
+    }
+}
+
+impl TableRow for BackupRow {
+    const HEADS: &'static [&'static str] = &["backup", "oldest", "newest", "checkpoints", "bytes"];
+
+    fn cells(&self) -> Vec<String> {
+        let time = |at: &Option<String>| at.clone().unwrap_or_else(|| "-".to_owned());
+        let numbers = [self.checkpoints.to_string(), self.bytes.to_string()];
+        [self.backup.clone(), time(&self.oldest), time(&self.newest)]
+            .into_iter()
+            .chain(numbers)
+            .collect()
+    }
+}
+
+/// # Errors
+/// When the backup cannot be read, is damaged, or is not stored.
+pub(super) async fn run(command: BackupCommand, context: &CommandContext) -> anyhow::Result<()> {
+    match command {
+        BackupCommand::Now => now(context).await,
+        BackupCommand::List { store } => {
+            let stored = longhaul_backup::list(&store).await.map_err(failure)?;
+            let rows: Vec<_> = stored.into_iter().map(BackupRow::new).collect();
+            Ok(context.output.list(&rows)?)
+        }
+        BackupCommand::Check(it) => {
+            let restored = restored(&it.store, it.at, &it.dir).await?;
+            origin(&restored, context)?;
+            verdict(&blocking(move || rescue::check(&it.dir)).await?, context)
+        }
+    }
+}
+
+async fn now(context: &CommandContext) -> anyhow::Result<()> {
+    let admin = connect::builder(&context.settings)?.admin()?;
+    let admin = admin.ok_or_else(|| {
+        let what = "the broker is asked through its admin API, whose URL is not set";
+        CommandFailure::usage(what).help("set --admin-url")
+    })?;
+    let pass = admin.back_up().await?;
+    let status = loop {
+        let status = admin.backup().await?;
+        if status.pass >= pass {
+            break status;
+        }
+        tokio::time::sleep(LOOKS_EVERY).await;
+    };
+    if !status.last_error.is_empty() {
+        let what = format!("the backup has failed: {}", status.last_error);
+        let help = "the broker tries again by itself: see its log";
+        return Err(CommandFailure::new(Code::Failed, what).help(help).into());
+    }
+    let stored = StoredNow { stored_to: shown(status.stored_to) };
+    Ok(context.output.one(&stored, &[("stored-to", stored.stored_to.clone())])?)
+}
+
+/// # Errors
+/// When there is no such backup, it is damaged, or the directory cannot be created.
+pub(super) async fn restore(
+    it: &BrokerRestoreArgs,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
+    let restored = restored(&it.from, it.at, &it.new).await?;
+    context.output.lines(restored.report.to_string().trim_end())?;
+    origin(&restored, context)
+}
+
+async fn restored(from: &str, at: Option<u64>, new: &Path) -> anyhow::Result<Restored> {
+    Ok(longhaul_backup::restore(from, at, new).await.map_err(failure)?)
+}
+
+/// Prints where the directory comes from, and up to which time it is complete.
+fn origin(restored: &Restored, context: &CommandContext) -> anyhow::Result<()> {
+    context.output.lines(&format!("Restored from {}.", restored.folder))?;
+    let text = restored.as_of.map_or_else(
+        || "The backup was never complete: it is unknown what is missing.".to_owned(),
+        |at| format!("It has everything that was confirmed before {}.", shown(at)),
+    );
+    Ok(context.output.lines(&text)?)
+}
+
+fn failure(error: BackupError) -> CommandFailure {
+    let is_damage = matches!(error, BackupError::Incomplete { .. } | BackupError::Damaged { .. });
+    let text = format!("{:#}", anyhow::Error::from(error));
+    if is_damage { CommandFailure::new(Code::Failed, text) } else { CommandFailure::usage(text) }
+}
+
+/// A time in ms since the epoch, as text.
+fn shown(at: u64) -> String {
+    let at = i64::try_from(at).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
+    at.map_or_else(|| "unknown".to_owned(), |at| at.to_string())
+}

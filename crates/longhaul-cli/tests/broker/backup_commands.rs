@@ -1,0 +1,88 @@
+//! The commands for a backup: `longhaul broker backup now`, `list` and `check`.
+
+use super::client::Client;
+use super::program::{Server, run, text};
+use std::path::{Path, PathBuf};
+
+const ROUNDS: u64 = 5;
+
+/// The arguments of a command about the backup.
+fn backup(arguments: &[&str]) -> (Option<i32>, String) {
+    let done = run(&[&["broker", "backup"], arguments].concat());
+    (done.status.code(), text(&done.stdout) + &text(&done.stderr))
+}
+
+fn now(server: &Server) -> (Option<i32>, String) {
+    backup(&["now", "--admin-url", &format!("http://{}", server.admin)])
+}
+
+/// Files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let below = |path: PathBuf| if path.is_dir() { files(&path) } else { vec![path] };
+    entries.flat_map(below).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_confirmed_before_a_backup_now_is_in_the_backup() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, store) = (folder.path().join("data"), folder.path().join("store"));
+    let (data, store) = (data.to_str().unwrap(), store.to_str().unwrap());
+    let server = Server::start(&["--data", data, "--broker-backup", store]);
+    let mut client = Client::producer(server.address(), "t").await.unwrap();
+    // Messages without a subscription are removed.
+    client.subscribe("t", "s", 1).await.unwrap();
+    for number in 0..ROUNDS {
+        client.publish_one(1, number, b"x").await.unwrap();
+        let (code, told) = now(&server);
+        assert_eq!(code, Some(0), "{told}");
+        assert!(told.starts_with("stored-to"), "{told}");
+        let new = folder.path().join(number.to_string());
+        let (code, told) = backup(&["check", store, "--dir", new.to_str().unwrap()]);
+        assert_eq!(code, Some(0), "{told}");
+        assert!(told.contains(&format!("{} messages that can be read", number + 1)), "{told}");
+    }
+    let (code, told) = backup(&["list", store, "-o", "json"]);
+    assert_eq!(code, Some(0), "{told}");
+    let listed: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let [row] = &listed.as_array().unwrap()[..] else { panic!("{told}") };
+    let [oldest, newest] = ["oldest", "newest"].map(|name| row[name].as_str().unwrap());
+    assert!(oldest <= newest && row["bytes"].as_u64() > Some(0), "{told}");
+    // The listed time is one that can be restored.
+    let first = folder.path().join("first");
+    let (code, told) = backup(&["check", store, "--dir", first.to_str().unwrap(), "--at", oldest]);
+    assert_eq!(code, Some(0), "{told}");
+    server.terminate();
+    let dir = folder.path().join("0");
+    let (code, told) = backup(&["check", store, "--dir", dir.to_str().unwrap()]);
+    assert_eq!(code, Some(2), "it is not empty: {told}");
+    for piece in
+        files(Path::new(store)).iter().filter(|path| path.to_str().unwrap().contains("/log/"))
+    {
+        let mut bytes = std::fs::read(piece).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(piece, bytes).unwrap();
+    }
+    let dir = folder.path().join("damaged");
+    let (code, told) = backup(&["check", store, "--dir", dir.to_str().unwrap()]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("damaged"), "{told}");
+}
+
+#[test]
+fn a_backup_that_is_not_there_is_told_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().to_str().unwrap();
+    let server = Server::start(&[]);
+    let (code, told) = now(&server);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("this broker has no backup: start it with --broker-backup"), "{told}");
+    let (code, told) = backup(&["list", store]);
+    assert_eq!(code, Some(0), "{told}");
+    assert_eq!(backup(&["list", "/nowhere"]).0, Some(2));
+    let dir = folder.path().join("new");
+    let (code, told) = backup(&["check", store, "--dir", dir.to_str().unwrap()]);
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("has no backup"), "{told}");
+}
