@@ -69,9 +69,10 @@ pub struct ServerConfig {
     /// caller is a token, by its name, or the peer's address if there are no tokens. Open routes
     /// are not limited. Default: none.
     pub rate_limit: Option<RateLimit>,
-    /// The URL at which other programs reach this gateway, such as `https://tasks-1.example.org`:
-    /// gateways of a queue name each other to callers. Default: the address that it listens on,
-    /// unless that is the wildcard address.
+    /// The URL at which other programs reach this gateway, such as `https://tasks-1.example.org`.
+    /// It is in the gateway's label among the workers; in the dialect `dqueue`, other gateways name
+    /// it when they answer 503. Default: the address that the gateway listens on, unless that is
+    /// the wildcard address.
     pub advertised_url: Option<String>,
     /// Shows payloads and results only to tokens with the scope `admin`, and to workers with their
     /// leases; checkpoints are always shown only to those. Default: false, every reader sees

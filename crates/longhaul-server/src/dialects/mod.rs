@@ -30,7 +30,7 @@ pub(crate) fn routes(config: &ServerConfig) -> Vec<ApiRoute> {
         routes.extend(one::routes());
     }
     if has(Dialect::Document002) {
-        routes.extend(two::routes());
+        routes.extend(two::routes().into_iter().map(ApiRoute::names_peer));
     }
     if !routes.is_empty() {
         routes.push(ApiRoute::new(Get, "/health", Read, health).open());
