@@ -59,7 +59,7 @@ fn secrets(command: &mut Command, folder: &Path) {
     command.env("LONGHAUL_CONFIG", folder.join("none.toml"));
     command.env("LONGHAUL_BROKER_TOKEN_SECRET_FILE", folder.join("signing"));
     command.env("LONGHAUL_BROKER_SUPERUSERS", "ann");
-    for name in ["RUST_LOG", "PULSAR_CLIENT_CONF", "PULSAR_SERVICE_URL"] {
+    for name in ["RUST_LOG", "PULSAR_SERVICE_URL"] {
         command.env_remove(name);
     }
 }
