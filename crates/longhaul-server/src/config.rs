@@ -84,9 +84,8 @@ pub struct ServerConfig {
     pub measured_queues: Vec<String>,
     /// Dialects served beside the native API. Default: none.
     pub dialects: Vec<Dialect>,
-    /// The queue of the routes of documents 001 and 002, which name no queue. The gateway creates
-    /// it if it does not exist, with topics for priorities if it serves document 002. Default:
-    /// `default`.
+    /// The queue of the dialects' routes, which name no queue. The gateway creates it if it does not
+    /// exist, with topics for priorities if it serves [`Dialect::DQueue`]. Default: `default`.
     pub dialect_queue: String,
     /// Looks after the leases of all queues of the namespace, even if nobody has used them at this
     /// gateway. Every 30 s the gateway reads the ledgers of 500 queues, in turn, and opens those with
@@ -207,10 +206,10 @@ pub struct RateLimit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// Document 001: `/enqueue`, `/poll`, `/ack`, `/fail`, `/jobs`, `/dead`, `/health`.
-    Document001,
-    /// Document 002: `/tasks`, `/tasks/lease`, `/tasks/{id}/ack`, `/tasks/{id}/nack`.
-    Document002,
+    /// `jobs`, of a job queue in Go: `/enqueue`, `/poll`, `/ack`, `/fail`, `/jobs`, `/dead`, `/health`.
+    Jobs,
+    /// `dqueue`, of DQueue: `/tasks`, `/tasks/lease`, `/tasks/{id}/ack`, `/tasks/{id}/nack`.
+    DQueue,
 }
 
 /// An invalid setting.
