@@ -22,9 +22,7 @@ import (
 
 const (
 	// A gateway closes connections that are idle for 10 s.
-	idleTime = 5 * time.Second
-	// The most gateways that a client knows, with those that other gateways named.
-	gatewaysMax = 16
+	idleTime    = 5 * time.Second
 	answerBytes = 64 << 20
 
 	pauseMin      = 200 * time.Millisecond
@@ -52,12 +50,11 @@ func newGateway(address string) (*gateway, error) {
 
 // gateways sends requests to several gateways. Any gateway answers any request.
 type gateways struct {
-	http       *http.Client
-	token      func() string
-	configured []*gateway
+	http  *http.Client
+	token func() string
+	all   []*gateway
 
 	mutex   sync.Mutex
-	all     []*gateway
 	current *gateway
 }
 
@@ -75,14 +72,14 @@ func newGateways(addresses []string, token func() string, transport http.RoundTr
 	// A redirect would take the token to another host.
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	all := &gateways{http: &http.Client{Transport: transport, CheckRedirect: refuse}, token: token}
-	for _, address := range addresses[:min(len(addresses), gatewaysMax)] {
+	for _, address := range addresses {
 		one, err := newGateway(address)
 		if err != nil {
 			return nil, err
 		}
-		all.configured = append(all.configured, one)
+		all.all = append(all.all, one)
 	}
-	all.all, all.current = slices.Clone(all.configured), all.configured[0]
+	all.current = all.all[0]
 	return all, nil
 }
 
@@ -213,40 +210,7 @@ func (all *gateways) once(ctx context.Context, to *gateway, wanted request, cont
 	if response.StatusCode < 300 {
 		return body, nil
 	}
-	refused := refusal(response.StatusCode, response.Header, body)
-	if refused.isUnavailable() {
-		all.learn(response.Header.Get("longhaul-gateway"))
-	}
-	return nil, refused
-}
-
-// learn remembers a gateway that another one named, if that is safe. Everyone who may write to the
-// ledger may name any host.
-func (all *gateways) learn(address string) {
-	named, err := newGateway(address)
-	if err != nil {
-		return
-	}
-	all.mutex.Lock()
-	defer all.mutex.Unlock()
-	isKnown := func(one *gateway) bool { return one.url.String() == named.url.String() }
-	isSafe := func(one *gateway) bool { return all.isSafe(named.url, one.url) }
-	if len(all.all) < gatewaysMax && !slices.ContainsFunc(all.all, isKnown) && slices.ContainsFunc(all.configured, isSafe) {
-		all.all = append(all.all, named)
-	}
-}
-
-// The rule of the program longhaul: never unencrypted instead of encrypted, and with a token never
-// another host.
-func (all *gateways) isSafe(named, configured *url.URL) bool {
-	encrypts := named.Scheme == "https" || configured.Scheme == "http"
-	isSameHost := strings.EqualFold(named.Hostname(), configured.Hostname()) || (isLocal(named) && isLocal(configured))
-	return encrypts && (all.token == nil || isSameHost)
-}
-
-func isLocal(address *url.URL) bool {
-	ip := net.ParseIP(address.Hostname())
-	return address.Hostname() == "localhost" || (ip != nil && ip.IsLoopback())
+	return nil, refusal(response.StatusCode, response.Header, body)
 }
 
 // pick returns the gateway of the last request, unless it rests; then the one that rests shortest.

@@ -1,6 +1,6 @@
-"""What the clients of document 001 and of document 002 share: a server that may be killed, requests, checks, and a runner for failures.
+"""What the clients of the dialects `jobs` and `dqueue` share: a server that may be killed, requests, checks, and a runner for failures.
 
-Only the standard library is used: these are the clients that somebody writes who has never heard of longhaul, and only has the document.
+Only the standard library is used: these are the clients that somebody writes who has never heard of longhaul, and only knows the original queue.
 """
 
 import http.client
@@ -134,7 +134,7 @@ class Server:
             if not name.startswith(("LONGHAUL_", "PULSAR_")) and name != "RUST_LOG"
         }
         environment["LONGHAUL_CONFIG"] = os.path.join(self.folder, "no-config.toml")
-        # What happens to tasks is told as document 001 tells it.
+        # What happens to tasks is told as the dialect `jobs` tells it.
         environment["RUST_LOG"] = "warn,longhaul::tasks=debug"
         self.process = subprocess.Popen(
             [*self.arguments, *options, "-o", "jsonl"],

@@ -1,4 +1,4 @@
-"""A worker of document 001 that takes one job and never says anything again: it is killed, or hangs.
+"""A worker of the dialect `jobs` that takes one job and never says anything again: it is killed, or hangs.
 
     python3 worker.py URL WORKER_ID
 """

@@ -1,6 +1,6 @@
-// The worker that `longhaul conformance` tests: the payload of a task says what to do.
+// The worker that the conformance suite tests: the payload of a task says what to do.
 //
-//	go build -o worker ./conformance && longhaul conformance -- ./worker
+//	go build -o worker ./conformance && cargo run -p conformance -- ./worker
 //
 // docs/clients.md of the project describes the steps.
 package main
@@ -107,7 +107,7 @@ func failure(step step) error {
 
 func seconds(count float64) time.Duration { return time.Duration(count * float64(time.Second)) }
 
-// number reads a variable that `longhaul conformance` sets.
+// number reads a variable that the conformance suite sets.
 func number(name string) float64 {
 	value, err := strconv.ParseFloat(os.Getenv(name), 64)
 	if err != nil {

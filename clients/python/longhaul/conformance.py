@@ -1,6 +1,6 @@
-"""The worker that `longhaul conformance` tests: the payload of a task tells what to do.
+"""The worker that the conformance suite tests: the payload of a task tells what to do.
 
-    longhaul conformance -- python3 -m longhaul.conformance
+    cargo run -p conformance -- python3 -m longhaul.conformance
 
 docs/clients.md of the project describes the steps.
 """

@@ -9,7 +9,6 @@ Any gateway answers any request, so a request whose gateway goes away is sent to
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import random
 import socket
@@ -23,13 +22,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from . import __version__
-from .errors import GatewayError, LonghaulError, OutcomeUnknown, Unavailable, Unreachable, from_answer, may_be_done
+from .errors import LonghaulError, OutcomeUnknown, Unavailable, Unreachable, from_answer, may_be_done
 
 # A gateway closes a connection that is idle for 10 s: one that is used again must be younger than that.
 _IDLE_SECONDS = 5.0
 _IDLE_CONNECTIONS = 8
-# The most gateways that a client knows, with those that other gateways named.
-_GATEWAYS = 16
 # The longest answer that is read: lists have up to 1,000 tasks.
 _ANSWER_BYTES = 64 * 1024 * 1024
 # Pauses between attempts, in seconds.
@@ -133,10 +130,8 @@ class Gateways:
     def __init__(self, urls: Sequence[str], token: Token, context: ssl.SSLContext | None) -> None:
         if not urls:
             raise ValueError("no URL of a gateway was given")
-        self._context = context
         self._token = token
-        self._all = [_Gateway(url.strip().rstrip("/"), context) for url in urls[:_GATEWAYS]]
-        self._configured = tuple(self._all)
+        self._all = tuple(_Gateway(url.strip().rstrip("/"), context) for url in urls)
         self._lock = threading.Lock()
         self._current = self._all[0]
 
@@ -214,7 +209,7 @@ class Gateways:
             response = connection.getresponse()
             if response.status == 200:
                 return connection, response
-            failure = self._refused(response, response.read(_ANSWER_BYTES))
+            failure = from_answer(response.status, response.read(_ANSWER_BYTES), response.getheader("Retry-After"))
         except _BROKEN as error:
             if connection is not None:
                 connection.close()
@@ -250,38 +245,12 @@ class Gateways:
             raise OutcomeUnknown(f"{gateway.url}: the answer has more than {_ANSWER_BYTES} bytes")
         if response.status < 300:
             return Answer(response.status, body)
-        raise self._refused(response, body)
+        raise from_answer(response.status, body, response.getheader("Retry-After"))
 
     def _headers(self, more: dict[str, str]) -> dict[str, str]:
         token = self._token() if callable(self._token) else self._token
         authorization = {"Authorization": f"Bearer {token}"} if token else {}
         return {"User-Agent": f"longhaul-python/{__version__}"} | more | authorization
-
-    def _refused(self, response: http.client.HTTPResponse, body: bytes) -> GatewayError:
-        error = from_answer(response.status, body, response.getheader("Retry-After"))
-        other = response.getheader("longhaul-gateway")
-        if isinstance(error, Unavailable) and other:
-            self._learn(other.strip().rstrip("/"))
-        return error
-
-    def _learn(self, url: str) -> None:
-        """Remembers a gateway that another one has named, if it is safe.
-
-        A gateway reads the name from a ledger, and everyone who may write there may name any host.
-        """
-        try:
-            gateway = _Gateway(url, self._context)
-        except ValueError:
-            return
-        with self._lock:
-            known = {each.url for each in self._all}
-            if url not in known and len(self._all) < _GATEWAYS and any(self._is_safe(gateway, each) for each in self._configured):
-                self._all.append(gateway)
-
-    def _is_safe(self, named: _Gateway, configured: _Gateway) -> bool:
-        """The rule of the program `longhaul`: never unencrypted instead of encrypted, and with a token never another host."""
-        encrypts = named.scheme == "https" or configured.scheme == "http"
-        return encrypts and (not self._token or named.host == configured.host or (_is_local(named.host) and _is_local(configured.host)))
 
     def _pick(self) -> _Gateway:
         """Returns the gateway of the last request, unless it rests; then the one whose rest is over, or ends first."""
@@ -292,13 +261,4 @@ class Gateways:
             return self._current
 
     def _next_free(self) -> float:
-        with self._lock:
-            return min(gateway.resting for gateway in self._all)
-
-
-def _is_local(host: str) -> bool:
-    """Whether the host is this machine."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        return min(gateway.resting for gateway in self._all)

@@ -201,8 +201,8 @@ class PurgedLetters(TypedDict):
     """The error that stopped the request early. Up to 64 more letters may be done; the others were not tried. You may repeat the request."""
 
 
-QueueDefaults: TypeAlias = Literal['004']
-"""Settings for a new queue. `004` means those of document 004: tasks expire after 14 days, have one attempt, and leave no dead letter."""
+QueueDefaults: TypeAlias = Literal['moab']
+"""Settings for a new queue. `moab` means those of the task queue Moab: tasks expire after 14 days, have one attempt, and leave no dead letter."""
 
 
 class QueueList(TypedDict):

@@ -1,6 +1,6 @@
 """The conformance worker with a coroutine as its processor.
 
-    longhaul conformance -- python3 -m tests.coroutines
+    cargo run -p conformance -- python3 -m tests.coroutines
 """
 
 import asyncio

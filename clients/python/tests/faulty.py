@@ -1,6 +1,6 @@
 """The conformance worker with a fault, by which the suite is judged: each must be found by the check that is named beside it.
 
-    longhaul conformance --only keep-alive -- python3 -m tests.faulty no-keep-alive
+    cargo run -p conformance -- --only keep-alive python3 -m tests.faulty no-keep-alive
 """
 
 from __future__ import annotations

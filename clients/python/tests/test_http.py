@@ -44,36 +44,6 @@ class TriedAgain(Asking):
             client.submit("q", "x")
             self.assertEqual((len(first.asked), len(second.asked)), (1, 2))
 
-    def test_a_gateway_that_another_one_names_is_asked(self) -> None:
-        with Busy(SUBMITTED) as other:
-            with Busy(problem(503, "broker_unreachable", Retry_After="20", longhaul_gateway=other.url)) as busy:
-                self.client(busy.url).submit("q", "x")
-            self.assertEqual(len(other.asked), 1)
-
-    def test_a_token_goes_to_no_other_host(self) -> None:
-        """The same cases as of the program: `way.rs` of the crate longhaul-cli. Everyone who may write to a ledger may name a gateway."""
-        for configured, named, same_host in [
-            ("http://127.0.0.1:7070", "http://10.0.0.7:7070", False),
-            ("https://here:1", "https://there:1", False),
-            ("https://here:1", "https://here:2", True),
-            ("http://here:1", "https://HERE:2", True),
-            ("http://127.0.0.1:7070", "http://localhost:8", True),
-            ("http://localhost:7070", "http://[::1]:8", True),
-            ("http://127.0.0.1:7070", "http://127.0.0.1.there:8", False),
-            ("http://127.0.0.1:7070", "http://127.0.0.1@there:8", False),
-        ]:
-            for token, expected in [("secret", same_host), (lambda: "secret", same_host), (None, True)]:
-                with self.subTest(configured=configured, named=named, token=token):
-                    gateways = self.client(configured, token=token).gateways
-                    gateways._learn(named)
-                    self.assertEqual([each.url for each in gateways._all[1:]], [named] if expected else [])
-
-    def test_nothing_leaves_tls(self) -> None:
-        for named in ["http://there", "http://here:2", "ftp://there", "there", "https://here:1"]:
-            gateways = self.client("https://here:1").gateways
-            gateways._learn(named)
-            self.assertEqual(len(gateways._all), 1, named)
-
     def test_what_may_have_been_done_is_repeated_only_if_that_is_the_same(self) -> None:
         # Only a gateway's own code says that nothing was done: a proxy may answer after the gateway has got the request.
         proxy: tuple[Answer, ...] = (502, {}, b"<html>"), (503, {"Retry-After": "1"}, b""), (504, {}, {"error": "timeout"})

@@ -1,7 +1,7 @@
 /**
- * The worker that `longhaul conformance` tests: the payload of a task tells what to do.
+ * The worker that the conformance suite tests: the payload of a task tells what to do.
  *
- *     longhaul conformance -- node node_modules/longhaul/dist/conformance.js
+ *     cargo run -p conformance -- node dist/conformance.js
  *
  * docs/clients.md of the project describes the steps.
  */
@@ -67,7 +67,7 @@ function script(task: Task): Step[] {
 function said(name: string): string {
   const value = process.env[name];
   if (value === undefined) {
-    throw new Error(`${name} is not set: longhaul conformance sets it`);
+    throw new Error(`${name} is not set: the conformance suite sets it`);
   }
   return value;
 }

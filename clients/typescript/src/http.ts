@@ -9,13 +9,10 @@
  * `fetch` keeps connections, for less than the 10 s after which a gateway closes them.
  */
 
-import { isIPv4 } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fromAnswer, type GatewayError, mayBeDone, OutcomeUnknown, Unavailable, Unreachable } from "./errors.ts";
 import { VERSION } from "./version.ts";
 
-/** The most gateways that a client knows, with those that other gateways named. */
-const GATEWAYS = 16;
 /** The longest answer that is read: lists have up to 1,000 tasks. */
 const ANSWER_BYTES = 64 * 1024 * 1024;
 /** Pauses between attempts, in ms. */
@@ -76,15 +73,13 @@ class Gateway {
 
 /** The gateways of a client. */
 export class Gateways {
-  readonly #all: Gateway[];
-  readonly #configured: readonly Gateway[];
+  readonly #all: readonly Gateway[];
   readonly #token: Token | undefined;
   readonly #fetch: typeof fetch;
   #current: Gateway;
 
   constructor(urls: readonly string[], token: Token | undefined, fetcher: typeof fetch) {
-    this.#all = urls.slice(0, GATEWAYS).map((url) => new Gateway(url));
-    this.#configured = [...this.#all];
+    this.#all = urls.map((url) => new Gateway(url));
     const [first] = this.#all;
     if (first === undefined) {
       throw new TypeError("no URL of a gateway was given");
@@ -161,7 +156,7 @@ export class Gateways {
       gateway.resting = performance.now() + PAUSE;
       throw new Unreachable(`${gateway.url.origin}: ${reason(error)}`, { cause: error });
     }
-    const failure = this.#refused(response, Buffer.from(await response.arrayBuffer()).toString());
+    const failure = refused(response, Buffer.from(await response.arrayBuffer()).toString());
     if (failure instanceof Unavailable) {
       gateway.resting = performance.now() + Math.min((failure.retryAfter ?? 0) * 1000 || PAUSE, RETRY_AFTER_MAX);
     }
@@ -181,7 +176,7 @@ export class Gateways {
       if (response.status < 300) {
         return { status: response.status, body: bytes };
       }
-      throw this.#refused(response, Buffer.from(bytes).toString());
+      throw refused(response, Buffer.from(bytes).toString());
     } catch (error) {
       if (error instanceof TypeError || error instanceof DOMException) {
         const kind = NOT_SENT.has((error.cause as { code?: unknown } | undefined)?.code) ? Unreachable : OutcomeUnknown;
@@ -194,34 +189,6 @@ export class Gateways {
   #headers(): Record<string, string> {
     const token = typeof this.#token === "function" ? this.#token() : this.#token;
     return { "User-Agent": `longhaul-typescript/${VERSION}`, ...(token && { Authorization: `Bearer ${token}` }) };
-  }
-
-  #refused(response: Response, body: string): GatewayError {
-    const error = fromAnswer(response.status, body, response.headers.get("Retry-After"));
-    const other = response.headers.get("longhaul-gateway");
-    if (error instanceof Unavailable && other !== null && URL.canParse(other)) {
-      this.#learn(other);
-    }
-    return error;
-  }
-
-  /**
-   * Remembers a gateway that another one has named, if it is safe.
-   *
-   * A gateway reads the name from a ledger, and everyone who may write there may name any host.
-   */
-  #learn(name: string): void {
-    const url = new URL(name);
-    const isKnown = this.#all.some((each) => each.url.href === url.href);
-    if (!isKnown && this.#all.length < GATEWAYS && this.#configured.some((each) => this.#isSafe(url, each.url))) {
-      this.#all.push(new Gateway(name));
-    }
-  }
-
-  /** The rule of the program `longhaul`: never unencrypted instead of encrypted, and with a token never another host. */
-  #isSafe(named: URL, configured: URL): boolean {
-    const encrypts = named.protocol === "https:" || (named.protocol === "http:" && configured.protocol === "http:");
-    return encrypts && (!this.#token || named.hostname === configured.hostname || (isLocal(named) && isLocal(configured)));
   }
 
   /** When a request may go to any gateway, by `performance.now`. */
@@ -239,9 +206,8 @@ export class Gateways {
   }
 }
 
-/** Whether the host is this machine. */
-function isLocal({ hostname }: URL): boolean {
-  return ["localhost", "[::1]"].includes(hostname) || (isIPv4(hostname) && hostname.startsWith("127."));
+function refused(response: Response, body: string): GatewayError {
+  return fromAnswer(response.status, body, response.headers.get("Retry-After"));
 }
 
 async function read(response: Response): Promise<Uint8Array> {

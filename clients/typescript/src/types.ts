@@ -518,10 +518,10 @@ export interface components {
             version: number;
         };
         /**
-         * @description Settings for a new queue. `004` means those of document 004: tasks expire after 14 days, have one attempt, and leave no dead letter.
+         * @description Settings for a new queue. `moab` means those of the task queue Moab: tasks expire after 14 days, have one attempt, and leave no dead letter.
          * @enum {string}
          */
-        QueueDefaults: "004";
+        QueueDefaults: "moab";
         /** @description The queues of the gateway's namespace that the caller may use, by name. */
         QueueList: {
             /** @description The gateway's current time, in ms since the epoch. */

@@ -29,53 +29,6 @@ test("another gateway is asked at once", async (t) => {
   assert.deepEqual([first.asked.length, second.asked.length], [1, 2]);
 });
 
-test("a gateway that another one names is asked", async (t) => {
-  const other = await busy(SUBMITTED);
-  const first = await busy(problem(503, "broker_unreachable", { "Retry-After": "20", "longhaul-gateway": other.url }));
-  t.after(first.close);
-  t.after(other.close);
-  await new Client({ gateways: first.url }).submit("q", "x");
-  assert.equal(other.asked.length, 1);
-});
-
-/** The hosts that were asked, where the first one names another gateway. */
-async function asked(configured: string, named: string, token?: string | (() => string)): Promise<string[]> {
-  const hosts: string[] = [];
-  const answer = (url: string): Promise<Response> => {
-    hosts.push(new URL(url).origin);
-    const [status, headers, body] = hosts.length === 1 ? [503, { "longhaul-gateway": named }, { code: "draining" }] : [201, {}, { id: "1:0:-1" }];
-    return Promise.resolve(new Response(JSON.stringify(body), { status: status as number, headers: headers as Record<string, string> }));
-  };
-  await new Client({ gateways: configured, fetch: answer as typeof fetch, ...(token !== undefined && { token }) }).submit("q", "x");
-  return hosts;
-}
-
-/** The same cases as of the program: `way.rs` of the crate longhaul-cli. Everyone who may write to a ledger may name a gateway. */
-test("a token goes to no other host", async () => {
-  const cases: [configured: string, named: string, sameHost: boolean][] = [
-    ["http://127.0.0.1:7070", "http://10.0.0.7:7070", false],
-    ["https://here:1", "https://there:1", false],
-    ["https://here:1", "https://here:2", true],
-    ["http://here:1", "https://HERE:2", true],
-    ["http://127.0.0.1:7070", "http://localhost:8", true],
-    ["http://localhost:7070", "http://[::1]:8", true],
-    ["http://127.0.0.1:7070", "http://127.0.0.1.there:8", false],
-    ["http://127.0.0.1:7070", "http://127.0.0.1@there:8", false],
-  ];
-  for (const [configured, named, sameHost] of cases) {
-    for (const [token, isAsked] of [["secret", sameHost], [() => "secret", sameHost], [undefined, true]] as const) {
-      const hosts = await asked(configured, named, token);
-      assert.deepEqual(hosts, [configured, isAsked ? new URL(named).origin : configured], `${configured} ${named} ${token}`);
-    }
-  }
-});
-
-test("nothing leaves TLS", async () => {
-  for (const named of ["http://there", "http://here:2", "ftp://there", "there", "https://here:1"]) {
-    assert.deepEqual(await asked("https://here:1", named), ["https://here:1", "https://here:1"], named);
-  }
-});
-
 test("what may have been done is repeated only if that is the same", async (t) => {
   // Only a gateway's own code says that nothing was done: a proxy may answer after the gateway has got the request.
   const proxy: Planted[] = [[502, {}, "<html>"], [503, { "Retry-After": "1" }, ""], [504, {}, { error: "timeout" }]];

@@ -123,12 +123,12 @@ pub struct NewQueue {
     pub defaults: Option<DefaultsBody>,
 }
 
-/// Settings for a new queue. `004` means those of document 004: tasks expire after 14 days, have one attempt, and leave no dead letter.
+/// Settings for a new queue. `moab` means those of the task queue Moab: tasks expire after 14 days, have one attempt, and leave no dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
 #[schema(as = QueueDefaults)]
 pub enum DefaultsBody {
-    #[serde(rename = "004")]
-    Document004,
+    #[serde(rename = "moab")]
+    Moab,
 }
 
 /// New settings for a queue.

@@ -4,8 +4,7 @@ use crate::commands::broker::BrokerCommand;
 use crate::commands::server::ServerCommand;
 use crate::commands::worker::WorkerCommand;
 use crate::commands::{
-    bench, config, conformance, context, dead, meta, moving, queue, schedule, server, task, token,
-    topic,
+    bench, config, context, dead, meta, moving, queue, schedule, server, task, token, topic,
 };
 use crate::globals::Globals;
 use clap::{Parser, Subcommand};
@@ -59,8 +58,6 @@ pub(crate) enum CliCommand {
     Migrate(Box<moving::Migrate>),
     /// Submit tasks, wait until they are over, and print rates and percentiles.
     Bench(bench::BenchArgs),
-    /// Test whether an HTTP worker, in any language, behaves as a worker must.
-    Conformance(conformance::Conformance),
     /// Run or check the gateway, with the embedded broker or in front of Pulsar.
     #[command(subcommand)]
     Server(ServerCommand),
@@ -109,7 +106,6 @@ impl CliCommand {
             | Self::Import(_)
             | Self::Migrate(_)
             | Self::Bench(_)
-            | Self::Conformance(_)
             | Self::Token(_)
             | Self::Context(_)
             | Self::Config(_)

@@ -33,9 +33,6 @@ impl CommandContext {
         settings.parsed("log-format", telemetry::format)?;
         settings.parsed("log", telemetry::filter)?;
         let yes = settings.is("yes")?;
-        for note in &settings.notes {
-            output.note(&format!("note: {note}"));
-        }
         Ok(Self { settings, output, timeout, flags, yes })
     }
 

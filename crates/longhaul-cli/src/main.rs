@@ -6,7 +6,6 @@
 //! commands/ ── one file per noun: reads arguments, asks the service, shows the answer
 //! service/ ── what the commands ask: the gateway's API, at an address or in this process
 //! exec/ ── `worker run --exec`: programs that run for tasks, and their supervisors
-//! conformance/ ── `conformance`: judges a worker of any language from outside
 //! output/ ── tables, JSON and lines for standard output; notes and errors for standard error
 //! ```
 //!
@@ -15,7 +14,6 @@
 mod cli;
 mod clock;
 mod commands;
-mod conformance;
 mod connect;
 mod context;
 mod exec;

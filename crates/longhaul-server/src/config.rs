@@ -69,9 +69,10 @@ pub struct ServerConfig {
     /// caller is a token, by its name, or the peer's address if there are no tokens. Open routes
     /// are not limited. Default: none.
     pub rate_limit: Option<RateLimit>,
-    /// The URL at which other programs reach this gateway, such as `https://tasks-1.example.org`:
-    /// gateways of a queue name each other to callers. Default: the address that it listens on,
-    /// unless that is the wildcard address.
+    /// The URL at which other programs reach this gateway, such as `https://tasks-1.example.org`.
+    /// It is in the gateway's label among the workers; in the dialect `dqueue`, other gateways name
+    /// it when they answer 503. Default: the address that the gateway listens on, unless that is
+    /// the wildcard address.
     pub advertised_url: Option<String>,
     /// Shows payloads and results only to tokens with the scope `admin`, and to workers with their
     /// leases; checkpoints are always shown only to those. Default: false, every reader sees
@@ -83,9 +84,8 @@ pub struct ServerConfig {
     pub measured_queues: Vec<String>,
     /// Dialects served beside the native API. Default: none.
     pub dialects: Vec<Dialect>,
-    /// The queue of the routes of documents 001 and 002, which name no queue. The gateway creates
-    /// it if it does not exist, with topics for priorities if it serves document 002. Default:
-    /// `default`.
+    /// The queue of the dialects' routes, which name no queue. The gateway creates it if it does not
+    /// exist, with topics for priorities if it serves [`Dialect::DQueue`]. Default: `default`.
     pub dialect_queue: String,
     /// Looks after the leases of all queues of the namespace, even if nobody has used them at this
     /// gateway. Every 30 s the gateway reads the ledgers of 500 queues, in turn, and opens those with
@@ -206,10 +206,10 @@ pub struct RateLimit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// Document 001: `/enqueue`, `/poll`, `/ack`, `/fail`, `/jobs`, `/dead`, `/health`.
-    Document001,
-    /// Document 002: `/tasks`, `/tasks/lease`, `/tasks/{id}/ack`, `/tasks/{id}/nack`.
-    Document002,
+    /// `jobs`, of a job queue in Go: `/enqueue`, `/poll`, `/ack`, `/fail`, `/jobs`, `/dead`, `/health`.
+    Jobs,
+    /// `dqueue`, of DQueue: `/tasks`, `/tasks/lease`, `/tasks/{id}/ack`, `/tasks/{id}/nack`.
+    DQueue,
 }
 
 /// An invalid setting.

@@ -108,9 +108,6 @@ impl IntoResponse for ProblemDetails {
         let body = serde_json::to_vec(&self).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = self.status;
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            response.extensions_mut().insert(self.clone());
-        }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(seconds) = self.retry_after {

@@ -84,6 +84,8 @@ pub(crate) struct RouteInfo {
     pub(crate) takes_level: bool,
     /// It needs the broker.
     pub(crate) asks_broker: bool,
+    /// Its answers with 503 name another gateway.
+    pub(crate) names_peer: bool,
 }
 
 /// A route.
@@ -146,6 +148,7 @@ impl ApiRoute {
             size: Size::Small,
             takes_level: false,
             asks_broker: true,
+            names_peer: false,
         };
         let handler = on(method.filter(), handler);
         Self { info, handler, operation: OperationBuilder::new(), schemas: Vec::new() }
@@ -161,6 +164,12 @@ impl ApiRoute {
     /// Is served without the broker.
     pub(crate) const fn by_itself(mut self) -> Self {
         self.info.asks_broker = false;
+        self
+    }
+
+    /// Names another gateway when this one cannot serve the request.
+    pub(crate) const fn names_peer(mut self) -> Self {
+        self.info.names_peer = true;
         self
     }
 

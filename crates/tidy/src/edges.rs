@@ -43,6 +43,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "longhaul longhaul-broker longhaul-cli longhaul-core longhaul-server longhaul-session \
          longhaul-transport longhaul-wire proofs",
     ),
+    ("conformance", "longhaul longhaul-broker longhaul-server"),
     ("tidy", ""),
 ];
 

@@ -85,11 +85,11 @@ async fn a_queue_is_made_used_through_two_gateways_and_deleted() -> Result<()> {
     let other = Gateway::start(&sandbox, |_| {}).await?;
     let path = format!("/{queue}");
     let (status, made) = one
-        .call(Method::PUT, &path, json!({"partitions": 2, "levels": true, "defaults": "004"}))
+        .call(Method::PUT, &path, json!({"partitions": 2, "levels": true, "defaults": "moab"}))
         .await?;
     ensure!(status == 200 && made["steps"].as_array().is_some_and(|it| it.len() > 3), "{made}");
     let (status, again) = other
-        .call(Method::PUT, &path, json!({"partitions": 2, "levels": true, "defaults": "004"}))
+        .call(Method::PUT, &path, json!({"partitions": 2, "levels": true, "defaults": "moab"}))
         .await?;
     ensure!(status == 200 && again["steps"] == json!([]), "everything is right already: {again}");
     let (_, shown) = other.get(&path).await?;

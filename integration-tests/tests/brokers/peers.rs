@@ -1,8 +1,8 @@
-//! Clients of documents 001 and 002 that are written from the document alone: scripts with Python's
-//! standard library in `integration-tests/peers`. They start `longhaul dev`, cause the failures
-//! that those documents describe, and check the answers.
+//! Clients of the dialects that are written without longhaul in mind: scripts with Python's standard
+//! library in `integration-tests/peers`. They start `longhaul dev`, cause the failures that the
+//! original queues describe, and check the answers.
 //!
-//! They mostly wait: leases of document 001 last 30 s.
+//! They mostly wait: leases of the dialect `jobs` last 30 s.
 
 use anyhow::Result;
 use integration_tests::example::{self, Process};
@@ -17,7 +17,7 @@ const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 async fn play(script: &str) -> Result<()> {
     let found = Command::new("python3").arg("--version").stdout(Stdio::null()).status().await;
     if !found.is_ok_and(|status| status.success()) {
-        skip("the clients of the documents: `python3` is not installed");
+        skip("the clients of the dialects: `python3` is not installed");
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
@@ -32,11 +32,11 @@ async fn play(script: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_failures_of_document_001() -> Result<()> {
-    play("document_001.py").await
+async fn the_failures_of_the_dialect_jobs() -> Result<()> {
+    play("jobs.py").await
 }
 
 #[tokio::test]
-async fn the_failures_of_document_002() -> Result<()> {
-    play("document_002.py").await
+async fn the_failures_of_the_dialect_dqueue() -> Result<()> {
+    play("dqueue.py").await
 }

@@ -197,7 +197,7 @@ fn a_request_that_does_not_wait_gets_what_is_there() {
     }
 }
 
-/// Document 001, 1.20 to 1.24; and a task that only loses its workers ends, too.
+/// A task that only loses its workers ends, too.
 #[test]
 fn a_lease_that_falls_silent_is_a_failed_attempt_and_its_holder_is_fenced() {
     let engine = TestEngine::new();

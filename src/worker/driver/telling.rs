@@ -134,8 +134,8 @@ impl AttemptLog<'_> {
     }
 
     /// Logs the end of an attempt. The outcome is final once the ledger has accepted it. The line
-    /// of an attempt under a lease also has the fields of document 001 (docs/dialects.md); `holder`
-    /// is the name of the lease's holder.
+    /// of an attempt under a lease also has the fields of the dialect `jobs` (docs/dialects.md);
+    /// `holder` is the name of the lease's holder.
     pub(super) fn ends(
         &self,
         outcome: Outcome,

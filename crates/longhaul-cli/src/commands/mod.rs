@@ -4,7 +4,6 @@ pub(crate) mod bench;
 pub(crate) mod broker;
 pub(crate) mod bulk;
 pub(crate) mod config;
-pub(crate) mod conformance;
 pub(crate) mod context;
 pub(crate) mod dead;
 pub(crate) mod meta;
@@ -57,7 +56,6 @@ async fn dispatch(command: CliCommand, context: &CommandContext) -> anyhow::Resu
         CliCommand::Import(it) => moving::import(&it, context).await,
         CliCommand::Migrate(it) => moving::migrate(&it, context).await,
         CliCommand::Bench(it) => bench::run(&it, context).await,
-        CliCommand::Conformance(arguments) => conformance::run(&arguments, context).await,
         CliCommand::Dev(it) => server::dev(&it, context).await,
         CliCommand::Server(it) => server::run(it, context).await,
         CliCommand::Broker(it) => broker::run(*it, context).await,

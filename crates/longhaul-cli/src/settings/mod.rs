@@ -1,14 +1,10 @@
 //! All settings, with their sources.
 //!
 //! The first source that has a value wins: flag, `LONGHAUL_*`, the context, the top of the file,
-//! then the sources of Pulsar's own tools (`PULSAR_SERVICE_URL`, the `client.conf` of
-//! `PULSAR_CLIENT_CONF`), then the default.
+//! then for the service URL `PULSAR_SERVICE_URL`, then the default.
 //!
-//! Invariant: credentials are sent only where they are meant for. Credentials from Pulsar's own
-//! configuration are used only with an address from there, and of two ways to authenticate the more
-//! specific source wins.
+//! Invariant: of two ways to authenticate, the more specific source wins.
 
-pub(crate) mod client_conf;
 pub(crate) mod file;
 mod source;
 
@@ -17,7 +13,6 @@ use crate::exit::CommandFailure;
 use crate::times;
 use clap::ArgMatches;
 use clap::parser::ValueSource;
-use client_conf::ClientConf;
 use file::File;
 pub(crate) use source::SettingSource;
 use std::collections::BTreeMap;
@@ -118,6 +113,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     defaulting("drain", "30s"),
 ];
 
+/// The variable of Pulsar's own tools.
+const PULSAR_SERVICE_URL: &str = "PULSAR_SERVICE_URL";
+
 /// A value and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingValue {
@@ -133,8 +131,6 @@ pub(crate) struct CliSettings {
     pub(crate) context: Option<String>,
     /// The file of contexts.
     pub(crate) file: File,
-    /// Entries of Pulsar's own configuration that are ignored.
-    pub(crate) notes: Vec<String>,
 }
 
 /// The options of the command line that are settings, and the context. An option has the name of its
@@ -166,8 +162,7 @@ impl CliSettings {
     /// Reads all settings, from these flags and environment variables, and the files.
     ///
     /// # Errors
-    /// When the file, `client.conf` or a secret's file cannot be read, or the context does not
-    /// exist.
+    /// When the file or a secret's file cannot be read, or the context does not exist.
     pub(crate) fn read(
         flags: &[(&'static str, String)],
         environment: impl Fn(&str) -> Option<String>,
@@ -194,14 +189,14 @@ impl CliSettings {
             };
             values.extend(value.map(|value| (setting.name, value)));
         }
-        let mut notes = Vec::new();
-        if !values.contains_key("service-url") {
-            notes = take_pulsars(&mut values, &environment)?;
+        if let Some(text) = environment(PULSAR_SERVICE_URL) {
+            let source = SettingSource::Environment(PULSAR_SERVICE_URL.to_owned());
+            values.entry("service-url").or_insert(SettingValue { text, source });
         }
         settle_gateway(&mut values);
         settle_credentials(&mut values)?;
         take_defaults(&mut values);
-        Ok(Self { values, context, file, notes })
+        Ok(Self { values, context, file })
     }
 
     /// The text of a setting.
@@ -272,25 +267,6 @@ fn from_environment(
     })?;
     let source = SettingSource::SecretFile(variable, path.into());
     Ok(Some(SettingValue { text: text.trim().to_owned(), source }))
-}
-
-/// The settings of Pulsar's own tools, if no service URL is set. Returns the ignored entries.
-fn take_pulsars(
-    values: &mut BTreeMap<&'static str, SettingValue>,
-    environment: &dyn Fn(&str) -> Option<String>,
-) -> Result<Vec<String>, CommandFailure> {
-    const VARIABLE: &str = "PULSAR_SERVICE_URL";
-    if let Some(text) = environment(VARIABLE) {
-        let source = SettingSource::Environment(VARIABLE.to_owned());
-        values.insert("service-url", SettingValue { text, source });
-    }
-    let Some(path) = environment("PULSAR_CLIENT_CONF") else { return Ok(Vec::new()) };
-    let found = ClientConf::open(&path)?;
-    for (name, text) in found.settings {
-        let source = SettingSource::ClientConf(PathBuf::from(&path));
-        values.entry(name).or_insert(SettingValue { text, source });
-    }
-    Ok(found.notes)
 }
 
 /// The more specific of `--service-url` and `--gateway` wins.

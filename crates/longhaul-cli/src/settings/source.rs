@@ -16,8 +16,6 @@ pub(crate) enum SettingSource {
     Context(String),
     /// The top of the file.
     File(PathBuf),
-    /// Pulsar's `client.conf`.
-    ClientConf(PathBuf),
     /// The default.
     Default,
 }
@@ -30,8 +28,7 @@ impl SettingSource {
             Self::Environment(_) | Self::SecretFile(..) => 1,
             Self::Context(_) => 2,
             Self::File(_) => 3,
-            Self::ClientConf(_) => 4,
-            Self::Default => 5,
+            Self::Default => 4,
         }
     }
 }
@@ -43,7 +40,7 @@ impl fmt::Display for SettingSource {
             Self::Environment(variable) => write!(f, "{variable}"),
             Self::SecretFile(variable, path) => write!(f, "{} ({variable})", path.display()),
             Self::Context(name) => write!(f, "the context {name}"),
-            Self::File(path) | Self::ClientConf(path) => write!(f, "{}", path.display()),
+            Self::File(path) => write!(f, "{}", path.display()),
             Self::Default => f.write_str("the default"),
         }
     }

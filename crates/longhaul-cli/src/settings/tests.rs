@@ -1,7 +1,7 @@
 use super::*;
 use std::fs;
 
-/// A folder with a file of contexts and a `client.conf`.
+/// A folder with a file of contexts.
 struct World {
     folder: tempfile::TempDir,
     variables: BTreeMap<String, String>,
@@ -75,26 +75,11 @@ fn without_anything_it_is_the_broker_of_dev() {
 }
 
 #[test]
-fn pulsars_own_configuration_counts_where_nobody_says_an_address() {
-    let world = World::new();
-    let conf = world.file(
-        "client.conf",
-        "brokerServiceUrl=pulsar://conf:6650/\nwebServiceUrl=http://conf:8080/\nauthPlugin=token\n\
-         authParams=token:secret\n",
-    );
-    let world = world.with("PULSAR_CLIENT_CONF", &conf);
-    let settings = world.read(&[]).unwrap();
-    assert_eq!(told(&settings, "service-url"), format!("pulsar://conf:6650 from {conf}"));
-    assert_eq!(settings.text("auth-params"), Some("token:secret"));
-
-    let world = world.with("PULSAR_SERVICE_URL", "pulsar://env:1");
+fn pulsars_own_variable_counts_where_nobody_says_an_address() {
+    let world = World::new().with("PULSAR_SERVICE_URL", "pulsar://env:1");
     let settings = world.read(&[]).unwrap();
     assert_eq!(told(&settings, "service-url"), "pulsar://env:1 from PULSAR_SERVICE_URL");
-    assert_eq!(settings.text("auth-params"), Some("token:secret"));
-
-    // The credentials of a context are not used for another service URL.
-    let settings = world.read(&[("service-url", "pulsar://other:1")]).unwrap();
-    assert_eq!((settings.text("auth-params"), settings.text("admin-url")), (None, None));
+    assert_eq!(settings.text("admin-url"), None);
 }
 
 #[test]

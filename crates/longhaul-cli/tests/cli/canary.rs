@@ -59,7 +59,7 @@ fn secrets(command: &mut Command, folder: &Path) {
     command.env("LONGHAUL_CONFIG", folder.join("none.toml"));
     command.env("LONGHAUL_BROKER_TOKEN_SECRET_FILE", folder.join("signing"));
     command.env("LONGHAUL_BROKER_SUPERUSERS", "ann");
-    for name in ["RUST_LOG", "PULSAR_CLIENT_CONF", "PULSAR_SERVICE_URL"] {
+    for name in ["RUST_LOG", "PULSAR_SERVICE_URL"] {
         command.env_remove(name);
     }
 }
@@ -78,7 +78,7 @@ impl Service {
         file("certificate.pem", &made.cert.pem());
         file("key.pem", &key);
         let arguments = "server start --data data --http 127.0.0.1:0 --broker 127.0.0.1:0 --admin 127.0.0.1:0 --http-tokens tokens.json \
-            --http-certificate-file certificate.pem --http-key-file key.pem --hide-payloads --dialect 001,002 --log trace -o jsonl --log-format";
+            --http-certificate-file certificate.pem --http-key-file key.pem --hide-payloads --dialect jobs,dqueue --log trace -o jsonl --log-format";
         let arguments: Vec<_> = arguments.split_whitespace().chain([log_format]).collect();
         let mut command = longhaul(&arguments, folder.path());
         secrets(&mut command, folder.path());

@@ -140,7 +140,7 @@ pub(crate) fn ask(url: &str, method: &str, path: &str, body: &str) -> Option<Str
 fn a_dialect_works_in_a_fresh_directory_and_reads_make_no_topics() {
     let folder = TempDir::new().unwrap();
     let here = folder.path();
-    let one = Service::start(&["dev", "--data", "data", "--dialect", "001"], here);
+    let one = Service::start(&["dev", "--data", "data", "--dialect", "jobs"], here);
     let (status, job) = one.call("POST", "/enqueue", r#"{"payload":"work"}"#);
     assert_eq!(status, 200, "{job}");
     let (status, polled) = one.call("POST", "/poll", r#"{"worker_id":"ann"}"#);
@@ -164,18 +164,18 @@ fn a_dialect_works_in_a_fresh_directory_and_reads_make_no_topics() {
     assert_eq!(one.topics("default"), before);
     assert_eq!(one.end(Signal::TERM), Some(0));
 
-    let both = ["dev", "--data", "data", "--dialect", "001", "--dialect", "002"];
+    let both = ["dev", "--data", "data", "--dialect", "jobs", "--dialect", "dqueue"];
     let both = Service::start(&both, here);
     let (status, stats) = both.call("GET", "/stats", "");
     assert_eq!((status, &stats["total"]), (200, &1.into()), "{stats}");
     assert_eq!(both.topics("default"), before);
 }
 
-/// Document 002 has priorities. The queue may have another name.
+/// DQueue has priorities. The queue may have another name.
 #[test]
-fn the_queue_of_document_002_has_levels() {
+fn the_queue_of_dqueue_has_levels() {
     let folder = TempDir::new().unwrap();
-    let arguments = ["dev", "--dialect", "002", "--dialect-queue", "jobs"];
+    let arguments = ["dev", "--dialect", "dqueue", "--dialect-queue", "jobs"];
     let two = Service::start(&arguments, folder.path());
     let (status, stats) = two.call("GET", "/stats", "");
     assert_eq!((status, &stats["total"]), (200, &0.into()), "{stats}");

@@ -40,7 +40,7 @@ const WRONG: [(&[&str], &[&str]); 40] = [
         &["bad.pem: it has no certificate", "--broker-certificate-file"],
     ),
     (&["--namespace", "public"], &["the namespace `public`", "--namespace"]),
-    (&["--dialect", "003"], &["dialect is `003`"]),
+    (&["--dialect", "001"], &["invalid value '001'", "possible values: jobs, dqueue"]),
     (&["--dialect-queue", "a/b"], &["queue name", "--dialect-queue"]),
     (&["--http-tokens", "nothing"], &["nothing cannot be used", "--http-tokens"]),
     (&["--http-tokens", "bad.pem"], &["bad.pem cannot be used", "--http-tokens"]),

@@ -33,7 +33,7 @@ impl Secured {
     fn submit(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
         let all = [&["task", "submit", "tasks", "x", "-q", "--timeout", "30s"], arguments].concat();
         let mut command = longhaul(&all, self.folder.path());
-        for name in ["LONGHAUL_SERVICE_URL", "PULSAR_SERVICE_URL", "PULSAR_CLIENT_CONF"] {
+        for name in ["LONGHAUL_SERVICE_URL", "PULSAR_SERVICE_URL"] {
             command.env_remove(name);
         }
         command.env("LONGHAUL_CONFIG", self.folder.path().join("config.toml"));
@@ -47,22 +47,17 @@ type Way<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
 #[test]
 fn a_token_comes_from_each_place_that_may_have_it() {
     let it = Secured::new();
-    let (url, admin) = (it.broker.service_url(), it.broker.admin_url().unwrap());
+    let url = it.broker.service_url();
     let token = it.file("token", &format!("{}\n", it.token));
     let params = it.file("params", &format!("token:{}\n", it.token));
     let class = "org.apache.pulsar.client.impl.auth.AuthenticationToken";
-    let conf = format!(
-        "webServiceUrl={admin}/\nbrokerServiceUrl={url}/\nauthPlugin={class}\nauthParams=file://{token}\n"
-    );
-    let conf = it.file("client.conf", &conf);
     let text = format!("token:{}", it.token);
-    let ways: [Way<'_>; 6] = [
+    let ways: [Way<'_>; 5] = [
         (&[], &["--service-url", url, "--token-file", &token]),
         (&[("LONGHAUL_TOKEN", &it.token)], &["--service-url", url]),
         (&[("LONGHAUL_SERVICE_URL", url), ("LONGHAUL_AUTH_PARAMS_FILE", &params)], &[]),
         (&[("LONGHAUL_SERVICE_URL", url)], &["--auth-plugin", class, "--auth-params", &text]),
-        (&[("PULSAR_CLIENT_CONF", &conf)], &[]),
-        (&[("PULSAR_CLIENT_CONF", &conf), ("PULSAR_SERVICE_URL", url)], &[]),
+        (&[("PULSAR_SERVICE_URL", url)], &["--token-file", &token]),
     ];
     for (variables, arguments) in ways {
         let output = it.submit(variables, arguments);
@@ -111,22 +106,15 @@ fn who_trusts_the_authority_talks_to_a_broker_by_tls() {
     let config = BrokerConfig { tls: Some(tls), listen_tls, ..BrokerConfig::default() };
     let broker = Broker::start(config).unwrap();
     let url = broker.service_url_tls().unwrap();
-    let conf = folder.path().join("client.conf");
-    let text = format!("brokerServiceUrl={url}\ntlsTrustCertsFilePath={authority}\n");
-    fs::write(&conf, text).unwrap();
-    let submit = |variables: &[(&str, &str)], more: &[&str]| {
+    let submit = |more: &[&str]| {
         let arguments = [&["task", "submit", "tasks", "x"], more].concat();
         let mut command = longhaul(&arguments, folder.path());
-        command.env("LONGHAUL_CONFIG", "none.toml").envs(variables.iter().copied());
-        command.output().unwrap()
+        command.env("LONGHAUL_CONFIG", "none.toml").output().unwrap()
     };
     let trusting = ["--service-url", url, "--tls-trust-certs-file", &authority];
-    for output in
-        [submit(&[], &trusting), submit(&[("PULSAR_CLIENT_CONF", conf.to_str().unwrap())], &[])]
-    {
-        assert!(output.status.success(), "{output:?}");
-    }
-    let stranger = submit(&[], &["--service-url", url]);
+    let output = submit(&trusting);
+    assert!(output.status.success(), "{output:?}");
+    let stranger = submit(&["--service-url", url]);
     let told = String::from_utf8(stranger.stderr).unwrap();
     assert_eq!(stranger.status.code(), Some(1), "{told}");
     assert!(told.contains("certificate") && told.contains("with --tls-trust-certs-file"), "{told}");

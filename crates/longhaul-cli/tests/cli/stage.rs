@@ -141,7 +141,6 @@ impl Stage {
             ("LONGHAUL_TIMEOUT", "1m".to_owned()),
             ("RUST_LOG", String::new()),
             ("PULSAR_SERVICE_URL", String::new()),
-            ("PULSAR_CLIENT_CONF", String::new()),
         ]
     }
 

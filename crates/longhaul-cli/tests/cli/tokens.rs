@@ -10,7 +10,7 @@ type Told = (Option<i32>, String, String);
 
 fn run(folder: &Path, token: &str, arguments: &[&str]) -> Told {
     let mut command = longhaul(arguments, folder);
-    for name in ["LONGHAUL_HTTP_TOKENS", "PULSAR_SERVICE_URL", "PULSAR_CLIENT_CONF"] {
+    for name in ["LONGHAUL_HTTP_TOKENS", "PULSAR_SERVICE_URL"] {
         command.env_remove(name);
     }
     command.env("LONGHAUL_CONFIG", "none.toml").env("LONGHAUL_TOKEN", token);

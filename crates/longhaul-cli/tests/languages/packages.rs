@@ -1,9 +1,7 @@
 //! The packages of `clients/`: their own tests, types, contents, and the snippets of their pages.
 
-use crate::languages::language::{
-    go_command, go_program, needs, run, top, typescript_package, version,
-};
 use crate::languages::stage::{gateway, leaves};
+use crate::support::tools::{go_command, go_program, needs, run, top, typescript_package, version};
 use crate::support::{Worker, skip};
 use rustix::process::Signal;
 use serde_json::Value;

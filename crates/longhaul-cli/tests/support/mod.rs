@@ -1,13 +1,15 @@
-//! Helpers for tests of programs: wait for events, follow a process line by line, and report skips.
+//! Helpers for tests of programs: wait for events, and follow a process line by line.
 
 use longhaul::{TaskMetadata, Watch, WatchEvent};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::Write;
 use std::process::ExitStatus;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader, Lines};
 use tokio::process::Child;
 use tokio::time::timeout;
+
+pub(crate) mod tools;
+pub(crate) use tools::skip;
 
 /// The time limit for anything that should happen at once.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,17 +30,6 @@ pub(crate) async fn until(watch: &mut Watch, fits: impl Fn(&TaskMetadata) -> boo
         }
     };
     soon("an entry", search).await
-}
-
-/// Reports that the running test is skipped, and why; `LONGHAUL_TEST_SKIPS` names a file that
-/// collects such lines.
-pub(crate) fn skip(why: &str) {
-    let line = format!("skipped: {}: {why}\n", std::thread::current().name().unwrap_or("?"));
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-    if let Some(path) = std::env::var_os("LONGHAUL_TEST_SKIPS") {
-        let file = std::fs::File::options().create(true).append(true).open(path);
-        file.unwrap().write_all(line.as_bytes()).unwrap();
-    }
 }
 
 /// A worker process, and its output lines.

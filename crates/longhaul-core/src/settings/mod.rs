@@ -31,8 +31,8 @@ const PER_MAX: Duration = Duration::from_secs(24 * 3600);
 /// The longest description of a queue, in characters.
 const DESCRIPTION_CHARS_MAX: usize = 1_024;
 
-/// The expiry of a task in document 004 if neither the task nor its queue sets one: 14 days.
-const EXPIRY_OF_DOCUMENT_004: Duration = Duration::from_secs(14 * 24 * 3600);
+/// The expiry of a task in Moab if neither the task nor its queue sets one: 14 days.
+const MOAB_EXPIRY: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// The settings of a queue. Those that say nothing limit nothing.
 ///
@@ -213,12 +213,12 @@ impl DeadLetterSettings {
 }
 
 impl QueueSettings {
-    /// The defaults of a queue in document 004 (Moab): tasks expire after 14 days, have one
-    /// attempt, and leave no dead letter. All other settings are as in [`QueueSettings::default`].
+    /// The defaults of the task queue Moab: tasks expire after 14 days, have one attempt, and leave
+    /// no dead letter. All other settings are as in [`QueueSettings::default`].
     #[must_use]
-    pub fn of_document_004() -> Self {
+    pub fn moab() -> Self {
         Self {
-            expires_after: Some(EXPIRY_OF_DOCUMENT_004),
+            expires_after: Some(MOAB_EXPIRY),
             max_attempts: Some(1),
             dead_letters: DeadLetterSettings {
                 enabled: Some(false),

@@ -55,8 +55,8 @@ fn a_description_has_up_to_1024_characters() {
 
 /// The values are written once, into a queue created with them: they must not change.
 #[test]
-fn the_defaults_of_document_004_are_14_days_one_attempt_and_no_dead_letter() {
-    let written = QueueSettings::of_document_004().to_document().unwrap();
+fn the_defaults_of_moab_are_14_days_one_attempt_and_no_dead_letter() {
+    let written = QueueSettings::moab().to_document().unwrap();
     let text = r#"{"maxAttempts":1,"expiresAfter":"PT336H","deadLetters":{"enabled":false}}"#;
     assert_eq!(String::from_utf8(written).unwrap(), text);
 }

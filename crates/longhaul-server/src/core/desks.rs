@@ -22,7 +22,7 @@ pub(super) const LABEL: &str = "gateway ";
 /// The lease time of a dialect.
 pub(crate) const DIALECT_LEASE_TIME: Duration = Duration::from_secs(30);
 
-/// The number of attempts of a job of document 001.
+/// The number of attempts of a job of the dialect `jobs`.
 pub(crate) const DIALECT_TRIES: u32 = 3;
 
 /// The most queues whose ledger settings are kept.
@@ -84,7 +84,7 @@ pub(super) struct Desks {
     tasks: TaskTracker,
 }
 
-/// The backoff of document 001: uniform in 0 to min(5·2^(n−1), 30) s after the n-th attempt.
+/// The backoff of the dialect `jobs`: uniform in 0 to min(5·2^(n−1), 30) s after the n-th attempt.
 pub(crate) const fn dialect_backoff() -> RetryPolicy {
     RetryPolicy::exponential(Duration::from_secs(5), Duration::from_secs(30))
 }
@@ -256,7 +256,7 @@ impl Desks {
                 config.ledger_retention = known.ledger_retention;
                 config.self_fence = known.self_fence;
             }
-            if is_dialect && dialects.contains(&Dialect::Document001) {
+            if is_dialect && dialects.contains(&Dialect::Jobs) {
                 (config.max_attempts, config.backoff) = (DIALECT_TRIES, dialect_backoff());
             }
         });

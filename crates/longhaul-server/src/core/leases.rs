@@ -213,11 +213,10 @@ impl GatewayService {
             self.desks.keep(queue);
             // The queue's view stays open from now on.
             let level = QueueLevel::new(queue.clone(), Priority::Normal);
-            self.ask(&level, ViewedTasks::Claimed, TaskView::workers).await.ok();
+            if let Ok(workers) = self.ask(&level, ViewedTasks::Claimed, TaskView::workers).await {
+                self.peers.note(&workers, self.config.advertised_url.as_deref());
+            }
         }
-        let seen = self.views.open().into_iter().filter_map(|view| view.workers().ok());
-        let workers: Vec<_> = seen.flatten().collect();
-        self.peers.note(&workers, self.config.advertised_url.as_deref());
     }
 
     /// Opens desks for all queues, if they are few. If not, for queues without a worker, in turn: for

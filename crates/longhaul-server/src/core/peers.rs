@@ -5,8 +5,7 @@ use longhaul::WorkerIdentity;
 use longhaul::ops::WorkerInfo;
 use std::sync::{Mutex, PoisonError};
 
-/// The URL of a worker that is a gateway, as it says itself: a label alone is not enough. Clients do
-/// not send a token to a named gateway on another host.
+/// The URL of a worker that is a gateway, as it says itself: a label alone is not enough.
 fn gateway_url(worker: &WorkerIdentity) -> Option<&str> {
     worker.label.strip_prefix(LABEL).filter(|_| worker.grants_leases)
 }
@@ -41,7 +40,7 @@ impl Peers {
 mod tests {
     use super::*;
 
-    /// The label of any worker was enough to be named to callers, who sent their tokens there.
+    /// The label of any worker was enough to be named to callers.
     #[test]
     fn only_who_grants_leases_is_a_gateway() {
         let mut worker = WorkerIdentity::default();

@@ -121,7 +121,7 @@ impl GatewayService {
         let levels = if self.config.create_queues {
             true
         } else if self.dialect_queue.as_ref() == Some(queue) {
-            self.config.dialects.contains(&Dialect::Document002)
+            self.config.dialects.contains(&Dialect::DQueue)
         } else {
             return Err(ServiceError::NoQueue(queue.clone()));
         };
@@ -245,8 +245,8 @@ impl GatewayService {
         // The cached answer about levels may be outdated.
         self.known.forget(queue).await;
         let mut steps: Vec<_> = report.steps.iter().map(ToString::to_string).collect();
-        if let Some(DefaultsBody::Document004) = first
-            && self.write_first_settings(queue, QueueSettings::of_document_004(), creator).await?
+        if let Some(DefaultsBody::Moab) = first
+            && self.write_first_settings(queue, QueueSettings::moab(), creator).await?
         {
             steps.push("settings written".to_owned());
         }

@@ -74,13 +74,6 @@ impl TaskViews {
         open.retain(|(of, _), _| of != topic);
     }
 
-    /// The open views of the present.
-    pub(super) fn open(&self) -> Vec<TaskView> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let present = open.iter().filter(|((_, tasks), _)| !tasks.is_past());
-        present.filter_map(|(_, slot)| slot.opening.peek()?.as_ref().ok().cloned()).collect()
-    }
-
     fn opening(&self, topic: &str, scope: ViewedTasks) -> ViewOpening {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // A view of all tasks has the claimed ones as well.

@@ -104,7 +104,7 @@ async fn look(
 }
 
 /// Whether the last lease of a task ended by a report or an operator, not by silence: then nobody
-/// owns it, as in document 001.
+/// owns it, as in the queue whose dialect is `jobs`.
 fn was_ended(task: &TaskSnapshot) -> bool {
     let attempts = task.info.as_ref().map(|info| info.attempts);
     let Some(shown) = task.shown.as_ref().filter(|it| Some(it.attempts) == attempts) else {

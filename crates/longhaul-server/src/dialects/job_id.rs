@@ -1,4 +1,4 @@
-//! The job ids of document 001 are UUIDs. These encode the task, so that any gateway decodes them
+//! The job ids of the dialect `jobs` are UUIDs. These encode the task, so that any gateway decodes them
 //! without a table of ids.
 //!
 //! The id is a UUID of version 8. Its 122 free bits hold, from the highest: the ledger (48 bits),

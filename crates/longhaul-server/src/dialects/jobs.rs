@@ -1,214 +1,175 @@
-//! The jobs of document 001.
+//! The routes of the dialect `jobs`: `/enqueue`, `/poll`, `/ack`, `/fail`, `/jobs`, `/dead`.
 
-use super::is_no_level;
-use super::job_id::job_id;
-use crate::core::{
-    DIALECT_TRIES, GatewayService, QueueLevel, QueueName, ServiceError, StoredPayload, TaskName,
-    ViewedTasks,
-};
-use futures::stream::{self, StreamExt, TryStreamExt};
-use longhaul::lease::{Lease, LeaseView};
-use longhaul::ops::{TaskFilter, TaskInfo, TaskStatus, TaskView};
-use longhaul_api::values::Instant;
-use serde::Serialize;
-use std::collections::BTreeMap;
+use super::held::{DialectLeaseStatus, settle};
+use super::job_body::{JOBS_MAX, JobBody, Which, jobs};
+use super::job_id::{job_id, task_of};
+use super::{conflict, given, no_task, plain, queue, read, word};
+use crate::auth::TokenScope::{Read, Submit, Work};
+use crate::core::{NewTask, QueueName, Reporter, TaskName, name_of};
+use crate::problem::ProblemDetails;
+use crate::route::Method::{Get, Post};
+use crate::route::{ApiRoute, Size};
+use crate::shell::{Caller, RawBody};
+use crate::v1::new_task::idempotency_key;
+use axum::Json;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use longhaul::lease::{KeepAlive, LeaseOutcome, LeaseRequest};
+use longhaul_api::new_task::NewTaskBody;
+use serde::Deserialize;
+use serde_json::json;
+use std::time::Duration;
 
-/// The most jobs in a list.
-pub(super) const JOBS_MAX: usize = 1_000;
+/// The header with the maximum length of a list, if the list is cut.
+const CAP_HEADER: HeaderName = HeaderName::from_static("longhaul-list-limit");
 
-/// The maximum payload in a list, in bytes; longer ones are cut.
-pub(super) const SHOWN_BYTES_MAX: usize = 64 * 1024;
+/// How long a job whose id does not fit is released for.
+const UNFIT_AFTER: Duration = Duration::from_secs(60);
 
-/// Payloads read concurrently.
-const READS_AT_ONCE: usize = 32;
-
-/// The property with a task's number of attempts.
-const MAX_ATTEMPTS: &str = "MAX_ATTEMPTS";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub(super) enum JobState {
-    Queued,
-    Leased,
-    Done,
-    Dead,
-}
-
-/// A job with the fields of document 001. Times are in s since the epoch.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct JobBody {
-    id: String,
+#[derive(Debug, Deserialize)]
+struct Enqueue {
+    #[serde(default)]
     payload: String,
-    /// The payload is hidden from the caller, and empty here.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    hidden: bool,
-    state: JobState,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lease_owner: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lease_expires_at: Option<u64>,
-    lease_id: u32,
-    /// Failed attempts, expired leases included.
-    attempts: u32,
-    max_tries: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_available_at: Option<u64>,
 }
 
-/// The jobs of a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
-    All,
-    Dead,
+#[derive(Debug, Deserialize)]
+struct Poll {
+    worker_id: Option<String>,
 }
 
-impl From<TaskStatus> for JobState {
-    fn from(status: TaskStatus) -> Self {
-        match status {
-            TaskStatus::Claimed | TaskStatus::Running => Self::Leased,
-            TaskStatus::Completed => Self::Done,
-            TaskStatus::Failed
-            | TaskStatus::Cancelled
-            | TaskStatus::Expired
-            | TaskStatus::Ended => Self::Dead,
-            TaskStatus::Scheduled
-            | TaskStatus::Ready
-            | TaskStatus::Waiting
-            | TaskStatus::Retrying => Self::Queued,
-            _ => Self::Queued,
-        }
-    }
+#[derive(Debug, Deserialize)]
+struct JobReportBody {
+    worker_id: Option<String>,
+    job_id: Option<String>,
+    lease_id: Option<i64>,
 }
 
-impl JobBody {
-    /// The job of a lease just granted.
-    pub(super) fn of_lease(id: String, worker: String, lease: &Lease) -> Self {
-        Self {
-            id,
-            payload: String::from_utf8_lossy(&lease.payload).into_owned(),
-            hidden: false,
-            state: JobState::Leased,
-            lease_owner: Some(worker),
-            lease_expires_at: Some(Instant(lease.expires_at).ms() / 1_000),
-            lease_id: lease.token.epoch(),
-            attempts: lease.attempt.saturating_sub(1),
-            max_tries: lease.max_attempts,
-            next_available_at: None,
-        }
-    }
+pub(super) fn routes() -> Vec<ApiRoute> {
+    let all = |caller: Caller| list(caller, Which::All);
+    let dead = |caller: Caller| list(caller, Which::Dead);
+    vec![
+        ApiRoute::new(Post, "/enqueue", Submit, enqueue).takes(Size::Task),
+        ApiRoute::new(Post, "/poll", Work, poll).waits(),
+        ApiRoute::new(Post, "/ack", Work, ack),
+        ApiRoute::new(Post, "/fail", Work, fail),
+        ApiRoute::new(Get, "/jobs", Read, all),
+        ApiRoute::new(Get, "/dead", Read, dead),
+    ]
 }
 
-/// The jobs of a queue by id, unfinished ones first, and whether there are more.
-pub(super) async fn jobs(
-    service: &GatewayService,
-    queue: &QueueName,
-    which: Which,
-    hidden: bool,
-) -> Result<(BTreeMap<String, JobBody>, bool), ServiceError> {
-    let all = |is_wanted: fn(&TaskStatus) -> bool| {
-        TaskStatus::ALL.into_iter().filter(is_wanted).fold(TaskFilter::new(), TaskFilter::status)
-    };
-    let filters = match which {
-        // If there are more jobs than a list holds, unfinished ones come first.
-        Which::All => vec![all(|it| !it.is_terminal()), all(|it| it.is_terminal())],
-        Which::Dead => vec![all(|it| JobState::from(*it) == JobState::Dead)],
-    };
-    let (mut tasks, mut more) = (Vec::new(), false);
-    for filter in filters {
-        for level in QueueLevel::all(queue) {
-            let room = JOBS_MAX.saturating_sub(tasks.len());
-            let list = |view: &TaskView| view.list(&filter, None, room.max(1));
-            match service.ask(&level, ViewedTasks::All, list).await {
-                Ok(found) => {
-                    more |= found.next.is_some() || found.tasks.len() > room;
-                    let named = found.tasks.into_iter().map(|info| (level.task(info.id), info));
-                    tasks.extend(named.take(room));
-                }
-                Err(error) if is_no_level(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-    let jobs = stream::iter(tasks.into_iter().map(|task| job(service, queue, task, hidden)));
-    let jobs: Vec<Option<JobBody>> = jobs.buffered(READS_AT_ONCE).try_collect().await?;
-    let jobs = jobs.into_iter().flatten();
-    Ok((jobs.map(|job| (job.id.clone(), job)).collect(), more))
-}
-
-/// A job with its payload; `None` if its id does not fit.
-async fn job(
-    service: &GatewayService,
-    queue: &QueueName,
-    (name, info): (TaskName, TaskInfo),
-    hidden: bool,
-) -> Result<Option<JobBody>, ServiceError> {
-    let Some(id) = job_id(name) else { return Ok(None) };
-    let status = info.status;
-    let (lease, payload) = lease_and_payload(service, queue, name, status).await?;
-    let state = JobState::from(status);
-    let shown = |it: &StoredPayload| {
-        let bytes = it.bytes.get(..SHOWN_BYTES_MAX).unwrap_or(&it.bytes);
-        String::from_utf8_lossy(bytes).into_owned()
-    };
-    Ok(Some(JobBody {
-        id: id.to_string(),
-        payload: payload.as_ref().filter(|_| !hidden).map(shown).unwrap_or_default(),
-        hidden,
-        state,
-        lease_expires_at: lease.as_ref().map(|lease| Instant(lease.expires_at).ms() / 1_000),
-        lease_owner: lease.map(|lease| lease.worker),
-        lease_id: info.epoch,
-        // Failed attempts: not the running one, and not the one that completed the job.
-        attempts: match state {
-            JobState::Leased | JobState::Done => info.attempts.saturating_sub(1),
-            JobState::Queued | JobState::Dead => info.attempts,
+async fn enqueue(
+    caller: Caller,
+    headers: HeaderMap,
+    body: RawBody,
+) -> Result<Response, ProblemDetails> {
+    let queue = queue(&caller)?;
+    let key = idempotency_key(&headers)?.filter(|key| !key.is_empty()).map(str::to_owned);
+    // Dropped on every return: a key in a malformed request is free again.
+    let _reserved = match &key {
+        None => None,
+        Some(key) => match caller.service.reserved.reserve(key) {
+            Some(reserved) => Some(reserved),
+            None => return Ok(StatusCode::CONFLICT.into_response()),
         },
-        max_tries: tries_of(payload.as_ref().and_then(|it| it.properties.as_ref())),
-        // A job whose lease has expired is available at once (1.20).
-        next_available_at: due_ahead(info.due_ms, status).map(|due| due.div_ceil(1_000)),
-    }))
+    };
+    let Enqueue { payload } = read(&body)?;
+    let terms = NewTaskBody { idempotency_key: key.clone(), ..NewTaskBody::default() };
+    let task = NewTask { payload: payload.into(), terms, ..NewTask::default() };
+    let name = caller.service.enqueue(queue, task).await.map_err(plain)?;
+    Ok(Json(json!({"job_id": id_of(name)?})).into_response())
 }
 
-/// When a task is due, in ms, if that is in the future: a ready task is already due.
-pub(super) fn due_ahead(due_ms: Option<u64>, status: TaskStatus) -> Option<u64> {
-    due_ms.filter(|_| status != TaskStatus::Ready)
+fn id_of(task: TaskName) -> Result<String, ProblemDetails> {
+    let id = job_id(task).map(|id| id.to_string());
+    id.ok_or_else(|| {
+        let detail = format!(
+            "the job is stored as the task {task}, whose id does not fit into a UUID; use the native API for this queue"
+        );
+        let problem = ProblemDetails::new(StatusCode::INTERNAL_SERVER_ERROR, "job_id_unfit", detail);
+        ProblemDetails { task: Some(task.to_string()), ..problem }
+    })
 }
 
-/// The number of attempts of a task with these properties.
-pub(super) fn tries_of(properties: Option<&BTreeMap<String, String>>) -> u32 {
-    let own = properties.and_then(|it| it.get(MAX_ATTEMPTS)?.parse().ok());
-    own.unwrap_or(DIALECT_TRIES)
-}
-
-/// The lease of a task, if it is leased, and its payload, if that is still stored.
-pub(super) async fn lease_and_payload(
-    service: &GatewayService,
-    queue: &QueueName,
-    name: TaskName,
-    status: TaskStatus,
-) -> Result<(Option<LeaseView>, Option<StoredPayload>), ServiceError> {
-    let is_leased = JobState::from(status) == JobState::Leased;
-    let lease = if is_leased { service.lease_of(queue, name).await? } else { None };
-    match service.payload(queue, name).await {
-        Ok(payload) => Ok((lease, Some(payload))),
-        Err(ServiceError::Gone(_) | ServiceError::NoTask(_)) => Ok((lease, None)),
-        Err(error) => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A task that is already due has no time of its next attempt.
-    #[test]
-    fn only_what_waits_for_a_time_has_one() {
-        for (status, is_ahead) in [
-            (TaskStatus::Ready, false),
-            (TaskStatus::Retrying, true),
-            (TaskStatus::Scheduled, true),
-        ] {
-            assert_eq!(due_ahead(Some(7), status).is_some(), is_ahead, "{status:?}");
+async fn poll(caller: Caller, body: RawBody) -> Result<Response, ProblemDetails> {
+    let queue = queue(&caller)?;
+    let Poll { worker_id } = read(&body)?;
+    let worker = word("worker_id", worker_id)?;
+    let request = LeaseRequest::of(worker.clone()).by_name(true).wait(caller.poll_time(None));
+    let granted =
+        caller.service.lease(queue, request, &worker, caller.draining()).await.map_err(plain)?;
+    let Some(lease) = granted.into_iter().next() else {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    };
+    match id_of(name_of(&lease.task)) {
+        Ok(id) => Ok(Json(JobBody::of_lease(id, worker, &lease)).into_response()),
+        Err(problem) => {
+            let by = Reporter { queue, worker: Some(&worker) };
+            let back = LeaseOutcome::Released { after: UNFIT_AFTER };
+            caller.service.end_lease(by, &lease.token, KeepAlive::default(), back).await?;
+            Err(problem)
         }
     }
+}
+
+async fn ack(caller: Caller, body: RawBody) -> Result<StatusCode, ProblemDetails> {
+    report(&caller, &body, |_| LeaseOutcome::Succeeded(bytes::Bytes::new())).await
+}
+
+async fn fail(caller: Caller, body: RawBody) -> Result<StatusCode, ProblemDetails> {
+    let failed = |worker: &str| LeaseOutcome::Failed {
+        message: format!("reported by {worker}"),
+        fatal: false,
+        retry_after: None,
+    };
+    report(&caller, &body, failed).await
+}
+
+async fn report(
+    caller: &Caller,
+    body: &RawBody,
+    outcome: impl FnOnce(&str) -> LeaseOutcome,
+) -> Result<StatusCode, ProblemDetails> {
+    let queue = queue(caller)?;
+    let JobReportBody { worker_id, job_id, lease_id } = read(body)?;
+    let worker = word("worker_id", worker_id)?;
+    let (id, number) = (word("job_id", job_id)?, given("lease_id", lease_id)?);
+    let task = task_of(&id).ok_or_else(|| no_task("there is no job with this id"))?;
+    let settled = settle(&caller.service, (queue, &worker), task, Some(number), outcome(&worker));
+    match settled.await.map_err(plain)? {
+        DialectLeaseStatus::Yes(_) | DialectLeaseStatus::Done => Ok(StatusCode::OK),
+        DialectLeaseStatus::No(reason) => {
+            record_rejected(queue, (task, &id), &worker, number, reason);
+            Err(conflict(reason, &id))
+        }
+    }
+}
+
+/// Logs both the id in other events of the job and the id that its worker knows.
+fn record_rejected(
+    queue: &QueueName,
+    (task, uuid): (TaskName, &str),
+    worker: &str,
+    lease_id: i64,
+    reason: &str,
+) {
+    tracing::info!(
+        target: "longhaul::tasks",
+        event = "ack_rejected",
+        %queue,
+        job_id = %task,
+        uuid,
+        worker_id = worker,
+        lease_id,
+        reason,
+    );
+}
+
+async fn list(caller: Caller, which: Which) -> Result<Response, ProblemDetails> {
+    let queue = queue(&caller)?;
+    let (jobs, more) = jobs(&caller.service, queue, which, caller.is_blind()).await?;
+    let mut response = Json(jobs).into_response();
+    if more {
+        response.headers_mut().insert(CAP_HEADER, HeaderValue::from(JOBS_MAX));
+    }
+    Ok(response)
 }

@@ -1,12 +1,12 @@
 //! Dialects: routes, bodies and codes of other task queues, as thin adapters on the same service.
 //! The configuration enables each of them, and names the one queue that they use.
 
+mod dqueue;
 mod held;
+mod job_body;
 mod job_id;
 mod jobs;
-mod one;
 mod task_body;
-mod two;
 
 #[cfg(test)]
 mod tests;
@@ -26,11 +26,11 @@ use std::fmt;
 pub(crate) fn routes(config: &ServerConfig) -> Vec<ApiRoute> {
     let has = |dialect| config.dialects.contains(&dialect);
     let mut routes = Vec::new();
-    if has(Dialect::Document001) {
-        routes.extend(one::routes());
+    if has(Dialect::Jobs) {
+        routes.extend(jobs::routes());
     }
-    if has(Dialect::Document002) {
-        routes.extend(two::routes());
+    if has(Dialect::DQueue) {
+        routes.extend(dqueue::routes().into_iter().map(ApiRoute::names_peer));
     }
     if !routes.is_empty() {
         routes.push(ApiRoute::new(Get, "/health", Read, health).open());
@@ -49,8 +49,8 @@ fn queue(caller: &Caller) -> Result<&QueueName, ProblemDetails> {
     Ok(queue)
 }
 
-/// Reads JSON whatever its content type, and ignores unknown fields, like the servers of these
-/// documents.
+/// Reads JSON whatever its content type, and ignores unknown fields, like the servers whose dialects
+/// these are.
 fn read<'a, T: Deserialize<'a>>(body: &'a RawBody) -> Result<T, ProblemDetails> {
     if body.other_kind().is_some() {
         return Err(malformed("it is not a JSON object"));
@@ -76,7 +76,7 @@ fn word(name: &str, text: Option<String>) -> Result<String, ProblemDetails> {
     given(name, text.filter(|text| !text.is_empty()))
 }
 
-/// Converts an error to the codes of these documents, which have 400 in place of 422.
+/// Converts an error to the codes of the dialects, which have 400 in place of 422.
 fn plain(error: impl Into<ProblemDetails>) -> ProblemDetails {
     let problem = error.into();
     if problem.status != StatusCode::UNPROCESSABLE_ENTITY {
@@ -90,7 +90,7 @@ fn no_task(detail: &'static str) -> ProblemDetails {
     ProblemDetails::new(StatusCode::NOT_FOUND, "task_not_found", detail)
 }
 
-/// A report without effect, with the reason in the words of document 001.
+/// A report without effect, with the reason in the words of the dialect `jobs`.
 fn conflict(reason: &'static str, id: &str) -> ProblemDetails {
     let detail = format!(
         "the lease does not hold {id}, or not any more: {reason}; stop working on it, and request \

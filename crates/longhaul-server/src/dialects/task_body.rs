@@ -1,8 +1,8 @@
-//! The tasks and statistics of document 002.
+//! The tasks and statistics of the dialect `dqueue`.
 
+use super::dqueue::JSON;
 use super::is_no_level;
-use super::jobs::{due_ahead, lease_and_payload, tries_of};
-use super::two::JSON;
+use super::job_body::{due_ahead, lease_and_payload, tries_of};
 use crate::clock;
 use crate::core::{
     GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewedTasks, name_of,
@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
 
-/// The states of document 002.
+/// The states of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(super) enum DialectTaskState {

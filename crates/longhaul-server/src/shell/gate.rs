@@ -88,9 +88,8 @@ pub(crate) async fn gate(
         }
         Err(problem) => problem.into_response(),
     };
-    let response = gate.hinted(response);
     gate.measure(started, response.status());
-    response
+    gate.hinted(response)
 }
 
 impl RouteGate {
@@ -174,18 +173,12 @@ impl RouteGate {
         }
     }
 
-    /// If this gateway cannot serve the request, adds the gateway last seen alive to the answer.
-    fn hinted(&self, response: Response) -> Response {
-        let problem = response.extensions().get::<ProblemDetails>();
-        let Some(problem) = problem.filter(|_| self.route.access != RouteAccess::Open) else {
-            return response;
-        };
-        let Some(url) = self.service.peer() else { return response };
-        let Ok(header) = HeaderValue::from_str(&url) else { return response };
-        let detail = format!("{}; there is another gateway at {url}", problem.detail);
-        let mut response =
-            ProblemDetails { detail: detail.into(), ..problem.clone() }.into_response();
-        response.headers_mut().insert(GATEWAY, header);
+    /// Adds the gateway last seen alive to an answer with 503, if the route names one.
+    fn hinted(&self, mut response: Response) -> Response {
+        if self.route.names_peer && response.status() == StatusCode::SERVICE_UNAVAILABLE {
+            let url = self.service.peer().and_then(|url| HeaderValue::from_str(&url).ok());
+            response.headers_mut().extend(url.map(|url| (GATEWAY, url)));
+        }
         response
     }
 

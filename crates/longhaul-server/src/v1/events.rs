@@ -192,7 +192,7 @@ impl EventStreamContext {
             return event.event("broker-back").data("{}");
         }
         let why = reach.lost().await.why;
-        let said = json!({"detail": why, "gateway": self.caller.service.peer()});
+        let said = json!({"detail": why});
         event.event("broker-lost").data(said.to_string())
     }
 }

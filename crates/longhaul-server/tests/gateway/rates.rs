@@ -73,7 +73,7 @@ fn each_name_of_a_token_has_a_bucket_of_its_own() {
 #[test]
 fn the_routes_of_dialects_are_limited_as_well() {
     let mut config = limited();
-    config.dialects = vec![Dialect::Document001, Dialect::Document002];
+    config.dialects = vec![Dialect::Jobs, Dialect::DQueue];
     with_gateway(config, async |server| {
         let malformed = |path: &str| {
             format!(

@@ -25,7 +25,7 @@ pub(super) const REPEAT_LIMIT_MS: u64 = 180_000;
 /// One task of this many is submitted twice at once, at both gateways, as after a lost answer.
 const TWICE_ONE_IN: usize = 10;
 
-/// One request of this many does not wait for a task, like the plain clients of document 002; and
+/// One request of this many does not wait for a task, like the plain clients of DQueue; and
 /// one of this many asks for tasks of a type.
 const AT_ONCE_ONE_IN: usize = 3;
 const TYPED_ONE_IN: usize = 10;

@@ -105,7 +105,7 @@ impl TaskProcessor for Greeter {
 /// The client of the reference's own example: `Schema.JSON` on both topics, and `decode` of the
 /// result.
 #[tokio::test]
-async fn the_java_example_of_document_003_has_its_greeting() -> Result<()> {
+async fn the_java_example_of_the_reference_has_its_greeting() -> Result<()> {
     let Some(bench) = Bench::new("example").await? else { return Ok(()) };
     let Some(java) = JavaClient::build().await? else { return Ok(()) };
     let worker = bench.worker(Greeter).await?.start().await?;

@@ -184,9 +184,10 @@ struct Listen {
     /// Listen here for the embedded broker's admin API and metrics. Default: 127.0.0.1:7071.
     #[arg(long, value_name = "HOST:PORT")]
     admin: Option<String>,
-    /// Serve the routes of another task queue as well: 001 or 002. Separate both by a comma, or
-    /// repeat the option.
-    #[arg(long, value_name = "DIALECTS")]
+    /// Serve the routes of another task queue as well: jobs (a job queue in Go) or dqueue (DQueue).
+    /// Separate both by a comma, or repeat the option.
+    #[arg(long, value_name = "DIALECTS", value_delimiter = ',', value_parser = ["jobs", "dqueue"])]
+    #[arg(hide_possible_values = true)]
     dialect: Vec<String>,
     /// Use this queue for the --dialect routes, created if it does not exist. Default: `default`.
     #[arg(long, value_name = "QUEUE")]

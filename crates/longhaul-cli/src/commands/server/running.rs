@@ -247,9 +247,9 @@ fn dashboard(text: &str) -> Result<Dashboard, String> {
 
 fn dialects(text: &str) -> Result<Vec<Dialect>, String> {
     let one = |text: &str| match text.trim() {
-        "001" => Ok(Dialect::Document001),
-        "002" => Ok(Dialect::Document002),
-        _ => Err("expected 001, 002 or both with a comma".to_owned()),
+        "jobs" => Ok(Dialect::Jobs),
+        "dqueue" => Ok(Dialect::DQueue),
+        _ => Err("expected jobs, dqueue or both with a comma".to_owned()),
     };
     text.split(',').map(one).collect()
 }

@@ -37,11 +37,8 @@ pub(super) struct GatewayEventStream {
 enum GatewayEvent {
     Task(Box<TaskBody>),
     Change(TaskChange),
-    /// The gateway has lost its broker, and may name another gateway.
-    Lost {
-        why: String,
-        gateway: Option<String>,
-    },
+    /// The gateway has lost its broker, for this reason.
+    Lost(String),
     Nothing,
 }
 
@@ -81,12 +78,9 @@ impl GatewayEventStream {
                 }
                 Some(GatewayEvent::Change(change)) => return Ok(change),
                 Some(GatewayEvent::Nothing) => continue,
-                Some(GatewayEvent::Lost { why, gateway }) => {
-                    let named = gateway.is_some_and(|url| self.gateway.way.hinted(&url));
-                    let by = self.response.as_ref().map(Response::url);
-                    self.gateway.way.lost(by, true);
-                    let other = if named { "; it names another gateway" } else { "" };
-                    Err(away(format!("the gateway has lost the broker: {why}{other}")))
+                Some(GatewayEvent::Lost(why)) => {
+                    self.gateway.way.lost(true);
+                    Err(away(format!("the gateway has lost the broker: {why}")))
                 }
                 None => self.read().await,
             };
@@ -114,7 +108,7 @@ impl GatewayEventStream {
                 match tokio::time::timeout(SILENCE_MAX, answer).await {
                     Ok(answer) => answer?,
                     Err(_) => {
-                        self.gateway.way.lost(None, true);
+                        self.gateway.way.lost(true);
                         return Err(away("the gateway does not answer".to_owned()));
                     }
                 }
@@ -130,11 +124,10 @@ impl GatewayEventStream {
             return Err(anyhow::anyhow!(what));
         }
         let response = self.connect().await?;
-        let by = response.url().clone();
         let chunk = tokio::time::timeout(SILENCE_MAX, response.chunk()).await;
         let way = &self.gateway.way;
         let gone = |what: &str| {
-            way.lost(Some(&by), true);
+            way.lost(true);
             away(what.to_owned())
         };
         let chunk = chunk.map_err(|_| gone("the gateway stopped sending events"))?;
@@ -180,8 +173,8 @@ fn said(event: &str, data: &str) -> GatewayEvent {
         "caught-up" => GatewayEvent::Change(TaskChange::CaughtUp),
         "broker-lost" => {
             let data: Value = serde_json::from_str(data).unwrap_or_default();
-            let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::to_owned);
-            GatewayEvent::Lost { why: text("detail").unwrap_or_default(), gateway: text("gateway") }
+            let why = data.get("detail").and_then(Value::as_str).unwrap_or_default();
+            GatewayEvent::Lost(why.to_owned())
         }
         _ => GatewayEvent::Nothing,
     }

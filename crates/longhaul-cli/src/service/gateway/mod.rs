@@ -148,7 +148,7 @@ impl GatewayClient {
         }
         let http = client.build().map_err(|error| CommandFailure::usage(with_causes(&error)))?;
         let token = token(settings)?;
-        let way = Arc::new(Way::new(base, token.is_some(), patience));
+        let way = Arc::new(Way::new(base, patience));
         Ok(Some(Self { routes: None, http, way, token }))
     }
 
@@ -165,7 +165,7 @@ impl GatewayClient {
 
     /// The host to which the token would be sent unencrypted.
     pub(crate) fn eavesdropped(&self) -> Option<&str> {
-        let base = &self.way.configured;
+        let base = &self.way.url;
         let is_overheard = base.scheme() == "http" && !is_local(base);
         base.host_str().filter(|_| self.token.is_some() && is_overheard)
     }
@@ -195,7 +195,7 @@ impl GatewayClient {
         to: &GatewayRoute,
         query: &[(impl AsRef<str>, String)],
     ) -> anyhow::Result<RequestBuilder> {
-        let mut url = self.way.url();
+        let mut url = self.way.url.clone();
         let namespace = match &self.routes {
             Some(_) => Some(to.namespace.split('/')),
             None if to.namespace == NAMESPACE => None,
@@ -252,14 +252,13 @@ impl GatewayClient {
 
     /// The error in a refusal.
     async fn refused(&self, response: Response) -> anyhow::Result<CommandFailure> {
-        let (status, headers, url) =
-            (response.status(), response.headers().clone(), response.url().clone());
+        let (status, headers) = (response.status(), response.headers().clone());
         let body = self.body(response).await?;
         let failure = match refused(status, &body) {
             failure if self.routes.is_some() => of_broker(failure),
             failure => failure,
         };
-        self.way.refused(&url, status, &headers, failure.api_code());
+        self.way.refused(status, &headers, failure.api_code());
         Ok(failure)
     }
 
@@ -333,9 +332,9 @@ impl GatewayClient {
 
     /// The error when no answer came.
     fn lost(&self, error: &reqwest::Error) -> CommandFailure {
-        self.way.lost(error.url(), !error.is_connect());
+        self.way.lost(!error.is_connect());
         let why = with_causes(error);
-        let what = format!("the gateway at {} cannot be reached: {why}", self.way.url());
+        let what = format!("the gateway at {} cannot be reached: {why}", self.way.url);
         let is_mistrusted = is_mistrust(&what);
         let failure = CommandFailure::new(Code::Unreachable, what);
         if is_mistrusted {

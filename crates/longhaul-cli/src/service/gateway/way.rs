@@ -1,4 +1,4 @@
-//! The connection to a gateway: which one to ask, and when to retry.
+//! The connection to a gateway: when to retry.
 
 use crate::clock;
 use crate::exit::{Code, CommandFailure, code_of};
@@ -9,9 +9,6 @@ use reqwest::{StatusCode, Url};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// The header by which a gateway names another one.
-const HINT: &str = "longhaul-gateway";
 
 /// The pauses between tries: doubling, and shortened by up to a half at random, so that many
 /// clients do not return at once.
@@ -40,26 +37,20 @@ struct Away {
     cause: String,
 }
 
-/// The connection to one gateway, and to those that it names.
+/// The connection to one gateway.
 #[derive(Debug)]
 pub(super) struct Way {
     /// The gateway of the settings.
-    pub(super) configured: Url,
+    pub(super) url: Url,
     /// The routes are in this process: what may be away is the broker.
     is_in_process: bool,
-    /// A token is sent, only to the configured host: everyone who may write to a ledger may name
-    /// any host.
-    has_token: bool,
     patience: Patience,
-    state: Mutex<GatewayEndpointState>,
+    state: Mutex<GatewayState>,
 }
 
 #[derive(Debug)]
-struct GatewayEndpointState {
-    at: Url,
-    /// Another gateway, named by this one.
-    other: Option<Url>,
-    /// A gateway has answered: the address is right.
+struct GatewayState {
+    /// The gateway has answered: the address is right.
     was_there: bool,
     /// The last refusal. It is read before the next request.
     refusal: GatewayRefusal,
@@ -71,20 +62,14 @@ struct GatewayEndpointState {
 
 #[derive(Clone, Debug, Default)]
 struct GatewayRefusal {
-    /// The gateway that refused: another request may have switched since.
-    by: Option<Url>,
     /// Retrying later may help.
     passes: bool,
     after: Option<Duration>,
-    /// Another gateway is named, and was not asked yet.
-    is_hint: bool,
 }
 
 impl Way {
-    pub(super) fn new(configured: Url, has_token: bool, patience: Patience) -> Self {
-        let state = GatewayEndpointState {
-            at: configured.clone(),
-            other: None,
+    pub(super) fn new(url: Url, patience: Patience) -> Self {
+        let state = GatewayState {
             was_there: false,
             refusal: GatewayRefusal::default(),
             away: None,
@@ -92,25 +77,24 @@ impl Way {
             back_since: None,
         };
         let state = Mutex::new(state);
-        Self { configured, is_in_process: false, has_token, patience, state }
+        Self { url, is_in_process: false, patience, state }
     }
 
     /// To the routes in this process.
     pub(super) fn in_process(here: Url, patience: Patience) -> Self {
-        Self { is_in_process: true, ..Self::new(here, false, patience) }
+        Self { is_in_process: true, ..Self::new(here, patience) }
     }
 
-    fn who(&self, url: &Url) -> String {
-        if self.is_in_process { "the broker".to_owned() } else { format!("the gateway at {url}") }
+    fn who(&self) -> String {
+        if self.is_in_process {
+            "the broker".to_owned()
+        } else {
+            format!("the gateway at {}", self.url)
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, GatewayEndpointState> {
+    fn lock(&self) -> MutexGuard<'_, GatewayState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The gateway to ask.
-    pub(super) fn url(&self) -> Url {
-        self.lock().at.clone()
     }
 
     /// Records that the gateway answered, whatever the answer.
@@ -119,17 +103,15 @@ impl Way {
     }
 
     /// Records that no answer came: the gateway is unreachable, or the connection was lost.
-    pub(super) fn lost(&self, by: Option<&Url>, was_connected: bool) {
+    pub(super) fn lost(&self, was_connected: bool) {
         let mut state = self.lock();
         state.was_there |= was_connected;
-        state.refusal =
-            GatewayRefusal { by: by.cloned(), passes: true, after: None, is_hint: false };
+        state.refusal = GatewayRefusal { passes: true, after: None };
     }
 
-    /// Records that a gateway, or a proxy before it, refused a request.
-    pub(super) fn refused(&self, by: &Url, status: StatusCode, headers: &HeaderMap, code: &str) {
-        let text = |name: &str| headers.get(name).and_then(|it| it.to_str().ok());
-        let after = text(RETRY_AFTER.as_str()).and_then(|it| it.parse().ok());
+    /// Records that the gateway, or a proxy before it, refused a request.
+    pub(super) fn refused(&self, status: StatusCode, headers: &HeaderMap, code: &str) {
+        let after = headers.get(RETRY_AFTER).and_then(|it| it.to_str().ok()?.parse().ok());
         // An answer with an error code of ours does not come from a proxy.
         let passes = match status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
@@ -137,38 +119,20 @@ impl Way {
             _ => false,
         };
         let after = after.map(|seconds| Duration::from_secs(seconds).min(ASKED_MAX));
-        let is_hint = text(HINT).is_some_and(|url| self.hinted(url));
-        self.lock().refusal = GatewayRefusal { by: Some(by.clone()), passes, after, is_hint };
-    }
-
-    /// Takes a named gateway. Returns whether it may be asked: never unencrypted instead of
-    /// encrypted, and never another host with a token.
-    pub(super) fn hinted(&self, url: &str) -> bool {
-        let Ok(url) = Url::parse(url) else { return false };
-        let is_safe = url.scheme() == "https" || self.configured.scheme() == "http";
-        let is_safe = is_safe && (!self.has_token || is_same_host(&url, &self.configured));
-        if !is_safe || !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return false;
-        }
-        let mut state = self.lock();
-        let is_other = url != state.at;
-        if is_other && url != self.configured {
-            state.other = Some(url);
-        }
-        is_other
+        self.lock().refusal = GatewayRefusal { passes, after };
     }
 
     /// Records a successful answer.
     pub(super) fn back(&self) {
         let mut state = self.lock();
         if let Some(away) = state.away.take() {
-            let (who, took) = (self.who(&state.at), times::human(away.since.elapsed()));
+            let (who, took) = (self.who(), times::human(away.since.elapsed()));
             self.patience.output.note(&format!("connected to {who} again, after {took}"));
             state.back_since = Some(clock::monotonic());
         }
     }
 
-    /// Waits until the next try, perhaps at another gateway.
+    /// Waits until the next try.
     ///
     /// # Errors
     /// The failure itself, if a retry is of no use or it has lasted too long.
@@ -185,7 +149,7 @@ impl Way {
         if !passes || !state.was_there || limit.is_zero() {
             return Err(failure);
         }
-        let (who, shown) = (self.who(&state.at), times::human(limit));
+        let (who, shown) = (self.who(), times::human(limit));
         let begins = state.away.is_none();
         if begins && state.back_since.is_none_or(|since| since.elapsed() >= WELL_AFTER) {
             state.pause = PAUSE_MIN;
@@ -202,14 +166,6 @@ impl Way {
             return Err(CommandFailure::new(Code::Unreachable, what).help(help).into());
         }
         let refusal = std::mem::take(&mut state.refusal);
-        if refusal.by.as_ref().is_none_or(|by| by.origin() == state.at.origin()) {
-            let next = if state.at == self.configured { state.other.clone() } else { None };
-            state.at = next.unwrap_or_else(|| self.configured.clone());
-        }
-        if begins && refusal.is_hint {
-            // The other gateway was not asked yet.
-            return Ok(Duration::ZERO);
-        }
         let own = state.pause.mul_f64(1.0 - fastrand::f64() / 2.0);
         state.pause = (2 * state.pause).min(PAUSE_MAX);
         Ok(own.max(refusal.after.unwrap_or_default()).min(left))
@@ -222,11 +178,6 @@ pub(super) fn is_local(url: &Url) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|it| it.is_loopback())
 }
 
-/// Whether both URLs name the same host.
-fn is_same_host(one: &Url, other: &Url) -> bool {
-    one.host() == other.host() || (is_local(one) && is_local(other))
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -235,7 +186,7 @@ pub(super) mod tests {
     /// A way without notes.
     pub(in super::super) fn way(url: Url, limit: Duration) -> Way {
         let output = Output { format: Format::Table, quiet: true, colours: false };
-        Way::new(url, false, Patience { limit, output })
+        Way::new(url, Patience { limit, output })
     }
 
     const HOUR: Duration = Duration::from_secs(3_600);
@@ -254,7 +205,7 @@ pub(super) mod tests {
             map.insert(*name, value.parse().unwrap());
         }
         way.answered();
-        way.refused(&way.url(), StatusCode::from_u16(status).unwrap(), &map, code);
+        way.refused(StatusCode::from_u16(status).unwrap(), &map, code);
     }
 
     #[test]
@@ -284,9 +235,9 @@ pub(super) mod tests {
     #[test]
     fn a_gateway_that_was_never_there_is_not_waited_for() {
         let way = here(HOUR);
-        way.lost(None, false);
+        way.lost(false);
         assert!(way.next_pause(failed(Code::Unreachable)).is_err());
-        way.lost(None, true);
+        way.lost(true);
         assert!(way.next_pause(failed(Code::Unreachable)).is_ok());
         let impatient = here(Duration::ZERO);
         impatient.answered();
@@ -299,7 +250,7 @@ pub(super) mod tests {
         way.answered();
         let mut longest = PAUSE_MIN;
         for _ in 0..20 {
-            way.lost(None, false);
+            way.lost(false);
             let pause = way.next_pause(failed(Code::Unreachable)).unwrap();
             assert!((longest / 2..=longest).contains(&pause), "{pause:?} of {longest:?}");
             longest = (2 * longest).min(PAUSE_MAX);
@@ -311,62 +262,8 @@ pub(super) mod tests {
         }
         // A short recovery does not reset the pause.
         way.back();
-        way.lost(None, false);
+        way.lost(false);
         assert!(way.next_pause(failed(Code::Unreachable)).unwrap() >= PAUSE_MAX / 2);
-    }
-
-    #[test]
-    fn a_gateway_that_is_named_is_asked_at_once_and_then_in_turn() {
-        let way = here(HOUR);
-        let ask = || {
-            let pause = way.next_pause(failed(Code::Unreachable)).unwrap();
-            (way.url().to_string(), pause.is_zero())
-        };
-        let named = [("longhaul-gateway", "http://there:2"), ("retry-after", "1")];
-        refuse(&way, 503, "broker_unreachable", &named);
-        assert_eq!(ask(), ("http://there:2/".to_owned(), true));
-        way.lost(None, false);
-        assert_eq!(ask(), ("http://here:1/".to_owned(), false));
-        way.lost(None, false);
-        assert_eq!(ask(), ("http://there:2/".to_owned(), false));
-        way.back();
-        assert_eq!(way.url().as_str(), "http://there:2/");
-        // Two gateways that name each other are not asked without a pause.
-        refuse(&way, 503, "broker_unreachable", &[("longhaul-gateway", "http://here:1")]);
-        assert_eq!(ask(), ("http://here:1/".to_owned(), true));
-        refuse(&way, 503, "broker_unreachable", &named);
-        assert_eq!(ask(), ("http://there:2/".to_owned(), false));
-    }
-
-    /// A wait at a terminal makes two requests at once: both are refused, and only one of them
-    /// switches to the other gateway.
-    #[test]
-    fn two_requests_that_are_refused_turn_to_the_other_gateway_once() {
-        let way = here(HOUR);
-        let first = way.url();
-        let named = [("longhaul-gateway", "http://there:2")];
-        refuse(&way, 503, "broker_unreachable", &named);
-        way.next_pause(failed(Code::Unreachable)).unwrap();
-        way.lost(Some(&first), true);
-        way.next_pause(failed(Code::Unreachable)).unwrap();
-        assert_eq!(way.url().as_str(), "http://there:2/");
-        way.lost(Some(&"http://there:2/v1/queues".parse().unwrap()), true);
-        way.next_pause(failed(Code::Unreachable)).unwrap();
-        assert_eq!(way.url(), first);
-    }
-
-    #[test]
-    fn no_token_leaves_an_encrypted_connection() {
-        let way = way("https://here".parse().unwrap(), HOUR);
-        for (url, expected) in [
-            ("http://there", false),
-            ("ftp://there", false),
-            ("there", false),
-            ("https://here", false),
-            ("https://there", true),
-        ] {
-            assert_eq!(way.hinted(url), expected, "{url}");
-        }
     }
 
     #[tokio::test]
@@ -374,7 +271,7 @@ pub(super) mod tests {
         let way = here(Duration::from_millis(30));
         way.answered();
         let given_up = loop {
-            way.lost(None, false);
+            way.lost(false);
             if let Err(error) = way.pause(failed(Code::Unreachable)).await {
                 break error;
             }
@@ -385,26 +282,5 @@ pub(super) mod tests {
             told.contains("http://here:1/ has not answered for") && told.ends_with(": no"),
             "{told}"
         );
-    }
-
-    /// A gateway takes the other's name from the ledger: everyone who may write there could have
-    /// the token sent to any host.
-    #[test]
-    fn a_token_goes_to_no_other_host() {
-        for (configured, named, expected) in [
-            ("http://127.0.0.1:7070", "http://10.0.0.7:7070", false),
-            ("https://here:1", "https://there:1", false),
-            ("https://here:1", "https://here:2", true),
-            ("http://127.0.0.1:7070", "http://localhost:8", true),
-            ("http://localhost:7070", "http://[::1]:8", true),
-        ] {
-            for has_token in [true, false] {
-                let output = Output { format: Format::Table, quiet: true, colours: false };
-                let url: Url = configured.parse().unwrap();
-                let patience = Patience { limit: HOUR, output };
-                let way = Way::new(url, has_token, patience);
-                assert_eq!(way.hinted(named), expected || !has_token, "{configured} {named}");
-            }
-        }
     }
 }

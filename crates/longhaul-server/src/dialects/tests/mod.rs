@@ -1,12 +1,12 @@
-//! Each dialect against its table: one case per numbered line of its document, on an in-memory
-//! engine.
+//! Each dialect against its table: one case per numbered line of its document (docs/features.md),
+//! on an in-memory engine.
 
+mod dqueue;
+mod jobs;
+mod jobs_leases;
+mod jobs_submits;
 mod logged;
 mod native;
-mod one;
-mod one_leases;
-mod one_submits;
-mod two;
 
 use crate::config::{Dialect, ServerConfig};
 use crate::testing::{TestGateway, TestResponse};
@@ -59,7 +59,7 @@ fn keyed(path: &str, key: &str, body: impl Into<Body>) -> Request<Body> {
     request
 }
 
-/// Enqueues a job of document 001.
+/// Enqueues a job of the dialect `jobs`.
 fn enqueue(bench: &TestGateway, payload: &str) -> String {
     let (status, body) = post(bench, "/enqueue", json!({"payload": payload}));
     assert_eq!(status, 200, "{body}");

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 #[test]
 fn a_dialect_ends_no_native_lease() {
     let code = "not_current_lease_owner";
-    for dialect in [Dialect::Document001, Dialect::Document002] {
+    for dialect in [Dialect::Jobs, Dialect::DQueue] {
         let bench = TestGateway::with(config(dialect));
         let other = bench.beside(config(dialect));
         let id = bench.submit("jobs", "work");
         let lease = bench.lease("jobs", "ann");
         for gateway in [&bench, &other] {
-            if dialect == Dialect::Document001 {
+            if dialect == Dialect::Jobs {
                 let uuid = gateway.get("/jobs").json().as_object().unwrap().keys().next().cloned();
                 let job = json!({"id": uuid, "lease_id": 1});
                 for verb in ["/ack", "/fail"] {
@@ -41,7 +41,7 @@ fn a_dialect_ends_no_native_lease() {
 /// The mark of a dialect's lease on the ledger is not part of the worker's name.
 #[test]
 fn the_worker_of_a_dialects_lease_is_shown_by_its_name() {
-    let bench = TestGateway::with(config(Dialect::Document001));
+    let bench = TestGateway::with(config(Dialect::Jobs));
     let id = enqueue(&bench, "work");
     let job = poll(&bench, "ann");
     let task = bench.get("/v1/queues/jobs/tasks").json()["tasks"][0].clone();
@@ -51,7 +51,7 @@ fn the_worker_of_a_dialects_lease_is_shown_by_its_name() {
     assert_eq!(bench.get(&format!("{path}/lease")).json()["worker"], "ann");
     let history = bench.get(&format!("{path}/history")).json();
     assert_eq!(history["entries"][0]["leased_to"], "ann", "{history}");
-    let other = bench.beside(config(Dialect::Document001));
+    let other = bench.beside(config(Dialect::Jobs));
     assert_eq!(report(&other, "/ack", "ann", &job), (200, String::new()));
     assert_eq!(state(&bench, &id), "DONE");
 }

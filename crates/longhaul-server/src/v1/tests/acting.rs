@@ -356,7 +356,7 @@ fn settings_of_a_new_queue_are_written_once() {
     let bench = TestGateway::new();
     let tasks = QueueName::parse("tasks").unwrap();
     let write = || {
-        let settings = QueueSettings::of_document_004();
+        let settings = QueueSettings::moab();
         bench.engine.run(bench.service.write_first_settings(&tasks, settings, None)).unwrap()
     };
     assert!(write(), "it had none");

@@ -32,7 +32,7 @@ pub(super) fn token_file() -> tempfile::NamedTempFile {
 fn bench() -> (TestGateway, tempfile::NamedTempFile) {
     let file = token_file();
     let token_file = Some(file.path().to_owned());
-    let dialects = vec![Dialect::Document001, Dialect::Document002];
+    let dialects = vec![Dialect::Jobs, Dialect::DQueue];
     let config = ServerConfig { token_file, dialects, ..ServerConfig::default() };
     (TestGateway::with(config), file)
 }

@@ -156,7 +156,7 @@ fn config(file: &tempfile::NamedTempFile) -> ServerConfig {
     std::fs::write(file.path(), tokens.to_string()).unwrap();
     ServerConfig {
         token_file: Some(file.path().to_owned()),
-        dialects: vec![Dialect::Document001, Dialect::Document002],
+        dialects: vec![Dialect::Jobs, Dialect::DQueue],
         dialect_queue: "tasks".to_owned(),
         ..ServerConfig::default()
     }

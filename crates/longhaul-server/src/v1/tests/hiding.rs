@@ -46,7 +46,7 @@ impl Hiding {
         let config = ServerConfig {
             hide_payloads,
             token_file: tokens.as_ref().map(|file| file.path().to_owned()),
-            dialects: vec![Dialect::Document001, Dialect::Document002],
+            dialects: vec![Dialect::Jobs, Dialect::DQueue],
             dialect_queue: QUEUE.to_owned(),
             ..ServerConfig::default()
         };

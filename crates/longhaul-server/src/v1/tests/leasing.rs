@@ -173,7 +173,7 @@ fn failures_are_retried_fatal_ones_are_not_and_what_is_given_back_costs_nothing(
 #[test]
 fn a_silent_lease_of_a_gateway_that_is_gone_is_ended_by_another_one() {
     let mut config = ServerConfig::default();
-    config.dialects = vec![crate::config::Dialect::Document002];
+    config.dialects = vec![crate::config::Dialect::DQueue];
     config.dialect_queue = "tasks".to_owned();
     let one = TestGateway::with(config.clone());
     let other = one.beside(config);

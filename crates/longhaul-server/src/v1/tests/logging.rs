@@ -1,4 +1,4 @@
-//! The gateway's log: the events and fields of document 001, and no secrets.
+//! The gateway's log: the events and fields of the dialect `jobs`, and no secrets.
 
 use super::allowed::{authorized, hex};
 use crate::config::ServerConfig;
@@ -22,7 +22,7 @@ impl Write for Log {
 }
 
 #[test]
-fn what_happens_is_logged_with_the_fields_of_document_001_and_without_secrets() {
+fn what_happens_is_logged_with_the_fields_of_the_dialect_jobs_and_without_secrets() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let hash = hex("canary-token");
     let entry = format!(r#"{{"tokens":[{{"name":"ops","sha256":"{hash}","scopes":["admin"]}}]}}"#);

@@ -19,7 +19,7 @@ const VALUES: [&str; 5] = [
 ];
 
 fn gateway() -> TestGateway {
-    let (dialects, dialect_queue) = (vec![Dialect::Document002], "jobs".to_owned());
+    let (dialects, dialect_queue) = (vec![Dialect::DQueue], "jobs".to_owned());
     TestGateway::with(ServerConfig { dialects, dialect_queue, ..ServerConfig::default() })
 }
 
@@ -63,7 +63,7 @@ fn payloads_and_results_in_json_are_kept_as_they_were_sent() {
 }
 
 #[test]
-fn document_002_keeps_json_as_it_was_sent() {
+fn dqueue_keeps_json_as_it_was_sent() {
     let bench = gateway();
     for value in VALUES {
         let shows = |answer: &TestResponse| {

@@ -62,7 +62,7 @@ fn the_queue_of_the_calls_has_no_webhooks() {
 
 #[test]
 fn nobody_submits_or_leases_a_call() {
-    for dialect in [Dialect::Document001, Dialect::Document002] {
+    for dialect in [Dialect::Jobs, Dialect::DQueue] {
         let config = ServerConfig {
             dialects: vec![dialect],
             dialect_queue: "webhooks".to_owned(),
@@ -92,8 +92,8 @@ fn nobody_submits_or_leases_a_call() {
             ("lease", bench.post(&format!("{path}/leases"), json!({"worker": "w"}))),
         ];
         forged.push(match dialect {
-            Dialect::Document001 => ("001", bench.post("/enqueue", json!({"payload": "forged"}))),
-            Dialect::Document002 => ("002", bench.post("/tasks", json!({"payload": "forged"}))),
+            Dialect::Jobs => ("jobs", bench.post("/enqueue", json!({"payload": "forged"}))),
+            Dialect::DQueue => ("dqueue", bench.post("/tasks", json!({"payload": "forged"}))),
         });
         for (route, answer) in &forged {
             let bytes = String::from_utf8_lossy(&answer.bytes);

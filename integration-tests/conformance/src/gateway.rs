@@ -1,7 +1,11 @@
 //! A gateway in its own process, so that it can be killed.
 
 use anyhow::{Context, ensure};
-use serde::Deserialize;
+use longhaul::Client;
+use longhaul_server::{Server, ServerConfig};
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,10 +17,9 @@ use tokio::time::timeout;
 const START: Duration = Duration::from_secs(60);
 
 /// The options of a gateway's start.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Recipe {
-    /// Its own folder, without the user's settings.
-    pub(super) home: PathBuf,
+    pub(super) listen: SocketAddr,
     pub(super) tokens: PathBuf,
     pub(super) service_url: String,
     pub(super) admin_url: String,
@@ -29,19 +32,16 @@ pub(crate) struct SpawnedGateway {
     url: String,
 }
 
-#[derive(Deserialize)]
-struct Ready {
-    http: String,
-}
-
 impl SpawnedGateway {
     /// Starts one on a free port.
     ///
     /// # Errors
     /// When it does not start.
     pub(super) async fn start(recipe: &Recipe) -> anyhow::Result<Self> {
-        let (process, url) = launch(recipe, "127.0.0.1:0").await?;
-        Ok(Self { recipe: recipe.clone(), process, url })
+        let (process, url) = launch(recipe).await?;
+        let mut recipe = recipe.clone();
+        recipe.listen = url.trim_start_matches("http://").parse()?;
+        Ok(Self { recipe, process, url })
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -61,33 +61,36 @@ impl SpawnedGateway {
     /// # Errors
     /// When it does not start.
     pub(crate) async fn start_again(&mut self) -> anyhow::Result<()> {
-        let address = self.url.strip_prefix("http://").unwrap_or(&self.url).to_owned();
-        let (process, url) = launch(&self.recipe, &address).await?;
+        let (process, url) = launch(&self.recipe).await?;
         ensure!(url == self.url, "the gateway listens at {url} now, not at {}", self.url);
         self.process = process;
         Ok(())
     }
 }
 
-async fn launch(recipe: &Recipe, address: &str) -> anyhow::Result<(Child, String)> {
+/// Serves the gateway of a recipe until the process is killed, and prints its URL.
+///
+/// # Errors
+/// When it does not start.
+pub(super) async fn serve(recipe: &str) -> anyhow::Result<()> {
+    let Recipe { listen, tokens, service_url, admin_url } = serde_json::from_str(recipe)?;
+    let client = Client::builder(service_url).admin_url(admin_url).connect().await?;
+    let mut config = ServerConfig::default();
+    (config.listen, config.token_file) = (listen, Some(tokens));
+    let server = Server::start(client, config).await?;
+    writeln!(std::io::stdout(), "{}", server.url())?;
+    server.join().await;
+    Ok(())
+}
+
+async fn launch(recipe: &Recipe) -> anyhow::Result<(Child, String)> {
     let program = std::env::current_exe().context("cannot find the file of this program")?;
     let mut command = Command::new(program);
-    command.args(["server", "start", "--engine", "pulsar", "--output", "jsonl", "--log", "error"]);
-    command.args(["--http", address, "--service-url", &recipe.service_url]);
-    command.args(["--admin-url", &recipe.admin_url]).arg("--http-tokens").arg(&recipe.tokens);
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("LONGHAUL_") {
-            command.env_remove(name);
-        }
-    }
-    command.env("HOME", &recipe.home).env("XDG_CONFIG_HOME", &recipe.home);
+    command.arg("--gateway").arg(serde_json::to_string(recipe)?);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
     let mut process = command.spawn().context("cannot start a gateway")?;
     let lines = process.stdout.take().context("the gateway has no output")?;
     let mut lines = BufReader::new(lines).lines();
     let line = timeout(START, lines.next_line()).await.context("the gateway did not start")??;
-    let line = line.context("the gateway ended as soon as it was started")?;
-    let ready: Ready =
-        serde_json::from_str(&line).context("the gateway printed an unexpected line")?;
-    Ok((process, ready.http))
+    Ok((process, line.context("the gateway ended as soon as it was started")?))
 }

@@ -1,7 +1,7 @@
 //! The ends of tasks.
 
-use crate::conformance::candidate::Orders;
-use crate::conformance::stage::{PATIENCE, Scene};
+use crate::candidate::Orders;
+use crate::stage::{PATIENCE, Scene};
 use anyhow::{Context, ensure};
 use longhaul::ops::HistoryEvent;
 use longhaul::{TaskOutcome, TaskRef};

@@ -1,8 +1,8 @@
 //! Gateways that refuse, do not answer, or go away.
 
-use crate::conformance::candidate::Orders;
-use crate::conformance::door::{InjectedFault, ProxiedRequest, ProxiedRequestKind};
-use crate::conformance::stage::{Scene, begun};
+use crate::candidate::Orders;
+use crate::door::{InjectedFault, ProxiedRequest, ProxiedRequestKind};
+use crate::stage::{Scene, begun};
 use anyhow::ensure;
 use serde_json::json;
 use std::time::Duration;

@@ -57,9 +57,9 @@ impl ConformanceEnvironment {
         let token = file.create(TokenEntry::new("worker", [TokenScope::Work].into()))?;
         let admin = file.create(TokenEntry::new("suite", [TokenScope::Admin].into()))?;
         file.write()?;
-        let home = folder.path().to_owned();
         let service_url = broker.service_url().to_owned();
-        let recipe = Recipe { home, tokens, service_url, admin_url };
+        let listen = "127.0.0.1:0".parse()?;
+        let recipe = Recipe { listen, tokens, service_url, admin_url };
         let gateway = SpawnedGateway::start(&recipe).await?;
         let http = reqwest::Client::builder()
             .no_proxy()

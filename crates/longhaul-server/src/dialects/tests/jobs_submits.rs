@@ -1,4 +1,4 @@
-//! Document 001: submits and their keys.
+//! The dialect `jobs`: submits and their keys.
 
 use super::{enqueue, keyed, post, request};
 use crate::testing::TestGateway;
@@ -61,7 +61,7 @@ pub(super) fn same_key(bench: &TestGateway) {
     let shown = jobs.as_object().unwrap();
     assert_eq!((shown.len(), &shown[&first]["payload"]), (1, &json!("work")));
     // Another gateway knows the key, too: it is bound in the log.
-    let other = bench.beside(super::config(crate::config::Dialect::Document001));
+    let other = bench.beside(super::config(crate::config::Dialect::Jobs));
     let again = other.send(keyed("/enqueue", "key-1", json!({"payload": "work"}).to_string()));
     assert_eq!(again.text("job_id"), first);
 }

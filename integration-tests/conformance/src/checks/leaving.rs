@@ -1,8 +1,8 @@
 //! Tasks that a worker has to leave: cancelled, taken away, expired, released.
 
-use crate::conformance::candidate::Orders;
-use crate::conformance::door::{ProxiedRequest, ProxiedRequestKind};
-use crate::conformance::stage::{PATIENCE, Scene, begun};
+use crate::candidate::Orders;
+use crate::door::{ProxiedRequest, ProxiedRequestKind};
+use crate::stage::{PATIENCE, Scene, begun};
 use anyhow::{Context, ensure};
 use longhaul::TaskOutcome;
 use longhaul::ops::HistoryEvent;

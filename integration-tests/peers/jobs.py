@@ -1,6 +1,6 @@
-"""Failures of document 001: what its author tried by hand and by scripts, and what its lines promise, over HTTP alone.
+"""Failures of the dialect `jobs`: what its author tried by hand and by scripts, and what its lines promise, over HTTP alone.
 
-    python3 document_001.py PROGRAM [FAILURE ...]
+    python3 jobs.py PROGRAM [FAILURE ...]
 """
 
 import os
@@ -50,7 +50,7 @@ def job_of(server, job_id):
 
 def many_enqueue_while_others_look(stage):
     """Days 2 and 7: concurrent enqueues, and concurrent reads of `/jobs`."""
-    server = stage.dev("001")
+    server = stage.dev("jobs")
 
     def submit(number):
         return [new_job(server, f"{number}-{each}") for each in range(10)]
@@ -75,7 +75,7 @@ def many_enqueue_while_others_look(stage):
 
 def two_workers_poll_at_once(stage):
     """Day 3: no two workers have the same lease; and pollers that wait are woken at once."""
-    server = stage.dev("001")
+    server = stage.dev("jobs")
     found, waiting = [], []
     for number in range(8):
         name = f"w{number}"
@@ -103,7 +103,7 @@ def two_workers_poll_at_once(stage):
 
 def the_same_key_twice(stage):
     """Day 5: a key makes one job, whether it is told again, at once, behind its end, wrongly, or behind a crash."""
-    server = stage.dev("001")
+    server = stage.dev("jobs")
     first = new_job(server, "pay", "order-1")
     check(new_job(server, "pay", "order-1") == first, "a repetition makes another job")
     check(new_job(server, "something else", "order-1") == first, "another payload makes another job")
@@ -130,7 +130,7 @@ def the_same_key_twice(stage):
 
 def a_worker_is_killed_with_its_lease(stage):
     """Days 3 and 6: another worker gets the job when the lease has run out, and reports of the dead one's lease have no effect."""
-    server = stage.dev("001")
+    server = stage.dev("jobs")
     job_id = new_job(server)
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
     worker = subprocess.Popen([sys.executable, script, server.url(), "doomed"], stdout=subprocess.PIPE)
@@ -174,7 +174,7 @@ def a_worker_is_killed_with_its_lease(stage):
 
 def an_ack_comes_after_the_lease(stage):
     """Day 6: with nobody else asking, a report behind the end of the lease is refused as well, and changes nothing."""
-    server = stage.dev("001")
+    server = stage.dev("jobs")
     job_id = new_job(server)
     job = poll(server, "slow")
     until("the end of the lease", EXPIRED_SECONDS, lambda: job_of(server, job_id)["state"] == "QUEUED")
@@ -182,7 +182,7 @@ def an_ack_comes_after_the_lease(stage):
         refused = is_status(report(server, path, "slow", job), 409, path)
         check(refused.code() == "lease_expired", refused)
     shown = job_of(server, job_id)
-    # It is there at once (1.20).
+    # It is there at once.
     check(not shown.get("next_available_at") and shown["attempts"] == 1, shown)
     again, seconds = until("the job", 5, lambda: poll(server, "slow"))
     check(again["lease_id"] == 2 and seconds < 2, again, seconds)
@@ -192,7 +192,7 @@ def an_ack_comes_after_the_lease(stage):
 
 def a_job_fails_every_time(stage):
     """Day 4: a pause between tries that is kept, and DEAD after the third one."""
-    server = stage.dev("001")
+    server = stage.dev("jobs")
     job_id = new_job(server, "poison")
     for attempt in range(1, MAX_TRIES + 1):
         job, _ = until("the job", 60, lambda: poll(server, "w"))
@@ -228,7 +228,7 @@ def a_job_fails_every_time(stage):
 
 def a_job_kills_its_workers(stage):
     """Beyond the document (1.21 lets it live for ever): a job that only ever loses its workers is DEAD after the third one."""
-    server = stage.dev("001")
+    server = stage.dev("jobs")
     job_id = new_job(server, "poison")
     for attempt in range(1, MAX_TRIES + 1):
         job, _ = until("the job", 60, lambda: poll(server, f"w{attempt}"))
@@ -268,7 +268,7 @@ class Crowd:
 
 def the_server_is_killed_in_mid_work(stage):
     """Day 7: broker restart mid-flight. Here nothing is lost: leases, attempts and keys outlive `kill -9`."""
-    server = stage.dev("001")
+    server = stage.dev("jobs")
     held = new_job(server, "held")
     lease = poll(server, "steady")
     check(lease["id"] == held, lease)
@@ -302,7 +302,7 @@ def the_server_is_killed_in_mid_work(stage):
     for job_id, job in ended.items():
         check(job["attempts"] <= MAX_TRIES, job)
         acked = crowd.acked.get(job_id, set())
-        # A report behind the end is 200 as well (1.9), so that several may have been told so.
+        # A report behind the end is 200 as well, so that several may have been told so.
         check(job["state"] != "DONE" or acked or job_id == held, "nobody was told of", job)
         check(job["state"] != "DEAD" or not acked, "accepted, and dead:", job)
     counts = {state: sum(it["state"] == state for it in ended.values()) for state in ("DONE", "DEAD")}
@@ -311,7 +311,7 @@ def the_server_is_killed_in_mid_work(stage):
 
 def requests_are_wrong(stage):
     """Each is answered, with nothing done, and the server goes on."""
-    server = stage.dev("001")
+    server = stage.dev("jobs")
     good = {"worker_id": "w", "job_id": str(uuid.uuid4()), "lease_id": 1}
     for path in ("/enqueue", "/poll", "/ack", "/fail"):
         for method in ("GET", "PUT", "DELETE"):

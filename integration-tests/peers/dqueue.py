@@ -1,8 +1,8 @@
-"""Failures of document 002: leases that run out, workers that refuse, gateways and brokers that die, as its plain clients see them, over HTTP alone.
+"""Failures of the dialect `dqueue`: leases that run out, workers that refuse, gateways and brokers that die, as its plain clients see them, over HTTP alone.
 
-    python3 document_002.py PROGRAM [FAILURE ...]
+    python3 dqueue.py PROGRAM [FAILURE ...]
 
-A client of the document asks for a lease and is answered at once: no request here has `wait` unless it says why.
+A client of DQueue asks for a lease and is answered at once: no request here has `wait` unless it says why.
 """
 
 import http.client
@@ -67,7 +67,7 @@ def counted(server, **expected):
 
 def a_task_is_leased_and_acknowledged(stage):
     """By its holder alone; twice; and not refused behind that."""
-    server = opened(stage.dev("002"))
+    server = opened(stage.dev("dqueue"))
     check(ask_lease(server, "w") is None, "an empty queue has a task")
     task_id = submit(server, {"to": "ann"})
     check(state(server, task_id) == "PENDING", server.get(f"/tasks/{task_id}"))
@@ -90,7 +90,7 @@ def a_task_is_leased_and_acknowledged(stage):
 
 
 def higher_priorities_come_first(stage):
-    server = opened(stage.dev("002"))
+    server = opened(stage.dev("dqueue"))
     ids = [submit(server, str(number), priority=number) for number in (-5, 0, 7, -1, 0, 100)]
     order = [lease(server, "w")["payload"] for _ in ids]
     check(order == ["7", "100", "0", "0", "-5", "-1"], order)
@@ -98,7 +98,7 @@ def higher_priorities_come_first(stage):
 
 def a_lease_runs_out(stage):
     """It is PENDING at once, and goes to whoever asks; the report of the first holder is refused, and that of the second one counts."""
-    server = opened(stage.dev("002"))
+    server = opened(stage.dev("dqueue"))
     task_id = submit(server)
     slow = lease(server, "slow", visibility_timeout=2)
     check(slow["attempts"] == 1 and 0 < slow["lease_expires_at"] - slow["now"] <= 2_000, slow)
@@ -124,7 +124,7 @@ def a_lease_runs_out(stage):
 
 def a_worker_refuses(stage):
     """FAILED until the pause is over, then again; DEAD_LETTER when there are no more retries."""
-    server = opened(stage.dev("002"))
+    server = opened(stage.dev("dqueue"))
     task_id = submit(server, "poison", max_retries=1)
     for attempt in (1, 2):
         task = lease(server, "w", seconds=30)
@@ -138,7 +138,7 @@ def a_worker_refuses(stage):
 
 def submits_are_repeated(stage):
     """A key makes one task, of which every repetition is told."""
-    server = opened(stage.dev("002"))
+    server = opened(stage.dev("dqueue"))
     first = submit(server, "a", idempotency_key="k1")
     check(submit(server, "b", idempotency_key="k1") == first, "another task")
     with_header = server.post("/tasks", {"payload": "c"}, {"Idempotency-Key": "k1"})
@@ -189,7 +189,7 @@ def all_done(submitted, completed, over, seconds):
 
 def plain_workers_share_the_queue(stage):
     """Twenty who never wait, 200 tasks: each is leased to one of them, and nobody starves."""
-    server = opened(stage.dev("002"))
+    server = opened(stage.dev("dqueue"))
     began = time.monotonic()
     submitted = {submit(server, f"{number}", priority=number % 3 - 1) for number in range(200)}
     completed, over = {}, threading.Event()
@@ -201,7 +201,7 @@ def plain_workers_share_the_queue(stage):
 
 def one_process_is_killed(stage):
     """The single node: after `kill -9` and a start everything is there, and the lease still counts."""
-    server = opened(stage.dev("002"))
+    server = opened(stage.dev("dqueue"))
     ids = [submit(server, str(number)) for number in range(20)]
     done = lease(server, "w")
     is_status(report(server, "ack", "w", done), 200, "ack")
@@ -216,8 +216,8 @@ def one_process_is_killed(stage):
 
 def one_gateway_of_two_is_killed(stage):
     """Its leases live, its clients go on at the other one, and nothing is lost or done twice."""
-    broker = stage.dev("002")
-    gateways = [opened(stage.gateway(broker, "002")) for _ in range(2)]
+    broker = stage.dev("dqueue")
+    gateways = [opened(stage.gateway(broker, "dqueue")) for _ in range(2)]
     dying, other = gateways
     held_id = submit(dying, "held")
     held = lease(dying, "w", visibility_timeout=60)
@@ -243,8 +243,8 @@ def one_gateway_of_two_is_killed(stage):
 
 def the_broker_dies(stage):
     """503 with `Retry-After` and the other gateway's address, on every route that needs the broker; when it is back all goes on."""
-    broker = stage.dev("002")
-    one, other = opened(stage.gateway(broker, "002")), opened(stage.gateway(broker, "002"))
+    broker = stage.dev("dqueue")
+    one, other = opened(stage.gateway(broker, "dqueue")), opened(stage.gateway(broker, "dqueue"))
     held_id = submit(one, "held")
     # Each gateway has asked for tasks, so it has a heartbeat by which the other one knows it.
     for gateway in (one, other):
@@ -316,7 +316,7 @@ def accepted(gateway):
 
 def requests_are_wrong(stage):
     """Each is answered, with nothing done, and the server goes on."""
-    server = opened(stage.dev("002"))
+    server = opened(stage.dev("dqueue"))
     posts = ["/tasks", "/tasks/lease", "/tasks/1:2:-1/ack", "/tasks/1:2:-1/nack"]
     for path in posts:
         for body in (None, b"", b"{", b"[]", b'"x"', b"7", b"null", b"\x00", b"\xff\xfe", b"[" * 100_000, b"{}x"):

@@ -1,8 +1,8 @@
-//! Document 001, line by line.
+//! The dialect `jobs`, line by line.
 
+use super::jobs_leases as leases;
+use super::jobs_submits as submits;
 use super::logged::logged;
-use super::one_leases as leases;
-use super::one_submits as submits;
 use super::{OK, Proof, config, conflict, enqueue, poll, post, prove, report, shown, state};
 use crate::config::Dialect;
 use crate::testing::TestGateway;
@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 #[test]
-fn document_001_line_by_line() {
+fn the_dialect_jobs_line_by_line() {
     prove(
-        Dialect::Document001,
+        Dialect::Jobs,
         &[
             ("1.1", Here(health)),
             ("1.2", Here(submits::enqueues)),
@@ -191,7 +191,7 @@ fn events(bench: &TestGateway) {
         assert_eq!(report(bench, "/ack", "ann", &poll(bench, "ann")), OK());
         enqueue(bench, "lost");
         for _ in 0..3 {
-            let gone = bench.beside(config(Dialect::Document001));
+            let gone = bench.beside(config(Dialect::Jobs));
             poll(&gone, "ann");
             drop(gone);
             bench.engine.advance(Duration::from_secs(31));
@@ -288,11 +288,11 @@ fn harness(bench: &TestGateway) {
     }
 }
 
-/// State that document 001 declares as lost with the process is kept here.
+/// State that the original queue loses with its process is kept here.
 fn restart(bench: &TestGateway) {
     let (waits, runs) = (enqueue(bench, "waits"), enqueue(bench, "runs"));
     let job = poll(bench, "ann");
-    let other = bench.beside(config(Dialect::Document001));
+    let other = bench.beside(config(Dialect::Jobs));
     let (held, free) = if job["id"] == json!(runs) { (runs, waits) } else { (waits, runs) };
     assert_eq!(state(&other, &held), "LEASED");
     assert_eq!(report(&other, "/ack", "ann", &job), OK());

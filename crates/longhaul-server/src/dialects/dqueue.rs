@@ -1,7 +1,7 @@
-//! The routes of document 002: `/tasks`, `/tasks/lease`, `/tasks/{id}`, `/tasks/{id}/ack`,
+//! The routes of the dialect `dqueue`: `/tasks`, `/tasks/lease`, `/tasks/{id}`, `/tasks/{id}/ack`,
 //! `/tasks/{id}/nack`, `/stats`.
 //!
-//! The document defines the routes, the states and their transitions; the body fields are our own.
+//! DQueue defines the routes, the states and their transitions; the body fields are our own.
 
 use super::held::{DialectLeaseStatus, settle};
 use super::task_body::{DialectTaskBody, priority_of, stats, task};

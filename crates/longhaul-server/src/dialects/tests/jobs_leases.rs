@@ -1,4 +1,4 @@
-//! Document 001: leases, fencing and expiry.
+//! The dialect `jobs`: leases, fencing and expiry.
 
 use super::{OK, conflict, enqueue, poll, post, report, request, shown, state};
 use crate::testing::TestGateway;
@@ -84,7 +84,7 @@ pub(super) fn fail_twice(bench: &TestGateway) {
         assert_eq!(refused, conflict("not_current_lease_owner"), "{verb} {worker}");
     }
     assert_eq!((state(bench, &id), &shown(bench, &id)["attempts"]), ("QUEUED".into(), &json!(1)));
-    let other = bench.beside(super::config(crate::config::Dialect::Document001));
+    let other = bench.beside(super::config(crate::config::Dialect::Jobs));
     assert_eq!(report(&other, "/fail", "ann", &job), conflict("not_current_lease_owner"));
     assert_eq!(report(bench, "/ack", "bob", &poll(bench, "bob")), OK());
 }
@@ -160,7 +160,7 @@ pub(super) fn expiry(bench: &TestGateway) {
     assert!(passed < Duration::from_secs(2), "{passed:?}");
 }
 
-/// Unlike in document 001: a job that only loses its workers must end, too.
+/// Unlike in the original queue: a job that only loses its workers must end, too.
 pub(super) fn expiry_counts(bench: &TestGateway) {
     let id = enqueue(bench, "poison");
     for expired in 0..3 {

@@ -1,7 +1,7 @@
 //! Reports about running tasks.
 
-use crate::conformance::candidate::Orders;
-use crate::conformance::stage::{PATIENCE, Scene};
+use crate::candidate::Orders;
+use crate::stage::{PATIENCE, Scene};
 use anyhow::ensure;
 use longhaul::ops::HistoryEvent;
 use serde_json::json;
