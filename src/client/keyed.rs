@@ -152,19 +152,18 @@ impl Client {
         index.map_err(SubmitError::Transport)
     }
 
-    /// Submits a task with a key. If its message is `published` already, it is only bound.
+    /// Submits a task with a key.
     pub(super) async fn submit_keyed(
         &self,
         (queue, level): (&TopicNames, Priority),
         message: Outgoing,
         (name, digest): (KeyName, Digest),
         strict: bool,
-        published: Option<QueueTask>,
     ) -> Result<TaskRef, SubmitError> {
         let topic_of = |level| self.level_names(queue, level).map(|names| names.task);
         let registers = &self.inner.registers;
         let register = registers.read(&queue.register).await.map_err(SubmitError::Transport)?;
-        let (mut own, mut binds) = (published, 0);
+        let (mut own, mut binds) = (None, 0);
         let mut turn = None;
         let since = register.look(Keys::period);
         let topic = topic_of(level)?;

@@ -20,7 +20,6 @@ mod history;
 mod keyed;
 mod letters;
 mod logs;
-mod moving;
 mod operator;
 mod publishers;
 mod query;
@@ -51,7 +50,6 @@ pub use history::{
     Verification, Zombie,
 };
 pub use letters::{DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed};
-pub use moving::{Closed, Export, ExportRecord, Exported, Imported, MoveError, Unmoved};
 pub use operator::{ActionRecord, Purged};
 pub use query::WaitError;
 pub use queue::{Queue, VersionedSettings};

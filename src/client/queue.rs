@@ -20,7 +20,7 @@ use longhaul_core::task::{TaskId, text};
 /// | its settings | [`settings`](Self::settings), [`change`](Self::change), [`update`](Self::update), [`pause`](Self::pause), [`resume`](Self::resume) |
 /// | workers | [`drain_worker`](Self::drain_worker), [`zombies`](Self::zombies) |
 /// | what failed for good | [`dead_letters`](Self::dead_letters) |
-/// | its logs | [`verify`](Self::verify), [`tasks_at`](Self::tasks_at), [`export`](Self::export), [`import`](Self::import) |
+/// | its logs | [`verify`](Self::verify), [`tasks_at`](Self::tasks_at) |
 #[derive(Clone, Debug)]
 pub struct Queue {
     pub(super) client: Client,

@@ -304,7 +304,7 @@ impl Submission {
         let sending = async {
             match key {
                 Some(key) => {
-                    client.submit_keyed((&queue, priority), message, key, strict, None).await
+                    client.submit_keyed((&queue, priority), message, key, strict).await
                 }
                 None => client.publish_task(&topic, message).await,
             }

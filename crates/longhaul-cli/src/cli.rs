@@ -4,7 +4,7 @@ use crate::commands::broker::BrokerCommand;
 use crate::commands::server::ServerCommand;
 use crate::commands::worker::WorkerCommand;
 use crate::commands::{
-    bench, config, conformance, context, dead, meta, moving, queue, schedule, server, task, token,
+    bench, config, conformance, context, dead, meta, queue, schedule, server, task, token,
     topic,
 };
 use crate::globals::Globals;
@@ -51,12 +51,6 @@ pub(crate) enum CliCommand {
     Topic(topic::TopicCommand),
     /// Check every entry of a queue's logs against the invariants of the protocol.
     Verify(topic::Verify),
-    /// Export a queue to a file.
-    Export(moving::ExportArgs),
-    /// Import a queue from a file that `export` has written.
-    Import(moving::ImportArgs),
-    /// Move a queue to another cluster, such as from the embedded broker to Pulsar.
-    Migrate(Box<moving::Migrate>),
     /// Submit tasks, wait until they are over, and print rates and percentiles.
     Bench(bench::BenchArgs),
     /// Test whether an HTTP worker, in any language, behaves as a worker must.
@@ -105,9 +99,6 @@ impl CliCommand {
             | Self::Schedule(_)
             | Self::Topic(_)
             | Self::Verify(_)
-            | Self::Export(_)
-            | Self::Import(_)
-            | Self::Migrate(_)
             | Self::Bench(_)
             | Self::Conformance(_)
             | Self::Token(_)

@@ -219,7 +219,7 @@ impl DeadLetters {
             // What another producer wrote is submitted as it is, whatever this one would refuse.
             let digest = Digest::of(&payload);
             let (message, queue) = (message_of(properties, payload, None), (&self.names, level));
-            return Ok(client.submit_keyed(queue, message, (key, digest), false, None).await?);
+            return Ok(client.submit_keyed(queue, message, (key, digest), false).await?);
         };
         let same = client.resubmission(&self.names.task, (payload, properties, letter.tags));
         let prepared = change(same.priority(level)).prepare()?;
@@ -230,7 +230,7 @@ impl DeadLetters {
         properties.insert(IDEMPOTENCY_KEY.to_owned(), key_text(letter.task.id));
         let message = message_of(properties, payload, delivery.at_ms(Clock::System.wall_ms()));
         let queue = (&self.names, priority);
-        Ok(client.submit_keyed(queue, message, (key, digest), false, None).await?)
+        Ok(client.submit_keyed(queue, message, (key, digest), false).await?)
     }
 
     /// The task that holds a key.

@@ -6,7 +6,6 @@ mod canary;
 mod dev;
 mod levels;
 mod monitoring;
-mod moving;
 mod options;
 mod secured;
 mod stage;
