@@ -4,7 +4,7 @@ use crate::commands::broker::BrokerCommand;
 use crate::commands::server::ServerCommand;
 use crate::commands::worker::WorkerCommand;
 use crate::commands::{
-    bench, config, conformance, context, dead, meta, queue, schedule, server, task, token,
+    bench, config, conformance, context, dead, meta, migrate, queue, schedule, server, task, token,
     topic,
 };
 use crate::globals::Globals;
@@ -51,6 +51,8 @@ pub(crate) enum CliCommand {
     Topic(topic::TopicCommand),
     /// Check every entry of a queue's logs against the invariants of the protocol.
     Verify(topic::Verify),
+    /// Move a queue to another cluster, such as from the embedded broker to Pulsar.
+    Migrate(Box<migrate::Migrate>),
     /// Submit tasks, wait until they are over, and print rates and percentiles.
     Bench(bench::BenchArgs),
     /// Test whether an HTTP worker, in any language, behaves as a worker must.
@@ -99,6 +101,7 @@ impl CliCommand {
             | Self::Schedule(_)
             | Self::Topic(_)
             | Self::Verify(_)
+            | Self::Migrate(_)
             | Self::Bench(_)
             | Self::Conformance(_)
             | Self::Token(_)

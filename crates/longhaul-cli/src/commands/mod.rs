@@ -8,6 +8,7 @@ pub(crate) mod conformance;
 pub(crate) mod context;
 pub(crate) mod dead;
 pub(crate) mod meta;
+pub(crate) mod migrate;
 pub(crate) mod ports;
 pub(crate) mod queue;
 pub(crate) mod schedule;
@@ -52,6 +53,7 @@ async fn dispatch(command: CliCommand, context: &CommandContext) -> anyhow::Resu
         CliCommand::Schedule(it) => schedule::run(it, context).await,
         CliCommand::Topic(it) => topic::run(it, context).await,
         CliCommand::Verify(it) => topic::verify(&it, context).await,
+        CliCommand::Migrate(it) => migrate::run(&it, context).await,
         CliCommand::Bench(it) => bench::run(&it, context).await,
         CliCommand::Conformance(arguments) => conformance::run(&arguments, context).await,
         CliCommand::Dev(it) => server::dev(&it, context).await,
