@@ -8,13 +8,14 @@ use longhaul_core::ledger;
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::protocol::fold::{TaskFold, Verdict};
 use longhaul_core::protocol::key::OnceKey;
+use longhaul_core::protocol::waits::{AfterFailed, DependencyName, WaitsFor};
 use longhaul_core::task::{Position, TaskId};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-/// The last checkpoints of the tasks of a queue, and the reasons of operators that closed tasks, as
-/// of one reading: see [`Queue::ledger_notes`].
+/// The last checkpoints of the tasks of a queue, what they wait for, and the reasons of operators
+/// that closed tasks, as of one reading: see [`Queue::ledger_notes`].
 pub struct LedgerNotes {
     transport: Arc<dyn Transport>,
     names: TopicNames,
@@ -26,6 +27,8 @@ pub struct LedgerNotes {
 struct TaskNotes {
     fold: TaskFold,
     checkpoint: Option<(Position, OnceKey)>,
+    /// The content of the entry that parked it.
+    parked: Option<Bytes>,
     closed_because: Option<String>,
 }
 
@@ -36,9 +39,9 @@ impl fmt::Debug for LedgerNotes {
 }
 
 impl Queue {
-    /// Reads the ledger once, for the checkpoints of unfinished tasks, and for the reasons of closed
-    /// ones. It needs about 200 bytes for each task that the ledger has; checkpoints are read when
-    /// they are asked for.
+    /// Reads the ledger once, for the checkpoints of unfinished tasks and the tasks that they wait
+    /// for, and for the reasons of closed ones. It needs about 200 bytes for each task that the
+    /// ledger has; checkpoints are read when they are asked for.
     ///
     /// # Errors
     /// When the ledger cannot be read.
@@ -70,6 +73,9 @@ impl TaskNotes {
             return;
         }
         match entry {
+            Entry::Claim(_) | Entry::Done(_) if self.fold.is_parked() => {
+                self.parked = ledger::content(message);
+            }
             // A checkpoint that was given up when its session ended may be stored behind a later one.
             Entry::Checkpoint(key)
                 if self.checkpoint.is_none_or(|(_, kept)| {
@@ -109,6 +115,15 @@ impl LedgerNotes {
         let place = partition(self.names.ledger.clone(), task.partition);
         let message = self.transport.fetch(&place, at).await?;
         Ok(message.and_then(|message| ledger::content(&message)))
+    }
+
+    /// The tasks for which a parked task waits, and the policy if one of them has no result. `None`
+    /// if the task is not parked.
+    #[must_use]
+    pub fn waits_for(&self, task: TaskId) -> Option<(BTreeSet<DependencyName>, AfterFailed)> {
+        let notes = self.tasks.get(&task).filter(|notes| notes.fold.is_parked())?;
+        let WaitsFor { names, failed } = WaitsFor::of_content(notes.parked.as_ref()?)?;
+        Some((names, failed))
     }
 
     /// The operator's reason, with name and action, if an operator closed the task and the ledger

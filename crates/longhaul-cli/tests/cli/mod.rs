@@ -5,6 +5,7 @@ mod away;
 mod canary;
 mod dev;
 mod levels;
+mod migrating;
 mod monitoring;
 mod options;
 mod secured;

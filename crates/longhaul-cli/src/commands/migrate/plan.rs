@@ -12,7 +12,7 @@ use std::fmt;
 use std::time::Duration;
 
 const AFTER: &str = "AFTER";
-const AFTER_FAILED: &str = "AFTER_FAILED";
+pub(super) const AFTER_FAILED: &str = "AFTER_FAILED";
 pub(super) const CHECKPOINT: &str = "CHECKPOINT";
 const COPY_OF: &str = "COPY_OF";
 const DEDUPE_KEY: &str = "DEDUPE_KEY";
@@ -223,18 +223,13 @@ impl Origin {
     }
 }
 
-/// Reads the names of the tasks that a task waits for: those that its message names, and those for
-/// which its last attempt waits.
+/// Reads the names of the tasks that a task waits for by its message.
 ///
 /// # Errors
 /// When a name cannot be read.
-pub(super) fn awaited_names(
-    message: &OldMessage,
-    info: &TaskInfo,
-) -> Result<BTreeSet<DependencyName>, String> {
-    let of_message = message.properties.get(AFTER).map_or("", String::as_str).split(',');
-    let names = of_message.map(str::trim).filter(|name| !name.is_empty());
-    let names = names.chain(info.waits_for.iter().map(String::as_str));
+pub(super) fn awaited_names(message: &OldMessage) -> Result<BTreeSet<DependencyName>, String> {
+    let names = message.properties.get(AFTER).map_or("", String::as_str).split(',');
+    let names = names.map(str::trim).filter(|name| !name.is_empty());
     names.map(|name| DependencyName::read(name).map_err(|error| error.to_string())).collect()
 }
 

@@ -1,6 +1,8 @@
 //! Reads both ends of a migration.
 
-use super::plan::{Awaited, Key, OldMessage, OldTask, OpenTask, OpenTasks, Origin, awaited_names};
+use super::plan::{
+    AFTER_FAILED, Awaited, Key, OldMessage, OldTask, OpenTask, OpenTasks, Origin, awaited_names,
+};
 use super::steps::Migration;
 use futures::stream::TryStreamExt;
 use longhaul::ops::{
@@ -138,7 +140,7 @@ impl Migration {
             }
             notes.insert(level.level, level.queue.ledger_notes().await?);
         }
-        self.find_awaited(source, &mut open).await?;
+        self.find_awaited(source, &notes, &mut open).await?;
         let (mut copies, mut target) = (BTreeMap::<_, Vec<OpenCopy>>::new(), Vec::new());
         for (level, queue) in self.target.existing().await? {
             let (mut messages, mut found) = (queue.all_submitted().await?, Vec::new());
@@ -163,12 +165,15 @@ impl Migration {
     }
 
     /// Finds the tasks that tasks wait for, and those that hold their idempotency keys.
-    async fn find_awaited(&self, source: &[Level], open: &mut OpenTasks) -> anyhow::Result<()> {
+    async fn find_awaited(
+        &self,
+        source: &[Level],
+        notes: &BTreeMap<Priority, LedgerNotes>,
+        open: &mut OpenTasks,
+    ) -> anyhow::Result<()> {
         let all: Vec<OldTask> = open.keys().copied().collect();
         for old in all {
-            let Some(OpenTask { info, message: Ok(message), .. }) = open.get(&old) else {
-                continue;
-            };
+            let Some(OpenTask { message: Ok(message), .. }) = open.get(&old) else { continue };
             let Some(level) = level_of(source, old.level) else { continue };
             let mut duplicate_of = None;
             if let Some(key @ Key::Idempotency(_)) = Key::of(&message.properties) {
@@ -177,14 +182,22 @@ impl Migration {
                 let own = TaskRef { topic: level.queue.topic().to_owned(), id: old.id };
                 duplicate_of = task.filter(|task| *task != own);
             }
-            let (mut awaited, names) = (Vec::new(), awaited_names(message, info));
+            let parked = notes.get(&old.level).and_then(|notes| notes.waits_for(old.id));
+            let policy = parked.as_ref().map(|(_, policy)| policy.word().to_owned());
+            let names = parked.map_or_else(|| awaited_names(message), |(names, _)| Ok(names));
+            let mut awaited = Vec::new();
             for name in names.iter().flatten() {
                 awaited.push((name.clone(), self.awaited(level, open, name).await?));
             }
             if let Some(task) = open.get_mut(&old) {
                 (task.awaited, task.duplicate_of) = (awaited, duplicate_of);
-                if let Err(cause) = names {
-                    task.message = Err(cause);
+                match (names, &mut task.message) {
+                    (Err(cause), message) => *message = Err(cause),
+                    (Ok(_), Ok(message)) => {
+                        let policy = policy.map(|policy| (AFTER_FAILED.to_owned(), policy));
+                        message.properties.extend(policy);
+                    }
+                    (Ok(_), Err(_)) => {}
                 }
             }
         }
