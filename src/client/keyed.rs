@@ -11,10 +11,12 @@ pub(super) use turns::Turns;
 use super::registers::FollowedRegister;
 use super::submit::SubmitError;
 use super::task_ref::TaskRef;
-use super::{Client, Submission};
+use super::{ActionError, Client, Queue, Submission};
 use crate::topics::{Priority, TopicNames};
 use crate::transport::Outgoing;
-use longhaul_core::protocol::register::{Digest, KeyKind, KeyName, Keys, QueueTask, Submitting};
+use longhaul_core::protocol::register::{
+    Digest, KeyKind, KeyName, Keys, QueueTask, RegisterEntry, Submitting,
+};
 use longhaul_core::task::text::{DEDUPE_KEY, IDEMPOTENCY_KEY, OVERWRITE};
 use std::collections::BTreeMap;
 
@@ -105,6 +107,69 @@ impl Submission {
     }
 }
 
+/// The tasks that hold a key, or held it last: see [`Queue::key_holders`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyHolders {
+    /// The task with this idempotency key.
+    pub idempotency: Option<KeyHolder>,
+    /// The task with this dedupe key.
+    pub dedupe: Option<KeyHolder>,
+}
+
+/// The task that holds a key, or held it last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyHolder {
+    /// The task.
+    pub task: TaskRef,
+    /// Whether it still holds the key: a submit with the key returns this task.
+    pub holds: bool,
+}
+
+impl Queue {
+    /// Returns the tasks that hold this text as their idempotency key and as their dedupe key, or
+    /// held it last, if the register still has the key. A task that was submitted, and not yet bound
+    /// to its key, holds none.
+    ///
+    /// # Errors
+    /// When the register cannot be read.
+    pub async fn key_holders(&self, key: &str) -> Result<KeyHolders, ActionError> {
+        let (client, names) = (&self.client, self.names()?);
+        let register = client.register_of(&names).await?;
+        let holder = |kind| {
+            let name = KeyName::new(kind, key).ok()?;
+            let (task, holds) = register
+                .look(|keys| Some((keys.last_holder(&name)?, keys.holder(&name).is_some())))?;
+            Some(KeyHolder {
+                task: TaskRef { topic: names.task_of(task.level), id: task.id },
+                holds,
+            })
+        };
+        let [idempotency, dedupe] = [KeyKind::Idempotency, KeyKind::Dedupe].map(holder);
+        Ok(KeyHolders { idempotency, dedupe })
+    }
+
+    /// Returns a name of this queue that no other queue has, in any cluster. It is the same for as
+    /// long as the queue exists, and for copies that a broker's backup restores. The first call may
+    /// write the first entry of the register.
+    ///
+    /// # Errors
+    /// When the register cannot be read or written.
+    pub async fn identity(&self) -> Result<String, ActionError> {
+        let (client, names) = (&self.client, self.names()?);
+        let register = client.register_of(&names).await?;
+        if register.start_stamp().is_none() {
+            let registers = &client.inner.registers;
+            let start = RegisterEntry::Start(registers.next_stamp());
+            registers.publish(&client.inner.publishers, &register, &start).await?;
+        }
+        // Two callers may write an entry each: the first one counts.
+        let start = register.start_stamp().ok_or(ActionError::Contended)?;
+        Ok(start.to_string())
+    }
+}
+
 /// The key of a submission, if it has one.
 pub(super) fn key_of(
     properties: &BTreeMap<String, String>,
@@ -152,19 +217,18 @@ impl Client {
         index.map_err(SubmitError::Transport)
     }
 
-    /// Submits a task with a key. If its message is `published` already, it is only bound.
+    /// Submits a task with a key.
     pub(super) async fn submit_keyed(
         &self,
         (queue, level): (&TopicNames, Priority),
         message: Outgoing,
         (name, digest): (KeyName, Digest),
         strict: bool,
-        published: Option<QueueTask>,
     ) -> Result<TaskRef, SubmitError> {
         let topic_of = |level| self.level_names(queue, level).map(|names| names.task);
         let registers = &self.inner.registers;
         let register = registers.read(&queue.register).await.map_err(SubmitError::Transport)?;
-        let (mut own, mut binds) = (published, 0);
+        let (mut own, mut binds) = (None, 0);
         let mut turn = None;
         let since = register.look(Keys::period);
         let topic = topic_of(level)?;

@@ -18,9 +18,9 @@ mod fake;
 mod folded;
 mod history;
 mod keyed;
+mod ledger_notes;
 mod letters;
 mod logs;
-mod moving;
 mod operator;
 mod publishers;
 mod query;
@@ -50,8 +50,9 @@ pub use history::{
     BrokenInvariant, HistoryEntry, HistoryEvent, HolderSilence, Ignored, PastInstant, TaskHistory,
     Verification, Zombie,
 };
+pub use keyed::{KeyHolder, KeyHolders};
+pub use ledger_notes::LedgerNotes;
 pub use letters::{DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed};
-pub use moving::{Closed, Export, ExportRecord, Exported, Imported, MoveError, Unmoved};
 pub use operator::{ActionRecord, Purged};
 pub use query::WaitError;
 pub use queue::{Queue, VersionedSettings};
@@ -60,7 +61,7 @@ pub use read_error::ReadError;
 #[cfg(feature = "schedules")]
 pub use schedules::{Firing, ScheduleInfo, Schedules};
 pub use submit::{Submission, SubmitError};
-pub use submitted::SubmittedTask;
+pub use submitted::{NextSubmitted, SubmittedTask};
 pub(crate) use task_producer::TaskProducer;
 pub use task_ref::{TaskRef, TaskRefError};
 pub use tasks::{

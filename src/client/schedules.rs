@@ -35,7 +35,7 @@ pub struct ScheduleInfo {
     pub name: String,
     /// The number of changes. A change names the version that it is based on.
     pub version: u64,
-    /// The schedule.
+    /// The schedule, with the firings by hand that are still to come.
     pub schedule: Schedule,
     /// The last settled slot.
     pub last: Option<Firing>,
@@ -117,9 +117,7 @@ impl Schedules {
     pub async fn trigger(&self, name: &str) -> Result<u64, ActionError> {
         let now = self.queue.client.wall_ms();
         let trigger = |mut schedule: Schedule, register: &FollowedRegister| {
-            schedule.triggers.retain(|ms| {
-                holder(register, name, FiringSlot { ms: *ms, by_hand: true }).is_none()
-            });
+            schedule.triggers.retain(|ms| is_pending(register, name, *ms));
             if schedule.triggers.len() >= TRIGGERS_MAX {
                 return Err(ActionError::TooManyTriggers(TRIGGERS_MAX));
             }
@@ -218,6 +216,8 @@ impl Schedules {
         let last = last.map(firing).transpose()?;
         let next = schedule.next_after(now, NEXT_MAX)?;
         let next = next.into_iter().map(instant).collect();
+        let mut schedule = schedule;
+        schedule.triggers.retain(|ms| is_pending(register, name, *ms));
         Ok(ScheduleInfo { name: name.to_owned(), version, schedule, last, next })
     }
 }
@@ -234,10 +234,11 @@ fn find(
     Ok(Some((version, Schedule::read(&content)?)))
 }
 
-fn holder(register: &FollowedRegister, name: &str, slot: FiringSlot) -> Option<QueueTask> {
-    let key = FiringKey(name, slot).to_string();
-    let key = KeyName::new(KeyKind::Idempotency, key).ok()?;
-    register.look(|keys| keys.holder(&key)).map(|holding| holding.task)
+/// Whether a firing by hand has no task yet.
+fn is_pending(register: &FollowedRegister, name: &str, ms: u64) -> bool {
+    let key = FiringKey(name, FiringSlot { ms, by_hand: true }).to_string();
+    let key = KeyName::new(KeyKind::Idempotency, key);
+    key.is_ok_and(|key| register.look(|keys| keys.holder(&key)).is_none())
 }
 
 fn instant(ms: u64) -> SystemTime {

@@ -303,9 +303,7 @@ impl Submission {
         let message = message_of(properties, payload, deliver_at_ms);
         let sending = async {
             match key {
-                Some(key) => {
-                    client.submit_keyed((&queue, priority), message, key, strict, None).await
-                }
+                Some(key) => client.submit_keyed((&queue, priority), message, key, strict).await,
                 None => client.publish_task(&topic, message).await,
             }
         };

@@ -4,7 +4,7 @@ use crate::commands::broker::BrokerCommand;
 use crate::commands::server::ServerCommand;
 use crate::commands::worker::WorkerCommand;
 use crate::commands::{
-    bench, config, context, dead, meta, moving, queue, schedule, server, task, token, topic,
+    bench, config, context, dead, meta, migrate, queue, schedule, server, task, token, topic,
 };
 use crate::globals::Globals;
 use clap::{Parser, Subcommand};
@@ -50,12 +50,8 @@ pub(crate) enum CliCommand {
     Topic(topic::TopicCommand),
     /// Check every entry of a queue's logs against the invariants of the protocol.
     Verify(topic::Verify),
-    /// Export a queue to a file.
-    Export(moving::ExportArgs),
-    /// Import a queue from a file that `export` has written.
-    Import(moving::ImportArgs),
     /// Move a queue to another cluster, such as from the embedded broker to Pulsar.
-    Migrate(Box<moving::Migrate>),
+    Migrate(Box<migrate::Migrate>),
     /// Submit tasks, wait until they are over, and print rates and percentiles.
     Bench(bench::BenchArgs),
     /// Run or check the gateway, with the embedded broker or in front of Pulsar.
@@ -102,8 +98,6 @@ impl CliCommand {
             | Self::Schedule(_)
             | Self::Topic(_)
             | Self::Verify(_)
-            | Self::Export(_)
-            | Self::Import(_)
             | Self::Migrate(_)
             | Self::Bench(_)
             | Self::Token(_)

@@ -2,7 +2,6 @@
 
 use crate::output::text::clean;
 use anyhow::Error;
-use longhaul::ops::MoveError;
 use longhaul::topics::{AdminError, AdminErrorKind, SetupError, TopicNameError};
 use longhaul::{
     ActionError, ConnectError, ErrorKind, PublishError, ReadError, SubmitError, TaskRefError,
@@ -153,7 +152,6 @@ fn kind_of(error: &(dyn std::error::Error + 'static)) -> Option<ErrorKind> {
         ReadError,
         ConnectError,
         SetupError,
-        MoveError,
         WorkerError,
         AdminError,
         PublishError,

@@ -20,6 +20,7 @@ mod dashboard;
 mod examples;
 mod gateway;
 mod limits;
+mod migrating;
 mod oracle;
 mod order;
 mod peers;

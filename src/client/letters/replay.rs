@@ -16,8 +16,8 @@ use crate::transport::TransportError;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use longhaul_core::protocol::register::{Digest, KeyKind, KeyName};
 use longhaul_core::task::text::{
-    AFTER, AFTER_FAILED, DEDUPE_KEY, DELAY, EXPIRES_AT, IDEMPOTENCY_KEY, OVERWRITE, PAYLOAD_GONE,
-    REPLAY_OF, SCHEDULED_AT,
+    AFTER, AFTER_FAILED, CHECKPOINT, COPY_OF, DEDUPE_KEY, DELAY, EXPIRES_AT, IDEMPOTENCY_KEY,
+    OVERWRITE, PAYLOAD_GONE, REPLAY_OF, SCHEDULED_AT,
 };
 use longhaul_core::task::{TaskId, TaskOutcome};
 use std::collections::BTreeMap;
@@ -44,8 +44,9 @@ pub enum Replayed {
 /// Changes the task that a letter becomes.
 type Change<'a> = dyn Fn(Submission) -> Submission + Send + Sync + 'a;
 
-/// Properties that set when a task runs; a replay drops them, since they refer to the past.
-const PAST: [&str; 5] = [SCHEDULED_AT, DELAY, EXPIRES_AT, AFTER, AFTER_FAILED];
+/// Properties that set when and from where a task runs; a replay drops them, since they refer to
+/// the past.
+const PAST: [&str; 7] = [SCHEDULED_AT, DELAY, EXPIRES_AT, AFTER, AFTER_FAILED, CHECKPOINT, COPY_OF];
 
 /// The idempotency key of a replay.
 fn key_text(task: TaskId) -> String {
@@ -219,7 +220,7 @@ impl DeadLetters {
             // What another producer wrote is submitted as it is, whatever this one would refuse.
             let digest = Digest::of(&payload);
             let (message, queue) = (message_of(properties, payload, None), (&self.names, level));
-            return Ok(client.submit_keyed(queue, message, (key, digest), false, None).await?);
+            return Ok(client.submit_keyed(queue, message, (key, digest), false).await?);
         };
         let same = client.resubmission(&self.names.task, (payload, properties, letter.tags));
         let prepared = change(same.priority(level)).prepare()?;
@@ -230,7 +231,7 @@ impl DeadLetters {
         properties.insert(IDEMPOTENCY_KEY.to_owned(), key_text(letter.task.id));
         let message = message_of(properties, payload, delivery.at_ms(Clock::System.wall_ms()));
         let queue = (&self.names, priority);
-        Ok(client.submit_keyed(queue, message, (key, digest), false, None).await?)
+        Ok(client.submit_keyed(queue, message, (key, digest), false).await?)
     }
 
     /// The task that holds a key.

@@ -6,7 +6,6 @@ use crate::client::logs::READ_BACK_MAX;
 use crate::client::publishers::PublishFailure;
 use crate::client::tasks::{TaskFilter, TaskInfo, TaskStatus, TaskView};
 use crate::client::{ActionError, Queue, ReadError, partition};
-use crate::topics::TopicNames;
 use crate::transport::PublishError;
 use futures::future::join_all;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -30,7 +29,6 @@ pub type Purged = (TaskId, Result<(), ActionError>);
 
 struct Purge {
     queue: Queue,
-    names: TopicNames,
     view: TaskView,
     filter: TaskFilter,
     reason: String,
@@ -68,9 +66,8 @@ impl Queue {
         reason: impl Into<String>,
     ) -> Result<BoxStream<'static, Result<Purged, ReadError>>, ReadError> {
         let (queue, view) = (self.clone(), self.tasks().await?);
-        let (names, reason) = (self.names()?, reason.into());
-        let (after, more, done) = (None, true, VecDeque::new());
-        let purge = Purge { queue, names, view, filter, reason, after, more, done };
+        let (after, more, done, reason) = (None, true, VecDeque::new(), reason.into());
+        let purge = Purge { queue, view, filter, reason, after, more, done };
         Ok(stream::try_unfold(purge, Purge::next).boxed())
     }
 }
@@ -88,7 +85,7 @@ impl Purge {
     }
 
     async fn delete(&self, task: &TaskInfo) -> Purged {
-        let deleted = match self.close(task).await {
+        let deleted = match self.queue.delete_seen(&self.view, task, &self.reason).await {
             // Another entry came first: read the ledger of the task's partition for this task.
             Ok(false) => self.queue.delete(task.id, &self.reason).await,
             Ok(true) => Ok(()),
@@ -96,14 +93,27 @@ impl Purge {
         };
         (task.id, deleted)
     }
+}
 
-    /// Publishes a closing claim based on the view. Returns whether it counts.
-    async fn close(&self, info: &TaskInfo) -> Result<bool, ActionError> {
-        let client = &self.queue.client;
+impl Queue {
+    /// Deletes a task, like [`delete`](Self::delete), if it is still as this view of the queue has
+    /// shown it. Returns whether the task is deleted: if it was claimed or ended meanwhile, or the
+    /// outcome is not known after 30 s, it returns `false`. Reads no ledger, so that many tasks can
+    /// be deleted at once.
+    ///
+    /// # Errors
+    /// When the entry cannot be published.
+    pub async fn delete_seen(
+        &self,
+        view: &TaskView,
+        info: &TaskInfo,
+        reason: &str,
+    ) -> Result<bool, ActionError> {
+        let (client, names) = (&self.client, self.names()?);
         let batch_size = match info.id.batch_index {
             None => None,
             Some(_) => {
-                let place = partition(self.names.task.clone(), info.id.partition);
+                let place = partition(names.task.clone(), info.id.partition);
                 match client.inner.transport.fetch(&place, info.id.position()).await? {
                     Some(message) => message.batch_size,
                     None => return Ok(false),
@@ -114,28 +124,30 @@ impl Purge {
         let key = client.inner.operator.key(info.id, Epoch(info.epoch).next());
         let plain = Claim::plain(key, info.attempts, ClaimKind::Cancelled);
         let entry = Entry::Claim(Claim { batch_size, ..plain });
-        let said = ActionAttribution::new(action, &client.operator, &self.reason);
+        let said = ActionAttribution::new(action, &client.operator, reason);
         let message = ledger::by_operator(&entry, &said.reason, said.operator, action.word());
-        let place = partition(self.names.ledger.clone(), info.id.partition);
+        let place = partition(names.ledger, info.id.partition);
         let stored = match client.inner.publishers.publish(&place, message).await {
             Ok(position) => position,
             Err(PublishFailure::Sent(PublishError::Unknown(_))) => return Ok(false),
             Err(failure) => return Err(failure.into()),
         };
-        self.shows(info.id, key.epoch, stored).await
+        Ok(view.shows_deleted(info.id, key.epoch, stored).await)
     }
+}
 
-    /// Whether the view shows that this epoch closed the task, once it has read that far.
-    async fn shows(&self, id: TaskId, epoch: Epoch, stored: Position) -> Result<bool, ActionError> {
+impl TaskView {
+    /// Whether it shows that this epoch closed the task, once it has read that far.
+    async fn shows_deleted(&self, id: TaskId, epoch: Epoch, stored: Position) -> bool {
         let read = async {
-            while self.view.ledger_read_to(id.partition) < Some(stored) {
+            while self.ledger_read_to(id.partition) < Some(stored) {
                 sleep(LOOK_EVERY).await;
             }
         };
         if timeout(READ_BACK_MAX, read).await.is_err() {
-            return Ok(false);
+            return false;
         }
-        let shown = self.view.get(id).ok().flatten();
-        Ok(shown.is_none_or(|task| task.status == TaskStatus::Cancelled && task.epoch == epoch.0))
+        let shown = self.get(id).ok().flatten();
+        shown.is_none_or(|task| task.status == TaskStatus::Cancelled && task.epoch == epoch.0)
     }
 }

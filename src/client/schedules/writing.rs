@@ -33,6 +33,19 @@ impl Schedules {
         self.write(name, "create", next).await
     }
 
+    /// Creates a schedule as [`get`](Self::get) has returned it, of this queue or another one: with
+    /// its task, paused or not, and with the slots and the firings by hand that are still to come.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub async fn restore(&self, name: &str, schedule: &Schedule) -> Result<u64, ActionError> {
+        let next = |found, _: &FollowedRegister| match found {
+            Some(_) => Err(ActionError::ScheduleExists),
+            None => Ok(Some(schedule.content()?)),
+        };
+        self.write(name, "create", next).await
+    }
+
     /// Creates a schedule as [`create`](Self::create) does, or changes the existing one to this
     /// schedule and this task. Returns the version that has them.
     ///

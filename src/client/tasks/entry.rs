@@ -56,7 +56,7 @@ pub(in crate::client) struct MetadataFields {
 }
 
 /// The task that a message of the metadata topic is about; `None` if it is no task of this cluster.
-pub(in crate::client) fn task_of(message: &Message) -> Option<TaskId> {
+fn task_of(message: &Message) -> Option<TaskId> {
     if message.replicated_from.is_some() {
         // The id of a replicated entry means another task in this cluster.
         return None;

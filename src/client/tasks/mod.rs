@@ -27,7 +27,7 @@ use crate::clock::Clock;
 use crate::supervise::count;
 use crate::topics::TopicNames;
 use crate::transport::Transport;
-pub(super) use entry::{Update, ViewEntry, read as read_view_entry, task_of};
+pub(super) use entry::{Update, ViewEntry, read as read_view_entry};
 use longhaul_core::task::{Position, TaskId};
 use newest::merged;
 use series::SeriesBuilder;

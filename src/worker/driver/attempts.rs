@@ -13,8 +13,10 @@ use crate::transport::{Position, TopicPartition};
 use crate::worker::blocking::Threads;
 use crate::worker::budget::Deadline;
 use crate::worker::execution::{Attempt, AttemptEnd, Ending, Halt, attend, ending_of_panic};
-use crate::worker::processor::AttemptContext;
+use crate::worker::processor::{AttemptContext, CHECKPOINT_BYTES_MAX};
 use crate::worker::reports::{AttemptReports, ReportListener, SilenceLimit};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -47,6 +49,15 @@ impl Environment {
 
 type Panic = Box<dyn Any + Send>;
 
+/// The checkpoint that a task was submitted with.
+fn submitted_checkpoint(task: TaskId, text: &str) -> Option<Bytes> {
+    let read = STANDARD.decode(text).ok().filter(|bytes| bytes.len() <= CHECKPOINT_BYTES_MAX);
+    if read.is_none() {
+        tracing::warn!(%task, bytes = text.len(), "the property CHECKPOINT is ignored: it is not base64, or above 64 KiB");
+    }
+    read.map(Bytes::from)
+}
+
 impl WorkerDriver {
     /// Starts an attempt, or the attendant of a lease that another worker granted (`fresh` false).
     pub(super) fn start(
@@ -67,7 +78,7 @@ impl WorkerDriver {
             lane.core.handle_payload_missing(task_id, epoch, now);
             return;
         };
-        let TaskPayload { bytes, properties, terms, undecodable, facts } = payload;
+        let TaskPayload { bytes, mut properties, terms, undecodable, facts } = payload;
         if let Some(terms) = terms.as_deref().filter(|_| attempt == 1) {
             self.config.tell_problems(task_id, terms);
         }
@@ -104,6 +115,9 @@ impl WorkerDriver {
         let begin_by =
             Deadline::Clock { clock, at: lane.core.begin_by(task_id, epoch), look_every };
         let read = found.map(|(at, _)| self.env.read_checkpoint(lane.topics.ledger.clone(), at));
+        // Processors see it as a checkpoint alone, and programs get no variable of that size.
+        let given = properties.remove(text::CHECKPOINT).filter(|_| read.is_none());
+        let last_checkpoint = given.and_then(|text| submitted_checkpoint(task_id, &text));
         let topic = Arc::clone(&lane.topics.name);
         let (task, predecessors) = (task_id, self.predecessors(id, task_id));
         let shared = AttemptContext {
@@ -112,7 +126,7 @@ impl WorkerDriver {
             epoch,
             attempt,
             properties,
-            last_checkpoint: None,
+            last_checkpoint,
             predecessors,
             cancelled: CancellationToken::new(),
             deadline,

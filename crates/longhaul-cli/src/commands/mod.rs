@@ -7,7 +7,7 @@ pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod dead;
 pub(crate) mod meta;
-pub(crate) mod moving;
+pub(crate) mod migrate;
 pub(crate) mod ports;
 pub(crate) mod queue;
 pub(crate) mod schedule;
@@ -52,9 +52,7 @@ async fn dispatch(command: CliCommand, context: &CommandContext) -> anyhow::Resu
         CliCommand::Schedule(it) => schedule::run(it, context).await,
         CliCommand::Topic(it) => topic::run(it, context).await,
         CliCommand::Verify(it) => topic::verify(&it, context).await,
-        CliCommand::Export(it) => moving::export(&it, context).await,
-        CliCommand::Import(it) => moving::import(&it, context).await,
-        CliCommand::Migrate(it) => moving::migrate(&it, context).await,
+        CliCommand::Migrate(it) => migrate::run(&it, context).await,
         CliCommand::Bench(it) => bench::run(&it, context).await,
         CliCommand::Dev(it) => server::dev(&it, context).await,
         CliCommand::Server(it) => server::run(it, context).await,

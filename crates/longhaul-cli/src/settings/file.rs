@@ -103,15 +103,18 @@ impl File {
 
     /// The value of a setting: from the context, or else from the top of the file.
     pub(super) fn value(&self, context: Option<&str>, name: &str) -> Option<SettingValue> {
-        let of_context = context.and_then(|context| {
-            let text = self.contexts.get(context)?.get(name)?.clone();
-            Some(SettingValue { text, source: SettingSource::Context(context.to_owned()) })
-        });
+        let of_context = context.and_then(|context| self.of_context(context, name));
         let of_top = || {
             let text = self.top.get(name)?.clone();
             Some(SettingValue { text, source: SettingSource::File(self.path.clone()) })
         };
         of_context.or_else(of_top)
+    }
+
+    /// The value of a setting, from the context alone.
+    pub(super) fn of_context(&self, context: &str, name: &str) -> Option<SettingValue> {
+        let text = self.contexts.get(context)?.get(name)?.clone();
+        Some(SettingValue { text, source: SettingSource::Context(context.to_owned()) })
     }
 
     /// Removes a context, and deselects it.

@@ -199,6 +199,36 @@ impl CliSettings {
         Ok(Self { values, context, file })
     }
 
+    /// The settings of another cluster: those of this context, or these values, and nothing else.
+    /// No other flag, no variable and no other part of the file counts, so that no credentials and no
+    /// address of the source take effect at the target.
+    ///
+    /// # Errors
+    /// When the context does not exist.
+    pub(crate) fn of_target(
+        file: &File,
+        context: Option<&str>,
+        flags: &[(&'static str, String)],
+    ) -> Result<Self, CommandFailure> {
+        let said = |name| flags.iter().find(|it| it.0 == name).map(|it| it.1.clone());
+        let mut values = BTreeMap::new();
+        if let Some(context) = context {
+            file.require(context)?;
+        }
+        for setting in SETTINGS {
+            let value = match context {
+                Some(context) => file.of_context(context, setting.name),
+                None => said(setting.name)
+                    .map(|text| SettingValue { text, source: SettingSource::Flag }),
+            };
+            values.extend(value.map(|value| (setting.name, value)));
+        }
+        settle_gateway(&mut values);
+        settle_credentials(&mut values)?;
+        let context = context.map(str::to_owned);
+        Ok(Self { values, context, file: file.clone(), notes: Vec::new() })
+    }
+
     /// The text of a setting.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.value(name).map(|it| it.text.as_str())

@@ -178,3 +178,27 @@ fn the_file_of_the_documentation_is_read() {
     assert_eq!(settings.text("token-file"), Some("/run/secrets/pulsar"));
     assert!(told(&settings, "output").starts_with("table from /"));
 }
+
+/// With a context selected, the target of a migration got its admin URL and its token.
+#[test]
+fn a_target_has_the_settings_of_its_context_or_of_its_options_alone() {
+    let world = World::new();
+    world.file(
+        "config.toml",
+        "context = \"a\"\nadmin-url = \"http://top:1\"\ntoken-file = \"/top\"\n\
+         [contexts.a]\nservice-url = \"pulsar://a:1\"\ntoken-file = \"/a\"\n\
+         [contexts.b]\nservice-url = \"pulsar://b:1\"\ntoken-file = \"/b\"\n",
+    );
+    let world = world.with("LONGHAUL_ADMIN_URL", "http://env:1").with("LONGHAUL_TOKEN", "env");
+    let file = world.read(&[("token-file", "/flag")]).unwrap().file;
+    let own = [("service-url", "pulsar://c:1".to_owned())];
+    let by_options = CliSettings::of_target(&file, None, &own).unwrap();
+    assert_eq!(told(&by_options, "service-url"), "pulsar://c:1 from the command line");
+    let by_context = CliSettings::of_target(&file, Some("b"), &[]).unwrap();
+    assert_eq!(told(&by_context, "token-file"), "/b from the context b");
+    for settings in [&by_options, &by_context] {
+        assert_eq!((settings.text("admin-url"), settings.text("token")), (None, None));
+    }
+    assert_eq!(by_options.text("token-file"), None);
+    assert!(CliSettings::of_target(&file, Some("d"), &[]).is_err());
+}

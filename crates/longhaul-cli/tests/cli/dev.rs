@@ -95,12 +95,6 @@ impl Service {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Kills it, and waits until it is gone.
-    pub(crate) fn kill(&mut self) {
-        self.signal(Signal::KILL);
-        self.child.wait().unwrap();
-    }
-
     pub(crate) fn end(mut self, signal: Signal) -> Option<i32> {
         self.signal(signal);
         self.child.wait().unwrap().code()

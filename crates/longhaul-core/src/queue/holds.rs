@@ -151,8 +151,7 @@ impl QueueCore {
             RegisterEntry::Start(_)
             | RegisterEntry::Period(..)
             | RegisterEntry::Document(_)
-            | RegisterEntry::Ticket(..)
-            | RegisterEntry::Moved(_) => return,
+            | RegisterEntry::Ticket(..) => return,
         };
         if self.holds.underway.get(&key.task) == Some(&key.stamp) {
             self.holds.underway.remove(&key.task);

@@ -340,7 +340,6 @@ impl QueueCore {
             | RegisterEntry::Bind(_)
             | RegisterEntry::Release(_)
             | RegisterEntry::Document(_)
-            | RegisterEntry::Moved(_)
             | RegisterEntry::Tombstone(_) => return,
         };
         if !self.read {

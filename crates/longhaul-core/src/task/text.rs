@@ -96,6 +96,14 @@ pub const ORDER_KEY_BYTES_MAX: usize = 256;
 /// Message property of a task that is a replay of a dead letter: the id of the failed task.
 pub const REPLAY_OF: &str = "REPLAY_OF";
 
+/// Message property of a task that is a copy from another queue: the name of that queue and the id
+/// of the task there. Workers do not use it.
+pub const COPY_OF: &str = "COPY_OF";
+
+/// Message property of a task: the checkpoint with which its first attempt begins, in base64. An
+/// attempt that finds a checkpoint on the ledger begins with that one.
+pub const CHECKPOINT: &str = "CHECKPOINT";
+
 /// Property of a dead letter without its payload, which was gone or too large.
 pub const PAYLOAD_GONE: &str = "payloadGone";
 

@@ -11,9 +11,11 @@ use longhaul_api::new_task::NewTaskBody;
 const IN_FLIGHT_MAX: usize = 256;
 
 /// Properties that the gateway's fields set: setting them by name would bypass the fields' checks.
-const RESERVED: [&str; 19] = [
+const RESERVED: [&str; 21] = [
     "AFTER",
     "AFTER_FAILED",
+    "CHECKPOINT",
+    "COPY_OF",
     "DEDUPE_KEY",
     "DELAY",
     "EXPIRES_AT",

@@ -183,3 +183,32 @@ async fn an_attempt_whose_checkpoint_is_not_read_within_h_is_given_back() {
     assert_eq!((done.key.epoch, done.attempt), (Epoch(2), 2));
     assert_eq!(done.outcome, Outcome::Released(NextAttempt::default()), "it had not begun");
 }
+
+/// A task can be submitted with the checkpoint of a task elsewhere. Checkpoints of its own attempts
+/// take the place of that one.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_begins_with_the_checkpoint_of_the_message_until_the_ledger_has_one() {
+    for (given, own, found) in [
+        ("aGFsZg==", false, ["Some(\"half\")", "Some(\"half\")"]),
+        ("aGFsZg==", true, ["Some(\"half\")", "Some(\"own\")"]),
+        ("no base64", true, ["None", "Some(\"own\")"]),
+    ] {
+        let (mut bench, diary) =
+            Bench::with_diary(brisk(), None, move |context, notes| async move {
+                let last = context.last_checkpoint().map(|it| String::from_utf8_lossy(it));
+                notes.note(format!("{last:?}"));
+                assert!(!context.properties().contains_key("CHECKPOINT"));
+                if context.attempt() > 1 {
+                    return Ok(Text("done".to_owned()));
+                }
+                if own {
+                    context.checkpoint("own").await?;
+                    context.checkpoint_stored().await?;
+                }
+                Err(TaskError::retry("once more"))
+            });
+        bench.submit(&[("CHECKPOINT", given)]);
+        bench.run_for(60 * SECOND).await;
+        assert_eq!(diary.lines(), found, "{given}");
+    }
+}

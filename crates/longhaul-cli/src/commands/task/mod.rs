@@ -140,16 +140,6 @@ Examples:
         #[arg(long)]
         properties: bool,
     },
-    /// Print the new id of a task that `longhaul migrate` has moved.
-    #[command(after_help = "\
-Examples:
-  longhaul task moved tasks@12:3:-1
-  longhaul task moved tasks@12:3:-1 -o json")]
-    Moved {
-        /// Queue at the destination, and old id of the task, as QUEUE@ID.
-        #[arg(value_parser = parse_task)]
-        task: TaskRef,
-    },
 }
 
 /// A task by its name.
@@ -169,9 +159,6 @@ impl TableRow for NamedTask {
 /// # Errors
 /// When the command fails.
 pub(crate) async fn run(command: TaskCommand, context: &CommandContext) -> anyhow::Result<()> {
-    if let TaskCommand::Moved { task } = &command {
-        return moved(task, context).await;
-    }
     Box::pin(run_on(&context.service().await?, command, context)).await
 }
 
@@ -210,19 +197,7 @@ async fn run_on(
         TaskCommand::Payload { task, properties } => {
             payload(service, &task, properties, context).await
         }
-        TaskCommand::Moved { task } => moved(&task, context).await,
     }
-}
-
-async fn moved(old: &TaskRef, context: &CommandContext) -> anyhow::Result<()> {
-    context.needs_broker("the register of moved tasks")?;
-    let found = context.client().await?.queue(&old.topic).moved(old.id).await?;
-    if found.is_empty() {
-        let what = format!("no task with the id {} was moved to {}", old.id, old.topic);
-        return Err(CommandFailure::not_found(what).into());
-    }
-    let rows: Vec<_> = found.iter().map(|task| NamedTask { id: named(task) }).collect();
-    Ok(context.output.list(&rows)?)
 }
 
 async fn get(

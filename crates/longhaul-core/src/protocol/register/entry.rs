@@ -3,27 +3,22 @@
 //!
 //! | property | meaning |
 //! |---|---|
-//! | `k` | kind: `bind`, `release`, `period`, `start`, `doc`, `ticket`, `moved` |
+//! | `k` | kind: `bind`, `release`, `period`, `start`, `doc`, `ticket` |
 //! | `h` | of a bind: digest of the task's payload, 32 hexadecimal digits; may be missing |
 //! | `o` | of a bind: `1` if the task is an overwriter; else missing |
-//! | `t` | of a ticket: the name of the task's topic; of a `moved`: the task here |
-//! | `x` | of a `moved`: `1` if the task was over when it was moved; else missing |
-//! | `l` | of a `moved`: `1` if the task's dead letter is here, too; else missing |
-//! | `e` | of a `moved`: the last epoch of the task that had come to an end when it was copied; missing for zero |
-//! | `c` | of a `moved`: `1` if the task is closed where it was; else missing |
+//! | `t` | of a ticket: the name of the task's topic |
 //!
 //! Keys: `bind@<period>/<idem or dedupe>/<name>/<epoch>/<task>/<writer>/<serial>`, in period 0
 //! without `@0`, the same with `release`; `period/<number>/<writer>/<serial>`;
 //! `start/<writer>/<serial>`; `doc/<kind>/<name>/<version>/<writer>/<serial>` with the document
 //! behind the form byte;
 //! `ticket/<slots or pace>/<queue, or key/<name>>/<task>/<owner>/<writer>/<serial>`.
-//! `moved/<writer>/<serial>/<task>`. A task on the topic of a level is written with the level in
-//! front ([`QueueTask`]); in a ticket its topic is named instead. A name may hold any text, slashes
-//! too, so such a key is read from its end.
+//! A task on the topic of a level is written with the level in front ([`QueueTask`]); in a ticket
+//! its topic is named instead. A name may hold any text, slashes too, so such a key is read from its
+//! end.
 
 use super::documents::{Document, DocumentKey};
 use super::gates::Ticket;
-use super::moved::{Moved, MovedKey};
 use super::queue_task::QueueTask;
 use crate::protocol::body;
 use crate::protocol::entry::EntryError;
@@ -53,9 +48,6 @@ pub enum RegisterEntry {
     /// The ticket for a task that a worker is about to claim, where a limit applies; with the name
     /// of the task's topic.
     Ticket(Ticket, Box<str>),
-    /// A task that was moved here from another queue, with its id here. Workers do not use it; the
-    /// last one of a task counts.
-    Moved(Moved),
     /// Removes a key that is no longer needed.
     Tombstone(RegisterKey),
 }
@@ -165,8 +157,6 @@ pub enum RegisterKey {
     Document(DocumentKey),
     /// See [`RegisterEntry::Ticket`].
     Ticket(Ticket),
-    /// See [`RegisterEntry::Moved`].
-    Moved(MovedKey),
 }
 
 impl KeyKind {
@@ -258,7 +248,6 @@ impl fmt::Display for RegisterKey {
             Self::Release(key) => key.write(f, "release"),
             Self::Document(key) => write!(f, "doc/{key}"),
             Self::Ticket(ticket) => write!(f, "ticket/{ticket}"),
-            Self::Moved(MovedKey { source, task }) => write!(f, "moved/{source}/{task}"),
         }
     }
 }
@@ -281,13 +270,6 @@ fn parse(text: &str) -> Option<RegisterKey> {
         }
         "doc" => DocumentKey::parse(rest).map(RegisterKey::Document),
         "ticket" => Ticket::parse(rest).map(RegisterKey::Ticket),
-        "moved" => {
-            let (source, task) = rest.rsplit_once('/')?;
-            Some(RegisterKey::Moved(MovedKey {
-                source: parse_stamp(source)?,
-                task: task.parse().ok()?,
-            }))
-        }
         _ => {
             let (kind, period) = parse_period(kind)?;
             let hold = parse_hold(period, rest)?;
@@ -301,7 +283,7 @@ fn parse(text: &str) -> Option<RegisterKey> {
 }
 
 /// Reads the text form of a stamp.
-pub fn parse_stamp(text: &str) -> Option<Stamp> {
+fn parse_stamp(text: &str) -> Option<Stamp> {
     let (writer, serial) = text.split_once('/')?;
     Some(Stamp { writer: parse_owner(writer)?, serial: number(serial)? })
 }
@@ -338,11 +320,7 @@ impl RegisterKey {
     pub const fn hold(&self) -> Option<&HoldKey> {
         match self {
             Self::Hold(key) | Self::Release(key) => Some(key),
-            Self::Start(_)
-            | Self::Period(..)
-            | Self::Document(_)
-            | Self::Ticket(_)
-            | Self::Moved(_) => None,
+            Self::Start(_) | Self::Period(..) | Self::Document(_) | Self::Ticket(_) => None,
         }
     }
 }
@@ -367,7 +345,6 @@ impl RegisterEntry {
             Self::Release(key) => RegisterKey::Release(key.clone()),
             Self::Document(document) => RegisterKey::Document(document.key.clone()),
             Self::Ticket(ticket, _) => RegisterKey::Ticket(ticket.clone()),
-            Self::Moved(moved) => RegisterKey::Moved(moved.key),
             Self::Tombstone(key) => key.clone(),
         }
     }
@@ -394,10 +371,6 @@ impl RegisterEntry {
                 out.put_word("k", "ticket");
                 out.put("t", format_args!("{topic}"));
             }
-            Self::Moved(moved) => {
-                out.put_word("k", "moved");
-                moved.put(&mut out);
-            }
             Self::Tombstone(_) => return Properties::new(),
         }
         out.finish()
@@ -412,8 +385,7 @@ impl RegisterEntry {
             | Self::Period(..)
             | Self::Bind(_)
             | Self::Release(_)
-            | Self::Ticket(..)
-            | Self::Moved(_) => body::encode(b""),
+            | Self::Ticket(..) => body::encode(b""),
             Self::Document(document) => body::encode(&document.content),
         }
     }
@@ -455,7 +427,6 @@ impl RegisterEntry {
                 let topic = properties.get("t").ok_or(EntryError::Property("t"))?;
                 Ok(Self::Ticket(ticket, topic.into()))
             }
-            ("moved", RegisterKey::Moved(key)) => Ok(Self::Moved(Moved::read(key, properties)?)),
             _ => Err(EntryError::Property("k")),
         }
     }

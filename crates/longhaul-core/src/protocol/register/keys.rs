@@ -386,8 +386,7 @@ impl Keys {
             RegisterEntry::Period(..) => RegisterVerdict::Ignored(RegisterIgnoredReason::Late),
             RegisterEntry::Start(_)
             | RegisterEntry::Document(_)
-            | RegisterEntry::Ticket(..)
-            | RegisterEntry::Moved(_) => RegisterVerdict::Accepted,
+            | RegisterEntry::Ticket(..) => RegisterVerdict::Accepted,
         }
     }
 

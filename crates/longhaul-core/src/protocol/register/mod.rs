@@ -15,19 +15,17 @@ mod entry;
 mod expired;
 mod gates;
 mod keys;
-mod moved;
 mod queue_task;
 pub use documents::DocumentNameError;
 pub use documents::{Document, DocumentKey, DocumentKind, DocumentName, Documents};
 pub use entry::{
     Digest, Hold, HoldKey, KeyKind, KeyName, KeyNameError, Period, RegisterEntry, RegisterKey,
-    Stamp, parse_stamp,
+    Stamp,
 };
 pub use expired::Expired;
 pub use gates::{Gate, GateKind, Gates, LimitUse, Ticket, TicketGrant};
 pub use keys::Holding;
 pub use keys::{Admission, Keys, Overwriting, RegisterIgnoredReason, RegisterVerdict, Submitting};
-pub use moved::{Moved, MovedKey, MovedMark};
 pub use queue_task::{QueuePartition, QueueTask, QueueTaskError};
 
 use crate::settings::QueueSettings;
@@ -74,11 +72,6 @@ impl Register {
                 RegisterVerdict::Accepted
             }
             RegisterEntry::Ticket(..) => RegisterVerdict::Ignored(RegisterIgnoredReason::Repeated),
-            // For people, and for tools that move queues.
-            RegisterEntry::Moved(_) => RegisterVerdict::Accepted,
-            RegisterEntry::Tombstone(RegisterKey::Moved(_)) => {
-                RegisterVerdict::Ignored(RegisterIgnoredReason::Tombstone)
-            }
             RegisterEntry::Tombstone(RegisterKey::Ticket(ticket))
                 if self.gates.give_back(ticket, published_ms) =>
             {
