@@ -226,7 +226,7 @@ impl CliSettings {
         settle_gateway(&mut values);
         settle_credentials(&mut values)?;
         let context = context.map(str::to_owned);
-        Ok(Self { values, context, file: file.clone(), notes: Vec::new() })
+        Ok(Self { values, context, file: file.clone() })
     }
 
     /// The text of a setting.

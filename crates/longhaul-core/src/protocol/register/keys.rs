@@ -384,9 +384,9 @@ impl Keys {
                 RegisterVerdict::Accepted
             }
             RegisterEntry::Period(..) => RegisterVerdict::Ignored(RegisterIgnoredReason::Late),
-            RegisterEntry::Start(_)
-            | RegisterEntry::Document(_)
-            | RegisterEntry::Ticket(..) => RegisterVerdict::Accepted,
+            RegisterEntry::Start(_) | RegisterEntry::Document(_) | RegisterEntry::Ticket(..) => {
+                RegisterVerdict::Accepted
+            }
         }
     }
 
