@@ -26,7 +26,7 @@ use std::io;
 pub(in crate::log) const NAME_NEW: &str = "log/index.tmp";
 
 const MAGIC: &[u8; 8] = b"LHLOGIDX";
-const VERSION: u32 = 2;
+const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 8 + 4 + HEADER_USED + 4 + 8;
 /// Maximum number of entries in a run. A run ends at each multiple of it, so that a caller with
 /// pages of this size usually fills whole pages.

@@ -20,8 +20,7 @@ pub(in crate::log) const NAME: &str = "checkpoint";
 pub(in crate::log) const NAME_NEW: &str = "checkpoint.tmp";
 
 const MAGIC: &[u8; 8] = b"LHLOGCKP";
-/// Version 1 was that of brokers that kept no inventory.
-const VERSION: u32 = 2;
+const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 36;
 const PIECE_HEAD_BYTES: usize = 8;
 
