@@ -179,7 +179,7 @@ fn a_task_is_closed_before_those_that_it_waits_for() {
 fn a_copy_remains_if_its_task_was_closed_for_it_or_nobody_knows() {
     let copy: TaskRef = "there@12:3:-1".parse().unwrap();
     let own = moved_as(&copy, "there at pulsar://b");
-    let other = moved_as(&"there@12:3:-10".parse().unwrap(), "there");
+    let other = moved_as(&"there@12:3:-1:0".parse().unwrap(), "there");
     let cancelled = Some(TaskStatus::Cancelled);
     for (status, reasons, remains) in [
         (None, [None, None], true),

@@ -13,8 +13,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use longhaul::ops::{QueueSettings, TaskInfo};
-use longhaul::{Raw, SubmitError, TaskRef};
+use longhaul::ops::{QueueSettings, TaskInfo, TaskStatus};
+use longhaul::{ActionError, Raw, SubmitError, TaskRef};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -128,7 +128,8 @@ impl Migration {
         let round = self.read(source).await?;
         for (old, copies) in &round.copies {
             let Some(task) = round.open.get(old) else {
-                self.judge_copies(&round, *old, copies).await?;
+                let remaining = self.judge_copies(&round, *old, copies).await?;
+                self.done().open_at_target += remaining;
                 continue;
             };
             for copy in copies {
@@ -166,7 +167,7 @@ impl Migration {
         let mut fates = fates(&round.open);
         for (old, copies) in &round.copies {
             match fates.get(old) {
-                None => self.judge_copies(&round, *old, copies).await?,
+                None => _ = self.judge_copies(&round, *old, copies).await?,
                 Some(Fate::Copy) => {}
                 Some(Fate::Close(reason) | Fate::Stay(reason)) => {
                     let (reason, mut has_begun) = (reason.clone(), false);
@@ -231,14 +232,15 @@ impl Migration {
         }
     }
 
-    /// Deletes the copies of a task that has ended at the source by itself.
+    /// Deletes the copies of a task that has ended at the source by itself. Returns how many remain.
     async fn judge_copies(
         &self,
         round: &Round<'_>,
         old: OldTask,
         copies: &[OpenCopy],
-    ) -> anyhow::Result<()> {
-        let Some(level) = level_of(round.source, old.level) else { return Ok(()) };
+    ) -> anyhow::Result<usize> {
+        let Some(level) = level_of(round.source, old.level) else { return Ok(0) };
+        let mut remaining = 0;
         let info = level.view.get(old.id)?;
         let noted = round.notes.get(&old.level).and_then(|notes| notes.closed_because(old.id));
         let shown = info.as_ref().and_then(|info| info.reason.as_deref());
@@ -248,10 +250,10 @@ impl Migration {
             if keeps_copy(&copy.task, status, [noted, shown])
                 || !self.delete_copy(round, copy, &reason).await?
             {
-                self.done().open_at_target += 1;
+                remaining += 1;
             }
         }
-        Ok(())
+        Ok(remaining)
     }
 
     /// Deletes a copy that has not begun. Returns whether it is deleted.
@@ -264,7 +266,15 @@ impl Migration {
         let has_begun = copy.info.attempts > 0 || runs(&copy.info);
         let level = level_of(&round.target, copy.level).filter(|_| !has_begun);
         let Some(level) = level else { return Ok(false) };
-        Ok(level.queue.delete_seen(&level.view, &copy.info, reason).await?)
+        if level.queue.delete_seen(&level.view, &copy.info, reason).await? {
+            return Ok(true);
+        }
+        // It has begun since, or it is not known whether it is deleted.
+        match level.queue.delete(copy.task.id, reason).await {
+            Ok(()) | Err(ActionError::Over(TaskStatus::Cancelled)) => Ok(true),
+            Err(ActionError::Over(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The keys of all copies, those at the target included.
