@@ -59,9 +59,9 @@ impl Judge<'_> {
             }
             TopicRole::Register => "tasks wait for their keys and limits for ever",
         };
-        let remedy = "this cannot be undone: stop the workers, export the queue (longhaul export), and import it under \
-                      another name"
-            .to_owned();
+        let remedy =
+            "this cannot be undone: stop the workers, and create a queue under another name"
+                .to_owned();
         Some(self.finding(FindingKind::TopicTerminated, Severity::Error, what, risk, remedy))
     }
 }

@@ -30,6 +30,8 @@ pub(super) enum Blocked {
     NotDue(Moment),
     /// No client of leases requests this type.
     NotRequested(TaskType),
+    /// A gateway waits until the ledger has its settings.
+    NoConfig,
     /// The worker still reads the ledger, or drains.
     NotLive,
     /// The queue is paused.
@@ -71,6 +73,13 @@ impl Partition {
         }
         if !closes && let Some(task_type) = self.unwanted_type(id, decision, now, slots) {
             return Some(Blocked::NotRequested(task_type));
+        }
+        if let Decision::Claim(claim) = decision
+            && !claim.kind.closes()
+            && self.machine.leases()
+            && self.config.is_none()
+        {
+            return Some(Blocked::NoConfig);
         }
         if let Some(blocked) = self.worker_blocked(id, closes, now) {
             return Some(blocked);
@@ -114,6 +123,7 @@ impl Partition {
             // An entry, or the end of the processor, has the task looked at.
             Blocked::NotDue(_) | Blocked::NotLive | Blocked::ProcessorRuns => {}
             Blocked::NotRequested(task_type) => self.keep_unwanted(id, task_type, now),
+            Blocked::NoConfig => self.share_config(),
             Blocked::Paused => _ = self.hand_back_in_time(id, now),
             Blocked::HeartbeatTooOld => {
                 self.awaiting_heartbeat.insert(id);

@@ -117,7 +117,7 @@ impl Partition {
         self.silence.record_reading(heartbeat.owner, heartbeat.reading, asking);
     }
 
-    pub(super) fn handle_config(&mut self, config: &LedgerConfig) {
+    pub(super) fn handle_config(&mut self, config: &LedgerConfig, now: Moment) {
         match &self.config {
             // Two workers that started at once wrote one entry each. The first entry applies for
             // all workers that read both, so compaction must keep it.
@@ -130,6 +130,12 @@ impl Partition {
             }
             Some(known) if known.version >= config.version => return,
             Some(_) | None => self.config = Some(config.clone()),
+        }
+        if self.machine.leases() {
+            // They may have waited for the settings.
+            for id in self.open.keys() {
+                self.agenda.set(*id, now);
+            }
         }
         if let Err(error) = self.settings.ledger.agrees_with(config) {
             self.effects.push_back(PartitionEffect::Refused(error));
@@ -161,8 +167,15 @@ impl Partition {
         }
     }
 
+    /// Publishes the settings of a gateway that is about to lease its first task.
+    pub(super) fn share_config(&mut self) {
+        if !std::mem::replace(&mut self.shares_config, true) {
+            self.publish_config_if_missing();
+        }
+    }
+
     /// Publishes the settings if the ledger has none: it is new, or they were not stored.
-    pub(super) fn publish_config_if_missing(&mut self) {
+    fn publish_config_if_missing(&mut self) {
         if self.config.is_none() && self.shares_config {
             let config = Entry::Config(self.settings.ledger.clone());
             self.effects.push_back(PartitionEffect::Do(Action::Publish(config)));

@@ -318,9 +318,6 @@ impl Partition {
     }
 
     fn claim(&mut self, id: TaskId, claim: NextClaim, now: Moment, slots: &mut Slots) {
-        if !std::mem::replace(&mut self.shares_config, true) {
-            self.publish_config_if_missing();
-        }
         if claim.kind == ClaimKind::Run {
             self.waiting.remove(id);
             let granted = self.is_granted(id, slots);

@@ -163,8 +163,8 @@ pub struct Partition {
     gaps: Gaps,
     comparing: Comparing,
     config: Option<LedgerConfig>,
-    /// Whether this worker publishes its settings on a ledger that has none. A gateway does so from
-    /// its first claim on: before, a worker with other settings may come.
+    /// Whether this worker publishes its settings on a ledger that has none. A gateway does so when
+    /// it leases its first task: before, a worker with other settings may come.
     shares_config: bool,
     finished: Finished,
     finishers: Finishers,
@@ -276,7 +276,7 @@ impl Partition {
         self.record_owner(&inbound.entry, now);
         match &inbound.entry {
             Entry::Heartbeat(heartbeat) => self.handle_heartbeat(heartbeat, now),
-            Entry::Config(config) => self.handle_config(config),
+            Entry::Config(config) => self.handle_config(config, now),
             Entry::Seal(seal) => self.handle_seal(inbound.position, seal, now),
             Entry::Claim(_)
             | Entry::Done(_)

@@ -12,7 +12,8 @@ pub const LEDGER_FORMAT: u32 = 1;
 /// A version of a ledger's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LedgerConfig {
-    /// Version of these settings, from 1.
+    /// Version of these settings, from 1. Only a build with another format writes a later one, so
+    /// that the workers of this one stop.
     pub version: u32,
     /// The subscription of the ledger: two groups of workers on one task topic must not share a
     /// ledger.

@@ -26,7 +26,7 @@
 //! | `d` | on a heartbeat: `?` asks for the digest of the fold; or an answer to that |
 //! | `n` | on a seal: number of tasks that ended COMPLETED, FINAL, CANCELLED, EXPIRED |
 //! | `h`, `r`, `g` | on a cfg, in ms: heartbeat interval, ledger retention, self-fence limit |
-//! | `v` | on a cfg: minimum protocol version |
+//! | `v` | on a cfg: format of ledger and register |
 
 mod read;
 mod write;

@@ -1,7 +1,7 @@
 //! Properties of keys, entries and the fold, over random ledgers.
 
 use super::body;
-use super::config::LedgerConfig;
+use super::config::{LEDGER_FORMAT, LedgerConfig};
 use super::digest::Comparison;
 use super::entry::{Base, Claim, ClaimKind, Done, Entry, Heartbeat, LeaseMs, Renewal};
 use super::entry_set::{BatchOutcome, EntrySet, Range};
@@ -50,8 +50,9 @@ fn any_key() -> impl Strategy<Value = Key> {
 
 fn any_config() -> impl Strategy<Value = LedgerConfig> {
     let millis = || any::<u64>().prop_map(Duration::from_millis);
-    let parts = (any::<u32>(), ".*", millis(), millis(), millis(), any::<u32>());
-    parts.prop_map(|(version, subscription, heartbeat, ledger_retention, self_fence, format)| {
+    let parts = (any::<u32>(), ".*", millis(), millis(), millis());
+    parts.prop_map(|(version, subscription, heartbeat, ledger_retention, self_fence)| {
+        let format = LEDGER_FORMAT;
         LedgerConfig { version, subscription, heartbeat, ledger_retention, self_fence, format }
     })
 }

@@ -137,8 +137,7 @@ async fn a_worker_obeys_no_drain_request_to_another_one() {
     assert!(bench.ended && bench.taken_away().is_empty(), "{:?}", bench.taken_away());
 }
 
-/// A worker of the last version does not know drain requests, just as this one does not know the
-/// documents of the next version.
+/// A later version may write documents that this one does not know.
 #[tokio::test(start_paused = true)]
 async fn a_document_that_a_worker_does_not_know_does_no_harm() {
     let mut bench = Bench::new(config("mine"), None, |_| end_after(10 * SECOND));

@@ -1,7 +1,7 @@
 //! Reads entries from the properties of their messages.
 
 use super::{Base, Claim, ClaimKind, Done, EntryError, Heartbeat, Offer, Outcome, Renewal};
-use crate::protocol::config::LedgerConfig;
+use crate::protocol::config::{LEDGER_FORMAT, LedgerConfig};
 use crate::protocol::digest::Comparison;
 use crate::protocol::hash::NameHash;
 use crate::protocol::key::{OnceKey, OwnerId, RENEWAL_SERIAL, SealKey, parse_owner};
@@ -159,6 +159,11 @@ impl<'a> EntryReader<'a> {
     }
 
     pub(super) fn config(&self, version: u32) -> Result<LedgerConfig, EntryError> {
+        let format = self.number("v")?;
+        if format != LEDGER_FORMAT {
+            // The other properties may have another form.
+            return Ok(LedgerConfig { version, format, ..LedgerConfig::default() });
+        }
         let millis = |name| self.number(name).map(Duration::from_millis);
         Ok(LedgerConfig {
             version,
@@ -166,7 +171,7 @@ impl<'a> EntryReader<'a> {
             heartbeat: millis("h")?,
             ledger_retention: millis("r")?,
             self_fence: millis("g")?,
-            format: self.number("v")?,
+            format,
         })
     }
 }

@@ -2,6 +2,7 @@
 //! console read it, so it is written out here and not derived.
 
 use super::*;
+use crate::protocol::config::{LEDGER_FORMAT, LedgerConfigError};
 use crate::protocol::entry_set::{BatchOutcome, EntrySet};
 use crate::protocol::fold::{Phase, TaskFold, Verdict};
 use crate::protocol::key::{Epoch, SealKey};
@@ -58,7 +59,7 @@ fn config() -> Entry {
         heartbeat: Duration::from_secs(5),
         ledger_retention: Duration::from_secs(60),
         self_fence: Duration::from_millis(7_500),
-        format: 3,
+        format: LEDGER_FORMAT,
     })
 }
 
@@ -130,7 +131,7 @@ fn written() -> Vec<(Entry, String, &'static str)> {
             "k=hb o=OWNER sub=workers q=11 c=12 w=0 u=13 l=1 d=?",
         ),
         (seal(), format!("seal/{OWNER}/9"), "k=seal o=OWNER n=1,2,3,4"),
-        (config(), "cfg/2".to_owned(), "k=cfg sub=workers h=5000 r=60000 g=7500 v=3"),
+        (config(), "cfg/2".to_owned(), "k=cfg sub=workers h=5000 r=60000 g=7500 v=1"),
         (Entry::Tombstone(Key::Once(KEY)), format!("{TASK}/4/{OWNER}/9"), ""),
     ]);
     all
@@ -214,6 +215,17 @@ fn an_offer_is_a_claim_that_parks_to_whoever_does_not_know_it() {
 
 /// Optional properties: they do not always apply, or nothing depends on them.
 const OPTIONAL: [&str; 12] = ["lc", "lw", "f", "ma", "tb", "x", "w", "m", "p", "l", "d", "line"];
+
+/// A later version may name its settings otherwise: a worker that took them for none would write its
+/// own and work on.
+#[test]
+fn a_format_that_is_unknown_is_read_without_the_other_settings() {
+    let properties = properties("k=cfg v=2 every=5000");
+    let entry = Entry::read(Some("cfg/2"), &properties, &config().body(b""), false).unwrap();
+    let Entry::Config(theirs) = entry else { panic!("{entry:?}") };
+    let refused = Err(LedgerConfigError::Format { theirs: 2 });
+    assert_eq!((theirs.version, LedgerConfig::default().agrees_with(&theirs)), (2, refused));
+}
 
 /// The number of attempts in a claim decides nothing about the claim: a reader that refused the
 /// claim would fold a different history.
