@@ -272,7 +272,7 @@ fn standing(done: &Done, from: &str, to: &str) -> String {
         );
     }
     if target_paused {
-        told.push_str("\ndo not resume the target by hand: it may have copies of open tasks");
+        told.push_str("\ndo not resume a queue by hand: there may be copies of open tasks");
     }
     told
 }

@@ -223,12 +223,14 @@ impl Origin {
     }
 }
 
-/// Reads the names of the tasks that a task waits for by its message.
+/// Reads the names of the tasks that a task waits for from the properties of its message.
 ///
 /// # Errors
 /// When a name cannot be read.
-pub(super) fn awaited_names(message: &OldMessage) -> Result<BTreeSet<DependencyName>, String> {
-    let names = message.properties.get(AFTER).map_or("", String::as_str).split(',');
+pub(super) fn awaited_names(
+    properties: &BTreeMap<String, String>,
+) -> Result<BTreeSet<DependencyName>, String> {
+    let names = properties.get(AFTER).map_or("", String::as_str).split(',');
     let names = names.map(str::trim).filter(|name| !name.is_empty());
     names.map(|name| DependencyName::read(name).map_err(|error| error.to_string())).collect()
 }
@@ -297,6 +299,21 @@ fn edges(open: &OpenTasks) -> Vec<(OldTask, OldTask)> {
         }
     }
     edges
+}
+
+/// These tasks, and all open ones that wait for them or that they wait for, over any number of tasks.
+pub(super) fn connected(open: &OpenTasks, some: BTreeSet<OldTask>) -> BTreeSet<OldTask> {
+    let (edges, mut found) = (edges(open), some);
+    let mut left: Vec<OldTask> = found.iter().copied().collect();
+    while let Some(one) = left.pop() {
+        for (from, to) in edges.iter().filter(|(from, to)| *from == one || *to == one) {
+            let other = if *from == one { *to } else { *from };
+            if found.insert(other) {
+                left.push(other);
+            }
+        }
+    }
+    found
 }
 
 /// The tasks that a later open one with the same dedupe key replaces. Ids order only the tasks of one

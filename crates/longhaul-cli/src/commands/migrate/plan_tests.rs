@@ -197,11 +197,27 @@ fn a_copy_remains_if_its_task_was_closed_for_it_or_nobody_knows() {
 }
 
 #[test]
+fn tasks_that_wait_for_each_other_are_taken_back_together() {
+    let info = info();
+    let waits = |entry: u64| task(&info, &[], &[Awaited::Open(normal(entry))]);
+    let open = OpenTasks::from([
+        (normal(1), task(&info, &[], &[])),
+        (normal(2), waits(1)),
+        (normal(3), waits(2)),
+        (normal(4), waits(5)),
+        (normal(5), task(&info, &[], &[])),
+    ]);
+    let group = |entry| connected(&open, BTreeSet::from([normal(entry)]));
+    assert_eq!(group(1), BTreeSet::from([1, 2, 3].map(normal)));
+    assert_eq!(group(4), BTreeSet::from([4, 5].map(normal)));
+}
+
+#[test]
 fn names_that_cannot_be_read_are_told() {
-    let message =
-        |names| OldMessage { properties: properties(&[("AFTER", names)]), ..OldMessage::default() };
-    let names = awaited_names(&message("12:1:-1, key:a%2Cb,")).unwrap();
+    let after = |names| awaited_names(&properties(&[("AFTER", names)]));
+    let names = after("12:1:-1, key:a%2Cb,").unwrap();
     let texts: Vec<String> = names.iter().map(ToString::to_string).collect();
     assert_eq!(texts, ["12:1:-1", "key:a%2Cb"]);
-    assert!(awaited_names(&message("no name")).is_err());
+    assert!(after("no name").is_err());
+    assert_eq!(awaited_names(&BTreeMap::new()), Ok(BTreeSet::new()));
 }

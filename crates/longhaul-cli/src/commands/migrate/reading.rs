@@ -10,7 +10,7 @@ use longhaul::ops::{
 };
 use longhaul::topics::{DEFAULT_SUBSCRIPTION, TopicNames};
 use longhaul::{Client, Priority, Queue, TaskRef};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The tasks of a page.
 const PAGE: usize = 10_000;
@@ -35,6 +35,8 @@ pub(super) struct OpenCopy {
     pub(super) info: TaskInfo,
     pub(super) level: Priority,
     pub(super) key: Option<Key>,
+    /// The tasks that it waits for.
+    pub(super) after: BTreeSet<DependencyName>,
 }
 
 /// The state of both ends in a round.
@@ -148,15 +150,17 @@ impl Migration {
                 if let Ok(message) = message
                     && let Some(old) = origin.original(&message.properties)
                 {
-                    found.push((old, id, Key::of(&message.properties)));
+                    let after = awaited_names(&message.properties).unwrap_or_default();
+                    found.push((old, id, Key::of(&message.properties), after));
                 }
             }
             // Read later than the messages, so that it has all of them.
             let view = queue.tasks().await?;
-            for (old, id, key) in found {
+            for (old, id, key, after) in found {
                 if let Some(info) = view.get(id)?.filter(|info| !info.status.is_terminal()) {
                     let task = TaskRef { topic: queue.topic().to_owned(), id };
-                    copies.entry(old).or_default().push(OpenCopy { task, info, level, key });
+                    let copy = OpenCopy { task, info, level, key, after };
+                    copies.entry(old).or_default().push(copy);
                 }
             }
             target.push(Level { level, queue, view });
@@ -184,7 +188,8 @@ impl Migration {
             }
             let parked = notes.get(&old.level).and_then(|notes| notes.waits_for(old.id));
             let policy = parked.as_ref().map(|(_, policy)| policy.word().to_owned());
-            let names = parked.map_or_else(|| awaited_names(message), |(names, _)| Ok(names));
+            let names =
+                parked.map_or_else(|| awaited_names(&message.properties), |(names, _)| Ok(names));
             let mut awaited = Vec::new();
             for name in names.iter().flatten() {
                 awaited.push((name.clone(), self.awaited(level, open, name).await?));

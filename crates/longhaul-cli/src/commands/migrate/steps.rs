@@ -1,7 +1,8 @@
 //! The steps of a migration: reads both ends, and does what `plan.rs` decides.
 
 use super::plan::{
-    CHECKPOINT, Fate, Key, NewTask, OldTask, OpenTask, fates, keeps_copy, moved_as, spread, waves,
+    CHECKPOINT, Fate, Key, NewTask, OldTask, OpenTask, connected, fates, keeps_copy, moved_as,
+    spread, waves,
 };
 use super::reading::{End, Level, OpenCopy, Round, find, level_of, runs};
 use crate::exit::{Code, CommandFailure};
@@ -13,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use longhaul::ops::{QueueSettings, TaskInfo, TaskStatus};
+use longhaul::ops::{DependencyName, QueueSettings, TaskInfo, TaskStatus};
 use longhaul::{ActionError, Raw, SubmitError, TaskRef};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,27 +121,48 @@ impl Migration {
         Ok(())
     }
 
-    /// Deletes the copies of all tasks that are open at the source, and resumes the target.
+    /// Deletes the copies of tasks that are open at the source, and resumes the target.
     async fn delete_copies(&self, source: &[Level]) -> anyhow::Result<()> {
         self.target.queue().pause().await.context("the target")?;
         self.done().target_paused = true;
         tokio::time::sleep(PAUSED_AFTER).await;
         let round = self.read(source).await?;
+        // Moved tasks need those that they wait for, which then move as well.
+        let moved = round.copies.iter().filter(|(old, _)| !round.open.contains_key(old));
+        let awaited = moved.flat_map(|(_, copies)| copies).flat_map(|copy| &copy.after);
+        let awaited: BTreeSet<&DependencyName> = awaited.collect();
+        let is_needed = |(old, task): &(&OldTask, &OpenTask)| {
+            let copied = round.copies.get(old).and_then(|copies| copies.first()?.key.clone());
+            let own = || Key::of(&task.message.as_ref().ok()?.properties);
+            let name = copied.or_else(own).map(|key| DependencyName::Key(key.text().into()));
+            name.is_some_and(|name| awaited.contains(&name))
+        };
+        let needed = round.open.iter().filter(is_needed).map(|(old, _)| *old).collect();
+        let needed = connected(&round.open, needed);
+        let mut fates = fates(&round.open);
+        fates.retain(|old, fate| *fate == Fate::Copy && needed.contains(old));
         for (old, copies) in &round.copies {
-            let Some(task) = round.open.get(old) else {
+            if !round.open.contains_key(old) {
                 let remaining = self.judge_copies(&round, *old, copies).await?;
                 self.done().open_at_target += remaining;
-                continue;
-            };
-            for copy in copies {
-                if !self.delete_copy(&round, copy, &format!("{old} stays at the source")).await? {
-                    // It has begun, because somebody has resumed the target.
-                    let reason = moved_as(&copy.task, &self.to);
-                    self.close(&round, *old, &task.info, &reason, true).await?;
-                    self.done().open_at_target += 1;
+            } else if !fates.contains_key(old) {
+                for copy in copies {
+                    let reason = format!("{old} stays at the source");
+                    if !self.delete_copy(&round, copy, &reason).await? {
+                        // It has begun, because somebody has resumed the target.
+                        fates.insert(*old, Fate::Copy);
+                    }
                 }
             }
         }
+        let keys = self.keys(&round, &fates).await?;
+        let copies = self.copy(&round, &keys, &mut fates).await?;
+        let unclosed = self.close_all(&round, &fates, &copies).await?;
+        if unclosed > 0 {
+            let what = format!("{unclosed} tasks have changed meanwhile: run the command again");
+            return Err(CommandFailure::new(Code::Conflict, what).into());
+        }
+        self.done().open_at_target += copies.len();
         self.target.queue().resume().await.context("the target")?;
         self.done().target_paused = false;
         Ok(())

@@ -289,7 +289,7 @@ fn a_queue_is_moved_as_it_is() {
 /// `LONGHAUL_TEST_MIGRATIONS` to 1000 to hit every step.
 #[test]
 fn a_migration_that_is_interrupted_anywhere_loses_nothing_and_doubles_nothing() {
-    let count = std::env::var(INTERRUPTIONS).map_or(24, |count| count.parse().unwrap());
+    let count = std::env::var(INTERRUPTIONS).map_or(40, |count| count.parse().unwrap());
     let polls = interrupted(usize::MAX, Then::Again);
     for number in 0..count {
         let then = [Then::Again, Then::Back, Then::Twice, Then::BackAndAgain][number % 4];
