@@ -1,7 +1,7 @@
 //! A queue is moved to another one while its tasks are in all states, and the move is dropped at
 //! every step. The judge knows what was submitted, and what processors ran.
 
-use super::reading::End;
+use super::reading::MigrationEnd;
 use super::steps::Migration;
 use crate::output::{Format, Output};
 use longhaul::ops::{TaskFilter, TaskStatus};
@@ -83,8 +83,10 @@ impl Stage {
     }
 
     fn migration(&self) -> Migration {
-        let end =
-            |queue: &str| End { client: self.engine.client().clone(), queue: queue.to_owned() };
+        let end = |queue: &str| MigrationEnd {
+            client: self.engine.client().clone(),
+            queue: queue.to_owned(),
+        };
         Migration {
             source: end(FROM),
             target: end(TO),
