@@ -206,7 +206,9 @@ async fn survey(
     }
     let counted = counts.iter().rev().map(|((level, status), count)| match level {
         Priority::Normal => format!("{count} {}", status.word()),
-        level => format!("{count} {} of {level} priority", status.word()),
+        level @ (Priority::High | Priority::Low) => {
+            format!("{count} {} of {level} priority", status.word())
+        }
     });
     let counted: Vec<String> = counted.collect();
     let queue = migration.source.queue();

@@ -110,7 +110,7 @@ impl fmt::Display for OldTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.level {
             Priority::Normal => write!(f, "{}", self.id),
-            level => write!(f, "{level}:{}", self.id),
+            level @ (Priority::High | Priority::Low) => write!(f, "{level}:{}", self.id),
         }
     }
 }
