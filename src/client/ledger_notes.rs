@@ -19,12 +19,12 @@ use std::sync::Arc;
 pub struct LedgerNotes {
     transport: Arc<dyn Transport>,
     names: TopicNames,
-    tasks: HashMap<TaskId, TaskNotes>,
+    tasks: HashMap<TaskId, LedgerTaskNotes>,
 }
 
 /// The notes of one task.
 #[derive(Debug, Default)]
-struct TaskNotes {
+struct LedgerTaskNotes {
     fold: TaskFold,
     checkpoint: Option<(Position, OnceKey)>,
     /// The content of the entry that parked it.
@@ -47,7 +47,7 @@ impl Queue {
     /// When the ledger cannot be read.
     pub async fn ledger_notes(&self) -> Result<LedgerNotes, ReadError> {
         let (client, names) = (&self.client, self.existing().await?);
-        let mut tasks = HashMap::<TaskId, TaskNotes>::new();
+        let mut tasks = HashMap::<TaskId, LedgerTaskNotes>::new();
         for index in client.past_partitions(&names).await? {
             let mut log = client.logs().open(&partition(names.ledger.clone(), index), true).await?;
             while let Some(message) = log.next().await? {
@@ -67,7 +67,7 @@ impl Queue {
     }
 }
 
-impl TaskNotes {
+impl LedgerTaskNotes {
     fn take(&mut self, entry: &Entry, message: &Message) {
         if self.fold.apply(entry) != Verdict::Accepted {
             return;

@@ -28,6 +28,7 @@ use longhaul_core::protocol::retry::{AttemptFailure, outcome_of_failure, outcome
 use longhaul_core::task::terms::Terms;
 use longhaul_core::task::{TaskId, text};
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,9 +50,11 @@ impl Environment {
 
 type Panic = Box<dyn Any + Send>;
 
-/// The checkpoint that a task was submitted with.
-fn submitted_checkpoint(task: TaskId, text: &str) -> Option<Bytes> {
-    let read = STANDARD.decode(text).ok().filter(|bytes| bytes.len() <= CHECKPOINT_BYTES_MAX);
+/// Takes the checkpoint that a task was submitted with from its properties: processors see it as a
+/// checkpoint alone, and programs get no variable of that size.
+fn first_checkpoint(task: TaskId, properties: &mut BTreeMap<String, String>) -> Option<Bytes> {
+    let text = properties.remove(text::CHECKPOINT)?;
+    let read = STANDARD.decode(&text).ok().filter(|bytes| bytes.len() <= CHECKPOINT_BYTES_MAX);
     if read.is_none() {
         tracing::warn!(%task, bytes = text.len(), "the property CHECKPOINT is ignored: it is not base64, or above 64 KiB");
     }
@@ -115,9 +118,6 @@ impl WorkerDriver {
         let begin_by =
             Deadline::Clock { clock, at: lane.core.begin_by(task_id, epoch), look_every };
         let read = found.map(|(at, _)| self.env.read_checkpoint(lane.topics.ledger.clone(), at));
-        // Processors see it as a checkpoint alone, and programs get no variable of that size.
-        let given = properties.remove(text::CHECKPOINT).filter(|_| read.is_none());
-        let last_checkpoint = given.and_then(|text| submitted_checkpoint(task_id, &text));
         let topic = Arc::clone(&lane.topics.name);
         let (task, predecessors) = (task_id, self.predecessors(id, task_id));
         let shared = AttemptContext {
@@ -125,8 +125,8 @@ impl WorkerDriver {
             task,
             epoch,
             attempt,
+            last_checkpoint: first_checkpoint(task_id, &mut properties).filter(|_| read.is_none()),
             properties,
-            last_checkpoint,
             predecessors,
             cancelled: CancellationToken::new(),
             deadline,

@@ -19,12 +19,12 @@ use clap::Args;
 use longhaul::Priority;
 use longhaul::ops::DeadLetterFilter;
 use longhaul::topics::TopicSettings;
-use reading::{End, Level, runs};
+use reading::{Level, MigrationEnd, runs};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Mutex;
 use std::time::Duration;
-use steps::{Done, Migration};
+use steps::{Migration, MigrationState};
 
 /// The letters of a page.
 const PAGE: usize = 10_000;
@@ -120,9 +120,10 @@ pub(crate) async fn run(it: &Migrate, context: &CommandContext) -> anyhow::Resul
     context.needs_broker("a migration")?;
     let settings = it.to.settings(&context.settings.file)?;
     let url = |settings: &CliSettings| settings.text("service-url").unwrap_or_default().to_owned();
-    let source = End { client: context.client().await?, queue: it.queue.clone() };
+    let source = MigrationEnd { client: context.client().await?, queue: it.queue.clone() };
     let client = connect::builder(&settings)?.connect().await.context("the target")?;
-    let target = End { client, queue: it.to_queue.clone().unwrap_or_else(|| it.queue.clone()) };
+    let target =
+        MigrationEnd { client, queue: it.to_queue.clone().unwrap_or_else(|| it.queue.clone()) };
     let migration = Migration {
         to: format!("{} at {}", target.queue, url(&settings)),
         source,
@@ -176,7 +177,7 @@ async fn check_target(it: &Migrate, to: &Migration, levels: &[Level]) -> anyhow:
 }
 
 /// Creates the topics at the target.
-async fn set_up(it: &Migrate, target: &End, levels: &[Level]) -> anyhow::Result<()> {
+async fn set_up(it: &Migrate, target: &MigrationEnd, levels: &[Level]) -> anyhow::Result<()> {
     let settings = TopicSettings { partitions: it.partitions, ..TopicSettings::default() };
     let set_up = match (it.setup, levels.len()) {
         (false, _) => return Ok(()),
@@ -205,7 +206,9 @@ async fn survey(
     }
     let counted = counts.iter().rev().map(|((level, status), count)| match level {
         Priority::Normal => format!("{count} {}", status.word()),
-        level => format!("{count} {} of {level} priority", status.word()),
+        level @ (Priority::High | Priority::Low) => {
+            format!("{count} {} of {level} priority", status.word())
+        }
     });
     let counted: Vec<String> = counted.collect();
     let queue = migration.source.queue();
@@ -256,9 +259,9 @@ impl Drop for Standing<'_> {
     }
 }
 
-fn standing(done: &Done, from: &str, to: &str) -> String {
+fn standing(done: &MigrationState, from: &str, to: &str) -> String {
     let is = |paused: bool| if paused { "is paused" } else { "is not paused" };
-    let Done { source_paused, target_paused, copied, moved, .. } = *done;
+    let MigrationState { source_paused, target_paused, copied, moved, .. } = *done;
     let mut told = format!(
         "not finished: {copied} tasks copied, {moved} closed at the source\n\
          the source, {from}, {}\nthe target, {to}, {}",
@@ -272,12 +275,17 @@ fn standing(done: &Done, from: &str, to: &str) -> String {
         );
     }
     if target_paused {
-        told.push_str("\ndo not resume the target by hand: it may have copies of open tasks");
+        told.push_str("\ndo not resume a queue by hand: there may be copies of open tasks");
     }
     told
 }
 
-fn finish(done: &Done, it: &Migrate, to: &str, context: &CommandContext) -> anyhow::Result<()> {
+fn finish(
+    done: &MigrationState,
+    it: &Migrate,
+    to: &str,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
     let note = |text: String| context.output.note(&text);
     let queue = &it.queue;
     for (task, cause) in &done.staying {

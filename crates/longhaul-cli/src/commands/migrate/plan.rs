@@ -82,14 +82,14 @@ pub(super) enum Fate {
 
 /// The key of a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Key {
+pub(super) enum CopyKey {
     Idempotency(String),
     Dedupe(String),
 }
 
 /// The message of a copy, without the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NewTask {
+pub(super) struct TaskCopy {
     pub(super) properties: BTreeMap<String, String>,
     pub(super) start_ms: Option<u64>,
     pub(super) order_key: Option<String>,
@@ -110,7 +110,7 @@ impl fmt::Display for OldTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.level {
             Priority::Normal => write!(f, "{}", self.id),
-            level => write!(f, "{level}:{}", self.id),
+            level @ (Priority::High | Priority::Low) => write!(f, "{level}:{}", self.id),
         }
     }
 }
@@ -132,7 +132,7 @@ impl OldMessage {
     }
 }
 
-impl Key {
+impl CopyKey {
     pub(super) fn text(&self) -> &str {
         match self {
             Self::Idempotency(text) | Self::Dedupe(text) => text,
@@ -165,13 +165,14 @@ impl Key {
 
 impl Origin {
     /// The keys for a copy, the best one first: its own, or else one that names the old task.
-    pub(super) fn keys(&self, old: OldTask, message: &OldMessage) -> impl Iterator<Item = Key> {
-        let own = Key::of(&message.properties).filter(|key| !key.text().starts_with(OF_REPLAYS));
+    pub(super) fn keys(&self, old: OldTask, message: &OldMessage) -> impl Iterator<Item = CopyKey> {
+        let own =
+            CopyKey::of(&message.properties).filter(|key| !key.text().starts_with(OF_REPLAYS));
         let moved = format!("moved/{}/{old}", self.queue);
         // The key of a copy that was deleted since stays with that copy.
         let next = move |count| match count {
-            1 => Key::Idempotency(moved.clone()),
-            _ => Key::Idempotency(format!("{moved}/{count}")),
+            1 => CopyKey::Idempotency(moved.clone()),
+            _ => CopyKey::Idempotency(format!("{moved}/{count}")),
         };
         own.into_iter().chain((1..100).map(next))
     }
@@ -187,8 +188,8 @@ impl Origin {
         &self,
         old: OldTask,
         task: &OpenTask,
-        keys: &BTreeMap<OldTask, Key>,
-    ) -> Option<NewTask> {
+        keys: &BTreeMap<OldTask, CopyKey>,
+    ) -> Option<TaskCopy> {
         let (message, key) = (task.message.as_ref().ok()?, keys.get(&old)?);
         let mut properties = message.properties.clone();
         for name in [AFTER, DEDUPE_KEY, IDEMPOTENCY_KEY, OVERWRITE] {
@@ -201,8 +202,8 @@ impl Origin {
         let delayed_ms = delay.and_then(|delay| times::duration(&delay).ok()).map(later_ms);
         let is_ahead = matches!(task.info.status, TaskStatus::Scheduled | TaskStatus::Retrying);
         let name = match key {
-            Key::Idempotency(_) => IDEMPOTENCY_KEY,
-            Key::Dedupe(_) => DEDUPE_KEY,
+            CopyKey::Idempotency(_) => IDEMPOTENCY_KEY,
+            CopyKey::Dedupe(_) => DEDUPE_KEY,
         };
         properties.insert(name.to_owned(), key.text().to_owned());
         properties.insert(COPY_OF.to_owned(), format!("{}/{old}", self.queue));
@@ -214,7 +215,7 @@ impl Origin {
             (Awaited::Unbound, DependencyName::Key(key)) => Some(key.to_string()),
             (Awaited::Unbound | Awaited::Over | Awaited::NoResult, _) => None,
         });
-        Some(NewTask {
+        Some(TaskCopy {
             start_ms: task.info.due_ms.filter(|_| is_ahead).or(delayed_ms),
             order_key: message.order_key.clone(),
             after: awaited.collect(),
@@ -223,12 +224,14 @@ impl Origin {
     }
 }
 
-/// Reads the names of the tasks that a task waits for by its message.
+/// Reads the names of the tasks that a task waits for from the properties of its message.
 ///
 /// # Errors
 /// When a name cannot be read.
-pub(super) fn awaited_names(message: &OldMessage) -> Result<BTreeSet<DependencyName>, String> {
-    let names = message.properties.get(AFTER).map_or("", String::as_str).split(',');
+pub(super) fn awaited_names(
+    properties: &BTreeMap<String, String>,
+) -> Result<BTreeSet<DependencyName>, String> {
+    let names = properties.get(AFTER).map_or("", String::as_str).split(',');
     let names = names.map(str::trim).filter(|name| !name.is_empty());
     names.map(|name| DependencyName::read(name).map_err(|error| error.to_string())).collect()
 }
@@ -299,13 +302,28 @@ fn edges(open: &OpenTasks) -> Vec<(OldTask, OldTask)> {
     edges
 }
 
+/// These tasks, and all open ones that wait for them or that they wait for, over any number of tasks.
+pub(super) fn connected(open: &OpenTasks, some: BTreeSet<OldTask>) -> BTreeSet<OldTask> {
+    let (edges, mut found) = (edges(open), some);
+    let mut left: Vec<OldTask> = found.iter().copied().collect();
+    while let Some(one) = left.pop() {
+        for (from, to) in edges.iter().filter(|(from, to)| *from == one || *to == one) {
+            let other = if *from == one { *to } else { *from };
+            if found.insert(other) {
+                left.push(other);
+            }
+        }
+    }
+    found
+}
+
 /// The tasks that a later open one with the same dedupe key replaces. Ids order only the tasks of one
 /// partition.
 fn superseded(open: &OpenTasks) -> BTreeMap<OldTask, OldTask> {
     let (mut last, mut keyed) = (BTreeMap::new(), Vec::new());
     for (old, task) in open {
         if let Ok(message) = &task.message
-            && let Some(key @ Key::Dedupe(_)) = Key::of(&message.properties)
+            && let Some(key @ CopyKey::Dedupe(_)) = CopyKey::of(&message.properties)
         {
             let lane = (old.level, old.id.partition, key);
             if message.says(OVERWRITE, "true") {

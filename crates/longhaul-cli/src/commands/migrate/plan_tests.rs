@@ -1,3 +1,5 @@
+//! The decisions of a migration, by example.
+
 use super::*;
 use longhaul::Text;
 use longhaul::testing::TestEngine;
@@ -60,15 +62,15 @@ fn the_name_of_an_old_task_reads_back() {
 fn a_copy_has_its_own_key_or_one_that_names_the_old_task() {
     let moved = format!("moved/9f/1/{ID}");
     for (pairs, first) in [
-        (&[][..], Key::Idempotency(moved.clone())),
-        (&[("IDEMPOTENCY_KEY", "a")], Key::Idempotency("a".to_owned())),
-        (&[("DEDUPE_KEY", "a")], Key::Dedupe("a".to_owned())),
-        (&[("DEDUPE_KEY", "a"), ("IDEMPOTENCY_KEY", "b")], Key::Idempotency("b".to_owned())),
-        (&[("IDEMPOTENCY_KEY", "dlq/12:1:-1")], Key::Idempotency(moved.clone())),
-        (&[("DEDUPE_KEY", "")], Key::Idempotency(moved.clone())),
+        (&[][..], CopyKey::Idempotency(moved.clone())),
+        (&[("IDEMPOTENCY_KEY", "a")], CopyKey::Idempotency("a".to_owned())),
+        (&[("DEDUPE_KEY", "a")], CopyKey::Dedupe("a".to_owned())),
+        (&[("DEDUPE_KEY", "a"), ("IDEMPOTENCY_KEY", "b")], CopyKey::Idempotency("b".to_owned())),
+        (&[("IDEMPOTENCY_KEY", "dlq/12:1:-1")], CopyKey::Idempotency(moved.clone())),
+        (&[("DEDUPE_KEY", "")], CopyKey::Idempotency(moved.clone())),
     ] {
         let message = OldMessage { properties: properties(pairs), ..OldMessage::default() };
-        let keys: Vec<Key> = origin().keys(normal(3), &message).take(3).collect();
+        let keys: Vec<CopyKey> = origin().keys(normal(3), &message).take(3).collect();
         assert_eq!(keys[0], first, "{pairs:?}");
         let mut again = keys.iter().skip_while(|key| key.text() != moved);
         assert!(again.next().is_some(), "{keys:?}");
@@ -92,8 +94,8 @@ fn the_message_of_a_copy_has_everything_but_what_is_decided_anew() {
         &[Awaited::Open(normal(1)), Awaited::Unbound, Awaited::Over, Awaited::NoResult],
     );
     let keys = BTreeMap::from([
-        (normal(1), Key::Idempotency("one".to_owned())),
-        (normal(3), Key::Dedupe("d".to_owned())),
+        (normal(1), CopyKey::Idempotency("one".to_owned())),
+        (normal(3), CopyKey::Dedupe("d".to_owned())),
     ]);
     let expires = Origin { expires_after: Some(Duration::from_secs(60)), ..origin() };
     let copy = expires.copy(normal(3), &old_task, &keys).unwrap();
@@ -197,11 +199,27 @@ fn a_copy_remains_if_its_task_was_closed_for_it_or_nobody_knows() {
 }
 
 #[test]
+fn tasks_that_wait_for_each_other_are_taken_back_together() {
+    let info = info();
+    let waits = |entry: u64| task(&info, &[], &[Awaited::Open(normal(entry))]);
+    let open = OpenTasks::from([
+        (normal(1), task(&info, &[], &[])),
+        (normal(2), waits(1)),
+        (normal(3), waits(2)),
+        (normal(4), waits(5)),
+        (normal(5), task(&info, &[], &[])),
+    ]);
+    let group = |entry| connected(&open, BTreeSet::from([normal(entry)]));
+    assert_eq!(group(1), BTreeSet::from([1, 2, 3].map(normal)));
+    assert_eq!(group(4), BTreeSet::from([4, 5].map(normal)));
+}
+
+#[test]
 fn names_that_cannot_be_read_are_told() {
-    let message =
-        |names| OldMessage { properties: properties(&[("AFTER", names)]), ..OldMessage::default() };
-    let names = awaited_names(&message("12:1:-1, key:a%2Cb,")).unwrap();
+    let after = |names| awaited_names(&properties(&[("AFTER", names)]));
+    let names = after("12:1:-1, key:a%2Cb,").unwrap();
     let texts: Vec<String> = names.iter().map(ToString::to_string).collect();
     assert_eq!(texts, ["12:1:-1", "key:a%2Cb"]);
-    assert!(awaited_names(&message("no name")).is_err());
+    assert!(after("no name").is_err());
+    assert_eq!(awaited_names(&BTreeMap::new()), Ok(BTreeSet::new()));
 }

@@ -1,23 +1,32 @@
-//! Reads both ends of a migration.
+//! Reads both ends of a migration, and waits for running tasks.
 
 use super::plan::{
-    AFTER_FAILED, Awaited, Key, OldMessage, OldTask, OpenTask, OpenTasks, Origin, awaited_names,
+    AFTER_FAILED, Awaited, CopyKey, OldMessage, OldTask, OpenTask, OpenTasks, Origin, awaited_names,
 };
 use super::steps::Migration;
+use crate::exit::{Code, CommandFailure};
+use crate::times;
 use futures::stream::TryStreamExt;
 use longhaul::ops::{
     DependencyName, LedgerNotes, QueueSettings, TaskFilter, TaskInfo, TaskStatus, TaskView,
 };
 use longhaul::topics::{DEFAULT_SUBSCRIPTION, TopicNames};
 use longhaul::{Client, Priority, Queue, TaskRef};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// The tasks of a page.
 const PAGE: usize = 10_000;
 
+/// How often running tasks are counted.
+const LOOKS_EVERY: Duration = Duration::from_millis(100);
+
+/// The running tasks that an error names.
+const NAMED_MAX: usize = 10;
+
 /// One end of a migration.
 #[derive(Clone, Debug)]
-pub(super) struct End {
+pub(super) struct MigrationEnd {
     pub(super) client: Client,
     pub(super) queue: String,
 }
@@ -34,7 +43,9 @@ pub(super) struct OpenCopy {
     pub(super) task: TaskRef,
     pub(super) info: TaskInfo,
     pub(super) level: Priority,
-    pub(super) key: Option<Key>,
+    pub(super) key: Option<CopyKey>,
+    /// The tasks that it waits for.
+    pub(super) after: BTreeSet<DependencyName>,
 }
 
 /// The state of both ends in a round.
@@ -48,7 +59,7 @@ pub(super) struct Round<'a> {
     pub(super) copies: BTreeMap<OldTask, Vec<OpenCopy>>,
 }
 
-impl End {
+impl MigrationEnd {
     pub(super) fn queue(&self) -> Queue {
         self.client.queue(&self.queue)
     }
@@ -115,6 +126,41 @@ pub(super) fn find(levels: &[Level], task: &TaskRef) -> anyhow::Result<Option<Ta
 }
 
 impl Migration {
+    /// Waits until no task runs at the source.
+    pub(super) async fn until_idle(&self, source: &[Level]) -> anyhow::Result<()> {
+        let (mut waited, progress) = (Duration::ZERO, self.output.progress(0));
+        loop {
+            let mut running = Vec::new();
+            for level in source {
+                running.extend(level.open()?.into_iter().filter(|(_, info)| runs(info)));
+            }
+            let count = running.len();
+            if count == 0 {
+                return Ok(());
+            }
+            if waited >= self.wait {
+                let named = running.iter().take(NAMED_MAX).map(|(old, info)| {
+                    let worker = info.worker.as_ref().map(|worker| format!(" at {}", worker.name));
+                    format!("{old}{}", worker.unwrap_or_default())
+                });
+                let (named, more) = (named.collect::<Vec<_>>().join(", "), count > NAMED_MAX);
+                let more = if more { ", …" } else { "" };
+                let what = format!("{count} tasks still run at the source: {named}{more}");
+                let help = "let them end, or take them from their workers (`longhaul task \
+                    force-release`): the copies continue from their checkpoints. Then run the \
+                    command again, or with --back";
+                return Err(CommandFailure::new(Code::Conflict, what).help(help).into());
+            }
+            if waited.is_zero() {
+                let wait = times::human(self.wait);
+                self.output.note(&format!("waiting up to {wait} for {count} running tasks"));
+            }
+            progress.set(0, 0, &format!("{count} tasks still run"));
+            tokio::time::sleep(LOOKS_EVERY).await;
+            waited += LOOKS_EVERY;
+        }
+    }
+
     /// Reads both ends.
     pub(super) async fn read<'a>(&self, source: &'a [Level]) -> anyhow::Result<Round<'a>> {
         let from = self.source.queue();
@@ -148,15 +194,17 @@ impl Migration {
                 if let Ok(message) = message
                     && let Some(old) = origin.original(&message.properties)
                 {
-                    found.push((old, id, Key::of(&message.properties)));
+                    let after = awaited_names(&message.properties).unwrap_or_default();
+                    found.push((old, id, CopyKey::of(&message.properties), after));
                 }
             }
             // Read later than the messages, so that it has all of them.
             let view = queue.tasks().await?;
-            for (old, id, key) in found {
+            for (old, id, key, after) in found {
                 if let Some(info) = view.get(id)?.filter(|info| !info.status.is_terminal()) {
                     let task = TaskRef { topic: queue.topic().to_owned(), id };
-                    copies.entry(old).or_default().push(OpenCopy { task, info, level, key });
+                    let copy = OpenCopy { task, info, level, key, after };
+                    copies.entry(old).or_default().push(copy);
                 }
             }
             target.push(Level { level, queue, view });
@@ -176,7 +224,7 @@ impl Migration {
             let Some(OpenTask { message: Ok(message), .. }) = open.get(&old) else { continue };
             let Some(level) = level_of(source, old.level) else { continue };
             let mut duplicate_of = None;
-            if let Some(key @ Key::Idempotency(_)) = Key::of(&message.properties) {
+            if let Some(key @ CopyKey::Idempotency(_)) = CopyKey::of(&message.properties) {
                 let holder = self.source.queue().key_holders(key.text()).await?.idempotency;
                 let task = holder.filter(|holder| holder.holds).map(|holder| holder.task);
                 let own = TaskRef { topic: level.queue.topic().to_owned(), id: old.id };
@@ -184,7 +232,8 @@ impl Migration {
             }
             let parked = notes.get(&old.level).and_then(|notes| notes.waits_for(old.id));
             let policy = parked.as_ref().map(|(_, policy)| policy.word().to_owned());
-            let names = parked.map_or_else(|| awaited_names(message), |(names, _)| Ok(names));
+            let names =
+                parked.map_or_else(|| awaited_names(&message.properties), |(names, _)| Ok(names));
             let mut awaited = Vec::new();
             for name in names.iter().flatten() {
                 awaited.push((name.clone(), self.awaited(level, open, name).await?));

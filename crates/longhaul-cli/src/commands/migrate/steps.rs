@@ -1,19 +1,19 @@
 //! The steps of a migration: reads both ends, and does what `plan.rs` decides.
 
 use super::plan::{
-    CHECKPOINT, Fate, Key, NewTask, OldTask, OpenTask, fates, keeps_copy, moved_as, spread, waves,
+    CHECKPOINT, CopyKey, Fate, OldTask, OpenTask, TaskCopy, connected, fates, keeps_copy, moved_as,
+    spread, waves,
 };
-use super::reading::{End, Level, OpenCopy, Round, find, level_of, runs};
+use super::reading::{Level, MigrationEnd, OpenCopy, Round, find, level_of, runs};
 use crate::exit::{Code, CommandFailure};
 use crate::output::Output;
-use crate::times;
 use anyhow::Context as _;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use longhaul::ops::{QueueSettings, TaskInfo, TaskStatus};
+use longhaul::ops::{DependencyName, QueueSettings, TaskInfo, TaskStatus};
 use longhaul::{ActionError, Raw, SubmitError, TaskRef};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,21 +24,15 @@ use std::time::{Duration, UNIX_EPOCH};
 /// slower worker starts at the source is found when it is to be closed.
 const PAUSED_AFTER: Duration = Duration::from_millis(500);
 
-/// How often running tasks are counted.
-const LOOKS_EVERY: Duration = Duration::from_millis(100);
-
 /// The number of tasks submitted, or closed, together.
 const TOGETHER_MAX: usize = 128;
 
 /// The most rounds. Each one after the first moves what was submitted or started meanwhile.
 const ROUNDS_MAX: u32 = 5;
 
-/// The running tasks that an error names.
-const NAMED_MAX: usize = 10;
-
 /// What was done so far: the result, and what an interrupted command says.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Done {
+pub(super) struct MigrationState {
     pub(super) source_paused: bool,
     pub(super) target_paused: bool,
     /// Tasks that were submitted to the target.
@@ -59,18 +53,18 @@ pub(super) struct Done {
 }
 
 pub(super) struct Migration {
-    pub(super) source: End,
-    pub(super) target: End,
+    pub(super) source: MigrationEnd,
+    pub(super) target: MigrationEnd,
     /// The target, for people.
     pub(super) to: String,
     /// How long to wait for running tasks.
     pub(super) wait: Duration,
     pub(super) output: Output,
-    pub(super) done: Mutex<Done>,
+    pub(super) done: Mutex<MigrationState>,
 }
 
 impl Migration {
-    pub(super) fn done(&self) -> MutexGuard<'_, Done> {
+    pub(super) fn done(&self) -> MutexGuard<'_, MigrationState> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -89,7 +83,7 @@ impl Migration {
             unclosed = self.round(&source).await?;
             let open = self.count_open(&source)?;
             if unclosed == 0 && std::mem::take(&mut has_schedules) {
-                self.schedules().await.context("the schedules")?;
+                self.schedules(false).await.context("the schedules")?;
             } else if unclosed == 0 && open == 0 {
                 break;
             }
@@ -120,27 +114,49 @@ impl Migration {
         Ok(())
     }
 
-    /// Deletes the copies of all tasks that are open at the source, and resumes the target.
+    /// Deletes the copies of tasks that are open at the source, and resumes the target.
     async fn delete_copies(&self, source: &[Level]) -> anyhow::Result<()> {
         self.target.queue().pause().await.context("the target")?;
         self.done().target_paused = true;
         tokio::time::sleep(PAUSED_AFTER).await;
         let round = self.read(source).await?;
+        // Moved tasks need those that they wait for, which then move as well.
+        let moved = round.copies.iter().filter(|(old, _)| !round.open.contains_key(old));
+        let awaited = moved.flat_map(|(_, copies)| copies).flat_map(|copy| &copy.after);
+        let awaited: BTreeSet<&DependencyName> = awaited.collect();
+        let is_needed = |(old, task): &(&OldTask, &OpenTask)| {
+            let copied = round.copies.get(old).and_then(|copies| copies.first()?.key.clone());
+            let own = || CopyKey::of(&task.message.as_ref().ok()?.properties);
+            let name = copied.or_else(own).map(|key| DependencyName::Key(key.text().into()));
+            name.is_some_and(|name| awaited.contains(&name))
+        };
+        let needed = round.open.iter().filter(is_needed).map(|(old, _)| *old).collect();
+        let needed = connected(&round.open, needed);
+        let mut fates = fates(&round.open);
+        fates.retain(|old, fate| *fate == Fate::Copy && needed.contains(old));
         for (old, copies) in &round.copies {
-            let Some(task) = round.open.get(old) else {
+            if !round.open.contains_key(old) {
                 let remaining = self.judge_copies(&round, *old, copies).await?;
                 self.done().open_at_target += remaining;
-                continue;
-            };
-            for copy in copies {
-                if !self.delete_copy(&round, copy, &format!("{old} stays at the source")).await? {
-                    // It has begun, because somebody has resumed the target.
-                    let reason = moved_as(&copy.task, &self.to);
-                    self.close(&round, *old, &task.info, &reason, true).await?;
-                    self.done().open_at_target += 1;
+            } else if !fates.contains_key(old) {
+                for copy in copies {
+                    let reason = format!("{old} stays at the source");
+                    if !self.delete_copy(&round, copy, &reason).await? {
+                        // It has begun, because somebody has resumed the target.
+                        fates.insert(*old, Fate::Copy);
+                    }
                 }
             }
         }
+        let keys = self.keys(&round, &fates).await?;
+        let copies = self.copy(&round, &keys, &mut fates).await?;
+        let unclosed = self.close_all(&round, &fates, &copies).await?;
+        if unclosed > 0 {
+            let what = format!("{unclosed} tasks have changed meanwhile: run the command again");
+            return Err(CommandFailure::new(Code::Conflict, what).into());
+        }
+        self.done().open_at_target += copies.len();
+        self.schedules(true).await.context("the schedules")?;
         self.target.queue().resume().await.context("the target")?;
         self.done().target_paused = false;
         Ok(())
@@ -197,41 +213,6 @@ impl Migration {
         self.close_all(&round, &fates, &copies).await
     }
 
-    /// Waits until no task runs at the source.
-    async fn until_idle(&self, source: &[Level]) -> anyhow::Result<()> {
-        let (mut waited, progress) = (Duration::ZERO, self.output.progress(0));
-        loop {
-            let mut running = Vec::new();
-            for level in source {
-                running.extend(level.open()?.into_iter().filter(|(_, info)| runs(info)));
-            }
-            let count = running.len();
-            if count == 0 {
-                return Ok(());
-            }
-            if waited >= self.wait {
-                let named = running.iter().take(NAMED_MAX).map(|(old, info)| {
-                    let worker = info.worker.as_ref().map(|worker| format!(" at {}", worker.name));
-                    format!("{old}{}", worker.unwrap_or_default())
-                });
-                let (named, more) = (named.collect::<Vec<_>>().join(", "), count > NAMED_MAX);
-                let more = if more { ", …" } else { "" };
-                let what = format!("{count} tasks still run at the source: {named}{more}");
-                let help = "let them end, or take them from their workers (`longhaul task \
-                    force-release`): the copies continue from their checkpoints. Then run the \
-                    command again, or with --back";
-                return Err(CommandFailure::new(Code::Conflict, what).help(help).into());
-            }
-            if waited.is_zero() {
-                let wait = times::human(self.wait);
-                self.output.note(&format!("waiting up to {wait} for {count} running tasks"));
-            }
-            progress.set(0, 0, &format!("{count} tasks still run"));
-            tokio::time::sleep(LOOKS_EVERY).await;
-            waited += LOOKS_EVERY;
-        }
-    }
-
     /// Deletes the copies of a task that has ended at the source by itself. Returns how many remain.
     async fn judge_copies(
         &self,
@@ -282,7 +263,7 @@ impl Migration {
         &self,
         round: &Round<'_>,
         fates: &BTreeMap<OldTask, Fate>,
-    ) -> anyhow::Result<BTreeMap<OldTask, Key>> {
+    ) -> anyhow::Result<BTreeMap<OldTask, CopyKey>> {
         let mut keys = BTreeMap::new();
         for (old, OpenTask { message, .. }) in &round.open {
             let copied = round.copies.get(old).and_then(|copies| copies.first()?.key.clone());
@@ -294,8 +275,8 @@ impl Migration {
             for key in round.origin.keys(*old, message) {
                 let holders = self.target.queue().key_holders(key.text()).await?;
                 let holder = match &key {
-                    Key::Idempotency(_) => holders.idempotency,
-                    Key::Dedupe(_) => holders.dedupe,
+                    CopyKey::Idempotency(_) => holders.idempotency,
+                    CopyKey::Dedupe(_) => holders.dedupe,
                 };
                 let task = holder.as_ref().map(|holder| find(&round.target, &holder.task));
                 let status = task.transpose()?.flatten().map(|info| info.status);
@@ -313,7 +294,7 @@ impl Migration {
     async fn copy(
         &self,
         round: &Round<'_>,
-        keys: &BTreeMap<OldTask, Key>,
+        keys: &BTreeMap<OldTask, CopyKey>,
         fates: &mut BTreeMap<OldTask, Fate>,
     ) -> anyhow::Result<BTreeMap<OldTask, TaskRef>> {
         let first = |(old, copies): (&OldTask, &Vec<OpenCopy>)| {
@@ -333,7 +314,7 @@ impl Migration {
                         && let Some(new) = round.origin.copy(old, task, keys)
                     {
                         let is_ordered = new.order_key.is_some()
-                            || matches!(keys.get(&old), Some(Key::Dedupe(_)));
+                            || matches!(keys.get(&old), Some(CopyKey::Dedupe(_)));
                         let list = if is_ordered { &mut ordered } else { &mut others };
                         list.push((old, new, message.payload));
                     }
@@ -361,7 +342,7 @@ impl Migration {
     async fn submit(
         &self,
         round: &Round<'_>,
-        (old, new, payload): (OldTask, NewTask, Bytes),
+        (old, new, payload): (OldTask, TaskCopy, Bytes),
     ) -> anyhow::Result<(OldTask, Result<TaskRef, SubmitError>)> {
         let submission = self.target.client.submission(&self.target.queue, &Raw(payload));
         let mut submission = submission.priority(old.level);
@@ -439,9 +420,9 @@ impl Migration {
         Ok(closed)
     }
 
-    /// Moves the schedules. A slot that fires at both ends becomes one task: both tasks have the same
-    /// key.
-    async fn schedules(&self) -> anyhow::Result<()> {
+    /// Moves the schedules, or only those whose move has begun. A slot that fires at both ends becomes
+    /// one task: both tasks have the same key.
+    async fn schedules(&self, begun_only: bool) -> anyhow::Result<()> {
         let (from, to) = (self.source.queue(), self.target.queue());
         let from = from.with_reason(format!("its queue moved to {}", self.to)).schedules();
         let to = to.with_reason("it moved here").schedules();
@@ -456,6 +437,8 @@ impl Migration {
                     self.done().kept_schedules.push(found.name);
                     continue;
                 }
+            } else if begun_only {
+                continue;
             } else {
                 to.restore(&found.name, &schedule).await?;
             }

@@ -1,7 +1,7 @@
 //! A queue is moved to another one while its tasks are in all states, and the move is dropped at
 //! every step. The judge knows what was submitted, and what processors ran.
 
-use super::reading::End;
+use super::reading::MigrationEnd;
 use super::steps::Migration;
 use crate::output::{Format, Output};
 use longhaul::ops::{TaskFilter, TaskStatus};
@@ -83,8 +83,10 @@ impl Stage {
     }
 
     fn migration(&self) -> Migration {
-        let end =
-            |queue: &str| End { client: self.engine.client().clone(), queue: queue.to_owned() };
+        let end = |queue: &str| MigrationEnd {
+            client: self.engine.client().clone(),
+            queue: queue.to_owned(),
+        };
         Migration {
             source: end(FROM),
             target: end(TO),
@@ -289,7 +291,7 @@ fn a_queue_is_moved_as_it_is() {
 /// `LONGHAUL_TEST_MIGRATIONS` to 1000 to hit every step.
 #[test]
 fn a_migration_that_is_interrupted_anywhere_loses_nothing_and_doubles_nothing() {
-    let count = std::env::var(INTERRUPTIONS).map_or(24, |count| count.parse().unwrap());
+    let count = std::env::var(INTERRUPTIONS).map_or(40, |count| count.parse().unwrap());
     let polls = interrupted(usize::MAX, Then::Again);
     for number in 0..count {
         let then = [Then::Again, Then::Back, Then::Twice, Then::BackAndAgain][number % 4];
