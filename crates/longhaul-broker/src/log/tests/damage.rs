@@ -217,9 +217,9 @@ fn a_checkpoint_of_another_version_is_refused() {
     let storage = sample().storage;
     let at = LogPosition { segment: 3, offset: HEADER_BYTES };
     let write = |version| checkpoint::write_version(&storage, version, at, &[]).unwrap();
-    write(2);
+    write(1);
     recover_with(&storage, options()).unwrap();
-    for version in [0, 1, 3] {
+    for version in [0, 2] {
         write(version);
         let refused = recover_with(&storage, options()).unwrap_err();
         let named = matches!(&refused, OpenError::Version { file, version: found } if file == "simulated/checkpoint" && *found == version);
