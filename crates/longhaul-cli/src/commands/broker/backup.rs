@@ -115,7 +115,7 @@ struct BackupRow {
 
 impl BackupRow {
     fn new(stored: StoredBackup) -> Self {
-        let StoredBackup { folder, oldest, newest, checkpoints, bytes } = stored;
+        let StoredBackup { folder, oldest, newest, checkpoints, bytes, error: _ } = stored;
         let (oldest, newest) = (oldest.map(shown), newest.map(shown));
         Self { backup: folder, oldest, newest, checkpoints, bytes }
     }
