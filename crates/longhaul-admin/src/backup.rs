@@ -8,37 +8,46 @@ use serde::Deserialize;
 
 const BACKUP: [&str; 2] = ["brokers", "backup"];
 
-/// The last pass of a broker's backup that has stored everything or failed.
+/// The passes of a broker's backup since its start.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct BackupPassReport {
-    /// Its number.
-    pub pass: u64,
-    /// Everything that was confirmed before this time is stored, in ms since the epoch.
-    pub stored_to: u64,
-    /// Why it has failed; empty if it has not.
+    /// The time of the start, in ms since the epoch. The numbers of the passes begin anew with it.
+    pub started_at: u64,
+    /// Number of the last pass that has stored everything; 0 if none has.
+    pub stored_pass: u64,
+    /// Everything that was confirmed before this time is stored, in ms since the epoch; `None` if
+    /// no pass has stored everything.
+    pub stored_to: Option<u64>,
+    /// Number of the last pass that has failed since then; 0 if none has.
+    pub failed_pass: u64,
+    /// Why it has failed; empty if none has.
     pub last_error: String,
 }
 
-#[derive(Deserialize)]
-struct Asked {
-    pass: u64,
+/// A pass that a broker was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct BackupPassRequest {
+    /// The start of the backup. If it has another one, the broker does not know of the request.
+    pub started_at: u64,
+    /// The number of the first pass that begins after the call.
+    pub pass: u64,
 }
 
 impl Admin {
-    /// Asks longhaul's broker for a pass of its backup. Returns the number of the first pass that
-    /// begins after the call.
+    /// Asks longhaul's broker for a pass of its backup.
     ///
     /// # Errors
-    /// The broker has no backup, or is none of longhaul.
+    /// The broker has no backup, or it has ended, or the broker is none of longhaul.
     #[doc(hidden)]
-    pub async fn back_up(&self) -> Result<u64, AdminError> {
-        let Asked { pass } = self.http.json(&call(Method::PUT, &BACKUP)).await?;
-        Ok(pass)
+    pub async fn back_up(&self) -> Result<BackupPassRequest, AdminError> {
+        self.http.json(&call(Method::PUT, &BACKUP)).await
     }
 
-    /// The last pass of the backup of longhaul's broker.
+    /// The passes of the backup of longhaul's broker.
     ///
     /// # Errors
     /// As for [`Admin::back_up`].

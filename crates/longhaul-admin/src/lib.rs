@@ -25,7 +25,7 @@ mod setup;
 mod traits;
 
 pub use admin::{Admin, FAILOVER_TIME_MAX};
-pub use backup::BackupPassReport;
+pub use backup::{BackupPassReport, BackupPassRequest};
 pub use check::{FindingKind, Severity, TopicFinding, check};
 pub use check::{StartCheck, check_for_start};
 pub use compaction::{CompactionState, CompactionStatus, compact, compactions};

@@ -175,7 +175,7 @@ impl Catalog {
         self.checkpoints.len()
     }
 
-    /// The times at which what can be restored begins anew, in order: those of checkpoints and
+    /// The times at which a backup can become restorable, in order: those of the checkpoints and
     /// inventories, and of the first piece with which the log was complete.
     pub(crate) fn beginnings(&self) -> BTreeSet<u64> {
         let pieces = self.segments.values().flat_map(BTreeMap::values).flatten();

@@ -67,7 +67,10 @@ pub enum BackupError {
         /// The cause.
         source: UnknownFormat,
     },
-    /// The data directory cannot be read, or not be made.
+    /// The new directory exists and is not empty, or cannot be made.
+    #[error(transparent)]
+    New(RescueError),
+    /// The data directory cannot be read or written.
     #[error(transparent)]
     Rescue(#[from] RescueError),
     /// The restored directory is damaged.

@@ -10,7 +10,8 @@
 //! | [`restore`] | makes a data directory |
 //! | [`list`] | what a store has, and to which times it can be restored |
 //!
-//! The broker does not take part: its files are read while it writes them. `docs/storage.md` describes the objects. The interface is not stable.
+//! The broker does not take part: its files are read while it writes them. `docs/storage.md`
+//! describes the objects. The interface is not stable.
 
 mod catalog;
 mod clock;

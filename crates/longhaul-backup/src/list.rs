@@ -1,23 +1,25 @@
 //! Lists what a store has, and to which times it can be restored.
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, RestorePlan};
 use crate::error::BackupError;
-use crate::restore::needed;
+use crate::restore::{SegmentLinks, needed};
 use crate::store::BackupFolder;
 
 /// The backup of one data directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct StoredBackup {
     /// Its folder in the store. [`restore`](crate::restore()) takes it, too.
     pub folder: String,
     /// The earliest time to which it can be restored, in ms since the epoch; `None` if it cannot.
     pub oldest: Option<u64>,
-    /// The latest such time, that of the newest object; `None` if the backup never had all.
+    /// The latest such time, that of the newest object; `None` if the newest state is incomplete.
     pub newest: Option<u64>,
     /// Number of stored checkpoints.
     pub checkpoints: usize,
     /// Bytes of all objects.
     pub bytes: u64,
+    /// The error that hides times: another version has stored an object.
+    pub error: Option<BackupError>,
 }
 
 /// The backups in a store, one for each data directory that was stored there.
@@ -28,34 +30,54 @@ pub async fn list(place: &str) -> Result<Vec<StoredBackup>, BackupError> {
     let mut backups = Vec::new();
     for folder in BackupFolder::open(place, false)?.folders().await? {
         let (catalog, bytes) = folder.measured().await?;
-        let plan = catalog.plan(u64::MAX);
-        if plan.segments.is_empty() {
+        let newest = catalog.plan(u64::MAX);
+        if newest.segments.is_empty() {
             continue;
         }
-        backups.push(StoredBackup {
-            folder: folder.to_string(),
-            oldest: oldest(&folder, &catalog).await?,
-            newest: plan.as_of().map(|_| catalog.last()),
-            checkpoints: catalog.checkpoint_count(),
-            bytes,
-        });
+        let mut search = Search { folder: &folder, links: SegmentLinks::new(), error: None };
+        let oldest = search.oldest(&catalog).await?;
+        let newest = search.is_complete(&newest).await?.then(|| catalog.last());
+        let error = search.error;
+        let (folder, checkpoints) = (folder.to_string(), catalog.checkpoint_count());
+        backups.push(StoredBackup { folder, oldest, newest, checkpoints, bytes, error });
     }
     Ok(backups)
 }
 
-/// The earliest time to which a directory can be restored. The oldest objects may be what is left of
-/// a time that is no longer kept.
-async fn oldest(folder: &BackupFolder, catalog: &Catalog) -> Result<Option<u64>, BackupError> {
-    for at in catalog.beginnings() {
-        let plan = catalog.plan(at);
-        if plan.as_of().is_none() {
-            continue;
+/// A search for times to which a backup can be restored.
+struct Search<'a> {
+    folder: &'a BackupFolder,
+    /// What was fetched: many times have the same segments.
+    links: SegmentLinks,
+    /// An object has an unknown format.
+    error: Option<BackupError>,
+}
+
+impl Search<'_> {
+    /// The earliest time to which a directory can be restored. The oldest objects may be what is
+    /// left of a time that is no longer kept.
+    async fn oldest(&mut self, catalog: &Catalog) -> Result<Option<u64>, BackupError> {
+        for at in catalog.beginnings() {
+            if self.is_complete(&catalog.plan(at)).await? {
+                return Ok(Some(at));
+            }
         }
-        match needed(folder, &plan).await {
-            Ok(_) => return Ok(Some(at)),
-            Err(BackupError::Incomplete { .. }) => {}
-            Err(error) => return Err(error),
+        Ok(None)
+    }
+
+    /// Whether the store has everything that a restore needs.
+    async fn is_complete(&mut self, plan: &RestorePlan) -> Result<bool, BackupError> {
+        if plan.as_of().is_none() {
+            return Ok(false);
+        }
+        match needed(self.folder, plan, &mut self.links).await {
+            Ok(_) => Ok(true),
+            Err(BackupError::Incomplete { .. }) => Ok(false),
+            Err(error @ BackupError::Format { .. }) => {
+                self.error = Some(error);
+                Ok(false)
+            }
+            Err(error) => Err(error),
         }
     }
-    Ok(None)
 }

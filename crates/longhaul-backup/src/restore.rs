@@ -1,6 +1,6 @@
 //! Makes a data directory of what a store has.
 
-use crate::catalog::{ObjectName, RestorePlan};
+use crate::catalog::{ObjectName, PieceName, RestorePlan};
 use crate::error::BackupError;
 use crate::store::BackupFolder;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -38,8 +38,8 @@ pub struct Restored {
 /// See [`BackupError`].
 pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restored, BackupError> {
     let (folder, mut plan) = choose(&BackupFolder::open(place, false)?, at).await?;
-    rescue::begin_restore(new)?;
-    let kept = needed(&folder, &plan).await?;
+    rescue::begin_restore(new).map_err(BackupError::New)?;
+    let kept = needed(&folder, &plan, &mut SegmentLinks::new()).await?;
     let numbers: Vec<u32> = kept.iter().copied().collect();
     // Until all of them are there, a start refuses the directory.
     rescue::list_segments(new, &numbers)?;
@@ -69,35 +69,47 @@ pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restore
     Ok(Restored { as_of, report, folder: folder.to_string() })
 }
 
-/// The segments that a restore needs.
+/// The links of segments, by the first piece of each. A piece without a link is damaged, or no
+/// longer in the store: the running broker removes what has expired.
+pub(crate) type SegmentLinks = BTreeMap<PieceName, Option<SegmentLink>>;
+
+/// The segments that a restore needs. Fetches each first piece that `links` does not have yet.
 ///
 /// # Errors
 /// [`BackupError::Incomplete`] if the store does not have all of them.
 pub(crate) async fn needed(
     folder: &BackupFolder,
     plan: &RestorePlan,
+    links: &mut SegmentLinks,
 ) -> Result<BTreeSet<u32>, BackupError> {
+    let gone = || BackupError::Incomplete { as_of: plan.as_of(), missing: Vec::new() };
     let mut listed = None;
     if let Some(at) = plan.inventory {
         let name = ObjectName::Inventory(at);
-        listed = listed_segments(&folder.get(&name).await?).map_err(|it| unread(&name, it))?;
+        let bytes = folder.get(&name).await?.ok_or_else(gone)?;
+        listed = listed_segments(&bytes).map_err(|it| unread(&name, it))?;
     }
     let mut begins = None;
     if let Some(at) = plan.checkpoint {
         let name = ObjectName::Checkpoint(at);
-        begins = checkpoint_segment(&folder.head(&name).await?).map_err(|it| unread(&name, it))?;
+        let bytes = folder.head(&name).await?.ok_or_else(gone)?;
+        begins = checkpoint_segment(&bytes).map_err(|it| unread(&name, it))?;
     }
-    let heads = plan.segments.iter().filter_map(|(&number, pieces)| {
-        let (first, last) = (ObjectName::Piece(*pieces.first()?), pieces.last()?.to);
-        Some(async move {
-            let link = segment_link(&folder.head(&first).await?);
-            let link = link.map_err(|it| unread(&first, it))?;
-            Ok::<_, BackupError>(link.map(|link| (number, (link, last))))
-        })
+    let firsts = plan.segments.values().filter_map(|pieces| pieces.first().copied());
+    let unknown: Vec<_> = firsts.filter(|first| !links.contains_key(first)).collect();
+    let heads = unknown.into_iter().map(|first| async move {
+        let name = ObjectName::Piece(first);
+        let link = folder.head(&name).await?.map(|bytes| segment_link(&bytes));
+        let link = link.transpose().map_err(|it| unread(&name, it))?;
+        Ok::<_, BackupError>((first, link.flatten()))
     });
     let heads = futures::stream::iter(heads).buffer_unordered(HEADS_AT_ONCE);
-    let links: Vec<Option<(u32, (SegmentLink, u32))>> = heads.try_collect().await?;
-    let kept = connected(&links.into_iter().flatten().collect(), begins, listed.as_ref());
+    links.extend(heads.try_collect::<Vec<_>>().await?);
+    let linked = plan.segments.iter().filter_map(|(&number, pieces)| {
+        let link = links.get(pieces.first()?).copied().flatten()?;
+        Some((number, (link, pieces.last()?.to)))
+    });
+    let kept = connected(&linked.collect(), begins, listed.as_ref());
     let is_needed = |&&number: &&u32| begins.is_none_or(|first| number <= first);
     let needed = listed.iter().flatten().filter(is_needed);
     let missing: Vec<u32> = needed.filter(|number| !kept.contains(number)).copied().collect();

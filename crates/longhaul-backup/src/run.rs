@@ -50,7 +50,8 @@ impl BackupSettings {
         // If nothing can be read, nothing is taken for stored.
         let numbers = segments(&directory).unwrap_or_default();
         let newest_at_start = numbers.last().copied().unwrap_or_default();
-        Self { directory, place, keep, progress: Arc::default(), newest_at_start }
+        let progress = Arc::new(BackupProgress::new(clock::wall_ms()));
+        Self { directory, place, keep, progress, newest_at_start }
     }
 }
 
@@ -71,7 +72,6 @@ impl Backup {
         let what = |source| BackupError::Io { what: "start the backup's thread".into(), source };
         let stop = CancellationToken::new();
         let BackupSettings { directory, place, keep, progress, newest_at_start } = settings;
-        progress.start(clock::wall_ms());
         let folder = BackupFolder::open(&place, true)?;
         apart(&place, &directory)?;
         let folder = folder.within(&name_of(&directory)?);
@@ -84,6 +84,7 @@ impl Backup {
             BackupPass::new(directory, folder, keep, newest_at_start)
         };
         let body = move || {
+            let _ending = Ending(&progress);
             let last = async {
                 ends.cancelled().await;
                 tokio::time::sleep(LAST_PASS).await;
@@ -120,6 +121,15 @@ impl Backup {
 impl Drop for Backup {
     fn drop(&mut self) {
         self.join();
+    }
+}
+
+/// Notes the end of the thread, also if it panics.
+struct Ending<'a>(&'a BackupProgress);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

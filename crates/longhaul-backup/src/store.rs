@@ -75,11 +75,10 @@ impl BackupFolder {
         &self.place
     }
 
-    /// An object with the whole content.
-    pub(crate) async fn get(&self, name: &ObjectName) -> Result<Bytes, BackupError> {
+    /// An object with the whole content; `None` if it is no longer there.
+    pub(crate) async fn get(&self, name: &ObjectName) -> Result<Option<Bytes>, BackupError> {
         let path = self.path(name);
-        let fetched = async { self.store.get(&path).await?.bytes().await };
-        fetched.await.map_err(|source| self.failed("fetch", &path, &source))
+        self.unless_gone(&path, async { self.store.get(&path).await?.bytes().await }.await)
     }
 
     /// The folders of data directories: those within it, and itself if it is one.
@@ -178,11 +177,22 @@ impl BackupFolder {
         Ok(())
     }
 
-    /// The first bytes of an object, enough for the header of a file.
-    pub(crate) async fn head(&self, name: &ObjectName) -> Result<Bytes, BackupError> {
+    /// The first bytes of an object, enough for the header of a file; `None` if it is no longer
+    /// there.
+    pub(crate) async fn head(&self, name: &ObjectName) -> Result<Option<Bytes>, BackupError> {
         let path = self.path(name);
-        let head = self.store.get_range(&path, 0..HEAD_BYTES).await;
-        head.map_err(|source| self.failed("fetch", &path, &source))
+        self.unless_gone(&path, self.store.get_range(&path, 0..HEAD_BYTES).await)
+    }
+
+    fn unless_gone(
+        &self,
+        path: &ObjectPath,
+        fetched: object_store::Result<Bytes>,
+    ) -> Result<Option<Bytes>, BackupError> {
+        match fetched {
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            fetched => fetched.map(Some).map_err(|source| self.failed("fetch", path, &source)),
+        }
     }
 
     /// Removes an object.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Name of the only cluster, as in Pulsar's standalone mode.
 pub(crate) const CLUSTER: &str = "standalone";
 
-/// Properties of a subscription.
+/// Properties of a subscription or of a schema.
 pub(crate) type ResourceProperties = BTreeMap<String, String>;
 
 /// Administrators and allowed clusters of a tenant, in Pulsar's JSON.

@@ -1,7 +1,6 @@
-//! Scrubs of the data directory while the broker runs: they read what rests on the disk, at the lowest
-//! priority. And what is known of them and of the backup.
+//! Scrubs while the broker runs. A scrub reads the data directory at the lowest priority, and finds
+//! damaged files.
 
-use crate::admin::values::{AdminCallError, BackupStatus};
 use crate::backup::BackupProgress;
 use crate::clock;
 use crate::compaction::run::in_background;
@@ -26,12 +25,11 @@ const SCRUB_BYTES_PER_S: u64 = 20 * 1024 * 1024;
 /// The file whose time is that of the last scrub that found no damage.
 const SCRUBBED: &str = "scrubbed";
 
-/// What is known of a broker's scrubs and of its backup.
+/// The scrubs of a broker.
 #[derive(Debug, Default)]
 pub(crate) struct Upkeep {
     scrub_every: Option<Duration>,
     directory: PathBuf,
-    backup: Option<Arc<BackupProgress>>,
     known: Mutex<ScrubState>,
 }
 
@@ -44,50 +42,20 @@ struct ScrubState {
 
 impl Upkeep {
     pub(crate) fn new(broker: &BrokerConfig, directory: PathBuf) -> Self {
-        let (scrub_every, backup) = (broker.scrub_every, broker.backup.clone());
-        Self { scrub_every, directory, backup, known: Mutex::default() }
+        Self { scrub_every: broker.scrub_every, directory, known: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, ScrubState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a pass of the backup. Returns its number.
-    ///
-    /// # Errors
-    /// There is no backup.
-    pub(crate) fn ask_backup(&self) -> Result<u64, AdminCallError> {
-        Ok(self.backup()?.ask())
-    }
-
-    /// The last pass of the backup.
-    ///
-    /// # Errors
-    /// There is no backup.
-    pub(crate) fn backup_status(&self) -> Result<BackupStatus, AdminCallError> {
-        let passes = self.backup()?.passes();
-        Ok(BackupStatus {
-            pass: passes.ended,
-            stored_to: passes.stored_to,
-            last_error: passes.error,
-        })
-    }
-
-    fn backup(&self) -> Result<&BackupProgress, AdminCallError> {
-        self.backup.as_deref().ok_or_else(|| {
-            let text = "this broker has no backup: start it with --broker-backup";
-            AdminCallError::PreconditionFailed(text.to_owned())
-        })
-    }
-
-    pub(crate) fn figures(&self) -> UpkeepFigures {
+    /// The metrics of the scrubs and of this backup.
+    pub(crate) fn figures(&self, backup: Option<&BackupProgress>) -> UpkeepFigures {
         let now = clock::wall_ms();
         let age = |since: Option<u64>| Some(Duration::from_millis(now.saturating_sub(since?)));
-        // The backup begins after the broker.
-        let backed_up = self.backup.as_ref().map(|backup| backup.stored_to());
         let known = self.lock();
         UpkeepFigures {
-            backup_age: age(backed_up.filter(|&at| at > 0)),
+            backup_age: age(backup.map(BackupProgress::behind_since)),
             scrub_age: age(known.scrubbed_at),
             damaged_files: known.damaged_files,
         }

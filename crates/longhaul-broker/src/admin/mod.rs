@@ -48,12 +48,12 @@ pub(crate) fn work_of(
 ) -> Option<impl FnOnce(&mut crate::machine::BrokerMachine) + use<>> {
     let target = target::RequestTarget::parse(path, query).ok()?;
     let work = route::route(route::AdminRequest { method, target: &target, body }).ok()?.work;
-    let is_asked = !matches!(work, route::Work::Tell(_) | route::Work::Upkeep(_));
+    let is_asked = !matches!(work, route::Work::Tell(_) | route::Work::Backup(_));
     is_asked.then_some(move |machine: &mut crate::machine::BrokerMachine| match work {
         route::Work::Ask(work) => drop(work(machine)),
         route::Work::Read(find) => drop(find(machine)),
         route::Work::Metrics(Some(selection)) => drop(machine.selected_metrics(None, &selection)),
         route::Work::Metrics(None) => drop(machine.metrics(None)),
-        route::Work::Tell(_) | route::Work::Upkeep(_) => {}
+        route::Work::Tell(_) | route::Work::Backup(_) => {}
     })
 }

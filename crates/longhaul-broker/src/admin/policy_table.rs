@@ -38,14 +38,14 @@ pub(super) struct PolicyRow {
 /// What the broker does about a policy.
 #[derive(Clone, Copy, Debug)]
 enum PolicyKind {
-    /// It obeys it, in a field of its own.
+    /// The broker obeys it. The value has its own field in [`Policies`].
     Obeyed {
         read: fn(Value) -> Result<PolicyChange, AdminCallError>,
         show: fn(&Policies) -> Option<Value>,
     },
-    /// It obeys it: a limit on a number of things.
+    /// The broker obeys it: a limit on a number of things.
     Limit,
-    /// It does not have it, and refuses values for which it would need it.
+    /// The broker does not obey it, and refuses each value that would change what it does.
     Refused { shape: JsonShape, if_so: fn(&Value) -> bool, why: &'static str },
 }
 
@@ -327,7 +327,7 @@ impl PolicyRow {
         }
     }
 
-    /// The name under which the value is stored.
+    /// The name in refusals, and of a stored limit.
     const fn name(&self) -> &'static str {
         if self.topic.is_empty() { self.namespace } else { self.topic }
     }

@@ -13,7 +13,6 @@ use crate::machine::BrokerMachine;
 use crate::machine::effect::{ClientRequest, MachineEffect};
 use crate::server::requests::verified;
 use crate::state::entry::EntryHead;
-use crate::upkeep::Upkeep;
 use longhaul_wire::messages::{
     Command, CommandConnect, CommandProducer, CommandSend, CommandSubscribe, MessageMetadata,
 };
@@ -21,7 +20,7 @@ use longhaul_wire::payload::Payload;
 use serde_json::Value;
 use std::io;
 use std::pin::Pin;
-use std::sync::{LazyLock, Mutex};
+use std::sync::Mutex;
 
 /// The answer without content.
 pub(super) const DONE: (u16, Value) = (204, Value::Null);
@@ -76,7 +75,7 @@ impl AdminRig {
             }
             Work::Metrics(None) => AdminResponse::metrics(&self.machine.metrics(None)),
             Work::Tell(show) => show(&advertised()),
-            Work::Upkeep(work) => work(&NO_UPKEEP)?,
+            Work::Backup(work) => work(None)?,
         })
     }
 
@@ -185,8 +184,6 @@ pub(super) fn advertised() -> Advertised {
     }
 }
 
-static NO_UPKEEP: LazyLock<Upkeep> = LazyLock::new(Upkeep::default);
-
 /// The rig behind a socket.
 pub(super) struct SharedAdminRig(pub(super) Mutex<AdminRig>);
 
@@ -204,10 +201,6 @@ impl Core for SharedAdminRig {
 
     fn usage(&self) -> io::Result<Usage> {
         Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn upkeep(&self) -> &Upkeep {
-        &NO_UPKEEP
     }
 }
 
@@ -228,9 +221,5 @@ impl Core for StuckCore {
 
     fn usage(&self) -> io::Result<Usage> {
         Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn upkeep(&self) -> &Upkeep {
-        &NO_UPKEEP
     }
 }

@@ -12,6 +12,7 @@ use super::seats::{Seat, Seats};
 use super::target::RequestTarget;
 use super::values::{AdminCallError, StoredEntryLocation, StoredMessage};
 use crate::auth::{AuthError, AuthRefusalReason, AuthRefusals, AuthRole, Authenticator};
+use crate::backup::BackupProgress;
 use crate::clock;
 use crate::log::{RecordLocation, Usage};
 use crate::machine::BrokerMachine;
@@ -56,9 +57,6 @@ pub(crate) trait Core: Send + Sync {
 
     /// Measures the files of the data directory. Blocks.
     fn usage(&self) -> io::Result<Usage>;
-
-    /// The scrubs and the backup.
-    fn upkeep(&self) -> &Upkeep;
 }
 
 /// Seconds since 1970.
@@ -123,6 +121,10 @@ pub(crate) struct AdminServerContext {
     pub(crate) limits: AdminServerLimits,
     /// Places for connections, shared by all ports.
     pub(crate) seats: Arc<Seats>,
+    /// The scrubs.
+    pub(crate) upkeep: Arc<Upkeep>,
+    /// The backup of the data directory, if there is one.
+    pub(crate) backup: Option<Arc<BackupProgress>>,
     /// Logged refusals of tokens.
     pub(crate) refused: Arc<Mutex<AuthRefusals>>,
 }
@@ -276,7 +278,7 @@ impl AdminServerContext {
         self.authorize(asker.as_ref(), route.access, peer).await?;
         Ok(match route.work {
             Work::Tell(show) => show(&self.advertised),
-            Work::Upkeep(work) => work(self.core.upkeep())?,
+            Work::Backup(work) => work(self.backup.as_deref())?,
             Work::Ask(work) => self.ask(head.method == Method::GET, work).await?(&self.advertised),
             Work::Read(find) => {
                 AdminResponse::message(&self.read_entry(self.ask(true, find).await?).await?)
@@ -295,7 +297,7 @@ impl AdminServerContext {
                 let mut metrics = self.ask(true, asked).await?;
                 if metrics.part == MetricsPart::All {
                     metrics.log.usage = self.usage().await;
-                    metrics.log.upkeep = self.core.upkeep().figures();
+                    metrics.log.upkeep = self.upkeep.figures(self.backup.as_deref());
                 }
                 AdminResponse::metrics(&metrics)
             }

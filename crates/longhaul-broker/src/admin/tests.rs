@@ -64,6 +64,8 @@ impl Server {
             clock: Arc::new(|| 1_800_000_000),
             limits: AdminServerLimits::default(),
             seats: Seats::new(room(CONNECTIONS_MAX)),
+            upkeep: Arc::default(),
+            backup: None,
             refused: Arc::default(),
         };
         change(&mut admin);

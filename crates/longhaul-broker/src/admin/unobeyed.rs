@@ -1,6 +1,22 @@
 //! Checks for policy values that would require a behaviour that this broker does not have. Pure.
 
+use super::values::AdminCallError;
 use serde_json::Value;
+
+/// Refuses the properties of a new topic or namespace. Otherwise they would be dropped without a
+/// word.
+pub(super) fn refuse_properties(given: &Value, of: &str) -> Result<(), AdminCallError> {
+    match given {
+        Value::Null => Ok(()),
+        Value::Object(given) if given.is_empty() => Ok(()),
+        Value::Object(_) => Err(AdminCallError::PreconditionFailed(format!(
+            "{of} have no properties on this broker: create it without them"
+        ))),
+        _ => Err(AdminCallError::BadRequest(format!(
+            "the properties of {of} cannot be read: an object is expected"
+        ))),
+    }
+}
 
 /// Whether a number limits something: 0 and less do not.
 pub(super) fn is_limit(value: &Value) -> bool {

@@ -100,18 +100,6 @@ pub(crate) struct CompactionRunStatus {
     pub(crate) last_error: String,
 }
 
-/// The last pass of the backup.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct BackupStatus {
-    /// Its number. It has stored everything, or has failed.
-    pub(crate) pass: u64,
-    /// The time before which everything that was confirmed is stored, in ms since 1970.
-    pub(crate) stored_to: u64,
-    /// Error of the pass; empty otherwise.
-    pub(crate) last_error: String,
-}
-
 /// States of a compaction since the topic was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]

@@ -144,6 +144,7 @@ fn check_opened<T>(
 ) -> Result<(RescueReport, T), RescueError> {
     let read = reading::read(&storage).map_err(|source| refused(directory, source))?;
     let views = views::check(&read.state, &*storage);
+    let views = views.map_err(|source| refused(directory, source))?;
     let mut report = RescueReport::new(directory, &read, &views);
     let about = about(&read.state);
     if report.is_sound() {

@@ -37,6 +37,7 @@ pub fn salvage(directory: &Path, new: &Path) -> Result<RescueReport, RescueError
         read.apply(numbers_after(&read.state));
     }
     let damaged = views::check(&read.state, &*storage);
+    let damaged = damaged.map_err(|source| refused(directory, source))?;
     let mut report = RescueReport::new(directory, &read, &damaged);
     let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
     let to: Arc<dyn Storage> = Arc::new(FileStorage::new(new).map_err(io)?);

@@ -1,7 +1,7 @@
 //! The compacted views of a data directory.
 
 use crate::compaction::rebuild;
-use crate::log::{CompactedFile, Storage};
+use crate::log::{CompactedError, CompactedFile, OpenError, Storage};
 use crate::state::BrokerState;
 use crate::state::entries::EntryPosition;
 use std::error::Error;
@@ -21,7 +21,10 @@ pub(super) struct Damaged {
 }
 
 /// Reads all views in use.
-pub(super) fn check(state: &BrokerState, storage: &dyn Storage) -> Vec<Damaged> {
+///
+/// # Errors
+/// A view has an unknown format. That is no damage: another version reads it.
+pub(super) fn check(state: &BrokerState, storage: &dyn Storage) -> Result<Vec<Damaged>, OpenError> {
     let mut damaged = Vec::new();
     for (id, topic) in state.topics() {
         let Some(view) = &topic.compacted else { continue };
@@ -35,6 +38,9 @@ pub(super) fn check(state: &BrokerState, storage: &dyn Storage) -> Vec<Damaged> 
                 }
                 ("entries do not match their checksums".to_owned(), bad)
             }
+            Err(CompactedError::Version { file, version }) => {
+                return Err(OpenError::Version { file, version });
+            }
             Err(error) => {
                 let cause = error.source().map(|source| format!(": {source}")).unwrap_or_default();
                 (format!("{error}{cause}"), Vec::new())
@@ -44,5 +50,5 @@ pub(super) fn check(state: &BrokerState, storage: &dyn Storage) -> Vec<Damaged> 
         let file = storage.describe(&view.file);
         damaged.push(Damaged { topic: id, file, what, unreadable, is_complete });
     }
-    damaged
+    Ok(damaged)
 }

@@ -321,13 +321,8 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
     let (reads, to_read) = mpsc::channel(READS);
     let storage = Arc::clone(&opened.storage);
     let upkeep = Arc::new(Upkeep::new(&config, opened.path));
-    let core = Arc::new(Behind {
-        events: events.clone(),
-        reads,
-        messages: messages.clone(),
-        storage,
-        upkeep: Arc::clone(&upkeep),
-    });
+    let core =
+        Arc::new(Behind { events: events.clone(), reads, messages: messages.clone(), storage });
     let driver =
         BrokerDriver::new(machine, opened.log, opened.storage, messages.clone(), received, to_read);
     let urls = (advertised.broker_url.clone(), advertised.broker_url_tls.clone());
@@ -345,6 +340,8 @@ async fn prepare(config: BrokerConfig, storage: MakeStorage) -> Result<PreparedB
         clock: Arc::new(|| clock::wall_ms() / 1000),
         limits: admin::AdminServerLimits::default(),
         seats: Arc::clone(&seats),
+        upkeep: Arc::clone(&upkeep),
+        backup: config.backup.clone(),
         refused: Arc::clone(&refused),
     };
     let admin = ports.admin.map(|(listener, address)| (listener, admin_at(address, None)));
@@ -402,7 +399,6 @@ struct Behind {
     reads: mpsc::Sender<MachineCall>,
     messages: Messages,
     storage: Arc<dyn Storage>,
-    upkeep: Arc<Upkeep>,
 }
 
 impl Core for Behind {
@@ -423,10 +419,6 @@ impl Core for Behind {
 
     fn usage(&self) -> io::Result<Usage> {
         Usage::read(&*self.storage)
-    }
-
-    fn upkeep(&self) -> &Upkeep {
-        &self.upkeep
     }
 }
 

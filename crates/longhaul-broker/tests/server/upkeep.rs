@@ -41,28 +41,53 @@ fn a_broker_without_a_backup_cannot_be_asked_for_a_pass() {
     broker.shutdown().unwrap();
 }
 
+fn start_with(backup: &Arc<BackupProgress>, data: &Path) -> Broker {
+    let admin = Some(([127, 0, 0, 1], 0).into());
+    let (data, backup) = (Some(data.to_owned()), Some(Arc::clone(backup)));
+    Broker::start(BrokerConfig { data, admin, backup, ..BrokerConfig::default() }).unwrap()
+}
+
 /// The pass that runs when it is asked for may have read too early.
 #[test]
 fn a_pass_that_is_asked_for_is_one_that_begins_afterwards() {
     let folder = tempfile::tempdir().unwrap();
-    let backup = Arc::new(BackupProgress::default());
-    let admin = Some(([127, 0, 0, 1], 0).into());
-    let data = Some(folder.path().to_owned());
-    let config =
-        BrokerConfig { data, admin, backup: Some(Arc::clone(&backup)), ..Default::default() };
-    let broker = Broker::start(config).unwrap();
-    backup.start(5);
+    let backup = Arc::new(BackupProgress::new(5));
+    let broker = start_with(&backup, folder.path());
     backup.begin_pass();
-    assert!(ask(&broker, "PUT", BACKUP).ends_with(r#"{"pass":2}"#));
+    assert!(ask(&broker, "PUT", BACKUP).ends_with(r#"{"startedAt":5,"pass":2}"#));
+    let expect = |stored: &str, failed: &str| {
+        let text = format!(r#"{{"startedAt":5,{stored},{failed}}}"#);
+        let answer = ask(&broker, "GET", BACKUP);
+        assert!(answer.ends_with(&text), "{answer}");
+    };
+    let (none, well) = (r#""storedPass":0,"storedTo":null"#, r#""failedPass":0,"lastError":"""#);
+    // The time of the start was said to be the time up to which everything is stored.
+    expect(none, well);
     backup.pass_stored(7);
-    let first = ask(&broker, "GET", BACKUP);
-    assert!(first.ends_with(r#"{"pass":1,"storedTo":7,"lastError":""}"#), "{first}");
+    let first = r#""storedPass":1,"storedTo":7"#;
+    expect(first, well);
     backup.begin_pass();
-    let still = ask(&broker, "GET", BACKUP);
-    assert!(still.ends_with(r#"{"pass":1,"storedTo":7,"lastError":""}"#), "{still}");
+    expect(first, well);
     backup.pass_failed("no room".to_owned());
-    let second = ask(&broker, "GET", BACKUP);
-    assert!(second.ends_with(r#"{"pass":2,"storedTo":7,"lastError":"no room"}"#), "{second}");
+    expect(first, r#""failedPass":2,"lastError":"no room""#);
+    backup.begin_pass();
+    backup.pass_stored(9);
+    expect(r#""storedPass":3,"storedTo":9"#, well);
+    broker.shutdown().unwrap();
+}
+
+/// If the thread of the backup panicked, callers waited for ever for its next pass.
+#[test]
+fn a_backup_that_has_ended_cannot_be_asked_for_a_pass() {
+    let folder = tempfile::tempdir().unwrap();
+    let backup = Arc::new(BackupProgress::new(5));
+    let broker = start_with(&backup, folder.path());
+    backup.begin_pass();
+    backup.end();
+    for method in ["PUT", "GET"] {
+        let refused = ask(&broker, method, BACKUP);
+        assert!(refused.contains(" 500 ") && refused.contains("backup has ended"), "{refused}");
+    }
     broker.shutdown().unwrap();
 }
 

@@ -3,7 +3,7 @@
 
 use crate::client::{Client, ask};
 use bytes::BytesMut;
-use longhaul_broker::rescue::{check, salvage};
+use longhaul_broker::rescue::{RescueError, check, salvage};
 use longhaul_broker::{Broker, BrokerConfig, StartError};
 use longhaul_wire::frame;
 use longhaul_wire::messages::{
@@ -108,6 +108,25 @@ fn flip(path: &Path, from_end: usize) {
     let at = bytes.len() - from_end;
     bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1);
     fs::write(path, bytes).unwrap();
+}
+
+/// A view of another version was said to be damaged.
+#[tokio::test]
+async fn a_view_of_an_unknown_format_is_refused_by_its_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, new) = (folder.path().join("data"), folder.path().join("new"));
+    compacted(&data, false).await;
+    let path = file(&data);
+    let mut header = fs::read(&path).unwrap();
+    header.truncate(16);
+    header[8..12].copy_from_slice(&9_u32.to_be_bytes());
+    let sum = crc32c::crc32c(&header[..12]);
+    header[12..].copy_from_slice(&sum.to_be_bytes());
+    fs::File::options().write(true).open(&path).unwrap().write_all_at(&header, 0).unwrap();
+    for refused in [check(&data), salvage(&data, &new)] {
+        let Err(RescueError::Read { source, .. }) = refused else { panic!("{refused:?}") };
+        assert!(source.to_string().contains("has format version 9"), "{source}");
+    }
 }
 
 /// The advice was to remove the file, and without it the broker refused to start.

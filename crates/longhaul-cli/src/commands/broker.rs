@@ -76,8 +76,8 @@ Examples:
 For S3, set the keys, the region and the endpoint in the environment: AWS_ACCESS_KEY_ID, \
 AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT, AWS_ALLOW_HTTP.
 
-Exit codes: 0 the new directory is sound, 1 the backup is incomplete or damaged, 2 there is no \
-such backup, or the directory cannot be created.")]
+Exit codes: 0 the new directory is sound, 1 the backup is incomplete, damaged or unreadable, 2 \
+there is no such backup, or the directory cannot be created.")]
     Restore(BrokerRestoreArgs),
     /// Complete, list or check the backup of `--broker-backup`.
     #[command(subcommand)]

@@ -2,7 +2,10 @@
 
 use super::client::Client;
 use super::program::{Server, run, text};
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 const ROUNDS: u64 = 5;
 
@@ -85,4 +88,59 @@ fn a_backup_that_is_not_there_is_told_in_words() {
     let (code, told) = backup(&["check", store, "--dir", dir.to_str().unwrap()]);
     assert_eq!(code, Some(2), "{told}");
     assert!(told.contains("has no backup"), "{told}");
+}
+
+/// Answers each request with the next of these bodies; an empty one closes the connection.
+fn answers(bodies: &'static [(&str, &str)]) -> (String, thread::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let served = thread::spawn(move || {
+        for (method, body) in bodies {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            assert!(head.starts_with(method.as_bytes()), "{method}: {head:?}");
+            if !body.is_empty() {
+                let length = body.len();
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+                );
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        }
+    });
+    (url, served)
+}
+
+/// The numbers of passes begin anew with the broker: the command waited for as many passes as the
+/// broker had made before its restart.
+#[test]
+fn backup_now_outlasts_a_restart() {
+    let (url, served) = answers(&[
+        ("PUT", r#"{"startedAt":1,"pass":1000}"#),
+        ("GET", ""),
+        ("GET", r#"{"startedAt":2,"storedPass":1,"storedTo":5,"failedPass":0,"lastError":""}"#),
+        ("PUT", r#"{"startedAt":2,"pass":2}"#),
+        ("GET", r#"{"startedAt":2,"storedPass":1,"storedTo":5,"failedPass":0,"lastError":""}"#),
+        (
+            "GET",
+            r#"{"startedAt":2,"storedPass":2,"storedTo":1000,"failedPass":3,"lastError":"later"}"#,
+        ),
+    ]);
+    let (code, told) = backup(&["now", "--admin-url", &url]);
+    assert_eq!(code, Some(0), "a later pass has failed: {told}");
+    assert!(told.contains("1970-01-01T00:00:01Z"), "{told}");
+    served.join().unwrap();
+}
+
+#[test]
+fn backup_now_names_the_address_that_does_not_answer() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (code, told) = backup(&["now", "--admin-url", &format!("http://{free}")]);
+    assert_eq!(code, Some(5), "{told}");
+    assert!(told.contains(&free.to_string()) && told.contains("--admin-url"), "{told}");
 }

@@ -1,6 +1,7 @@
 //! All settings of a namespace, in Pulsar's JSON.
 
 use super::super::names;
+use super::super::unobeyed::refuse_properties;
 use super::super::values::AdminCallError;
 use super::{BACKLOG_AGE, BACKLOG_QUOTA, POLICIES, PolicyRow, parse, unreadable};
 use crate::policies::{AuthAction, BacklogQuota, CLUSTER, Grants, Policies, PolicyChange};
@@ -88,10 +89,7 @@ pub(in crate::admin) fn read_namespace(mut value: Value) -> Result<NewNamespace,
         let none = NewNamespace::default();
         return if empty { Ok(none) } else { Err(unreadable("an object is expected")) };
     };
-    if map.get("properties").and_then(Value::as_object).is_some_and(|given| !given.is_empty()) {
-        let text = "namespaces have no properties on this broker: create it without them";
-        return Err(AdminCallError::PreconditionFailed(text.to_owned()));
-    }
+    refuse_properties(map.get("properties").unwrap_or(&Value::Null), "namespaces")?;
     let permissions = map.remove("auth_policies").unwrap_or_default();
     let mut quotas = map.remove("backlog_quota_map").unwrap_or_default();
     let mut quota = |key: &str| quotas.get_mut(key).map(Value::take).unwrap_or_default();

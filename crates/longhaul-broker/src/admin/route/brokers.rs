@@ -1,7 +1,9 @@
 //! Routes of the broker and its cluster: there is one of each.
 
 use super::super::answer::{AdminResponse, Advertised};
+use super::super::values::AdminCallError;
 use super::{AdminAccess, AdminRequest, AdminRoute, Routed, Work, ask, superuser, tell, unknown};
+use crate::backup::{BackupPasses, BackupProgress};
 use crate::policies::CLUSTER;
 use serde::Serialize;
 use serde_json::json;
@@ -17,14 +19,31 @@ pub(super) fn brokers(asked: AdminRequest<'_>, path: &[&str]) -> Routed {
                 &json!({"clusterName": CLUSTER, "maxMessageSize": message_bytes_max}),
             )
         }),
-        ("PUT", ["backup"]) => Work::Upkeep(Box::new(|upkeep| {
-            upkeep.ask_backup().map(|pass| AdminResponse::json(&json!({"pass": pass})))
-        })),
-        ("GET", ["backup"]) => Work::Upkeep(Box::new(|upkeep| {
-            upkeep.backup_status().map(|status| AdminResponse::json(&status))
-        })),
+        ("PUT", ["backup"]) => Work::Backup(|backup| {
+            let (backup, BackupPasses { started_at, .. }) = running(backup)?;
+            let pass = backup.ask();
+            Ok(AdminResponse::json(&json!({"startedAt": started_at, "pass": pass})))
+        }),
+        ("GET", ["backup"]) => Work::Backup(|backup| Ok(AdminResponse::json(&running(backup)?.1))),
         _ => return Err(unknown(asked)),
     })
+}
+
+/// The backup and its passes, while it makes some.
+fn running(
+    backup: Option<&BackupProgress>,
+) -> Result<(&BackupProgress, BackupPasses), AdminCallError> {
+    let Some(backup) = backup else {
+        let text = "this broker has no backup: start it with --broker-backup";
+        return Err(AdminCallError::PreconditionFailed(text.to_owned()));
+    };
+    let passes = backup.passes();
+    if passes.has_ended {
+        let text = "the backup has ended, and stores nothing more: see the broker's log, and \
+            restart the broker";
+        return Err(AdminCallError::Internal(text.to_owned()));
+    }
+    Ok((backup, passes))
 }
 
 /// The health check.

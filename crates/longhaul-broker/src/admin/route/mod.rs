@@ -14,10 +14,10 @@ use super::names;
 use super::policy_table::{PolicyRow, PolicyScope};
 use super::target::RequestTarget;
 use super::values::{AdminCallError, StoredEntryLocation};
+use crate::backup::BackupProgress;
 use crate::machine::BrokerMachine;
 use crate::metrics::MetricsSelection;
 use crate::name::TopicName;
-use crate::upkeep::Upkeep;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -66,7 +66,7 @@ pub(super) type Show = Box<dyn FnOnce(&Advertised) -> AdminResponse + Send>;
 type Ask<T> = Box<dyn FnOnce(&mut BrokerMachine) -> Result<T, AdminCallError> + Send>;
 
 /// Work about the backup.
-type AskUpkeep = Box<dyn FnOnce(&Upkeep) -> Result<AdminResponse, AdminCallError> + Send>;
+type AskBackup = fn(Option<&BackupProgress>) -> Result<AdminResponse, AdminCallError>;
 
 /// The work of an endpoint.
 pub(super) enum Work {
@@ -79,7 +79,7 @@ pub(super) enum Work {
     /// Returns a known answer.
     Tell(Show),
     /// Asks for a pass of the backup, or for its progress.
-    Upkeep(AskUpkeep),
+    Backup(AskBackup),
 }
 
 type Routed = Result<AdminRoute, AdminCallError>;

@@ -103,6 +103,13 @@ fn a_topic_or_a_namespace_with_properties_is_refused() {
         assert_eq!(status, 412, "{path}");
         assert!(told.to_string().contains("no properties on this broker"), "{told}");
     }
+    for (path, body) in [
+        ("persistent/public/default/x", r#"["k"]"#),
+        ("persistent/public/default/x/partitions", r#"{"partitions":2,"properties":"k=v"}"#),
+        ("namespaces/public/n", r#"{"properties":["k"]}"#),
+    ] {
+        assert_eq!(rig.ask("PUT", &format!("/admin/v2/{path}"), body).0, 400, "{path}");
+    }
     assert_eq!(rig.ask("GET", BASE, ""), (200, json!([])));
     assert_eq!(rig.ask("GET", "/admin/v2/namespaces/public/n", "").0, 404);
 }

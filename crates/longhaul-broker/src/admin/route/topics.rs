@@ -5,6 +5,7 @@ use super::super::names;
 use super::super::policy_table::PolicyScope;
 use super::super::stats::TopicStats;
 use super::super::summary::PartitionedStats;
+use super::super::unobeyed::refuse_properties;
 use super::super::values::{AdminCallError, AdminPosition, SubscriptionStart};
 use super::{
     AdminRequest, Routed, Work, administrator, ask, done, json, json_body, number, parse,
@@ -22,7 +23,7 @@ pub(super) fn topics(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) -
     let work = match (asked.method, path) {
         ("GET", _) => return look(asked, topic, path),
         ("PUT", []) => {
-            refuse_properties(&json_body(asked.body)?)?;
+            refuse_properties(&json_body(asked.body)?, "topics")?;
             done(move |machine| machine.make_topic(&topic))
         }
         ("DELETE", []) => done(move |machine| machine.remove_topic(&topic, force)),
@@ -251,20 +252,11 @@ fn properties(value: Value) -> Result<ResourceProperties, AdminCallError> {
     Ok(given.unwrap_or_default())
 }
 
-/// Topics have no properties: what a tool sets must not be dropped without a word.
-fn refuse_properties(given: &Value) -> Result<(), AdminCallError> {
-    if given.as_object().is_none_or(Map::is_empty) {
-        return Ok(());
-    }
-    let text = "topics have no properties on this broker: create it without them";
-    Err(AdminCallError::PreconditionFailed(text.to_owned()))
-}
-
 /// A number, a number as a JSON string, or an object with one of them. Anything else counts as 0,
 /// which the machine refuses.
 fn partitions(body: &[u8]) -> Result<u32, AdminCallError> {
     let value: Value = parse(body)?;
-    refuse_properties(value.get("properties").unwrap_or(&Value::Null))?;
+    refuse_properties(value.get("properties").unwrap_or(&Value::Null), "topics")?;
     let given = value.get("partitions").unwrap_or(&value);
     let count = given.as_u64().or_else(|| given.as_str()?.trim().parse().ok());
     Ok(count.map_or(0, |count| u32::try_from(count).unwrap_or(u32::MAX)))

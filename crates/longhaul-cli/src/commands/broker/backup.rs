@@ -1,21 +1,23 @@
 //! `longhaul broker restore` and `longhaul broker backup`: the backup of a data directory.
 
-use super::{blocking, verdict};
+use crate::clock;
 use crate::connect;
 use crate::context::CommandContext;
-use crate::exit::{Code, CommandFailure};
+use crate::exit::{Code, CommandFailure, with_causes};
 use crate::output::TableRow;
 use crate::times;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use longhaul_backup::{BackupError, Restored, StoredBackup};
-use longhaul_broker::rescue;
+use longhaul::topics::{AdminError, AdminErrorKind};
+use longhaul_backup::{BackupError, StoredBackup};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often `backup now` looks whether the pass has ended.
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
+/// How long `backup now` waits for a broker that does not answer: it may be starting again.
+const RESTART_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BackupCommand {
@@ -23,26 +25,30 @@ pub(crate) enum BackupCommand {
     /// admin API
     ///
     /// It prints the time before which everything that was confirmed is stored. With tokens, it
-    /// needs the token of a superuser.
+    /// needs the token of a superuser. If the broker restarts meanwhile, the command asks it again.
     #[command(after_help = "\
 Examples:
   longhaul broker backup now
   longhaul broker backup now --admin-url http://broker:8080 --token-file admin.token --timeout 10m
 
-Exit codes: 0 everything is stored, 1 the store has refused, or the broker has no backup.")]
+Exit codes: 0 everything is stored, 1 the store has refused, or the broker has no backup, 5 the \
+broker does not answer.")]
     Now,
     /// List the backups in a store, one for each data directory, with the times to which each can be
     /// restored
     ///
-    /// `oldest` and `newest` are the earliest and the latest time for `--at`. No `oldest` means that
-    /// the backup cannot be restored.
+    /// `oldest` and `newest` are the earliest and the latest time for `--at`. No `newest` means that
+    /// the newest state is incomplete, and no `oldest` that nothing can be restored.
     #[command(after_help = "\
 Examples:
   longhaul broker backup list /backup/longhaul
   longhaul broker backup list s3://bucket/longhaul -o json
 
 For S3, set the keys, the region and the endpoint in the environment, as for `longhaul broker \
-restore`.")]
+restore`.
+
+Exit codes: 0 all backups are listed, 1 the store cannot be read, or another version wrote one of \
+them, 2 there is no such store.")]
     List {
         /// The directory of `--broker-backup`, or s3://BUCKET/FOLDER.
         #[arg(value_name = "STORE")]
@@ -59,8 +65,8 @@ Examples:
 For S3, set the keys, the region and the endpoint in the environment, as for `longhaul broker \
 restore`.
 
-Exit codes: 0 the backup is sound, 1 it is incomplete or damaged, 2 there is no such backup, or the \
-directory cannot be created.")]
+Exit codes: 0 the backup is sound, 1 it is incomplete, damaged or unreadable, 2 there is no such \
+backup, or the directory cannot be created.")]
     Check(BackupCheckArgs),
 }
 
@@ -109,7 +115,7 @@ struct BackupRow {
 
 impl BackupRow {
     fn new(stored: StoredBackup) -> Self {
-        let StoredBackup { folder, oldest, newest, checkpoints, bytes } = stored;
+        let StoredBackup { folder, oldest, newest, checkpoints, bytes, error: _ } = stored;
         let (oldest, newest) = (oldest.map(shown), newest.map(shown));
         Self { backup: folder, oldest, newest, checkpoints, bytes }
     }
@@ -134,15 +140,20 @@ pub(super) async fn run(command: BackupCommand, context: &CommandContext) -> any
     match command {
         BackupCommand::Now => now(context).await,
         BackupCommand::List { store } => {
-            let stored = longhaul_backup::list(&store).await.map_err(failure)?;
+            let mut stored = longhaul_backup::list(&store).await.map_err(failure)?;
+            let errors = stored.iter_mut().filter_map(|backup| {
+                let error = backup.error.take()?;
+                Some(format!("{}: {}", backup.folder, with_causes(&error)))
+            });
+            let errors: Vec<_> = errors.collect();
             let rows: Vec<_> = stored.into_iter().map(BackupRow::new).collect();
-            Ok(context.output.list(&rows)?)
+            context.output.list(&rows)?;
+            if errors.is_empty() {
+                return Ok(());
+            }
+            Err(CommandFailure::new(Code::Failed, errors.join("; ")).into())
         }
-        BackupCommand::Check(it) => {
-            let restored = restored(&it.store, it.at, &it.dir).await?;
-            origin(&restored, context)?;
-            verdict(&blocking(move || rescue::check(&it.dir)).await?, context)
-        }
+        BackupCommand::Check(it) => restored(&it.store, it.at, &it.dir, context).await,
     }
 }
 
@@ -152,21 +163,57 @@ async fn now(context: &CommandContext) -> anyhow::Result<()> {
         let what = "the broker is asked through its admin API, whose URL is not set";
         CommandFailure::usage(what).help("set --admin-url")
     })?;
-    let pass = admin.back_up().await?;
-    let status = loop {
-        let status = admin.backup().await?;
-        if status.pass >= pass {
-            break status;
-        }
+    let mut asked = admin.back_up().await.map_err(unanswered)?;
+    let mut silent_since = None;
+    let stored_to = loop {
         tokio::time::sleep(LOOKS_EVERY).await;
+        let looked = async {
+            let status = admin.backup().await?;
+            if status.started_at != asked.started_at {
+                asked = admin.back_up().await?;
+            }
+            Ok(status)
+        };
+        let status = match looked.await {
+            Ok(status) => status,
+            Err(error) => {
+                let now = clock::monotonic();
+                let since = *silent_since.get_or_insert(now);
+                if !is_silence(&error) || now.duration_since(since) >= RESTART_MAX {
+                    return Err(unanswered(error));
+                }
+                continue;
+            }
+        };
+        silent_since = None;
+        // The broker has restarted between these two calls: the numbers are of another start.
+        if status.started_at != asked.started_at {
+            continue;
+        }
+        if let Some(stored_to) = status.stored_to.filter(|_| status.stored_pass >= asked.pass) {
+            break stored_to;
+        }
+        if status.failed_pass >= asked.pass {
+            let what = format!("the backup has failed: {}", status.last_error);
+            let help = "the broker tries again by itself: see its log";
+            return Err(CommandFailure::new(Code::Failed, what).help(help).into());
+        }
     };
-    if !status.last_error.is_empty() {
-        let what = format!("the backup has failed: {}", status.last_error);
-        let help = "the broker tries again by itself: see its log";
-        return Err(CommandFailure::new(Code::Failed, what).help(help).into());
-    }
-    let stored = StoredNow { stored_to: shown(status.stored_to) };
+    let stored = StoredNow { stored_to: shown(stored_to) };
     Ok(context.output.one(&stored, &[("stored-to", stored.stored_to.clone())])?)
+}
+
+/// Whether no broker answers: none is there, or it starts or stops.
+fn is_silence(error: &AdminError) -> bool {
+    matches!(error.kind, AdminErrorKind::Unreachable | AdminErrorKind::Unavailable)
+}
+
+fn unanswered(error: AdminError) -> anyhow::Error {
+    if !is_silence(&error) {
+        return error.into();
+    }
+    let help = "check that the broker runs, and that --admin-url is the address of its admin API";
+    CommandFailure::new(Code::Unreachable, with_causes(&error)).help(help).into()
 }
 
 /// # Errors
@@ -175,17 +222,19 @@ pub(super) async fn restore(
     it: &BrokerRestoreArgs,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
-    let restored = restored(&it.from, it.at, &it.new).await?;
+    restored(&it.from, it.at, &it.new, context).await
+}
+
+/// Restores a backup, and prints what the new directory has, where it comes from, and up to which
+/// time it is complete.
+async fn restored(
+    from: &str,
+    at: Option<u64>,
+    new: &Path,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
+    let restored = longhaul_backup::restore(from, at, new).await.map_err(failure)?;
     context.output.lines(restored.report.to_string().trim_end())?;
-    origin(&restored, context)
-}
-
-async fn restored(from: &str, at: Option<u64>, new: &Path) -> anyhow::Result<Restored> {
-    Ok(longhaul_backup::restore(from, at, new).await.map_err(failure)?)
-}
-
-/// Prints where the directory comes from, and up to which time it is complete.
-fn origin(restored: &Restored, context: &CommandContext) -> anyhow::Result<()> {
     context.output.lines(&format!("Restored from {}.", restored.folder))?;
     let text = restored.as_of.map_or_else(
         || "The backup was never complete: it is unknown what is missing.".to_owned(),
@@ -195,13 +244,41 @@ fn origin(restored: &Restored, context: &CommandContext) -> anyhow::Result<()> {
 }
 
 fn failure(error: BackupError) -> CommandFailure {
-    let is_damage = matches!(error, BackupError::Incomplete { .. } | BackupError::Damaged { .. });
-    let text = format!("{:#}", anyhow::Error::from(error));
-    if is_damage { CommandFailure::new(Code::Failed, text) } else { CommandFailure::usage(text) }
+    let code = match error {
+        BackupError::Place { .. } | BackupError::Nothing { .. } | BackupError::New(_) => {
+            Code::Usage
+        }
+        _ => Code::Failed,
+    };
+    CommandFailure::new(code, format!("{:#}", anyhow::Error::from(error)))
 }
 
 /// A time in ms since the epoch, as text.
 fn shown(at: u64) -> String {
     let at = i64::try_from(at).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
     at.map_or_else(|| "unknown".to_owned(), |at| at.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::code_of;
+    use longhaul_broker::rescue::RescueError;
+
+    /// A store that refuses was a wrong command line.
+    #[test]
+    fn only_what_the_caller_can_correct_is_a_usage_error() {
+        let (text, path) = (String::new, PathBuf::new);
+        for (error, code) in [
+            (BackupError::Place { url: text(), reason: text() }, Code::Usage),
+            (BackupError::Nothing { place: text(), at: None }, Code::Usage),
+            (BackupError::New(RescueError::Exists { path: path() }), Code::Usage),
+            (BackupError::Store { what: text(), reason: text() }, Code::Failed),
+            (BackupError::Rescue(RescueError::NoLog { path: path() }), Code::Failed),
+            (BackupError::Incomplete { as_of: None, missing: Vec::new() }, Code::Failed),
+        ] {
+            let told = format!("{error:?}");
+            assert_eq!(code_of(&failure(error).into()), code, "{told}");
+        }
+    }
 }
