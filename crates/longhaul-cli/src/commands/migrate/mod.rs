@@ -16,9 +16,9 @@ use crate::signals::ShutdownSignals;
 use crate::times;
 use anyhow::Context as _;
 use clap::Args;
-use longhaul::Priority;
 use longhaul::ops::{DeadLetterFilter, QueueSettings, TaskStatus};
 use longhaul::topics::DEFAULT_SUBSCRIPTION;
+use longhaul::{Client, Priority};
 use reading::{EndState, Level, MigrationEnd, runs};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -116,38 +116,14 @@ pub(crate) async fn run(it: &Migrate, context: &CommandContext) -> anyhow::Resul
         return Err(CommandFailure::usage(what).help(help).into());
     }
     let to_queue = it.to_queue.as_ref().unwrap_or(&it.queue);
-    let place = |queue: &str, settings: &CliSettings| {
-        format!("{queue} at {}", settings.text("service-url").unwrap_or_default())
-    };
-    let (from_place, to_place) = (place(&it.queue, from), place(to_queue, &to));
-    let mut standing = Standing {
-        source: format!("the source, {from_place}"),
-        target: format!("the target, {to_place}"),
-        source_state: Arc::default(),
-        target_state: Arc::default(),
-        done: Arc::default(),
-        is_over: false,
-    };
-    let client = context.client().await.with_context(|| standing.source.clone())?;
-    let source = MigrationEnd {
-        name: standing.source.clone(),
-        place: from_place,
-        client,
-        queue: it.queue.clone(),
-        state: Arc::clone(&standing.source_state),
-    };
+    let mut standing = Standing::default();
+    let source = standing.end("source", &it.queue, from, context.client().await)?;
     if !source.queue().exists().await.with_context(|| source.name.clone())? {
         return Err(CommandFailure::not_found(format!("there is no queue {}", it.queue)).into());
     }
     let own_settings = source.settings().await?;
-    let client = connect::builder(&to)?.connect().await;
-    let target = MigrationEnd {
-        name: standing.target.clone(),
-        place: to_place,
-        client: client.with_context(|| standing.target.clone())?,
-        queue: to_queue.clone(),
-        state: Arc::clone(&standing.target_state),
-    };
+    let client = connect::builder(&to)?.connect().await.map_err(Into::into);
+    let target = standing.end("target", to_queue, &to, client)?;
     let (done, output) = (Arc::clone(&standing.done), context.output);
     let migration = Migration { source, target, wait: it.wait, output, done };
     let Migration { source, target, .. } = &migration;
@@ -275,32 +251,50 @@ fn listed(names: &[String]) -> String {
 }
 
 /// If the command ends early for any reason, prints which queues are paused.
+#[derive(Default)]
 struct Standing {
-    source: String,
-    source_state: Arc<Mutex<EndState>>,
-    target: String,
-    target_state: Arc<Mutex<EndState>>,
+    ends: Vec<(String, Arc<Mutex<EndState>>)>,
     done: Arc<Mutex<MigrationState>>,
     is_over: bool,
 }
 
+impl Standing {
+    fn end(
+        &mut self,
+        what: &str,
+        queue: &str,
+        settings: &CliSettings,
+        client: anyhow::Result<Client>,
+    ) -> anyhow::Result<MigrationEnd> {
+        let place = format!("{queue} at {}", settings.text("service-url").unwrap_or_default());
+        let (name, state) = (format!("the {what}, {place}"), Arc::default());
+        self.ends.push((name.clone(), Arc::clone(&state)));
+        let client = client.with_context(|| name.clone())?;
+        Ok(MigrationEnd { name, place, client, queue: queue.to_owned(), state })
+    }
+}
+
 impl Drop for Standing {
     fn drop(&mut self) {
-        let paused = [&self.source_state, &self.target_state]
-            .map(|state| state.lock().unwrap_or_else(PoisonError::into_inner).paused);
+        let end = |(name, state): &(String, Arc<Mutex<EndState>>)| {
+            (name.clone(), state.lock().unwrap_or_else(PoisonError::into_inner).paused)
+        };
+        let ends: Vec<_> = self.ends.iter().map(end).collect();
         let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_over || !(done.has_begun || paused.contains(&Some(true))) {
+        let is_paused = ends.iter().any(|(_, paused)| *paused == Some(true));
+        if self.is_over || !(done.has_begun || is_paused) {
             return;
         }
-        let is = paused.map(|paused| match paused {
-            Some(true) => "is paused",
-            Some(false) => "is not paused",
-            None => "may be paused",
-        });
-        let mut told = format!(
-            "not finished: {} tasks copied, {} closed at the source\n{} {}\n{} {}",
-            done.copied, done.moved, self.source, is[0], self.target, is[1]
-        );
+        let (copied, moved) = (done.copied, done.moved);
+        let mut told = format!("not finished: {copied} tasks copied, {moved} closed at the source");
+        for (name, paused) in ends {
+            let is = match paused {
+                Some(true) => "is paused",
+                Some(false) => "is not paused",
+                None => "may be paused",
+            };
+            told = format!("{told}\n{name} {is}");
+        }
         if done.has_begun {
             told.push_str(
                 "\nrun the same command again to continue, or with --back to resume the source with \

@@ -147,11 +147,8 @@ impl CopyKey {
 
 /// Whether a task at the target is open, or has run to its end.
 pub(super) const fn stands(status: TaskStatus, attempts: u32) -> bool {
-    match status {
-        TaskStatus::Completed => true,
-        TaskStatus::Failed | TaskStatus::Expired => attempts > 0,
-        _ => !status.is_terminal(),
-    }
+    let has_run = matches!(status, TaskStatus::Failed | TaskStatus::Expired) && attempts > 0;
+    has_run || !status.is_terminal() || matches!(status, TaskStatus::Completed)
 }
 
 impl Origin {
@@ -192,10 +189,8 @@ impl Origin {
         let delayed_ms = delay.and_then(|delay| times::duration(&delay).ok()).map(later_ms);
         // A retrying task holds back the later tasks with its order key. A copy that starts later
         // would not.
-        let is_ahead = match task.info.status {
-            TaskStatus::Retrying => message.order_key.is_none(),
-            status => status == TaskStatus::Scheduled,
-        };
+        let is_ahead = task.info.status == TaskStatus::Scheduled
+            || task.info.status == TaskStatus::Retrying && message.order_key.is_none();
         let name = match key.kind {
             KeyKind::Idempotency => IDEMPOTENCY_KEY,
             KeyKind::Dedupe => DEDUPE_KEY,

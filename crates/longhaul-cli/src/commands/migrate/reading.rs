@@ -18,7 +18,7 @@ use longhaul::{ActionError, Client, Priority, Queue, TaskId, TaskRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{sleep, timeout};
 
 /// The tasks of a page.
 const PAGE: usize = 10_000;
@@ -237,35 +237,38 @@ impl Migration {
 
     /// Waits until no task runs at the source.
     pub(super) async fn until_idle(&self, source: &[Level]) -> anyhow::Result<()> {
-        let (until, progress, mut is_told) =
-            (Instant::now() + self.wait, self.output.progress(0), false);
-        loop {
-            let mut running = Vec::new();
-            for level in source {
-                running.extend(level.list(runs)?);
+        let (mut running, progress) = (Vec::new(), self.output.progress(0));
+        let idle = async {
+            for looks in 0.. {
+                running.clear();
+                for level in source {
+                    running.extend(level.list(runs)?);
+                }
+                let count = running.len();
+                if count == 0 {
+                    break;
+                }
+                if looks == 0 {
+                    let wait = times::human(self.wait);
+                    self.output.note(&format!("waiting up to {wait} for {count} running tasks"));
+                }
+                progress.set(0, 0, &format!("{count} tasks still run"));
+                sleep(LOOKS_EVERY).await;
             }
-            let count = running.len();
-            if count == 0 {
-                return Ok(());
-            }
-            if Instant::now() >= until {
-                let named = some_of(running.iter().map(|(old, info)| {
-                    let worker = info.worker.as_ref().map(|worker| format!(" at {}", worker.name));
-                    format!("{old}{}", worker.unwrap_or_default())
-                }));
-                let what = format!("{count} tasks still run at the source: {named}");
-                let help = "let them end, or take them from their workers (`longhaul task \
-                    force-release`): the copies continue from their checkpoints. Then run the \
-                    command again, or with --back";
-                return Err(CommandFailure::new(Code::Conflict, what).help(help).into());
-            }
-            if !std::mem::replace(&mut is_told, true) {
-                let wait = times::human(self.wait);
-                self.output.note(&format!("waiting up to {wait} for {count} running tasks"));
-            }
-            progress.set(0, 0, &format!("{count} tasks still run"));
-            tokio::time::sleep(LOOKS_EVERY).await;
+            Ok(())
+        };
+        if let Ok(ended) = timeout(self.wait, idle).await {
+            return ended;
         }
+        let named = some_of(running.iter().map(|(old, info)| {
+            let worker = info.worker.as_ref().map(|worker| format!(" at {}", worker.name));
+            format!("{old}{}", worker.unwrap_or_default())
+        }));
+        let what = format!("{} tasks still run at the source: {named}", running.len());
+        let help = "let them end, or take them from their workers (`longhaul task \
+            force-release`): the copies continue from their checkpoints. Then run the command \
+            again, or with --back";
+        Err(CommandFailure::new(Code::Conflict, what).help(help).into())
     }
 
     /// Reads both ends.

@@ -169,12 +169,11 @@ impl Migration {
     ) -> anyhow::Result<()> {
         for wave in round.links.waves(tasks) {
             for some in wave.chunks(TOGETHER_MAX) {
-                let removed = |old: &OldTask| Some((*old, round.copies.remove(old)?));
-                let copies: Vec<_> = some.iter().filter_map(removed).collect();
-                let copies = copies
-                    .into_iter()
-                    .flat_map(|(old, copies)| copies.into_iter().map(move |copy| (old, copy)));
-                let copies: Vec<_> = copies.collect();
+                let mut copies = Vec::new();
+                for old in some {
+                    let removed = round.copies.remove(old).into_iter().flatten();
+                    copies.extend(removed.map(|copy| (*old, copy)));
+                }
                 if copies.is_empty() {
                     continue;
                 }
