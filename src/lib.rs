@@ -64,6 +64,8 @@ mod transport;
 mod worker;
 
 pub mod lease;
+#[doc(hidden)]
+pub mod migration;
 pub mod ops;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -3,10 +3,10 @@
 
 pub use crate::client::{
     ActionRecord, BrokenInvariant, DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters,
-    HistoryEntry, HistoryEvent, HolderSilence, Ignored, KeyHolder, KeyHolders, LedgerNotes,
-    NewestTasks, NextSubmitted, PastInstant, Purged, Reach, Replayed, SubmittedTask, TaskCounts,
-    TaskFilter, TaskHistory, TaskInfo, TaskLease, TaskLimits, TaskPage, TaskStatus, TaskStep,
-    TaskView, Verification, VersionedSettings, Why, WhyCause, WorkerInfo, Zombie,
+    HistoryEntry, HistoryEvent, HolderSilence, Ignored, NewestTasks, PastInstant, Purged, Reach,
+    Replayed, SubmittedTask, TaskCounts, TaskFilter, TaskHistory, TaskInfo, TaskLease, TaskLimits,
+    TaskPage, TaskStatus, TaskStep, TaskView, Verification, VersionedSettings, Why, WhyCause,
+    WorkerInfo, Zombie,
 };
 #[cfg(feature = "schedules")]
 pub use crate::client::{Firing, ScheduleInfo, Schedules};

@@ -107,47 +107,28 @@ impl Submission {
     }
 }
 
-/// The tasks that hold a key, or held it last: see [`Queue::key_holders`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct KeyHolders {
-    /// The task with this idempotency key.
-    pub idempotency: Option<KeyHolder>,
-    /// The task with this dedupe key.
-    pub dedupe: Option<KeyHolder>,
-}
-
-/// The task that holds a key, or held it last.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct KeyHolder {
-    /// The task.
-    pub task: TaskRef,
-    /// Whether it still holds the key: a submit with the key returns this task.
-    pub holds: bool,
-}
-
 impl Queue {
-    /// Returns the tasks that hold this text as their idempotency key and as their dedupe key, or
-    /// held it last, if the register still has the key. A task that was submitted, and not yet bound
+    /// Returns the task that holds a key, or held it last if the register still has the key, and
+    /// whether a submit with the key returns that task. A task that was submitted, and not yet bound
     /// to its key, holds none.
     ///
     /// # Errors
     /// When the register cannot be read.
-    pub async fn key_holders(&self, key: &str) -> Result<KeyHolders, ActionError> {
+    #[doc(hidden)]
+    pub async fn key_holder(
+        &self,
+        kind: KeyKind,
+        key: &str,
+    ) -> Result<Option<(TaskRef, bool)>, ActionError> {
         let (client, names) = (&self.client, self.names()?);
         let register = client.register_of(&names).await?;
-        let holder = |kind| {
-            let name = KeyName::new(kind, key).ok()?;
-            let (task, holds) = register
-                .look(|keys| Some((keys.last_holder(&name)?, keys.holder(&name).is_some())))?;
-            Some(KeyHolder {
-                task: TaskRef { topic: names.task_of(task.level), id: task.id },
-                holds,
-            })
+        let Ok(name) = KeyName::new(kind, key) else { return Ok(None) };
+        let held =
+            register.look(|keys| Some((keys.last_holder(&name)?, keys.holder(&name).is_some())));
+        let named = |(task, holds): (QueueTask, bool)| {
+            (TaskRef { topic: names.task_of(task.level), id: task.id }, holds)
         };
-        let [idempotency, dedupe] = [KeyKind::Idempotency, KeyKind::Dedupe].map(holder);
-        Ok(KeyHolders { idempotency, dedupe })
+        Ok(held.map(named))
     }
 
     /// Returns a name of this queue that no other queue has, in any cluster. It is the same for as
@@ -156,6 +137,7 @@ impl Queue {
     ///
     /// # Errors
     /// When the register cannot be read or written.
+    #[doc(hidden)]
     pub async fn identity(&self) -> Result<String, ActionError> {
         let (client, names) = (&self.client, self.names()?);
         let register = client.register_of(&names).await?;

@@ -10,7 +10,7 @@ use longhaul_core::protocol::fold::{TaskFold, Verdict};
 use longhaul_core::protocol::key::OnceKey;
 use longhaul_core::protocol::waits::{AfterFailed, DependencyName, WaitsFor};
 use longhaul_core::task::{Position, TaskId};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub struct LedgerNotes {
     transport: Arc<dyn Transport>,
     names: TopicNames,
-    tasks: HashMap<TaskId, LedgerTaskNotes>,
+    tasks: BTreeMap<TaskId, LedgerTaskNotes>,
 }
 
 /// The notes of one task.
@@ -45,16 +45,20 @@ impl Queue {
     ///
     /// # Errors
     /// When the ledger cannot be read.
+    #[doc(hidden)]
     pub async fn ledger_notes(&self) -> Result<LedgerNotes, ReadError> {
         let (client, names) = (&self.client, self.existing().await?);
-        let mut tasks = HashMap::<TaskId, LedgerTaskNotes>::new();
+        let mut tasks = BTreeMap::<TaskId, LedgerTaskNotes>::new();
         for index in client.past_partitions(&names).await? {
             let mut log = client.logs().open(&partition(names.ledger.clone(), index), true).await?;
             while let Some(message) = log.next().await? {
                 let Ok(entry) = ledger::read(&message) else { continue };
                 if let Entry::Seal(seal) = &entry {
                     for range in seal.entries.ranges() {
-                        tasks.retain(|id, _| !range.tasks().contains(id));
+                        let sealed = tasks.range(range.tasks()).map(|(id, _)| *id);
+                        for id in sealed.collect::<Vec<_>>() {
+                            tasks.remove(&id);
+                        }
                     }
                 } else if let Some(id) = entry.task()
                     && !matches!(entry, Entry::Tombstone(_))

@@ -50,7 +50,6 @@ pub use history::{
     BrokenInvariant, HistoryEntry, HistoryEvent, HolderSilence, Ignored, PastInstant, TaskHistory,
     Verification, Zombie,
 };
-pub use keyed::{KeyHolder, KeyHolders};
 pub use ledger_notes::LedgerNotes;
 pub use letters::{DeadLetter, DeadLetterFilter, DeadLetterPage, DeadLetters, Replayed};
 pub use operator::{ActionRecord, Purged};

@@ -15,12 +15,12 @@ use longhaul_core::task::{TaskId, text};
 ///
 /// | what for | methods |
 /// |---|---|
-/// | its tasks | [`tasks`](Self::tasks), [`find`](Self::find), [`watch_from`](Self::watch_from), [`why`](Self::why), [`history`](Self::history), [`submitted`](Self::submitted), [`key_holders`](Self::key_holders) |
+/// | its tasks | [`tasks`](Self::tasks), [`find`](Self::find), [`watch_from`](Self::watch_from), [`why`](Self::why), [`history`](Self::history), [`submitted`](Self::submitted) |
 /// | actions on tasks | [`delete`](Self::delete), [`force_fail`](Self::force_fail), [`force_release`](Self::force_release), [`reschedule`](Self::reschedule), [`purge`](Self::purge), [`action_log`](Self::action_log) |
 /// | its settings | [`settings`](Self::settings), [`change`](Self::change), [`update`](Self::update), [`pause`](Self::pause), [`resume`](Self::resume) |
 /// | workers | [`drain_worker`](Self::drain_worker), [`zombies`](Self::zombies) |
 /// | what failed for good | [`dead_letters`](Self::dead_letters) |
-/// | its logs | [`verify`](Self::verify), [`tasks_at`](Self::tasks_at), [`all_submitted`](Self::all_submitted), [`ledger_notes`](Self::ledger_notes) |
+/// | its logs | [`verify`](Self::verify), [`tasks_at`](Self::tasks_at) |
 #[derive(Clone, Debug)]
 pub struct Queue {
     pub(super) client: Client,

@@ -75,6 +75,7 @@ impl Queue {
     ///
     /// # Errors
     /// When the task topic cannot be read.
+    #[doc(hidden)]
     pub async fn all_submitted(
         &self,
     ) -> Result<BoxStream<'static, Result<NextSubmitted, ReadError>>, ReadError> {

@@ -103,6 +103,7 @@ impl Queue {
     ///
     /// # Errors
     /// When the entry cannot be published.
+    #[doc(hidden)]
     pub async fn delete_seen(
         &self,
         view: &TaskView,

@@ -45,28 +45,31 @@ fn is_paused(stage: &Stage, queue: &str) -> bool {
     json(stage, &["queue", "stats", queue])["paused"] == true
 }
 
-/// With a context selected, `--setup` gave the source the partitions meant for the target, and the
-/// source stayed paused without a word.
+/// With a context selected, the settings of the source applied to the target, and the source stayed
+/// paused without a word.
 #[test]
 fn nothing_but_its_own_options_applies_to_the_target() {
     let (here, there) = (source("mails", "2"), Stage::new());
-    let (url, admin) = (there.broker.service_url(), there.broker.admin_url().unwrap());
-    let migrate = ["-y", "migrate", "mails", "--to-service-url", url];
-    let refused = run(&here, &[&migrate[..], &["--setup", "--partitions", "4"]].concat());
-    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
-    assert!(said(&refused).contains("--to-admin-url"), "{}", said(&refused));
+    let url = there.broker.service_url();
+    let migrate = ["-y", "migrate", "mails", "--to-service-url", url, "-o", "json"];
     let missing = run(&here, &migrate);
     assert_eq!(missing.status.code(), Some(3), "{}", said(&missing));
-    assert!(said(&missing).contains("add --setup"), "{}", said(&missing));
+    let setup = format!("longhaul topic setup mails --partitions 4 --service-url {url}");
+    assert!(said(&missing).contains(&setup), "{}", said(&missing));
+    let other = run(&here, &[&["--subscription", "billing"], &migrate[..]].concat());
+    assert_eq!(other.status.code(), Some(2), "{}", said(&other));
+    assert!(said(&other).contains("the subscription of the source is billing"), "{}", said(&other));
     assert_eq!((partitions(&here, "mails"), is_paused(&here, "mails")), (2, false));
     assert_eq!(partitions(&there, "mails"), 0);
 
-    let setup = ["--to-admin-url", &admin, "--setup", "--partitions", "4", "-o", "json"];
-    let moved = run(&here, &[&migrate[..], &setup].concat());
+    there.told(&["topic", "setup", "mails", "--partitions", "4"]);
+    here.told(&["queue", "pause", "mails"]);
+    let moved = run(&here, &migrate);
     assert!(moved.status.success(), "{}", said(&moved));
     let done: Value = serde_json::from_slice(&moved.stdout).unwrap();
-    assert_eq!((&done["moved"], &done["source_paused"]), (&3.into(), &true.into()), "{done}");
-    assert!(said(&moved).contains("goes: open tasks: 3 (3 ready)"), "{}", said(&moved));
+    assert_eq!((&done["moved"], &done["open_at_source"]), (&3.into(), &0.into()), "{done}");
+    assert!(said(&moved).contains("moves: open tasks: 3 (3 ready)"), "{}", said(&moved));
+    assert!(said(&moved).contains("is already paused"), "{}", said(&moved));
     assert!(said(&moved).contains("mails stays paused at the source"), "{}", said(&moved));
     assert_eq!((partitions(&here, "mails"), partitions(&there, "mails")), (2, 4));
     assert_eq!((is_paused(&here, "mails"), is_paused(&there, "mails")), (true, false));
@@ -122,7 +125,10 @@ fn an_interrupted_migration_says_what_is_paused_and_can_be_taken_back() {
     notes.read_to_string(&mut told).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1), "{told}");
     assert!(told.contains("not finished: 0 tasks copied, 0 closed"), "{told}");
-    assert!(told.contains("the source, tasks, is paused"), "{told}");
+    assert!(
+        told.contains("the source, tasks at pulsar://") && told.contains(" is paused\nthe target"),
+        "{told}"
+    );
     assert!(told.contains("with --back"), "{told}");
     assert!(is_paused(&here, "tasks") && is_paused(&here, "there"));
 

@@ -5,28 +5,24 @@
 //! `COPY_OF`, bound to its key or not, and submits no other one.
 
 use crate::times;
-use longhaul::ops::{DependencyName, KeyHolder, TaskInfo, TaskStatus};
+use longhaul::migration::{
+    AFTER, AFTER_FAILED, COPY_OF, DEDUPE_KEY, DELAY, EXPIRES_AT, IDEMPOTENCY_KEY, KeyKind,
+    OVERWRITE, SCHEDULED_AT,
+};
+use longhaul::ops::{DependencyName, TaskInfo, TaskStatus};
 use longhaul::{Priority, TaskId, TaskRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
-
-const AFTER: &str = "AFTER";
-pub(super) const AFTER_FAILED: &str = "AFTER_FAILED";
-pub(super) const CHECKPOINT: &str = "CHECKPOINT";
-const COPY_OF: &str = "COPY_OF";
-const DEDUPE_KEY: &str = "DEDUPE_KEY";
-const DELAY: &str = "DELAY";
-const EXPIRES_AT: &str = "EXPIRES_AT";
-const IDEMPOTENCY_KEY: &str = "IDEMPOTENCY_KEY";
-const OVERWRITE: &str = "OVERWRITE";
-const SCHEDULED_AT: &str = "SCHEDULED_AT";
 
 /// The longest key of a task, in bytes.
 const KEY_BYTES_MAX: usize = 256;
 
 /// Prefix of the key of a dead letter's replay. Behind it is an id that means another task elsewhere.
 const OF_REPLAYS: &str = "dlq/";
+
+/// A view shows this many characters of a reason.
+const SHOWN_CHARS_MAX: usize = 200;
 
 /// A task of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,17 +52,17 @@ pub(super) struct OldMessage {
     pub(super) order_key: Option<String>,
 }
 
-/// The state at the source of a task that another one waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The state of a task that another one waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
-    /// It is open.
+    /// It is open at the source.
     Open(OldTask),
-    /// It has its result, or nobody knows any more.
+    /// At the target, this key names it: it was moved earlier, or no task has taken the key yet.
+    Key(String),
+    /// It has its result, or its end is unknown.
     Over,
     /// It is over without a result, or on another level.
     NoResult,
-    /// No task has taken the key yet.
-    Unbound,
 }
 
 /// The fate of an open task.
@@ -76,15 +72,13 @@ pub(super) enum Fate {
     Copy,
     /// It ends at the source without a copy, for this reason.
     Close(String),
-    /// It stays open at the source, for this reason.
-    Stay(String),
 }
 
 /// The key of a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum CopyKey {
-    Idempotency(String),
-    Dedupe(String),
+pub(super) struct CopyKey {
+    pub(super) kind: KeyKind,
+    pub(super) text: String,
 }
 
 /// The message of a copy, without the payload.
@@ -133,46 +127,39 @@ impl OldMessage {
 }
 
 impl CopyKey {
-    pub(super) fn text(&self) -> &str {
-        match self {
-            Self::Idempotency(text) | Self::Dedupe(text) => text,
-        }
-    }
-
     /// The key of a task's message. An invalid key counts as none.
     pub(super) fn of(properties: &BTreeMap<String, String>) -> Option<Self> {
-        let usable = |text: &&String| (1..=KEY_BYTES_MAX).contains(&text.len());
-        match properties.get(IDEMPOTENCY_KEY) {
-            Some(text) => Some(text).filter(usable).cloned().map(Self::Idempotency),
-            None => properties.get(DEDUPE_KEY).filter(usable).cloned().map(Self::Dedupe),
-        }
+        let kinds = [(KeyKind::Idempotency, IDEMPOTENCY_KEY), (KeyKind::Dedupe, DEDUPE_KEY)];
+        let key = |(kind, name)| Some(Self { kind, text: properties.get(name)?.clone() });
+        kinds.into_iter().find_map(key).filter(|it| (1..=KEY_BYTES_MAX).contains(&it.text.len()))
     }
 
-    /// Whether a copy under this key becomes a task, or is the same task as the holder of the key at
-    /// the target. A holder that was cancelled, or whose end is unknown, may have been moved away: a
-    /// copy under its key would never run.
-    pub(super) fn is_free(&self, holder: Option<&KeyHolder>, status: Option<TaskStatus>) -> bool {
-        match status {
-            _ if holder.is_none_or(|holder| !holder.holds) => true,
-            Some(TaskStatus::Completed | TaskStatus::Failed | TaskStatus::Expired) => {
-                matches!(self, Self::Idempotency(_))
-            }
-            Some(status) => !status.is_terminal(),
-            None => false,
-        }
+    /// Whether the task that holds the key at the target runs, will run or has run. A holder that
+    /// was cancelled, or whose end is unknown, may have been moved away: a copy under its key would
+    /// never run.
+    pub(super) fn is_usable(&self, holder: Option<&TaskInfo>) -> bool {
+        holder.is_some_and(|info| {
+            stands(info.status, info.attempts)
+                && (self.kind == KeyKind::Idempotency || !info.status.is_terminal())
+        })
     }
+}
+
+/// Whether a task at the target is open, or has run to its end.
+pub(super) const fn stands(status: TaskStatus, attempts: u32) -> bool {
+    let has_run = matches!(status, TaskStatus::Failed | TaskStatus::Expired) && attempts > 0;
+    has_run || !status.is_terminal() || matches!(status, TaskStatus::Completed)
 }
 
 impl Origin {
     /// The keys for a copy, the best one first: its own, or else one that names the old task.
     pub(super) fn keys(&self, old: OldTask, message: &OldMessage) -> impl Iterator<Item = CopyKey> {
-        let own =
-            CopyKey::of(&message.properties).filter(|key| !key.text().starts_with(OF_REPLAYS));
+        let own = CopyKey::of(&message.properties).filter(|key| !key.text.starts_with(OF_REPLAYS));
         let moved = format!("moved/{}/{old}", self.queue);
         // The key of a copy that was deleted since stays with that copy.
-        let next = move |count| match count {
-            1 => CopyKey::Idempotency(moved.clone()),
-            _ => CopyKey::Idempotency(format!("{moved}/{count}")),
+        let next = move |count| {
+            let text = if count == 1 { moved.clone() } else { format!("{moved}/{count}") };
+            CopyKey { kind: KeyKind::Idempotency, text }
         };
         own.into_iter().chain((1..100).map(next))
     }
@@ -200,20 +187,23 @@ impl Origin {
         };
         let delay = properties.remove(DELAY).filter(|_| !properties.contains_key(SCHEDULED_AT));
         let delayed_ms = delay.and_then(|delay| times::duration(&delay).ok()).map(later_ms);
-        let is_ahead = matches!(task.info.status, TaskStatus::Scheduled | TaskStatus::Retrying);
-        let name = match key {
-            CopyKey::Idempotency(_) => IDEMPOTENCY_KEY,
-            CopyKey::Dedupe(_) => DEDUPE_KEY,
+        // A retrying task holds back the later tasks with its order key. A copy that starts later
+        // would not.
+        let is_ahead = task.info.status == TaskStatus::Scheduled
+            || task.info.status == TaskStatus::Retrying && message.order_key.is_none();
+        let name = match key.kind {
+            KeyKind::Idempotency => IDEMPOTENCY_KEY,
+            KeyKind::Dedupe => DEDUPE_KEY,
         };
-        properties.insert(name.to_owned(), key.text().to_owned());
+        properties.insert(name.to_owned(), key.text.clone());
         properties.insert(COPY_OF.to_owned(), format!("{}/{old}", self.queue));
         if let Some(at_ms) = self.expires_after.map(later_ms) {
             properties.entry(EXPIRES_AT.to_owned()).or_insert_with(|| at_ms.to_string());
         }
-        let awaited = task.awaited.iter().filter_map(|(name, state)| match (state, name) {
-            (Awaited::Open(other), _) => keys.get(other).map(|key| key.text().to_owned()),
-            (Awaited::Unbound, DependencyName::Key(key)) => Some(key.to_string()),
-            (Awaited::Unbound | Awaited::Over | Awaited::NoResult, _) => None,
+        let awaited = task.awaited.iter().filter_map(|(_, state)| match state {
+            Awaited::Open(other) => keys.get(other).map(|key| key.text.clone()),
+            Awaited::Key(key) => Some(key.clone()),
+            Awaited::Over | Awaited::NoResult => None,
         });
         Some(TaskCopy {
             start_ms: task.info.due_ms.filter(|_| is_ahead).or(delayed_ms),
@@ -246,73 +236,112 @@ pub(super) fn fates(open: &OpenTasks) -> BTreeMap<OldTask, Fate> {
             Fate::Close(format!("Superseded by {by}"))
         } else if let Some(holder) = &task.duplicate_of {
             Fate::Close(format!("Duplicate of {holder}"))
-        } else if let Err(cause) = &task.message {
-            Fate::Stay(cause.clone())
         } else {
             Fate::Copy
         };
         (*old, fate)
     };
-    let mut fates: BTreeMap<OldTask, Fate> = open.iter().map(fate).collect();
-    // A worker ends a task if one that it waits for has no result.
-    for (old, task) in open {
-        let Ok(message) = &task.message else { continue };
-        let without = task.awaited.iter().find(|(_, state)| match state {
-            Awaited::Open(other) => matches!(fates.get(other), Some(Fate::Close(_))),
-            Awaited::NoResult => true,
-            Awaited::Over | Awaited::Unbound => false,
-        });
-        if let Some((name, _)) = without.filter(|_| !message.says(AFTER_FAILED, "run"))
-            && fates.get(old) == Some(&Fate::Copy)
-        {
-            fates.insert(*old, Fate::Stay(format!("it waits for {name}, which has no result")));
-        }
-    }
-    spread(open, &mut fates);
-    fates
+    open.iter().map(fate).collect()
 }
 
-/// A task that stays at the source keeps those there that wait for it, and those that it waits for.
-pub(super) fn spread(open: &OpenTasks, fates: &mut BTreeMap<OldTask, Fate>) {
-    let edges = edges(open);
-    let stays = |it: (&OldTask, &Fate)| matches!(it.1, Fate::Stay(_)).then_some(*it.0);
-    let mut staying: Vec<OldTask> = fates.iter().filter_map(stays).collect();
-    while let Some(one) = staying.pop() {
-        for (from, to) in edges.iter().filter(|(from, to)| *from == one || *to == one) {
-            let other = if *from == one { *to } else { *from };
-            if fates.get(&other) == Some(&Fate::Copy) {
-                let cause = format!("{from} waits for {to}, and {one} stays");
-                fates.insert(other, Fate::Stay(cause));
-                staying.push(other);
+/// The tasks that should be copied and cannot be, and why.
+pub(super) fn immovable(
+    open: &OpenTasks,
+    fates: &BTreeMap<OldTask, Fate>,
+) -> Vec<(OldTask, String)> {
+    let has_no_result = |state: &Awaited| match state {
+        Awaited::Open(other) => matches!(fates.get(other), Some(Fate::Close(_))),
+        Awaited::NoResult => true,
+        Awaited::Over | Awaited::Key(_) => false,
+    };
+    let cause = |task: &OpenTask| match &task.message {
+        Err(cause) => Some(cause.clone()),
+        Ok(message) if message.says(AFTER_FAILED, "run") => None,
+        // A worker would end it.
+        Ok(_) => {
+            let (name, _) = task.awaited.iter().find(|(_, state)| has_no_result(state))?;
+            Some(format!("it waits for {name}, which has no result"))
+        }
+    };
+    let copied = open.iter().filter(|(old, _)| fates.get(old) == Some(&Fate::Copy));
+    copied.filter_map(|(old, task)| Some((*old, cause(task)?))).collect()
+}
+
+/// The tasks that each task waits for, at the source or as copies at the target.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Links {
+    awaited: BTreeMap<OldTask, BTreeSet<OldTask>>,
+    waiting: BTreeMap<OldTask, BTreeSet<OldTask>>,
+}
+
+impl Links {
+    pub(super) fn insert(&mut self, waiting: OldTask, awaited: OldTask) {
+        if waiting != awaited {
+            self.awaited.entry(waiting).or_default().insert(awaited);
+            self.waiting.entry(awaited).or_default().insert(waiting);
+        }
+    }
+
+    fn awaited_by(&self, old: OldTask) -> impl Iterator<Item = OldTask> {
+        self.awaited.get(&old).into_iter().flatten().copied()
+    }
+
+    fn waiting_for(&self, old: OldTask) -> impl Iterator<Item = OldTask> {
+        self.waiting.get(&old).into_iter().flatten().copied()
+    }
+
+    /// These tasks, and those that wait for them, directly or not.
+    pub(super) fn with_waiting(&self, some: BTreeSet<OldTask>) -> BTreeSet<OldTask> {
+        reached(some, |old| self.waiting_for(old).collect())
+    }
+
+    /// These tasks, and those that wait for them or that they wait for, directly or not.
+    pub(super) fn with_connected(&self, some: BTreeSet<OldTask>) -> BTreeSet<OldTask> {
+        reached(some, |old| self.waiting_for(old).chain(self.awaited_by(old)).collect())
+    }
+
+    /// The order in which tasks are closed: a task before those that it waits for. Otherwise a
+    /// worker would end it, because those have no result.
+    pub(super) fn waves(&self, mut tasks: BTreeSet<OldTask>) -> Vec<Vec<OldTask>> {
+        let count = |old: &OldTask| {
+            let waiting = self.waiting_for(*old).filter(|other| tasks.contains(other)).count();
+            (*old, waiting)
+        };
+        let mut waiting: BTreeMap<OldTask, usize> = tasks.iter().map(count).collect();
+        let free = waiting.iter().filter(|(_, count)| **count == 0).map(|(old, _)| *old);
+        let (mut wave, mut waves): (Vec<OldTask>, _) = (free.collect(), Vec::new());
+        while !tasks.is_empty() {
+            if wave.is_empty() {
+                // They wait for each other.
+                wave = tasks.iter().copied().collect();
             }
-        }
-    }
-}
-
-/// The pairs of open tasks of which the first one waits for the second one.
-fn edges(open: &OpenTasks) -> Vec<(OldTask, OldTask)> {
-    let mut edges = Vec::new();
-    for (old, task) in open {
-        for (_, state) in &task.awaited {
-            if let Awaited::Open(other) = state {
-                edges.push((*old, *other));
+            let mut next = Vec::new();
+            for old in &wave {
+                tasks.remove(old);
+                for other in self.awaited_by(*old) {
+                    if let Some(count) = waiting.get_mut(&other) {
+                        *count = count.saturating_sub(1);
+                        if *count == 0 {
+                            next.push(other);
+                        }
+                    }
+                }
             }
+            next.retain(|old| tasks.contains(old));
+            waves.push(std::mem::replace(&mut wave, next));
         }
+        waves
     }
-    edges
 }
 
-/// These tasks, and all open ones that wait for them or that they wait for, over any number of tasks.
-pub(super) fn connected(open: &OpenTasks, some: BTreeSet<OldTask>) -> BTreeSet<OldTask> {
-    let (edges, mut found) = (edges(open), some);
+/// These tasks, and all that `next` leads to.
+fn reached(
+    mut found: BTreeSet<OldTask>,
+    next: impl Fn(OldTask) -> Vec<OldTask>,
+) -> BTreeSet<OldTask> {
     let mut left: Vec<OldTask> = found.iter().copied().collect();
-    while let Some(one) = left.pop() {
-        for (from, to) in edges.iter().filter(|(from, to)| *from == one || *to == one) {
-            let other = if *from == one { *to } else { *from };
-            if found.insert(other) {
-                left.push(other);
-            }
-        }
+    while let Some(old) = left.pop() {
+        left.extend(next(old).into_iter().filter(|other| found.insert(*other)));
     }
     found
 }
@@ -323,7 +352,8 @@ fn superseded(open: &OpenTasks) -> BTreeMap<OldTask, OldTask> {
     let (mut last, mut keyed) = (BTreeMap::new(), Vec::new());
     for (old, task) in open {
         if let Ok(message) = &task.message
-            && let Some(key @ CopyKey::Dedupe(_)) = CopyKey::of(&message.properties)
+            && let Some(key) = CopyKey::of(&message.properties)
+            && key.kind == KeyKind::Dedupe
         {
             let lane = (old.level, old.id.partition, key);
             if message.says(OVERWRITE, "true") {
@@ -336,44 +366,28 @@ fn superseded(open: &OpenTasks) -> BTreeMap<OldTask, OldTask> {
     keyed.into_iter().filter_map(by).filter(|(old, by)| old < by).collect()
 }
 
-/// The order in which tasks are closed: a task before those that it waits for. Otherwise a worker at
-/// the source would end it, because those have no result.
-pub(super) fn waves(mut tasks: BTreeSet<OldTask>, open: &OpenTasks) -> Vec<Vec<OldTask>> {
-    let (mut edges, mut waves) = (edges(open), Vec::new());
-    while !tasks.is_empty() {
-        edges.retain(|(from, to)| tasks.contains(from) && from != to);
-        let awaited: BTreeSet<OldTask> = edges.iter().map(|(_, to)| *to).collect();
-        let free: Vec<OldTask> = tasks.difference(&awaited).copied().collect();
-        // Some tasks may wait for each other.
-        let wave = if free.is_empty() { tasks.iter().copied().collect() } else { free };
-        for old in &wave {
-            tasks.remove(old);
-        }
-        waves.push(wave);
-    }
-    waves
+/// The begin of the reason of a task's end at the source: its copy, and the unique name of the
+/// target.
+pub(super) fn moved_as(copy: TaskId, target: &str) -> String {
+    format!("moved:{target}/{copy} ")
 }
 
-/// The reason of a task's end at the source: its copy.
-pub(super) fn moved_as(copy: &TaskRef, to: &str) -> String {
-    format!("Moved as {copy}. The target is {to}")
-}
-
-/// Whether the copy of a task that is not open at the source remains: the task was closed for it. If
-/// nobody knows any more how the task ended, its copy remains, too.
-pub(super) fn keeps_copy(
-    copy: &TaskRef,
+/// Whether a task that is not open at the source was closed for a copy: its reason has this text.
+/// The ledger has the whole reason, and a view the begin of it. If it is unknown how or why the task
+/// ended, it counts as closed for the copy.
+pub(super) fn was_moved(
+    moved_as: &str,
     status: Option<TaskStatus>,
-    reasons: [Option<&str>; 2],
+    on_ledger: Option<&str>,
+    shown: Option<&str>,
 ) -> bool {
-    let moved = format!("Moved as {copy}.");
-    let known: Vec<&str> = reasons.into_iter().flatten().collect();
-    match status {
-        None | Some(TaskStatus::Ended) => true,
-        Some(TaskStatus::Cancelled) => {
-            known.is_empty() || known.iter().any(|reason| reason.contains(&moved))
+    match (status, on_ledger, shown) {
+        (None | Some(TaskStatus::Ended), ..) | (Some(TaskStatus::Cancelled), None, None) => true,
+        (Some(TaskStatus::Cancelled), Some(reason), _) => reason.contains(moved_as),
+        (Some(TaskStatus::Cancelled), None, Some(shown)) => {
+            shown.contains(moved_as) || shown.chars().count() >= SHOWN_CHARS_MAX
         }
-        Some(_) => false,
+        (Some(_), ..) => false,
     }
 }
 

@@ -35,9 +35,17 @@ fn task(info: &TaskInfo, pairs: &[(&str, &str)], awaited: &[Awaited]) -> OpenTas
             published_ms: 5_000,
             order_key: None,
         }),
-        awaited: awaited.iter().map(|state| (name.clone(), *state)).collect(),
+        awaited: awaited.iter().map(|state| (name.clone(), state.clone())).collect(),
         duplicate_of: None,
     }
+}
+
+fn idempotency(text: impl Into<String>) -> CopyKey {
+    CopyKey { kind: KeyKind::Idempotency, text: text.into() }
+}
+
+fn dedupe(text: impl Into<String>) -> CopyKey {
+    CopyKey { kind: KeyKind::Dedupe, text: text.into() }
 }
 
 fn origin() -> Origin {
@@ -62,19 +70,19 @@ fn the_name_of_an_old_task_reads_back() {
 fn a_copy_has_its_own_key_or_one_that_names_the_old_task() {
     let moved = format!("moved/9f/1/{ID}");
     for (pairs, first) in [
-        (&[][..], CopyKey::Idempotency(moved.clone())),
-        (&[("IDEMPOTENCY_KEY", "a")], CopyKey::Idempotency("a".to_owned())),
-        (&[("DEDUPE_KEY", "a")], CopyKey::Dedupe("a".to_owned())),
-        (&[("DEDUPE_KEY", "a"), ("IDEMPOTENCY_KEY", "b")], CopyKey::Idempotency("b".to_owned())),
-        (&[("IDEMPOTENCY_KEY", "dlq/12:1:-1")], CopyKey::Idempotency(moved.clone())),
-        (&[("DEDUPE_KEY", "")], CopyKey::Idempotency(moved.clone())),
+        (&[][..], idempotency(moved.clone())),
+        (&[("IDEMPOTENCY_KEY", "a")], idempotency("a")),
+        (&[("DEDUPE_KEY", "a")], dedupe("a")),
+        (&[("DEDUPE_KEY", "a"), ("IDEMPOTENCY_KEY", "b")], idempotency("b")),
+        (&[("IDEMPOTENCY_KEY", "dlq/12:1:-1")], idempotency(moved.clone())),
+        (&[("DEDUPE_KEY", "")], idempotency(moved.clone())),
     ] {
         let message = OldMessage { properties: properties(pairs), ..OldMessage::default() };
         let keys: Vec<CopyKey> = origin().keys(normal(3), &message).take(3).collect();
         assert_eq!(keys[0], first, "{pairs:?}");
-        let mut again = keys.iter().skip_while(|key| key.text() != moved);
+        let mut again = keys.iter().skip_while(|key| key.text != moved);
         assert!(again.next().is_some(), "{keys:?}");
-        assert!(again.next().is_none_or(|key| key.text() == format!("{moved}/2")), "{keys:?}");
+        assert!(again.next().is_none_or(|key| key.text == format!("{moved}/2")), "{keys:?}");
     }
 }
 
@@ -91,12 +99,9 @@ fn the_message_of_a_copy_has_everything_but_what_is_decided_anew() {
             ("MAX_ATTEMPTS", "7"),
             ("customer", "4711"),
         ],
-        &[Awaited::Open(normal(1)), Awaited::Unbound, Awaited::Over, Awaited::NoResult],
+        &[Awaited::Open(normal(1)), Awaited::Key("a".to_owned()), Awaited::Over, Awaited::NoResult],
     );
-    let keys = BTreeMap::from([
-        (normal(1), CopyKey::Idempotency("one".to_owned())),
-        (normal(3), CopyKey::Dedupe("d".to_owned())),
-    ]);
+    let keys = BTreeMap::from([(normal(1), idempotency("one")), (normal(3), dedupe("d"))]);
     let expires = Origin { expires_after: Some(Duration::from_secs(60)), ..origin() };
     let copy = expires.copy(normal(3), &old_task, &keys).unwrap();
     let expected = properties(&[
@@ -117,26 +122,37 @@ fn the_message_of_a_copy_has_everything_but_what_is_decided_anew() {
     let copy = origin().copy(normal(3), &old_task, &keys).unwrap();
     assert_eq!((copy.start_ms, copy.properties.get("EXPIRES_AT")), (Some(9_000), None));
     assert_eq!(origin().copy(normal(2), &old_task, &keys), None);
+
+    // Later tasks with its order key would overtake a copy that starts later.
+    old_task.message.as_mut().unwrap().order_key = Some("line".to_owned());
+    old_task.message.as_mut().unwrap().properties.remove("DELAY");
+    assert_eq!(origin().copy(normal(3), &old_task, &keys).unwrap().start_ms, None);
 }
 
 #[test]
-fn a_task_without_a_result_keeps_those_that_wait_for_it() {
+fn a_task_that_waits_for_one_without_a_result_cannot_move() {
     let info = info();
     let mut open = OpenTasks::from([
         (normal(1), task(&info, &[], &[Awaited::NoResult])),
         (normal(2), task(&info, &[("AFTER_FAILED", "run")], &[Awaited::NoResult])),
         (normal(3), task(&info, &[], &[Awaited::Open(normal(1)), Awaited::Open(normal(4))])),
         (normal(4), task(&info, &[], &[])),
-        (normal(5), task(&info, &[], &[Awaited::Over, Awaited::Unbound])),
+        (normal(5), task(&info, &[], &[Awaited::Over, Awaited::Key("b".to_owned())])),
         (normal(6), task(&info, &[], &[Awaited::Open(normal(7))])),
         (normal(7), task(&info, &[], &[])),
+        (normal(8), task(&info, &[], &[])),
+        (normal(9), task(&info, &[], &[Awaited::NoResult])),
     ]);
-    open.get_mut(&normal(7)).unwrap().info.cancel_requested = true;
+    for cancelled in [7, 9] {
+        open.get_mut(&normal(cancelled)).unwrap().info.cancel_requested = true;
+    }
+    open.get_mut(&normal(8)).unwrap().message = Err("its message is gone".to_owned());
     let fates = fates(&open);
-    let stays = |entry| matches!(fates[&normal(entry)], Fate::Stay(_));
-    assert_eq!([1, 2, 3, 4, 5, 6, 7].map(stays), [true, false, true, true, false, true, false]);
     assert!(matches!(fates[&normal(7)], Fate::Close(_)));
-    assert_eq!((&fates[&normal(2)], &fates[&normal(5)]), (&Fate::Copy, &Fate::Copy));
+    let immovable = immovable(&open, &fates);
+    let without = "it waits for key:a, which has no result";
+    let expected = [(1, without), (6, without), (8, "its message is gone")];
+    assert_eq!(immovable, expected.map(|(entry, cause)| (normal(entry), cause.to_owned())));
 }
 
 #[test]
@@ -158,60 +174,90 @@ fn the_last_of_the_tasks_that_replace_each_other_goes() {
     }
 }
 
-#[test]
-fn a_task_is_closed_before_those_that_it_waits_for() {
-    let info = info();
-    let waits = |entry: u64| task(&info, &[], &[Awaited::Open(normal(entry))]);
-    let open = OpenTasks::from([
-        (normal(1), task(&info, &[], &[])),
-        (normal(2), waits(1)),
-        (normal(3), waits(2)),
-        (normal(4), waits(5)),
-        (normal(5), waits(4)),
-        (normal(6), waits(6)),
-    ]);
-    let all = open.keys().copied().collect();
-    let waves = waves(all, &open);
-    let entries = |wave: &Vec<OldTask>| wave.iter().map(|old| old.id.entry).collect::<Vec<_>>();
-    let waves: Vec<_> = waves.iter().map(entries).collect();
-    assert_eq!(waves, [vec![3, 6], vec![2], vec![1], vec![4, 5]]);
+fn links(pairs: &[(u64, u64)]) -> Links {
+    let mut links = Links::default();
+    for (waiting, awaited) in pairs {
+        links.insert(normal(*waiting), normal(*awaited));
+    }
+    links
 }
 
 #[test]
-fn a_copy_remains_if_its_task_was_closed_for_it_or_nobody_knows() {
-    let copy: TaskRef = "there@12:3:-1".parse().unwrap();
-    let own = moved_as(&copy, "there at pulsar://b");
-    let other = moved_as(&"there@12:3:-1:0".parse().unwrap(), "there");
+fn a_task_is_closed_before_those_that_it_waits_for() {
+    let links = links(&[(2, 1), (3, 2), (4, 5), (5, 4), (6, 6)]);
+    let entries = |wave: &Vec<OldTask>| wave.iter().map(|old| old.id.entry).collect::<Vec<_>>();
+    let waves = |all: &[u64]| -> Vec<Vec<u64>> {
+        links.waves(all.iter().copied().map(normal).collect()).iter().map(entries).collect()
+    };
+    assert_eq!(waves(&[1, 2, 3, 4, 5, 6]), [vec![3, 6], vec![2], vec![1], vec![4, 5]]);
+    assert_eq!(waves(&[1, 3]), [[1, 3]]);
+}
+
+/// 100,000 tasks that wait for each other in a chain do not take minutes.
+#[test]
+fn a_long_chain_is_put_in_order() {
+    let pairs: Vec<(u64, u64)> = (0..100_000).map(|entry| (entry + 1, entry)).collect();
+    let links = links(&pairs);
+    let first = BTreeSet::from([normal(0)]);
+    let all = links.with_waiting(first.clone());
+    assert_eq!((all.len(), links.with_connected(first).len()), (100_001, 100_001));
+    assert_eq!(links.waves(all).len(), 100_001);
+}
+
+#[test]
+fn linked_tasks_are_found_in_one_direction_or_both() {
+    let links = links(&[(2, 1), (3, 2), (4, 5)]);
+    let some = |entry| BTreeSet::from([normal(entry)]);
+    assert_eq!(links.with_waiting(some(2)), BTreeSet::from([2, 3].map(normal)));
+    assert_eq!(links.with_connected(some(2)), BTreeSet::from([1, 2, 3].map(normal)));
+    assert_eq!(links.with_connected(some(4)), BTreeSet::from([4, 5].map(normal)));
+}
+
+#[test]
+fn a_task_was_closed_for_a_copy_if_its_reason_says_so_or_is_unknown() {
+    let id = |text: &str| text.parse::<TaskId>().unwrap();
+    let own = moved_as(id("12:3:-1"), "8e/1");
+    let reason = format!("{own}to there at pulsar://b");
+    let others = [moved_as(id("12:3:-1:0"), "8e/1"), moved_as(id("12:3:-1"), "7d/1")];
+    let cut = "x".repeat(SHOWN_CHARS_MAX);
     let cancelled = Some(TaskStatus::Cancelled);
-    for (status, reasons, remains) in [
-        (None, [None, None], true),
-        (Some(TaskStatus::Ended), [None, None], true),
-        (cancelled, [Some(own.as_str()), None], true),
-        (cancelled, [None, Some(own.as_str())], true),
-        (cancelled, [None, None], true),
-        (cancelled, [Some(other.as_str()), None], false),
-        (cancelled, [None, Some("Process was cancelled: cancelled by client")], false),
-        (Some(TaskStatus::Completed), [Some(own.as_str()), None], false),
-        (Some(TaskStatus::Failed), [None, None], false),
+    for (status, on_ledger, shown, expected) in [
+        (None, None, None, true),
+        (Some(TaskStatus::Ended), None, None, true),
+        (cancelled, Some(&reason[..]), None, true),
+        (cancelled, None, Some(&reason[..]), true),
+        (cancelled, None, None, true),
+        (cancelled, None, Some(&cut), true),
+        (cancelled, Some(&others[0]), Some(&cut), false),
+        (cancelled, None, Some(&others[0]), false),
+        (cancelled, None, Some(&others[1]), false),
+        (cancelled, None, Some("Process was cancelled: cancelled by client"), false),
+        (Some(TaskStatus::Completed), Some(&reason), None, false),
+        (Some(TaskStatus::Failed), None, None, false),
     ] {
-        assert_eq!(keeps_copy(&copy, status, reasons), remains, "{status:?}, {reasons:?}");
+        let moved = was_moved(&own, status, on_ledger, shown);
+        assert_eq!(moved, expected, "{status:?}, {on_ledger:?}, {shown:?}");
     }
 }
 
 #[test]
-fn tasks_that_wait_for_each_other_are_taken_back_together() {
-    let info = info();
-    let waits = |entry: u64| task(&info, &[], &[Awaited::Open(normal(entry))]);
-    let open = OpenTasks::from([
-        (normal(1), task(&info, &[], &[])),
-        (normal(2), waits(1)),
-        (normal(3), waits(2)),
-        (normal(4), waits(5)),
-        (normal(5), task(&info, &[], &[])),
-    ]);
-    let group = |entry| connected(&open, BTreeSet::from([normal(entry)]));
-    assert_eq!(group(1), BTreeSet::from([1, 2, 3].map(normal)));
-    assert_eq!(group(4), BTreeSet::from([4, 5].map(normal)));
+fn a_key_whose_task_never_ran_is_not_used() {
+    let mut info = info();
+    for (status, attempts, usable) in [
+        (TaskStatus::Ready, 0, [true, true]),
+        (TaskStatus::Running, 1, [true, true]),
+        (TaskStatus::Completed, 1, [true, false]),
+        (TaskStatus::Failed, 1, [true, false]),
+        (TaskStatus::Failed, 0, [false, false]),
+        (TaskStatus::Expired, 0, [false, false]),
+        (TaskStatus::Cancelled, 1, [false, false]),
+        (TaskStatus::Ended, 0, [false, false]),
+    ] {
+        (info.status, info.attempts) = (status, attempts);
+        let is_usable = [idempotency("a"), dedupe("a")].map(|key| key.is_usable(Some(&info)));
+        assert_eq!(is_usable, usable, "{status:?} with {attempts} attempts");
+    }
+    assert!(!idempotency("a").is_usable(None));
 }
 
 #[test]

@@ -84,16 +84,18 @@ impl Stage {
 
     fn migration(&self) -> Migration {
         let end = |queue: &str| MigrationEnd {
+            name: queue.to_owned(),
+            place: queue.to_owned(),
+            state: Arc::default(),
             client: self.engine.client().clone(),
             queue: queue.to_owned(),
         };
         Migration {
             source: end(FROM),
             target: end(TO),
-            to: TO.to_owned(),
             wait: Duration::from_secs(60),
             output: Output::new(Format::Table, true, "never").unwrap(),
-            done: Mutex::default(),
+            done: Arc::default(),
         }
     }
 
@@ -317,6 +319,91 @@ fn a_task_that_does_not_end_holds_a_migration_up() {
     stage.engine.run(done.run()).unwrap();
     assert_eq!(stage.runs_of("slow"), [(FROM, 1, None)]);
     assert_eq!(done.done().copied, 0);
+}
+
+/// Two commands at once: one of them stops.
+#[test]
+fn a_second_migration_stops_the_first_one() {
+    let mut stopped = 0;
+    for polls in (1..).step_by(20) {
+        let stage = Stage::new();
+        for number in 0..3 {
+            stage.send(stage.submission(&format!("keyed {number}")).dedupe_key(number.to_string()));
+        }
+        let _workers = [stage.worker(FROM), stage.worker(TO)];
+        let (first, second) = (stage.migration(), stage.migration());
+        let mut running = Box::pin(first.run());
+        let ended = stage.polled(polls, running.as_mut()).0;
+        stage.engine.run(second.run()).unwrap();
+        stage.engine.advance(Duration::from_secs(5));
+        let is_over = ended.is_some();
+        let ended = ended.unwrap_or_else(|| stage.engine.run(running));
+        if let Err(error) = ended {
+            assert!(error.to_string().starts_with("somebody changed the settings"), "{error}");
+            stopped += 1;
+        }
+        assert!(!stage.is_paused(TO), "{polls} polls");
+        stage.engine.advance(Duration::from_secs(60));
+        for number in 0..3 {
+            let runs = stage.runs_of(&format!("keyed {number}"));
+            assert_eq!(runs.len(), 1, "{number}: {runs:?}, {polls} polls");
+        }
+        if is_over {
+            assert!(stopped > 2, "{stopped} stopped");
+            return;
+        }
+    }
+}
+
+/// Somebody resumes the target by hand: a copy that has run closes its task at the source, with
+/// another run or with `--back`.
+#[test]
+fn a_task_whose_copy_has_run_does_not_run_again() {
+    for (number, polls) in (1..).step_by(10).enumerate() {
+        let stage = Stage::new();
+        stage.send(stage.submission("deduped").dedupe_key("a"));
+        stage.send(stage.submission("keyed").idempotency_key("b"));
+        stage.send(stage.submission("new"));
+        let _workers = [stage.worker(FROM), stage.worker(TO)];
+        stage.engine.run(stage.engine.client().queue(FROM).pause()).unwrap();
+        let is_over = stage.polled(polls, stage.migration().run()).0.map(Result::unwrap).is_some();
+        stage.engine.run(stage.engine.client().queue(TO).resume()).unwrap();
+        stage.engine.advance(Duration::from_secs(60));
+        let migration = stage.migration();
+        if number % 2 == 0 {
+            stage.engine.run(migration.run()).unwrap();
+        } else {
+            stage.engine.run(migration.back()).unwrap();
+        }
+        stage.engine.advance(Duration::from_secs(60));
+        for text in ["deduped", "keyed", "new"] {
+            let runs = stage.runs_of(text);
+            assert_eq!(runs.len(), 1, "{text}: {runs:?}, {polls} polls");
+        }
+        if is_over {
+            return;
+        }
+    }
+}
+
+/// A task that cannot move ends the command before anything is copied.
+#[test]
+fn a_task_that_cannot_move_is_named() {
+    let stage = Stage::new();
+    let worker = stage.worker(FROM);
+    let failed = stage.send(stage.submission("fails"));
+    stage.engine.advance(Duration::from_secs(5));
+    stage.engine.run(worker.drain(Duration::ZERO)).unwrap();
+    stage.send(stage.submission("new"));
+    let waits = stage.send(stage.submission("waits").after([&failed]));
+    let migration = stage.migration();
+    let error = stage.engine.run(migration.run()).unwrap_err().to_string();
+    let cause = format!("1 tasks cannot move: {}: it waits for {}", waits.id, failed.id);
+    assert!(error.starts_with(&cause), "{error}");
+    assert_eq!((migration.done().copied, stage.open(TO)), (0, vec![]));
+    stage.engine.run(stage.engine.client().queue(FROM).delete(waits.id, "of no use")).unwrap();
+    stage.engine.run(migration.run()).unwrap();
+    assert_eq!((migration.done().moved, stage.open(TO).len()), (1, 1));
 }
 
 /// A copy must not run if its task was cancelled at the source, or has ended there, before the next
