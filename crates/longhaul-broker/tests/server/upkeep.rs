@@ -54,7 +54,7 @@ fn a_pass_that_is_asked_for_is_one_that_begins_afterwards() {
     let backup = Arc::new(BackupProgress::new(5));
     let broker = start_with(&backup, folder.path());
     backup.begin_pass();
-    assert!(ask(&broker, "PUT", BACKUP).ends_with(r#"{"startedAt":5,"pass":2}"#));
+    assert!(ask(&broker, "PUT", BACKUP).ends_with(r#"{"pass":2,"startedAt":5}"#));
     let expect = |stored: &str, failed: &str| {
         let text = format!(r#"{{"startedAt":5,{stored},{failed}}}"#);
         let answer = ask(&broker, "GET", BACKUP);
