@@ -34,7 +34,8 @@ pub async fn list(place: &str) -> Result<Vec<StoredBackup>, BackupError> {
         if newest.segments.is_empty() {
             continue;
         }
-        let mut search = Search { folder: &folder, links: SegmentLinks::new(), error: None };
+        let mut search =
+            RestoreTimeSearch { folder: &folder, links: SegmentLinks::new(), error: None };
         let oldest = search.oldest(&catalog).await?;
         let newest = search.is_complete(&newest).await?.then(|| catalog.last());
         let error = search.error;
@@ -45,7 +46,7 @@ pub async fn list(place: &str) -> Result<Vec<StoredBackup>, BackupError> {
 }
 
 /// A search for times to which a backup can be restored.
-struct Search<'a> {
+struct RestoreTimeSearch<'a> {
     folder: &'a BackupFolder,
     /// What was fetched: many times have the same segments.
     links: SegmentLinks,
@@ -53,7 +54,7 @@ struct Search<'a> {
     error: Option<BackupError>,
 }
 
-impl Search<'_> {
+impl RestoreTimeSearch<'_> {
     /// The earliest time to which a directory can be restored. The oldest objects may be what is
     /// left of a time that is no longer kept.
     async fn oldest(&mut self, catalog: &Catalog) -> Result<Option<u64>, BackupError> {

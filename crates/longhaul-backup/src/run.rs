@@ -84,7 +84,7 @@ impl Backup {
             BackupPass::new(directory, folder, keep, newest_at_start)
         };
         let body = move || {
-            let _ending = Ending(&progress);
+            let _end = BackupEndGuard(&progress);
             let last = async {
                 ends.cancelled().await;
                 tokio::time::sleep(LAST_PASS).await;
@@ -125,9 +125,9 @@ impl Drop for Backup {
 }
 
 /// Notes the end of the thread, also if it panics.
-struct Ending<'a>(&'a BackupProgress);
+struct BackupEndGuard<'a>(&'a BackupProgress);
 
-impl Drop for Ending<'_> {
+impl Drop for BackupEndGuard<'_> {
     fn drop(&mut self) {
         self.0.end();
     }

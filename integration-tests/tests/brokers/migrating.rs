@@ -34,9 +34,12 @@ const BACK_EVERY: u64 = 5;
 /// The limit for what is left at the end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The starts of attempts: the number of the task, its queue, and whether it found a checkpoint.
+/// The start of an attempt: the number of the task, its queue, and whether it found a checkpoint.
+type Start = (u64, &'static str, bool);
+
+/// The starts of attempts.
 #[derive(Clone, Default)]
-struct Runs(Arc<Mutex<Vec<(u64, &'static str, bool)>>>);
+struct Runs(Arc<Mutex<Vec<Start>>>);
 
 impl Runs {
     fn of_task(&self, number: u64) -> Vec<(&'static str, bool)> {

@@ -12,9 +12,11 @@ pub(super) fn refuse_properties(given: &Value, of: &str) -> Result<(), AdminCall
         Value::Object(_) => Err(AdminCallError::PreconditionFailed(format!(
             "{of} have no properties on this broker: create it without them"
         ))),
-        _ => Err(AdminCallError::BadRequest(format!(
-            "the properties of {of} cannot be read: an object is expected"
-        ))),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            Err(AdminCallError::BadRequest(format!(
+                "the properties of {of} cannot be read: an object is expected"
+            )))
+        }
     }
 }
 

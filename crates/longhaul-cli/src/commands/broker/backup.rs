@@ -244,12 +244,11 @@ async fn restored(
 }
 
 fn failure(error: BackupError) -> CommandFailure {
-    let code = match error {
-        BackupError::Place { .. } | BackupError::Nothing { .. } | BackupError::New(_) => {
-            Code::Usage
-        }
-        _ => Code::Failed,
-    };
+    let is_usage = matches!(
+        error,
+        BackupError::Place { .. } | BackupError::Nothing { .. } | BackupError::New(_)
+    );
+    let code = if is_usage { Code::Usage } else { Code::Failed };
     CommandFailure::new(code, format!("{:#}", anyhow::Error::from(error)))
 }
 
