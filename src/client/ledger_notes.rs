@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// The last checkpoints of the tasks of a queue, what they wait for, and the reasons of operators
-/// that closed tasks, as of one reading: see [`Queue::ledger_notes`].
+/// The last checkpoints of the tasks of a queue, and what they wait for, as of one reading: see
+/// [`Queue::ledger_notes`].
 pub struct LedgerNotes {
     transport: Arc<dyn Transport>,
     names: TopicNames,
@@ -29,7 +29,6 @@ struct LedgerTaskNotes {
     checkpoint: Option<(Position, OnceKey)>,
     /// The content of the entry that parked it.
     parked: Option<Bytes>,
-    closed_because: Option<String>,
 }
 
 impl fmt::Debug for LedgerNotes {
@@ -40,8 +39,8 @@ impl fmt::Debug for LedgerNotes {
 
 impl Queue {
     /// Reads the ledger once, for the checkpoints of unfinished tasks and the tasks that they wait
-    /// for, and for the reasons of closed ones. It needs about 200 bytes for each task that the
-    /// ledger has; checkpoints are read when they are asked for.
+    /// for. It needs about 200 bytes for each task that the ledger has; checkpoints are read when
+    /// they are asked for.
     ///
     /// # Errors
     /// When the ledger cannot be read.
@@ -88,11 +87,6 @@ impl LedgerTaskNotes {
             {
                 self.checkpoint = Some((message.position, *key));
             }
-            Entry::Claim(claim) if claim.kind.closes() => {
-                let reason = ledger::operator(message).and_then(|_| ledger::content(message));
-                self.closed_because =
-                    reason.map(|reason| String::from_utf8_lossy(&reason).into_owned());
-            }
             Entry::Claim(_)
             | Entry::Done(_)
             | Entry::Cancel(_)
@@ -128,12 +122,5 @@ impl LedgerNotes {
         let notes = self.tasks.get(&task).filter(|notes| notes.fold.is_parked())?;
         let WaitsFor { names, failed } = WaitsFor::of_content(notes.parked.as_ref()?)?;
         Some((names, failed))
-    }
-
-    /// The operator's reason, with name and action, if an operator closed the task and the ledger
-    /// still has the entry.
-    #[must_use]
-    pub fn closed_because(&self, task: TaskId) -> Option<&str> {
-        self.tasks.get(&task)?.closed_because.as_deref()
     }
 }

@@ -34,6 +34,9 @@ const DESCRIPTION_CHARS_MAX: usize = 1_024;
 /// The expiry of a task in Moab if neither the task nor its queue sets one: 14 days.
 const MOAB_EXPIRY: Duration = Duration::from_secs(14 * 24 * 3600);
 
+/// The field of [`QueueSettings::migration`].
+const MIGRATION: &str = "migration";
+
 /// The settings of a queue. Those that say nothing limit nothing.
 ///
 /// ```
@@ -226,6 +229,22 @@ impl QueueSettings {
             },
             ..Self::default()
         }
+    }
+
+    /// The note of an unfinished migration to this queue: `longhaul migrate` keeps it here, and each
+    /// other change leaves it as it is.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn migration(&self) -> Option<&str> {
+        self.other.get(MIGRATION)?.as_str()
+    }
+
+    #[doc(hidden)]
+    pub fn set_migration(&mut self, note: Option<String>) {
+        match note {
+            Some(note) => self.other.insert(MIGRATION.to_owned(), Value::String(note)),
+            None => self.other.remove(MIGRATION),
+        };
     }
 
     /// The limit for the tasks of a key.

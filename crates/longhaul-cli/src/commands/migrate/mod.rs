@@ -1,49 +1,47 @@
 //! `longhaul migrate`: moves the open tasks of a queue, its settings and its schedules to another
 //! cluster.
 
+mod ends;
 mod plan;
-mod reading;
 mod steps;
 #[cfg(test)]
 mod tests;
 
 use crate::connect;
 use crate::context::CommandContext;
-use crate::exit::{Code, CommandFailure};
+use crate::exit::{Code, CommandFailure, code_of, with_causes};
 use crate::settings::CliSettings;
 use crate::settings::file::File;
 use crate::signals::ShutdownSignals;
 use crate::times;
-use anyhow::Context as _;
 use clap::Args;
+use ends::{EndState, Level, MigrationEnd, runs};
+use longhaul::Client;
 use longhaul::ops::{DeadLetterFilter, QueueSettings, TaskStatus};
 use longhaul::topics::DEFAULT_SUBSCRIPTION;
-use longhaul::{Client, Priority};
-use reading::{EndState, Level, MigrationEnd, runs};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use steps::{Migration, MigrationState};
 
-/// The letters of a page.
-const PAGE: usize = 10_000;
+/// The most dead letters that are counted.
+const DEAD_LETTERS_MAX: usize = 10_000;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   longhaul migrate tasks --to-context production
   longhaul migrate tasks --to-service-url pulsar://broker:6650 --to-token-file token
-  longhaul migrate tasks --to-context production --back
 
 The command pauses the queue at both ends, and waits until no task runs at the source. It submits \
-each open task to the target and closes it at the source, where it ends as cancelled. Then it \
-resumes the target. The source stays paused. Attempts begin anew, from the last checkpoint. Finished \
-tasks, their keys and dead letters stay at the source.
+a copy of each open task to the target, and closes the tasks at the source, where they end as \
+cancelled. Then it resumes the target. The source stays paused. Attempts begin anew, from the last \
+checkpoint. Finished tasks, their keys and dead letters stay at the source.
 
-If the command is interrupted, run it again: it continues. With --back, it resumes the source with \
-the tasks that are still there. At the end, point producers and workers at the target. To move the \
-tasks that were submitted at the source meanwhile, run the command again.")]
+If the command is interrupted, run it again: it continues. Until all tasks are copied, --back deletes \
+the copies and resumes the source. At the end, point producers and workers at the target. To move \
+the tasks that were submitted at the source meanwhile, run the command again.")]
 pub(crate) struct Migrate {
     /// Name of the queue (its task topic).
     queue: String,
@@ -55,7 +53,7 @@ pub(crate) struct Migrate {
     /// Wait up to this time until running tasks are over.
     #[arg(long, value_name = "TIME", value_parser = times::duration, default_value = "10m")]
     wait: Duration,
-    /// Resume the source with the tasks that are still there. Moved tasks stay at the target.
+    /// Delete the copies of an interrupted migration, and resume the source.
     #[arg(long, conflicts_with = "wait")]
     back: bool,
 }
@@ -63,18 +61,8 @@ pub(crate) struct Migrate {
 /// The target. Its settings come from its own context, or from these options alone.
 #[derive(Debug, Args)]
 struct TargetArgs {
-    /// Move to the cluster of this context (see `longhaul context`). No setting of the source
-    /// applies there.
-    #[arg(
-        long,
-        value_name = "NAME",
-        conflicts_with = "to_service_url",
-        required_unless_present = "to_service_url"
-    )]
-    to_context: Option<String>,
-    /// Move to the brokers at pulsar://HOST:PORT or pulsar+ssl://HOST:PORT.
-    #[arg(long, value_name = "URL")]
-    to_service_url: Option<String>,
+    #[command(flatten)]
+    place: TargetPlace,
     /// Authenticate at the target with the token in this file. For other credentials, create a
     /// context.
     #[arg(long, value_name = "FILE", requires = "to_service_url")]
@@ -84,20 +72,32 @@ struct TargetArgs {
     to_tls_trust_certs_file: Option<String>,
 }
 
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct TargetPlace {
+    /// Move to the cluster of this context (see `longhaul context`). No setting of the source
+    /// applies there.
+    #[arg(long, value_name = "NAME")]
+    to_context: Option<String>,
+    /// Move to the brokers at pulsar://HOST:PORT or pulsar+ssl://HOST:PORT.
+    #[arg(long, value_name = "URL")]
+    to_service_url: Option<String>,
+}
+
 impl TargetArgs {
     fn settings(&self, file: &File) -> Result<CliSettings, CommandFailure> {
         let named = [
-            ("service-url", &self.to_service_url),
+            ("service-url", &self.place.to_service_url),
             ("token-file", &self.to_token_file),
             ("tls-trust-certs-file", &self.to_tls_trust_certs_file),
         ];
         let flags = named.into_iter().filter_map(|(name, text)| Some((name, text.clone()?)));
         let flags: Vec<_> = flags.collect();
-        let settings = CliSettings::of_target(file, self.to_context.as_deref(), &flags)?;
+        let settings = CliSettings::of_target(file, self.place.to_context.as_deref(), &flags)?;
         if settings.text("service-url").is_some() {
             return Ok(settings);
         }
-        let name = self.to_context.as_deref().unwrap_or_default();
+        let name = self.place.to_context.as_deref().unwrap_or_default();
         let what = format!("the context `{name}` has no service URL, which a migration needs");
         Err(CommandFailure::usage(what))
     }
@@ -115,38 +115,36 @@ pub(crate) async fn run(it: &Migrate, context: &CommandContext) -> anyhow::Resul
         let help = "use a context for the target, and set `subscription` there";
         return Err(CommandFailure::usage(what).help(help).into());
     }
-    let to_queue = it.to_queue.as_ref().unwrap_or(&it.queue);
-    let mut standing = Standing::default();
-    let source = standing.end("source", &it.queue, from, context.client().await)?;
-    if !source.queue().exists().await.with_context(|| source.name.clone())? {
+    let client = context.client().await?;
+    let source = end("source", &it.queue, from, client);
+    if !source.exists().await? {
         return Err(CommandFailure::not_found(format!("there is no queue {}", it.queue)).into());
     }
-    let own_settings = source.settings().await?;
-    let client = connect::builder(&to)?.connect().await.map_err(Into::into);
-    let target = standing.end("target", to_queue, &to, client)?;
-    let (done, output) = (Arc::clone(&standing.done), context.output);
+    let to_queue = it.to_queue.as_ref().unwrap_or(&it.queue);
+    let client = connect::builder(&to)?.connect().await.map_err(|error| {
+        let error = anyhow::Error::from(error).context("the target cannot be used");
+        let help = "check --to-service-url and --to-token-file, or the settings of --to-context";
+        CommandFailure::new(code_of(&error), with_causes(&*error)).help(help)
+    })?;
+    let target = end("target", to_queue, &to, client);
+    let is_there = target.exists().await?;
+    if is_there && source.queue().identity().await? == target.queue().identity().await? {
+        let what = "the source and the target are the same queue, or one is a copy of the other";
+        return Err(CommandFailure::usage(what).into());
+    }
+    let (output, done) = (context.output, Arc::default());
     let migration = Migration { source, target, wait: it.wait, output, done };
-    let Migration { source, target, .. } = &migration;
-    if target.queue().exists().await.with_context(|| target.name.clone())? {
-        target.settings().await?;
-        if source.queue().identity().await? == target.queue().identity().await? {
-            let what =
-                "the source and the target are the same queue, or one is a copy of the other";
-            return Err(CommandFailure::usage(what).into());
-        }
-    }
+    let place = &migration.target.place;
     if it.back {
-        context.confirm(&format!(
-            "delete the copies at {} of tasks that are still open, and resume both queues?",
-            target.place
-        ))?;
+        context.confirm(&format!("delete the copies at {place} and resume the source"))?;
     } else {
-        let levels = source.levels().await?;
-        check_target(it, target, &levels).await?;
+        let levels = migration.source.levels().await?;
+        check_target(&migration.target, &levels).await?;
         context.output.note(&format!("subscriptions: {own} at the source, {theirs} at the target"));
-        let open = survey(&migration, &levels, &own_settings, context).await?;
-        context.confirm(&format!("move {open} open tasks to {}?", target.place))?;
+        let open = survey(&migration, &levels, context).await?;
+        context.confirm(&format!("move {open} to {place}"))?;
     }
+    let mut standing = Standing::new(&migration);
     let mut signals = ShutdownSignals::new()?;
     let running = async { if it.back { migration.back().await } else { migration.run().await } };
     tokio::select! {
@@ -157,37 +155,32 @@ pub(crate) async fn run(it: &Migrate, context: &CommandContext) -> anyhow::Resul
     }
     standing.is_over = true;
     let done = migration.done().clone();
-    finish(&done, it, &target.place, context)
+    finish(&done, it, place, context)
+}
+
+fn end(what: &str, queue: &str, settings: &CliSettings, client: Client) -> MigrationEnd {
+    let place = format!("{queue} at {}", settings.text("service-url").unwrap_or_default());
+    let (name, state) = (format!("the {what}, {place}"), Arc::default());
+    MigrationEnd { name, place, client, queue: queue.to_owned(), state }
 }
 
 /// Refuses a target that lacks topics, before anything is changed.
-async fn check_target(it: &Migrate, target: &MigrationEnd, levels: &[Level]) -> anyhow::Result<()> {
-    let existing = target.existing().await?;
-    let missing = |level: &&Level| !existing.iter().any(|(there, _)| *there == level.level);
-    let what = match levels.iter().find(missing).map(|missing| missing.level) {
-        None => return Ok(()),
-        Some(Priority::Normal) => format!("there is no {}", target.place),
-        Some(level) => format!("{} has no topics for tasks of {level} priority", target.place),
-    };
-    let at = match (&it.to.to_context, &it.to.to_service_url) {
-        (Some(name), _) => format!("--context {name}"),
-        (None, url) => {
-            let url = url.as_deref().unwrap_or_default();
-            format!("--service-url {url} --admin-url URL")
-        }
-    };
+async fn check_target(target: &MigrationEnd, levels: &[Level]) -> anyhow::Result<()> {
+    let there: Vec<_> = target.existing().await?.into_iter().map(|(level, _)| level).collect();
+    let Some(missing) = levels.iter().find(|it| !there.contains(&it.level)) else { return Ok(()) };
+    let what = format!("there are no topics for {} tasks of {}", missing.level, target.place);
     let all = if levels.len() > 1 { " --levels" } else { "" };
-    let help = format!("run `longhaul topic setup {}{all} --partitions 4 {at}`", target.queue);
+    let setup = format!("longhaul topic setup {}{all} --partitions 4", target.queue);
+    let help = format!("run `{setup}` with the context or the addresses of the target");
     Err(CommandFailure::not_found(what).help(help).into())
 }
 
-/// Prints what moves and what stays. Returns the number of open tasks.
+/// Prints what moves and what stays. Returns the number of open tasks, with their name.
 async fn survey(
     migration: &Migration,
     levels: &[Level],
-    settings: &QueueSettings,
     context: &CommandContext,
-) -> anyhow::Result<u64> {
+) -> anyhow::Result<String> {
     let mut counts = BTreeMap::<TaskStatus, u64>::new();
     for level in levels {
         for (status, count) in level.view.counts()?.by_status {
@@ -197,43 +190,38 @@ async fn survey(
     let sum = |is: fn(TaskStatus) -> bool| -> u64 {
         counts.iter().filter(|(status, _)| is(**status)).map(|(_, count)| count).sum()
     };
-    let over = sum(TaskStatus::is_terminal);
-    let open = sum(|status| !status.is_terminal());
+    let open = counted(sum(|status| !status.is_terminal()), "open task");
     let by_status = counts.iter().filter(|(status, _)| !status.is_terminal());
-    let by_status = by_status.map(|(status, count)| format!("{count} {}", status.word()));
+    let by_status: Vec<_> =
+        by_status.map(|(status, count)| format!("{count} {}", status.word())).collect();
     let (source, target) = (&migration.source, &migration.target);
-    let queue = source.queue();
+    let (queue, settings) = (source.queue(), source.settings().await?);
     let names: Vec<_> = queue.schedules().list().await?.into_iter().map(|it| it.name).collect();
-    let (letters, mut dead, mut after) = (queue.dead_letters().await?, 0, None);
-    loop {
-        let page = letters.list(&DeadLetterFilter::new(), after, PAGE).await?;
-        dead += page.letters.len();
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
-    }
-    let settings_go = if migration.new_settings().await?.is_some() {
-        "  moves: settings and limits"
-    } else {
-        "  stays: settings and limits, because the target has its own"
+    let letters = queue.dead_letters().await?;
+    let dead = letters.list(&DeadLetterFilter::new(), None, DEAD_LETTERS_MAX).await?;
+    let or_more = if dead.next.is_some() { " or more" } else { "" };
+    let settings_go = match migration.new_settings().await? {
+        Some(own) if own == QueueSettings::default() => "  there are no settings to move",
+        Some(_) => "  moves: settings and limits",
+        None => "  stays: settings and limits, because the target has its own",
     };
-    let (wait, running) = (times::human(migration.wait), sum(runs));
+    let (wait, running) = (times::human(migration.wait), counted(sum(runs), "running task"));
     let mut lines = vec![
         format!("from {} to {}", source.place, target.place),
-        format!("  moves: open tasks: {open}{}", listed(&by_status.collect::<Vec<_>>())),
-        format!("  moves: schedules: {}{}", names.len(), listed(&names)),
+        format!("  moves: {open}{}", listed(&by_status)),
+        format!("  moves: {}{}", counted(names.len() as u64, "schedule"), listed(&names)),
         settings_go.to_owned(),
-        format!("  stays: {over} finished tasks with their results, history and keys"),
-        format!("  stays: {dead} dead letters"),
-        format!("  the source is paused; {running} running tasks have {wait} to end"),
+        format!(
+            "  stays: {}, with results, history and keys",
+            counted(sum(TaskStatus::is_terminal), "finished task")
+        ),
+        format!("  stays: {}{or_more}", counted(dead.letters.len() as u64, "dead letter")),
+        format!("  the source is paused for good; {running} may take {wait} to end"),
         "  the target is paused until the tasks are closed at the source".to_owned(),
     ];
     if !settings.webhooks.is_empty() {
-        let count = settings.webhooks.len();
-        lines.push(format!(
-            "  {count} webhooks of the source are called for each moved task: cancelled"
-        ));
+        let count = counted(settings.webhooks.len() as u64, "webhook");
+        lines.push(format!("  {count} of the source: called for each moved task, as cancelled"));
     }
     for end in [source, target] {
         if end.state().paused == Some(true) {
@@ -246,62 +234,55 @@ async fn survey(
     Ok(open)
 }
 
+/// A number and what it counts: `1 task`, `2 tasks`.
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 fn listed(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) }
 }
 
 /// If the command ends early for any reason, prints which queues are paused.
-#[derive(Default)]
 struct Standing {
-    ends: Vec<(String, Arc<Mutex<EndState>>)>,
+    ends: [(String, Arc<Mutex<EndState>>); 2],
     done: Arc<Mutex<MigrationState>>,
     is_over: bool,
 }
 
 impl Standing {
-    fn end(
-        &mut self,
-        what: &str,
-        queue: &str,
-        settings: &CliSettings,
-        client: anyhow::Result<Client>,
-    ) -> anyhow::Result<MigrationEnd> {
-        let place = format!("{queue} at {}", settings.text("service-url").unwrap_or_default());
-        let (name, state) = (format!("the {what}, {place}"), Arc::default());
-        self.ends.push((name.clone(), Arc::clone(&state)));
-        let client = client.with_context(|| name.clone())?;
-        Ok(MigrationEnd { name, place, client, queue: queue.to_owned(), state })
+    fn new(migration: &Migration) -> Self {
+        let end = |end: &MigrationEnd| (end.name.clone(), Arc::clone(&end.state));
+        let ends = [&migration.source, &migration.target].map(end);
+        Self { ends, done: Arc::clone(&migration.done), is_over: false }
     }
 }
 
 impl Drop for Standing {
     fn drop(&mut self) {
-        let end = |(name, state): &(String, Arc<Mutex<EndState>>)| {
-            (name.clone(), state.lock().unwrap_or_else(PoisonError::into_inner).paused)
-        };
-        let ends: Vec<_> = self.ends.iter().map(end).collect();
         let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_paused = ends.iter().any(|(_, paused)| *paused == Some(true));
-        if self.is_over || !(done.has_begun || is_paused) {
+        if self.is_over || !done.has_begun {
             return;
         }
-        let (copied, moved) = (done.copied, done.moved);
-        let mut told = format!("not finished: {copied} tasks copied, {moved} closed at the source");
-        for (name, paused) in ends {
-            let is = match paused {
+        let (copied, moved) = (counted(done.copied, "task"), done.moved);
+        let mut told = format!("not finished: {copied} copied, {moved} closed at the source\n");
+        for (name, state) in &self.ends {
+            let is = match state.lock().unwrap_or_else(PoisonError::into_inner).paused {
                 Some(true) => "is paused",
                 Some(false) => "is not paused",
                 None => "may be paused",
             };
-            told = format!("{told}\n{name} {is}");
+            told = format!("{told}{name} {is}\n");
         }
-        if done.has_begun {
-            told.push_str(
-                "\nrun the same command again to continue, or with --back to resume the source with \
-                 the tasks that are still there\ndo not resume a queue by hand: a task may be open \
-                 at both ends",
-            );
-        }
+        let back = if done.closes {
+            ""
+        } else {
+            ", or with --back to delete the copies and resume the source"
+        };
+        told = format!(
+            "{told}run the same command again to continue{back}\n\
+             do not resume a queue by hand: a task may be open at both ends"
+        );
         // Ignore a closed standard error.
         writeln!(io::stderr().lock(), "{told}").ok();
     }
@@ -319,15 +300,12 @@ fn finish(
         let names = done.kept_schedules.join(", ");
         note(format!("{names}: the target has another schedule of this name, so this one stays"));
     }
-    let open = done.open_at_source;
+    let open = counted(done.open_at_source, "open task");
     if it.back {
-        note(format!("{queue} is resumed at the source with {open} open tasks"));
-        note(format!("tasks that were moved before stay at {to}"));
+        note(format!("{queue} is resumed at the source with {open}"));
     } else {
-        if open > 0 {
-            note(format!(
-                "{open} tasks were submitted at the source meanwhile: run the command again"
-            ));
+        if done.open_at_source > 0 {
+            note(format!("{open} came to the source meanwhile: run the command again"));
         }
         note(format!("{queue} stays paused at the source: point producers and workers at {to}"));
     }

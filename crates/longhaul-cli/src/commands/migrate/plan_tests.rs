@@ -18,26 +18,23 @@ fn properties(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// The state of any task that waits.
-fn info() -> TaskInfo {
+/// A task that waits, and its message.
+fn new_task() -> OpenTask {
     let engine = TestEngine::new();
     let task = engine.submit("tasks", &Text("text".to_owned()));
-    let view = engine.run(engine.client().queue("tasks").tasks()).unwrap();
-    view.get(task.id).unwrap().unwrap()
+    let queue = engine.client().queue("tasks");
+    let info = engine.run(queue.tasks()).unwrap().get(task.id).unwrap().unwrap();
+    let mut message = engine.run(queue.submitted(task.id)).unwrap().unwrap();
+    message.published_ms = 5_000;
+    OpenTask { info, message: Ok(message), awaited: Vec::new(), duplicate_of: None }
 }
 
-fn task(info: &TaskInfo, pairs: &[(&str, &str)], awaited: &[Awaited]) -> OpenTask {
+fn task(new: &OpenTask, pairs: &[(&str, &str)], awaited: &[Awaited]) -> OpenTask {
     let name = DependencyName::Key("a".into());
-    OpenTask {
-        info: info.clone(),
-        message: Ok(OldMessage {
-            properties: properties(pairs),
-            published_ms: 5_000,
-            order_key: None,
-        }),
-        awaited: awaited.iter().map(|state| (name.clone(), state.clone())).collect(),
-        duplicate_of: None,
-    }
+    let mut task = new.clone();
+    task.message.as_mut().unwrap().properties = properties(pairs);
+    task.awaited = awaited.iter().map(|state| (name.clone(), state.clone())).collect();
+    task
 }
 
 fn idempotency(text: impl Into<String>) -> CopyKey {
@@ -48,8 +45,8 @@ fn dedupe(text: impl Into<String>) -> CopyKey {
     CopyKey { kind: KeyKind::Dedupe, text: text.into() }
 }
 
-fn origin() -> Origin {
-    Origin { queue: "9f/1".to_owned(), expires_after: None }
+fn mark() -> MigrationMark {
+    MigrationMark { name: "9f/1/7".to_owned(), closes: false }
 }
 
 #[test]
@@ -57,39 +54,44 @@ fn the_name_of_an_old_task_reads_back() {
     for level in Priority::ALL {
         let task = old(level, 3);
         assert_eq!(OldTask::parse(&task.to_string()), Some(task));
-        let copy = properties(&[("COPY_OF", &format!("9f/1/{task}"))]);
-        assert_eq!(origin().original(&copy), Some(task));
+        let copy = properties(&[("COPY_OF", &format!("9f/1/7/{task}"))]);
+        assert_eq!(mark().original(&copy), Some(task));
     }
     assert_eq!(OldTask::parse("middle:1:2:3"), None);
-    for other in ["9f/12/12:3:-1", "8f/1/12:3:-1", "9f/1", ""] {
-        assert_eq!(origin().original(&properties(&[("COPY_OF", other)])), None, "{other}");
+    for other in ["9f/1/71/12:3:-1", "9f/1/12:3:-1", "8f/1/7/12:3:-1", "9f/1/7", ""] {
+        assert_eq!(mark().original(&properties(&[("COPY_OF", other)])), None, "{other}");
     }
 }
 
 #[test]
-fn a_copy_has_its_own_key_or_one_that_names_the_old_task() {
-    let moved = format!("moved/9f/1/{ID}");
-    for (pairs, first) in [
-        (&[][..], idempotency(moved.clone())),
-        (&[("IDEMPOTENCY_KEY", "a")], idempotency("a")),
-        (&[("DEDUPE_KEY", "a")], dedupe("a")),
-        (&[("DEDUPE_KEY", "a"), ("IDEMPOTENCY_KEY", "b")], idempotency("b")),
-        (&[("IDEMPOTENCY_KEY", "dlq/12:1:-1")], idempotency(moved.clone())),
-        (&[("DEDUPE_KEY", "")], idempotency(moved.clone())),
-    ] {
-        let message = OldMessage { properties: properties(pairs), ..OldMessage::default() };
-        let keys: Vec<CopyKey> = origin().keys(normal(3), &message).take(3).collect();
-        assert_eq!(keys[0], first, "{pairs:?}");
-        let mut again = keys.iter().skip_while(|key| key.text != moved);
-        assert!(again.next().is_some(), "{keys:?}");
-        assert!(again.next().is_none_or(|key| key.text == format!("{moved}/2")), "{keys:?}");
+fn a_mark_reads_back() {
+    for closes in [false, true] {
+        let mark = MigrationMark { closes, ..mark() };
+        assert_eq!(MigrationMark::read(&mark.to_string()), Some(mark));
     }
+    assert!(mark().is_from("9f/1") && !mark().is_from("9f") && !mark().is_from("9f/1/7"));
+    assert_eq!(MigrationMark::read("swaps 9f/1/7"), None);
+}
+
+#[test]
+fn the_key_of_a_message_is_known() {
+    for (pairs, expected) in [
+        (&[][..], None),
+        (&[("IDEMPOTENCY_KEY", "a")], Some(idempotency("a"))),
+        (&[("DEDUPE_KEY", "a")], Some(dedupe("a"))),
+        (&[("DEDUPE_KEY", "a"), ("IDEMPOTENCY_KEY", "b")], Some(idempotency("b"))),
+        (&[("DEDUPE_KEY", "")], None),
+    ] {
+        assert_eq!(CopyKey::of(&properties(pairs)), expected, "{pairs:?}");
+    }
+    assert!(idempotency("dlq/12:1:-1").is_of_a_replay() && !idempotency("a").is_of_a_replay());
+    assert_eq!(mark().key(normal(3)), idempotency(format!("moved/9f/1/7/{ID}")));
 }
 
 #[test]
 fn the_message_of_a_copy_has_everything_but_what_is_decided_anew() {
     let mut old_task = task(
-        &info(),
+        &new_task(),
         &[
             ("AFTER", "12:1:-1,key:a"),
             ("AFTER_FAILED", "run"),
@@ -102,11 +104,11 @@ fn the_message_of_a_copy_has_everything_but_what_is_decided_anew() {
         &[Awaited::Open(normal(1)), Awaited::Key("a".to_owned()), Awaited::Over, Awaited::NoResult],
     );
     let keys = BTreeMap::from([(normal(1), idempotency("one")), (normal(3), dedupe("d"))]);
-    let expires = Origin { expires_after: Some(Duration::from_secs(60)), ..origin() };
-    let copy = expires.copy(normal(3), &old_task, &keys).unwrap();
+    let minute = Some(Duration::from_secs(60));
+    let copy = mark().copy(normal(3), &old_task, &keys, minute).unwrap();
     let expected = properties(&[
         ("AFTER_FAILED", "run"),
-        ("COPY_OF", "9f/1/12:3:-1"),
+        ("COPY_OF", "9f/1/7/12:3:-1"),
         ("DEDUPE_KEY", "d"),
         ("EXPIRES_AT", "65000"),
         ("MAX_ATTEMPTS", "7"),
@@ -119,19 +121,19 @@ fn the_message_of_a_copy_has_everything_but_what_is_decided_anew() {
     // What the ledger says of its start counts.
     old_task.info.status = TaskStatus::Retrying;
     old_task.info.due_ms = Some(9_000);
-    let copy = origin().copy(normal(3), &old_task, &keys).unwrap();
+    let copy = mark().copy(normal(3), &old_task, &keys, None).unwrap();
     assert_eq!((copy.start_ms, copy.properties.get("EXPIRES_AT")), (Some(9_000), None));
-    assert_eq!(origin().copy(normal(2), &old_task, &keys), None);
+    assert_eq!(mark().copy(normal(2), &old_task, &keys, None), None);
 
     // Later tasks with its order key would overtake a copy that starts later.
     old_task.message.as_mut().unwrap().order_key = Some("line".to_owned());
     old_task.message.as_mut().unwrap().properties.remove("DELAY");
-    assert_eq!(origin().copy(normal(3), &old_task, &keys).unwrap().start_ms, None);
+    assert_eq!(mark().copy(normal(3), &old_task, &keys, None).unwrap().start_ms, None);
 }
 
 #[test]
 fn a_task_that_waits_for_one_without_a_result_cannot_move() {
-    let info = info();
+    let info = new_task();
     let mut open = OpenTasks::from([
         (normal(1), task(&info, &[], &[Awaited::NoResult])),
         (normal(2), task(&info, &[("AFTER_FAILED", "run")], &[Awaited::NoResult])),
@@ -147,9 +149,9 @@ fn a_task_that_waits_for_one_without_a_result_cannot_move() {
         open.get_mut(&normal(cancelled)).unwrap().info.cancel_requested = true;
     }
     open.get_mut(&normal(8)).unwrap().message = Err("its message is gone".to_owned());
-    let fates = fates(&open);
-    assert!(matches!(fates[&normal(7)], Fate::Close(_)));
-    let immovable = immovable(&open, &fates);
+    let ends = without_copy(&open);
+    assert_eq!(ends.keys().copied().collect::<Vec<_>>(), [normal(7), normal(9)]);
+    let immovable = immovable(&open, &ends);
     let without = "it waits for key:a, which has no result";
     let expected = [(1, without), (6, without), (8, "its message is gone")];
     assert_eq!(immovable, expected.map(|(entry, cause)| (normal(entry), cause.to_owned())));
@@ -157,7 +159,7 @@ fn a_task_that_waits_for_one_without_a_result_cannot_move() {
 
 #[test]
 fn the_last_of_the_tasks_that_replace_each_other_goes() {
-    let info = info();
+    let info = new_task();
     let (replaces, plain) = (&[("DEDUPE_KEY", "a"), ("OVERWRITE", "true")], &[("DEDUPE_KEY", "a")]);
     let open = OpenTasks::from([
         (normal(1), task(&info, plain, &[])),
@@ -166,98 +168,25 @@ fn the_last_of_the_tasks_that_replace_each_other_goes() {
         (normal(4), task(&info, &[("DEDUPE_KEY", "b"), ("OVERWRITE", "true")], &[])),
         (old(Priority::High, 0), task(&info, plain, &[])),
     ]);
-    let fates = fates(&open);
-    let by = Fate::Close("Superseded by 12:3:-1".to_owned());
-    assert_eq!((&fates[&normal(1)], &fates[&normal(2)]), (&by, &by));
-    for copied in [normal(3), normal(4), old(Priority::High, 0)] {
-        assert_eq!(fates[&copied], Fate::Copy, "{copied}");
-    }
-}
-
-fn links(pairs: &[(u64, u64)]) -> Links {
-    let mut links = Links::default();
-    for (waiting, awaited) in pairs {
-        links.insert(normal(*waiting), normal(*awaited));
-    }
-    links
-}
-
-#[test]
-fn a_task_is_closed_before_those_that_it_waits_for() {
-    let links = links(&[(2, 1), (3, 2), (4, 5), (5, 4), (6, 6)]);
-    let entries = |wave: &Vec<OldTask>| wave.iter().map(|old| old.id.entry).collect::<Vec<_>>();
-    let waves = |all: &[u64]| -> Vec<Vec<u64>> {
-        links.waves(all.iter().copied().map(normal).collect()).iter().map(entries).collect()
-    };
-    assert_eq!(waves(&[1, 2, 3, 4, 5, 6]), [vec![3, 6], vec![2], vec![1], vec![4, 5]]);
-    assert_eq!(waves(&[1, 3]), [[1, 3]]);
-}
-
-/// 100,000 tasks that wait for each other in a chain do not take minutes.
-#[test]
-fn a_long_chain_is_put_in_order() {
-    let pairs: Vec<(u64, u64)> = (0..100_000).map(|entry| (entry + 1, entry)).collect();
-    let links = links(&pairs);
-    let first = BTreeSet::from([normal(0)]);
-    let all = links.with_waiting(first.clone());
-    assert_eq!((all.len(), links.with_connected(first).len()), (100_001, 100_001));
-    assert_eq!(links.waves(all).len(), 100_001);
-}
-
-#[test]
-fn linked_tasks_are_found_in_one_direction_or_both() {
-    let links = links(&[(2, 1), (3, 2), (4, 5)]);
-    let some = |entry| BTreeSet::from([normal(entry)]);
-    assert_eq!(links.with_waiting(some(2)), BTreeSet::from([2, 3].map(normal)));
-    assert_eq!(links.with_connected(some(2)), BTreeSet::from([1, 2, 3].map(normal)));
-    assert_eq!(links.with_connected(some(4)), BTreeSet::from([4, 5].map(normal)));
-}
-
-#[test]
-fn a_task_was_closed_for_a_copy_if_its_reason_says_so_or_is_unknown() {
-    let id = |text: &str| text.parse::<TaskId>().unwrap();
-    let own = moved_as(id("12:3:-1"), "8e/1");
-    let reason = format!("{own}to there at pulsar://b");
-    let others = [moved_as(id("12:3:-1:0"), "8e/1"), moved_as(id("12:3:-1"), "7d/1")];
-    let cut = "x".repeat(SHOWN_CHARS_MAX);
-    let cancelled = Some(TaskStatus::Cancelled);
-    for (status, on_ledger, shown, expected) in [
-        (None, None, None, true),
-        (Some(TaskStatus::Ended), None, None, true),
-        (cancelled, Some(&reason[..]), None, true),
-        (cancelled, None, Some(&reason[..]), true),
-        (cancelled, None, None, true),
-        (cancelled, None, Some(&cut), true),
-        (cancelled, Some(&others[0]), Some(&cut), false),
-        (cancelled, None, Some(&others[0]), false),
-        (cancelled, None, Some(&others[1]), false),
-        (cancelled, None, Some("Process was cancelled: cancelled by client"), false),
-        (Some(TaskStatus::Completed), Some(&reason), None, false),
-        (Some(TaskStatus::Failed), None, None, false),
-    ] {
-        let moved = was_moved(&own, status, on_ledger, shown);
-        assert_eq!(moved, expected, "{status:?}, {on_ledger:?}, {shown:?}");
-    }
+    let by = "Superseded by 12:3:-1".to_owned();
+    let expected = BTreeMap::from([(normal(1), by.clone()), (normal(2), by)]);
+    assert_eq!(without_copy(&open), expected);
 }
 
 #[test]
 fn a_key_whose_task_never_ran_is_not_used() {
-    let mut info = info();
-    for (status, attempts, usable) in [
-        (TaskStatus::Ready, 0, [true, true]),
-        (TaskStatus::Running, 1, [true, true]),
-        (TaskStatus::Completed, 1, [true, false]),
-        (TaskStatus::Failed, 1, [true, false]),
-        (TaskStatus::Failed, 0, [false, false]),
-        (TaskStatus::Expired, 0, [false, false]),
-        (TaskStatus::Cancelled, 1, [false, false]),
-        (TaskStatus::Ended, 0, [false, false]),
+    for (status, attempts, expected) in [
+        (TaskStatus::Ready, 0, true),
+        (TaskStatus::Running, 1, true),
+        (TaskStatus::Completed, 1, true),
+        (TaskStatus::Failed, 1, true),
+        (TaskStatus::Failed, 0, false),
+        (TaskStatus::Expired, 0, false),
+        (TaskStatus::Cancelled, 1, false),
+        (TaskStatus::Ended, 0, false),
     ] {
-        (info.status, info.attempts) = (status, attempts);
-        let is_usable = [idempotency("a"), dedupe("a")].map(|key| key.is_usable(Some(&info)));
-        assert_eq!(is_usable, usable, "{status:?} with {attempts} attempts");
+        assert_eq!(stands(status, attempts), expected, "{status:?} with {attempts} attempts");
     }
-    assert!(!idempotency("a").is_usable(None));
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! The steps of a migration: reads both ends, and does what `plan.rs` decides.
 
-use super::plan::{
-    CopyKey, Fate, OldTask, OpenTasks, TaskCopy, fates, immovable, moved_as, stands,
-};
-use super::reading::{KnownCopy, Level, MigrationEnd, Round, find, level_of, some_of};
+use super::counted;
+use super::ends::{Level, MigrationEnd, MigrationRound, is_open, runs, tasks_of};
+use super::plan::{CopyKey, MigrationMark, OldTask, OpenTask, TaskCopy, immovable, stands};
 use crate::exit::{Code, CommandFailure};
 use crate::output::Output;
+use crate::times;
 use anyhow::Context as _;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,21 +13,29 @@ use bytes::Bytes;
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use longhaul::migration::{CHECKPOINT, KeyKind};
-use longhaul::ops::QueueSettings;
-use longhaul::{ActionError, Raw, SubmitError, TaskRef};
+use longhaul::ops::{QueueSettings, TaskInfo, TaskStatus};
+use longhaul::{Raw, SubmitError, TaskRef};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
+use tokio::time::{sleep, timeout};
 
 /// The time after which all workers have read a pause; it takes them milliseconds. A task that a
 /// slower worker starts at the source is found when it is to be closed.
 const PAUSED_AFTER: Duration = Duration::from_millis(500);
 
+/// How often running tasks are counted.
+const LOOKS_EVERY: Duration = Duration::from_millis(500);
+
 /// The number of tasks submitted, closed or deleted together.
 const TOGETHER_MAX: usize = 128;
 
-const RUN_AGAIN: &str = "run the command again";
+/// How often a task is closed that changes meanwhile.
+const CLOSES_MAX: usize = 3;
+
+/// The tasks that an error names.
+const NAMED_MAX: usize = 10;
 
 /// The work done by this command.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -35,6 +43,9 @@ pub(super) struct MigrationState {
     /// Whether a queue may have been changed.
     #[serde(skip)]
     pub(super) has_begun: bool,
+    /// Whether tasks are closed, so that the migration can only go on.
+    #[serde(skip)]
+    pub(super) closes: bool,
     /// Tasks that were submitted to the target.
     #[serde(skip)]
     pub(super) copied: u64,
@@ -70,164 +81,160 @@ impl Migration {
         Ok((theirs == QueueSettings::default() || theirs == own).then_some(own))
     }
 
-    /// Moves the queue. The target is resumed at the end; after an error it stays paused.
+    /// Moves the queue, or continues to. The target is resumed at the end; after an error it stays
+    /// paused.
     pub(super) async fn run(&self) -> anyhow::Result<()> {
         self.done().has_begun = true;
-        let settings = self.new_settings().await?;
-        self.done().settings = if settings.is_some() { "moved" } else { "those of the target" };
-        let reason = format!("its tasks move to {}", self.target.place);
-        self.source.pause(&reason, None).await?;
-        let reason = format!("tasks move here from {}", self.source.place);
-        self.target.pause(&reason, settings).await?;
-        tokio::time::sleep(PAUSED_AFTER).await;
-        let source = self.source.levels().await?;
-        self.until_idle(&source).await?;
-        let mut round = self.read(source).await?;
-        let mut fates = fates(&round.open);
-        require_movable(&round.open, &fates)?;
-        if self.schedules(false).await.context("the schedules")? {
-            // With the tasks that the schedules submitted meanwhile.
-            round = self.read(self.source.levels().await?).await?;
-            fates = super::plan::fates(&round.open);
-            require_movable(&round.open, &fates)?;
+        let mut round = self.begin(false).await?;
+        if !round.mark.closes {
+            require_movable(&round)?;
+            let is_moving =
+                |old| round.open.contains_key(&old) && !round.without_copy.contains_key(&old);
+            if !round.waiting(|old| !is_moving(old))?.is_empty() {
+                // Other copies may wait for these.
+                self.take_back(&round).await?;
+                round = self.begin(true).await?;
+                require_movable(&round)?;
+            }
+            self.copy(&mut round).await?;
+            round.mark.closes = true;
+            let mark =
+                |settings: &mut QueueSettings| settings.set_migration(Some(round.mark.to_string()));
+            self.target.change("all tasks are copied", true, mark).await?;
         }
-        let is_doomed = |(old, copies): &(&OldTask, &Vec<KnownCopy>)| match fates.get(old) {
-            Some(fate) => *fate != Fate::Copy,
-            // It has ended at the source by itself.
-            None => copies.iter().any(|copy| !copy.is_moved),
-        };
-        let doomed = round.copies.iter().filter(is_doomed).map(|(old, _)| *old).collect();
-        // A copy must not wait for one that is deleted.
-        let doomed = round.links.with_waiting(doomed);
-        self.delete_copies(&mut round, doomed).await?;
-        self.move_tasks(&round, fates).await?;
-        self.target.resume("all tasks are copied and closed at the source").await?;
-        self.count_open(&round.source)
+        self.finish(&round).await
     }
 
-    /// Resumes the source with the tasks that are still there: their copies are deleted first.
-    pub(super) async fn back(&self) -> anyhow::Result<()> {
-        self.done().has_begun = true;
-        self.source.pause("its migration is taken back", None).await?;
-        let source = self.source.levels().await?;
-        if self.target.queue().exists().await.with_context(|| self.target.name.clone())? {
-            self.target.pause("a migration to it is taken back", None).await?;
-            tokio::time::sleep(PAUSED_AFTER).await;
-            self.take_back(source).await?;
-            self.target.resume("a migration to it was taken back").await?;
+    /// Pauses both queues, waits until no task runs, and reads both ends.
+    async fn begin(&self, anew: bool) -> anyhow::Result<MigrationRound> {
+        let name = self.source.queue().identity().await?;
+        let found = self.target.mark().await?;
+        if found.as_ref().is_some_and(|mark| !mark.is_from(&name)) {
+            let what =
+                format!("a migration from another queue to {} has not ended", self.target.name);
+            let help = "end that migration first, or take it back with --back";
+            return Err(CommandFailure::new(Code::Conflict, what).help(help).into());
         }
-        self.source.resume("its migration was taken back").await?;
+        let settings = self.new_settings().await?;
+        self.done().settings = match &settings {
+            None => "those of the target",
+            Some(own) if *own == QueueSettings::default() => "none",
+            Some(_) => "moved",
+        };
+        self.source.pause(&format!("its tasks move to {}", self.target.place), |_| ()).await?;
+        let name = format!("{name}/{}", self.source.state().version);
+        let mark = found.filter(|_| !anew).unwrap_or(MigrationMark { name, closes: false });
+        let change = |to: &mut QueueSettings| {
+            *to = settings.unwrap_or_else(|| to.clone());
+            to.set_migration(Some(mark.to_string()));
+        };
+        self.target.pause(&format!("tasks move here from {}", self.source.place), change).await?;
+        sleep(PAUSED_AFTER).await;
+        let source = self.source.levels().await?;
+        self.until_idle(&source).await?;
+        self.read(mark, source).await
+    }
+
+    /// Waits until no task runs at the source.
+    async fn until_idle(&self, source: &[Level]) -> anyhow::Result<()> {
+        let (mut running, progress) = (Vec::new(), self.output.progress(0));
+        let idle = async {
+            loop {
+                let before = running.len();
+                running = tasks_of(source, runs)?.into_iter().collect();
+                let count = counted(running.len() as u64, "running task");
+                if running.is_empty() {
+                    break;
+                }
+                if before == 0 {
+                    self.output
+                        .note(&format!("waiting up to {} for {count}", times::human(self.wait)));
+                }
+                progress.set(0, 0, &count);
+                sleep(LOOKS_EVERY).await;
+                self.check().await?;
+            }
+            Ok(())
+        };
+        if let Ok(ended) = timeout(self.wait, idle).await {
+            return ended;
+        }
+        let named = some_of(running.iter().map(|(old, (_, info))| {
+            let worker = info.worker.as_ref().map(|worker| format!(" at {}", worker.name));
+            format!("{old}{}", worker.unwrap_or_default())
+        }));
+        let count = counted(running.len() as u64, "task");
+        let what = format!("{count} still running at the source: {named}");
+        let help = "let them end, or take them from their workers (`longhaul task \
+            force-release`): the copies continue from their checkpoints. Then run the command \
+            again, or with --back";
+        Err(CommandFailure::new(Code::Conflict, what).help(help).into())
+    }
+
+    /// Takes back a migration that does not close yet: it deletes the copies and resumes both queues.
+    pub(super) async fn back(&self) -> anyhow::Result<()> {
+        let is_there = self.target.exists().await?;
+        let mark = if is_there { self.target.mark().await? } else { None };
+        if mark.as_ref().is_some_and(|mark| mark.closes) {
+            let what = "all tasks are copied, and are being closed at the source";
+            let help = "run the command without --back: it ends soon. Then the queue can be moved \
+                back by another migration";
+            return Err(CommandFailure::new(Code::Conflict, what).help(help).into());
+        }
+        self.done().has_begun = true;
+        self.source.pause("its migration is taken back", |_| ()).await?;
+        let source = self.source.levels().await?;
+        if let Some(mark) = mark {
+            self.target.pause("a migration to it is taken back", |_| ()).await?;
+            sleep(PAUSED_AFTER).await;
+            self.take_back(&self.read(mark, source).await?).await?;
+            let change = |settings: &mut QueueSettings| settings.set_migration(None);
+            self.target.change("a migration to it was taken back", false, change).await?;
+        }
+        self.source.change("its migration was taken back", false, |_| ()).await?;
         self.count_open(&self.source.levels().await?)
     }
 
-    async fn take_back(&self, source: Vec<Level>) -> anyhow::Result<()> {
-        let mut round = self.read(source).await?;
-        // Moved tasks need the tasks that they wait for, which then move as well.
-        let is_moved = |(_, copies): &(_, &Vec<KnownCopy>)| copies.iter().any(|it| it.is_moved);
-        let moved = round.copies.iter().filter(is_moved).map(|(old, _)| *old).collect();
-        let needed = round.links.with_connected(moved);
-        let all = round.copies.keys().copied();
-        let doomed = all.filter(|old| !round.open.contains_key(old) || !needed.contains(old));
-        let doomed = doomed.collect();
-        self.delete_copies(&mut round, doomed).await?;
-        // Copies that remain have begun, because somebody has resumed the target.
-        let mut fates = fates(&round.open);
-        fates.retain(|old, _| needed.contains(old) || round.copies.contains_key(old));
-        require_movable(&round.open, &fates)?;
-        self.move_tasks(&round, fates).await?;
-        self.schedules(true).await.context("the schedules")?;
-        Ok(())
-    }
-
-    /// Copies tasks and closes them at the source, or closes them without a copy.
-    async fn move_tasks(
-        &self,
-        round: &Round,
-        mut fates: BTreeMap<OldTask, Fate>,
-    ) -> anyhow::Result<()> {
-        for (old, fate) in &mut fates {
-            if round.copies.contains_key(old) {
-                *fate = Fate::Copy;
+    /// Deletes the copies that have not begun. Somebody may have resumed the target: the tasks
+    /// whose copies have begun are closed at the source.
+    async fn take_back(&self, round: &MigrationRound) -> anyhow::Result<()> {
+        self.delete(&round.waiting(|_| true)?).await?;
+        let mut closing = BTreeMap::new();
+        for (old, copy) in &round.copies {
+            if round.at_target(copy)?.is_none_or(|(_, info)| stands(info.status, info.attempts)) {
+                closing.insert(*old, self.moved_as(copy));
             }
         }
-        let keys = self.keys(round, &fates).await?;
-        let copies = self.copy(round, &keys).await?;
-        let changed = self.close_all(round, &fates, &copies).await?;
-        if changed == 0 {
-            return Ok(());
-        }
-        let what = format!("{changed} tasks changed at the source while they were moved");
-        Err(CommandFailure::new(Code::Conflict, what).help(RUN_AGAIN).into())
+        self.close(round, &closing).await
     }
 
-    /// Deletes the copies of these tasks that have not begun, and whose tasks were not closed for
-    /// them.
-    async fn delete_copies(
-        &self,
-        round: &mut Round,
-        tasks: BTreeSet<OldTask>,
-    ) -> anyhow::Result<()> {
-        for wave in round.links.waves(tasks) {
-            for some in wave.chunks(TOGETHER_MAX) {
-                let mut copies = Vec::new();
-                for old in some {
-                    let removed = round.copies.remove(old).into_iter().flatten();
-                    copies.extend(removed.map(|copy| (*old, copy)));
-                }
-                if copies.is_empty() {
-                    continue;
-                }
-                self.check().await?;
-                let deleting = copies.iter().map(|(_, copy)| delete_copy(&round.target, copy));
-                let deleted = try_join_all(deleting).await?;
-                for ((old, copy), is_deleted) in copies.into_iter().zip(deleted) {
-                    if !is_deleted {
-                        round.copies.entry(old).or_default().push(copy);
-                    }
+    /// Deletes copies at the target.
+    async fn delete(&self, copies: &[(&Level, TaskInfo)]) -> anyhow::Result<()> {
+        for some in copies.chunks(TOGETHER_MAX) {
+            self.check().await?;
+            let reason = "its task stays at the source, or has ended there";
+            let deleting =
+                some.iter().map(|(it, info)| it.queue.delete_seen(&it.view, info, reason));
+            for ((level, info), is_deleted) in some.iter().zip(try_join_all(deleting).await?) {
+                // A worker may have ended it, because a copy that it waits for is deleted.
+                let now = level.view.get(info.id)?;
+                if !is_deleted && now.is_some_and(|now| stands(now.status, now.attempts)) {
+                    return Err(changed(&[info.id.to_string()], "target"));
                 }
             }
         }
         Ok(())
     }
 
-    /// The keys of all copies, those at the target included.
-    async fn keys(
-        &self,
-        round: &Round,
-        fates: &BTreeMap<OldTask, Fate>,
-    ) -> anyhow::Result<BTreeMap<OldTask, CopyKey>> {
-        let mut keys = BTreeMap::new();
-        for (old, task) in &round.open {
-            let (Ok(message), Some(Fate::Copy)) = (&task.message, fates.get(old)) else { continue };
-            let copied = round.copies.get(old).and_then(|copies| copies.first()?.key.clone());
-            let candidates = copied.is_none().then(|| round.origin.keys(*old, message));
-            keys.extend(copied.map(|key| (*old, key)));
-            for key in candidates.into_iter().flatten() {
-                let holder = self.target.queue().key_holder(key.kind, &key.text).await?;
-                let is_usable = match holder {
-                    Some((task, true)) => key.is_usable(find(&round.target, &task)?.as_ref()),
-                    Some((_, false)) | None => true,
-                };
-                if is_usable {
-                    keys.insert(*old, key);
-                    break;
-                }
-            }
+    /// Submits the tasks that have no copy yet.
+    async fn copy(&self, round: &mut MigrationRound) -> anyhow::Result<()> {
+        let copied: BTreeSet<OldTask> = round.copies.iter().map(|(old, _)| *old).collect();
+        let is_new = |old: &OldTask| !copied.contains(old) && !round.without_copy.contains_key(old);
+        let mut keys = round.keys.clone();
+        for (old, task) in round.open.iter().filter(|(old, _)| is_new(old)) {
+            keys.insert(*old, self.key(round, *old, task).await?);
         }
-        Ok(keys)
-    }
-
-    /// Submits the tasks that have no copy yet, and returns all tasks with their copies.
-    async fn copy(
-        &self,
-        round: &Round,
-        keys: &BTreeMap<OldTask, CopyKey>,
-    ) -> anyhow::Result<BTreeMap<OldTask, TaskRef>> {
-        let first = |(old, copies): (&OldTask, &Vec<KnownCopy>)| {
-            Some((*old, copies.first()?.task.clone())).filter(|_| round.open.contains_key(old))
-        };
-        let mut copied: BTreeMap<_, _> = round.copies.iter().filter_map(first).collect();
-        let progress = self.output.progress(keys.len() as u64);
+        let (mut copies, progress) = (Vec::new(), self.output.progress(round.open.len() as u64));
         for level in &round.source {
             let mut messages = level.queue.all_submitted().await?.chunks(TOGETHER_MAX);
             while let Some(chunk) = messages.next().await {
@@ -235,12 +242,13 @@ impl Migration {
                 for message in chunk {
                     let (id, message) = message?;
                     let old = OldTask { level: level.level, id };
-                    if let (Some(task), Ok(message)) = (round.open.get(&old), message)
-                        && !copied.contains_key(&old)
-                        && let Some(new) = round.origin.copy(old, task, keys)
+                    if let (Some(task), Ok(message), true) =
+                        (round.open.get(&old), message, is_new(&old))
+                        && let Some(new) = round.mark.copy(old, task, &keys, round.expires_after)
                     {
-                        let is_ordered = new.order_key.is_some()
-                            || keys.get(&old).is_some_and(|key| key.kind == KeyKind::Dedupe);
+                        let is_deduped =
+                            keys.get(&old).is_some_and(|key| key.kind == KeyKind::Dedupe);
+                        let is_ordered = new.order_key.is_some() || is_deduped;
                         let list = if is_ordered { &mut ordered } else { &mut others };
                         list.push((old, new, message.payload));
                     }
@@ -252,19 +260,44 @@ impl Migration {
                 let ordered = stream::iter(ordered).then(|it| self.submit(round, it));
                 let others = stream::iter(others).map(|it| self.submit(round, it));
                 let mut sent = ordered.chain(others.buffered(TOGETHER_MAX)).boxed_local();
-                while let Some((old, copy)) = sent.try_next().await? {
+                while let Some(copy) = sent.try_next().await? {
                     self.done().copied += 1;
-                    copied.insert(old, copy);
-                    progress.set(copied.len() as u64, keys.len() as u64, "copied");
+                    copies.push(copy);
+                    let count = (copied.len() + copies.len()) as u64;
+                    progress.set(count, round.open.len() as u64, "copied");
                 }
             }
         }
-        Ok(copied)
+        round.copies.extend(copies);
+        Ok(())
+    }
+
+    /// The key of a copy: that of its task, unless it would return a task that never runs.
+    async fn key(
+        &self,
+        round: &MigrationRound,
+        old: OldTask,
+        task: &OpenTask,
+    ) -> anyhow::Result<CopyKey> {
+        let own = task.message.as_ref().ok().and_then(|message| CopyKey::of(&message.properties));
+        if let Some(own) = own.filter(|own| !own.is_of_a_replay()) {
+            let holder = self.target.queue().key_holder(own.kind, &own.text).await?;
+            let is_usable = match holder.filter(|(_, holds)| *holds) {
+                Some((holder, _)) => round
+                    .at_target(&holder)?
+                    .is_some_and(|(_, info)| stands(info.status, info.attempts)),
+                None => true,
+            };
+            if is_usable {
+                return Ok(own);
+            }
+        }
+        Ok(round.mark.key(old))
     }
 
     async fn submit(
         &self,
-        round: &Round,
+        round: &MigrationRound,
         (old, new, payload): (OldTask, TaskCopy, Bytes),
     ) -> anyhow::Result<(OldTask, TaskRef)> {
         let submission = self.target.client.submission(&self.target.queue, &Raw(payload));
@@ -295,63 +328,74 @@ impl Migration {
         }
     }
 
-    /// Closes at the source what is at the target, or ends without a copy. Returns how many tasks
-    /// have changed meanwhile. It stops there, because other tasks may wait for these.
-    async fn close_all(
-        &self,
-        round: &Round,
-        fates: &BTreeMap<OldTask, Fate>,
-        copies: &BTreeMap<OldTask, TaskRef>,
-    ) -> anyhow::Result<u64> {
-        let reason = |(old, fate): (&OldTask, &Fate)| match fate {
-            Fate::Copy => {
-                let moved = moved_as(copies.get(old)?.id, &round.target_name);
-                Some((*old, (format!("{moved}to {}", self.target.place), true)))
-            }
-            Fate::Close(reason) => Some((*old, (reason.clone(), false))),
-        };
-        let closing: BTreeMap<_, _> = fates.iter().filter_map(reason).collect();
-        let (mut closed, mut changed) = (0, 0);
-        let progress = self.output.progress(closing.len() as u64);
-        for wave in round.links.waves(closing.keys().copied().collect()) {
-            for some in wave.chunks(TOGETHER_MAX) {
-                self.check().await?;
-                let close = some.iter().filter_map(|old| {
-                    let (reason, moved) = closing.get(old)?;
-                    Some(self.close(round, *old, reason, *moved))
-                });
-                for is_closed in try_join_all(close).await? {
-                    *if is_closed { &mut closed } else { &mut changed } += 1;
-                }
-                progress.set(closed, closing.len() as u64, "closed at the source");
-            }
-            if changed > 0 {
-                break;
+    /// The reason of a task's end at the source.
+    fn moved_as(&self, copy: &TaskRef) -> String {
+        format!("moved: {copy} of {}", self.target.place)
+    }
+
+    /// Moves the schedules, closes at the source what is at the target or ends without a copy, and
+    /// resumes the target.
+    async fn finish(&self, round: &MigrationRound) -> anyhow::Result<()> {
+        self.done().closes = true;
+        self.schedules().await.context("the schedules")?;
+        let mut closing = round.without_copy.clone();
+        closing.extend(round.copies.iter().map(|(old, copy)| (*old, self.moved_as(copy))));
+        self.close(round, &closing).await?;
+        // A task that has ended at the source by itself does not run again: somebody has resumed the
+        // queue, or a worker has read the pause late.
+        let mut ended = BTreeSet::new();
+        for (old, _) in &round.copies {
+            use TaskStatus::{Completed, Expired, Failed};
+            let info = round.old(*old)?;
+            if info.is_some_and(|info| matches!(info.status, Completed | Failed | Expired)) {
+                ended.insert(*old);
             }
         }
-        Ok(changed)
+        self.delete(&round.waiting(|old| ended.contains(&old))?).await?;
+        let change = |settings: &mut QueueSettings| settings.set_migration(None);
+        self.target.change("all tasks are closed at the source", false, change).await?;
+        self.count_open(&round.source)
     }
 
-    /// Closes a task at the source if it is as it was read. Returns whether it is closed.
+    /// Closes tasks at the source, for these reasons.
     async fn close(
         &self,
-        round: &Round,
-        old: OldTask,
-        reason: &str,
-        moved: bool,
-    ) -> anyhow::Result<bool> {
-        let (level, task) = (level_of(&round.source, old.level), round.open.get(&old));
-        let (Some(level), Some(task)) = (level, task) else { return Ok(false) };
-        let closed = level.queue.delete_seen(&level.view, &task.info, reason).await?;
-        let mut done = self.done();
-        let count = if moved { &mut done.moved } else { &mut done.ended_without_copy };
-        *count += u64::from(closed);
-        Ok(closed)
+        round: &MigrationRound,
+        closing: &BTreeMap<OldTask, String>,
+    ) -> anyhow::Result<()> {
+        let progress = self.output.progress(closing.len() as u64);
+        for _ in 0..CLOSES_MAX {
+            let open = tasks_of(&round.source, is_open)?.into_iter();
+            let open = open.filter_map(|(old, task)| Some((old, task, closing.get(&old)?)));
+            let open: Vec<_> = open.collect();
+            if open.is_empty() {
+                return Ok(());
+            }
+            for some in open.chunks(TOGETHER_MAX) {
+                self.check().await?;
+                let close = some.iter().map(|(_, (level, info), reason)| {
+                    level.queue.delete_seen(&level.view, info, reason)
+                });
+                for ((old, ..), is_closed) in some.iter().zip(try_join_all(close).await?) {
+                    let mut done = self.done();
+                    let done = &mut *done;
+                    let is_moved = !round.without_copy.contains_key(old);
+                    let count =
+                        if is_moved { &mut done.moved } else { &mut done.ended_without_copy };
+                    *count += u64::from(is_closed);
+                    progress.set(done.moved, closing.len() as u64, "closed at the source");
+                }
+            }
+        }
+        let left =
+            tasks_of(&round.source, is_open)?.into_keys().filter(|old| closing.contains_key(old));
+        let left: Vec<_> = left.map(|old| old.to_string()).collect();
+        if left.is_empty() { Ok(()) } else { Err(changed(&left, "source")) }
     }
 
-    /// Moves the schedules, or only those whose move has begun. A slot that fires at both ends
-    /// becomes one task: both tasks have the same key. Returns whether one was moved.
-    async fn schedules(&self, begun_only: bool) -> anyhow::Result<bool> {
+    /// Moves the schedules. A slot that fires at both ends becomes one task: both tasks have the
+    /// same key.
+    async fn schedules(&self) -> anyhow::Result<()> {
         let (from, to) = (self.source.queue(), self.target.queue());
         let from = from.with_reason(format!("moved to {}", self.target.place)).schedules();
         let to = to.with_reason(format!("moved from {}", self.source.place)).schedules();
@@ -370,56 +414,43 @@ impl Migration {
                     self.done().kept_schedules.push(found.name);
                     continue;
                 }
-            } else if begun_only {
-                continue;
             } else {
                 to.restore(&found.name, &schedule).await?;
             }
             from.delete(&found.name).await?;
             self.done().schedules.push(found.name);
         }
-        Ok(!self.done().schedules.is_empty())
+        Ok(())
     }
 
     fn count_open(&self, source: &[Level]) -> anyhow::Result<()> {
-        let mut count = 0;
-        for level in source {
-            count += level.open()?.len() as u64;
-        }
-        self.done().open_at_source = count;
+        self.done().open_at_source = tasks_of(source, is_open)?.len() as u64;
         Ok(())
     }
 }
 
-/// Deletes a copy that has not begun, and whose task was not closed for it. Returns whether it is
-/// deleted.
-async fn delete_copy(target: &[Level], copy: &KnownCopy) -> anyhow::Result<bool> {
-    let reason = "its task stays at the source, or has ended there";
-    let level = level_of(target, copy.level).filter(|_| !copy.has_begun() && !copy.is_moved);
-    let Some(level) = level else { return Ok(false) };
-    if level.queue.delete_seen(&level.view, &copy.info, reason).await? {
-        return Ok(true);
-    }
-    // It has changed since, or it is not known whether it is deleted.
-    match level.queue.delete(copy.task.id, reason).await {
-        Ok(()) => Ok(true),
-        Err(ActionError::Over(status)) => {
-            let attempts = level.view.get(copy.task.id)?.map_or(0, |info| info.attempts);
-            Ok(!stands(status, attempts))
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn require_movable(open: &OpenTasks, fates: &BTreeMap<OldTask, Fate>) -> anyhow::Result<()> {
-    let immovable = immovable(open, fates);
+fn require_movable(round: &MigrationRound) -> anyhow::Result<()> {
+    let immovable = immovable(&round.open, &round.without_copy);
     if immovable.is_empty() { Ok(()) } else { Err(not_movable(&immovable)) }
 }
 
 fn not_movable(tasks: &[(OldTask, String)]) -> anyhow::Error {
     let named = some_of(tasks.iter().map(|(old, cause)| format!("{old}: {cause}")));
-    let what = format!("{} tasks cannot move: {named}", tasks.len());
+    let what = format!("{} cannot move: {named}", counted(tasks.len() as u64, "task"));
     let help = "delete or cancel them at the source and run the command again, or run it with \
         --back";
     CommandFailure::new(Code::Failed, what).help(help).into()
+}
+
+fn changed(tasks: &[String], end: &str) -> anyhow::Error {
+    let named = some_of(tasks.iter().cloned());
+    let count = counted(tasks.len() as u64, "task");
+    let what = format!("{count} changed at the {end} meanwhile: {named}");
+    CommandFailure::new(Code::Conflict, what).help("run the command again").into()
+}
+
+/// Lists the first of these texts, for an error.
+fn some_of(all: impl ExactSizeIterator<Item = String>) -> String {
+    let more = if all.len() > NAMED_MAX { ", …" } else { "" };
+    format!("{}{more}", all.take(NAMED_MAX).collect::<Vec<_>>().join(", "))
 }
