@@ -147,7 +147,7 @@ async fn run<Opening>(
     let mut pause = PAUSE;
     loop {
         let is_last = stop.is_cancelled();
-        progress.begin_pass();
+        let is_asked = progress.begin_pass();
         let made = async {
             let pass = match &mut opened {
                 Some(pass) => pass,
@@ -156,6 +156,7 @@ async fn run<Opening>(
                     none.insert(opened.inspect_err(|error| progress.pass_failed(causes(error)))?)
                 }
             };
+            pass.is_listed = pass.is_listed && !is_asked;
             step(pass, passes, is_last, progress).await
         };
         match made.await {
@@ -186,6 +187,9 @@ pub(crate) async fn step(
     progress: &BackupProgress,
 ) -> Result<bool, BackupError> {
     let began = clock::wall_ms();
+    if passes % LIST_EVERY == LIST_EVERY - 1 {
+        pass.is_listed = false;
+    }
     let stored = pass.run().await;
     match &stored {
         Ok(true) => progress.pass_stored(began),
@@ -199,9 +203,6 @@ pub(crate) async fn step(
     }
     if is_refused || passes.is_multiple_of(EXPIRE_EVERY) {
         pass.find_expired();
-    }
-    if !is_refused && passes % LIST_EVERY == LIST_EVERY - 1 {
-        pass.list_again().await?;
     }
     let tidied = pass.tidy().await;
     let is_all = stored?;
