@@ -2,7 +2,8 @@
 
 use super::salvage::{self, Failed};
 use super::{
-    RescueError, RescueReport, UNFINISHED, check_opened, make_folder, open_any, reading, refused,
+    RescueError, RescueReport, UNFINISHED, check_opened, make_folder, make_outside, open_any,
+    reading, refused,
 };
 use crate::log::{self, FileStorage, Storage};
 use std::path::Path;
@@ -11,10 +12,13 @@ use std::sync::Arc;
 /// Makes an empty directory, or accepts one, that nobody may use before [`adopt`] has ended.
 ///
 /// # Errors
-/// The operating system refuses, or the directory is not empty.
-pub fn begin_restore(new: &Path) -> Result<(), RescueError> {
+/// The operating system refuses, or the directory is not empty, or inside the `store`.
+pub fn begin_restore(new: &Path, store: Option<&Path>) -> Result<(), RescueError> {
     let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
-    make_folder(new)?;
+    match store {
+        Some(store) => make_outside(store, new)?,
+        None => make_folder(new)?,
+    }
     log::new_file(&new.join(UNFINISHED)).and_then(|file| file.sync_all()).map_err(io)?;
     folders(new)?.sync_dir("").map_err(io)
 }

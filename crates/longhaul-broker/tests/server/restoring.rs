@@ -25,7 +25,7 @@ async fn publish(data: &Path) -> u64 {
 
 /// A directory with the files of another one, whose restore has not ended.
 fn begin(from: &Path, new: &Path) {
-    begin_restore(new).unwrap();
+    begin_restore(new, None).unwrap();
     for folder in ["log", ""] {
         for entry in fs::read_dir(from.join(folder)).unwrap() {
             let entry = entry.unwrap();
@@ -54,7 +54,7 @@ async fn a_restore_ends_before_anybody_uses_the_directory() {
     assert!(report.is_sound() && report.messages() == 1, "{report}");
     let ledgers = [publish(&at("new")).await, publish(&at("salvaged")).await];
     assert!(ledgers.iter().all(|&ledger| ledger > given + (1 << 32)), "{ledgers:?}");
-    assert!(matches!(begin_restore(&at("new")), Err(RescueError::Exists { .. })));
+    assert!(matches!(begin_restore(&at("new"), None), Err(RescueError::Exists { .. })));
 }
 
 /// Two restores of the same files within a second gave the same ids. Later ones gave ids that the

@@ -116,26 +116,67 @@ struct BrokerAddressList {
 /// # Errors
 /// When the broker fails, or damage was found.
 pub(crate) async fn run(command: BrokerCommand, context: &CommandContext) -> anyhow::Result<()> {
-    let read = match command {
+    let salvaged = match command {
         // Its options are settings, which are read by their names: see `settings::flags`.
         BrokerCommand::Run(_) => return serve(context).await,
-        BrokerCommand::Check { directory } => blocking(move || rescue::check(&directory)).await?,
+        BrokerCommand::Check { directory } => {
+            let help = format!(
+                "keep the directory as it is, and check the disk; then restore a backup, or create \
+                 a directory of what can be read: longhaul broker salvage {} NEW",
+                directory.display()
+            );
+            let report = blocking(move || rescue::check(&directory)).await?;
+            return verdict(&report, None, damaged().help(help), context);
+        }
         BrokerCommand::Salvage { directory, new } => {
             blocking(move || rescue::salvage(&directory, &new)).await?
         }
         BrokerCommand::Restore(it) => return backup::restore(&it, context).await,
         BrokerCommand::Backup(it) => return backup::run(it, context).await,
     };
-    verdict(&read, context)
+    verdict(&salvaged, None, damaged(), context)
 }
 
-/// Prints a report.
-fn verdict(report: &RescueReport, context: &CommandContext) -> anyhow::Result<()> {
-    context.output.lines(report.to_string().trim_end())?;
-    if report.is_sound() {
-        return Ok(());
+fn damaged() -> CommandFailure {
+    CommandFailure::new(Code::Failed, "the data directory is damaged")
+}
+
+/// A report on a directory, and the origin of a restored one.
+#[derive(Serialize)]
+struct ReportRecord<'a> {
+    sound: bool,
+    #[serde(flatten)]
+    report: &'a RescueReport,
+    #[serde(flatten)]
+    origin: Option<RestoreOrigin>,
+}
+
+/// The origin of a restored directory.
+#[derive(Serialize)]
+struct RestoreOrigin {
+    folder: String,
+    as_of: Option<String>,
+    /// The same as text.
+    #[serde(skip)]
+    text: String,
+}
+
+/// Prints a report, without its notes if `--quiet` is set. Damage is this failure.
+fn verdict(
+    report: &RescueReport,
+    origin: Option<RestoreOrigin>,
+    damaged: CommandFailure,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
+    let (output, sound) = (&context.output, report.is_sound());
+    let report = if output.quiet { &report.without_notes() } else { report };
+    if output.is_for_people() {
+        let text = origin.map(|origin| origin.text).unwrap_or_default();
+        output.lines(format!("{report}{text}").trim_end())?;
+    } else {
+        output.one(&ReportRecord { sound, report, origin }, &[])?;
     }
-    Err(CommandFailure::new(Code::Failed, "the data directory is damaged").into())
+    if sound { Ok(()) } else { Err(damaged.into()) }
 }
 
 async fn blocking(
