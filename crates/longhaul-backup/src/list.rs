@@ -34,7 +34,7 @@ pub async fn list(place: &str) -> Result<Vec<StoredBackup>, BackupError> {
             continue;
         }
         let mut search = RestoreTimeSearch::new(&folder);
-        let oldest = search.oldest(&catalog).await?;
+        let oldest = search.first(&catalog, catalog.beginnings()).await?;
         let newest = search.is_complete(&catalog.plan(u64::MAX)).await?.then(|| catalog.last());
         let error = search.error;
         let (folder, checkpoints) = (folder.to_string(), catalog.checkpoint_count());
@@ -67,20 +67,19 @@ impl<'a> RestoreTimeSearch<'a> {
         catalog: &Catalog,
         before: u64,
     ) -> Result<Option<u64>, BackupError> {
-        let states = catalog.beginnings();
-        for time in std::iter::once(before).chain(states.range(..before).rev().copied()) {
-            let at = time.saturating_sub(1);
-            if self.is_complete(&catalog.plan(at)).await? {
-                return Ok(Some(at));
-            }
-        }
-        Ok(None)
+        let states = catalog.beginnings().into_iter().rev().filter(|&at| at < before);
+        let ends = std::iter::once(before).chain(states).map(|at| at.saturating_sub(1));
+        self.first(catalog, ends).await
     }
 
-    /// The earliest time to which a directory can be restored. The oldest objects may be what is
-    /// left of a time that is no longer kept.
-    async fn oldest(&mut self, catalog: &Catalog) -> Result<Option<u64>, BackupError> {
-        for at in catalog.beginnings() {
+    /// The first of these times to which a directory can be restored. The oldest objects may be what
+    /// is left of a time that is no longer kept.
+    async fn first(
+        &mut self,
+        catalog: &Catalog,
+        times: impl IntoIterator<Item = u64>,
+    ) -> Result<Option<u64>, BackupError> {
+        for at in times {
             if self.is_complete(&catalog.plan(at)).await? {
                 return Ok(Some(at));
             }

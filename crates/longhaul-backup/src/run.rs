@@ -73,7 +73,7 @@ impl Backup {
         let stop = CancellationToken::new();
         let BackupSettings { directory, place, keep, progress, newest_at_start } = settings;
         let folder = BackupFolder::open(&place, true)?;
-        apart(&place, &directory)?;
+        apart(&folder, &directory)?;
         let folder = folder.within(&name_of(&directory)?);
         // Last: it cannot be dropped within another one.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -232,12 +232,11 @@ fn name_of(directory: &Path) -> Result<String, BackupError> {
 }
 
 /// Refuses a place in the directory itself, whose loss would be that of the backup.
-fn apart(place: &str, directory: &Path) -> Result<(), BackupError> {
-    let path = place.strip_prefix("file://").unwrap_or(place);
-    let both = fs::canonicalize(path).ok().zip(fs::canonicalize(directory).ok());
-    if both.is_some_and(|(place, directory)| place.starts_with(directory)) {
+fn apart(folder: &BackupFolder, directory: &Path) -> Result<(), BackupError> {
+    let place = folder.directory().and_then(|place| fs::canonicalize(place).ok());
+    if place.zip(fs::canonicalize(directory).ok()).is_some_and(|(it, of)| it.starts_with(of)) {
         let reason = "it is inside the data directory".to_owned();
-        return Err(BackupError::Place { url: place.to_owned(), reason });
+        return Err(BackupError::Place { url: folder.place().to_owned(), reason });
     }
     Ok(())
 }

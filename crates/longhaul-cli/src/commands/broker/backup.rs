@@ -125,12 +125,9 @@ impl TableRow for BackupRow {
     const HEADS: &'static [&'static str] = &["backup", "oldest", "newest", "checkpoints", "bytes"];
 
     fn cells(&self) -> Vec<String> {
-        let time = |at: &Option<String>| at.clone().unwrap_or_else(|| "-".to_owned());
-        let numbers = [self.checkpoints.to_string(), self.bytes.to_string()];
-        [self.backup.clone(), time(&self.oldest), time(&self.newest)]
-            .into_iter()
-            .chain(numbers)
-            .collect()
+        let Self { backup, oldest, newest, checkpoints, bytes } = self;
+        let [oldest, newest] = [oldest, newest].map(|at| at.as_deref().unwrap_or("-").to_owned());
+        vec![backup.clone(), oldest, newest, checkpoints.to_string(), bytes.to_string()]
     }
 }
 
