@@ -1,5 +1,6 @@
 //! Why a backup or a restore is not possible.
 
+use jiff::Timestamp;
 use longhaul_broker::rescue::{RescueError, UnknownFormat};
 use std::io;
 
@@ -46,7 +47,7 @@ pub enum BackupError {
         at: Option<u64>,
     },
     /// Segments are missing without which messages would be lost.
-    #[error("the backup is incomplete or damaged: {}", absent(.missing))]
+    #[error("the backup is incomplete or damaged: {}. {}", absent(.missing), advice(*.earlier))]
     Incomplete {
         /// The numbers of the segments. Empty if the beginning of the log is missing.
         missing: Vec<u32>,
@@ -81,6 +82,14 @@ fn absent(missing: &[u32]) -> String {
         return "its beginning is missing".to_owned();
     }
     format!("segments {missing:?} are missing")
+}
+
+fn advice(earlier: Option<u64>) -> String {
+    let earlier = earlier.and_then(|at| Timestamp::from_millisecond(i64::try_from(at).ok()?).ok());
+    earlier.map_or_else(
+        || "It cannot be restored to an earlier time".to_owned(),
+        |at| format!("Restore an earlier time: --at {at}"),
+    )
 }
 
 fn when(at: Option<u64>) -> &'static str {

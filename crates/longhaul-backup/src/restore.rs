@@ -53,7 +53,7 @@ pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restore
         }
         kept => kept?,
     };
-    rescue::begin_restore(new, store.directory()).map_err(BackupError::New)?;
+    rescue::begin_restore(new, store.directory.as_deref()).map_err(BackupError::New)?;
     let numbers: Vec<u32> = kept.iter().copied().collect();
     // Until all of them are there, a start refuses the directory.
     rescue::list_segments(new, &numbers)?;
@@ -76,7 +76,7 @@ pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restore
         }
     }
     let report = rescue::adopt(new)?;
-    let earlier = match stored_at(&plan, report.places()) {
+    let earlier = match stored_at(&plan, &report.places) {
         Some(at) => search.latest(&catalog, at).await?,
         None => None,
     };
@@ -168,7 +168,7 @@ async fn choose(
         }
     }
     found.sort_by_key(|(_, _, plan)| plan.as_of());
-    let nothing = || BackupError::Nothing { place: store.place().to_owned(), at };
+    let nothing = || BackupError::Nothing { place: store.place.clone(), at };
     let (folder, catalog, plan) = found.pop().ok_or_else(nothing)?;
     let others = found.iter().map(|(folder, ..)| folder.to_string()).collect();
     Ok((folder, catalog, plan, others))

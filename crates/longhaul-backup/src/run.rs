@@ -104,23 +104,19 @@ impl Backup {
     }
 
     /// Stores what is left, and ends. What cannot be stored at once is not.
-    pub fn shutdown(mut self) {
-        self.join();
+    pub fn shutdown(self) {
+        drop(self);
     }
+}
 
-    fn join(&mut self) {
+impl Drop for Backup {
+    fn drop(&mut self) {
         self.stop.cancel();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
             tracing::error!("backup thread panicked");
         }
-    }
-}
-
-impl Drop for Backup {
-    fn drop(&mut self) {
-        self.join();
     }
 }
 
@@ -233,10 +229,10 @@ fn name_of(directory: &Path) -> Result<String, BackupError> {
 
 /// Refuses a place in the directory itself, whose loss would be that of the backup.
 fn apart(folder: &BackupFolder, directory: &Path) -> Result<(), BackupError> {
-    let place = folder.directory().and_then(|place| fs::canonicalize(place).ok());
+    let place = folder.directory.as_ref().and_then(|place| fs::canonicalize(place).ok());
     if place.zip(fs::canonicalize(directory).ok()).is_some_and(|(it, of)| it.starts_with(of)) {
         let reason = "it is inside the data directory".to_owned();
-        return Err(BackupError::Place { url: folder.place().to_owned(), reason });
+        return Err(BackupError::Place { url: folder.place.clone(), reason });
     }
     Ok(())
 }

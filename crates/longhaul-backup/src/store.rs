@@ -29,11 +29,11 @@ const HEAD_BYTES: u64 = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct BackupFolder {
     store: Arc<dyn ObjectStore>,
-    /// The directory that it is; `None` for S3.
-    directory: Option<PathBuf>,
+    /// The directory of the store; `None` for S3.
+    pub(crate) directory: Option<PathBuf>,
     folder: ObjectPath,
-    /// As it was given.
-    place: String,
+    /// The store, as it was given.
+    pub(crate) place: String,
 }
 
 impl BackupFolder {
@@ -68,16 +68,6 @@ impl BackupFolder {
     /// A folder within it.
     pub(crate) fn within(&self, name: &str) -> Self {
         Self { folder: self.folder.clone().join(name), ..self.clone() }
-    }
-
-    /// The directory of the store; `None` for S3.
-    pub(crate) fn directory(&self) -> Option<&Path> {
-        self.directory.as_deref()
-    }
-
-    /// The folder, as it was given.
-    pub(crate) fn place(&self) -> &str {
-        &self.place
     }
 
     /// An object with the whole content; `None` if it is no longer there.

@@ -42,18 +42,6 @@ pub(crate) fn instant_ms(text: &str) -> Result<u64, String> {
     u64::try_from(at.as_millisecond()).map_err(|_| "the instant is before 1970".to_owned())
 }
 
-/// As [`instant_ms`], up to now. The clock of another machine may be a minute ahead.
-///
-/// # Errors
-/// As [`instant`].
-pub(crate) fn past_ms(text: &str) -> Result<u64, String> {
-    let at = instant(text)?.0;
-    if at > clock::wall() + Duration::from_secs(60) {
-        return Err("the instant is in the future".to_owned());
-    }
-    instant_ms(text)
-}
-
 fn instant_from(text: &str, now: SystemTime) -> Result<SystemTime, String> {
     let text = text.trim();
     let help = "expected an instant such as 2026-11-20T07:00Z, now, `15m ago` or `in 2h`";

@@ -21,8 +21,9 @@ pub struct RescueReport {
     /// Number of readable messages.
     messages: u64,
     damage: Vec<String>,
+    /// The damaged files of the log, with the offsets, in the directory that was read.
     #[serde(skip)]
-    places: Vec<(PathBuf, u64)>,
+    pub places: Vec<(PathBuf, u64)>,
     /// By topic.
     lost: Vec<Lost>,
     notes: Vec<String>,
@@ -100,12 +101,6 @@ impl RescueReport {
     #[must_use]
     pub const fn messages(&self) -> u64 {
         self.messages
-    }
-
-    /// The damaged files of the log, with the offsets, in the directory that was read.
-    #[must_use]
-    pub fn places(&self) -> &[(PathBuf, u64)] {
-        &self.places
     }
 
     /// Leaves out what is no damage.

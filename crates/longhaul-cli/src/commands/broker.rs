@@ -8,8 +8,9 @@ use super::server::engine;
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
 use crate::signals::ShutdownSignals;
+use crate::times;
 use anyhow::Context as _;
-use backup::{BackupCommand, BrokerRestoreArgs};
+use backup::BackupCommand;
 use clap::{Args, Subcommand};
 use longhaul_broker::rescue::{self, RescueError, RescueReport};
 use longhaul_broker::{Broker, TokenKey};
@@ -78,7 +79,18 @@ AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT, AWS_ALLOW_HTTP.
 
 Exit codes: 0 the new directory is sound, 1 the backup is incomplete, damaged or unreadable, 2 \
 there is no such backup, or the directory cannot be created.")]
-    Restore(BrokerRestoreArgs),
+    Restore {
+        /// Restore the backup in this directory, or at s3://BUCKET/FOLDER.
+        #[arg(long, value_name = "PLACE")]
+        from: String,
+        /// Restore the state at this time, such as 2026-11-20T07:00Z or `15m ago`. Default: the
+        /// newest.
+        #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms)]
+        at: Option<u64>,
+        /// Directory to create. It must be empty or not exist.
+        #[arg(value_name = "NEW")]
+        new: PathBuf,
+    },
     /// Complete, list or check the backup of `--broker-backup`.
     #[command(subcommand)]
     Backup(BackupCommand),
@@ -131,7 +143,9 @@ pub(crate) async fn run(command: BrokerCommand, context: &CommandContext) -> any
         BrokerCommand::Salvage { directory, new } => {
             blocking(move || rescue::salvage(&directory, &new)).await?
         }
-        BrokerCommand::Restore(it) => return backup::restore(&it, context).await,
+        BrokerCommand::Restore { from, at, new } => {
+            return backup::restore(&from, at, &new, context).await;
+        }
         BrokerCommand::Backup(it) => return backup::run(it, context).await,
     };
     verdict(&salvaged, None, damaged(), context)

@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::program::{Server, run, text};
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -154,9 +154,8 @@ fn a_store_without_keys_is_told_in_words() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut head = [0; 1024];
             let mut stream = stream.unwrap();
-            stream.read(&mut head).unwrap();
+            read_head(&mut stream);
             let answer =
                 b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
             stream.write_all(answer).unwrap();
@@ -169,6 +168,16 @@ fn a_store_without_keys_is_told_in_words() {
     assert!(told.contains("there are no keys: set AWS_ACCESS_KEY_ID"), "{told}");
 }
 
+fn read_head(stream: &mut TcpStream) -> Vec<u8> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    head
+}
+
 /// Answers each request with the next of these bodies; an empty one closes the connection.
 fn answers(bodies: &'static [(&str, &str)]) -> (String, thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -176,12 +185,7 @@ fn answers(bodies: &'static [(&str, &str)]) -> (String, thread::JoinHandle<()>) 
     let served = thread::spawn(move || {
         for (method, body) in bodies {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                let mut byte = [0];
-                stream.read_exact(&mut byte).unwrap();
-                head.push(byte[0]);
-            }
+            let head = read_head(&mut stream);
             assert!(head.starts_with(method.as_bytes()), "{method}: {head:?}");
             if !body.is_empty() {
                 let length = body.len();

@@ -7,7 +7,7 @@ use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure, with_causes};
 use crate::output::TableRow;
 use crate::times;
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use longhaul::topics::{AdminError, AdminErrorKind};
 use longhaul_backup::{BackupError, Restored, StoredBackup};
 use serde::Serialize;
@@ -68,33 +68,18 @@ restore`.
 
 Exit codes: 0 the backup is sound, 1 it is incomplete, damaged or unreadable, 2 there is no such \
 backup, or the directory cannot be created.")]
-    Check(BackupCheckArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BackupCheckArgs {
-    /// The directory of `--broker-backup`, or s3://BUCKET/FOLDER.
-    #[arg(value_name = "STORE")]
-    store: String,
-    /// Directory to restore into. It must be empty or not exist.
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
-    /// Restore the state at this time, such as 2026-11-20T07:00Z or `15m ago`. Default: the newest.
-    #[arg(long, value_name = "INSTANT", value_parser = times::past_ms)]
-    at: Option<u64>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BrokerRestoreArgs {
-    /// Restore the backup in this directory, or at s3://BUCKET/FOLDER.
-    #[arg(long, value_name = "PLACE")]
-    from: String,
-    /// Restore the state at this time, such as 2026-11-20T07:00Z or `15m ago`. Default: the newest.
-    #[arg(long, value_name = "INSTANT", value_parser = times::past_ms)]
-    at: Option<u64>,
-    /// Directory to create. It must be empty or not exist.
-    #[arg(value_name = "NEW")]
-    new: PathBuf,
+    Check {
+        /// The directory of `--broker-backup`, or s3://BUCKET/FOLDER.
+        #[arg(value_name = "STORE")]
+        store: String,
+        /// Directory to restore into. It must be empty or not exist.
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        /// Restore the state at this time, such as 2026-11-20T07:00Z or `15m ago`. Default: the
+        /// newest.
+        #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms)]
+        at: Option<u64>,
+    },
 }
 
 /// What `backup now` has stored.
@@ -137,12 +122,11 @@ pub(super) async fn run(command: BackupCommand, context: &CommandContext) -> any
     match command {
         BackupCommand::Now => now(context).await,
         BackupCommand::List { store } => {
-            let mut stored = longhaul_backup::list(&store).await.map_err(failure)?;
-            let errors = stored.iter_mut().filter_map(|backup| {
-                let error = backup.error.take()?;
-                Some(format!("{}: {}", backup.folder, with_causes(&error)))
-            });
-            let errors: Vec<_> = errors.collect();
+            let stored = longhaul_backup::list(&store).await.map_err(failure)?;
+            let told = |it: &StoredBackup| {
+                Some(format!("{}: {}", it.folder, with_causes(it.error.as_ref()?)))
+            };
+            let errors: Vec<_> = stored.iter().filter_map(told).collect();
             let rows: Vec<_> = stored.into_iter().map(BackupRow::new).collect();
             context.output.list(&rows)?;
             if errors.is_empty() {
@@ -150,7 +134,7 @@ pub(super) async fn run(command: BackupCommand, context: &CommandContext) -> any
             }
             Err(CommandFailure::new(Code::Failed, errors.join("; ")).into())
         }
-        BackupCommand::Check(it) => restored(&it.store, it.at, &it.dir, context).await,
+        BackupCommand::Check { store, dir, at } => restore(&store, at, &dir, context).await,
     }
 }
 
@@ -215,23 +199,21 @@ fn unanswered(error: AdminError) -> anyhow::Error {
     }
 }
 
+/// Restores a backup, and prints what the new directory has, where it comes from, and up to which
+/// time it is complete.
+///
 /// # Errors
 /// When there is no such backup, it is damaged, or the directory cannot be created.
 pub(super) async fn restore(
-    it: &BrokerRestoreArgs,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
-    restored(&it.from, it.at, &it.new, context).await
-}
-
-/// Restores a backup, and prints what the new directory has, where it comes from, and up to which
-/// time it is complete.
-async fn restored(
     from: &str,
     at: Option<u64>,
     new: &Path,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
+    // The clock of the broker may be a little ahead.
+    if at.is_some_and(|at| at > clock::wall_ms() + 60_000) {
+        return Err(CommandFailure::usage("the time of --at is in the future").into());
+    }
     let restored = longhaul_backup::restore(from, at, new).await.map_err(failure)?;
     let Restored { as_of, report, earlier, folder, others } = restored;
     let as_of = as_of.filter(|_| report.is_sound()).map(times::iso);
@@ -262,17 +244,7 @@ fn failure(error: BackupError) -> CommandFailure {
         BackupError::Place { .. } | BackupError::Nothing { .. } | BackupError::New(_)
     );
     let code = if is_usage { Code::Usage } else { Code::Failed };
-    let failure = CommandFailure::new(code, with_causes(&error));
-    match error {
-        BackupError::Incomplete { earlier: Some(at), .. } => {
-            failure.help(format!("restore an earlier time: --at {}", times::iso(at)))
-        }
-        BackupError::Incomplete { .. } => failure.help(
-            "no earlier time can be restored: look \
-            for other backups with longhaul broker backup list",
-        ),
-        _ => failure,
-    }
+    CommandFailure::new(code, format!("{:#}", anyhow::Error::from(error)))
 }
 
 #[cfg(test)]
