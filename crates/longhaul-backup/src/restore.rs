@@ -3,7 +3,7 @@
 use crate::catalog::{Catalog, ObjectName, PieceName, RestorePlan};
 use crate::error::BackupError;
 use crate::list::RestoreTimeSearch;
-use crate::store::BackupFolder;
+use crate::store::{BackupFolder, PART_BYTES};
 use futures::{StreamExt as _, TryStreamExt as _};
 use longhaul_broker::rescue::{
     self, RescueReport, SegmentLink, UnknownFormat, checkpoint_segment, listed_segments,
@@ -75,13 +75,25 @@ pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restore
             fetch(&folder, &[ObjectName::View(file.to_owned())], &new.join(&view)).await?;
         }
     }
-    let report = rescue::adopt(new)?;
+    let report = rescue::adopt(new, cut_off(new, &plan))?;
     let earlier = match stored_at(&plan, &report.places) {
         Some(at) => search.latest(&catalog, at).await?,
         None => None,
     };
     let (as_of, folder) = (plan.as_of(), folder.to_string());
     Ok(Restored { as_of, report, earlier, folder, others })
+}
+
+/// The place at which the records of the newest segment end before its bytes do, if there is one.
+fn cut_off(new: &Path, plan: &RestorePlan) -> Option<(PathBuf, u64)> {
+    let (&number, pieces) = plan.segments.last_key_value()?;
+    let mut follower = rescue::follow(new, number, false).ok()??;
+    let mut end = 0;
+    while let Some(piece) = follower.next(PART_BYTES, false).ok()? {
+        end = u64::from(piece.from) + piece.bytes.len() as u64;
+    }
+    let is_cut = end < pieces.last()?.to.into();
+    is_cut.then(|| (new.join(rescue::segment_name(number)), end))
 }
 
 /// The earliest time of the objects with these offsets of files; `None` if none has a time.

@@ -6,7 +6,7 @@ use super::{
     reading, refused,
 };
 use crate::log::{self, FileStorage, Storage};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Makes an empty directory, or accepts one, that nobody may use before [`adopt`] has ended.
@@ -25,13 +25,19 @@ pub fn begin_restore(new: &Path, store: Option<&Path>) -> Result<(), RescueError
 
 /// Sees to it that no message gets an id that the broker may have given since the files of this
 /// directory were stored, and checks it. If the report names damage, the directory is still one
-/// that nobody may use.
+/// that nobody may use. `cut_off` is the place at which the records of the newest segment end before
+/// its bytes do: a start takes that for the end of the log.
 ///
 /// # Errors
 /// See [`RescueError`]. Damage is not an error.
-pub fn adopt(directory: &Path) -> Result<RescueReport, RescueError> {
+pub fn adopt(
+    directory: &Path,
+    cut_off: Option<(PathBuf, u64)>,
+) -> Result<RescueReport, RescueError> {
     let io = |source| RescueError::Io { what: format!("write {}", directory.display()), source };
-    let (report, numbers) = check_opened(directory, open_any(directory)?, reading::numbers_after)?;
+    let (mut report, numbers) =
+        check_opened(directory, open_any(directory)?, reading::numbers_after)?;
+    report.cut_off(cut_off);
     if !report.is_sound() {
         return Ok(report);
     }

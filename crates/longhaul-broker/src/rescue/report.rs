@@ -109,6 +109,17 @@ impl RescueReport {
         Self { notes: Vec::new(), ..self.clone() }
     }
 
+    /// Adds damage at the end of the log, if nothing else is damaged.
+    pub(super) fn cut_off(&mut self, place: Option<(PathBuf, u64)>) {
+        if let Some((file, offset)) = place.filter(|_| self.is_sound()) {
+            let file_name = file.display();
+            self.damage.push(format!(
+                "{file_name} at offset {offset}: a record is damaged; it and all later ones are lost"
+            ));
+            self.places.push((file, offset));
+        }
+    }
+
     /// Adds a note.
     pub(super) fn note(&mut self, text: String) {
         self.notes.push(text);
