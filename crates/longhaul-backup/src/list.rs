@@ -72,8 +72,8 @@ impl<'a> RestoreTimeSearch<'a> {
         self.first(catalog, ends).await
     }
 
-    /// The first of these times to which a directory can be restored. The oldest objects may be what
-    /// is left of a time that is no longer kept.
+    /// The first of these times to which a directory can be restored. The oldest objects may be
+    /// what is left of a time that is no longer kept.
     async fn first(
         &mut self,
         catalog: &Catalog,

@@ -68,7 +68,7 @@ pub(crate) struct BackupPass {
     inventory: Option<Vec<u8>>,
     /// The time in the name of the newest object.
     last: u64,
-    /// Whether the catalog is taken for what the store has. Otherwise, the next pass lists the store.
+    /// Whether the catalog is up to date. Otherwise, the next pass lists the store.
     pub(crate) is_listed: bool,
     /// Whether the store refused something in the last pass.
     pub(crate) is_refused: bool,

@@ -25,8 +25,8 @@ pub(crate) enum BackupCommand {
     /// admin API
     ///
     /// The broker also lists the store, and stores again what is missing there. The command prints
-    /// the time before which everything that was confirmed is stored. With tokens, it needs the token
-    /// of a superuser. If the broker restarts meanwhile, the command asks it again.
+    /// the time before which everything that was confirmed is stored. With tokens, it needs the
+    /// token of a superuser. If the broker restarts meanwhile, the command asks it again.
     #[command(after_help = "\
 Examples:
   longhaul broker backup now
