@@ -170,6 +170,17 @@ impl Catalog {
         times.chain(self.inventories.last().copied()).max().unwrap_or_default()
     }
 
+    /// Whether there is nothing of a log. A data directory has views, too, and is no backup.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.last() == 0
+    }
+
+    /// The time of the first piece with which the log was complete.
+    pub(crate) fn first_end(&self) -> Option<u64> {
+        let pieces = self.segments.values().flat_map(BTreeMap::values).flatten();
+        pieces.filter(|piece| piece.end.is_some()).map(|piece| piece.at).min()
+    }
+
     /// The number of checkpoints.
     pub(crate) fn checkpoint_count(&self) -> usize {
         self.checkpoints.len()
@@ -178,9 +189,8 @@ impl Catalog {
     /// The times at which a backup can become restorable, in order: those of the checkpoints and
     /// inventories, and of the first piece with which the log was complete.
     pub(crate) fn beginnings(&self) -> BTreeSet<u64> {
-        let pieces = self.segments.values().flat_map(BTreeMap::values).flatten();
-        let first = pieces.filter(|piece| piece.end.is_some()).map(|piece| piece.at).min();
-        self.checkpoints.iter().chain(&self.inventories).copied().chain(first).collect()
+        let states = self.checkpoints.iter().chain(&self.inventories).copied();
+        states.chain(self.first_end()).collect()
     }
 
     /// The edition by which the store has the whole segment, if it has.

@@ -3,14 +3,13 @@
 use jiff::Timestamp;
 use longhaul_broker::rescue::{RescueError, UnknownFormat};
 use std::io;
-use std::path::PathBuf;
 
 /// Why a backup or a restore is not possible.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
     /// The place is neither a directory nor a URL of a known kind.
-    #[error("{url} cannot store a backup: {reason}. Use a directory, or s3://bucket/folder")]
+    #[error("cannot use {url} for backups: {reason}. Use a directory, or s3://bucket/folder")]
     Place {
         /// The place as it was given.
         url: String,
@@ -48,16 +47,12 @@ pub enum BackupError {
         at: Option<u64>,
     },
     /// Segments are missing without which messages would be lost.
-    #[error(
-        "the backup does not have the whole log: {}. Delete the new directory, and restore an \
-         earlier time: --at {}",
-        absent(.missing), before(*.as_of)
-    )]
+    #[error("the backup is incomplete or damaged: {}. {}", absent(.missing), advice(*.earlier))]
     Incomplete {
-        /// The time before which it has everything that was confirmed, in ms since the epoch.
-        as_of: Option<u64>,
-        /// The numbers of the segments.
+        /// The numbers of the segments. Empty if the beginning of the log is missing.
         missing: Vec<u32>,
+        /// The latest earlier time to which it can be restored, in ms since the epoch.
+        earlier: Option<u64>,
     },
     /// Another version has stored the object.
     #[error("cannot read {object} of the backup")]
@@ -73,20 +68,6 @@ pub enum BackupError {
     /// The data directory cannot be read or written.
     #[error(transparent)]
     Rescue(#[from] RescueError),
-    /// The restored directory is damaged.
-    #[error(
-        "{report}The restored directory is damaged, and brokers refuse it. Delete it, and restore \
-         an earlier time: --at {}. Or salvage what is readable: longhaul broker salvage {} NEW",
-        before(*.as_of), path.display()
-    )]
-    Damaged {
-        /// The directory.
-        path: PathBuf,
-        /// The time before which it has everything that was confirmed, in ms since the epoch.
-        as_of: Option<u64>,
-        /// What `longhaul broker check` says.
-        report: String,
-    },
 }
 
 impl BackupError {
@@ -103,11 +84,12 @@ fn absent(missing: &[u32]) -> String {
     format!("segments {missing:?} are missing")
 }
 
-/// A time a little before this one, as an argument.
-fn before(as_of: Option<u64>) -> String {
-    let earlier = as_of.and_then(|at| i64::try_from(at.saturating_sub(2000)).ok());
-    let earlier = earlier.and_then(|at| Timestamp::from_millisecond(at).ok());
-    earlier.map_or_else(|| "INSTANT".to_owned(), |at| at.to_string())
+fn advice(earlier: Option<u64>) -> String {
+    let earlier = earlier.and_then(|at| Timestamp::from_millisecond(i64::try_from(at).ok()?).ok());
+    earlier.map_or_else(
+        || "It cannot be restored to an earlier time".to_owned(),
+        |at| format!("Restore an earlier time: --at {at}"),
+    )
 }
 
 fn when(at: Option<u64>) -> &'static str {

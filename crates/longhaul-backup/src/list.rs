@@ -25,40 +25,61 @@ pub struct StoredBackup {
 /// The backups in a store, one for each data directory that was stored there.
 ///
 /// # Errors
-/// See [`BackupError`]. A store without a backup is not an error.
+/// See [`BackupError`].
 pub async fn list(place: &str) -> Result<Vec<StoredBackup>, BackupError> {
     let mut backups = Vec::new();
     for folder in BackupFolder::open(place, false)?.folders().await? {
         let (catalog, bytes) = folder.measured().await?;
-        let newest = catalog.plan(u64::MAX);
-        if newest.segments.is_empty() {
+        if catalog.is_empty() {
             continue;
         }
-        let mut search =
-            RestoreTimeSearch { folder: &folder, links: SegmentLinks::new(), error: None };
-        let oldest = search.oldest(&catalog).await?;
-        let newest = search.is_complete(&newest).await?.then(|| catalog.last());
+        let mut search = RestoreTimeSearch::new(&folder);
+        let oldest = search.first(&catalog, catalog.beginnings()).await?;
+        let newest = search.is_complete(&catalog.plan(u64::MAX)).await?.then(|| catalog.last());
         let error = search.error;
         let (folder, checkpoints) = (folder.to_string(), catalog.checkpoint_count());
         backups.push(StoredBackup { folder, oldest, newest, checkpoints, bytes, error });
+    }
+    if backups.is_empty() {
+        return Err(BackupError::Nothing { place: place.to_owned(), at: None });
     }
     Ok(backups)
 }
 
 /// A search for times to which a backup can be restored.
-struct RestoreTimeSearch<'a> {
+pub(crate) struct RestoreTimeSearch<'a> {
     folder: &'a BackupFolder,
     /// What was fetched: many times have the same segments.
-    links: SegmentLinks,
+    pub(crate) links: SegmentLinks,
     /// An object has an unknown format.
     error: Option<BackupError>,
 }
 
-impl RestoreTimeSearch<'_> {
-    /// The earliest time to which a directory can be restored. The oldest objects may be what is
-    /// left of a time that is no longer kept.
-    async fn oldest(&mut self, catalog: &Catalog) -> Result<Option<u64>, BackupError> {
-        for at in catalog.beginnings() {
+impl<'a> RestoreTimeSearch<'a> {
+    pub(crate) fn new(folder: &'a BackupFolder) -> Self {
+        Self { folder, links: SegmentLinks::new(), error: None }
+    }
+
+    /// The latest time before this one to which a directory can be restored. Between two states,
+    /// the pieces only grow.
+    pub(crate) async fn latest(
+        &mut self,
+        catalog: &Catalog,
+        before: u64,
+    ) -> Result<Option<u64>, BackupError> {
+        let states = catalog.beginnings().into_iter().rev().filter(|&at| at < before);
+        let ends = std::iter::once(before).chain(states).map(|at| at.saturating_sub(1));
+        self.first(catalog, ends).await
+    }
+
+    /// The first of these times to which a directory can be restored. The oldest objects may be
+    /// what is left of a time that is no longer kept.
+    async fn first(
+        &mut self,
+        catalog: &Catalog,
+        times: impl IntoIterator<Item = u64>,
+    ) -> Result<Option<u64>, BackupError> {
+        for at in times {
             if self.is_complete(&catalog.plan(at)).await? {
                 return Ok(Some(at));
             }

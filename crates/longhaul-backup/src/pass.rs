@@ -68,6 +68,8 @@ pub(crate) struct BackupPass {
     inventory: Option<Vec<u8>>,
     /// The time in the name of the newest object.
     last: u64,
+    /// Whether the catalog is up to date. Otherwise, the next pass lists the store.
+    pub(crate) is_listed: bool,
     /// Whether the store refused something in the last pass.
     pub(crate) is_refused: bool,
     /// Pieces that were read and are not stored yet. The next pass stores what a failed one leaves.
@@ -113,6 +115,7 @@ impl BackupPass {
             checkpoint: None,
             inventory: None,
             last,
+            is_listed: true,
             is_refused: false,
             puts: FuturesUnordered::new(),
         })
@@ -133,6 +136,10 @@ impl BackupPass {
 
     async fn store(&mut self) -> Result<bool, BackupError> {
         let began = clock::wall_ms();
+        if !self.is_listed {
+            self.list_again().await?;
+            self.is_listed = true;
+        }
         if !self.puts.is_empty() {
             // The pieces may name views.
             self.store_views().await?;
@@ -339,7 +346,7 @@ impl BackupPass {
 
     /// Lists the store anew. What something else has removed there, such as a lifecycle rule, is
     /// stored again as far as the data directory still has it.
-    pub(crate) async fn list_again(&mut self) -> Result<(), BackupError> {
+    async fn list_again(&mut self) -> Result<(), BackupError> {
         let stored = self.folder.catalog().await?;
         if stored != self.catalog {
             tracing::warn!("the backup was changed from outside: what is missing is stored again");

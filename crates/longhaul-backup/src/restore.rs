@@ -1,8 +1,9 @@
 //! Makes a data directory of what a store has.
 
-use crate::catalog::{ObjectName, PieceName, RestorePlan};
+use crate::catalog::{Catalog, ObjectName, PieceName, RestorePlan};
 use crate::error::BackupError;
-use crate::store::BackupFolder;
+use crate::list::RestoreTimeSearch;
+use crate::store::{BackupFolder, PART_BYTES};
 use futures::{StreamExt as _, TryStreamExt as _};
 use longhaul_broker::rescue::{
     self, RescueReport, SegmentLink, UnknownFormat, checkpoint_segment, listed_segments,
@@ -24,10 +25,15 @@ pub struct Restored {
     /// Everything that was confirmed before this time is there, in ms since the epoch; `None` if
     /// the backup never had all.
     pub as_of: Option<u64>,
-    /// What `longhaul broker check` says of the directory.
+    /// What `longhaul broker check` says of the directory. Brokers refuse a damaged one.
     pub report: RescueReport,
+    /// If it is damaged, the latest time before the damaged objects to which the backup can be
+    /// restored, in ms since the epoch; `None` if that is not known.
+    pub earlier: Option<u64>,
     /// The folder of the store that it was made of.
     pub folder: String,
+    /// The other folders of the store that have a backup.
+    pub others: Vec<String>,
 }
 
 /// Makes a data directory `new`, which must be empty or not exist, of the newest backup in a store,
@@ -35,11 +41,19 @@ pub struct Restored {
 /// message gets an id that was given before.
 ///
 /// # Errors
-/// See [`BackupError`].
+/// See [`BackupError`]. Damage is not an error.
 pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restored, BackupError> {
-    let (folder, mut plan) = choose(&BackupFolder::open(place, false)?, at).await?;
-    rescue::begin_restore(new).map_err(BackupError::New)?;
-    let kept = needed(&folder, &plan, &mut SegmentLinks::new()).await?;
+    let store = BackupFolder::open(place, false)?;
+    let (folder, catalog, mut plan, others) = choose(&store, at).await?;
+    let mut search = RestoreTimeSearch::new(&folder);
+    let kept = match needed(&folder, &plan, &mut search.links).await {
+        Err(BackupError::Incomplete { missing, .. }) => {
+            let earlier = search.latest(&catalog, at.unwrap_or(u64::MAX)).await?;
+            return Err(BackupError::Incomplete { missing, earlier });
+        }
+        kept => kept?,
+    };
+    rescue::begin_restore(new, store.directory.as_deref()).map_err(BackupError::New)?;
     let numbers: Vec<u32> = kept.iter().copied().collect();
     // Until all of them are there, a start refuses the directory.
     rescue::list_segments(new, &numbers)?;
@@ -61,12 +75,38 @@ pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restore
             fetch(&folder, &[ObjectName::View(file.to_owned())], &new.join(&view)).await?;
         }
     }
-    let (report, as_of) = (rescue::adopt(new)?, plan.as_of());
-    if !report.is_sound() {
-        let (path, report) = (new.to_owned(), report.to_string());
-        return Err(BackupError::Damaged { path, as_of, report });
+    let report = rescue::adopt(new, cut_off(new, &plan))?;
+    let earlier = match stored_at(&plan, &report.places) {
+        Some(at) => search.latest(&catalog, at).await?,
+        None => None,
+    };
+    let (as_of, folder) = (plan.as_of(), folder.to_string());
+    Ok(Restored { as_of, report, earlier, folder, others })
+}
+
+/// The place at which the records of the newest segment end before its bytes do, if there is one.
+fn cut_off(new: &Path, plan: &RestorePlan) -> Option<(PathBuf, u64)> {
+    let (&number, pieces) = plan.segments.last_key_value()?;
+    let mut follower = rescue::follow(new, number, false).ok()??;
+    let mut end = 0;
+    while let Some(piece) = follower.next(PART_BYTES, false).ok()? {
+        end = u64::from(piece.from) + piece.bytes.len() as u64;
     }
-    Ok(Restored { as_of, report, folder: folder.to_string() })
+    let is_cut = end < pieces.last()?.to.into();
+    is_cut.then(|| (new.join(rescue::segment_name(number)), end))
+}
+
+/// The earliest time of the objects with these offsets of files; `None` if none has a time.
+fn stored_at(plan: &RestorePlan, places: &[(PathBuf, u64)]) -> Option<u64> {
+    let times = places.iter().filter_map(|(file, offset)| {
+        if file.ends_with("checkpoint") {
+            return plan.checkpoint;
+        }
+        let of = |number: &u32| file.ends_with(rescue::segment_name(*number));
+        let (_, pieces) = plan.segments.iter().find(|(number, _)| of(number))?;
+        pieces.iter().find(|piece| *offset < piece.to.into()).map(|piece| piece.at)
+    });
+    times.min()
 }
 
 /// The links of segments, by the first piece of each. A piece without a link is damaged, or no
@@ -82,7 +122,8 @@ pub(crate) async fn needed(
     plan: &RestorePlan,
     links: &mut SegmentLinks,
 ) -> Result<BTreeSet<u32>, BackupError> {
-    let gone = || BackupError::Incomplete { as_of: plan.as_of(), missing: Vec::new() };
+    let incomplete = |missing| BackupError::Incomplete { missing, earlier: None };
+    let gone = || incomplete(Vec::new());
     let mut listed = None;
     if let Some(at) = plan.inventory {
         let name = ObjectName::Inventory(at);
@@ -114,27 +155,35 @@ pub(crate) async fn needed(
     let needed = listed.iter().flatten().filter(is_needed);
     let missing: Vec<u32> = needed.filter(|number| !kept.contains(number)).copied().collect();
     if !missing.is_empty() || kept.is_empty() {
-        return Err(BackupError::Incomplete { as_of: plan.as_of(), missing });
+        return Err(incomplete(missing));
     }
     Ok(kept)
 }
 
-/// The folder of the data directory that has the newest state at that time, and what to fetch of it.
+/// The folder of the data directory that has the newest state at that time, what it has, what to
+/// fetch of that, and the other folders.
 async fn choose(
     store: &BackupFolder,
     at: Option<u64>,
-) -> Result<(BackupFolder, RestorePlan), BackupError> {
-    let mut newest: Option<(BackupFolder, RestorePlan)> = None;
+) -> Result<(BackupFolder, Catalog, RestorePlan, Vec<String>), BackupError> {
+    let mut found = Vec::new();
     for folder in store.folders().await? {
-        let plan = folder.catalog().await?.plan(at.unwrap_or(u64::MAX));
-        let is_newer = newest.as_ref().is_none_or(|(_, best)| plan.as_of() > best.as_of());
+        let catalog = folder.catalog().await?;
         // During a folder's first pass, its checkpoint is newer than the pieces so far.
-        let is_known = at.is_none() || plan.as_of().is_some();
-        if is_newer && is_known && !plan.segments.is_empty() {
-            newest = Some((folder, plan));
+        let is_there = match at {
+            Some(at) => catalog.first_end().is_some_and(|first| first <= at),
+            None => !catalog.is_empty(),
+        };
+        if is_there {
+            let plan = catalog.plan(at.unwrap_or(u64::MAX));
+            found.push((folder, catalog, plan));
         }
     }
-    newest.ok_or_else(|| BackupError::Nothing { place: store.place().to_owned(), at })
+    found.sort_by_key(|(_, _, plan)| plan.as_of());
+    let nothing = || BackupError::Nothing { place: store.place.clone(), at };
+    let (folder, catalog, plan) = found.pop().ok_or_else(nothing)?;
+    let others = found.iter().map(|(folder, ..)| folder.to_string()).collect();
+    Ok((folder, catalog, plan, others))
 }
 
 /// The segments that are replayed one after another, from the one in which the checkpoint ends or

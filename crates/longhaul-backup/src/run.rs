@@ -73,7 +73,7 @@ impl Backup {
         let stop = CancellationToken::new();
         let BackupSettings { directory, place, keep, progress, newest_at_start } = settings;
         let folder = BackupFolder::open(&place, true)?;
-        apart(&place, &directory)?;
+        apart(&folder, &directory)?;
         let folder = folder.within(&name_of(&directory)?);
         // Last: it cannot be dropped within another one.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -104,23 +104,19 @@ impl Backup {
     }
 
     /// Stores what is left, and ends. What cannot be stored at once is not.
-    pub fn shutdown(mut self) {
-        self.join();
+    pub fn shutdown(self) {
+        drop(self);
     }
+}
 
-    fn join(&mut self) {
+impl Drop for Backup {
+    fn drop(&mut self) {
         self.stop.cancel();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
             tracing::error!("backup thread panicked");
         }
-    }
-}
-
-impl Drop for Backup {
-    fn drop(&mut self) {
-        self.join();
     }
 }
 
@@ -147,7 +143,7 @@ async fn run<Opening>(
     let mut pause = PAUSE;
     loop {
         let is_last = stop.is_cancelled();
-        progress.begin_pass();
+        let is_asked = progress.begin_pass();
         let made = async {
             let pass = match &mut opened {
                 Some(pass) => pass,
@@ -156,6 +152,7 @@ async fn run<Opening>(
                     none.insert(opened.inspect_err(|error| progress.pass_failed(causes(error)))?)
                 }
             };
+            pass.is_listed = pass.is_listed && !is_asked;
             step(pass, passes, is_last, progress).await
         };
         match made.await {
@@ -186,6 +183,9 @@ pub(crate) async fn step(
     progress: &BackupProgress,
 ) -> Result<bool, BackupError> {
     let began = clock::wall_ms();
+    if passes % LIST_EVERY == LIST_EVERY - 1 {
+        pass.is_listed = false;
+    }
     let stored = pass.run().await;
     match &stored {
         Ok(true) => progress.pass_stored(began),
@@ -199,9 +199,6 @@ pub(crate) async fn step(
     }
     if is_refused || passes.is_multiple_of(EXPIRE_EVERY) {
         pass.find_expired();
-    }
-    if !is_refused && passes % LIST_EVERY == LIST_EVERY - 1 {
-        pass.list_again().await?;
     }
     let tidied = pass.tidy().await;
     let is_all = stored?;
@@ -231,12 +228,11 @@ fn name_of(directory: &Path) -> Result<String, BackupError> {
 }
 
 /// Refuses a place in the directory itself, whose loss would be that of the backup.
-fn apart(place: &str, directory: &Path) -> Result<(), BackupError> {
-    let path = place.strip_prefix("file://").unwrap_or(place);
-    let both = fs::canonicalize(path).ok().zip(fs::canonicalize(directory).ok());
-    if both.is_some_and(|(place, directory)| place.starts_with(directory)) {
+fn apart(folder: &BackupFolder, directory: &Path) -> Result<(), BackupError> {
+    let place = folder.directory.as_ref().and_then(|place| fs::canonicalize(place).ok());
+    if place.zip(fs::canonicalize(directory).ok()).is_some_and(|(it, of)| it.starts_with(of)) {
         let reason = "it is inside the data directory".to_owned();
-        return Err(BackupError::Place { url: place.to_owned(), reason });
+        return Err(BackupError::Place { url: folder.place.clone(), reason });
     }
     Ok(())
 }

@@ -29,11 +29,11 @@ const HEAD_BYTES: u64 = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct BackupFolder {
     store: Arc<dyn ObjectStore>,
-    /// The directory that it is; `None` for S3.
-    directory: Option<PathBuf>,
+    /// The directory of the store; `None` for S3.
+    pub(crate) directory: Option<PathBuf>,
     folder: ObjectPath,
-    /// As it was given.
-    place: String,
+    /// The store, as it was given.
+    pub(crate) place: String,
 }
 
 impl BackupFolder {
@@ -68,11 +68,6 @@ impl BackupFolder {
     /// A folder within it.
     pub(crate) fn within(&self, name: &str) -> Self {
         Self { folder: self.folder.clone().join(name), ..self.clone() }
-    }
-
-    /// The folder, as it was given.
-    pub(crate) fn place(&self) -> &str {
-        &self.place
     }
 
     /// An object with the whole content; `None` if it is no longer there.
@@ -211,7 +206,12 @@ impl BackupFolder {
 
     fn failed(&self, what: &str, path: &ObjectPath, source: &dyn Error) -> BackupError {
         // The text has the texts of its causes.
-        let reason = source.to_string().replace('\n', " ");
+        let mut reason = source.to_string().replace('\n', " ");
+        // Without keys, they are fetched from the metadata service of a machine at Amazon.
+        if ["/latest/api/token", "/latest/meta-data/"].iter().any(|path| reason.contains(path)) {
+            "there are no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                .clone_into(&mut reason);
+        }
         BackupError::Store { what: format!("{what} {path} in {}", self.place), reason }
     }
 }
@@ -246,6 +246,8 @@ fn local(path: &Path, is_new: bool) -> io::Result<Arc<dyn ObjectStore>> {
         let probe = path.join(".write-test");
         File::create(&probe)?;
         fs::remove_file(&probe)?;
+    } else if !path.is_dir() {
+        return Err(io::Error::other("there is no such directory"));
     }
     let store = LocalFileSystem::new_with_prefix(path).map_err(io::Error::other)?;
     Ok(Arc::new(store.with_fsync(true).with_automatic_cleanup(true)))

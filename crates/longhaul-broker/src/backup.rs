@@ -21,6 +21,9 @@ pub(crate) struct BackupPasses {
     /// Number of the last pass that has begun.
     #[serde(skip)]
     begun: u64,
+    /// Whether the next pass was asked for.
+    #[serde(skip)]
+    is_asked: bool,
     /// Number of the last pass that has stored everything; 0 if none has.
     stored_pass: u64,
     /// The time before which everything that was confirmed is stored, in ms since 1970; `None` if
@@ -47,9 +50,11 @@ impl BackupProgress {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a pass begins.
-    pub fn begin_pass(&self) {
-        self.lock().begun += 1;
+    /// Notes that a pass begins. Returns whether the admin API has asked for it.
+    pub fn begin_pass(&self) -> bool {
+        let mut known = self.lock();
+        known.begun += 1;
+        std::mem::take(&mut known.is_asked)
     }
 
     /// Notes that the pass has stored everything that was confirmed before this time, in ms since
@@ -91,9 +96,10 @@ impl BackupProgress {
 
     /// Asks for a pass. Returns the number of the first one that begins after this call.
     pub(crate) fn ask(&self) -> u64 {
-        let next = self.lock().begun + 1;
+        let mut known = self.lock();
+        known.is_asked = true;
         self.asked.notify_one();
-        next
+        known.begun + 1
     }
 
     pub(crate) fn passes(&self) -> BackupPasses {

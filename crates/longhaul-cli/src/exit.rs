@@ -215,14 +215,25 @@ fn help_by_kind(error: &Error) -> Option<&'static str> {
         }
         _ => {}
     }
-    if matches!(error.chain().find_map(admin), Some(it) if it.kind == AdminErrorKind::Invalid) {
-        return Some(
-            "set --admin-url to a URL such as http://HOST:8080; `longhaul config show` shows \
-             where it comes from",
-        );
+    let admin_kind = error.chain().find_map(admin).map(|it| it.kind);
+    match admin_kind {
+        Some(AdminErrorKind::Invalid) => {
+            return Some(
+                "set --admin-url to a URL such as http://HOST:8080; `longhaul config show` shows \
+                 where it comes from",
+            );
+        }
+        Some(AdminErrorKind::Unauthorized) => return Some(CREDENTIALS),
+        _ => {}
     }
     if error.chain().any(|it| is_mistrust(&it.to_string())) {
         return Some(MISTRUST);
+    }
+    if matches!(admin_kind, Some(AdminErrorKind::Unreachable | AdminErrorKind::Unavailable)) {
+        return Some(
+            "check that the broker runs and that --admin-url is the address of its admin API \
+             (`longhaul config show` shows where it comes from)",
+        );
     }
     if has(Code::Unreachable) {
         return Some(

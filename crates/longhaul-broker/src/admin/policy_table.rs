@@ -181,7 +181,12 @@ const POLICIES: &[PolicyRow] = &[
         "this broker delivers a delayed message at its time",
     ),
     refused(["dispatchRate", "dispatchRate", "topicDispatchRate"], OBJECT, is_rate, RATES),
-    refused(["publishRate", "publishRate", "publishMaxMessageRate"], OBJECT, is_rate, RATES),
+    refused(
+        ["publishRate", "publishRate", "publishMaxMessageRate"],
+        OBJECT,
+        is_rate,
+        "this broker has no limits on rates: bound a topic with backlogQuota",
+    ),
     refused(
         ["replicatorDispatchRate", "replicatorDispatchRate", "replicatorDispatchRate"],
         OBJECT,

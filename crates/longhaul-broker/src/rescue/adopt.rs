@@ -2,32 +2,42 @@
 
 use super::salvage::{self, Failed};
 use super::{
-    RescueError, RescueReport, UNFINISHED, check_opened, make_folder, open_any, reading, refused,
+    RescueError, RescueReport, UNFINISHED, check_opened, make_folder, make_outside, open_any,
+    reading, refused,
 };
 use crate::log::{self, FileStorage, Storage};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Makes an empty directory, or accepts one, that nobody may use before [`adopt`] has ended.
 ///
 /// # Errors
-/// The operating system refuses, or the directory is not empty.
-pub fn begin_restore(new: &Path) -> Result<(), RescueError> {
+/// The operating system refuses, or the directory is not empty, or inside the `store`.
+pub fn begin_restore(new: &Path, store: Option<&Path>) -> Result<(), RescueError> {
     let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
-    make_folder(new)?;
+    match store {
+        Some(store) => make_outside(store, new)?,
+        None => make_folder(new)?,
+    }
     log::new_file(&new.join(UNFINISHED)).and_then(|file| file.sync_all()).map_err(io)?;
     folders(new)?.sync_dir("").map_err(io)
 }
 
 /// Sees to it that no message gets an id that the broker may have given since the files of this
 /// directory were stored, and checks it. If the report names damage, the directory is still one
-/// that nobody may use.
+/// that nobody may use. `cut_off` is the place at which the records of the newest segment end before
+/// its bytes do: a start takes that for the end of the log.
 ///
 /// # Errors
 /// See [`RescueError`]. Damage is not an error.
-pub fn adopt(directory: &Path) -> Result<RescueReport, RescueError> {
+pub fn adopt(
+    directory: &Path,
+    cut_off: Option<(PathBuf, u64)>,
+) -> Result<RescueReport, RescueError> {
     let io = |source| RescueError::Io { what: format!("write {}", directory.display()), source };
-    let (report, numbers) = check_opened(directory, open_any(directory)?, reading::numbers_after)?;
+    let (mut report, numbers) =
+        check_opened(directory, open_any(directory)?, reading::numbers_after)?;
+    report.cut_off(cut_off);
     if !report.is_sound() {
         return Ok(report);
     }

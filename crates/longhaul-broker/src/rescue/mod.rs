@@ -57,10 +57,10 @@ pub enum RescueError {
         /// The directory.
         path: PathBuf,
     },
-    /// The new directory would be inside the source directory.
+    /// The new directory would be inside the directory that it is made of.
     #[error("{} is inside {}, which must not be changed: choose another directory", new.display(), path.display())]
     Within {
-        /// The data directory.
+        /// The data directory, or the store of the backup.
         path: PathBuf,
         /// The new directory.
         new: PathBuf,
@@ -167,6 +167,19 @@ fn make_folder(new: &Path) -> Result<(), RescueError> {
         return Err(RescueError::Exists { path: new.to_owned() });
     }
     Ok(())
+}
+
+/// Creates a directory, or accepts an empty one. It must not be inside the other one.
+fn make_outside(directory: &Path, new: &Path) -> Result<(), RescueError> {
+    let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
+    let path = directory.canonicalize().map_err(|source| unread(directory, source))?;
+    // The new directory may not exist yet: its nearest existing ancestor tells where it will be.
+    let absolute = std::path::absolute(new).map_err(io)?;
+    let mut existing = absolute.ancestors().filter_map(|part| part.canonicalize().ok());
+    if existing.next().is_some_and(|part| part.starts_with(&path)) {
+        return Err(RescueError::Within { path: directory.to_owned(), new: new.to_owned() });
+    }
+    make_folder(new)
 }
 
 /// A data directory that is read, and the lock that keeps brokers away meanwhile.

@@ -5,6 +5,7 @@ use super::views::Damaged;
 use crate::log::{Cost, LogFinding};
 use crate::state::BrokerState;
 use crate::state::entries::EntryPosition;
+use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -12,12 +13,17 @@ use std::path::{Path, PathBuf};
 const SHOWN_MAX: usize = 1000;
 
 /// The result of checking a data directory, as text for people.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct RescueReport {
     directory: PathBuf,
-    /// Number of readable topics and messages.
-    kept: (usize, u64),
+    /// Number of readable topics.
+    topics: usize,
+    /// Number of readable messages.
+    messages: u64,
     damage: Vec<String>,
+    /// The damaged files of the log, with the offsets, in the directory that was read.
+    #[serde(skip)]
+    pub places: Vec<(PathBuf, u64)>,
     /// By topic.
     lost: Vec<Lost>,
     notes: Vec<String>,
@@ -28,18 +34,18 @@ pub struct RescueReport {
 }
 
 /// Losses of a topic.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 struct Lost {
     topic: String,
     messages: u64,
-    ids: Vec<(EntryPosition, EntryPosition)>,
+    /// Ranges of ids, such as `7:0-9`.
+    ids: Vec<String>,
 }
 
 impl RescueReport {
     pub(super) fn new(directory: &Path, read: &SalvageReading, views: &[Damaged]) -> Self {
         let state = &read.state;
         let here = |topic: &crate::state::BrokerTopic| topic.entries.iter().count() as u64;
-        let kept = (state.topics().count(), state.topics().map(|(_, topic)| here(topic)).sum());
         let mut damage: Vec<String> =
             read.findings.iter().map(|finding| line(state, finding)).collect();
         damage.extend(views.iter().map(|view| view_line(state, view)));
@@ -49,17 +55,22 @@ impl RescueReport {
                 read.unapplied.0, read.unapplied.1
             ));
         }
+        let places =
+            read.findings.iter().map(|finding| (finding.file.clone().into(), finding.offset));
         let lost = state.topics().filter_map(|(_, topic)| {
             let ids = read.lost(topic);
             let messages = ids.iter().map(|(from, to)| to.entry - from.entry + 1).sum();
             let topic = topic.name.as_str().to_owned();
+            let ids: Vec<_> = ids.iter().map(range).collect();
             (!ids.is_empty()).then_some(Lost { topic, messages, ids })
         });
         let (lost, notes) = (lost.collect(), notes(read));
         Self {
             directory: directory.to_owned(),
-            kept,
+            topics: state.topics().count(),
+            messages: state.topics().map(|(_, topic)| here(topic)).sum(),
             damage,
+            places: places.collect(),
             lost,
             notes,
             refusal: None,
@@ -89,7 +100,24 @@ impl RescueReport {
     /// Number of readable messages.
     #[must_use]
     pub const fn messages(&self) -> u64 {
-        self.kept.1
+        self.messages
+    }
+
+    /// Leaves out what is no damage.
+    #[must_use]
+    pub fn without_notes(&self) -> Self {
+        Self { notes: Vec::new(), ..self.clone() }
+    }
+
+    /// Adds damage at the end of the log, if nothing else is damaged.
+    pub(super) fn cut_off(&mut self, place: Option<(PathBuf, u64)>) {
+        if let Some((file, offset)) = place.filter(|_| self.is_sound()) {
+            let file_name = file.display();
+            self.damage.push(format!(
+                "{file_name} at offset {offset}: a record is damaged; it and all later ones are lost"
+            ));
+            self.places.push((file, offset));
+        }
     }
 
     /// Adds a note.
@@ -101,7 +129,7 @@ impl RescueReport {
 impl fmt::Display for RescueReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = if self.is_sound() { "sound" } else { "damaged" };
-        let (topics, messages) = self.kept;
+        let Self { topics, messages, .. } = self;
         writeln!(f, "{} is {state}.", self.directory.display())?;
         writeln!(f, "It has {topics} topics, and {messages} messages that can be read.")?;
         if let Some(refusal) = &self.refusal {
@@ -112,35 +140,27 @@ impl fmt::Display for RescueReport {
             writeln!(f, "Messages that are lost, by topic and id (ledger:entry):")?;
         }
         for lost in &self.lost {
-            write!(f, "  {}: {}", lost.topic, lost.messages)?;
-            for (number, (from, to)) in lost.ids.iter().take(SHOWN_MAX).enumerate() {
-                let separator = if number == 0 { ":" } else { "," };
-                write!(f, "{separator} {}:{}", from.ledger, from.entry)?;
-                if from != to {
-                    write!(f, "-{}", to.entry)?;
-                }
-            }
+            let shown = lost.ids.get(..SHOWN_MAX).unwrap_or(&lost.ids).join(", ");
+            write!(f, "  {}: {}: {shown}", lost.topic, lost.messages)?;
             if lost.ids.len() > SHOWN_MAX {
                 write!(f, ", and {} ranges more", lost.ids.len() - SHOWN_MAX)?;
             }
             writeln!(f)?;
         }
         list(f, "Besides:", &self.notes)?;
-        match &self.made {
-            Some(made) => writeln!(
-                f,
-                "Everything that can be read is in {}: start the broker with it. Nothing was changed in {}.",
-                made.display(),
-                self.directory.display()
-            ),
-            None if self.is_sound() => Ok(()),
-            None => writeln!(
-                f,
-                "Keep the directory as it is, and check the disk. Restore a copy, or make a new directory of what can be read: longhaul broker salvage {} NEW",
-                self.directory.display()
-            ),
-        }
+        let Some(made) = &self.made else { return Ok(()) };
+        writeln!(
+            f,
+            "Everything that can be read is in {}: start the broker with it. Nothing was changed in {}.",
+            made.display(),
+            self.directory.display()
+        )
     }
+}
+
+fn range((from, to): &(EntryPosition, EntryPosition)) -> String {
+    let EntryPosition { ledger, entry } = from;
+    if from == to { format!("{ledger}:{entry}") } else { format!("{ledger}:{entry}-{}", to.entry) }
 }
 
 fn list(f: &mut fmt::Formatter<'_>, head: &str, lines: &[String]) -> fmt::Result {

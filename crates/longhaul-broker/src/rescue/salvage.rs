@@ -2,7 +2,7 @@
 
 use super::reading::{self, SalvageReading, numbers_after};
 use super::report::RescueReport;
-use super::{RescueError, UNFINISHED, make_folder, open_any, refused, unread, views};
+use super::{RescueError, UNFINISHED, make_outside, open_any, refused, views};
 use crate::compaction::rebuild;
 use crate::compaction::run::next_chunk;
 use crate::log::{
@@ -31,7 +31,7 @@ const BODY_BYTES_MAX: u32 = 1 << 30;
 /// See [`RescueError`].
 pub fn salvage(directory: &Path, new: &Path) -> Result<RescueReport, RescueError> {
     let (storage, _lock) = open_any(directory)?;
-    make_empty(directory, new)?;
+    make_outside(directory, new)?;
     let mut read = reading::read(&storage).map_err(|source| refused(directory, source))?;
     if storage.open(UNFINISHED).is_ok() {
         read.apply(numbers_after(&read.state));
@@ -67,19 +67,6 @@ pub fn salvage(directory: &Path, new: &Path) -> Result<RescueReport, RescueError
     }
     report.made = Some(new.to_owned());
     Ok(report)
-}
-
-/// Creates a directory, or accepts an empty one. It must not be inside the source directory.
-fn make_empty(directory: &Path, new: &Path) -> Result<(), RescueError> {
-    let io = |source| RescueError::Io { what: format!("make {}", new.display()), source };
-    let path = directory.canonicalize().map_err(|source| unread(directory, source))?;
-    // The new directory may not exist yet: its nearest existing ancestor tells where it will be.
-    let absolute = std::path::absolute(new).map_err(io)?;
-    let mut existing = absolute.ancestors().filter_map(|part| part.canonicalize().ok());
-    if existing.next().is_some_and(|part| part.starts_with(&path)) {
-        return Err(RescueError::Within { path: directory.to_owned(), new: new.to_owned() });
-    }
-    make_folder(new)
 }
 
 pub(super) enum Failed {

@@ -25,7 +25,7 @@ async fn publish(data: &Path) -> u64 {
 
 /// A directory with the files of another one, whose restore has not ended.
 fn begin(from: &Path, new: &Path) {
-    begin_restore(new).unwrap();
+    begin_restore(new, None).unwrap();
     for folder in ["log", ""] {
         for entry in fs::read_dir(from.join(folder)).unwrap() {
             let entry = entry.unwrap();
@@ -50,11 +50,11 @@ async fn a_restore_ends_before_anybody_uses_the_directory() {
     // What can be read of it is not lost.
     let salvaged = salvage(&at("new"), &at("salvaged")).unwrap();
     assert_eq!(salvaged.messages(), 1, "{salvaged}");
-    let report = adopt(&at("new")).unwrap();
+    let report = adopt(&at("new"), None).unwrap();
     assert!(report.is_sound() && report.messages() == 1, "{report}");
     let ledgers = [publish(&at("new")).await, publish(&at("salvaged")).await];
     assert!(ledgers.iter().all(|&ledger| ledger > given + (1 << 32)), "{ledgers:?}");
-    assert!(matches!(begin_restore(&at("new")), Err(RescueError::Exists { .. })));
+    assert!(matches!(begin_restore(&at("new"), None), Err(RescueError::Exists { .. })));
 }
 
 /// Two restores of the same files within a second gave the same ids. Later ones gave ids that the
@@ -66,7 +66,7 @@ async fn each_restore_of_the_same_files_gives_later_ids() {
     let mut given = publish(&at("data")).await;
     for name in ["first", "second", "third"] {
         begin(&at("data"), &at(name));
-        assert!(adopt(&at(name)).unwrap().is_sound());
+        assert!(adopt(&at(name), None).unwrap().is_sound());
         for _ in 0..2 {
             let ledger = publish(&at(name)).await;
             assert!(ledger > given, "{ledger} of {name}, after {given}");
@@ -88,7 +88,7 @@ async fn a_damaged_restore_does_not_end() {
     let place = bytes.windows(4).position(|part| part == b"body").unwrap();
     bytes[place] ^= 1;
     fs::write(&segment, bytes).unwrap();
-    assert!(!adopt(&at("new")).unwrap().is_sound());
+    assert!(!adopt(&at("new"), None).unwrap().is_sound());
     assert!(start(&at("new")).is_err());
     assert_eq!(salvage(&at("new"), &at("salvaged")).unwrap().messages(), 1);
     publish(&at("salvaged")).await;

@@ -8,8 +8,9 @@ use super::server::engine;
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure};
 use crate::signals::ShutdownSignals;
+use crate::times;
 use anyhow::Context as _;
-use backup::{BackupCommand, BrokerRestoreArgs};
+use backup::BackupCommand;
 use clap::{Args, Subcommand};
 use longhaul_broker::rescue::{self, RescueError, RescueReport};
 use longhaul_broker::{Broker, TokenKey};
@@ -78,7 +79,18 @@ AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT, AWS_ALLOW_HTTP.
 
 Exit codes: 0 the new directory is sound, 1 the backup is incomplete, damaged or unreadable, 2 \
 there is no such backup, or the directory cannot be created.")]
-    Restore(BrokerRestoreArgs),
+    Restore {
+        /// Restore the backup in this directory, or at s3://BUCKET/FOLDER.
+        #[arg(long, value_name = "PLACE")]
+        from: String,
+        /// Restore the state at this time, such as 2026-11-20T07:00Z or `15m ago`. Default: the
+        /// newest.
+        #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms)]
+        at: Option<u64>,
+        /// Directory to create. It must be empty or not exist.
+        #[arg(value_name = "NEW")]
+        new: PathBuf,
+    },
     /// Complete, list or check the backup of `--broker-backup`.
     #[command(subcommand)]
     Backup(BackupCommand),
@@ -116,26 +128,69 @@ struct BrokerAddressList {
 /// # Errors
 /// When the broker fails, or damage was found.
 pub(crate) async fn run(command: BrokerCommand, context: &CommandContext) -> anyhow::Result<()> {
-    let read = match command {
+    let salvaged = match command {
         // Its options are settings, which are read by their names: see `settings::flags`.
         BrokerCommand::Run(_) => return serve(context).await,
-        BrokerCommand::Check { directory } => blocking(move || rescue::check(&directory)).await?,
+        BrokerCommand::Check { directory } => {
+            let help = format!(
+                "keep the directory as it is, and check the disk; then restore a backup, or create \
+                 a directory of what can be read: longhaul broker salvage {} NEW",
+                directory.display()
+            );
+            let report = blocking(move || rescue::check(&directory)).await?;
+            return verdict(&report, None, damaged().help(help), context);
+        }
         BrokerCommand::Salvage { directory, new } => {
             blocking(move || rescue::salvage(&directory, &new)).await?
         }
-        BrokerCommand::Restore(it) => return backup::restore(&it, context).await,
+        BrokerCommand::Restore { from, at, new } => {
+            return backup::restore(&from, at, &new, context).await;
+        }
         BrokerCommand::Backup(it) => return backup::run(it, context).await,
     };
-    verdict(&read, context)
+    verdict(&salvaged, None, damaged(), context)
 }
 
-/// Prints a report.
-fn verdict(report: &RescueReport, context: &CommandContext) -> anyhow::Result<()> {
-    context.output.lines(report.to_string().trim_end())?;
-    if report.is_sound() {
-        return Ok(());
+fn damaged() -> CommandFailure {
+    CommandFailure::new(Code::Failed, "the data directory is damaged")
+}
+
+/// A report on a directory, and the origin of a restored one.
+#[derive(Serialize)]
+struct ReportRecord<'a> {
+    sound: bool,
+    #[serde(flatten)]
+    report: &'a RescueReport,
+    #[serde(flatten)]
+    origin: Option<RestoreOrigin>,
+}
+
+/// The origin of a restored directory.
+#[derive(Serialize)]
+struct RestoreOrigin {
+    folder: String,
+    as_of: Option<String>,
+    /// The same as text.
+    #[serde(skip)]
+    text: String,
+}
+
+/// Prints a report, without its notes if `--quiet` is set. Damage is this failure.
+fn verdict(
+    report: &RescueReport,
+    origin: Option<RestoreOrigin>,
+    damaged: CommandFailure,
+    context: &CommandContext,
+) -> anyhow::Result<()> {
+    let (output, sound) = (&context.output, report.is_sound());
+    let report = if output.quiet { &report.without_notes() } else { report };
+    if output.is_for_people() {
+        let text = origin.map(|origin| origin.text).unwrap_or_default();
+        output.lines(format!("{report}{text}").trim_end())?;
+    } else {
+        output.one(&ReportRecord { sound, report, origin }, &[])?;
     }
-    Err(CommandFailure::new(Code::Failed, "the data directory is damaged").into())
+    if sound { Ok(()) } else { Err(damaged.into()) }
 }
 
 async fn blocking(

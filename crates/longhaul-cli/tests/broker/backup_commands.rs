@@ -3,8 +3,9 @@
 use super::client::Client;
 use super::program::{Server, run, text};
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 
 const ROUNDS: u64 = 5;
@@ -70,7 +71,43 @@ async fn what_was_confirmed_before_a_backup_now_is_in_the_backup() {
     let dir = folder.path().join("damaged");
     let (code, told) = backup(&["check", store, "--dir", dir.to_str().unwrap()]);
     assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("damaged"), "{told}");
+    assert!(told.contains("the restored directory is damaged"), "{told}");
+    assert!(told.contains("delete it") && !told.contains("keep the directory"), "{told}");
+    // A backup of another directory that is complete.
+    let other = folder.path().join("other");
+    let server = Server::start(&["--data", other.to_str().unwrap(), "--broker-backup", store]);
+    assert_eq!(now(&server).0, Some(0));
+    let dir = folder.path().join("newest");
+    let (code, told) = backup(&["check", store, "--dir", dir.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{told}");
+    let damaged = row["backup"].as_str().unwrap();
+    assert!(told.contains(&format!("the store also has {damaged}")), "{told}");
+}
+
+/// `now` said that everything was stored after the store had been emptied: the broker lists its store
+/// once an hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_now_stores_again_what_the_store_has_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let [data, store, new] = ["data", "store", "new"].map(|name| folder.path().join(name));
+    let [data, store, new] = [&data, &store, &new].map(|path| path.to_str().unwrap());
+    let server = Server::start(&["--data", data, "--broker-backup", store]);
+    let mut client = Client::producer(server.address(), "t").await.unwrap();
+    client.subscribe("t", "s", 1).await.unwrap();
+    client.publish_one(1, 0, b"x").await.unwrap();
+    assert_eq!(now(&server).0, Some(0));
+    for entry in std::fs::read_dir(store).unwrap() {
+        std::fs::remove_dir_all(entry.unwrap().path()).unwrap();
+    }
+    let (code, told) = now(&server);
+    assert_eq!(code, Some(0), "{told}");
+    // `-o json` was ignored.
+    let (code, told) = backup(&["check", store, "--dir", new, "-o", "json"]);
+    assert_eq!(code, Some(0), "{told}");
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&told["sound"], &told["messages"]), (&true.into(), &1.into()), "{told}");
+    assert!(told["folder"].as_str().unwrap().starts_with(store), "{told}");
+    assert!(told["as_of"].as_str().unwrap().ends_with('Z'), "{told}");
 }
 
 #[test]
@@ -80,14 +117,65 @@ fn a_backup_that_is_not_there_is_told_in_words() {
     let server = Server::start(&[]);
     let (code, told) = now(&server);
     assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("this broker has no backup: start it with --broker-backup"), "{told}");
+    let words = "error: this broker has no backup: start it with --broker-backup";
+    assert!(told.starts_with(words), "{told}");
     let (code, told) = backup(&["list", store]);
-    assert_eq!(code, Some(0), "{told}");
-    assert_eq!(backup(&["list", "/nowhere"]).0, Some(2));
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("has no backup"), "{told}");
+    let (code, told) = backup(&["list", "/nowhere"]);
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("cannot use /nowhere for backups: there is no such directory"), "{told}");
     let dir = folder.path().join("new");
     let (code, told) = backup(&["check", store, "--dir", dir.to_str().unwrap()]);
     assert_eq!(code, Some(2), "{told}");
     assert!(told.contains("has no backup"), "{told}");
+}
+
+#[test]
+fn a_restore_refuses_a_future_time_and_a_directory_in_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let [data, store] = ["data", "store"].map(|name| folder.path().join(name));
+    let (data, new) = (data.to_str().unwrap(), store.join("new"));
+    let (store, new) = (store.to_str().unwrap(), new.to_str().unwrap());
+    let server = Server::start(&["--data", data, "--broker-backup", store]);
+    assert_eq!(now(&server).0, Some(0));
+    let (code, told) = backup(&["check", store, "--dir", new]);
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("which must not be changed"), "{told}");
+    let (code, told) = backup(&["check", store, "--dir", "new", "--at", "in 2h"]);
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("in the future"), "{told}");
+}
+
+/// The error was one of the service that gives a machine at Amazon its keys.
+#[test]
+fn a_store_without_keys_is_told_in_words() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            read_head(&mut stream);
+            let answer =
+                b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+            stream.write_all(answer).unwrap();
+        }
+    });
+    let mut list = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+    list.args(["broker", "backup", "list", "s3://bucket/folder"]);
+    list.env_clear().env("AWS_METADATA_ENDPOINT", url);
+    let told = text(&list.output().unwrap().stderr);
+    assert!(told.contains("there are no keys: set AWS_ACCESS_KEY_ID"), "{told}");
+}
+
+fn read_head(stream: &mut TcpStream) -> Vec<u8> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    head
 }
 
 /// Answers each request with the next of these bodies; an empty one closes the connection.
@@ -97,12 +185,7 @@ fn answers(bodies: &'static [(&str, &str)]) -> (String, thread::JoinHandle<()>) 
     let served = thread::spawn(move || {
         for (method, body) in bodies {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                let mut byte = [0];
-                stream.read_exact(&mut byte).unwrap();
-                head.push(byte[0]);
-            }
+            let head = read_head(&mut stream);
             assert!(head.starts_with(method.as_bytes()), "{method}: {head:?}");
             if !body.is_empty() {
                 let length = body.len();
@@ -133,7 +216,7 @@ fn backup_now_outlasts_a_restart() {
     ]);
     let (code, told) = backup(&["now", "--admin-url", &url]);
     assert_eq!(code, Some(0), "a later pass has failed: {told}");
-    assert!(told.contains("1970-01-01T00:00:01Z"), "{told}");
+    assert!(told.contains("1970-01-01T00:00:01.000Z"), "{told}");
     served.join().unwrap();
 }
 

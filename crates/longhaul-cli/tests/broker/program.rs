@@ -152,7 +152,7 @@ fn a_backup_has_a_place_outside_the_directory_that_can_be_written() {
         ),
         (within.to_str().unwrap(), "it is inside the data directory"),
         // It exists, and nobody may write there, root included.
-        ("/proc", "/proc cannot store a backup: "),
+        ("/proc", "cannot use /proc for backups: "),
     ] {
         let arguments = ["--data", data, "--broker-backup", place];
         let refused = run(&[&RUN[..], &arguments].concat());
@@ -232,10 +232,18 @@ fn damage_has_its_own_exit_code() {
     std::fs::write(&inventory, bytes).unwrap();
     let checked = run(&["broker", "check", data]);
     assert_eq!(checked.status.code(), Some(1));
-    assert!(text(&checked.stdout).contains("longhaul broker salvage"));
+    assert!(text(&checked.stderr).contains("longhaul broker salvage"));
+    let checked = run(&["broker", "check", data, "-o", "json"]);
+    let report: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!((&report["sound"], report["damage"].as_array().unwrap().len()), (&false.into(), 1));
     assert_eq!(code(&["salvage", data, new]), Some(1));
     assert_eq!(code(&["salvage", data, new]), Some(2), "it is not empty");
     assert_eq!(code(&["check", new]), Some(0));
+    // `-q` was ignored.
+    std::fs::remove_file(paths[1].join("segments")).unwrap();
+    let notes =
+        |arguments: &[&str]| text(&run(&[&["broker", "check", new], arguments].concat()).stdout);
+    assert!(notes(&[]).contains("Besides:") && !notes(&["-q"]).contains("Besides:"));
     assert_eq!(code(&["salvage", new, again]), Some(0));
 }
 
@@ -281,6 +289,10 @@ fn a_secret_and_a_token_are_two_commands() {
     for _ in 0..3 {
         assert!(server.ask(tenants, None).starts_with("HTTP/1.1 401"));
     }
+    // The advice was missing.
+    let refused =
+        run(&["broker", "backup", "now", "--admin-url", &format!("http://{}", server.admin)]);
+    assert!(text(&refused.stderr).contains("--token-file"), "{}", text(&refused.stderr));
     let forged = format!("{worker}x");
     assert!(server.ask(tenants, Some(&forged)).starts_with("HTTP/1.1 401"));
     let told = server.line_with("signature");

@@ -11,7 +11,7 @@ use std::net::TcpStream;
 async fn a_store_lists_its_backups_and_the_times_to_restore_to() -> Result<(), Box<dyn Error>> {
     let mut written = WrittenLog::new()?;
     let place = written.store.path().to_str().ok_or("a path is a text")?.to_owned();
-    assert!(crate::list(&place).await?.is_empty());
+    assert!(matches!(crate::list(&place).await, Err(BackupError::Nothing { .. })));
     let mut pass = written.pass().await?;
     written.write(2)?;
     assert!(pass.run().await?);
@@ -60,6 +60,67 @@ async fn a_list_has_only_times_that_a_restore_takes() -> Result<(), Box<dyn Erro
     let error = unknown.error.as_ref().ok_or("an error")?;
     assert!(causes(error).contains("format version 9"), "{error}");
     assert_eq!((unknown.newest, unknown.checkpoints), (None, 1));
+    Ok(())
+}
+
+/// A backup that had lost the first object of its log was not in the list, and a restore took the
+/// store for an empty one.
+#[tokio::test]
+async fn a_backup_without_its_beginning_is_incomplete() -> Result<(), Box<dyn Error>> {
+    let mut written = WrittenLog::new()?;
+    let place = written.store.path().to_str().ok_or("a path is a text")?.to_owned();
+    let pass = written.two_passes().await?;
+    let newest = pass.catalog.last();
+    let piece = *pass.catalog.plan(newest).segments[&1].first().ok_or("a piece")?;
+    pass.folder.remove(&ObjectName::Piece(piece)).await?;
+    let [listed] = &crate::list(&place).await?[..] else { return Err("one backup".into()) };
+    assert_eq!((listed.oldest, listed.newest, listed.checkpoints), (None, None, 2));
+    let new = written.data.path().join("new");
+    for at in [None, Some(newest)] {
+        let refused = crate::restore(&place, at, &new).await;
+        let Err(error @ BackupError::Incomplete { earlier: None, .. }) = refused else {
+            return Err(format!("{at:?}: {refused:?}").into());
+        };
+        assert!(error.to_string().contains("incomplete or damaged"), "{error}");
+        assert!(!new.try_exists()?, "nothing was created");
+    }
+    let before = crate::restore(&place, Some(piece.at - 1), &new).await;
+    assert!(matches!(before, Err(BackupError::Nothing { .. })), "{before:?}");
+    Ok(())
+}
+
+/// The restore of a damaged backup named a time two seconds before the newest state. It took the
+/// same damaged object, or nothing of what the backup had.
+#[tokio::test]
+async fn the_earlier_time_is_the_one_before_the_damaged_object() -> Result<(), Box<dyn Error>> {
+    let mut written = WrittenLog::new()?;
+    let place = written.store.path().to_str().ok_or("a path is a text")?.to_owned();
+    let mut pass = written.two_passes().await?;
+    written.write(2)?;
+    assert!(pass.run().await?);
+    let plan = pass.catalog.plan(u64::MAX);
+    let (at, pieces) = (plan.checkpoint.ok_or("a checkpoint")?, &plan.segments[&1]);
+    let object = written.store.path().join("0-0").join(ObjectName::Checkpoint(at).to_string());
+    let sound = fs::read(&object)?;
+    damage(&object)?;
+    let restored = crate::restore(&place, None, &written.data.path().join("1")).await?;
+    assert_eq!(restored.earlier, Some(at - 1), "{}", restored.report);
+    fs::write(object, sound)?;
+    // The damage of the newest one was taken for the end of the log.
+    for number in [1, 2] {
+        let object = ObjectName::Piece(pieces[number]).to_string();
+        let object = written.store.path().join("0-0").join(object);
+        let sound = fs::read(&object)?;
+        damage(&object)?;
+        let new = written.data.path().join(format!("damaged {number}"));
+        let restored = crate::restore(&place, None, &new).await?;
+        let before = pieces[number].at - 1;
+        assert_eq!(restored.earlier, Some(before), "{}", restored.report);
+        assert_eq!(pass.catalog.plan(before).segments[&1], pieces[..number]);
+        fs::write(object, sound)?;
+    }
+    let restored = crate::restore(&place, None, &written.data.path().join("sound")).await?;
+    assert!(restored.report.is_sound(), "{}", restored.report);
     Ok(())
 }
 
@@ -119,6 +180,14 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         fs::copy(path, new)?;
     }
     Ok(())
+}
+
+/// Changes a byte in the middle of a file.
+fn damage(path: &Path) -> io::Result<()> {
+    let mut bytes = fs::read(path)?;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(path, bytes)
 }
 
 /// Gives the checkpoints in a folder format version 9.

@@ -227,6 +227,7 @@ fn what_is_not_obeyed_is_refused() {
     ] {
         let refused = read(name, &value).unwrap_err().to_string();
         assert!(refused.contains(name) && refused.contains("this broker"), "{refused}");
+        assert_eq!(name == "publishRate", refused.contains("with backlogQuota"), "{refused}");
     }
 }
 

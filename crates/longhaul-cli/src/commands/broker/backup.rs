@@ -1,15 +1,15 @@
 //! `longhaul broker restore` and `longhaul broker backup`: the backup of a data directory.
 
+use super::{RestoreOrigin, verdict};
 use crate::clock;
 use crate::connect;
 use crate::context::CommandContext;
 use crate::exit::{Code, CommandFailure, with_causes};
 use crate::output::TableRow;
 use crate::times;
-use clap::{Args, Subcommand};
-use jiff::Timestamp;
+use clap::Subcommand;
 use longhaul::topics::{AdminError, AdminErrorKind};
-use longhaul_backup::{BackupError, StoredBackup};
+use longhaul_backup::{BackupError, Restored, StoredBackup};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,8 +24,9 @@ pub(crate) enum BackupCommand {
     /// Ask the running broker to store what its backup lacks, and wait until it is stored; needs the
     /// admin API
     ///
-    /// It prints the time before which everything that was confirmed is stored. With tokens, it
-    /// needs the token of a superuser. If the broker restarts meanwhile, the command asks it again.
+    /// The broker also lists the store, and stores again what is missing there. The command prints
+    /// the time before which everything that was confirmed is stored. With tokens, it needs the
+    /// token of a superuser. If the broker restarts meanwhile, the command asks it again.
     #[command(after_help = "\
 Examples:
   longhaul broker backup now
@@ -38,7 +39,7 @@ broker does not answer.")]
     /// restored
     ///
     /// `oldest` and `newest` are the earliest and the latest time for `--at`. No `newest` means that
-    /// the newest state is incomplete, and no `oldest` that nothing can be restored.
+    /// the newest state is incomplete or damaged, and no `oldest` that nothing can be restored.
     #[command(after_help = "\
 Examples:
   longhaul broker backup list /backup/longhaul
@@ -48,7 +49,7 @@ For S3, set the keys, the region and the endpoint in the environment, as for `lo
 restore`.
 
 Exit codes: 0 all backups are listed, 1 the store cannot be read, or another version wrote one of \
-them, 2 there is no such store.")]
+them, 2 there is no such store, or it has no backup.")]
     List {
         /// The directory of `--broker-backup`, or s3://BUCKET/FOLDER.
         #[arg(value_name = "STORE")]
@@ -67,38 +68,22 @@ restore`.
 
 Exit codes: 0 the backup is sound, 1 it is incomplete, damaged or unreadable, 2 there is no such \
 backup, or the directory cannot be created.")]
-    Check(BackupCheckArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BackupCheckArgs {
-    /// The directory of `--broker-backup`, or s3://BUCKET/FOLDER.
-    #[arg(value_name = "STORE")]
-    store: String,
-    /// Directory to restore into. It must be empty or not exist.
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
-    /// Restore the state at this time, such as 2026-11-20T07:00Z or `15m ago`. Default: the newest.
-    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms)]
-    at: Option<u64>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct BrokerRestoreArgs {
-    /// Restore the backup in this directory, or at s3://BUCKET/FOLDER.
-    #[arg(long, value_name = "PLACE")]
-    from: String,
-    /// Restore the state at this time, such as 2026-11-20T07:00Z or `15m ago`. Default: the newest.
-    #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms)]
-    at: Option<u64>,
-    /// Directory to create. It must be empty or not exist.
-    #[arg(value_name = "NEW")]
-    new: PathBuf,
+    Check {
+        /// The directory of `--broker-backup`, or s3://BUCKET/FOLDER.
+        #[arg(value_name = "STORE")]
+        store: String,
+        /// Directory to restore into. It must be empty or not exist.
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        /// Restore the state at this time, such as 2026-11-20T07:00Z or `15m ago`. Default: the
+        /// newest.
+        #[arg(long, value_name = "INSTANT", value_parser = times::instant_ms)]
+        at: Option<u64>,
+    },
 }
 
 /// What `backup now` has stored.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct StoredNow {
     stored_to: String,
 }
@@ -116,7 +101,7 @@ struct BackupRow {
 impl BackupRow {
     fn new(stored: StoredBackup) -> Self {
         let StoredBackup { folder, oldest, newest, checkpoints, bytes, error: _ } = stored;
-        let (oldest, newest) = (oldest.map(shown), newest.map(shown));
+        let (oldest, newest) = (oldest.map(times::iso), newest.map(times::iso));
         Self { backup: folder, oldest, newest, checkpoints, bytes }
     }
 }
@@ -125,12 +110,9 @@ impl TableRow for BackupRow {
     const HEADS: &'static [&'static str] = &["backup", "oldest", "newest", "checkpoints", "bytes"];
 
     fn cells(&self) -> Vec<String> {
-        let time = |at: &Option<String>| at.clone().unwrap_or_else(|| "-".to_owned());
-        let numbers = [self.checkpoints.to_string(), self.bytes.to_string()];
-        [self.backup.clone(), time(&self.oldest), time(&self.newest)]
-            .into_iter()
-            .chain(numbers)
-            .collect()
+        let Self { backup, oldest, newest, checkpoints, bytes } = self;
+        let [oldest, newest] = [oldest, newest].map(|at| at.as_deref().unwrap_or("-").to_owned());
+        vec![backup.clone(), oldest, newest, checkpoints.to_string(), bytes.to_string()]
     }
 }
 
@@ -140,12 +122,11 @@ pub(super) async fn run(command: BackupCommand, context: &CommandContext) -> any
     match command {
         BackupCommand::Now => now(context).await,
         BackupCommand::List { store } => {
-            let mut stored = longhaul_backup::list(&store).await.map_err(failure)?;
-            let errors = stored.iter_mut().filter_map(|backup| {
-                let error = backup.error.take()?;
-                Some(format!("{}: {}", backup.folder, with_causes(&error)))
-            });
-            let errors: Vec<_> = errors.collect();
+            let stored = longhaul_backup::list(&store).await.map_err(failure)?;
+            let told = |it: &StoredBackup| {
+                Some(format!("{}: {}", it.folder, with_causes(it.error.as_ref()?)))
+            };
+            let errors: Vec<_> = stored.iter().filter_map(told).collect();
             let rows: Vec<_> = stored.into_iter().map(BackupRow::new).collect();
             context.output.list(&rows)?;
             if errors.is_empty() {
@@ -153,7 +134,7 @@ pub(super) async fn run(command: BackupCommand, context: &CommandContext) -> any
             }
             Err(CommandFailure::new(Code::Failed, errors.join("; ")).into())
         }
-        BackupCommand::Check(it) => restored(&it.store, it.at, &it.dir, context).await,
+        BackupCommand::Check { store, dir, at } => restore(&store, at, &dir, context).await,
     }
 }
 
@@ -199,7 +180,7 @@ async fn now(context: &CommandContext) -> anyhow::Result<()> {
             return Err(CommandFailure::new(Code::Failed, what).help(help).into());
         }
     };
-    let stored = StoredNow { stored_to: shown(stored_to) };
+    let stored = StoredNow { stored_to: times::iso(stored_to) };
     Ok(context.output.one(&stored, &[("stored-to", stored.stored_to.clone())])?)
 }
 
@@ -208,39 +189,53 @@ fn is_silence(error: &AdminError) -> bool {
     matches!(error.kind, AdminErrorKind::Unreachable | AdminErrorKind::Unavailable)
 }
 
+/// The broker's own sentence if it has refused, without the status code.
 fn unanswered(error: AdminError) -> anyhow::Error {
-    if !is_silence(&error) {
-        return error.into();
+    match error.reason.split_once(": ") {
+        Some((_, text)) if error.kind == AdminErrorKind::Other => {
+            CommandFailure::new(Code::Failed, text).into()
+        }
+        _ => error.into(),
     }
-    let help = "check that the broker runs, and that --admin-url is the address of its admin API";
-    CommandFailure::new(Code::Unreachable, with_causes(&error)).help(help).into()
-}
-
-/// # Errors
-/// When there is no such backup, it is damaged, or the directory cannot be created.
-pub(super) async fn restore(
-    it: &BrokerRestoreArgs,
-    context: &CommandContext,
-) -> anyhow::Result<()> {
-    restored(&it.from, it.at, &it.new, context).await
 }
 
 /// Restores a backup, and prints what the new directory has, where it comes from, and up to which
 /// time it is complete.
-async fn restored(
+///
+/// # Errors
+/// When there is no such backup, it is damaged, or the directory cannot be created.
+pub(super) async fn restore(
     from: &str,
     at: Option<u64>,
     new: &Path,
     context: &CommandContext,
 ) -> anyhow::Result<()> {
+    // The clock of the broker may be a little ahead.
+    if at.is_some_and(|at| at > clock::wall_ms() + 60_000) {
+        return Err(CommandFailure::usage("the time of --at is in the future").into());
+    }
     let restored = longhaul_backup::restore(from, at, new).await.map_err(failure)?;
-    context.output.lines(restored.report.to_string().trim_end())?;
-    context.output.lines(&format!("Restored from {}.", restored.folder))?;
-    let text = restored.as_of.map_or_else(
-        || "The backup was never complete: it is unknown what is missing.".to_owned(),
-        |at| format!("It has everything that was confirmed before {}.", shown(at)),
+    let Restored { as_of, report, earlier, folder, others } = restored;
+    let as_of = as_of.filter(|_| report.is_sound()).map(times::iso);
+    let completeness = match &as_of {
+        _ if !report.is_sound() => String::new(),
+        Some(at) => format!("It has everything that was confirmed before {at}."),
+        None => "The backup was never complete: it is unknown what is missing.".to_owned(),
+    };
+    if !others.is_empty() {
+        let others = others.join(", ");
+        context.output.note(&format!("took {folder}; the store also has {others}"));
+    }
+    let earlier = earlier.map_or_else(|| "INSTANT".to_owned(), times::iso);
+    let help = format!(
+        "delete it, and restore an earlier time: --at {earlier}; or salvage what is readable: \
+         longhaul broker salvage {} NEW",
+        new.display()
     );
-    Ok(context.output.lines(&text)?)
+    let what = "the restored directory is damaged, and brokers refuse it";
+    let damaged = CommandFailure::new(Code::Failed, what).help(help);
+    let text = format!("Restored from {folder}.\n{completeness}");
+    verdict(&report, Some(RestoreOrigin { folder, as_of, text }), damaged, context)
 }
 
 fn failure(error: BackupError) -> CommandFailure {
@@ -250,12 +245,6 @@ fn failure(error: BackupError) -> CommandFailure {
     );
     let code = if is_usage { Code::Usage } else { Code::Failed };
     CommandFailure::new(code, format!("{:#}", anyhow::Error::from(error)))
-}
-
-/// A time in ms since the epoch, as text.
-fn shown(at: u64) -> String {
-    let at = i64::try_from(at).ok().and_then(|at| Timestamp::from_millisecond(at).ok());
-    at.map_or_else(|| "unknown".to_owned(), |at| at.to_string())
 }
 
 #[cfg(test)]
@@ -274,7 +263,7 @@ mod tests {
             (BackupError::New(RescueError::Exists { path: path() }), Code::Usage),
             (BackupError::Store { what: text(), reason: text() }, Code::Failed),
             (BackupError::Rescue(RescueError::NoLog { path: path() }), Code::Failed),
-            (BackupError::Incomplete { as_of: None, missing: Vec::new() }, Code::Failed),
+            (BackupError::Incomplete { missing: Vec::new(), earlier: None }, Code::Failed),
         ] {
             let told = format!("{error:?}");
             assert_eq!(code_of(&failure(error).into()), code, "{told}");
