@@ -117,18 +117,11 @@ impl Queue {
     #[doc(hidden)]
     pub async fn key_holder(
         &self,
-        kind: KeyKind,
-        key: &str,
-    ) -> Result<Option<(TaskRef, bool)>, ActionError> {
-        let (client, names) = (&self.client, self.names()?);
-        let register = client.register_of(&names).await?;
-        let Ok(name) = KeyName::new(kind, key) else { return Ok(None) };
-        let held =
-            register.look(|keys| Some((keys.last_holder(&name)?, keys.holder(&name).is_some())));
-        let named = |(task, holds): (QueueTask, bool)| {
-            (TaskRef { topic: names.task_of(task.level), id: task.id }, holds)
-        };
-        Ok(held.map(named))
+        name: &KeyName,
+    ) -> Result<Option<(QueueTask, bool)>, ActionError> {
+        let register = self.client.register_of(&self.names()?).await?;
+        let holder = |keys: &Keys| Some((keys.last_holder(name)?, keys.holder(name).is_some()));
+        Ok(register.look(holder))
     }
 
     /// Returns a name of this queue that no other queue has, in any cluster. It is the same for as

@@ -8,9 +8,9 @@ use longhaul_core::ledger;
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::protocol::fold::{TaskFold, Verdict};
 use longhaul_core::protocol::key::OnceKey;
-use longhaul_core::protocol::waits::{AfterFailed, DependencyName, WaitsFor};
+use longhaul_core::protocol::waits::WaitsFor;
 use longhaul_core::task::{Position, TaskId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -115,12 +115,10 @@ impl LedgerNotes {
         Ok(message.and_then(|message| ledger::content(&message)))
     }
 
-    /// The tasks for which a parked task waits, and the policy if one of them has no result. `None`
-    /// if the task is not parked.
+    /// The tasks for which a parked task waits; `None` if the task is not parked.
     #[must_use]
-    pub fn waits_for(&self, task: TaskId) -> Option<(BTreeSet<DependencyName>, AfterFailed)> {
+    pub fn waits_for(&self, task: TaskId) -> Option<WaitsFor> {
         let notes = self.tasks.get(&task).filter(|notes| notes.fold.is_parked())?;
-        let WaitsFor { names, failed } = WaitsFor::of_content(notes.parked.as_ref()?)?;
-        Some((names, failed))
+        WaitsFor::of_content(notes.parked.as_ref()?)
     }
 }

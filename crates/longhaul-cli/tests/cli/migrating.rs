@@ -131,8 +131,9 @@ fn an_interrupted_migration_says_what_is_paused_and_can_be_taken_back() {
         told.contains("the source, tasks at pulsar://") && told.contains(" is paused\nthe target"),
         "{told}"
     );
+    assert!(told.contains(" is not paused\n"), "{told}");
     assert!(told.contains("or with --back to delete the copies"), "{told}");
-    assert!(is_paused(&here, "tasks") && is_paused(&here, "there"));
+    assert!(is_paused(&here, "tasks") && !is_paused(&here, "there"));
 
     let still = [&migrate[..], &["--wait", "100ms"]].concat();
     let output = here.longhaul(&still);

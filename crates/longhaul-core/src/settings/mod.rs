@@ -231,18 +231,18 @@ impl QueueSettings {
         }
     }
 
-    /// The note of an unfinished migration to this queue: `longhaul migrate` keeps it here, and each
+    /// The note of an unfinished migration of this queue: `longhaul migrate` keeps it here, and each
     /// other change leaves it as it is.
     #[doc(hidden)]
     #[must_use]
-    pub fn migration(&self) -> Option<&str> {
-        self.other.get(MIGRATION)?.as_str()
+    pub fn migration(&self) -> Option<&Value> {
+        self.other.get(MIGRATION)
     }
 
     #[doc(hidden)]
-    pub fn set_migration(&mut self, note: Option<String>) {
+    pub fn set_migration(&mut self, note: Option<Value>) {
         match note {
-            Some(note) => self.other.insert(MIGRATION.to_owned(), Value::String(note)),
+            Some(note) => self.other.insert(MIGRATION.to_owned(), note),
             None => self.other.remove(MIGRATION),
         };
     }

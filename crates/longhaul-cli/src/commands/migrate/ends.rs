@@ -1,20 +1,20 @@
 //! The two ends of a migration: their settings, their tasks, and the copies.
 
 use super::plan::{
-    Awaited, CopyKey, MigrationMark, OldTask, OpenTask, OpenTasks, awaited_names, without_copy,
+    Awaited, MigrationMark, MigrationNote, OpenTask, OpenTasks, has_run, key_of, stands, waits_of,
+    without_copy,
 };
 use super::steps::Migration;
 use crate::exit::{Code, CommandFailure};
 use anyhow::Context as _;
 use bytes::Bytes;
 use futures::stream::TryStreamExt;
-use longhaul::migration::{AFTER_FAILED, KeyKind, LedgerNotes};
+use longhaul::migration::{KeyName, LedgerNotes, QueueTask};
 use longhaul::ops::{
     DependencyName, QueueSettings, SubmittedTask, TaskFilter, TaskInfo, TaskStatus, TaskView,
-    VersionedSettings,
 };
 use longhaul::topics::{DEFAULT_SUBSCRIPTION, TopicNames};
-use longhaul::{ActionError, Client, Priority, Queue, TaskRef};
+use longhaul::{ActionError, AfterFailed, Client, Priority, Queue, TaskRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,15 +34,16 @@ pub(super) struct MigrationEnd {
     pub(super) state: Arc<Mutex<EndState>>,
 }
 
+/// The settings of a queue, as they were read or written last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EndState {
     /// Whether the queue is paused. `None` if that is unknown.
     pub(super) paused: Option<bool>,
-    /// The version of the settings that this command has written.
     pub(super) version: u64,
 }
 
 /// A level of a queue.
+#[derive(Clone)]
 pub(super) struct Level {
     pub(super) level: Priority,
     pub(super) queue: Queue,
@@ -58,11 +59,11 @@ pub(super) struct MigrationRound {
     pub(super) target: Vec<Level>,
     pub(super) open: OpenTasks,
     /// The tasks that end at the source without a copy, and why.
-    pub(super) without_copy: BTreeMap<OldTask, String>,
+    pub(super) without_copy: BTreeMap<QueueTask, String>,
     pub(super) notes: BTreeMap<Priority, LedgerNotes>,
     /// The copies of this migration, whatever became of them.
-    pub(super) copies: Vec<(OldTask, TaskRef)>,
-    pub(super) keys: BTreeMap<OldTask, CopyKey>,
+    pub(super) copies: Vec<(QueueTask, TaskRef)>,
+    pub(super) keys: BTreeMap<QueueTask, KeyName>,
 }
 
 impl MigrationEnd {
@@ -78,50 +79,36 @@ impl MigrationEnd {
         self.queue().exists().await.with_context(|| self.name.clone())
     }
 
-    async fn versioned(&self) -> anyhow::Result<VersionedSettings> {
-        self.queue().settings().await.with_context(|| self.name.clone())
-    }
-
-    /// The settings of the queue, without pause and mark. Also reads whether it is paused.
-    pub(super) async fn settings(&self) -> anyhow::Result<QueueSettings> {
-        let mut settings = self.versioned().await?.settings;
-        self.state().paused = Some(settings.paused);
+    /// Reads the settings of the queue, without pause and note, and the note.
+    pub(super) async fn look(&self) -> anyhow::Result<(QueueSettings, Option<MigrationNote>)> {
+        let found = self.queue().settings().await.with_context(|| self.name.clone())?;
+        let mut settings = found.settings;
+        *self.state() = EndState { paused: Some(settings.paused), version: found.version };
+        let note = settings.migration().cloned().map(serde_json::from_value).transpose();
+        let note = note.with_context(|| format!("{} has an unknown note", self.name))?;
         settings.paused = false;
         settings.set_migration(None);
-        Ok(settings)
+        Ok((settings, note))
     }
 
-    /// The mark of an unfinished migration to this queue.
-    pub(super) async fn mark(&self) -> anyhow::Result<Option<MigrationMark>> {
-        Ok(self.versioned().await?.settings.migration().and_then(MigrationMark::read))
-    }
-
-    /// Pauses the queue and changes its settings. It writes a new version also if the queue is
-    /// paused already: another migration of the queue then stops.
-    pub(super) async fn pause(
-        &self,
-        reason: &str,
-        change: impl FnOnce(&mut QueueSettings),
-    ) -> anyhow::Result<()> {
-        let version = self.versioned().await?.version;
-        self.state().version = version;
-        self.change(reason, true, change).await
-    }
-
-    /// Changes the settings, unless somebody else has changed them since the queue was paused.
-    pub(super) async fn change(
+    /// Pauses the queue or resumes it, with this note, unless somebody has changed its settings
+    /// since. It always writes a new version: another migration of the queue then stops.
+    pub(super) async fn write(
         &self,
         reason: &str,
         paused: bool,
-        change: impl FnOnce(&mut QueueSettings),
+        note: Option<&MigrationNote>,
+        settings: Option<QueueSettings>,
     ) -> anyhow::Result<()> {
-        let (queue, version) = (self.queue().with_reason(reason), self.state().version);
+        let note = note.map(serde_json::to_value).transpose()?;
+        let version = self.state().version;
         self.state().paused = None;
-        let change = |settings: &mut QueueSettings| {
-            change(settings);
-            settings.paused = paused;
+        let change = |to: &mut QueueSettings| {
+            *to = settings.unwrap_or_else(|| to.clone());
+            to.paused = paused;
+            to.set_migration(note);
         };
-        let version = match queue.update(version, change).await {
+        let version = match self.queue().with_reason(reason).update(version, change).await {
             Err(ActionError::VersionConflict { .. }) => return Err(self.changed()),
             written => written.with_context(|| self.name.clone())?,
         };
@@ -129,9 +116,9 @@ impl MigrationEnd {
         Ok(())
     }
 
-    /// Checks that nobody has changed the settings since the queue was paused.
-    async fn check(&self) -> anyhow::Result<()> {
-        let found = self.versioned().await?;
+    /// Checks that nobody has changed the settings since.
+    pub(super) async fn check(&self) -> anyhow::Result<()> {
+        let found = self.queue().settings().await.with_context(|| self.name.clone())?;
         if found.version == self.state().version {
             return Ok(());
         }
@@ -170,26 +157,6 @@ impl MigrationEnd {
     }
 }
 
-impl Level {
-    pub(super) fn list(
-        &self,
-        is: impl Fn(TaskStatus) -> bool,
-    ) -> anyhow::Result<Vec<(OldTask, TaskInfo)>> {
-        let statuses = TaskStatus::ALL.into_iter().filter(|status| is(*status));
-        let filter = statuses.fold(TaskFilter::new(), TaskFilter::status);
-        let (mut tasks, mut after) = (Vec::new(), None);
-        loop {
-            let page = self.view.list(&filter, after, PAGE)?;
-            let named = |info: TaskInfo| (OldTask { level: self.level, id: info.id }, info);
-            tasks.extend(page.tasks.into_iter().map(named));
-            after = page.next;
-            if after.is_none() {
-                return Ok(tasks);
-            }
-        }
-    }
-}
-
 pub(super) const fn is_open(status: TaskStatus) -> bool {
     !status.is_terminal()
 }
@@ -202,62 +169,124 @@ pub(super) const fn runs(status: TaskStatus) -> bool {
 pub(super) fn tasks_of(
     levels: &[Level],
     is: fn(TaskStatus) -> bool,
-) -> anyhow::Result<BTreeMap<OldTask, (&Level, TaskInfo)>> {
+) -> anyhow::Result<BTreeMap<QueueTask, (&Level, TaskInfo)>> {
+    let statuses = TaskStatus::ALL.into_iter().filter(|status| is(*status));
+    let filter = statuses.fold(TaskFilter::new(), TaskFilter::status);
     let mut tasks = BTreeMap::new();
-    for level in levels {
-        tasks.extend(level.list(is)?.into_iter().map(|(old, info)| (old, (level, info))));
+    for it in levels {
+        let (level, mut after) = (it.level, None);
+        loop {
+            let page = it.view.list(&filter, after, PAGE)?;
+            let named = |info: TaskInfo| (QueueTask { level, id: info.id }, (it, info));
+            tasks.extend(page.tasks.into_iter().map(named));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
     }
     Ok(tasks)
 }
 
-impl Migration {
-    /// Checks that nobody has changed the settings of the queues since they were paused.
-    pub(super) async fn check(&self) -> anyhow::Result<()> {
-        self.source.check().await?;
-        self.target.check().await
-    }
+fn level_of(levels: &[Level], task: QueueTask) -> Option<&Level> {
+    levels.iter().find(|it| it.level == task.level)
+}
 
-    /// Reads both ends.
+pub(super) fn state_of(levels: &[Level], task: QueueTask) -> anyhow::Result<Option<TaskInfo>> {
+    let level = level_of(levels, task);
+    Ok(level.map(|level| level.view.get(task.id)).transpose()?.flatten())
+}
+
+impl Migration {
+    /// Reads the source.
     pub(super) async fn read(
         &self,
         mark: MigrationMark,
+        expires_after: Option<Duration>,
         source: Vec<Level>,
     ) -> anyhow::Result<MigrationRound> {
-        let mut round = MigrationRound {
-            mark,
-            expires_after: self.source.settings().await?.expires_after,
-            target: Vec::new(),
-            open: BTreeMap::new(),
-            without_copy: BTreeMap::new(),
-            notes: BTreeMap::new(),
-            copies: Vec::new(),
-            keys: BTreeMap::new(),
-            source,
-        };
-        for (old, (_, info)) in tasks_of(&round.source, is_open)? {
+        let (mut open, mut notes) = (OpenTasks::new(), BTreeMap::new());
+        for (old, (_, info)) in tasks_of(&source, is_open)? {
             let message = Err("its message is gone".to_owned());
-            let task = OpenTask { info, message, awaited: Vec::new(), duplicate_of: None };
-            round.open.insert(old, task);
+            let (awaited, after_failed, duplicate_of) = (Vec::new(), AfterFailed::Fail, None);
+            open.insert(old, OpenTask { info, message, awaited, after_failed, duplicate_of });
         }
-        for level in &round.source {
-            let mut messages = level.queue.all_submitted().await?;
+        for Level { level, queue, .. } in &source {
+            let mut messages = queue.all_submitted().await?;
             while let Some((id, message)) = messages.try_next().await? {
-                if let Some(task) = round.open.get_mut(&OldTask { level: level.level, id }) {
+                if let Some(task) = open.get_mut(&QueueTask { level: *level, id }) {
                     task.message = message.map_err(|error| error.to_string());
                     if let Ok(SubmittedTask { payload, .. }) = &mut task.message {
                         *payload = Bytes::new();
                     }
                 }
             }
-            round.notes.insert(level.level, level.queue.ledger_notes().await?);
+            notes.insert(*level, queue.ledger_notes().await?);
         }
-        self.find_copies(&mut round).await?;
-        self.find_awaited(&mut round).await?;
-        round.without_copy = without_copy(&round.open);
-        Ok(round)
+        let all: BTreeSet<QueueTask> = open.keys().copied().collect();
+        for (old, task) in &mut open {
+            let parked = notes.get(&old.level).and_then(|notes| notes.waits_for(old.id));
+            let Ok(message) = &task.message else { continue };
+            if let Some(name) = key_of(&message.properties) {
+                let holder = self.source.queue().key_holder(&name).await?;
+                let others = holder.filter(|(holder, holds)| *holds && holder != old);
+                task.duplicate_of = others.map(|(task, _)| task).filter(|_| !task.overwrites());
+            }
+            match parked.map_or_else(|| waits_of(&message.properties), Ok) {
+                Ok(waits) => {
+                    task.after_failed = waits.failed;
+                    for name in waits.names {
+                        let state = self.awaited(&source, &all, old.level, &name).await?;
+                        task.awaited.push((name, state));
+                    }
+                }
+                Err(cause) => task.message = Err(cause),
+            }
+        }
+        let (without_copy, keys) = (without_copy(&open), BTreeMap::new());
+        let (target, copies) = (Vec::new(), Vec::new());
+        Ok(MigrationRound {
+            mark,
+            expires_after,
+            source,
+            target,
+            open,
+            without_copy,
+            notes,
+            copies,
+            keys,
+        })
     }
 
-    async fn find_copies(&self, round: &mut MigrationRound) -> anyhow::Result<()> {
+    async fn awaited(
+        &self,
+        source: &[Level],
+        open: &BTreeSet<QueueTask>,
+        level: Priority,
+        name: &DependencyName,
+    ) -> anyhow::Result<Awaited> {
+        let mut holder = None;
+        for key in name.keys().iter().flatten() {
+            if holder.is_none() {
+                holder = self.source.queue().key_holder(key).await?.map(|(task, _)| task);
+            }
+        }
+        let task = match (name, holder) {
+            (DependencyName::Task(id), _) => QueueTask { level, id: *id },
+            (DependencyName::Key(_), None) => return Ok(Awaited::Unknown),
+            (DependencyName::Key(_), Some(holder)) if holder.level == level => holder,
+            (DependencyName::Key(_), Some(_)) => return Ok(Awaited::NoResult),
+        };
+        Ok(match state_of(source, task)?.map(|info| info.status) {
+            _ if open.contains(&task) => Awaited::Open(task),
+            None | Some(TaskStatus::Completed | TaskStatus::Ended) => Awaited::Over,
+            Some(_) => Awaited::NoResult,
+        })
+    }
+
+    /// Reads the copies at the target.
+    pub(super) async fn find_copies(&self, round: &mut MigrationRound) -> anyhow::Result<()> {
+        (round.copies, round.target) = (Vec::new(), Vec::new());
         for (level, queue) in self.target.existing().await? {
             let mut messages = queue.all_submitted().await?;
             while let Some((id, message)) = messages.try_next().await? {
@@ -265,7 +294,7 @@ impl Migration {
                     && let Some(old) = round.mark.original(&message.properties)
                 {
                     round.copies.push((old, TaskRef { topic: queue.topic().to_owned(), id }));
-                    round.keys.extend(CopyKey::of(&message.properties).map(|key| (old, key)));
+                    round.keys.extend(key_of(&message.properties).map(|key| (old, key)));
                 }
             }
             // Read later than the messages, so that it has all of them.
@@ -274,86 +303,12 @@ impl Migration {
         }
         Ok(())
     }
-
-    /// Finds the tasks that tasks wait for, and those that hold their idempotency keys.
-    async fn find_awaited(&self, round: &mut MigrationRound) -> anyhow::Result<()> {
-        let mut open = std::mem::take(&mut round.open);
-        let all: BTreeSet<OldTask> = open.keys().copied().collect();
-        for (old, task) in &mut open {
-            let (Ok(message), Some(level)) = (&mut task.message, level_of(&round.source, *old))
-            else {
-                continue;
-            };
-            if let Some(CopyKey { kind: kind @ KeyKind::Idempotency, text }) =
-                CopyKey::of(&message.properties)
-            {
-                let holder = self.source.queue().key_holder(kind, &text).await?;
-                let own = TaskRef { topic: level.queue.topic().to_owned(), id: old.id };
-                let others = holder.filter(|(task, holds)| *holds && *task != own);
-                task.duplicate_of = others.map(|(task, _)| task);
-            }
-            let parked = round.notes.get(&old.level).and_then(|notes| notes.waits_for(old.id));
-            let names = match parked {
-                Some((names, policy)) => {
-                    message.properties.insert(AFTER_FAILED.to_owned(), policy.word().to_owned());
-                    Ok(names)
-                }
-                None => awaited_names(&message.properties),
-            };
-            for name in names.iter().flatten() {
-                let state = self.awaited(level, &all, name).await?;
-                task.awaited.push((name.clone(), state));
-            }
-            if let Err(cause) = names {
-                task.message = Err(cause);
-            }
-        }
-        round.open = open;
-        Ok(())
-    }
-
-    async fn awaited(
-        &self,
-        level: &Level,
-        open: &BTreeSet<OldTask>,
-        name: &DependencyName,
-    ) -> anyhow::Result<Awaited> {
-        let id = match name {
-            DependencyName::Task(id) => *id,
-            DependencyName::Key(key) => {
-                let mut holder = None;
-                for kind in [KeyKind::Idempotency, KeyKind::Dedupe] {
-                    if holder.is_none() {
-                        holder = self.source.queue().key_holder(kind, key).await?;
-                    }
-                }
-                match holder {
-                    None => return Ok(Awaited::Key(key.to_string())),
-                    Some((task, _)) if task.topic == level.queue.topic() => task.id,
-                    Some(_) => return Ok(Awaited::NoResult),
-                }
-            }
-        };
-        let old = OldTask { level: level.level, id };
-        if open.contains(&old) {
-            return Ok(Awaited::Open(old));
-        }
-        Ok(match level.view.get(id)?.map(|info| info.status) {
-            None | Some(TaskStatus::Completed | TaskStatus::Ended) => Awaited::Over,
-            Some(_) => Awaited::NoResult,
-        })
-    }
-}
-
-fn level_of(levels: &[Level], old: OldTask) -> Option<&Level> {
-    levels.iter().find(|it| it.level == old.level)
 }
 
 impl MigrationRound {
-    /// The state of a task of the source.
-    pub(super) fn old(&self, old: OldTask) -> anyhow::Result<Option<TaskInfo>> {
-        let level = level_of(&self.source, old);
-        Ok(level.map(|level| level.view.get(old.id)).transpose()?.flatten())
+    /// Whether a task has a copy or needs one.
+    pub(super) fn moves(&self, old: &QueueTask) -> bool {
+        self.open.contains_key(old) && !self.without_copy.contains_key(old)
     }
 
     /// A task of the target, and its level.
@@ -364,17 +319,34 @@ impl MigrationRound {
         Ok(level.view.get(task.id)?.map(|info| (level, info)))
     }
 
-    /// The copies that can be deleted, as the target shows them: they have not begun.
-    pub(super) fn waiting(
-        &self,
-        is: impl Fn(OldTask) -> bool,
-    ) -> anyhow::Result<Vec<(&Level, TaskInfo)>> {
+    /// The copies that have not begun, which can be deleted.
+    pub(super) fn waiting(&self) -> anyhow::Result<Vec<(QueueTask, &Level, TaskInfo)>> {
         let mut waiting = Vec::new();
-        for (_, copy) in self.copies.iter().filter(|(old, _)| is(*old)) {
-            waiting.extend(self.at_target(copy)?.filter(|(_, info)| {
+        for (old, copy) in &self.copies {
+            let copy = self.at_target(copy)?.filter(|(_, info)| {
                 is_open(info.status) && !runs(info.status) && info.attempts == 0
-            }));
+            });
+            waiting.extend(copy.map(|(level, info)| (*old, level, info)));
         }
         Ok(waiting)
+    }
+
+    /// Whether the copies are those of the tasks that move, and none was deleted or ended by a
+    /// worker. Otherwise they are made anew, because copies may wait for each other.
+    pub(super) fn is_sound(&self) -> anyhow::Result<bool> {
+        let mut standing = BTreeSet::new();
+        for (old, copy) in &self.copies {
+            if self.at_target(copy)?.is_some_and(|(_, info)| stands(&info)) {
+                standing.insert(*old);
+            }
+        }
+        let lacks = |(old, _): &(QueueTask, TaskRef)| self.moves(old) && !standing.contains(old);
+        let is_useless = |(old, ..): &(QueueTask, &Level, TaskInfo)| !self.moves(old);
+        Ok(!self.copies.iter().any(lacks) && !self.waiting()?.iter().any(is_useless))
+    }
+
+    /// Whether a task has run to its end at the source.
+    pub(super) fn has_run(&self, old: QueueTask) -> anyhow::Result<bool> {
+        Ok(state_of(&self.source, old)?.is_some_and(|info| has_run(&info)))
     }
 }

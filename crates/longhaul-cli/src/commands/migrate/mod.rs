@@ -1,6 +1,7 @@
 //! `longhaul migrate`: moves the open tasks of a queue, its settings and its schedules to another
 //! cluster.
 
+mod closing;
 mod ends;
 mod plan;
 mod steps;
@@ -34,10 +35,10 @@ Examples:
   longhaul migrate tasks --to-context production
   longhaul migrate tasks --to-service-url pulsar://broker:6650 --to-token-file token
 
-The command pauses the queue at both ends, and waits until no task runs at the source. It submits \
-a copy of each open task to the target, and closes the tasks at the source, where they end as \
-cancelled. Then it resumes the target. The source stays paused. Attempts begin anew, from the last \
-checkpoint. Finished tasks, their keys and dead letters stay at the source.
+The command pauses the source, and waits until no task runs there. It pauses the target, submits a \
+copy of each open task to it, and closes the tasks at the source, where they end as cancelled. Then \
+it resumes the target. The source stays paused. Attempts begin anew, from the last checkpoint. \
+Finished tasks, their keys and dead letters stay at the source.
 
 If the command is interrupted, run it again: it continues. Until all tasks are copied, --back deletes \
 the copies and resumes the source. At the end, point producers and workers at the target. To move \
@@ -195,15 +196,18 @@ async fn survey(
     let by_status: Vec<_> =
         by_status.map(|(status, count)| format!("{count} {}", status.word())).collect();
     let (source, target) = (&migration.source, &migration.target);
-    let (queue, settings) = (source.queue(), source.settings().await?);
+    let (queue, settings) = (source.queue(), source.look().await?.0);
     let names: Vec<_> = queue.schedules().list().await?.into_iter().map(|it| it.name).collect();
     let letters = queue.dead_letters().await?;
     let dead = letters.list(&DeadLetterFilter::new(), None, DEAD_LETTERS_MAX).await?;
     let or_more = if dead.next.is_some() { " or more" } else { "" };
-    let settings_go = match migration.new_settings().await? {
-        Some(own) if own == QueueSettings::default() => "  there are no settings to move",
-        Some(_) => "  moves: settings and limits",
-        None => "  stays: settings and limits, because the target has its own",
+    let (theirs, default) = (target.look().await?.0, QueueSettings::default());
+    let settings_go = if settings == default {
+        "  there are no settings to move"
+    } else if theirs == default || theirs == settings {
+        "  moves: settings and limits"
+    } else {
+        "  stays: settings and limits, because the target has its own"
     };
     let (wait, running) = (times::human(migration.wait), counted(sum(runs), "running task"));
     let mut lines = vec![

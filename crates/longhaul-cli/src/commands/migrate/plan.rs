@@ -2,30 +2,30 @@
 //!
 //! While a migration copies, the copies wait at the paused target and can be deleted again. When
 //! each open task has its copy, the migration closes the tasks at the source: from then on, it can
-//! only go on. The settings of the target say which of the two it does ([`MigrationMark`]).
+//! only go on. Notes in the settings of both queues say so ([`MigrationNote`]).
 
 use crate::times;
 use longhaul::migration::{
-    AFTER, AFTER_FAILED, COPY_OF, DEDUPE_KEY, DELAY, EXPIRES_AT, IDEMPOTENCY_KEY, KeyKind,
-    OVERWRITE, SCHEDULED_AT,
+    AFTER, AFTER_FAILED, COPY_OF, DEDUPE_KEY, DELAY, EXPIRES_AT, IDEMPOTENCY_KEY, KeyKind, KeyName,
+    OVERWRITE, QueueTask, SCHEDULED_AT, WaitsFor,
 };
 use longhaul::ops::{DependencyName, SubmittedTask, TaskInfo, TaskStatus};
-use longhaul::{Priority, TaskId, TaskRef};
+use longhaul::{AfterFailed, Priority};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
-/// The longest key of a task, in bytes.
-const KEY_BYTES_MAX: usize = 256;
+/// The note of an unfinished migration in the settings of a queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum MigrationNote {
+    /// The queue is the source. The unique name of the target.
+    To(String),
+    /// The queue is the target.
+    From(MigrationMark),
+}
 
-/// Prefix of the key of a dead letter's replay. Behind it is an id that means another task elsewhere.
-const OF_REPLAYS: &str = "dlq/";
-
-const COPIES: &str = "copies ";
-const CLOSES: &str = "closes ";
-
-/// The note of an unfinished migration in the settings of the target.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MigrationMark {
     /// The unique name of the source, `/`, and a number that no other migration of it has.
     pub(super) name: String,
@@ -33,14 +33,7 @@ pub(super) struct MigrationMark {
     pub(super) closes: bool,
 }
 
-/// A task of the source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct OldTask {
-    pub(super) level: Priority,
-    pub(super) id: TaskId,
-}
-
-pub(super) type OpenTasks = BTreeMap<OldTask, OpenTask>;
+pub(super) type OpenTasks = BTreeMap<QueueTask, OpenTask>;
 
 /// An open task of the source.
 #[derive(Clone, Debug)]
@@ -48,30 +41,24 @@ pub(super) struct OpenTask {
     pub(super) info: TaskInfo,
     /// Its message without the payload, or why it cannot be copied.
     pub(super) message: Result<SubmittedTask, String>,
-    /// The tasks that it waits for.
+    /// The tasks that it waits for, and the policy if one of them has no result.
     pub(super) awaited: Vec<(DependencyName, Awaited)>,
-    /// Another task has its idempotency key.
-    pub(super) duplicate_of: Option<TaskRef>,
+    pub(super) after_failed: AfterFailed,
+    /// Another task has its key.
+    pub(super) duplicate_of: Option<QueueTask>,
 }
 
 /// The state of a task that another one waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     /// It is open at the source.
-    Open(OldTask),
-    /// No task of the source has taken this key yet.
-    Key(String),
+    Open(QueueTask),
+    /// No task of the source has taken its key yet.
+    Unknown,
     /// It has its result, or its end is unknown.
     Over,
     /// It is over without a result, or on another level.
     NoResult,
-}
-
-/// The key of a task.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct CopyKey {
-    pub(super) kind: KeyKind,
-    pub(super) text: String,
 }
 
 /// The message of a copy, without the payload.
@@ -80,45 +67,37 @@ pub(super) struct TaskCopy {
     pub(super) properties: BTreeMap<String, String>,
     pub(super) start_ms: Option<u64>,
     pub(super) order_key: Option<String>,
-    /// The keys of the tasks that it waits for.
-    pub(super) after: BTreeSet<String>,
 }
 
 impl MigrationMark {
-    pub(super) fn read(text: &str) -> Option<Self> {
-        let name = |prefix| Some(text.strip_prefix(prefix)?.to_owned());
-        let closing = name(CLOSES).map(|name| Self { name, closes: true });
-        closing.or_else(|| Some(Self { name: name(COPIES)?, closes: false }))
-    }
-
     /// Whether it is of a migration from this source.
     pub(super) fn is_from(&self, source: &str) -> bool {
         self.name.rsplit_once('/').is_some_and(|(name, _)| name == source)
     }
 
     /// The task of the source that a message is a copy of.
-    pub(super) fn original(&self, properties: &BTreeMap<String, String>) -> Option<OldTask> {
+    pub(super) fn original(&self, properties: &BTreeMap<String, String>) -> Option<QueueTask> {
         let text = properties.get(COPY_OF)?.strip_prefix(&self.name)?;
-        OldTask::parse(text.strip_prefix('/')?)
+        text.strip_prefix('/')?.parse().ok()
     }
 
-    /// The key of a copy that cannot have the key of its task.
-    pub(super) fn key(&self, old: OldTask) -> CopyKey {
-        CopyKey { kind: KeyKind::Idempotency, text: format!("moved/{}/{old}", self.name) }
+    /// The text of the idempotency key of a copy that cannot have the key of its task.
+    pub(super) fn key(&self, old: QueueTask) -> String {
+        format!("moved/{}/{old}", self.name)
     }
 
     /// The message of a copy. `keys` has the keys of all copies, and `expires_after` is the
     /// source's default time to live.
     pub(super) fn copy(
         &self,
-        old: OldTask,
+        old: QueueTask,
         task: &OpenTask,
-        keys: &BTreeMap<OldTask, CopyKey>,
+        keys: &BTreeMap<QueueTask, KeyName>,
         expires_after: Option<Duration>,
     ) -> Option<TaskCopy> {
         let (message, key) = (task.message.as_ref().ok()?, keys.get(&old)?);
         let mut properties = message.properties.clone();
-        for name in [AFTER, DEDUPE_KEY, IDEMPOTENCY_KEY, OVERWRITE] {
+        for name in [AFTER, AFTER_FAILED, DEDUPE_KEY, IDEMPOTENCY_KEY, OVERWRITE] {
             properties.remove(name);
         }
         let later_ms = |time: Duration| {
@@ -130,97 +109,90 @@ impl MigrationMark {
         // would not.
         let is_ahead = task.info.status == TaskStatus::Scheduled
             || task.info.status == TaskStatus::Retrying && message.order_key.is_none();
-        let name = match key.kind {
+        let name = match key.kind() {
             KeyKind::Idempotency => IDEMPOTENCY_KEY,
             KeyKind::Dedupe => DEDUPE_KEY,
         };
-        properties.insert(name.to_owned(), key.text.clone());
+        properties.insert(name.to_owned(), key.text().to_owned());
         properties.insert(COPY_OF.to_owned(), format!("{}/{old}", self.name));
         if let Some(at_ms) = expires_after.map(later_ms) {
             properties.entry(EXPIRES_AT.to_owned()).or_insert_with(|| at_ms.to_string());
         }
-        let awaited = task.awaited.iter().filter_map(|(_, state)| match state {
-            Awaited::Open(other) => keys.get(other).map(|key| key.text.clone()),
-            Awaited::Key(key) => Some(key.clone()),
+        let name_of = |(name, state): &(DependencyName, Awaited)| match state {
+            Awaited::Open(other) => Some(DependencyName::Key(keys.get(other)?.text().into())),
+            Awaited::Unknown => Some(name.clone()),
             Awaited::Over | Awaited::NoResult => None,
-        });
+        };
+        let names = task.awaited.iter().filter_map(name_of).collect();
+        let waits = WaitsFor { names, failed: task.after_failed };
+        if !waits.names.is_empty() {
+            properties.insert(AFTER.to_owned(), waits.text().ok()?);
+            properties.insert(AFTER_FAILED.to_owned(), waits.failed.word().to_owned());
+        }
         Some(TaskCopy {
             start_ms: task.info.due_ms.filter(|_| is_ahead).or(delayed_ms),
             order_key: message.order_key.clone(),
-            after: awaited.collect(),
             properties,
         })
     }
 }
 
-impl fmt::Display for MigrationMark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", if self.closes { CLOSES } else { COPIES }, self.name)
-    }
-}
-
-impl fmt::Display for OldTask {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.level {
-            Priority::Normal => write!(f, "{}", self.id),
-            level @ (Priority::High | Priority::Low) => write!(f, "{level}:{}", self.id),
-        }
-    }
-}
-
-impl OldTask {
-    fn parse(text: &str) -> Option<Self> {
-        let on = |level: Priority| {
-            let id = text.strip_prefix(level.word())?.strip_prefix(':')?;
-            Some(Self { level, id: id.parse().ok()? })
-        };
-        let plain = || Some(Self { level: Priority::Normal, id: text.parse().ok()? });
-        [Priority::High, Priority::Low].into_iter().find_map(on).or_else(plain)
-    }
-}
-
 impl OpenTask {
-    fn says(&self, name: &str, value: &str) -> bool {
-        self.message.as_ref().is_ok_and(|it| it.properties.get(name).is_some_and(|it| it == value))
+    pub(super) fn overwrites(&self) -> bool {
+        let message = self.message.as_ref();
+        message.is_ok_and(|it| it.properties.get(OVERWRITE).is_some_and(|it| it == "true"))
     }
 }
 
-impl CopyKey {
-    /// The key of a task's message. An invalid key counts as none.
-    pub(super) fn of(properties: &BTreeMap<String, String>) -> Option<Self> {
-        let kinds = [(KeyKind::Idempotency, IDEMPOTENCY_KEY), (KeyKind::Dedupe, DEDUPE_KEY)];
-        let key = |(kind, name)| Some(Self { kind, text: properties.get(name)?.clone() });
-        kinds.into_iter().find_map(key).filter(|it| (1..=KEY_BYTES_MAX).contains(&it.text.len()))
-    }
-
-    pub(super) fn is_of_a_replay(&self) -> bool {
-        self.text.starts_with(OF_REPLAYS)
-    }
+/// The key of a task's message. An invalid key counts as none.
+pub(super) fn key_of(properties: &BTreeMap<String, String>) -> Option<KeyName> {
+    let kinds = [(KeyKind::Idempotency, IDEMPOTENCY_KEY), (KeyKind::Dedupe, DEDUPE_KEY)];
+    let key = |(kind, name)| Some((kind, properties.get(name)?));
+    let (kind, text) = kinds.into_iter().find_map(key)?;
+    KeyName::new(kind, text.as_str()).ok()
 }
 
-/// Whether a task is open, or has run to its end. Otherwise a submit with its key would return a
-/// task that never runs.
-pub(super) const fn stands(status: TaskStatus, attempts: u32) -> bool {
-    let has_run = matches!(status, TaskStatus::Failed | TaskStatus::Expired) && attempts > 0;
-    has_run || !status.is_terminal() || matches!(status, TaskStatus::Completed)
-}
-
-/// Reads the names of the tasks that a task waits for from the properties of its message.
+/// Reads the tasks that a task waits for from the properties of its message.
 ///
 /// # Errors
-/// When a name cannot be read.
-pub(super) fn awaited_names(
-    properties: &BTreeMap<String, String>,
-) -> Result<BTreeSet<DependencyName>, String> {
-    let names = properties.get(AFTER).map_or("", String::as_str).split(',');
-    let names = names.map(str::trim).filter(|name| !name.is_empty());
-    names.map(|name| DependencyName::read(name).map_err(|error| error.to_string())).collect()
+/// When they cannot be read.
+pub(super) fn waits_of(properties: &BTreeMap<String, String>) -> Result<WaitsFor, String> {
+    let text = |name| properties.get(name).map(String::as_str);
+    WaitsFor::read(text(AFTER).unwrap_or_default(), text(AFTER_FAILED))
+        .map_err(|error| error.to_string())
+}
+
+/// Whether a task is open, or has run to its end. Otherwise it never runs.
+pub(super) const fn stands(info: &TaskInfo) -> bool {
+    !info.status.is_terminal() || has_run(info)
+}
+
+/// Whether a task has run to its end. A worker ends others, too, but only as failed or expired
+/// without an attempt, or as cancelled.
+pub(super) const fn has_run(info: &TaskInfo) -> bool {
+    let has_failed = matches!(info.status, TaskStatus::Failed | TaskStatus::Expired);
+    has_failed && info.attempts > 0 || matches!(info.status, TaskStatus::Completed)
+}
+
+/// Those of the tasks that no other one of them waits for. They are closed first: a worker fails a
+/// task that waits for a closed one. If tasks wait for each other, these are all.
+pub(super) fn first(tasks: &BTreeSet<QueueTask>, open: &OpenTasks) -> BTreeSet<QueueTask> {
+    let waiting = tasks.iter().filter_map(|old| Some((old, open.get(old)?)));
+    let awaited = waiting.flat_map(|(old, task)| {
+        task.awaited.iter().filter_map(move |(_, state)| match state {
+            Awaited::Open(other) if other != old => Some(*other),
+            Awaited::Open(_) | Awaited::Unknown | Awaited::Over | Awaited::NoResult => None,
+        })
+    });
+    let awaited: BTreeSet<_> = awaited.collect();
+    let first: BTreeSet<_> = tasks.difference(&awaited).copied().collect();
+    if first.is_empty() { tasks.clone() } else { first }
 }
 
 /// The tasks that end at the source without a copy, and the reasons.
-pub(super) fn without_copy(open: &OpenTasks) -> BTreeMap<OldTask, String> {
+pub(super) fn without_copy(open: &OpenTasks) -> BTreeMap<QueueTask, String> {
     let superseded = superseded(open);
-    let reason = |(old, task): (&OldTask, &OpenTask)| {
+    let reason = |(old, task): (&QueueTask, &OpenTask)| {
         let requested =
             task.info.cancel_requested.then(|| "its cancellation was requested".to_owned());
         let superseded = || superseded.get(old).map(|by| format!("Superseded by {by}"));
@@ -233,16 +205,16 @@ pub(super) fn without_copy(open: &OpenTasks) -> BTreeMap<OldTask, String> {
 /// The tasks that need a copy and cannot have one, and why.
 pub(super) fn immovable(
     open: &OpenTasks,
-    without_copy: &BTreeMap<OldTask, String>,
-) -> Vec<(OldTask, String)> {
+    without_copy: &BTreeMap<QueueTask, String>,
+) -> Vec<(QueueTask, String)> {
     let has_no_result = |state: &Awaited| match state {
         Awaited::Open(other) => without_copy.contains_key(other),
         Awaited::NoResult => true,
-        Awaited::Over | Awaited::Key(_) => false,
+        Awaited::Over | Awaited::Unknown => false,
     };
     let cause = |task: &OpenTask| match &task.message {
         Err(cause) => Some(cause.clone()),
-        Ok(_) if task.says(AFTER_FAILED, "run") => None,
+        Ok(_) if task.after_failed == AfterFailed::Run => None,
         // A worker would end it.
         Ok(_) => {
             let (name, _) = task.awaited.iter().find(|(_, state)| has_no_result(state))?;
@@ -255,22 +227,16 @@ pub(super) fn immovable(
 
 /// The tasks that a later open one with the same dedupe key replaces. Ids order only the tasks of one
 /// partition.
-fn superseded(open: &OpenTasks) -> BTreeMap<OldTask, OldTask> {
-    let (mut last, mut keyed) = (BTreeMap::new(), Vec::new());
-    for (old, task) in open {
-        if let Ok(message) = &task.message
-            && let Some(key) = CopyKey::of(&message.properties)
-            && key.kind == KeyKind::Dedupe
-        {
-            let lane = (old.level, old.id.partition, key);
-            if task.says(OVERWRITE, "true") {
-                last.insert(lane.clone(), *old);
-            }
-            keyed.push((lane, *old));
-        }
-    }
-    let by = |(lane, old)| Some((old, *last.get(&lane)?));
-    keyed.into_iter().filter_map(by).filter(|(old, by)| old < by).collect()
+fn superseded(open: &OpenTasks) -> BTreeMap<QueueTask, QueueTask> {
+    let lane = |old: &QueueTask, task: &OpenTask| -> Option<((Priority, i32), KeyName)> {
+        let key = key_of(&task.message.as_ref().ok()?.properties)?;
+        (key.kind() == KeyKind::Dedupe).then(|| (old.lane(), key))
+    };
+    let overwriting = open.iter().filter(|(_, task)| task.overwrites());
+    let last: BTreeMap<_, _> =
+        overwriting.filter_map(|(old, task)| Some((lane(old, task)?, *old))).collect();
+    let by = open.iter().filter_map(|(old, task)| Some((*old, *last.get(&lane(old, task)?)?)));
+    by.filter(|(old, by)| old < by).collect()
 }
 
 #[cfg(test)]

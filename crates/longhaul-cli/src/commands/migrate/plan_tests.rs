@@ -6,11 +6,11 @@ use longhaul::testing::TestEngine;
 
 const ID: &str = "12:3:-1";
 
-fn old(level: Priority, entry: u64) -> OldTask {
-    OldTask { level, id: format!("12:{entry}:-1").parse().unwrap() }
+fn old(level: Priority, entry: u64) -> QueueTask {
+    QueueTask { level, id: format!("12:{entry}:-1").parse().unwrap() }
 }
 
-fn normal(entry: u64) -> OldTask {
+fn normal(entry: u64) -> QueueTask {
     old(Priority::Normal, entry)
 }
 
@@ -26,23 +26,30 @@ fn new_task() -> OpenTask {
     let info = engine.run(queue.tasks()).unwrap().get(task.id).unwrap().unwrap();
     let mut message = engine.run(queue.submitted(task.id)).unwrap().unwrap();
     message.published_ms = 5_000;
-    OpenTask { info, message: Ok(message), awaited: Vec::new(), duplicate_of: None }
+    OpenTask {
+        info,
+        message: Ok(message),
+        awaited: Vec::new(),
+        after_failed: AfterFailed::Fail,
+        duplicate_of: None,
+    }
 }
 
 fn task(new: &OpenTask, pairs: &[(&str, &str)], awaited: &[Awaited]) -> OpenTask {
     let name = DependencyName::Key("a".into());
     let mut task = new.clone();
     task.message.as_mut().unwrap().properties = properties(pairs);
+    task.after_failed = waits_of(&properties(pairs)).unwrap().failed;
     task.awaited = awaited.iter().map(|state| (name.clone(), state.clone())).collect();
     task
 }
 
-fn idempotency(text: impl Into<String>) -> CopyKey {
-    CopyKey { kind: KeyKind::Idempotency, text: text.into() }
+fn idempotency(text: &str) -> KeyName {
+    KeyName::new(KeyKind::Idempotency, text).unwrap()
 }
 
-fn dedupe(text: impl Into<String>) -> CopyKey {
-    CopyKey { kind: KeyKind::Dedupe, text: text.into() }
+fn dedupe(text: &str) -> KeyName {
+    KeyName::new(KeyKind::Dedupe, text).unwrap()
 }
 
 fn mark() -> MigrationMark {
@@ -50,27 +57,17 @@ fn mark() -> MigrationMark {
 }
 
 #[test]
-fn the_name_of_an_old_task_reads_back() {
+fn the_task_of_a_copy_is_known() {
     for level in Priority::ALL {
         let task = old(level, 3);
-        assert_eq!(OldTask::parse(&task.to_string()), Some(task));
         let copy = properties(&[("COPY_OF", &format!("9f/1/7/{task}"))]);
         assert_eq!(mark().original(&copy), Some(task));
     }
-    assert_eq!(OldTask::parse("middle:1:2:3"), None);
     for other in ["9f/1/71/12:3:-1", "9f/1/12:3:-1", "8f/1/7/12:3:-1", "9f/1/7", ""] {
         assert_eq!(mark().original(&properties(&[("COPY_OF", other)])), None, "{other}");
     }
-}
-
-#[test]
-fn a_mark_reads_back() {
-    for closes in [false, true] {
-        let mark = MigrationMark { closes, ..mark() };
-        assert_eq!(MigrationMark::read(&mark.to_string()), Some(mark));
-    }
     assert!(mark().is_from("9f/1") && !mark().is_from("9f") && !mark().is_from("9f/1/7"));
-    assert_eq!(MigrationMark::read("swaps 9f/1/7"), None);
+    assert_eq!(mark().key(normal(3)), format!("moved/9f/1/7/{ID}"));
 }
 
 #[test]
@@ -82,10 +79,8 @@ fn the_key_of_a_message_is_known() {
         (&[("DEDUPE_KEY", "a"), ("IDEMPOTENCY_KEY", "b")], Some(idempotency("b"))),
         (&[("DEDUPE_KEY", "")], None),
     ] {
-        assert_eq!(CopyKey::of(&properties(pairs)), expected, "{pairs:?}");
+        assert_eq!(key_of(&properties(pairs)), expected, "{pairs:?}");
     }
-    assert!(idempotency("dlq/12:1:-1").is_of_a_replay() && !idempotency("a").is_of_a_replay());
-    assert_eq!(mark().key(normal(3)), idempotency(format!("moved/9f/1/7/{ID}")));
 }
 
 #[test]
@@ -101,12 +96,13 @@ fn the_message_of_a_copy_has_everything_but_what_is_decided_anew() {
             ("MAX_ATTEMPTS", "7"),
             ("customer", "4711"),
         ],
-        &[Awaited::Open(normal(1)), Awaited::Key("a".to_owned()), Awaited::Over, Awaited::NoResult],
+        &[Awaited::Open(normal(1)), Awaited::Unknown, Awaited::Over, Awaited::NoResult],
     );
     let keys = BTreeMap::from([(normal(1), idempotency("one")), (normal(3), dedupe("d"))]);
     let minute = Some(Duration::from_secs(60));
     let copy = mark().copy(normal(3), &old_task, &keys, minute).unwrap();
     let expected = properties(&[
+        ("AFTER", "key:a,key:one"),
         ("AFTER_FAILED", "run"),
         ("COPY_OF", "9f/1/7/12:3:-1"),
         ("DEDUPE_KEY", "d"),
@@ -115,8 +111,7 @@ fn the_message_of_a_copy_has_everything_but_what_is_decided_anew() {
         ("customer", "4711"),
     ]);
     assert_eq!(copy.properties, expected);
-    let after = BTreeSet::from(["one".to_owned(), "a".to_owned()]);
-    assert_eq!((copy.start_ms, copy.after), (Some(6_500), after));
+    assert_eq!(copy.start_ms, Some(6_500));
 
     // What the ledger says of its start counts.
     old_task.info.status = TaskStatus::Retrying;
@@ -139,7 +134,7 @@ fn a_task_that_waits_for_one_without_a_result_cannot_move() {
         (normal(2), task(&info, &[("AFTER_FAILED", "run")], &[Awaited::NoResult])),
         (normal(3), task(&info, &[], &[Awaited::Open(normal(1)), Awaited::Open(normal(4))])),
         (normal(4), task(&info, &[], &[])),
-        (normal(5), task(&info, &[], &[Awaited::Over, Awaited::Key("b".to_owned())])),
+        (normal(5), task(&info, &[], &[Awaited::Over, Awaited::Unknown])),
         (normal(6), task(&info, &[], &[Awaited::Open(normal(7))])),
         (normal(7), task(&info, &[], &[])),
         (normal(8), task(&info, &[], &[])),
@@ -174,27 +169,41 @@ fn the_last_of_the_tasks_that_replace_each_other_goes() {
 }
 
 #[test]
-fn a_key_whose_task_never_ran_is_not_used() {
+fn a_task_that_a_worker_ended_without_an_attempt_has_not_run() {
+    let mut info = new_task().info;
     for (status, attempts, expected) in [
-        (TaskStatus::Ready, 0, true),
-        (TaskStatus::Running, 1, true),
-        (TaskStatus::Completed, 1, true),
-        (TaskStatus::Failed, 1, true),
-        (TaskStatus::Failed, 0, false),
-        (TaskStatus::Expired, 0, false),
-        (TaskStatus::Cancelled, 1, false),
-        (TaskStatus::Ended, 0, false),
+        (TaskStatus::Ready, 0, (true, false)),
+        (TaskStatus::Running, 1, (true, false)),
+        (TaskStatus::Completed, 1, (true, true)),
+        (TaskStatus::Failed, 1, (true, true)),
+        (TaskStatus::Failed, 0, (false, false)),
+        (TaskStatus::Expired, 0, (false, false)),
+        (TaskStatus::Cancelled, 1, (false, false)),
+        (TaskStatus::Ended, 0, (false, false)),
     ] {
-        assert_eq!(stands(status, attempts), expected, "{status:?} with {attempts} attempts");
+        (info.status, info.attempts) = (status, attempts);
+        assert_eq!((stands(&info), has_run(&info)), expected, "{status:?}, {attempts} attempts");
     }
 }
 
 #[test]
-fn names_that_cannot_be_read_are_told() {
-    let after = |names| awaited_names(&properties(&[("AFTER", names)]));
-    let names = after("12:1:-1, key:a%2Cb,").unwrap();
-    let texts: Vec<String> = names.iter().map(ToString::to_string).collect();
-    assert_eq!(texts, ["12:1:-1", "key:a%2Cb"]);
-    assert!(after("no name").is_err());
-    assert_eq!(awaited_names(&BTreeMap::new()), Ok(BTreeSet::new()));
+fn a_task_is_closed_before_those_that_it_waits_for() {
+    let new = new_task();
+    let waits = |others: &[u64]| {
+        let others: Vec<_> = others.iter().map(|other| Awaited::Open(normal(*other))).collect();
+        task(&new, &[], &others)
+    };
+    let open = OpenTasks::from([
+        (normal(1), waits(&[])),
+        (normal(2), waits(&[1])),
+        (normal(3), waits(&[2, 6])),
+        (normal(4), waits(&[5])),
+        (normal(5), waits(&[4])),
+        (normal(6), waits(&[6])),
+    ]);
+    let first = |tasks: &[u64]| first(&tasks.iter().copied().map(normal).collect(), &open);
+    assert_eq!(first(&[1, 2, 3, 4, 5, 6]), BTreeSet::from([normal(3)]));
+    assert_eq!(first(&[1, 2, 4, 5, 6]), BTreeSet::from([normal(2), normal(6)]));
+    assert_eq!(first(&[1, 3]), BTreeSet::from([normal(1), normal(3)]));
+    assert_eq!(first(&[4, 5]), BTreeSet::from([normal(4), normal(5)]));
 }

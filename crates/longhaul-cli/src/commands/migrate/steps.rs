@@ -1,8 +1,8 @@
 //! The steps of a migration: reads both ends, and does what `plan.rs` decides.
 
 use super::counted;
-use super::ends::{Level, MigrationEnd, MigrationRound, is_open, runs, tasks_of};
-use super::plan::{CopyKey, MigrationMark, OldTask, OpenTask, TaskCopy, immovable, stands};
+use super::ends::{Level, MigrationEnd, MigrationRound, is_open, runs, state_of, tasks_of};
+use super::plan::{MigrationMark, MigrationNote, TaskCopy, immovable, key_of, stands};
 use crate::exit::{Code, CommandFailure};
 use crate::output::Output;
 use crate::times;
@@ -10,10 +10,9 @@ use anyhow::Context as _;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use futures::future::try_join_all;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use longhaul::migration::{CHECKPOINT, KeyKind};
-use longhaul::ops::{QueueSettings, TaskInfo, TaskStatus};
+use longhaul::migration::{CHECKPOINT, KeyKind, KeyName, QueueTask};
+use longhaul::ops::QueueSettings;
 use longhaul::{Raw, SubmitError, TaskRef};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,16 +22,13 @@ use tokio::time::{sleep, timeout};
 
 /// The time after which all workers have read a pause; it takes them milliseconds. A task that a
 /// slower worker starts at the source is found when it is to be closed.
-const PAUSED_AFTER: Duration = Duration::from_millis(500);
+pub(super) const PAUSED_AFTER: Duration = Duration::from_millis(500);
 
 /// How often running tasks are counted.
 const LOOKS_EVERY: Duration = Duration::from_millis(500);
 
 /// The number of tasks submitted, closed or deleted together.
-const TOGETHER_MAX: usize = 128;
-
-/// How often a task is closed that changes meanwhile.
-const CLOSES_MAX: usize = 3;
+pub(super) const TOGETHER_MAX: usize = if cfg!(test) { 2 } else { 128 };
 
 /// The tasks that an error names.
 const NAMED_MAX: usize = 10;
@@ -75,64 +71,89 @@ impl Migration {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The settings that the target gets, unless it has its own.
-    pub(super) async fn new_settings(&self) -> anyhow::Result<Option<QueueSettings>> {
-        let (own, theirs) = (self.source.settings().await?, self.target.settings().await?);
-        Ok((theirs == QueueSettings::default() || theirs == own).then_some(own))
-    }
-
     /// Moves the queue, or continues to. The target is resumed at the end; after an error it stays
     /// paused.
     pub(super) async fn run(&self) -> anyhow::Result<()> {
         self.done().has_begun = true;
-        let mut round = self.begin(false).await?;
+        let mut round = self.begin().await?;
         if !round.mark.closes {
-            require_movable(&round)?;
-            let is_moving =
-                |old| round.open.contains_key(&old) && !round.without_copy.contains_key(&old);
-            if !round.waiting(|old| !is_moving(old))?.is_empty() {
-                // Other copies may wait for these.
+            if !round.is_sound()? {
                 self.take_back(&round).await?;
-                round = self.begin(true).await?;
-                require_movable(&round)?;
+                self.target.write("its copies are made anew", true, None, None).await?;
+                round = self.begin().await?;
             }
-            self.copy(&mut round).await?;
-            round.mark.closes = true;
-            let mark =
-                |settings: &mut QueueSettings| settings.set_migration(Some(round.mark.to_string()));
-            self.target.change("all tasks are copied", true, mark).await?;
+            let answers = self.copy(&mut round).await?;
+            self.find_copies(&mut round).await?;
+            if !round.is_sound()? {
+                return Err(changed(0, "at the target"));
+            }
+            self.source.check().await?;
+            let mark = MigrationMark { closes: true, ..round.mark.clone() };
+            let note = MigrationNote::From(mark);
+            self.target.write("all tasks are copied", true, Some(&note), None).await?;
+            self.done().closes = true;
+            return self.finish(&round, answers).await;
         }
-        self.finish(&round).await
+        self.finish(&round, BTreeMap::new()).await
     }
 
-    /// Pauses both queues, waits until no task runs, and reads both ends.
-    async fn begin(&self, anew: bool) -> anyhow::Result<MigrationRound> {
-        let name = self.source.queue().identity().await?;
-        let found = self.target.mark().await?;
-        if found.as_ref().is_some_and(|mark| !mark.is_from(&name)) {
-            let what =
-                format!("a migration from another queue to {} has not ended", self.target.name);
-            let help = "end that migration first, or take it back with --back";
-            return Err(CommandFailure::new(Code::Conflict, what).help(help).into());
-        }
-        let settings = self.new_settings().await?;
-        self.done().settings = match &settings {
-            None => "those of the target",
-            Some(own) if *own == QueueSettings::default() => "none",
-            Some(_) => "moved",
+    /// Checks that no other migration of these queues is unfinished, and returns the mark of this one.
+    pub(super) fn own_mark(
+        &self,
+        (own, theirs): (&str, &str),
+        notes: (Option<MigrationNote>, Option<MigrationNote>),
+    ) -> anyhow::Result<Option<MigrationMark>> {
+        let (end, help) = match notes {
+            (Some(MigrationNote::From(_)), _) => (&self.source, "end the migration to it first"),
+            (Some(MigrationNote::To(name)), _) if name != theirs => {
+                (&self.source, "end its migration to another queue first, or take it back")
+            }
+            (_, None) => return Ok(None),
+            (_, Some(MigrationNote::From(mark))) if mark.is_from(own) => {
+                self.done().closes = mark.closes;
+                return Ok(Some(mark));
+            }
+            (_, Some(_)) => (&self.target, "end the other migration first, or take it back"),
         };
-        self.source.pause(&format!("its tasks move to {}", self.target.place), |_| ()).await?;
-        let name = format!("{name}/{}", self.source.state().version);
-        let mark = found.filter(|_| !anew).unwrap_or(MigrationMark { name, closes: false });
-        let change = |to: &mut QueueSettings| {
-            *to = settings.unwrap_or_else(|| to.clone());
-            to.set_migration(Some(mark.to_string()));
-        };
-        self.target.pause(&format!("tasks move here from {}", self.source.place), change).await?;
+        let what = format!("another migration of {} has not ended", end.name);
+        Err(CommandFailure::new(Code::Conflict, what).help(help).into())
+    }
+
+    /// Pauses the source, waits until no task runs there, reads it, pauses the target, and finds the
+    /// copies.
+    async fn begin(&self) -> anyhow::Result<MigrationRound> {
+        let own = self.source.queue().identity().await?;
+        let theirs = self.target.queue().identity().await?;
+        let ((settings, from), (target_settings, to)) =
+            (self.source.look().await?, self.target.look().await?);
+        let found = self.own_mark((&own, &theirs), (from, to))?;
+        let reason = format!("its tasks move to {}", self.target.place);
+        self.source.write(&reason, true, Some(&MigrationNote::To(theirs)), None).await?;
         sleep(PAUSED_AFTER).await;
         let source = self.source.levels().await?;
         self.until_idle(&source).await?;
-        self.read(mark, source).await
+        let name = format!("{own}/{}", self.source.state().version);
+        let mark = found.unwrap_or(MigrationMark { name, closes: false });
+        let mut round = self.read(mark.clone(), settings.expires_after, source).await?;
+        if !mark.closes {
+            let immovable = immovable(&round.open, &round.without_copy);
+            if !immovable.is_empty() {
+                return Err(not_movable(&immovable));
+            }
+        }
+        let default = QueueSettings::default();
+        let is_free = target_settings == default || target_settings == settings;
+        self.done().settings = match (is_free, settings == default) {
+            (false, _) => "those of the target",
+            (true, true) => "none",
+            (true, false) => "moved",
+        };
+        let reason = format!("tasks move here from {}", self.source.place);
+        let settings = is_free.then_some(settings);
+        self.target.write(&reason, true, Some(&MigrationNote::From(mark)), settings).await?;
+        sleep(PAUSED_AFTER).await;
+        self.find_copies(&mut round).await?;
+        Ok(round)
     }
 
     /// Waits until no task runs at the source.
@@ -152,7 +173,7 @@ impl Migration {
                 }
                 progress.set(0, 0, &count);
                 sleep(LOOKS_EVERY).await;
-                self.check().await?;
+                self.source.check().await?;
             }
             Ok(())
         };
@@ -171,135 +192,82 @@ impl Migration {
         Err(CommandFailure::new(Code::Conflict, what).help(help).into())
     }
 
-    /// Takes back a migration that does not close yet: it deletes the copies and resumes both queues.
-    pub(super) async fn back(&self) -> anyhow::Result<()> {
-        let is_there = self.target.exists().await?;
-        let mark = if is_there { self.target.mark().await? } else { None };
-        if mark.as_ref().is_some_and(|mark| mark.closes) {
-            let what = "all tasks are copied, and are being closed at the source";
-            let help = "run the command without --back: it ends soon. Then the queue can be moved \
-                back by another migration";
-            return Err(CommandFailure::new(Code::Conflict, what).help(help).into());
+    /// Submits the tasks that have no copy yet. Returns the answers: other tasks may have their keys.
+    async fn copy(
+        &self,
+        round: &mut MigrationRound,
+    ) -> anyhow::Result<BTreeMap<QueueTask, TaskRef>> {
+        let copied: BTreeSet<QueueTask> = round.copies.iter().map(|(old, _)| *old).collect();
+        let new: BTreeSet<QueueTask> = round.open.keys().copied().collect();
+        let mut new: BTreeSet<_> = new.difference(&copied).copied().collect();
+        new.retain(|old| round.moves(old));
+        for old in &new {
+            let key = self.key(round, *old).await?;
+            round.keys.insert(*old, key);
         }
-        self.done().has_begun = true;
-        self.source.pause("its migration is taken back", |_| ()).await?;
-        let source = self.source.levels().await?;
-        if let Some(mark) = mark {
-            self.target.pause("a migration to it is taken back", |_| ()).await?;
-            sleep(PAUSED_AFTER).await;
-            self.take_back(&self.read(mark, source).await?).await?;
-            let change = |settings: &mut QueueSettings| settings.set_migration(None);
-            self.target.change("a migration to it was taken back", false, change).await?;
-        }
-        self.source.change("its migration was taken back", false, |_| ()).await?;
-        self.count_open(&self.source.levels().await?)
-    }
-
-    /// Deletes the copies that have not begun. Somebody may have resumed the target: the tasks
-    /// whose copies have begun are closed at the source.
-    async fn take_back(&self, round: &MigrationRound) -> anyhow::Result<()> {
-        self.delete(&round.waiting(|_| true)?).await?;
-        let mut closing = BTreeMap::new();
-        for (old, copy) in &round.copies {
-            if round.at_target(copy)?.is_none_or(|(_, info)| stands(info.status, info.attempts)) {
-                closing.insert(*old, self.moved_as(copy));
-            }
-        }
-        self.close(round, &closing).await
-    }
-
-    /// Deletes copies at the target.
-    async fn delete(&self, copies: &[(&Level, TaskInfo)]) -> anyhow::Result<()> {
-        for some in copies.chunks(TOGETHER_MAX) {
-            self.check().await?;
-            let reason = "its task stays at the source, or has ended there";
-            let deleting =
-                some.iter().map(|(it, info)| it.queue.delete_seen(&it.view, info, reason));
-            for ((level, info), is_deleted) in some.iter().zip(try_join_all(deleting).await?) {
-                // A worker may have ended it, because a copy that it waits for is deleted.
-                let now = level.view.get(info.id)?;
-                if !is_deleted && now.is_some_and(|now| stands(now.status, now.attempts)) {
-                    return Err(changed(&[info.id.to_string()], "target"));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Submits the tasks that have no copy yet.
-    async fn copy(&self, round: &mut MigrationRound) -> anyhow::Result<()> {
-        let copied: BTreeSet<OldTask> = round.copies.iter().map(|(old, _)| *old).collect();
-        let is_new = |old: &OldTask| !copied.contains(old) && !round.without_copy.contains_key(old);
-        let mut keys = round.keys.clone();
-        for (old, task) in round.open.iter().filter(|(old, _)| is_new(old)) {
-            keys.insert(*old, self.key(round, *old, task).await?);
-        }
-        let (mut copies, progress) = (Vec::new(), self.output.progress(round.open.len() as u64));
+        let (mut answers, progress) = (BTreeMap::new(), self.output.progress(new.len() as u64));
         for level in &round.source {
             let mut messages = level.queue.all_submitted().await?.chunks(TOGETHER_MAX);
             while let Some(chunk) = messages.next().await {
                 let (mut ordered, mut others) = (Vec::new(), Vec::new());
                 for message in chunk {
                     let (id, message) = message?;
-                    let old = OldTask { level: level.level, id };
-                    if let (Some(task), Ok(message), true) =
-                        (round.open.get(&old), message, is_new(&old))
-                        && let Some(new) = round.mark.copy(old, task, &keys, round.expires_after)
+                    let old = QueueTask { level: level.level, id };
+                    let task = round.open.get(&old).filter(|_| new.contains(&old));
+                    if let (Some(task), Ok(message)) = (task, message)
+                        && let Some(copy) =
+                            round.mark.copy(old, task, &round.keys, round.expires_after)
                     {
                         let is_deduped =
-                            keys.get(&old).is_some_and(|key| key.kind == KeyKind::Dedupe);
-                        let is_ordered = new.order_key.is_some() || is_deduped;
+                            round.keys.get(&old).is_some_and(|it| it.kind() == KeyKind::Dedupe);
+                        let is_ordered = copy.order_key.is_some() || is_deduped;
                         let list = if is_ordered { &mut ordered } else { &mut others };
-                        list.push((old, new, message.payload));
+                        list.push((old, copy, message.payload));
                     }
                 }
                 if ordered.is_empty() && others.is_empty() {
                     continue;
                 }
-                self.check().await?;
+                self.source.check().await?;
+                self.target.check().await?;
                 let ordered = stream::iter(ordered).then(|it| self.submit(round, it));
                 let others = stream::iter(others).map(|it| self.submit(round, it));
                 let mut sent = ordered.chain(others.buffered(TOGETHER_MAX)).boxed_local();
-                while let Some(copy) = sent.try_next().await? {
+                while let Some((old, answer)) = sent.try_next().await? {
                     self.done().copied += 1;
-                    copies.push(copy);
-                    let count = (copied.len() + copies.len()) as u64;
-                    progress.set(count, round.open.len() as u64, "copied");
+                    answers.insert(old, answer);
+                    progress.set(answers.len() as u64, new.len() as u64, "copied");
                 }
             }
         }
-        round.copies.extend(copies);
-        Ok(())
+        Ok(answers)
     }
 
     /// The key of a copy: that of its task, unless it would return a task that never runs.
-    async fn key(
-        &self,
-        round: &MigrationRound,
-        old: OldTask,
-        task: &OpenTask,
-    ) -> anyhow::Result<CopyKey> {
-        let own = task.message.as_ref().ok().and_then(|message| CopyKey::of(&message.properties));
-        if let Some(own) = own.filter(|own| !own.is_of_a_replay()) {
-            let holder = self.target.queue().key_holder(own.kind, &own.text).await?;
+    async fn key(&self, round: &MigrationRound, old: QueueTask) -> anyhow::Result<KeyName> {
+        let message = round.open.get(&old).and_then(|task| task.message.as_ref().ok());
+        let own = message.and_then(|message| key_of(&message.properties));
+        // Behind the prefix is an id that means another task at the target.
+        if let Some(own) = own.filter(|own| !own.text().starts_with(KeyName::OF_REPLAYS)) {
+            let holder = self.target.queue().key_holder(&own).await?;
             let is_usable = match holder.filter(|(_, holds)| *holds) {
-                Some((holder, _)) => round
-                    .at_target(&holder)?
-                    .is_some_and(|(_, info)| stands(info.status, info.attempts)),
+                Some((holder, _)) => {
+                    state_of(&round.target, holder)?.is_some_and(|info| stands(&info))
+                }
                 None => true,
             };
             if is_usable {
                 return Ok(own);
             }
         }
-        Ok(round.mark.key(old))
+        Ok(KeyName::new(KeyKind::Idempotency, round.mark.key(old))?)
     }
 
     async fn submit(
         &self,
         round: &MigrationRound,
-        (old, new, payload): (OldTask, TaskCopy, Bytes),
-    ) -> anyhow::Result<(OldTask, TaskRef)> {
+        (old, new, payload): (QueueTask, TaskCopy, Bytes),
+    ) -> anyhow::Result<(QueueTask, TaskRef)> {
         let submission = self.target.client.submission(&self.target.queue, &Raw(payload));
         let mut submission = submission.priority(old.level);
         for (name, value) in new.properties {
@@ -310,9 +278,6 @@ impl Migration {
         }
         if let Some(key) = new.order_key {
             submission = submission.order_key(key);
-        }
-        for key in new.after {
-            submission = submission.after_key(key);
         }
         if let Some(notes) = round.notes.get(&old.level)
             && let Some(checkpoint) = notes.checkpoint(old.id).await?
@@ -329,68 +294,31 @@ impl Migration {
     }
 
     /// The reason of a task's end at the source.
-    fn moved_as(&self, copy: &TaskRef) -> String {
+    pub(super) fn moved_as(&self, copy: &TaskRef) -> String {
         format!("moved: {copy} of {}", self.target.place)
     }
 
     /// Moves the schedules, closes at the source what is at the target or ends without a copy, and
     /// resumes the target.
-    async fn finish(&self, round: &MigrationRound) -> anyhow::Result<()> {
-        self.done().closes = true;
-        self.schedules().await.context("the schedules")?;
-        let mut closing = round.without_copy.clone();
-        closing.extend(round.copies.iter().map(|(old, copy)| (*old, self.moved_as(copy))));
-        self.close(round, &closing).await?;
-        // A task that has ended at the source by itself does not run again: somebody has resumed the
-        // queue, or a worker has read the pause late.
-        let mut ended = BTreeSet::new();
-        for (old, _) in &round.copies {
-            use TaskStatus::{Completed, Expired, Failed};
-            let info = round.old(*old)?;
-            if info.is_some_and(|info| matches!(info.status, Completed | Failed | Expired)) {
-                ended.insert(*old);
-            }
-        }
-        self.delete(&round.waiting(|old| ended.contains(&old))?).await?;
-        let change = |settings: &mut QueueSettings| settings.set_migration(None);
-        self.target.change("all tasks are closed at the source", false, change).await?;
-        self.count_open(&round.source)
-    }
-
-    /// Closes tasks at the source, for these reasons.
-    async fn close(
+    async fn finish(
         &self,
         round: &MigrationRound,
-        closing: &BTreeMap<OldTask, String>,
+        answers: BTreeMap<QueueTask, TaskRef>,
     ) -> anyhow::Result<()> {
-        let progress = self.output.progress(closing.len() as u64);
-        for _ in 0..CLOSES_MAX {
-            let open = tasks_of(&round.source, is_open)?.into_iter();
-            let open = open.filter_map(|(old, task)| Some((old, task, closing.get(&old)?)));
-            let open: Vec<_> = open.collect();
-            if open.is_empty() {
-                return Ok(());
-            }
-            for some in open.chunks(TOGETHER_MAX) {
-                self.check().await?;
-                let close = some.iter().map(|(_, (level, info), reason)| {
-                    level.queue.delete_seen(&level.view, info, reason)
-                });
-                for ((old, ..), is_closed) in some.iter().zip(try_join_all(close).await?) {
-                    let mut done = self.done();
-                    let done = &mut *done;
-                    let is_moved = !round.without_copy.contains_key(old);
-                    let count =
-                        if is_moved { &mut done.moved } else { &mut done.ended_without_copy };
-                    *count += u64::from(is_closed);
-                    progress.set(done.moved, closing.len() as u64, "closed at the source");
-                }
-            }
-        }
-        let left =
-            tasks_of(&round.source, is_open)?.into_keys().filter(|old| closing.contains_key(old));
-        let left: Vec<_> = left.map(|old| old.to_string()).collect();
-        if left.is_empty() { Ok(()) } else { Err(changed(&left, "source")) }
+        self.schedules().await.context("the schedules")?;
+        let moved = round
+            .copies
+            .iter()
+            .map(|(old, copy)| (*old, copy))
+            .chain(answers.iter().map(|(old, answer)| (*old, answer)));
+        let mut closing = round.without_copy.clone();
+        closing.extend(moved.map(|(old, copy)| (old, self.moved_as(copy))));
+        self.close(round, &closing).await?;
+        // Somebody may have resumed the source, or a worker may have read the pause late.
+        self.delete(round, "its task has run at the source", |old| round.has_run(old)).await?;
+        self.target.write("all tasks are closed at the source", false, None, None).await?;
+        self.source.write("its tasks are moved", true, None, None).await?;
+        self.count_open(&round.source)
     }
 
     /// Moves the schedules. A slot that fires at both ends becomes one task: both tasks have the
@@ -400,16 +328,15 @@ impl Migration {
         let from = from.with_reason(format!("moved to {}", self.target.place)).schedules();
         let to = to.with_reason(format!("moved from {}", self.source.place)).schedules();
         let all = from.list().await?;
-        if !all.is_empty() {
-            self.check().await?;
-        }
+        self.source.check().await?;
+        self.target.check().await?;
         for found in all {
             let mut schedule = found.schedule.clone();
             let fired = found.last.and_then(|last| last.slot.duration_since(UNIX_EPOCH).ok());
             let fired_ms = fired.and_then(|slot| u64::try_from(slot.as_millis()).ok());
             schedule.since = schedule.since.max(fired_ms.unwrap_or_default());
             if let Some(mut theirs) = to.get(&found.name).await?.map(|it| it.schedule) {
-                theirs.since = schedule.since;
+                (theirs.since, theirs.triggers) = (schedule.since, schedule.triggers.clone());
                 if theirs != schedule {
                     self.done().kept_schedules.push(found.name);
                     continue;
@@ -423,18 +350,13 @@ impl Migration {
         Ok(())
     }
 
-    fn count_open(&self, source: &[Level]) -> anyhow::Result<()> {
+    pub(super) fn count_open(&self, source: &[Level]) -> anyhow::Result<()> {
         self.done().open_at_source = tasks_of(source, is_open)?.len() as u64;
         Ok(())
     }
 }
 
-fn require_movable(round: &MigrationRound) -> anyhow::Result<()> {
-    let immovable = immovable(&round.open, &round.without_copy);
-    if immovable.is_empty() { Ok(()) } else { Err(not_movable(&immovable)) }
-}
-
-fn not_movable(tasks: &[(OldTask, String)]) -> anyhow::Error {
+fn not_movable(tasks: &[(QueueTask, String)]) -> anyhow::Error {
     let named = some_of(tasks.iter().map(|(old, cause)| format!("{old}: {cause}")));
     let what = format!("{} cannot move: {named}", counted(tasks.len() as u64, "task"));
     let help = "delete or cancel them at the source and run the command again, or run it with \
@@ -442,10 +364,8 @@ fn not_movable(tasks: &[(OldTask, String)]) -> anyhow::Error {
     CommandFailure::new(Code::Failed, what).help(help).into()
 }
 
-fn changed(tasks: &[String], end: &str) -> anyhow::Error {
-    let named = some_of(tasks.iter().cloned());
-    let count = counted(tasks.len() as u64, "task");
-    let what = format!("{count} changed at the {end} meanwhile: {named}");
+pub(super) fn changed(count: usize, place: &str) -> anyhow::Error {
+    let what = format!("{} changed {place} meanwhile", counted(count as u64, "task"));
     CommandFailure::new(Code::Conflict, what).help("run the command again").into()
 }
 
