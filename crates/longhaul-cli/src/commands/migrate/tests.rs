@@ -124,7 +124,7 @@ impl Stage {
     }
 
     /// Drops a migration at a state of its work.
-    fn polled_until(&self, migration: Migration, is: impl Fn(&MigrationState) -> bool) {
+    fn polled_until(&self, migration: &Migration, is: impl Fn(&MigrationState) -> bool) {
         let mut running = pin!(migration.run());
         while !is(&migration.done()) {
             assert!(self.polled(1, running.as_mut()).0.is_none());
@@ -522,7 +522,7 @@ fn a_deleted_copy_is_none() {
         let stage = Stage::new();
         stage.fill();
         let _workers = [stage.worker(FROM), stage.worker(TO)];
-        stage.polled_until(stage.migration(), |done| done.copied == 18);
+        stage.polled_until(&stage.migration(), |done| done.copied == 18);
         let all = stage.open(TO).len();
         let is_over = stage.polled(polls, stage.migration().back()).0.map(Result::unwrap).is_some();
         halves += usize::from((1..all).contains(&stage.open(TO).len()));
