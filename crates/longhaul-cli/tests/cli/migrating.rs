@@ -132,7 +132,7 @@ fn an_interrupted_migration_says_what_is_paused_and_can_be_taken_back() {
         "{told}"
     );
     assert!(told.contains(" is not paused\n"), "{told}");
-    assert!(told.contains("or with --back to delete the copies"), "{told}");
+    assert!(told.contains("or with --back to delete the copies and resume both"), "{told}");
     assert!(is_paused(&here, "tasks") && !is_paused(&here, "there"));
 
     let still = [&migrate[..], &["--wait", "100ms"]].concat();

@@ -17,11 +17,17 @@ impl Migration {
     /// Takes back a migration that does not close yet: it deletes the copies and resumes both queues.
     pub(super) async fn back(&self) -> anyhow::Result<()> {
         let own = self.source.queue().identity().await?;
-        let (settings, from) = self.source.look().await?;
-        let mut mark = None;
-        if self.target.exists().await? {
-            let (theirs, to) = (self.target.queue().identity().await?, self.target.look().await?.1);
-            mark = self.own_mark((&own, &theirs), (from.clone(), to))?;
+        if !self.target.exists().await? {
+            return Err(
+                CommandFailure::not_found(format!("there is no {}", self.target.place)).into()
+            );
+        }
+        let theirs = self.target.queue().identity().await?;
+        let ((settings, from), (_, to)) = (self.source.look().await?, self.target.look().await?);
+        let mark = self.own_mark((&own, &theirs), (from.clone(), to))?;
+        if from.is_none() && mark.is_none() {
+            let what = format!("no migration to {} is unfinished", self.target.place);
+            return Err(CommandFailure::new(Code::Conflict, what).into());
         }
         if self.done().closes {
             let what = "all tasks are copied, and are being closed at the source";
@@ -51,9 +57,9 @@ impl Migration {
         let reason = "its task stays at the source, or has ended there";
         self.delete(round, reason, |_| Ok(true)).await?;
         let mut closing = BTreeMap::new();
-        for (old, copy) in &round.copies {
-            if round.at_target(copy)?.is_some_and(|(_, info)| stands(&info)) {
-                closing.insert(*old, self.moved_as(copy));
+        for copy in &round.copies {
+            if round.at_target(&copy.task)?.is_some_and(|(_, info)| stands(&info)) {
+                closing.insert(copy.old, self.moved_as(&copy.task));
             }
         }
         self.close(round, &closing).await

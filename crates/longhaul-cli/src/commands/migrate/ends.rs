@@ -9,7 +9,7 @@ use crate::exit::{Code, CommandFailure};
 use anyhow::Context as _;
 use bytes::Bytes;
 use futures::stream::TryStreamExt;
-use longhaul::migration::{KeyName, LedgerNotes, QueueTask};
+use longhaul::migration::{AFTER, KeyName, LedgerNotes, QueueTask};
 use longhaul::ops::{
     DependencyName, QueueSettings, SubmittedTask, TaskFilter, TaskInfo, TaskStatus, TaskView,
 };
@@ -50,6 +50,14 @@ pub(super) struct Level {
     pub(super) view: TaskView,
 }
 
+/// A copy at the target.
+pub(super) struct FoundCopy {
+    pub(super) old: QueueTask,
+    pub(super) task: TaskRef,
+    /// The names of the tasks that it waits for.
+    after: Option<String>,
+}
+
 /// Both ends, as they were read.
 pub(super) struct MigrationRound {
     pub(super) mark: MigrationMark,
@@ -62,7 +70,7 @@ pub(super) struct MigrationRound {
     pub(super) without_copy: BTreeMap<QueueTask, String>,
     pub(super) notes: BTreeMap<Priority, LedgerNotes>,
     /// The copies of this migration, whatever became of them.
-    pub(super) copies: Vec<(QueueTask, TaskRef)>,
+    pub(super) copies: Vec<FoundCopy>,
     pub(super) keys: BTreeMap<QueueTask, KeyName>,
 }
 
@@ -293,7 +301,9 @@ impl Migration {
                 if let Ok(message) = message
                     && let Some(old) = round.mark.original(&message.properties)
                 {
-                    round.copies.push((old, TaskRef { topic: queue.topic().to_owned(), id }));
+                    let task = TaskRef { topic: queue.topic().to_owned(), id };
+                    let after = message.properties.get(AFTER).cloned();
+                    round.copies.push(FoundCopy { old, task, after });
                     round.keys.extend(key_of(&message.properties).map(|key| (old, key)));
                 }
             }
@@ -319,28 +329,50 @@ impl MigrationRound {
         Ok(level.view.get(task.id)?.map(|info| (level, info)))
     }
 
+    /// The tasks that need a copy and have none.
+    pub(super) fn new_tasks(&self) -> BTreeSet<QueueTask> {
+        let copied: BTreeSet<QueueTask> = self.copies.iter().map(|copy| copy.old).collect();
+        let new = self.open.keys().filter(|old| self.moves(old) && !copied.contains(old));
+        new.copied().collect()
+    }
+
+    /// Forgets the tasks that have ended at the source since, or are to be cancelled.
+    pub(super) fn forget_ended(&mut self) -> anyhow::Result<()> {
+        let open = tasks_of(&self.source, is_open)?.into_iter();
+        let open = open.filter(|(_, (_, info))| !info.cancel_requested).map(|(old, _)| old);
+        let open: BTreeSet<QueueTask> = open.collect();
+        self.open.retain(|old, task| task.info.cancel_requested || open.contains(old));
+        Ok(())
+    }
+
     /// The copies that have not begun, which can be deleted.
     pub(super) fn waiting(&self) -> anyhow::Result<Vec<(QueueTask, &Level, TaskInfo)>> {
         let mut waiting = Vec::new();
-        for (old, copy) in &self.copies {
-            let copy = self.at_target(copy)?.filter(|(_, info)| {
+        for copy in &self.copies {
+            let found = self.at_target(&copy.task)?.filter(|(_, info)| {
                 is_open(info.status) && !runs(info.status) && info.attempts == 0
             });
-            waiting.extend(copy.map(|(level, info)| (*old, level, info)));
+            waiting.extend(found.map(|(level, info)| (copy.old, level, info)));
         }
         Ok(waiting)
     }
 
-    /// Whether the copies are those of the tasks that move, and none was deleted or ended by a
-    /// worker. Otherwise they are made anew, because copies may wait for each other.
+    /// Whether the copies are those of the tasks that move, wait for each other as those do now, and
+    /// none was deleted or ended by a worker. Otherwise they are made anew.
     pub(super) fn is_sound(&self) -> anyhow::Result<bool> {
-        let mut standing = BTreeSet::new();
-        for (old, copy) in &self.copies {
-            if self.at_target(copy)?.is_some_and(|(_, info)| stands(&info)) {
-                standing.insert(*old);
+        let mut sound = BTreeSet::new();
+        for copy in &self.copies {
+            let message = |task| self.mark.copy(copy.old, task, &self.keys, None);
+            let message = self.open.get(&copy.old).and_then(message);
+            let after = message.and_then(|mut it| it.properties.remove(AFTER));
+            if let Some((_, info)) = self.at_target(&copy.task)?
+                && (stands(&info) || info.status == TaskStatus::Expired)
+                && (after == copy.after || info.attempts > 0)
+            {
+                sound.insert(copy.old);
             }
         }
-        let lacks = |(old, _): &(QueueTask, TaskRef)| self.moves(old) && !standing.contains(old);
+        let lacks = |copy: &FoundCopy| self.moves(&copy.old) && !sound.contains(&copy.old);
         let is_useless = |(old, ..): &(QueueTask, &Level, TaskInfo)| !self.moves(old);
         Ok(!self.copies.iter().any(lacks) && !self.waiting()?.iter().any(is_useless))
     }

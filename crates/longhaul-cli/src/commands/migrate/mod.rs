@@ -41,7 +41,7 @@ it resumes the target. The source stays paused. Attempts begin anew, from the la
 Finished tasks, their keys and dead letters stay at the source.
 
 If the command is interrupted, run it again: it continues. Until all tasks are copied, --back deletes \
-the copies and resumes the source. At the end, point producers and workers at the target. To move \
+the copies and resumes both queues. At the end, point producers and workers at the target. To move \
 the tasks that were submitted at the source meanwhile, run the command again.")]
 pub(crate) struct Migrate {
     /// Name of the queue (its task topic).
@@ -54,7 +54,7 @@ pub(crate) struct Migrate {
     /// Wait up to this time until running tasks are over.
     #[arg(long, value_name = "TIME", value_parser = times::duration, default_value = "10m")]
     wait: Duration,
-    /// Delete the copies of an interrupted migration, and resume the source.
+    /// Delete the copies of an interrupted migration, and resume both queues.
     #[arg(long, conflicts_with = "wait")]
     back: bool,
 }
@@ -137,7 +137,7 @@ pub(crate) async fn run(it: &Migrate, context: &CommandContext) -> anyhow::Resul
     let migration = Migration { source, target, wait: it.wait, output, done };
     let place = &migration.target.place;
     if it.back {
-        context.confirm(&format!("delete the copies at {place} and resume the source"))?;
+        context.confirm(&format!("delete the copies at {place} and resume both queues"))?;
     } else {
         let levels = migration.source.levels().await?;
         check_target(&migration.target, &levels).await?;
@@ -281,7 +281,7 @@ impl Drop for Standing {
         let back = if done.closes {
             ""
         } else {
-            ", or with --back to delete the copies and resume the source"
+            ", or with --back to delete the copies and resume both queues"
         };
         told = format!(
             "{told}run the same command again to continue{back}\n\

@@ -15,7 +15,7 @@ use longhaul::migration::{CHECKPOINT, KeyKind, KeyName, QueueTask};
 use longhaul::ops::QueueSettings;
 use longhaul::{Raw, SubmitError, TaskRef};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::time::{sleep, timeout};
@@ -79,13 +79,17 @@ impl Migration {
         if !round.mark.closes {
             if !round.is_sound()? {
                 self.take_back(&round).await?;
-                self.target.write("its copies are made anew", true, None, None).await?;
+                let note = MigrationNote::From(self.new_mark().await?);
+                self.target.write("its copies are made anew", true, Some(&note), None).await?;
                 round = self.begin().await?;
             }
-            let answers = self.copy(&mut round).await?;
+            let answers = self.copy(&round).await?;
             self.find_copies(&mut round).await?;
+            round.forget_ended()?;
             if !round.is_sound()? {
-                return Err(changed(0, "at the target"));
+                let what = "tasks changed at the source while they were copied";
+                let failure = CommandFailure::new(Code::Conflict, what);
+                return Err(failure.help("run the command again").into());
             }
             self.source.check().await?;
             let mark = MigrationMark { closes: true, ..round.mark.clone() };
@@ -119,6 +123,13 @@ impl Migration {
         Err(CommandFailure::new(Code::Conflict, what).help(help).into())
     }
 
+    /// A new mark: this command has just written the source's settings.
+    async fn new_mark(&self) -> anyhow::Result<MigrationMark> {
+        let own = self.source.queue().identity().await?;
+        let name = format!("{own}/{}", self.source.state().version);
+        Ok(MigrationMark { name, closes: false })
+    }
+
     /// Pauses the source, waits until no task runs there, reads it, pauses the target, and finds the
     /// copies.
     async fn begin(&self) -> anyhow::Result<MigrationRound> {
@@ -132,8 +143,10 @@ impl Migration {
         sleep(PAUSED_AFTER).await;
         let source = self.source.levels().await?;
         self.until_idle(&source).await?;
-        let name = format!("{own}/{}", self.source.state().version);
-        let mark = found.unwrap_or(MigrationMark { name, closes: false });
+        let mark = match found {
+            Some(mark) => mark,
+            None => self.new_mark().await?,
+        };
         let mut round = self.read(mark.clone(), settings.expires_after, source).await?;
         if !mark.closes {
             let immovable = immovable(&round.open, &round.without_copy);
@@ -153,6 +166,10 @@ impl Migration {
         self.target.write(&reason, true, Some(&MigrationNote::From(mark)), settings).await?;
         sleep(PAUSED_AFTER).await;
         self.find_copies(&mut round).await?;
+        for old in round.new_tasks() {
+            let key = self.key(&round, old).await?;
+            round.keys.insert(old, key);
+        }
         Ok(round)
     }
 
@@ -193,18 +210,8 @@ impl Migration {
     }
 
     /// Submits the tasks that have no copy yet. Returns the answers: other tasks may have their keys.
-    async fn copy(
-        &self,
-        round: &mut MigrationRound,
-    ) -> anyhow::Result<BTreeMap<QueueTask, TaskRef>> {
-        let copied: BTreeSet<QueueTask> = round.copies.iter().map(|(old, _)| *old).collect();
-        let new: BTreeSet<QueueTask> = round.open.keys().copied().collect();
-        let mut new: BTreeSet<_> = new.difference(&copied).copied().collect();
-        new.retain(|old| round.moves(old));
-        for old in &new {
-            let key = self.key(round, *old).await?;
-            round.keys.insert(*old, key);
-        }
+    async fn copy(&self, round: &MigrationRound) -> anyhow::Result<BTreeMap<QueueTask, TaskRef>> {
+        let new = round.new_tasks();
         let (mut answers, progress) = (BTreeMap::new(), self.output.progress(new.len() as u64));
         for level in &round.source {
             let mut messages = level.queue.all_submitted().await?.chunks(TOGETHER_MAX);
@@ -306,16 +313,17 @@ impl Migration {
         answers: BTreeMap<QueueTask, TaskRef>,
     ) -> anyhow::Result<()> {
         self.schedules().await.context("the schedules")?;
-        let moved = round
-            .copies
-            .iter()
-            .map(|(old, copy)| (*old, copy))
-            .chain(answers.iter().map(|(old, answer)| (*old, answer)));
-        let mut closing = round.without_copy.clone();
-        closing.extend(moved.map(|(old, copy)| (old, self.moved_as(copy))));
+        let copies = round.copies.iter().map(|copy| (copy.old, &copy.task));
+        let moved = answers.iter().map(|(old, answer)| (*old, answer)).chain(copies);
+        let mut closing: BTreeMap<_, _> =
+            moved.map(|(old, copy)| (old, self.moved_as(copy))).collect();
+        // Their cancellation was requested since, for example.
+        closing.extend(round.without_copy.clone());
         self.close(round, &closing).await?;
         // Somebody may have resumed the source, or a worker may have read the pause late.
-        self.delete(round, "its task has run at the source", |old| round.has_run(old)).await?;
+        let reason = "its task has ended at the source";
+        let has_ended = |old| Ok(round.without_copy.contains_key(&old) || round.has_run(old)?);
+        self.delete(round, reason, has_ended).await?;
         self.target.write("all tasks are closed at the source", false, None, None).await?;
         self.source.write("its tasks are moved", true, None, None).await?;
         self.count_open(&round.source)

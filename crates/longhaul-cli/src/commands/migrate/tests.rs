@@ -178,6 +178,10 @@ impl Stage {
     fn takes_back(&self, case: &str) -> bool {
         let Err(error) = self.engine.run(self.migration().back()) else { return true };
         let told = error.to_string();
+        if told.contains("is unfinished") {
+            // It has not begun, or has ended.
+            return true;
+        }
         assert!(told.starts_with("all tasks are copied, and are being closed"), "{told}: {case}");
         assert!(self.is_paused(FROM) && self.is_paused(TO), "{case}");
         false
@@ -308,7 +312,9 @@ fn interrupted(polls: usize, then: Then) -> usize {
         Then::Again => {}
         Then::Twice => drop(stage.polled(polls, stage.migration().run())),
         Then::Back if stage.takes_back(&case) => {
-            assert!(!stage.is_paused(FROM) && !stage.is_paused(TO), "{case}");
+            // `--back` refuses a queue that no migration has paused.
+            stage.engine.run(stage.engine.client().queue(FROM).resume()).unwrap();
+            assert!(!stage.is_paused(TO), "{case}");
             stage.judge(is_over.then_some(TO), &case);
             return needed;
         }
@@ -420,8 +426,12 @@ fn a_task_whose_copy_has_run_does_not_run_again() {
             stage.engine.run(migration.run()).unwrap();
         } else {
             if let Err(error) = stage.engine.run(migration.back()) {
-                assert!(error.to_string().starts_with("all tasks are copied"), "{error}");
-                stage.engine.run(stage.migration().run()).unwrap();
+                let told = error.to_string();
+                let closes = told.starts_with("all tasks are copied");
+                assert!(closes || told.contains("is unfinished"), "{told}");
+                if closes {
+                    stage.engine.run(stage.migration().run()).unwrap();
+                }
             }
         }
         stage.engine.advance(Duration::from_secs(60));
