@@ -128,10 +128,10 @@ fn an_interrupted_migration_says_what_is_paused_and_can_be_taken_back() {
     assert_eq!(child.wait().unwrap().code(), Some(1), "{told}");
     assert!(told.contains("not finished: 0 tasks copied, 0 closed"), "{told}");
     assert!(
-        told.contains("the source, tasks at pulsar://") && told.contains(" is paused\nthe target"),
+        told.contains("the source, tasks at pulsar://") && told.contains(", is paused\nthe target"),
         "{told}"
     );
-    assert!(told.contains(" is not paused\n"), "{told}");
+    assert!(told.contains(", is not paused\n"), "{told}");
     assert!(told.contains("or with --back to delete the copies and resume both"), "{told}");
     assert!(is_paused(&here, "tasks") && !is_paused(&here, "there"));
 

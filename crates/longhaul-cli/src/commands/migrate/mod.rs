@@ -227,9 +227,9 @@ async fn survey(
         let count = counted(settings.webhooks.len() as u64, "webhook");
         lines.push(format!("  {count} of the source: called for each moved task, as cancelled"));
     }
-    for end in [source, target] {
+    for (end, later) in [(source, "stays paused"), (target, "is resumed at the end")] {
         if end.state().paused == Some(true) {
-            lines.push(format!("  {} is already paused", end.name));
+            lines.push(format!("  {}, is already paused, and {later}", end.name));
         }
     }
     for line in lines {
@@ -276,7 +276,7 @@ impl Drop for Standing {
                 Some(false) => "is not paused",
                 None => "may be paused",
             };
-            told = format!("{told}{name} {is}\n");
+            told = format!("{told}{name}, {is}\n");
         }
         let back = if done.closes {
             ""

@@ -74,7 +74,6 @@ impl Migration {
     /// Moves the queue, or continues to. The target is resumed at the end; after an error it stays
     /// paused.
     pub(super) async fn run(&self) -> anyhow::Result<()> {
-        self.done().has_begun = true;
         let mut round = self.begin().await?;
         if !round.mark.closes {
             if !round.is_sound()? {
@@ -138,6 +137,7 @@ impl Migration {
         let ((settings, from), (target_settings, to)) =
             (self.source.look().await?, self.target.look().await?);
         let found = self.own_mark((&own, &theirs), (from, to))?;
+        self.done().has_begun = true;
         let reason = format!("its tasks move to {}", self.target.place);
         self.source.write(&reason, true, Some(&MigrationNote::To(theirs)), None).await?;
         sleep(PAUSED_AFTER).await;
