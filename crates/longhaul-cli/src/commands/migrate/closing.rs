@@ -134,8 +134,7 @@ impl Migration {
             let first = first(&left.iter().map(|(old, ..)| *old).collect(), &round.open);
             let (wave, mut count) = (left.iter().filter(|(old, ..)| first.contains(old)), 0);
             for some in wave.collect::<Vec<_>>().chunks(TOGETHER_MAX) {
-                self.source.check().await?;
-                self.target.check().await?;
+                self.check().await?;
                 let close = some.iter().map(|(_, level, info, reason)| {
                     level.queue.delete_seen(&level.view, info, reason)
                 });

@@ -43,7 +43,6 @@ pub(super) struct EndState {
 }
 
 /// A level of a queue.
-#[derive(Clone)]
 pub(super) struct Level {
     pub(super) level: Priority,
     pub(super) queue: Queue,
@@ -68,7 +67,7 @@ pub(super) struct MigrationRound {
     pub(super) open: OpenTasks,
     /// The tasks that end at the source without a copy, and why.
     pub(super) without_copy: BTreeMap<QueueTask, String>,
-    pub(super) notes: BTreeMap<Priority, LedgerNotes>,
+    pub(super) ledger_notes: BTreeMap<Priority, LedgerNotes>,
     /// The copies of this migration, whatever became of them.
     pub(super) copies: Vec<FoundCopy>,
     pub(super) keys: BTreeMap<QueueTask, KeyName>,
@@ -213,7 +212,7 @@ impl Migration {
         expires_after: Option<Duration>,
         source: Vec<Level>,
     ) -> anyhow::Result<MigrationRound> {
-        let (mut open, mut notes) = (OpenTasks::new(), BTreeMap::new());
+        let (mut open, mut ledger_notes) = (OpenTasks::new(), BTreeMap::<_, LedgerNotes>::new());
         for (old, (_, info)) in tasks_of(&source, is_open)? {
             let message = Err("its message is gone".to_owned());
             let (awaited, after_failed, duplicate_of) = (Vec::new(), AfterFailed::Fail, None);
@@ -229,11 +228,11 @@ impl Migration {
                     }
                 }
             }
-            notes.insert(*level, queue.ledger_notes().await?);
+            ledger_notes.insert(*level, queue.ledger_notes().await?);
         }
         let all: BTreeSet<QueueTask> = open.keys().copied().collect();
         for (old, task) in &mut open {
-            let parked = notes.get(&old.level).and_then(|notes| notes.waits_for(old.id));
+            let parked = ledger_notes.get(&old.level).and_then(|notes| notes.waits_for(old.id));
             let Ok(message) = &task.message else { continue };
             if let Some(name) = key_of(&message.properties) {
                 let holder = self.source.queue().key_holder(&name).await?;
@@ -260,7 +259,7 @@ impl Migration {
             target,
             open,
             without_copy,
-            notes,
+            ledger_notes,
             copies,
             keys,
         })

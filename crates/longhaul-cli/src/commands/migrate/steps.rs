@@ -75,6 +75,7 @@ impl Migration {
     /// paused.
     pub(super) async fn run(&self) -> anyhow::Result<()> {
         let mut round = self.begin().await?;
+        let mut answers = BTreeMap::new();
         if !round.mark.closes {
             if !round.is_sound()? {
                 self.take_back(&round).await?;
@@ -82,7 +83,7 @@ impl Migration {
                 self.target.write("its copies are made anew", true, Some(&note), None).await?;
                 round = self.begin().await?;
             }
-            let answers = self.copy(&round).await?;
+            answers = self.copy(&round).await?;
             self.find_copies(&mut round).await?;
             round.forget_ended()?;
             if !round.is_sound()? {
@@ -91,13 +92,17 @@ impl Migration {
                 return Err(failure.help("run the command again").into());
             }
             self.source.check().await?;
-            let mark = MigrationMark { closes: true, ..round.mark.clone() };
-            let note = MigrationNote::From(mark);
+            let note = MigrationNote::From(MigrationMark { closes: true, ..round.mark.clone() });
             self.target.write("all tasks are copied", true, Some(&note), None).await?;
             self.done().closes = true;
-            return self.finish(&round, answers).await;
         }
-        self.finish(&round, BTreeMap::new()).await
+        self.finish(&round, answers).await
+    }
+
+    /// Checks that nobody has changed the settings of the queues since this command wrote them.
+    pub(super) async fn check(&self) -> anyhow::Result<()> {
+        self.source.check().await?;
+        self.target.check().await
     }
 
     /// Checks that no other migration of these queues is unfinished, and returns the mark of this one.
@@ -166,9 +171,11 @@ impl Migration {
         self.target.write(&reason, true, Some(&MigrationNote::From(mark)), settings).await?;
         sleep(PAUSED_AFTER).await;
         self.find_copies(&mut round).await?;
-        for old in round.new_tasks() {
-            let key = self.key(&round, old).await?;
-            round.keys.insert(old, key);
+        if !round.mark.closes {
+            for old in round.new_tasks() {
+                let key = self.key(&round, old).await?;
+                round.keys.insert(old, key);
+            }
         }
         Ok(round)
     }
@@ -235,8 +242,7 @@ impl Migration {
                 if ordered.is_empty() && others.is_empty() {
                     continue;
                 }
-                self.source.check().await?;
-                self.target.check().await?;
+                self.check().await?;
                 let ordered = stream::iter(ordered).then(|it| self.submit(round, it));
                 let others = stream::iter(others).map(|it| self.submit(round, it));
                 let mut sent = ordered.chain(others.buffered(TOGETHER_MAX)).boxed_local();
@@ -286,7 +292,7 @@ impl Migration {
         if let Some(key) = new.order_key {
             submission = submission.order_key(key);
         }
-        if let Some(notes) = round.notes.get(&old.level)
+        if let Some(notes) = round.ledger_notes.get(&old.level)
             && let Some(checkpoint) = notes.checkpoint(old.id).await?
         {
             submission = submission.property(CHECKPOINT, STANDARD.encode(checkpoint));
@@ -336,8 +342,7 @@ impl Migration {
         let from = from.with_reason(format!("moved to {}", self.target.place)).schedules();
         let to = to.with_reason(format!("moved from {}", self.source.place)).schedules();
         let all = from.list().await?;
-        self.source.check().await?;
-        self.target.check().await?;
+        self.check().await?;
         for found in all {
             let mut schedule = found.schedule.clone();
             let fired = found.last.and_then(|last| last.slot.duration_since(UNIX_EPOCH).ok());
