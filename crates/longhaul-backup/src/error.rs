@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use longhaul_broker::rescue::{RescueError, UnknownFormat};
 use std::io;
+use std::path::PathBuf;
 
 /// Why a backup or a restore is not possible.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,17 @@ pub enum BackupError {
          slower than the writes"
     )]
     Behind,
+    /// The data directory lacks segments that are not stored either.
+    #[error(
+        "segments {segments:?} of the log are missing in {}, and the backup has not stored them: \
+         `longhaul broker check` tells what is lost", directory.display()
+    )]
+    Missing {
+        /// The data directory.
+        directory: PathBuf,
+        /// The numbers of the segments.
+        segments: Vec<u32>,
+    },
     /// The store has no backup, or none of that time.
     #[error("{place} has no backup{}", when(*.at))]
     Nothing {
@@ -71,6 +83,11 @@ pub enum BackupError {
 }
 
 impl BackupError {
+    /// Whether what is read of the data directory may differ from what was read before.
+    pub(crate) const fn is_of_directory(&self) -> bool {
+        !matches!(self, Self::Store { .. } | Self::Behind | Self::Missing { .. })
+    }
+
     /// Whether the data directory can be read, and the store does not take what is there.
     pub(crate) const fn is_of_store(&self) -> bool {
         matches!(self, Self::Store { .. } | Self::Behind)

@@ -1,21 +1,27 @@
 //! One look at a data directory: stores what is new, and removes what is too old.
 
+mod views;
+
 use crate::catalog::{Catalog, DataFile, ObjectName, PieceName};
 use crate::clock;
-use crate::complaint::causes;
 use crate::error::BackupError;
 use crate::store::{BackupFolder, PART_BYTES};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
-use longhaul_broker::rescue::{SegmentFollower, SegmentPiece, follow, listed_segments, segments};
+use longhaul_broker::rescue::{
+    SegmentFollower, SegmentPiece, encode_inventory, follow, listed_segments, missing_segments,
+    segments,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::task::JoinSet;
+use views::views;
 
 /// Pieces of a segment above which it is stored anew: a slow log has one a second, and a restore
 /// fetches each of them. A finished segment has no more to come, so a few are enough.
@@ -27,6 +33,8 @@ const GAPS_MAX: u32 = 60;
 const AHEAD_S: u64 = 60;
 /// Objects that are removed after a pass.
 const REMOVED_MAX: usize = 20;
+/// How long a pass waits for its views. Without them, the next one goes on with the log.
+const VIEWS_WAIT: Duration = Duration::from_secs(1);
 /// Pieces that are stored at the same time: a store that answers after a tenth of a second is to
 /// take more than 80 MB a second.
 const PUTS_MAX: usize = 4;
@@ -74,7 +82,15 @@ pub(crate) struct BackupPass {
     pub(crate) is_refused: bool,
     /// Pieces that were read and are not stored yet. The next pass stores what a failed one leaves.
     puts: FuturesUnordered<LocalBoxFuture<'static, PiecePut>>,
+    /// Views that are being stored: they may be large, and the log goes on meanwhile.
+    views: JoinSet<ViewPut>,
+    storing: BTreeSet<String>,
+    /// Whether no pass follows.
+    pub(crate) is_last: bool,
 }
+
+/// A view, and whether it was stored.
+type ViewPut = (String, Result<(), BackupError>);
 
 /// A piece, and whether it was stored.
 type PiecePut = (ObjectName, Bytes, Result<(), BackupError>);
@@ -118,6 +134,9 @@ impl BackupPass {
             is_listed: true,
             is_refused: false,
             puts: FuturesUnordered::new(),
+            views: JoinSet::new(),
+            storing: BTreeSet::new(),
+            is_last: false,
         })
     }
 
@@ -127,7 +146,7 @@ impl BackupPass {
     pub(crate) async fn run(&mut self) -> Result<bool, BackupError> {
         let done = self.store().await;
         self.is_refused = matches!(done, Err(BackupError::Store { .. }));
-        if done.as_ref().is_err_and(|error| !error.is_of_store()) {
+        if done.as_ref().is_err_and(BackupError::is_of_directory) {
             // What cannot be read is read from its beginning, for new editions.
             self.followed.clear();
         }
@@ -140,10 +159,10 @@ impl BackupPass {
             self.list_again().await?;
             self.is_listed = true;
         }
-        if !self.puts.is_empty() {
-            // The pieces may name views.
-            self.store_views().await?;
-            self.finish(0).await?;
+        self.finish(0).await?;
+        while let Some(ended) = self.views.try_join_next() {
+            // What the store refused is tried again in this pass.
+            drop(self.view_ended(ended));
         }
         // Opened first and stored last: the checkpoint must not be newer than the pieces. The
         // inventory must not be older than it.
@@ -153,6 +172,7 @@ impl BackupPass {
             // Nothing is restored of a folder before its first pass has ended, and then it must
             // have them.
             self.store_state(&checkpoint, &inventory).await?;
+            self.finish_views(None).await?;
         }
         // What the stored state names, although the broker may remove it before the pass ends.
         let mut needed = views(&self.directory.join("compact"))?;
@@ -168,9 +188,14 @@ impl BackupPass {
         // Segments of many pieces begin a new edition.
         let catalog = &self.catalog;
         self.followed.retain(|&number, _| catalog.count(number) <= PIECES_MAX);
-        needed.extend(self.store_views().await?);
+        let limit = (!self.is_last).then_some(VIEWS_WAIT);
+        let (all, is_stored) = self.finish_views(limit).await?;
+        needed.extend(all);
         let listed = inventory.as_deref().map(listed_segments);
         let listed = listed.and_then(Result::ok).flatten().unwrap_or_default();
+        let mut numbers = numbers;
+        numbers.extend(self.missing(&listed, &numbers)?);
+        numbers.sort_unstable();
         let is_there = |number: &u32| numbers.binary_search(number).is_ok();
         if self.has_gap || !listed.iter().all(is_there) {
             // The broker has removed a segment meanwhile. Its next state needs it no more.
@@ -179,10 +204,45 @@ impl BackupPass {
             return if self.gaps < GAPS_MAX { Ok(false) } else { Err(BackupError::Behind) };
         }
         self.gaps = 0;
+        if !is_stored {
+            // The state may name a view that is not stored yet.
+            return Ok(false);
+        }
+        // On a full disk there is no inventory. The one that is stored lists segments which were
+        // removed since, and expire.
+        let inventory =
+            inventory.or_else(|| checkpoint.as_ref().map(|_| encode_inventory(&numbers).to_vec()));
         let at = self.store_state(&checkpoint, &inventory).await?;
         // After a gap the state that is stored may need what is gone.
         self.note_gone(&numbers, &needed, at);
         Ok(true)
+    }
+
+    /// The segments that the data directory lacks, and the store has. They are kept: they are the
+    /// only copies.
+    fn missing(
+        &mut self,
+        listed: &BTreeSet<u32>,
+        numbers: &[u32],
+    ) -> Result<Vec<u32>, BackupError> {
+        let missing = missing_segments(&self.directory, listed, numbers)?;
+        let (stored, lost): (Vec<u32>, Vec<u32>) =
+            missing.into_iter().partition(|&number| self.catalog.whole(number).is_some());
+        if !lost.is_empty() {
+            (self.checkpoint, self.inventory) = (None, None);
+            return Err(BackupError::Missing { directory: self.directory.clone(), segments: lost });
+        }
+        for &number in &stored {
+            if self.rotten.insert(DataFile::Segment(number)) {
+                tracing::error!(
+                    directory = %self.directory.display(),
+                    segment = number,
+                    "a segment of the log is missing; the backup has it: stop the broker, and \
+                     restore the backup"
+                );
+            }
+        }
+        Ok(stored)
     }
 
     /// The time for the name of a new object. Later objects have later names, whatever the clock
@@ -261,14 +321,12 @@ impl BackupPass {
             }
             // A restore to this time has nothing that was written later.
             let at = self.next_time();
-            // A view is there before the log names it.
-            let views = self.store_views().await;
+            self.begin_views()?;
             let to = from.saturating_add(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
             let end = (is_newest && is_all).then_some(began);
             let name = PieceName { segment: number, edition, from, to, at, end, is_last };
             // A piece that is there before an earlier one counts once that is there.
             self.begin_put(ObjectName::Piece(name), Bytes::from(bytes));
-            views?;
             if is_all || is_last {
                 return Ok(());
             }
@@ -311,28 +369,6 @@ impl BackupPass {
         }
         refused.into_iter().for_each(|(name, bytes)| self.begin_put(name, bytes));
         done
-    }
-
-    /// Stores the compacted views that are not stored yet, and returns all.
-    async fn store_views(&mut self) -> Result<BTreeSet<String>, BackupError> {
-        let folder = self.directory.join("compact");
-        let views = views(&folder)?;
-        for name in &views {
-            let file = DataFile::View(name.clone());
-            if self.catalog.has_view(name) || self.rotten.contains(&file) {
-                continue;
-            }
-            let Some((content, _)) = open(&folder.join(name))? else { continue };
-            match self.put_file(ObjectName::View(name.clone()), &content).await {
-                Err(error @ BackupError::Io { .. }) => {
-                    let error = causes(&error);
-                    tracing::warn!(name, error, "a compacted view cannot be stored");
-                    self.rotten.insert(file);
-                }
-                stored => stored?,
-            }
-        }
-        Ok(views)
     }
 
     fn note_gone(&mut self, numbers: &[u32], views: &BTreeSet<String>, at: u64) {
@@ -412,22 +448,6 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, BackupError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         read => read.map(Some).map_err(failed(path)),
     }
-}
-
-/// The finished views.
-fn views(folder: &Path) -> Result<BTreeSet<String>, BackupError> {
-    let mut views = BTreeSet::new();
-    let listed = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(views),
-        listed => listed.map_err(failed(folder))?,
-    };
-    for entry in listed {
-        let name = entry.map_err(failed(folder))?.file_name();
-        if let Some(name) = name.to_str().filter(|name| name.ends_with(".seg")) {
-            views.insert(name.to_owned());
-        }
-    }
-    Ok(views)
 }
 
 #[cfg(test)]

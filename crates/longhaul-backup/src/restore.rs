@@ -70,10 +70,17 @@ pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restore
     fetches.try_collect::<Vec<()>>().await?;
     for view in rescue::named_views(new)? {
         let Some(file) = view.strip_prefix("compact/") else { continue };
-        // A view that is missing is damage, and reported as such.
         if plan.views.contains(file) {
             fetch(&folder, &[ObjectName::View(file.to_owned())], &new.join(&view)).await?;
+        } else if let Some(former) = former_view(&plan.views, file) {
+            // The log is stored before the views that it names.
+            let name = format!("compact/{former}");
+            fetch(&folder, &[ObjectName::View(former.clone())], &new.join(&name)).await?;
+            rescue::rebuild_view(new, &view, &name)?;
+            fs::remove_file(new.join(&name))
+                .map_err(|it| failed("remove", &new.join(&name), it))?;
         }
+        // A view that is still missing is damage, and reported as such.
     }
     let report = rescue::adopt(new, cut_off(new, &plan))?;
     let earlier = match stored_at(&plan, &report.places) {
@@ -82,6 +89,20 @@ pub async fn restore(place: &str, at: Option<u64>, new: &Path) -> Result<Restore
     };
     let (as_of, folder) = (plan.as_of(), folder.to_string());
     Ok(Restored { as_of, report, earlier, folder, others })
+}
+
+/// The stored view of the same topic that was the last before this one. The names of views are
+/// `<topic>-<segment>-<offset>-<number>.seg`, in the order of the log.
+fn former_view(stored: &BTreeSet<String>, file: &str) -> Option<String> {
+    let place = |name: &str| {
+        let mut parts = name.strip_suffix(".seg")?.split('-');
+        let mut next = |radix| u64::from_str_radix(parts.next()?, radix).ok();
+        Some((next(10)?, (next(10)?, next(10)?, next(16)?)))
+    };
+    let (topic, at) = place(file)?;
+    let former = stored.iter().filter_map(|name| Some((place(name)?, name)));
+    let former = former.filter(|((of, then), _)| *of == topic && *then < at);
+    former.max_by_key(|((_, then), _)| *then).map(|(_, name)| name.clone())
 }
 
 /// The place at which the records of the newest segment end before its bytes do, if there is one.
@@ -257,6 +278,21 @@ mod tests {
         let links = links.iter().map(|&(number, link, to)| (number, (link, to))).collect();
         let listed = listed.map(|listed| listed.iter().copied().collect());
         connected(&links, begins, listed.as_ref()).into_iter().collect()
+    }
+
+    #[test]
+    fn the_former_view_of_a_topic_is_the_last_one_before() {
+        let stored = ["1-2-3-a.seg", "1-2-30-9.seg", "1-12-3-b.seg", "2-5-5-1.seg", "odd.seg"];
+        let stored: BTreeSet<String> = stored.map(str::to_owned).into();
+        for (view, former) in [
+            ("1-12-4-c.seg", Some("1-12-3-b.seg")),
+            ("1-12-3-b.seg", Some("1-2-30-9.seg")),
+            ("1-2-3-a.seg", None),
+            ("3-9-9-9.seg", None),
+            ("odd.seg", None),
+        ] {
+            assert_eq!(former_view(&stored, view).as_deref(), former, "{view}");
+        }
     }
 
     /// Regression: a segment that was removed before all of it was stored made each restore fail

@@ -186,6 +186,7 @@ pub(crate) async fn step(
     if passes % LIST_EVERY == LIST_EVERY - 1 {
         pass.is_listed = false;
     }
+    pass.is_last = is_last;
     let stored = pass.run().await;
     match &stored {
         Ok(true) => progress.pass_stored(began),

@@ -1,7 +1,9 @@
 //! Progress of a data directory's backup. The backup itself is not part of the broker.
 
+use crate::clock;
 use serde::Serialize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// Progress of the backup of a data directory. The backup's thread notes its passes here; the admin
@@ -21,6 +23,13 @@ pub(crate) struct BackupPasses {
     /// Number of the last pass that has begun.
     #[serde(skip)]
     begun: u64,
+    /// When it has begun, by the monotonic clock.
+    #[serde(skip)]
+    begun_at: Option<Instant>,
+    /// When the last pass that has stored everything had begun; before it, the start. Unlike
+    /// `stored_to`, it does not change with the wall clock.
+    #[serde(skip)]
+    behind_since: Option<Instant>,
     /// Whether the next pass was asked for.
     #[serde(skip)]
     is_asked: bool,
@@ -42,7 +51,8 @@ impl BackupProgress {
     /// The progress of a backup that starts at this time, in ms since 1970.
     #[must_use]
     pub fn new(now_ms: u64) -> Self {
-        let known = BackupPasses { started_at: now_ms, ..BackupPasses::default() };
+        let behind_since = Some(clock::monotonic());
+        let known = BackupPasses { started_at: now_ms, behind_since, ..BackupPasses::default() };
         Self { known: Mutex::new(known), asked: Notify::new() }
     }
 
@@ -54,6 +64,7 @@ impl BackupProgress {
     pub fn begin_pass(&self) -> bool {
         let mut known = self.lock();
         known.begun += 1;
+        known.begun_at = Some(clock::monotonic());
         std::mem::take(&mut known.is_asked)
     }
 
@@ -63,6 +74,7 @@ impl BackupProgress {
         let mut known = self.lock();
         (known.stored_pass, known.stored_to) = (known.begun, Some(to_ms));
         (known.failed_pass, known.last_error) = (0, String::new());
+        known.behind_since = known.begun_at.or(known.behind_since);
     }
 
     /// Notes that the pass has failed.
@@ -88,10 +100,10 @@ impl BackupProgress {
         self.lock().stored_to
     }
 
-    /// The time since which the backup may lack something, in ms since 1970.
-    pub(crate) fn behind_since(&self) -> u64 {
-        let known = self.lock();
-        known.stored_to.unwrap_or(known.started_at)
+    /// How long the backup may have lacked something.
+    pub(crate) fn age(&self) -> Duration {
+        let since = self.lock().behind_since;
+        since.map_or(Duration::ZERO, |since| clock::monotonic().duration_since(since))
     }
 
     /// Asks for a pass. Returns the number of the first one that begins after this call.
@@ -104,5 +116,19 @@ impl BackupProgress {
 
     pub(crate) fn passes(&self) -> BackupPasses {
         self.lock().clone()
+    }
+}
+
+/// While the clock of a broker was wrong, the age of its backup was 0 until that date.
+#[test]
+fn the_age_of_a_backup_is_not_by_the_wall_clock() {
+    let progress = BackupProgress::new(u64::MAX);
+    while progress.age().is_zero() {
+        std::hint::spin_loop();
+    }
+    progress.begin_pass();
+    progress.pass_stored(u64::MAX);
+    while progress.age().is_zero() {
+        std::hint::spin_loop();
     }
 }

@@ -2,12 +2,17 @@
 
 #![expect(clippy::disallowed_methods, reason = "this module is where time is read")]
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The wall clock, in ms since the epoch, as used in messages and for delayed delivery.
 pub(crate) fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How long ago this was by the wall clock; `None` if it is in the future.
+pub(crate) fn age(then: SystemTime) -> Option<Duration> {
+    SystemTime::now().duration_since(then).ok()
 }
 
 /// A monotonic clock.

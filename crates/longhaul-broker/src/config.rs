@@ -45,7 +45,8 @@ pub struct BrokerConfig {
     /// interface listens on the loopback address only, other hosts are always refused; otherwise
     /// they are refused only if hosts are given here.
     pub admin_hosts: Vec<String>,
-    /// Host that clients are told to connect to. `None`: the listening address.
+    /// Host that clients are told to connect to. `None`: the listening address, which must then be
+    /// one of the machine, not all of them.
     pub advertised_host: Option<String>,
     /// Certificate and key.
     pub tls: Option<TlsConfig>,
@@ -151,7 +152,16 @@ impl BrokerConfig {
         Err(StartError::Config(problem))
     }
 
+    fn ports(&self) -> impl Iterator<Item = SocketAddr> {
+        let ports = [Some(self.listen), self.listen_tls, self.admin, self.admin_tls];
+        ports.into_iter().flatten()
+    }
+
     fn validate_hosts(&self) -> Result<(), StartError> {
+        let mut everywhere = self.ports().filter(|address| address.ip().is_unspecified());
+        if let Some(address) = everywhere.next().filter(|_| self.advertised_host.is_none()) {
+            return Err(StartError::NoHost { address });
+        }
         let admin = self.admin_hosts.iter().map(|given| ("admin", given));
         let mut all = admin.chain(self.advertised_host.iter().map(|given| ("advertised", given)));
         all.find(|(_, given)| host::parse(given).is_none()).map_or(Ok(()), |(which, given)| {
@@ -160,14 +170,41 @@ impl BrokerConfig {
     }
 
     fn is_local(&self) -> bool {
-        let ports = [Some(self.listen), self.listen_tls, self.admin, self.admin_tls];
-        ports.into_iter().flatten().all(|address| address.ip().is_loopback())
+        self.ports().all(|address| address.ip().is_loopback())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::TokenKey;
+    use std::collections::BTreeSet;
+
+    /// Clients of other machines were told to connect to 127.0.0.1, which is themselves.
+    #[test]
+    fn a_broker_that_listens_everywhere_has_a_host() {
+        let auth = || AuthConfig::new(TokenKey::Secret(vec![7; 32]), BTreeSet::new());
+        for listen in ["0.0.0.0:6650", "[::]:6650"] {
+            for is_admin in [false, true] {
+                let mut config = BrokerConfig { auth: Some(auth()), ..BrokerConfig::default() };
+                let address = listen.parse().unwrap();
+                if is_admin {
+                    config.admin_tls = Some(address);
+                    config.tls = Some(TlsConfig {
+                        certificates: "certificate.pem".into(),
+                        key: "key.pem".into(),
+                        client_authorities: None,
+                    });
+                } else {
+                    config.listen = address;
+                }
+                let text = config.validate().unwrap_err().to_string();
+                assert!(text.contains(listen) && text.contains("advertised host"), "{text}");
+                config.advertised_host = Some("broker.example".to_owned());
+                config.validate().unwrap();
+            }
+        }
+    }
 
     /// Hosts with a port never matched, without any message.
     #[test]

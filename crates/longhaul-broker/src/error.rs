@@ -58,6 +58,14 @@ pub enum StartError {
         /// The given text.
         given: String,
     },
+    /// The broker listens on all addresses, and has no host that it can tell clients.
+    #[error(
+        "the broker listens on {address}, and has no advertised host: clients must be told the name or the address by which they reach this machine"
+    )]
+    NoHost {
+        /// The address.
+        address: SocketAddr,
+    },
     /// The operating system provided no thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),

@@ -56,10 +56,10 @@ pub(crate) fn machine(
 
 /// Writes everything that the machine has recorded, and lets it deliver.
 pub(crate) fn settle(machine: &mut BrokerMachine, log: &mut Stepped) {
-    machine.dispatch();
+    while machine.dispatch() {}
     while let Some(group) = machine.take_group() {
         log.write(&group).unwrap();
         machine.committed(&group);
-        machine.dispatch();
+        while machine.dispatch() {}
     }
 }

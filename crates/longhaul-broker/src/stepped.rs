@@ -211,10 +211,11 @@ impl SteppedBroker {
                 .filter_map(|survivor| Some((survivor, reader.read(survivor.location).ok()?)));
             self.machine.copy(read.collect());
         }
-        for job in std::mem::take(&mut self.compactions) {
+        while let Some(job) = self.compactions.pop() {
             let (reader, storage) = (self.log.reader(), Arc::new(self.storage.clone()));
             let done = run::run_into(&mut self.files, &job, &reader, storage);
             self.machine.compacted(&job, done);
+            self.perform();
         }
         self.perform();
     }

@@ -8,18 +8,15 @@ use crate::config::BrokerConfig;
 use crate::error::with_causes;
 use crate::metrics::UpkeepFigures;
 use crate::rescue;
-use jiff::Timestamp;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 /// Pause before a failed scrub is tried again.
 const RETRY: Duration = Duration::from_secs(3600);
-/// Longest wait until the wall clock, which may be set, is looked at again.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Bytes per second that a scrub reads: a disk has more, and the broker needs them.
 const SCRUB_BYTES_PER_S: u64 = 20 * 1024 * 1024;
 /// The file whose time is that of the last scrub that found no damage.
@@ -35,8 +32,8 @@ pub(crate) struct Upkeep {
 
 #[derive(Debug, Default)]
 struct ScrubState {
-    /// Time of the last scrub, in ms since 1970.
-    scrubbed_at: Option<u64>,
+    /// The age of the last scrub at a time of the monotonic clock: the wall clock may be set.
+    scrubbed: Option<(Instant, Duration)>,
     damaged_files: Option<usize>,
 }
 
@@ -51,39 +48,33 @@ impl Upkeep {
 
     /// The metrics of the scrubs and of this backup.
     pub(crate) fn figures(&self, backup: Option<&BackupProgress>) -> UpkeepFigures {
-        let now = clock::wall_ms();
-        let age = |since: Option<u64>| Some(Duration::from_millis(now.saturating_sub(since?)));
+        let now = clock::monotonic();
         let known = self.lock();
         UpkeepFigures {
-            backup_age: age(backup.map(BackupProgress::behind_since)),
-            scrub_age: age(known.scrubbed_at),
+            backup_age: backup.map(BackupProgress::age),
+            scrub_age: known.scrubbed.map(|(then, age)| age + now.duration_since(then)),
             damaged_files: known.damaged_files,
         }
     }
 
     /// Scrubs whenever it is due, until the stop.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let Some(every) = self.scrub_every.map(millis) else { return };
+        let Some(every) = self.scrub_every else { return };
         let mark = self.directory.join(SCRUBBED);
-        let last = fs::metadata(&mark).and_then(|about| about.modified()).ok();
-        let last = last.and_then(|at| Timestamp::try_from(at).ok());
-        let last = last.and_then(|at| u64::try_from(at.as_millisecond()).ok());
-        self.lock().scrubbed_at = last;
-        let mut due = match last {
-            Some(at) => at + every,
+        let marked = fs::metadata(&mark).and_then(|about| about.modified()).ok();
+        let age = marked.and_then(clock::age);
+        self.lock().scrubbed = age.map(|age| (clock::monotonic(), age));
+        if marked.is_none() {
             // The period begins, and goes on after a restart.
-            None => {
-                File::create(&mark).ok();
-                clock::wall_ms() + every
-            }
-        };
+            File::create(&mark).ok();
+        }
+        // A mark of the future tells nothing: the clock was wrong then, or is now.
+        let unknown = if marked.is_some() { Duration::ZERO } else { every };
+        let mut wait = age.map_or(unknown, |age| every.saturating_sub(age));
         loop {
-            if due > clock::wall_ms() {
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = tokio::time::sleep(until(due)) => {}
-                }
-                continue;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
             }
             let (directory, ends) = (self.directory.clone(), stop.clone());
             let scrub = move || {
@@ -91,8 +82,7 @@ impl Upkeep {
                 scrubbed.map_err(|error| with_causes(&error))
             };
             let Some(scrubbed) = aside(&stop, "longhaul-scrub", scrub).await else { return };
-            due =
-                clock::wall_ms() + if scrubbed.is_ok() { every } else { every.min(millis(RETRY)) };
+            wait = if scrubbed.is_ok() { every } else { every.min(RETRY) };
             match scrubbed.flatten() {
                 Ok(damaged) => self.scrubbed(&mark, &damaged),
                 Err(error) => tracing::warn!(error, "the scrub has failed"),
@@ -104,7 +94,7 @@ impl Upkeep {
         for path in damaged {
             tracing::error!(
                 file = %path.display(),
-                "a file does not match its checksums: `longhaul broker check` tells what is lost"
+                "a file is missing or damaged: `longhaul broker check` tells what is lost"
             );
         }
         // Where something is damaged, the next process scrubs at once, and reports it again.
@@ -112,7 +102,8 @@ impl Upkeep {
             File::create(mark).ok();
         }
         let mut known = self.lock();
-        (known.damaged_files, known.scrubbed_at) = (Some(damaged.len()), Some(clock::wall_ms()));
+        known.damaged_files = Some(damaged.len());
+        known.scrubbed = Some((clock::monotonic(), Duration::ZERO));
     }
 }
 
@@ -137,12 +128,4 @@ async fn aside<T: Send + 'static>(
 fn pace(bytes: u64, stop: &CancellationToken) -> bool {
     std::thread::sleep(Duration::from_micros(bytes * 1_000_000 / SCRUB_BYTES_PER_S));
     !stop.is_cancelled()
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2)
-}
-
-fn until(due: u64) -> Duration {
-    Duration::from_millis(due.saturating_sub(clock::wall_ms())).min(LOOK_EVERY)
 }

@@ -301,6 +301,102 @@ async fn nothing_expires_while_the_directory_is_empty() -> Result<(), Box<dyn Er
     Ok(())
 }
 
+/// With a segment missing in the data directory, no checkpoint was stored any more, and the log said
+/// that the store was slower than the writes.
+#[tokio::test]
+async fn a_segment_that_is_missing_is_named_or_kept() -> Result<(), Box<dyn Error>> {
+    for is_stored in [false, true] {
+        let mut written = WrittenLog::new()?;
+        written.write(40)?;
+        written.write_checkpoint()?;
+        let mut pass = written.pass().await?;
+        if is_stored {
+            assert!(pass.run().await?);
+        }
+        fs::remove_file(written.data.path().join("log/0000000001.seg"))?;
+        written.write(2)?;
+        written.write_checkpoint()?;
+        for passes in 1..4 {
+            // What has expired is removed in each of them.
+            let stepped = step(&mut pass, passes * 120, false, &BackupProgress::new(1)).await;
+            if is_stored {
+                assert!(stepped?);
+                continue;
+            }
+            let Err(BackupError::Missing { segments, .. }) = stepped else { panic!("{stepped:?}") };
+            assert_eq!(segments, [1]);
+        }
+        let plan = pass.catalog.plan(u64::MAX);
+        assert_eq!(plan.segments.contains_key(&1), is_stored);
+        assert_eq!(written.count("log/0000000002")?, 1, "no segment is stored twice");
+        if is_stored {
+            let links = &mut BTreeMap::new();
+            let needed = crate::restore::needed(&pass.folder, &plan, links).await?;
+            assert!(needed.contains(&1) && plan.checkpoint.is_some());
+        }
+    }
+    Ok(())
+}
+
+/// On a full disk the broker removes its inventory. The backup kept the one that it had stored. When
+/// segments that it listed had been removed for longer than the backup keeps anything, no restore
+/// was possible any more.
+#[tokio::test]
+async fn a_backup_can_be_restored_after_a_disk_was_full_for_long() -> Result<(), Box<dyn Error>> {
+    let mut written = WrittenLog::new()?;
+    written.write(40)?;
+    written.write_checkpoint()?;
+    let mut pass = written.pass().await?;
+    assert!(pass.run().await?);
+    let data = written.data.path();
+    fs::remove_file(data.join("segments"))?;
+    fs::remove_file(data.join("log/0000000001.seg"))?;
+    let progress = BackupProgress::new(1);
+    written.refuse("segments")?;
+    for passes in 1..3 {
+        let refused = step(&mut pass, passes, false, &progress).await;
+        assert!(matches!(refused, Err(BackupError::Store { .. })), "{refused:?}");
+    }
+    written.accept("segments")?;
+    for passes in 1..4 {
+        assert!(step(&mut pass, passes * 120, false, &progress).await?);
+        let plan = pass.folder.catalog().await?.plan(u64::MAX);
+        let kept = crate::restore::needed(&pass.folder, &plan, &mut BTreeMap::new()).await?;
+        assert!(kept.iter().eq(&[2, 3]), "{kept:?}");
+    }
+    assert!(pass.catalog.whole(1).is_none(), "it has expired");
+    Ok(())
+}
+
+/// While a view was being stored, which may take minutes, nothing else was.
+#[tokio::test]
+async fn the_log_does_not_wait_for_a_view() -> Result<(), Box<dyn Error>> {
+    let mut written = WrittenLog::new()?;
+    written.write(2)?;
+    written.write_checkpoint()?;
+    let mut pass = written.pass().await?;
+    assert!(pass.run().await?);
+    fs::create_dir_all(written.data.path().join("compact"))?;
+    for name in ["0-1-1-1.seg", "0-1-1-2.seg", "0-1-1-3.seg"] {
+        fs::write(written.data.path().join("compact").join(name), "a view")?;
+    }
+    written.refuse("compact")?;
+    written.write(40)?;
+    written.write_checkpoint()?;
+    for _ in 0..2 {
+        assert!(matches!(pass.run().await, Err(BackupError::Store { .. })));
+        assert_eq!(written.count("checkpoint")?, 1, "it may name one of them");
+    }
+    let plan = pass.folder.catalog().await?.plan(u64::MAX);
+    assert_eq!(plan.segments.keys().copied().collect::<Vec<_>>(), [1, 2, 3]);
+    let end = plan.segments.values().flatten().map(|piece| u64::from(piece.to - piece.from));
+    assert!(end.sum::<u64>() > 42 * 4000, "all is stored: {plan:?}");
+    written.accept("compact")?;
+    assert!(pass.run().await?);
+    assert_eq!((written.count("compact")?, written.count("checkpoint")?), (3, 2));
+    Ok(())
+}
+
 /// A checkpoint that the store refused ended the thread of the backup: its upload was aborted after
 /// it had been shut down, and that panics.
 #[tokio::test]

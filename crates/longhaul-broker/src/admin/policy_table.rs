@@ -177,7 +177,10 @@ const POLICIES: &[PolicyRow] = &[
     refused(
         ["delayedDelivery", "delayedDelivery", "delayed_delivery_policies"],
         OBJECT,
-        |value| is_false(value, "active"),
+        |value| {
+            let most = value.get("maxDeliveryDelayInMillis");
+            is_false(value, "active") || most.is_some_and(is_limit)
+        },
         "this broker delivers a delayed message at its time",
     ),
     refused(["dispatchRate", "dispatchRate", "topicDispatchRate"], OBJECT, is_rate, RATES),
@@ -288,7 +291,7 @@ const BACKLOG_QUOTA: PolicyRow = PolicyRow {
     key: "",
     kind: PolicyKind::Obeyed {
         read: |value| {
-            let quota = parse(value)?;
+            let quota = parse(with_limit_size(value))?;
             Ok(Box::new(move |policies| policies.backlog_quota = quota))
         },
         show: |policies| Some(quotas(policies)),
@@ -296,12 +299,30 @@ const BACKLOG_QUOTA: PolicyRow = PolicyRow {
     unset: None,
 };
 
+/// A quota as newer versions of Pulsar send it. Older ones say `limit` for `limitSize`, others send
+/// both; and some send numbers as text.
+fn with_limit_size(mut value: Value) -> Value {
+    if let Some(fields) = value.as_object_mut() {
+        let former = fields.remove("limit").filter(|limit| !limit.is_null());
+        if let Some(limit) = former.filter(|_| fields.get("limitSize").is_none_or(Value::is_null)) {
+            fields.insert("limitSize".to_owned(), limit);
+        }
+        for name in ["limitSize", "limitTime"] {
+            let number = fields.get(name).and_then(Value::as_str).and_then(|it| it.parse().ok());
+            if let Some(number) = number {
+                fields.insert(name.to_owned(), Value::Number(number));
+            }
+        }
+    }
+    value
+}
+
 /// The backlog quota by age of the oldest message. Pulsar sets and shows it under the path of the
 /// other quota.
 const BACKLOG_AGE: PolicyRow = PolicyRow {
     kind: PolicyKind::Obeyed {
         read: |value| {
-            let quota = parse(value)?;
+            let quota = parse(with_limit_size(value))?;
             Ok(Box::new(move |policies| policies.backlog_age = quota))
         },
         show: |policies| Some(quotas(policies)),

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::log::{RecordLocation, Usage};
 use crate::machine::BrokerMachine;
 use crate::metrics::MetricsPart;
-use crate::policies::Grants;
+use crate::policies::{AuthAction, Grants};
 use crate::throttle::WarningThrottle;
 use crate::upkeep::Upkeep;
 use bytes::Bytes;
@@ -44,6 +44,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Why a role is refused that has no grant.
+const NO_PRODUCE: &str = "may not produce to this topic: ask a superuser for a grant";
 const NO_GRANT: &str = "may not use this namespace: ask a superuser for a grant";
 
 /// The broker behind the interface.
@@ -406,21 +407,40 @@ impl AdminServerContext {
             AdminAccess::Namespace(namespace) => {
                 let tenant = namespace.split('/').next().unwrap_or_default().to_owned();
                 let grants = move |machine: &mut BrokerMachine| Ok(machine.grants_in(&namespace));
-                if self.is_granted(role, tenant, grants).await? { Ok(()) } else { denied(NO_GRANT) }
+                if self.is_granted(role, tenant, None, grants).await? {
+                    Ok(())
+                } else {
+                    denied(NO_GRANT)
+                }
+            }
+            AdminAccess::Producer(topic) => {
+                let tenant = topic.tenant().to_owned();
+                let grants = move |machine: &mut BrokerMachine| machine.grants(&topic).map(Some);
+                let produce = Some(AuthAction::Produce);
+                if self.is_granted(role, tenant, produce, grants).await? {
+                    Ok(())
+                } else {
+                    denied(NO_PRODUCE)
+                }
             }
             AdminAccess::User(topic) | AdminAccess::Viewer(topic) => {
                 let tenant = topic.tenant().to_owned();
                 let grants = move |machine: &mut BrokerMachine| machine.grants(&topic).map(Some);
-                if self.is_granted(role, tenant, grants).await? { Ok(()) } else { denied(NO_GRANT) }
+                if self.is_granted(role, tenant, None, grants).await? {
+                    Ok(())
+                } else {
+                    denied(NO_GRANT)
+                }
             }
         }
     }
 
-    /// Whether the role administers the tenant, or one of these grants is for it.
+    /// Whether the role administers the tenant, or one of these grants is for it and this action.
     async fn is_granted(
         &self,
         role: &AuthRole,
         tenant: String,
+        action: Option<AuthAction>,
         grants: impl FnOnce(&mut BrokerMachine) -> Result<Option<Grants>, AdminCallError>
         + Send
         + 'static,
@@ -432,7 +452,11 @@ impl AdminServerContext {
         };
         let (administers, grants) = self.ask(true, read).await?;
         let authenticator = self.authenticator.as_ref();
-        let allows = |known: &Arc<Authenticator>| known.allows_any(role, [grants.as_ref(), None]);
+        let grants = [grants.as_ref(), None];
+        let allows = |known: &Arc<Authenticator>| match action {
+            Some(action) => known.allows(role, grants, action),
+            None => known.allows_any(role, grants),
+        };
         Ok(administers || authenticator.is_some_and(allows))
     }
 }

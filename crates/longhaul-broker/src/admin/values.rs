@@ -8,7 +8,7 @@ use crate::log::RecordLocation;
 use crate::policies::ResourceProperties;
 use hyper::StatusCode;
 use longhaul_wire::payload::Payload;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
 /// Number of partitions of a topic, in Pulsar's JSON.
@@ -69,9 +69,13 @@ pub(crate) struct NewSchema {
     /// Definition of the schema. Older tools send it as `data`.
     #[serde(rename = "schema", alias = "data", default)]
     pub(crate) data: String,
-    /// Properties from its creator.
-    #[serde(default)]
+    /// Properties from its creator. Some tools send `null`.
+    #[serde(default, deserialize_with = "or_default")]
     pub(crate) properties: ResourceProperties,
+}
+
+fn or_default<'de, D: Deserializer<'de>>(from: D) -> Result<ResourceProperties, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
 /// A stored schema.
@@ -183,5 +187,15 @@ impl AdminCallError {
             Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
+    }
+}
+
+/// `"properties": null`, as some tools send it, was refused.
+#[test]
+fn a_schema_may_have_null_for_its_properties() {
+    for properties in ["", r#", "properties": null"#, r#", "properties": {}"#] {
+        let text = format!(r#"{{"type": "JSON", "schema": "a"{properties}}}"#);
+        let schema: NewSchema = serde_json::from_str(&text).unwrap();
+        assert!(schema.properties.is_empty(), "{text}");
     }
 }

@@ -31,6 +31,20 @@ pub(crate) fn look(storage: &dyn Storage, topic: &BrokerTopic, view: &CompactedV
     Left { file, is_complete: is_whole_file || is_in_segments }
 }
 
+/// Finds what a view can be made of if its file was never stored: the view before it, and the
+/// segments. `None` if the former view cannot be read.
+pub(crate) fn look_at_former(
+    storage: &dyn Storage,
+    topic: &BrokerTopic,
+    view: &CompactedView,
+    former: &str,
+) -> Option<Left> {
+    let file = CompactedFile::open(storage, former).ok()?;
+    let from = file.slots().last().map_or(0, |slot| slot.ordinal + 1).min(view.horizon);
+    let count = topic.entries.range(from, view.horizon).count() as u64;
+    Some(Left { file: Some(file), is_complete: count == view.horizon - from })
+}
+
 /// Writes the view again under its name, by compacting the entries of its file and of the segments.
 ///
 /// # Errors

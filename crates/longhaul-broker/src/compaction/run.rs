@@ -94,6 +94,9 @@ pub(crate) fn run(
 ///
 /// # Errors
 /// The errors of [`run`].
+///
+/// # Panics
+/// If an entry of the job was removed from the log.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn run_into(
     files: &mut std::collections::HashMap<String, CompactedFile>,
@@ -102,7 +105,10 @@ pub(crate) fn run_into(
     storage: Arc<dyn Storage>,
 ) -> Result<Arc<[CompactedEntry]>, String> {
     let previous = job.previous.as_deref().and_then(|name| files.get(name)).cloned();
-    let file = run(job, previous.as_ref(), reader, storage, Some(&AtomicBool::new(false)))?;
+    let file = run(job, previous.as_ref(), reader, storage, Some(&AtomicBool::new(false)))
+        .inspect_err(|error| {
+            assert!(!error.contains("is not in the log"), "{}: {error}", job.name)
+        })?;
     let slots = Arc::clone(file.slots());
     files.insert(job.file.clone(), file);
     Ok(slots)

@@ -49,7 +49,8 @@ pub use recover::follower::{
     SegmentFollower, SegmentLink, SegmentPiece, segment_link, segment_numbers,
 };
 pub use recover::inventory::{
-    NAME as INVENTORY, listed as listed_segments, write as write_inventory,
+    NAME as INVENTORY, encode as encode_inventory, listed as listed_segments,
+    write as write_inventory,
 };
 pub use recover::recovery::{ReplayedItem, verify};
 pub use recover::survey::{Cost, LogFinding, LogSurvey, survey};

@@ -1,8 +1,9 @@
 //! Acknowledgements, and requests for redelivery.
 
 use super::BrokerMachine;
+use super::backoff::may_warn;
 use super::dispatcher::ConsumerKey;
-use super::effect::RequestRefusal;
+use super::effect::{MachineEffect, RequestRefusal};
 use super::invariants::Invariant;
 use crate::state::change::{Ack, BatchAck, StateChange};
 use crate::state::entries::EntryPosition;
@@ -11,8 +12,12 @@ use longhaul_wire::messages::{
     ServerError,
 };
 
-/// Partly acknowledged batches per subscription. Further ones are redelivered as a whole.
+/// Partly acknowledged batches per subscription. Parts of further ones are refused.
 const PARTIAL_MAX: usize = 10_000;
+/// Ranges of acknowledged entries behind unacknowledged ones, per subscription. Each takes some 30
+/// bytes of memory, and all are in one step of a checkpoint. Acknowledgements that begin further
+/// ones are refused.
+const RANGES_MAX: usize = 1_000_000;
 
 impl BrokerMachine {
     pub(super) fn ack(&mut self, conn: u64, command: &CommandAck) {
@@ -48,6 +53,7 @@ impl BrokerMachine {
             .dispatcher(topic, subscription)
             .is_some_and(|dispatcher| dispatcher.kind.is_shared());
         let mut ack = Ack { topic, subscription, ..Ack::default() };
+        let mut refused = 0;
         if command.ack_type == i32::from(AckType::Cumulative) {
             if is_shared {
                 let text = "a shared subscription cannot acknowledge cumulatively";
@@ -59,10 +65,28 @@ impl BrokerMachine {
             self.leave_out_withheld(&mut ack);
         } else {
             for id in &command.message_id {
-                self.collect_individual(id, &mut ack);
+                refused += u64::from(!self.collect_individual(id, &mut ack));
             }
         }
-        self.record_ack(ack)
+        self.record_ack(ack)?;
+        if refused == 0 { Ok(()) } else { Err(self.refuse_acks(topic, subscription, refused)) }
+    }
+
+    /// The error for acknowledgements beyond a limit. Most clients ask for no answer, so the log
+    /// has it too.
+    fn refuse_acks(&mut self, topic: u32, subscription: u32, refused: u64) -> RequestRefusal {
+        let kept = self.state.topic(topic);
+        let known = kept.and_then(|kept| Some((kept, kept.subscriptions.get(&subscription)?)));
+        let place = known.map_or_else(String::new, |(kept, known)| {
+            format!("subscription {} of {}", known.name, kept.name)
+        });
+        let text = format!(
+            "{place}: {refused} acknowledgements are refused, and their messages are redelivered: the limits are {PARTIAL_MAX} batches that are acknowledged in part, and {RANGES_MAX} gaps between acknowledged messages. Acknowledge whole batches, and the oldest messages"
+        );
+        if may_warn(&mut self.next_ack_warning, self.up) {
+            self.effects.push(MachineEffect::Warn(text.clone()));
+        }
+        RequestRefusal::not_allowed(text)
     }
 
     fn collect_cumulative(&self, id: &MessageIdData, ack: &mut Ack) {
@@ -75,27 +99,35 @@ impl BrokerMachine {
         }
     }
 
-    fn collect_individual(&self, id: &MessageIdData, ack: &mut Ack) {
-        let Some(ordinal) = self.ordinal_of(ack.topic, id) else { return };
-        if self.is_acked(ack, ordinal) {
-            return;
+    /// Returns whether the acknowledgement is within the limits.
+    fn collect_individual(&self, id: &MessageIdData, ack: &mut Ack) -> bool {
+        let Some(ordinal) = self.ordinal_of(ack.topic, id) else { return true };
+        let known = self.state.subscription(ack.topic, ack.subscription);
+        let Some(cursor) = known.map(|known| &known.cursor).filter(|it| !it.is_acked(ordinal))
+        else {
+            return true;
+        };
+        let begins_range = !cursor.touches(ordinal);
+        let is_done = id.ack_set.is_empty();
+        if is_done && begins_range && cursor.acked().pieces() + ack.entries.len() >= RANGES_MAX {
+            return false;
         }
-        if id.ack_set.is_empty() {
+        let begins_batch = cursor.open_in_batch(ordinal).is_none();
+        if !is_done && begins_batch && cursor.partly_acked() + ack.batches.len() >= PARTIAL_MAX {
+            return false;
+        }
+        if is_done {
             ack.entries.push(ordinal);
         } else {
             self.collect_in_batch(id, ordinal, ack);
         }
+        true
     }
 
     /// Acknowledges some messages of a batch. An ack that does not match a known batch is ignored;
     /// the entry will be redelivered.
     fn collect_in_batch(&self, id: &MessageIdData, ordinal: u64, ack: &mut Ack) {
         let Some(messages) = self.messages_of_batch(ack.topic, ordinal) else { return };
-        let subscription = self.state.subscription(ack.topic, ack.subscription);
-        let partial = subscription.map_or(0, |known| known.cursor.partly_acked());
-        if partial + ack.batches.len() >= PARTIAL_MAX {
-            return;
-        }
         if id.ack_set.len() <= messages.div_ceil(64) as usize {
             let open = id.ack_set.iter().map(|word| word.cast_unsigned()).collect();
             ack.batches.push(BatchAck { ordinal, open, messages });

@@ -1,5 +1,17 @@
 //! Growing pauses between the attempts at something that fails. Pure.
 
+/// Minimum interval of warnings that may concern very many entries.
+const SAY_PAUSE_MS: u64 = 60_000;
+
+/// Whether a warning may be logged now, at intervals.
+pub(super) fn may_warn(next: &mut u64, up: u64) -> bool {
+    let is_due = up >= *next;
+    if is_due {
+        *next = up + SAY_PAUSE_MS;
+    }
+    is_due
+}
+
 /// When something that failed is tried again. The pause doubles with each failure.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RetryBackoff {

@@ -103,7 +103,7 @@ impl BrokerMachine {
             .map(|subscription| &subscription.cursor)
             .min_by_key(|cursor| cursor.mark());
         let lowest = lowest.filter(|cursor| cursor.acked().pieces() > 0);
-        let Some(lowest) = lowest.filter(|_| !live.compaction.is_running) else { return none };
+        let Some(lowest) = lowest.filter(|_| !live.compaction.is_pending) else { return none };
         let from = live.forgotten_to.max(lowest.mark());
         let segment = self.composer.end().segment;
         let forgotten = self.state.forget_acked(topic, from, pages_max, segment, oldest);

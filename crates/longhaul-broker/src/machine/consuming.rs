@@ -61,7 +61,7 @@ impl BrokerMachine {
         check_name("consumer", command.consumer_name.as_deref().unwrap_or_default())
             .map_err(RequestRefusal::not_allowed)?;
         let metadata = metadata_of(&command.metadata)?;
-        self.register_schema(topic, command.schema.as_ref())?;
+        self.check_consumer_schema(topic, command.schema.as_ref())?;
         self.check_consumers(topic, &command.subscription, kind)?;
         let subscription = self.ensure_subscription(topic, command)?;
         let handle = ConsumerHandle { topic, subscription, metadata };

@@ -12,6 +12,9 @@ use longhaul_wire::messages::{CommandMessage, MessageIdData};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Turns in which one connection's window is filled.
+const TURNS_PER_WINDOW: u64 = 16;
+
 impl BrokerMachine {
     /// The readable part of a topic.
     pub(super) fn view(&self, topic: u32, reads_compacted: bool) -> Option<ReadableView<'_>> {
@@ -71,10 +74,10 @@ impl BrokerMachine {
         let sessions = &self.sessions;
         let room = |conn| {
             let session = sessions.get(&conn);
-            Some(session.map_or(0, |session| session.window.saturating_sub(session.under_way)))
+            Some(session.map_or(0, |it| turn_bytes(it.window, it.under_way)))
         };
         let mut assigned = std::mem::take(&mut self.assigned);
-        let more = dispatcher.dispatch(
+        let mut more = dispatcher.dispatch(
             self.now,
             cursor,
             &view,
@@ -83,6 +86,10 @@ impl BrokerMachine {
             &room,
             &mut assigned,
         );
+        if !assigned.is_empty() {
+            self.turn += 1;
+            dispatcher.last_turn = self.turn;
+        }
         let figures = live.figures.subscription(subscription);
         for assignment in assigned.drain(..) {
             figures.delivered(
@@ -93,6 +100,12 @@ impl BrokerMachine {
             self.totals.delivered(assignment.redeliveries);
             if let Some(session) = self.sessions.get_mut(&assignment.consumer.conn) {
                 session.under_way += u64::from(assignment.item.bytes);
+                if session.under_way < session.window
+                    && dispatcher.has_used_turn(assignment.consumer)
+                {
+                    dispatcher.may_be_ready(assignment.consumer);
+                    more = true;
+                }
             }
             let open = cursor.open_in_batch(assignment.item.ordinal);
             let file = kept.compacted.as_ref().map(|view| view.file.as_str());
@@ -105,6 +118,11 @@ impl BrokerMachine {
         self.assigned = assigned;
         more
     }
+}
+
+/// The bytes that one subscription may fill of a connection's window before others have their turn.
+fn turn_bytes(window: u64, under_way: u64) -> u64 {
+    window.saturating_sub(under_way).min((window / TURNS_PER_WINDOW).max(1))
 }
 
 /// The location of an assigned message.
@@ -120,7 +138,7 @@ fn source(
         let slot = views.get(file?)?.get(at)?;
         return Some(MessageSource::Compacted(Arc::from(file?), *slot));
     }
-    if let Some(body) = recent.get(topic, assignment.item.ordinal) {
+    if let Some(body) = recent.to_send(topic, assignment.item.ordinal) {
         return Some(MessageSource::Memory(body.clone()));
     }
     Some(MessageSource::Log(kept.entries.get(assignment.item.ordinal)?.location))

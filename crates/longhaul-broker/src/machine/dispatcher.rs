@@ -84,6 +84,8 @@ pub struct Dispatcher {
     partition: usize,
     /// Counts the turns of dispatching.
     dispatches: u64,
+    /// Number of the machine's turn in which entries were last assigned.
+    pub last_turn: u64,
     /// Index of the consumer whose turn it is; after the last one comes the first.
     turn: usize,
     /// The first entry that was not read yet.
@@ -139,6 +141,7 @@ impl Dispatcher {
             first: None,
             partition: 0,
             dispatches: 0,
+            last_turn: 0,
             turn: 0,
             next: cursor.mark(),
             replay: BTreeSet::new(),
@@ -201,6 +204,13 @@ impl Dispatcher {
     /// Notes that the consumer may be ready: its connection has room again.
     pub fn may_be_ready(&mut self, key: ConsumerKey) {
         self.consumer_mut(key);
+    }
+
+    /// Whether a consumer got as many bytes as this turn had for it.
+    #[must_use]
+    pub fn has_used_turn(&self, key: ConsumerKey) -> bool {
+        let consumer = self.indices.get(&key).and_then(|&at| self.consumers.get(at));
+        consumer.is_some_and(|consumer| consumer.window == 0)
     }
 
     /// Whether one of the consumers reads the compacted view.

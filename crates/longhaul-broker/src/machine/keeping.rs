@@ -11,8 +11,8 @@ use crate::log::{CompactedEntry, LogPosition, LogStatus};
 use crate::policies::{BacklogAction, Policies};
 use crate::state::BrokerTopic;
 use crate::state::change::{Compacted, Trim};
-use crate::state::entries::EntryPosition;
-use std::collections::BTreeSet;
+use crate::state::entries::{EntryCopy, EntryPosition};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +30,8 @@ const CHECKPOINT_PAUSE_MS: u64 = 5000;
 /// A topic's compactions.
 #[derive(Debug, Default)]
 pub(super) struct TopicCompaction {
-    pub(super) is_running: bool,
+    /// Whether a compaction waits or is running.
+    pub(super) is_pending: bool,
     pub(super) last: Option<Result<(), String>>,
     pub(super) last_at: u64,
     pub(super) took_ms: u64,
@@ -53,12 +54,22 @@ impl TopicCompaction {
 
     pub(super) const fn state(&self) -> RunState {
         match &self.last {
-            _ if self.is_running => RunState::Running,
+            _ if self.is_pending => RunState::Running,
             None => RunState::NotRun,
             Some(Ok(())) => RunState::Success,
             Some(Err(_)) => RunState::Error,
         }
     }
+}
+
+/// Compactions, one at a time, to spare the clients.
+#[derive(Debug, Default)]
+pub(super) struct CompactionQueue {
+    /// Topics that wait for their turn. Their entries are looked up when it comes: until then the
+    /// cleaner may move them.
+    waiting: VecDeque<u32>,
+    /// The entries that the running compaction reads.
+    reading: Option<EntryCopy>,
 }
 
 /// Times and sizes at the last maintenance work.
@@ -123,7 +134,7 @@ impl BrokerMachine {
         let Some((kept, live)) = self.invariants.served(both) else { return Ok(()) };
         // Between the trim and the end of the first compaction, a reader would see neither the
         // entries nor the view.
-        if live.compaction.is_running {
+        if live.compaction.is_pending {
             return Ok(());
         }
         let readable = live.readable;
@@ -215,16 +226,34 @@ impl BrokerMachine {
         bytes
     }
 
-    /// Starts a compaction, unless an entry that it needs is unreadable. Returns whether none was
-    /// running.
-    pub(super) fn compact(&mut self, topic: u32) -> Result<bool, RequestRefusal> {
+    /// Queues a compaction. Returns whether none was pending.
+    pub(super) fn compact(&mut self, topic: u32) -> bool {
+        let live = self.live.get_mut(&topic);
+        let Some(live) = self.invariants.served(live) else { return true };
+        if std::mem::replace(&mut live.compaction.is_pending, true) {
+            return false;
+        }
+        self.compactions.waiting.push_back(topic);
+        self.begin_compactions();
+        true
+    }
+
+    /// Begins the next compaction, if none is running. One that needs an unreadable entry fails at
+    /// once.
+    fn begin_compactions(&mut self) {
+        while self.compactions.reading.is_none()
+            && let Some(topic) = self.compactions.waiting.pop_front()
+        {
+            self.begin_compaction(topic);
+        }
+    }
+
+    fn begin_compaction(&mut self, topic: u32) {
         let limit = self.settings.disk_bytes_max;
         let room = limit.map(|limit| limit.saturating_sub(self.used_bytes()));
+        // The topic may have been deleted while it waited.
         let both = self.state.topic(topic).zip(self.live.get_mut(&topic));
-        let Some((kept, live)) = self.invariants.served(both) else { return Ok(true) };
-        if live.compaction.is_running {
-            return Ok(false);
-        }
+        let Some((kept, live)) = both else { return };
         let previous = kept.compacted.as_ref();
         let from = previous.map_or(0, |view| view.horizon).max(kept.entries.first());
         if let Some(ordinal) = live.withheld.first_to_compact(from) {
@@ -236,16 +265,17 @@ impl BrokerMachine {
             self.effects
                 .push(MachineEffect::Warn(format!("{} is not compacted: {text}", kept.name)));
             self.totals.compactions_failed += 1;
-            live.compaction.note(Err(text), self.up);
-            return Ok(true);
+            live.compaction.is_pending = false;
+            return live.compaction.note(Err(text), self.up);
         }
         // A name that was never used: a file with a used name may be about to be removed. The log
         // position is later than that of every name from an earlier run; names of this run differ
         // by number.
         let at = self.composer.end();
         self.next_name = self.next_name.wrapping_add(1);
-        live.compaction.is_running = true;
         live.compaction.began = self.up;
+        let entries = kept.entries.copy(from, live.readable);
+        self.compactions.reading = Some(entries.clone());
         let job = CompactionJob {
             topic,
             name: kept.name.to_string(),
@@ -253,14 +283,31 @@ impl BrokerMachine {
             previous: previous.map(|view| view.file.clone()),
             horizon: live.readable,
             bytes_max: room,
-            entries: kept.entries.copy(from, live.readable),
+            entries,
         };
         self.effects.push(MachineEffect::Compact(job));
-        Ok(true)
     }
 
-    /// A compaction has ended: with the index of its file, or with the reason of its failure.
+    /// Topics with a pending compaction.
+    #[cfg(test)]
+    pub(crate) fn pending_compactions(&self) -> BTreeSet<u32> {
+        let pending = self.live.iter().filter(|(_, live)| live.compaction.is_pending);
+        pending.map(|(&topic, _)| topic).collect()
+    }
+
+    /// The running compaction has ended: with the index of its file, or with the reason of its
+    /// failure.
     pub fn compacted(
+        &mut self,
+        job: &CompactionJob,
+        result: Result<Arc<[CompactedEntry]>, String>,
+    ) {
+        self.compactions.reading = None;
+        self.end_compaction(job, result);
+        self.begin_compactions();
+    }
+
+    fn end_compaction(
         &mut self,
         job: &CompactionJob,
         result: Result<Arc<[CompactedEntry]>, String>,
@@ -270,7 +317,7 @@ impl BrokerMachine {
             // The topic was deleted meanwhile.
             return self.effects.push(MachineEffect::RemoveCompacted(job.file.clone()));
         };
-        live.compaction.is_running = false;
+        live.compaction.is_pending = false;
         live.compaction.behind = None;
         live.compaction.last_at = now;
         let took_ms = up.saturating_sub(live.compaction.began);
@@ -314,14 +361,18 @@ impl BrokerMachine {
         }
     }
 
-    /// Removes the segments that no start needs, and writes a checkpoint if it lets the log remove
-    /// others, or shortens a restart.
+    /// Removes the segments that neither a start nor the running compaction needs, and writes a
+    /// checkpoint if it lets the log remove others, or shortens a restart.
     pub(super) fn checkpoint_if_useful(&mut self) {
         let live = self.state.live();
         let sealed = self.log.before(self.composer.end().segment).map(|(segment, _)| segment);
         let dead = sealed.filter(|segment| !live.contains_key(segment));
         let (covered, uncovered): (Vec<u32>, Vec<u32>) =
             dead.partition(|&segment| self.log.is_covered(segment));
+        let read = |segment: &u32| {
+            self.compactions.reading.as_ref().is_some_and(|entries| entries.may_be_in(*segment))
+        };
+        let covered: Vec<u32> = covered.into_iter().filter(|segment| !read(segment)).collect();
         // Behind a group that cannot be written, they would pile up.
         if !covered.is_empty() && !self.is_stuck() {
             // What says that nobody needs them any more has to be on disk first.

@@ -8,6 +8,8 @@ use crate::policies::Policies;
 use crate::state::{BrokerTopic, SchemaVersion, schema_bytes};
 use longhaul_wire::messages::ServerError;
 
+/// Approximate bytes of the records of a new topic or subscription.
+pub(super) const TOPIC_BYTES: usize = 1024;
 /// Topics of the broker, partitions included.
 const TOPICS_MAX: usize = 250_000;
 /// Durable subscriptions of a topic.
@@ -34,6 +36,9 @@ impl BrokerMachine {
         if more == 0 {
             return Ok(());
         }
+        // The room that is left on a full disk is for acknowledgements. Clients retry, perhaps with
+        // new names each time.
+        self.check_disk(more.saturating_mul(TOPIC_BYTES))?;
         let count = self.state.topic_count();
         if count + more > TOPICS_MAX {
             return refuse(format!(
@@ -51,7 +56,7 @@ impl BrokerMachine {
         Ok(())
     }
 
-    /// Checks that a topic may have another subscription. One that is not durable ends with its
+    /// Checks that a topic may have another new subscription. One that is not durable ends with its
     /// consumer, so only the policy limits it.
     pub(super) fn check_subscriptions(
         &self,
@@ -59,6 +64,9 @@ impl BrokerMachine {
         kept: &BrokerTopic,
         is_durable: bool,
     ) -> Result<(), RequestRefusal> {
+        if is_durable {
+            self.check_disk(TOPIC_BYTES)?;
+        }
         let limit = self.live.get(&topic).and_then(|live| {
             let limit = live.policies.limit("maxSubscriptionsPerTopic")?;
             Some((kept.subscriptions.len(), limit, " (maxSubscriptionsPerTopic)"))

@@ -16,7 +16,7 @@
 //!   answers. [`windows`]: how connections share the room for deliveries.
 //! - [`terminating`]: terminated topics. [`acking`]: acknowledgements. [`space`]: whether the disk
 //!   has room. [`limits`]: how much there may be. [`topics`]: creation of topics, partitions,
-//!   policies, schemas.
+//!   policies. [`schemas`]: schemas.
 //! - [`room`]: whether another entry is accepted. [`probing`]: whether the holder of an exclusive
 //!   place is alive.
 //! - [`consuming`], [`producing`], [`publishing`]: the two sides of a topic.
@@ -67,6 +67,7 @@ mod recent;
 mod removing;
 mod room;
 mod rounds;
+mod schemas;
 mod session;
 mod sharing;
 mod space;
@@ -80,7 +81,9 @@ pub mod view;
 mod windows;
 pub mod withheld;
 
-pub(crate) use topics::{PARTITIONS_MAX, kind_by_name};
+pub(crate) use recent::COPIED_BYTES_MAX;
+pub(crate) use schemas::kind_by_name;
+pub(crate) use topics::PARTITIONS_MAX;
 
 use crate::auth::{AuthRefusals, Authenticator};
 use crate::ids::IdMap;
@@ -168,7 +171,7 @@ impl Live {
         self.producers.count() > 0
             || !self.dispatchers.is_empty()
             || !self.orphans.is_empty()
-            || self.compaction.is_running
+            || self.compaction.is_pending
     }
 }
 
@@ -203,6 +206,8 @@ pub struct BrokerMachine {
     dirty: BTreeSet<dues::SubscriptionKey>,
     /// Delayed entries.
     dues: dues::Dues,
+    /// Counts the turns in which a subscription was assigned entries.
+    turn: u64,
     /// Number of processed subscriptions.
     #[cfg(test)]
     visits: u64,
@@ -214,12 +219,15 @@ pub struct BrokerMachine {
     recent: Recent,
     /// The compacted views in use, by file name.
     compacted: HashMap<String, Arc<[CompactedEntry]>>,
+    compactions: keeping::CompactionQueue,
     keeper: keeping::MaintenanceState,
     /// The last status of the log.
     log: LogStatus,
     cleaner: cleaning::Cleaner,
     /// Logged warnings about unreadable entries.
     said: unreadable::UnreadableWarnings,
+    /// When refused acknowledgements may be logged again.
+    next_ack_warning: u64,
     invariants: invariants::Invariants,
     totals: Totals,
     next_name: u64,
@@ -271,6 +279,7 @@ impl BrokerMachine {
             shown: BTreeSet::new(),
             dirty: BTreeSet::new(),
             dues: dues::Dues::default(),
+            turn: 0,
             #[cfg(test)]
             visits: 0,
             effects: Vec::new(),
@@ -278,10 +287,12 @@ impl BrokerMachine {
             assigned: Vec::new(),
             recent,
             compacted,
+            compactions: keeping::CompactionQueue::default(),
             keeper,
             log,
             cleaner: cleaning::Cleaner::default(),
             said: unreadable::UnreadableWarnings::default(),
+            next_ack_warning: 0,
             invariants: invariants::Invariants::default(),
             totals: Totals::default(),
             // Names of producers differ from those of earlier runs.
@@ -456,7 +467,8 @@ impl BrokerMachine {
     }
 
     /// Assigns entries to consumers. Call it after all current events were handled. Returns whether
-    /// there is more to do.
+    /// there is more to do. The subscription that has waited longest comes first: in a fixed order,
+    /// the first ones would use up the window of a slow connection each time.
     pub fn dispatch(&mut self) -> bool {
         if self.watchers.has_news() {
             self.tell_watchers();
@@ -467,7 +479,13 @@ impl BrokerMachine {
             let Some(live) = self.live.get(&topic) else { continue };
             dirty.extend(live.dispatchers.keys().map(|&subscription| (topic, subscription)));
         }
-        for key in dirty {
+        let last_turn = |key: &dues::SubscriptionKey| {
+            let live = self.live.get(&key.0);
+            live.and_then(|live| live.dispatchers.get(&key.1)).map_or(0, |it| it.last_turn)
+        };
+        let mut turns: Vec<_> = dirty.into_iter().map(|key| (last_turn(&key), key)).collect();
+        turns.sort_unstable();
+        for (_, key) in turns {
             if self.dispatch_one(key) {
                 self.dirty.insert(key);
             }

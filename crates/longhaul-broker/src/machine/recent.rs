@@ -4,6 +4,12 @@ use crate::ids::IdMap;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
+/// The driver copies smaller messages into the output, in bytes.
+pub const COPIED_BYTES_MAX: usize = 16 * 1024;
+/// Larger ones are sent from memory only if their group has at most this many times their bytes: it
+/// stays in memory until they are sent, and the window of a slow connection counts only messages.
+const PINNED_SHARE: usize = 2;
+
 /// The last entries of all topics, up to a number of bytes.
 ///
 /// Entries are slices of their group's bytes and keep the whole group in memory. So the limit
@@ -26,7 +32,8 @@ pub struct Recent {
 #[derive(Debug)]
 struct RecentEntries {
     first: u64,
-    bodies: VecDeque<Bytes>,
+    /// With the numbers of their groups.
+    bodies: VecDeque<(Bytes, u64)>,
 }
 
 /// Entries that share their memory.
@@ -53,10 +60,11 @@ impl Recent {
             self.forget(topic);
         }
         let fresh = || RecentEntries { first: ordinal, bodies: VecDeque::new() };
-        self.topics.entry(topic).or_insert_with(fresh).bodies.push_back(body);
+        let number = self.first_group + self.groups.len() as u64 - 1;
+        self.topics.entry(topic).or_insert_with(fresh).bodies.push_back((body, number));
         let Some(group) = self.groups.back_mut() else { return };
         group.entries += 1;
-        self.order.push_back((topic, self.first_group + self.groups.len() as u64 - 1));
+        self.order.push_back((topic, number));
     }
 
     /// Completes the current group, whose size is `bytes`. Old groups are dropped.
@@ -95,11 +103,25 @@ impl Recent {
         }
     }
 
-    /// An entry, if it is kept.
-    #[must_use]
-    pub fn get(&self, topic: u32, ordinal: u64) -> Option<&Bytes> {
+    fn find(&self, topic: u32, ordinal: u64) -> Option<&(Bytes, u64)> {
         let tail = self.topics.get(&topic)?;
         tail.bodies.get(usize::try_from(ordinal.checked_sub(tail.first)?).ok()?)
+    }
+
+    /// An entry, if it is kept.
+    #[cfg(test)]
+    pub fn get(&self, topic: u32, ordinal: u64) -> Option<&Bytes> {
+        self.find(topic, ordinal).map(|(body, _)| body)
+    }
+
+    /// An entry that may wait to be sent: see [`PINNED_SHARE`].
+    #[must_use]
+    pub fn to_send(&self, topic: u32, ordinal: u64) -> Option<&Bytes> {
+        let (body, number) = self.find(topic, ordinal)?;
+        let group = usize::try_from(number - self.first_group).ok();
+        let group = group.and_then(|at| self.groups.get(at)).map_or(0, |group| group.bytes);
+        let is_sent = body.len() <= COPIED_BYTES_MAX || group <= body.len() * PINNED_SHARE;
+        is_sent.then_some(body)
     }
 
     /// Forgets the entries of a topic.
@@ -196,6 +218,22 @@ mod tests {
         assert_eq!((recent.bytes, recent.get(2, 0).is_some()), (31, false));
         recent.forget(2);
         assert_eq!((recent.bytes, recent.order.len(), recent.groups.len()), (0, 0, 1));
+    }
+
+    /// A consumer that read slowly kept the group of each large message in memory: 240 messages of 17
+    /// KiB, within its window of 4 MiB, kept 240 MB.
+    #[test]
+    fn a_message_that_waits_does_not_keep_a_much_larger_group() {
+        let mut recent = Recent::new(10_000_000);
+        let sizes = [COPIED_BYTES_MAX, COPIED_BYTES_MAX + 1, 200_000];
+        for (ordinal, size) in (0..).zip(sizes) {
+            recent.push(1, ordinal, body(size));
+        }
+        recent.end_group(400_000);
+        recent.keep(1, 3, COPIED_BYTES_MAX + 1);
+        let sent = (0..5).map(|ordinal| recent.to_send(1, ordinal).is_some());
+        assert_eq!(sent.collect::<Vec<_>>(), [true, false, true, true, false]);
+        assert!(recent.get(1, 1).is_some(), "it is read from the log");
     }
 
     /// The entries that a topic had before a hole are removed from the order too, and those of

@@ -111,7 +111,7 @@ impl BrokerMachine {
         drop(self.trim(topic, &policies));
         self.retry_unreadable(topic);
         if self.is_compaction_due(topic, &policies) {
-            drop(self.compact(topic));
+            self.compact(topic);
         }
         let up = self.up;
         if let Some(live) = self.live.get_mut(&topic) {

@@ -1,21 +1,16 @@
-//! Creation of topics, partitions, policies, schemas.
+//! Creation of topics, partitions, policies.
 
 use super::effect::RequestRefusal;
+use super::limits::TOPIC_BYTES;
 use super::{BrokerMachine, Live};
 use crate::defaults::{self, TopicDefaults};
 use crate::name::{NameError, TopicName};
 use crate::policies::{Policies, PolicyLevels, ResourceProperties, TopicType};
 use crate::state::ResourceSettings;
 use crate::state::change::{
-    AddSchema, CreateSubscription, CreateTopic, DeleteSchemas, OpenLedger, SetPartitions,
-    SetPolicies,
+    CreateSubscription, CreateTopic, OpenLedger, SetPartitions, SetPolicies,
 };
-use bytes::Bytes;
-use longhaul_wire::messages::{
-    CommandGetOrCreateSchema, CommandGetOrCreateSchemaResponse, CommandGetSchema,
-    CommandGetSchemaResponse, Schema, SchemaType, ServerError,
-};
-use prost::Message as _;
+use longhaul_wire::messages::ServerError;
 use std::sync::Arc;
 
 /// Maximum number of partitions of a topic.
@@ -67,7 +62,9 @@ impl BrokerMachine {
             );
             return Err(RequestRefusal::not_found(text));
         }
-        if !is_partition {
+        if is_partition {
+            self.check_disk(TOPIC_BYTES)?;
+        } else {
             self.check_topics(name, &self.resolve_policies(name), 1)?;
         }
         self.create_topic(name)
@@ -274,11 +271,16 @@ impl BrokerMachine {
         set: impl FnOnce(&mut ResourceSettings),
     ) -> Result<(), RequestRefusal> {
         let mut settings = self.state.settings(scope).cloned().unwrap_or_default();
+        let former = settings.policies.clone();
         set(&mut settings);
+        let has_changed = settings.policies != former;
         let policies = serde_json::to_vec(&settings)
             .map_err(|cause| RequestRefusal::new(ServerError::UnknownError, cause.to_string()))?;
         self.change(SetPolicies { scope: scope.to_owned(), policies: policies.into() })?;
-        let concerned: Vec<u32> = if scope.contains("://") {
+        // A namespace may have 100,000 topics, and clients wait meanwhile: grants do not concern them.
+        let concerned: Vec<u32> = if !has_changed {
+            Vec::new()
+        } else if scope.contains("://") {
             let named = self.state.topics_named(scope);
             named
                 .filter(|(_, named)| named.name.whole().as_str() == scope)
@@ -293,186 +295,4 @@ impl BrokerMachine {
         concerned.into_iter().for_each(|topic| self.refresh_policies(topic));
         Ok(())
     }
-
-    /// The version of a producer's or consumer's schema, which is stored if it is new.
-    pub(super) fn register_schema(
-        &mut self,
-        topic: u32,
-        schema: Option<&Schema>,
-    ) -> Result<Bytes, RequestRefusal> {
-        let Some(schema) = schema.filter(|schema| is_definite(schema)) else {
-            return Ok(Bytes::new());
-        };
-        let Some(kept) = self.invariants.kept(self.state.topic(topic)) else {
-            return Ok(Bytes::new());
-        };
-        let name = kept.name.clone();
-        self.store_schema(&name, schema).map(version_bytes)
-    }
-
-    /// Refuses a producer without a schema if the topic has one and the policy enforces it.
-    pub(super) fn check_schema(
-        &mut self,
-        topic: u32,
-        version: &Bytes,
-    ) -> Result<(), RequestRefusal> {
-        let both = self.state.topic(topic).zip(self.live.get(&topic));
-        let Some((kept, live)) = self.invariants.served(both) else { return Ok(()) };
-        let (name, is_enforced) = (&kept.name, live.policies.enforces_schemas.unwrap_or_default());
-        let has_schema = !self.state.schemas(name.whole().as_str()).is_empty();
-        if !is_enforced || !has_schema || !version.is_empty() {
-            return Ok(());
-        }
-        let text = format!(
-            "{name} has a schema, and producers without one are refused (schemaValidationEnforced)"
-        );
-        Err(RequestRefusal::new(ServerError::IncompatibleSchema, text))
-    }
-
-    pub(super) fn store_schema(
-        &mut self,
-        name: &TopicName,
-        schema: &Schema,
-    ) -> Result<u64, RequestRefusal> {
-        // Partitions share the schemas of their topic.
-        let whole = name.whole();
-        let known = self.state.schemas(whole.as_str());
-        let same = |known: &Schema| {
-            known.r#type == schema.r#type && known.schema_data == schema.schema_data
-        };
-        if let Some(version) = known.iter().position(|version| same(&version.schema)) {
-            return Ok(version as u64);
-        }
-        if let Some(last) = known.last().filter(|last| last.schema.r#type != schema.r#type) {
-            let text = format!(
-                "{name} has a schema of type {}, this one is of type {}: delete it first, or use another topic",
-                kind_name(last.schema.r#type),
-                kind_name(schema.r#type)
-            );
-            return Err(RequestRefusal::new(ServerError::IncompatibleSchema, text));
-        }
-        self.check_schemas(name, known, schema.encoded_len())?;
-        let version = known.len() as u64;
-        // The room that is left on a full disk is for acknowledgements.
-        self.check_disk(schema.encoded_len())?;
-        // A copy: these bytes are a part of a connection's buffer, and would keep all of it.
-        let schema_data = Bytes::copy_from_slice(&schema.schema_data);
-        let (name, schema) =
-            (whole.as_str().to_owned(), Some(Schema { schema_data, ..schema.clone() }));
-        self.change(AddSchema { name, schema, added_at: self.now })?;
-        Ok(version)
-    }
-
-    pub(super) fn delete_schemas(
-        &mut self,
-        name: &TopicName,
-    ) -> Result<Option<u64>, RequestRefusal> {
-        let name = name.whole().as_str().to_owned();
-        let count = self.state.schemas(&name).len() as u64;
-        if count == 0 {
-            return Ok(None);
-        }
-        self.change(DeleteSchemas { name })?;
-        Ok(Some(count - 1))
-    }
-
-    /// A version of a topic's schema, by default the latest.
-    pub(super) fn schema_of(
-        &self,
-        name: &TopicName,
-        version: Option<u64>,
-    ) -> Option<(u64, &crate::state::SchemaVersion)> {
-        let known = self.state.schemas(name.whole().as_str());
-        let version = version.or_else(|| (known.len() as u64).checked_sub(1))?;
-        Some((version, known.get(usize::try_from(version).ok()?)?))
-    }
-
-    pub(super) fn get_schema(&mut self, conn: u64, command: &CommandGetSchema) {
-        let asked = command.schema_version.as_ref().filter(|version| !version.is_empty());
-        let found = self.topic_name(&command.topic).and_then(|name| {
-            self.authorize_any(conn, &name)?;
-            let found = match asked {
-                Some(bytes) => {
-                    version_number(bytes).and_then(|version| self.schema_of(&name, Some(version)))
-                }
-                None => self.schema_of(&name, None),
-            };
-            let missing = || RequestRefusal::not_found(format!("{name} has no such schema"));
-            found.map(|(version, found)| (version, found.schema.clone())).ok_or_else(missing)
-        });
-        let mut response = CommandGetSchemaResponse {
-            request_id: command.request_id,
-            ..CommandGetSchemaResponse::default()
-        };
-        match found {
-            Ok((version, schema)) => {
-                response.schema = Some(schema);
-                response.schema_version = Some(version_bytes(version));
-            }
-            Err(refusal) => {
-                response.error_code = Some(refusal.code.into());
-                response.error_message = Some(refusal.text);
-            }
-        }
-        self.send_after_commit(conn, response);
-    }
-
-    pub(super) fn get_or_create_schema(&mut self, conn: u64, command: &CommandGetOrCreateSchema) {
-        let stored = self.topic_name(&command.topic).and_then(|name| {
-            self.authorize(conn, &name, crate::policies::AuthAction::Produce)?;
-            if self.state.topic_id(name.as_str()).is_none()
-                && self.state.partitions(name.as_str()).is_none()
-            {
-                return Err(RequestRefusal::not_found(format!("{name} does not exist")));
-            }
-            self.store_schema(&name, &command.schema)
-        });
-        let mut response = CommandGetOrCreateSchemaResponse {
-            request_id: command.request_id,
-            ..CommandGetOrCreateSchemaResponse::default()
-        };
-        match stored {
-            Ok(version) => response.schema_version = Some(version_bytes(version)),
-            Err(refusal) => {
-                response.error_code = Some(refusal.code.into());
-                response.error_message = Some(refusal.text);
-            }
-        }
-        self.send_after_commit(conn, response);
-    }
-}
-
-/// Whether a schema is stored: raw bytes, and a schema that the client asks for, are not.
-fn is_definite(schema: &Schema) -> bool {
-    schema.r#type != i32::from(SchemaType::None)
-        && schema.r#type != i32::from(SchemaType::AutoConsume)
-}
-
-fn version_bytes(version: u64) -> Bytes {
-    Bytes::copy_from_slice(&version.to_be_bytes())
-}
-
-fn version_number(bytes: &Bytes) -> Option<u64> {
-    Some(u64::from_be_bytes(bytes.as_ref().try_into().ok()?))
-}
-
-/// The type of a schema in Pulsar's JSON.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the others are one word")]
-pub(super) fn kind_name(kind: i32) -> String {
-    let Ok(kind) = SchemaType::try_from(kind) else { return format!("unknown ({kind})") };
-    match kind {
-        SchemaType::Bool => "BOOLEAN".to_owned(),
-        SchemaType::KeyValue => "KEY_VALUE".to_owned(),
-        SchemaType::LocalDate => "LOCAL_DATE".to_owned(),
-        SchemaType::LocalTime => "LOCAL_TIME".to_owned(),
-        SchemaType::LocalDateTime => "LOCAL_DATE_TIME".to_owned(),
-        SchemaType::ProtobufNative => "PROTOBUF_NATIVE".to_owned(),
-        SchemaType::AutoConsume => "AUTO_CONSUME".to_owned(),
-        other => format!("{other:?}").to_uppercase(),
-    }
-}
-
-/// The type of a schema that can be stored, from its name in Pulsar's JSON.
-pub(crate) fn kind_by_name(name: &str) -> Option<i32> {
-    (0..=20).find(|&kind| kind_name(kind) == name)
 }

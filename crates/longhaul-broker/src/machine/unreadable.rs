@@ -12,6 +12,7 @@
 //!   subscriptions get the entries after it meanwhile; ordered ones wait for it.
 
 use super::BrokerMachine;
+use super::backoff::may_warn;
 use super::dispatcher::ConsumerKey;
 use super::invariants::Invariant;
 use super::withheld::CopyLocation;
@@ -20,8 +21,6 @@ use crate::state::entries::EntryPosition;
 
 /// Entries that may be set aside per run, and that may wait per topic: each takes some memory.
 const WITHHELD_MAX: u64 = 10_000;
-/// Minimum interval of warnings that may concern very many entries.
-const SAY_PAUSE_MS: u64 = 60_000;
 
 /// An entry that could not be read after several attempts.
 #[derive(Clone, Debug)]
@@ -41,15 +40,6 @@ pub struct Unreadable {
 pub(super) struct UnreadableWarnings {
     refused: u64,
     beyond: u64,
-}
-
-/// Whether a warning may be logged now, at intervals.
-fn may_warn(next: &mut u64, up: u64) -> bool {
-    let is_due = up >= *next;
-    if is_due {
-        *next = up + SAY_PAUSE_MS;
-    }
-    is_due
 }
 
 impl BrokerMachine {

@@ -4,7 +4,7 @@
 //! does not reuse a file that has other names. The two newest segments are copied whole, and may end
 //! with a part of an unfinished group, as after a crash: a start tolerates that.
 
-use super::{RescueError, RescueReport, UNFINISHED, check_links};
+use super::{RescueError, RescueReport, UNFINISHED, check_links, inventory, missing_segments};
 use crate::log::{
     FileStorage, INVENTORY, ReadOnlyStorage, Storage as _, index_name, new_file, new_folder,
     segment_name, segment_numbers, unless_missing, write_inventory,
@@ -109,6 +109,7 @@ fn take(directory: &Path, new: &Path) -> Result<(), RescueError> {
     unless_missing(fs::copy(directory.join("confirmed"), new.join("confirmed"))).map_err(made)?;
     unless_missing(fs::copy(directory.join("checkpoint"), new.join("checkpoint"))).map_err(made)?;
     link_views(directory, new).map_err(made)?;
+    let listed = inventory(directory)?;
     let numbers = segment_numbers(&from).map_err(read)?;
     let full = numbers.len().saturating_sub(2);
     let mut taken = Vec::new();
@@ -134,6 +135,9 @@ fn take(directory: &Path, new: &Path) -> Result<(), RescueError> {
     }
     // The newest segment may name a view that was created after the first look.
     link_views(directory, new).map_err(made)?;
+    // The broker has removed what it no longer lists. What it lists and nobody found is missing.
+    taken.extend(missing_segments(directory, &listed, &taken)?);
+    taken.sort_unstable();
     write_inventory(&to, &taken).map_err(made)
 }
 
@@ -162,8 +166,9 @@ fn link_views(directory: &Path, new: &Path) -> io::Result<()> {
 pub(super) mod tests {
     use super::*;
     use crate::log::{LogOptions, RecordHead, RecordKind, Stepped, Storage};
-    use crate::state::change::{ChangeRecord, CreateTopic, OpenLedger, StateChange};
+    use crate::state::change::{ChangeRecord, CreateTopic, OpenLedger, StateChange, TopicEnd};
     use crate::state::entry::EntryHead;
+    use bytes::Bytes;
     use longhaul_wire::messages::MessageMetadata;
     use longhaul_wire::payload::Payload;
     use prost::Message as _;
@@ -171,8 +176,25 @@ pub(super) mod tests {
 
     const ENTRIES: u64 = 60;
 
+    /// The changes that begin the log.
+    fn changes() -> [StateChange; 2] {
+        let name = "persistent://public/default/t".to_owned();
+        let create: StateChange = CreateTopic { topic: 0, name, created_at: 1 }.into();
+        [create, OpenLedger { topic: 0, ledger: 0, first: 0 }.into()]
+    }
+
+    /// A checkpoint of the state at the end of the log.
+    pub(in crate::rescue) fn image() -> [Bytes; 1] {
+        let end: StateChange = TopicEnd { topic: 0, end: ENTRIES }.into();
+        let records = changes().into_iter().chain([end]);
+        let records = records.flat_map(|change| {
+            ChangeRecord { change: Some(change) }.encode_length_delimited_to_vec()
+        });
+        [records.collect()]
+    }
+
     /// A data directory with some segments.
-    pub(in crate::rescue) fn fill(data: &Path) {
+    pub(in crate::rescue) fn fill(data: &Path) -> Stepped {
         let storage: Arc<dyn Storage> = Arc::new(FileStorage::new(data).unwrap());
         let options = LogOptions {
             segment_bytes_first: 64 * 1024,
@@ -181,9 +203,7 @@ pub(super) mod tests {
             ..LogOptions::default()
         };
         let mut log = Stepped::open(storage, options, &mut |_| Ok(())).unwrap();
-        let name = "persistent://public/default/t".to_owned();
-        let create: StateChange = CreateTopic { topic: 0, name, created_at: 1 }.into();
-        for change in [create, OpenLedger { topic: 0, ledger: 0, first: 0 }.into()] {
+        for change in changes() {
             let head = RecordHead { kind: RecordKind::Change, topic: 0, ledger: 0, entry: 0 };
             let body = ChangeRecord { change: Some(change) }.encode_to_vec();
             log.composer.append(head, &[&body]).unwrap();
@@ -198,6 +218,7 @@ pub(super) mod tests {
             log.write(&group).unwrap();
             log.prepare();
         }
+        log
     }
 
     #[test]

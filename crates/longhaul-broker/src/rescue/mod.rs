@@ -23,11 +23,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use crate::log::{
-    SegmentFollower, SegmentLink, SegmentPiece, UnknownFormat, checkpoint_segment, listed_segments,
-    segment_link, segment_name,
+    SegmentFollower, SegmentLink, SegmentPiece, UnknownFormat, checkpoint_segment,
+    encode_inventory, listed_segments, segment_link, segment_name,
 };
-pub use adopt::{adopt, begin_restore, list_segments, named_views};
-pub use follow::{follow, segments};
+pub use adopt::{adopt, begin_restore, list_segments, named_views, rebuild_view};
+pub use follow::{follow, inventory, missing_segments, segments};
 pub(crate) use linked::remove_stale;
 pub use report::RescueReport;
 pub use salvage::salvage;

@@ -165,6 +165,11 @@ impl SalvageReading {
             self.nameless.insert(topic);
         }
         let Some(kept) = self.state.topic(topic) else { return };
+        let first = kept.entries.ledgers().next().map(|(ledger, _)| ledger);
+        if first.is_some_and(|first| ledger < first) {
+            // They were trimmed.
+            return;
+        }
         let last = kept.entries.ledgers().last().map(|(ledger, _)| ledger);
         if last.is_some_and(|last| ledger <= last) {
             self.unplaced += entries.len() as u64;

@@ -1,6 +1,6 @@
 //! Reads what rests in a data directory while a broker uses it.
 
-use super::{RescueError, follow, refused, segments, unread};
+use super::{RescueError, follow, inventory, missing_segments, refused, segments, unread};
 use crate::log::{
     CompactedError, CompactedFile, OpenError, ReadOnlyStorage, Storage as _, segment_name,
     verify_checkpoint,
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 const STEP_BYTES: u32 = 1024 * 1024;
 
 /// Reads the checkpoint, the compacted views, and all segments but the two newest, which the broker
-/// writes, and returns the files that do not match their checksums. It needs little memory, unlike
-/// [`check`](super::check()), which tells what the damage costs. `go_on` is called with the number
+/// writes, and returns the files that are missing or do not match their checksums. It needs little
+/// memory, unlike [`check`](super::check()), which tells what the damage costs. `go_on` is called with the number
 /// of bytes that were just read, and ends the scrub with `false`.
 ///
 /// # Errors
@@ -22,8 +22,11 @@ pub fn scrub(
     directory: &Path,
     mut go_on: impl FnMut(u64) -> bool,
 ) -> Result<Vec<PathBuf>, RescueError> {
-    let mut damaged = Vec::new();
+    let listed = inventory(directory)?;
     let numbers = segments(directory)?;
+    let missing = missing_segments(directory, &listed, &numbers)?;
+    let missing = missing.into_iter().map(|number| directory.join(segment_name(number)));
+    let mut damaged: Vec<PathBuf> = missing.collect();
     for &number in numbers.iter().rev().skip(2) {
         let Some(is_sound) = is_sound(directory, number, &mut go_on)? else { return Ok(damaged) };
         // The broker may have removed it meanwhile, and use its file for another one.
@@ -106,7 +109,8 @@ fn is_sound(
 mod tests {
     use super::*;
     use crate::log::{CompactedWriter, FileStorage};
-    use crate::rescue::linked::tests::fill;
+    use crate::rescue::linked::check_used;
+    use crate::rescue::linked::tests::{fill, image};
     use std::fs;
     use std::sync::Arc;
 
@@ -116,6 +120,27 @@ mod tests {
         let at = if is_first { 0 } else { bytes.len() / 2 };
         bytes[at] ^= 1;
         fs::write(path, bytes).unwrap();
+    }
+
+    /// A segment that somebody had removed was missing in no report: not in that of the scrub, and
+    /// not in that of a check of the running broker.
+    #[test]
+    fn a_segment_that_is_missing_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path();
+        let mut log = fill(data);
+        log.checkpoint(log.composer.end(), &image()).unwrap();
+        assert!(check_used(data).unwrap().is_sound());
+        assert_eq!(scrub(data, |_| true).unwrap(), Vec::<PathBuf>::new());
+        let missing = data.join(segment_name(3));
+        fs::remove_file(&missing).unwrap();
+        assert_eq!(scrub(data, |_| true).unwrap(), [missing]);
+        let report = check_used(data).unwrap();
+        assert!(!report.is_sound() && report.to_string().contains("the file is missing"));
+        // The broker has removed this one.
+        log.remove(&[2]);
+        assert!(!data.join(segment_name(2)).try_exists().unwrap());
+        assert_eq!(scrub(data, |_| true).unwrap().len(), 1);
     }
 
     #[test]

@@ -1,11 +1,10 @@
-//! Compactions, one at a time, to spare the clients. The receiver of the report exists before the
-//! compaction begins: if the thread panics, or does not start, the dropped sender is the report.
+//! The running compaction. The receiver of the report exists before the compaction begins: if the
+//! thread panics, or does not start, the dropped sender is the report.
 
 use super::messages::Messages;
 use crate::compaction::CompactionJob;
 use crate::compaction::run::{in_background, run};
 use crate::log::{CompactedFile, Storage};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::oneshot;
@@ -13,26 +12,21 @@ use tokio::sync::oneshot;
 /// The end of a compaction.
 type CompactionResult = Result<CompactedFile, String>;
 
-/// The current compaction, and those that wait for it.
+/// The current compaction. The machine requests one at a time.
 #[derive(Debug, Default)]
 pub(super) struct Compactions {
-    waiting: VecDeque<CompactionJob>,
     current: Option<(CompactionJob, oneshot::Receiver<CompactionResult>)>,
     /// Tells the current compaction to give up.
     is_ending: Arc<AtomicBool>,
 }
 
 impl Compactions {
-    pub(super) fn push(&mut self, job: CompactionJob) {
-        self.waiting.push_back(job);
-    }
-
-    /// Begins the next compaction, if none is running.
-    pub(super) fn begin_next(&mut self, messages: &Messages, storage: &Arc<dyn Storage>) {
-        if self.current.is_some() {
-            return;
-        }
-        let Some(job) = self.waiting.pop_front() else { return };
+    pub(super) fn begin(
+        &mut self,
+        job: CompactionJob,
+        messages: &Messages,
+        storage: &Arc<dyn Storage>,
+    ) {
         let previous = job.previous.as_deref().and_then(|name| messages.file(name));
         let (reader, storage) = (messages.reader().clone(), Arc::clone(storage));
         let given_up = Arc::clone(&self.is_ending);

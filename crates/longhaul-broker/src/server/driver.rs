@@ -324,7 +324,6 @@ impl BrokerDriver {
             tracing::warn!(topic = %job.name, error, "a topic is not compacted");
         }
         self.machine.compacted(job, result);
-        self.compactions.begin_next(&self.messages, &self.storage);
     }
 
     fn perform(&mut self, effect: MachineEffect) {
@@ -346,8 +345,7 @@ impl BrokerDriver {
                 }
             }
             MachineEffect::Compact(job) => {
-                self.compactions.push(job);
-                self.compactions.begin_next(&self.messages, &self.storage);
+                self.compactions.begin(job, &self.messages, &self.storage);
             }
             MachineEffect::RemoveCompacted(name) => {
                 self.messages.remove(&name);

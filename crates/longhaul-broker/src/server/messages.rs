@@ -5,6 +5,7 @@ use crate::admin::values::AdminCallError;
 use crate::log::{
     CompactedEntry, CompactedFile, LogReadError, PinnedRecord, RecordLocation, RecordReader,
 };
+use crate::machine::COPIED_BYTES_MAX;
 use crate::machine::effect::MessageSource;
 use crate::machine::unreadable::Unreadable;
 use crate::state::entry::EntryHead;
@@ -17,8 +18,6 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Larger messages are sent without copying them together with others, in bytes.
-pub(super) const COPY_BYTES_MAX: usize = 16 * 1024;
 /// More bytes are read by another thread, even from the page cache: other connections wait
 /// meanwhile.
 const CACHED_BYTES_MAX: u32 = 64 * 1024;
@@ -175,7 +174,7 @@ fn framed(messages: impl IntoIterator<Item = (CommandMessage, Bytes)>) -> Vec<By
     for (command, body) in messages {
         let message = message_of(body);
         frame::encode_head(Command::Message(command), message.len(), &mut buffer);
-        if message.len() <= COPY_BYTES_MAX {
+        if message.len() <= COPIED_BYTES_MAX {
             buffer.extend_from_slice(&message);
         } else {
             out.push(buffer.split().freeze());

@@ -40,7 +40,7 @@ use longhaul_wire::payload::Payload;
 use messages::Messages;
 use open::MakeStorage;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -259,7 +259,7 @@ impl BoundPorts {
 fn advertise(config: &BrokerConfig, addresses: &BrokerAddresses) -> Advertised {
     let host = |address: SocketAddr| match &config.advertised_host {
         Some(host) => format!("{}:{}", host::in_url(host), address.port()),
-        None => reachable(address).to_string(),
+        None => address.to_string(),
     };
     let http_url_tls = addresses.admin_tls.map(|address| format!("https://{}", host(address)));
     let http_url = addresses.admin.map(|address| format!("http://{}", host(address)));
@@ -432,12 +432,4 @@ async fn listen(address: SocketAddr) -> Result<BoundPort, StartError> {
 async fn listen_maybe(address: Option<SocketAddr>) -> Result<Option<BoundPort>, StartError> {
     let Some(address) = address else { return Ok(None) };
     listen(address).await.map(Some)
-}
-
-/// An address that clients can connect to; the unspecified address is replaced.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    if address.ip().is_unspecified() {
-        return SocketAddr::from((Ipv4Addr::LOCALHOST, address.port()));
-    }
-    address
 }

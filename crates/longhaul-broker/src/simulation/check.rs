@@ -117,6 +117,7 @@ impl SimulatedWorld {
         self.orphans.clear();
         self.calls.clear();
         self.backoffs.clear();
+        self.asked.clear();
         // The former process releases the directory before the next one locks it.
         if self.random.u8(0..3) == 0 && !self.storage.has_lost_power() {
             self.storage.kill()

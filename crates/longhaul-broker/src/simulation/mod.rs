@@ -27,6 +27,7 @@ mod operators;
 mod planted;
 mod publishers;
 mod rotten;
+mod scattered;
 mod slow;
 mod vanish;
 mod volume;

@@ -15,7 +15,9 @@ impl SimulatedWorld {
     /// Makes a call, and updates the model before the answer is checked.
     fn call(&mut self, work: impl FnOnce(&mut BrokerMachine), follow: impl FnOnce(&mut Self)) {
         let ticket = self.number();
+        let pending = self.node.machine.pending_compactions();
         let effects = self.act(|machine| machine.call(ticket, work));
+        self.asked.extend(self.node.machine.pending_compactions().difference(&pending));
         follow(self);
         self.calls.insert(ticket, self.node.machine.recorded());
         self.is_asked = true;
@@ -56,9 +58,7 @@ impl SimulatedWorld {
             return;
         }
         let (seed, retried) = (self.seed, self.retried);
-        let waiting = |world: &Self| {
-            world.node.compactions.iter().map(|job| job.topic).collect::<BTreeSet<u32>>()
-        };
+        let waiting = |world: &Self| world.node.machine.pending_compactions();
         let by_threshold = waiting(self);
         let ask = |world: &mut Self| {
             for name in TOPICS {
@@ -297,6 +297,12 @@ impl SimulatedWorld {
         };
         self.topic_call(name, make, |world| {
             let Some(id) = id else { return world.know_new_cursors() };
+            let (machine, seed) = (&world.node.machine, world.seed);
+            let kept = machine.state().topic(id);
+            if kept.is_some_and(|kept| kept.subscription_id(subscription).is_none()) {
+                assert!(machine.is_disk_full(), "seed {seed}: {subscription} is refused");
+                return;
+            }
             let first = world.model.topics[&id].first.min(world.readable(id));
             world.model.topic(id).cursors.insert(subscription.to_owned(), ModelCursor::at(first));
         });

@@ -1,7 +1,7 @@
 //! Defects planted in the broker's own state, which the simulation must detect.
 
 use super::world::SimulatedWorld;
-use super::{crowd, rotten, slow, volume};
+use super::{crowd, rotten, scattered, slow, volume};
 use crate::machine::BrokerMachine;
 use std::panic::catch_unwind;
 
@@ -63,13 +63,14 @@ const FAILURES_MIN: usize = 3;
 
 /// Histories that find a defect that the broker once had, or might get. Each entry has the patch in
 /// `planted/` that causes the defect, and the number of histories in which some must fail.
-const ONCE: [(&str, SeededHistory, u64); 18] = [
+const ONCE: [(&str, SeededHistory, u64); 19] = [
     ("clock", world, 600),
     ("checked", world, 600),
     ("inventory", world, 600),
     ("confirmed", world, 600),
     ("descriptors", world, 600),
     ("backoff", world, 600),
+    ("compaction-reads", scattered::reads_what_was_moved, 100),
     ("chunks", world, 600),
     ("superseded-chunks", world, 600),
     ("failed-compaction", world, 600),

@@ -66,6 +66,8 @@ pub(super) struct SimulatedWorld {
     pub(super) calls: BTreeMap<u64, LogPosition>,
     /// Whether operators' calls are in progress: work that begins now was requested by them.
     pub(super) is_asked: bool,
+    /// Topics whose compaction waits because an operator requested it.
+    pub(super) asked: BTreeSet<u32>,
     /// Topics whose last compaction failed: the next automatic one comes no earlier than this, by
     /// the monotonic clock, with growing pauses.
     pub(super) backoffs: BTreeMap<u32, CompactionBackoff>,
@@ -245,6 +247,7 @@ impl SimulatedWorld {
             orphans: BTreeMap::new(),
             calls: BTreeMap::new(),
             is_asked: false,
+            asked: BTreeSet::new(),
             backoffs: BTreeMap::new(),
             tried: BTreeMap::new(),
             next: 0,
@@ -293,10 +296,11 @@ impl SimulatedWorld {
     }
 
     /// Checks that a compaction may begin: a failed one was once retried each second, for ever.
-    pub(super) fn check_backoff(&self, topic: u32) {
+    pub(super) fn check_backoff(&mut self, topic: u32) {
+        let is_asked = self.asked.remove(&topic) || self.is_asked;
         let not_before = self.backoffs.get(&topic).map_or(0, |backoff| backoff.not_before);
         let (seed, now) = (self.seed, self.up);
-        let may_begin = self.is_asked || now >= not_before;
+        let may_begin = is_asked || now >= not_before;
         assert!(may_begin, "seed {seed}: {topic} is compacted again at {now}, before {not_before}");
     }
 

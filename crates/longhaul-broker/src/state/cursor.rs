@@ -36,6 +36,14 @@ impl Cursor {
         ordinal < self.mark || self.acked.contains(ordinal)
     }
 
+    /// Whether the entry before or after this one is acknowledged: together they are one range.
+    #[must_use]
+    pub fn touches(&self, ordinal: u64) -> bool {
+        ordinal <= self.mark
+            || self.acked.contains(ordinal - 1)
+            || self.acked.contains(ordinal.saturating_add(1))
+    }
+
     /// The first unacknowledged entry at or after this one.
     #[must_use]
     pub fn next_unacked(&self, ordinal: u64) -> u64 {

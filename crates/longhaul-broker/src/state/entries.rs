@@ -64,6 +64,11 @@ impl EntryCopy {
             Some((ordinal, position_in(&self.spans, ordinal)?, slot.location))
         })
     }
+
+    /// Whether an entry may be in this segment of the log. The ends of whole pages are compared.
+    pub(crate) fn may_be_in(&self, segment: u32) -> bool {
+        self.pages.may_be_in(segment)
+    }
 }
 
 /// The id of an ordinal.
@@ -102,6 +107,10 @@ impl TopicEntries {
     pub fn open_ledger(&mut self, ledger: u64, first: u64) {
         if self.first == self.end && first > self.first {
             (self.first, self.end) = (first, first);
+        }
+        // A ledger without entries has no ids to resolve. Each start opens one.
+        if self.spans.last().is_some_and(|last| last.first == first) {
+            self.spans.pop();
         }
         self.spans.push(LedgerSpan { ledger, first });
     }
@@ -263,6 +272,13 @@ impl TopicEntries {
         freed.into_iter().map(|freed| freed.1).collect()
     }
 
+    /// Drops ledgers whose entries were trimmed, except that of the last trimmed entry: its id is the
+    /// one before the first entry. Call it only if no compacted view has trimmed entries.
+    pub fn drop_ledgers(&mut self) {
+        let gone = self.spans.partition_point(|span| span.first < self.first).saturating_sub(1);
+        self.spans.drain(..gone);
+    }
+
     /// Removes the dead entries of `from..to`, in at most this many pages of 1,024 entries. Returns
     /// their locations, the number of checked pages, and where to continue if there are more.
     pub fn forget(
@@ -419,6 +435,28 @@ mod tests {
         assert_eq!((entries.first(), entries.end()), (50, 50));
         assert_eq!(entries.chunk_of(5), None);
         assert_eq!(entries.deliver_at(4), None);
+    }
+
+    /// Each start and each unload of a topic added 16 bytes, and a record to each checkpoint, for
+    /// ever.
+    #[test]
+    fn ledgers_that_no_id_needs_are_dropped() {
+        let ledgers = |entries: &TopicEntries| entries.ledgers().collect::<Vec<_>>();
+        let mut entries = sample();
+        for ledger in 10..20 {
+            entries.open_ledger(ledger, 5);
+        }
+        assert_eq!(ledgers(&entries), [(5, 0), (9, 3), (19, 5)], "these have no entries");
+        entries.push(location(5), &published(0));
+        for (first, left) in [(3, 3), (4, 2), (5, 2), (6, 1)] {
+            entries.trim(first);
+            entries.drop_ledgers();
+            assert_eq!(ledgers(&entries).len(), left, "{first}");
+            let before = entries.position_of(first - 1);
+            assert!(before.is_some() && entries.ordinal_of(before.unwrap()) == Some(first - 1));
+        }
+        assert_eq!(entries.ordinal_of(id(5, 0)), None);
+        assert_eq!(entries.ordinal_at_or_after(id(5, 0)), 5, "the first that is known");
     }
 
     #[test]

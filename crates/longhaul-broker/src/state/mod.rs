@@ -373,7 +373,7 @@ impl BrokerState {
                 known.cursor.reset(details.mark);
             }
             StateChange::Trim(details) => {
-                let freed = self.named(details.topic)?.entries.trim(details.first);
+                let freed = self.named(details.topic)?.trim(details.first);
                 self.forget_locations(details.topic, freed);
             }
             StateChange::Compacted(details) => {

@@ -283,6 +283,11 @@ impl Pages {
         slots.find(|(_, slot)| slot.location.segment >= segment).map(|found| found.0)
     }
 
+    /// Whether a page may have a slot in this segment of the log.
+    pub(super) fn may_be_in(&self, segment: u32) -> bool {
+        self.from(0).any(|(_, page)| (page.segments.0..=page.segments.1).contains(&segment))
+    }
+
     /// The slots in these segments of the log.
     pub(super) fn in_segments<'a>(
         &'a self,

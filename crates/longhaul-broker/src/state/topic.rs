@@ -123,6 +123,15 @@ impl BrokerTopic {
         lowest.map(|mark| self.entries.next_here(mark))
     }
 
+    /// Removes the entries before the ordinal. Returns their locations.
+    pub(super) fn trim(&mut self, first: u64) -> Vec<RecordLocation> {
+        let freed = self.entries.trim(first);
+        if self.compacted.is_none() {
+            self.entries.drop_ledgers();
+        }
+        freed
+    }
+
     /// Removes entries from that one on, except the newest, that every durable subscription has
     /// acknowledged and `may_go` accepts. Returns their locations, the number of checked pages, and
     /// where to continue.

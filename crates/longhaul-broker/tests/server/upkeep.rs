@@ -91,6 +91,23 @@ fn a_backup_that_has_ended_cannot_be_asked_for_a_pass() {
     broker.shutdown().unwrap();
 }
 
+/// The clock of a machine showed the year 2030 for a while: no scrub ran until then, and the age of
+/// the last one was 0.
+#[test]
+fn a_scrub_does_not_wait_for_a_date_that_a_wrong_clock_has_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let mark = fs::File::create(folder.path().join("scrubbed")).unwrap();
+    let modified = || mark.metadata().unwrap().modified().unwrap();
+    let future = modified() + Duration::from_secs(100_000_000);
+    mark.set_modified(future).unwrap();
+    let broker = start(folder.path(), BrokerConfig::default().scrub_every);
+    while !ask(&broker, "GET", "/metrics").contains("longhaul_broker_damaged_files 0") {
+        std::thread::yield_now();
+    }
+    assert!(modified() < future);
+    broker.shutdown().unwrap();
+}
+
 /// Damage in data that nobody reads was found when the backup had it, too.
 #[tokio::test]
 async fn a_scrub_finds_damage_that_nobody_has_read() {

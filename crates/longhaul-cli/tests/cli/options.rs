@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use tempfile::TempDir;
 
 /// Options, and the required parts of the error.
-const WRONG: [(&[&str], &[&str]); 40] = [
+const WRONG: [(&[&str], &[&str]); 41] = [
     (&["--http", "nowhere"], &["http is `nowhere`", "HOST:PORT"]),
     (&["--http", "127.0.0.1:99999"], &["http is `127.0.0.1:99999`"]),
     (&["--http", "0.0.0.0:0"], &["--http-tokens", "--insecure"]),
@@ -31,6 +31,15 @@ const WRONG: [(&[&str], &[&str]); 40] = [
             "bad.pem",
         ],
         &["the file of roles, bad.pem, must be JSON", "--broker-roles"],
+    ),
+    (
+        &[
+            "--broker-token-secret",
+            "data:;base64,AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+            "--broker",
+            "0.0.0.0:0",
+        ],
+        &["listens on 0.0.0.0:0", "--broker-host"],
     ),
     (&["--broker-open-namespaces"], &["broker-open-namespaces", "--broker-token-secret"]),
     (&["--broker-tls", "127.0.0.1:0"], &["certificate", "--broker-key-file"]),
@@ -86,7 +95,7 @@ fn a_wrong_option_is_told_before_a_port_that_is_taken() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     for (wrong, expected) in WRONG {
-        let ports = ["--http", "--broker", "--admin"].into_iter().filter(|it| *it != wrong[0]);
+        let ports = ["--http", "--broker", "--admin"].into_iter().filter(|it| !wrong.contains(it));
         let ports = ports.flat_map(|port| [port, taken.as_str()]);
         let start = ["server", "start", "--data", "data"].into_iter().chain(ports.clone());
         let start: Vec<_> = start.chain(wrong.iter().copied()).collect();

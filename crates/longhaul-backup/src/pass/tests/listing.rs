@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::catalog::RestorePlan;
+use crate::complaint::causes;
 use crate::restore::{SegmentLinks, needed};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

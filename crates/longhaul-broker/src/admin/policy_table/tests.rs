@@ -217,6 +217,7 @@ fn what_is_not_obeyed_is_refused() {
         ("encryptionRequired", json!(true)),
         ("autoSubscriptionCreation", json!({"allowAutoSubscriptionCreation": false})),
         ("delayedDelivery", json!({"active": false, "tickTime": 1000})),
+        ("delayedDelivery", json!({"active": true, "maxDeliveryDelayInMillis": 5})),
         ("subscriptionAuthMode", json!("Prefix")),
         ("replication", json!(["standalone", "b"])),
         ("allowedClusters", json!(["a"])),
@@ -252,6 +253,23 @@ fn what_changes_nothing_is_taken() {
         ("subscriptionAuthMode", json!("None")),
     ] {
         assert_eq!(read(name, &value), Ok(()), "{name}");
+    }
+}
+
+/// The key of older tools was answered with 204 and not obeyed, and text was refused.
+#[test]
+fn a_quota_is_obeyed_whatever_version_of_pulsar_sends_it() {
+    for (quota, bytes) in [
+        (json!({"limit": 7, "policy": "producer_exception"}), 7),
+        (json!({"limit": 7, "limitSize": 8, "policy": "producer_exception"}), 8),
+        (json!({"limit": 7, "limitSize": null, "policy": "producer_exception"}), 7),
+        (json!({"limitSize": "9", "limitTime": "-1", "policy": "producer_exception"}), 9),
+    ] {
+        let change = BACKLOG_QUOTA.read(quota.clone()).unwrap();
+        let mut policies = Policies::default();
+        change(&mut policies);
+        let read = policies.backlog_quota.unwrap();
+        assert_eq!((read.limit_bytes, read.limit_s), (bytes, -1), "{quota}");
     }
 }
 

@@ -21,8 +21,12 @@ pub(in crate::admin) fn access_of(
     };
     match path {
         ["tenants", _] | ["brokers", "backup"] => Ok(AdminAccess::Superuser),
-        ["schemas", tenant, namespace, topic, "schema" | "compatibility"] if method == "POST" => {
-            Ok(AdminAccess::User(names::topic([tenant, namespace, topic])?))
+        ["schemas", tenant, namespace, topic, kind @ ("schema" | "compatibility")]
+            if method == "POST" =>
+        {
+            let topic = names::topic([tenant, namespace, topic])?;
+            let access = if *kind == "schema" { AdminAccess::Producer } else { AdminAccess::User };
+            Ok(access(topic))
         }
         ["namespaces", tenant, _, ..] | ["persistent" | "schemas", tenant, _, _, ..] => {
             Ok(AdminAccess::Tenant((*tenant).to_owned()))

@@ -49,6 +49,8 @@ pub(super) enum AdminAccess {
     Authenticated,
     /// Roles that may publish to or read this topic: requests of clients with an HTTP service URL.
     User(TopicName),
+    /// Roles that may publish to this topic.
+    Producer(TopicName),
     /// Like `User`, and roles that may see all metrics.
     Viewer(TopicName),
     /// Roles that may publish to or read all topics of this namespace. Pulsar asks for the second.
@@ -138,6 +140,10 @@ fn administrator(tenant: &str, work: Work) -> Routed {
 
 const fn user(topic: TopicName, work: Work) -> Routed {
     Ok(AdminRoute { access: AdminAccess::User(topic), work })
+}
+
+const fn producer(topic: TopicName, work: Work) -> Routed {
+    Ok(AdminRoute { access: AdminAccess::Producer(topic), work })
 }
 
 const fn viewer(topic: TopicName, work: Work) -> Routed {

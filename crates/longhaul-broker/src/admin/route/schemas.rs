@@ -2,7 +2,9 @@
 
 use super::super::answer::AdminResponse;
 use super::super::values::{AdminCallError, NewSchema};
-use super::{AdminRequest, Routed, administrator, ask, json, number, parse, unknown, user};
+use super::{
+    AdminRequest, Routed, administrator, ask, json, number, parse, producer, unknown, user,
+};
 use crate::machine::kind_by_name;
 use crate::name::TopicName;
 use hyper::StatusCode;
@@ -34,7 +36,7 @@ pub(super) fn schemas(asked: AdminRequest<'_>, topic: TopicName, path: &[&str]) 
                 move |machine| machine.add_schema(&topic, new),
                 |version, _| AdminResponse::json(&json!({"version": {"version": version}})),
             );
-            user(name, work)
+            producer(name, work)
         }
         ("POST", ["compatibility"]) => {
             let new: NewSchema = parse(asked.body)?;

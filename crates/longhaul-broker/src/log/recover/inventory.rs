@@ -10,7 +10,7 @@
 
 use crate::log::disk::storage::{Storage, replace};
 use crate::log::error::{FormatFault, OpenError, UnknownFormat, unless_missing};
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeSet;
 use std::io;
 
@@ -28,16 +28,22 @@ const FRAME_BYTES: usize = 8 + 4 + 4 + 4;
 /// # Errors
 /// I/O errors.
 pub fn write(storage: &dyn Storage, numbers: &[u32]) -> io::Result<()> {
-    let count = u32::try_from(numbers.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    let bytes = encode(numbers);
+    replace(storage, [NAME_NEW, NAME], |file| file.write_at(&bytes, 0))?;
+    storage.sync_dir("")
+}
+
+/// The inventory of these segments.
+#[must_use]
+pub fn encode(numbers: &[u32]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(FRAME_BYTES + 4 * numbers.len());
     bytes.put_slice(MAGIC);
     bytes.put_u32(VERSION);
-    bytes.put_u32(count);
+    bytes.put_u32(u32::try_from(numbers.len()).unwrap_or(u32::MAX));
     numbers.iter().for_each(|&number| bytes.put_u32(number));
     let crc = crc32c::crc32c(&bytes);
     bytes.put_u32(crc);
-    replace(storage, [NAME_NEW, NAME], |file| file.write_at(&bytes, 0))?;
-    storage.sync_dir("")
+    bytes.freeze()
 }
 
 /// Removes the inventory durably: from then on nothing is known about segments before the

@@ -1,7 +1,7 @@
 //! Schemas. The topic need not exist; partitions share the schemas of their topic.
 
 use super::super::BrokerMachine;
-use super::super::topics::{kind_by_name, kind_name};
+use super::super::schemas::{kind_by_name, kind_name};
 use crate::admin::values::{AdminCallError, NewSchema, StoredSchema};
 use crate::name::TopicName;
 use crate::state::SchemaVersion;

@@ -142,7 +142,7 @@ fn what_is_acknowledged_makes_room_under_the_limit() {
 }
 
 /// The number of partly acknowledged batches per subscription is limited: each costs memory, and
-/// space in every checkpoint.
+/// space in every checkpoint. The acknowledgements beyond it were confirmed, and dropped.
 #[test]
 fn so_many_batches_may_be_half_acknowledged() {
     let mut rig = rig(shared);
@@ -152,11 +152,38 @@ fn so_many_batches_may_be_half_acknowledged() {
         kept.cursor.ack_in_batch(ordinal, &[1], 2);
     }
     assert_eq!(rig.cursor().partly_acked(), 9_999);
-    rig.ack(5, Individual, vec![open(1, &[1]), open(3, &[1])]);
-    assert_eq!(rig.cursor().partly_acked(), 10_000);
+    let not_allowed = Some(ServerError::NotAllowedError.into());
+    let (error, effects) = rig.ack(5, Individual, vec![open(1, &[0b101]), open(3, &[1])]);
+    assert_eq!((error, rig.cursor().partly_acked()), (not_allowed, 10_000));
+    let is_said = |effect: &MachineEffect| matches!(effect, MachineEffect::Warn(_));
+    assert!(effects.iter().any(is_said), "most clients ask for no answer");
+    assert!(!rig.ack(5, Individual, vec![open(3, &[1])]).1.iter().any(is_said), "once a while");
+    assert_eq!(rig.ack(5, Individual, vec![open(1, &[1])]).0, None, "it counts already");
+    assert_eq!(rig.cursor().open_in_batch(1), Some(&[1][..]));
     assert!(rig.cursor().open_in_batch(1).is_some() && rig.cursor().open_in_batch(3).is_none());
     rig.ack(5, Individual, vec![id(3)]);
     assert!(rig.cursor().is_acked(3), "as a whole it costs nothing");
+}
+
+/// Every second message of ten million acknowledged: five million ranges took 150 MB, and one step
+/// of each checkpoint had all of them.
+#[test]
+fn so_many_gaps_may_be_between_acknowledged_entries() {
+    let mut rig = rig(shared);
+    (3..9).for_each(|_| drop(rig.publish(1, 1, b"z")));
+    let kept = rig.machine.state.topic_mut(0).unwrap().subscriptions.get_mut(&0).unwrap();
+    for gap in 0..999_999 {
+        kept.cursor.ack(100 + 2 * gap);
+    }
+    let not_allowed = Some(ServerError::NotAllowedError.into());
+    assert_eq!(rig.ack(5, Individual, vec![id(2)]).0, None, "the last gap");
+    assert_eq!(rig.ack(5, Individual, vec![id(4), id(8)]).0, not_allowed);
+    assert!(!rig.cursor().is_acked(4));
+    assert_eq!(rig.ack(5, Individual, vec![id(3)]).0, None, "it is beside one");
+    assert_eq!(rig.ack(5, Individual, vec![id(0)]).0, None, "the oldest");
+    assert_eq!(rig.ack(5, Individual, vec![id(1)]).0, None);
+    assert_eq!((rig.mark(), rig.cursor().acked().pieces()), (4, 999_999));
+    assert_eq!(rig.ack(5, Individual, vec![id(8)]).0, None, "there is room again");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::keeping::rig;
 use super::support::id;
 use super::*;
+use longhaul_wire::messages::CommandCloseConsumer;
 
 const MIB: u64 = 1024 * 1024;
 const CLOSE_PRODUCER: i32 = 15;
@@ -372,4 +373,31 @@ fn what_a_retention_keeps_for_ever_counts_for_the_quota_of_a_topic_that_has_none
         let retention = Retention { minutes, megabytes };
         assert!(!closes(retention, None, 2 * GIB), "{retention:?} lets go of it");
     }
+}
+
+/// Clients that retried with new names used up the room for acknowledgements on a full disk.
+#[test]
+fn a_full_disk_takes_no_new_topic_and_no_new_subscription() {
+    let mut rig = rig(1);
+    rig.subscribe(2, 5, |_| {});
+    rig.ask(2, CommandCloseConsumer { consumer_id: 5, ..CommandCloseConsumer::default() });
+    rig.machine.log.is_stuck = true;
+    let subscribe = |rig: &mut Rig, id, topic: &str, subscription: &str| {
+        let mut command = consumer(id);
+        topic.clone_into(&mut command.topic);
+        subscription.clone_into(&mut command.subscription);
+        support::refusal(&rig.at_once(2, command))
+    };
+    let full = Some(ServerError::ProducerBlockedQuotaExceededError.into());
+    let records = rig.machine.totals.records;
+    for number in 0..10 {
+        assert_eq!(subscribe(&mut rig, 6, TOPIC, &format!("new-{number}")), full);
+        let topic = format!("persistent://public/default/new-{number}");
+        assert_eq!(subscribe(&mut rig, 6, &topic, "s"), full);
+    }
+    assert_eq!(rig.machine.totals.records, records, "nothing was recorded");
+    assert_eq!(subscribe(&mut rig, 7, TOPIC, "s"), None, "it exists");
+    let reader = CommandSubscribe { durable: Some(false), ..consumer(8) };
+    let reader = CommandSubscribe { subscription: "reader".to_owned(), ..reader };
+    assert_eq!(support::refusal(&rig.at_once(2, reader)), None, "it is recorded nowhere");
 }

@@ -37,3 +37,45 @@ fn connections_share_the_room_for_what_waits_to_be_sent() {
     rig.machine.written(2, 64_000);
     assert_eq!(delivered(&rig.settle()).len(), 2, "a 64th of the window, and the rest of an entry");
 }
+
+/// A client with consumers on several topics got nothing of the younger ones while an older one had
+/// a backlog: ten small messages came 15 s late, behind 30 MB of another topic, because the first
+/// subscription took the whole window of the connection each time.
+#[test]
+fn the_subscriptions_of_a_slow_connection_take_turns() {
+    let mut rig = Rig::with_producer();
+    rig.machine.settings.window_bytes = 16_000;
+    (0..100).for_each(|_| drop(rig.publish(1, 1, &[0; 900])));
+    let mut producer = producer(2, 2, AccessMode::Shared);
+    "persistent://public/default/younger".clone_into(&mut producer.topic);
+    rig.ask(1, producer);
+    (0..3).for_each(|_| drop(rig.publish(1, 2, b"small")));
+    for (consumer_id, topic) in [(1, TOPIC), (2, "persistent://public/default/younger")] {
+        let mut subscribe = consumer(consumer_id);
+        topic.clone_into(&mut subscribe.topic);
+        shared(&mut subscribe);
+        subscribe.subscription = "turns".to_owned();
+        subscribe.initial_position = Some(1);
+        rig.ask(2, subscribe);
+    }
+    rig.pass(1000);
+    let flow = |consumer_id| CommandFlow { consumer_id, message_permits: 1_000 };
+    let ids = |effects: &[MachineEffect]| -> Vec<u64> {
+        effects
+            .iter()
+            .filter_map(|effect| match effect {
+                MachineEffect::Deliver { command, .. } => Some(command.consumer_id),
+                _ => None,
+            })
+            .collect()
+    };
+    let first = ids(&rig.ask(2, flow(1)));
+    assert!(first.len() >= 15 && first.iter().all(|&id| id == 1), "alone it has all: {first:?}");
+    assert_eq!(ids(&rig.ask(2, flow(2))), [0; 0], "the window is full");
+    rig.machine.written(2, 4_000);
+    let next = ids(&rig.settle());
+    assert_eq!(next.iter().filter(|&&id| id == 2).count(), 3, "{next:?}");
+    // The window stays in use.
+    rig.machine.written(2, 4_000);
+    assert!(ids(&rig.settle()).len() >= 4);
+}

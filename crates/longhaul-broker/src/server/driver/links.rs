@@ -1,9 +1,10 @@
 //! The driver's side of connections: what is composed, queued and sent.
 
 use super::BrokerDriver;
+use crate::machine::COPIED_BYTES_MAX;
 use crate::machine::effect::MessageSource;
 use crate::server::connection::Rules;
-use crate::server::messages::{COPY_BYTES_MAX, message_of};
+use crate::server::messages::message_of;
 use crate::server::outbox::{Outbox, OutboxChunk};
 use bytes::BytesMut;
 use longhaul_wire::frame;
@@ -81,7 +82,7 @@ impl BrokerDriver {
         let Some(link) = self.link(conn) else { return };
         frame::encode_head(Command::Message(command), message.len(), &mut link.buffer);
         link.credit += credit;
-        if message.len() <= COPY_BYTES_MAX {
+        if message.len() <= COPIED_BYTES_MAX {
             link.buffer.extend_from_slice(&message);
             return;
         }

@@ -16,6 +16,10 @@ pub(crate) struct Dev {
     /// retry. New ones follow until the server ends.
     #[arg(long)]
     pub(super) demo: bool,
+    /// End also when standard input ends. A program that starts this one with a pipe, such as a
+    /// test run, takes it along, however it dies.
+    #[arg(long)]
+    pub(super) until_stdin_closes: bool,
 }
 
 #[derive(Debug, Args)]

@@ -212,6 +212,7 @@ fn refused(error: &StartError) -> CommandFailure {
     let help = match error {
         StartError::Host { which: "admin", .. } => "correct --admin-hosts",
         StartError::Host { .. } => "correct --broker-host",
+        StartError::NoHost { .. } => "set --broker-host, or listen on one address of this machine",
         StartError::Tls(_) => "check --broker-certificate-file and --broker-key-file",
         StartError::Auth(AuthConfigError::RolesFile { .. } | AuthConfigError::Roles { .. }) => {
             "check --broker-roles"

@@ -89,7 +89,7 @@ pub(crate) async fn dev(it: &Dev, context: &CommandContext) -> anyhow::Result<()
         true => Some(Demo::start(client, &context.output).await?),
         false => None,
     };
-    running.until_signal(demo, &context.output).await
+    running.until_signal(demo, it.until_stdin_closes, &context.output).await
 }
 
 /// # Errors
@@ -131,7 +131,7 @@ async fn start(context: &CommandContext) -> anyhow::Result<()> {
     if !context.output.quiet {
         context.output.one(&addresses, &fields(&addresses))?;
     }
-    running.until_signal(None, &context.output).await
+    running.until_signal(None, false, &context.output).await
 }
 
 fn fields(addresses: &ServerAddressList) -> [(&'static str, String); 4] {

@@ -7,7 +7,7 @@ use super::files;
 use crate::exit::{Code, CommandFailure};
 use crate::output::Output;
 use crate::settings::CliSettings;
-use crate::signals::ShutdownSignals;
+use crate::signals::{ShutdownSignals, stdin_closed};
 use crate::times;
 use longhaul::Client;
 use longhaul::topics::TopicNames;
@@ -130,18 +130,21 @@ impl RunningServer {
         ServerAddressList { http, dashboard, broker: broker.to_owned(), admin, data }
     }
 
-    /// Runs until Ctrl-C or SIGTERM, then drains; a second signal ends it at once.
+    /// Runs until Ctrl-C or SIGTERM, or perhaps the end of standard input, then drains; a second
+    /// signal ends it at once.
     ///
     /// # Errors
     /// When the broker ends by itself.
     pub(super) async fn until_signal(
         self,
         demo: Option<Demo>,
+        until_stdin_closes: bool,
         output: &Output,
     ) -> anyhow::Result<()> {
         let Self { broker, server, mut signals, drain: limit, .. } = self;
         tokio::select! {
             () = signals.next() => {}
+            () = stdin_closed(), if until_stdin_closes => {}
             error = broken(broker.as_ref()) => return Err(error),
         }
         output.note("stopping; a second signal stops without waiting");

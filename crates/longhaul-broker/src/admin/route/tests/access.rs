@@ -61,6 +61,14 @@ fn the_permission_is_the_same_before_the_body_is_read_and_after() {
     }
 }
 
+/// A role that may only consume registered schemas.
+#[test]
+fn a_schema_is_added_by_those_who_produce() {
+    let name = names::topic(["t", "n", "a"]).unwrap();
+    let path = "/admin/v2/schemas/t/n/a/schema";
+    assert_eq!(before("POST", path).ok(), Some(AdminAccess::Producer(name)));
+}
+
 #[test]
 fn what_is_not_there_is_refused_before_its_body_is_read() {
     for (method, path) in [

@@ -235,3 +235,24 @@ fn nothing_of_a_deleted_namespace_comes_back() {
     let settings = namespace("acme/a", |machine, name| machine.namespace_settings(name));
     assert_eq!(rig.answer(settings).unwrap().policies, Policies::default());
 }
+
+/// A grant took half a second with 100,000 topics in the namespace, in which nobody else was
+/// answered: the policies of each topic were composed anew.
+#[test]
+fn a_grant_does_not_visit_the_topics() {
+    let mut rig = Rig::new();
+    rig.create("t");
+    let policies = |rig: &Rig| Arc::clone(&rig.machine.live[&0].policies);
+    let before = policies(&rig);
+    let grant = |machine: &mut BrokerMachine, name: &str| {
+        machine.set_namespace_grants(name, |it| it.grant("ann", vec![AuthAction::Produce]))
+    };
+    assert_eq!(rig.answer(namespace("public/default", on_namespace(grant))), DONE);
+    assert!(Arc::ptr_eq(&policies(&rig), &before));
+    assert!(rig.machine.shown.is_empty());
+    let limit = |machine: &mut BrokerMachine, name: &str| {
+        machine.set_namespace_policy(name, |policies| policies.message_ttl_s = Some(5))
+    };
+    assert_eq!(rig.answer(namespace("public/default", on_namespace(limit))), DONE);
+    assert!(!Arc::ptr_eq(&policies(&rig), &before));
+}

@@ -4,7 +4,9 @@ use super::*;
 use crate::admin::values::{NewSchema, StoredSchema};
 use crate::machine::tests::support::refusal;
 use bytes::Bytes;
-use longhaul_wire::messages::{CommandGetOrCreateSchema, CommandGetSchema, KeyValue};
+use longhaul_wire::messages::{
+    CommandCloseProducer, CommandGetOrCreateSchema, CommandGetSchema, CommandSubscribe, KeyValue,
+};
 use prost::Message as _;
 
 fn properties() -> BTreeMap<String, String> {
@@ -124,10 +126,10 @@ fn types_are_called_as_in_pulsars_json() {
         "AUTO_CONSUME",
     ];
     for (number, name) in (0..).zip(known) {
-        assert_eq!(super::super::super::topics::kind_name(number), name);
+        assert_eq!(super::super::super::schemas::kind_name(number), name);
         assert_eq!(kind_by_name(name), (number < 21).then_some(number));
     }
-    assert_eq!(super::super::super::topics::kind_name(77), "unknown (77)");
+    assert_eq!(super::super::super::schemas::kind_name(77), "unknown (77)");
     assert_eq!(kind_by_name("BYTES"), None);
 }
 
@@ -288,6 +290,47 @@ fn schemas_need_a_permission() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// A role that may only consume subscribed with a schema of strings to a topic in use, which had no
+/// schema: from then on, producers of JSON could not connect.
+#[test]
+fn a_consumer_sets_a_schema_only_on_an_unused_and_empty_topic() {
+    let with = |topic: &str, id, kind: i32, data: &'static str| CommandSubscribe {
+        topic: full(topic),
+        schema: Some(Schema { r#type: kind, schema_data: data.into(), ..Schema::default() }),
+        ..consumer(id)
+    };
+    let refused = Some(ServerError::IncompatibleSchema.into());
+    let mut rig = Rig::new();
+    rig.create_partitioned("parts", 2);
+    let open = |topic: &str, id| CommandProducer {
+        topic: full(topic),
+        ..producer(id, 7, AccessMode::Shared)
+    };
+    rig.ask(1, open("used", 1));
+    rig.ask(1, open("parts-partition-1", 2));
+    for topic in ["used", "parts-partition-0"] {
+        assert_eq!(refusal(&rig.ask(2, with(topic, 1, 1, ""))), refused, "{topic} has a producer");
+    }
+    rig.publish(1, 1, b"message");
+    let close = CommandCloseProducer {
+        producer_id: 1,
+        request_id: 8,
+        assigned_broker_service_url: None,
+        assigned_broker_service_url_tls: None,
+    };
+    rig.ask(1, close);
+    assert_eq!(refusal(&rig.ask(2, with("used", 1, 1, ""))), refused, "it has a message");
+    assert!(rig.machine.state.schemas(&full("used")).is_empty());
+    assert_eq!(refusal(&rig.ask(2, with("new", 2, 2, "a"))), None);
+    assert_eq!(refusal(&rig.ask(2, with("new", 3, 1, ""))), refused, "it is of another type");
+    let named = |mut command: CommandSubscribe| {
+        command.subscription = "other".to_owned();
+        command
+    };
+    assert_eq!(refusal(&rig.ask(2, named(with("new", 4, 2, "b")))), None);
+    assert_eq!(rig.machine.state.schemas(&full("new")).len(), 1, "no version is added");
 }
 
 /// The policy was answered with 204 and had no effect.
