@@ -88,9 +88,21 @@ impl Submission {
     ///     client.submission("reminders", &Text("renew".to_owned())).scheduled_at(tomorrow).send().await
     /// }
     /// ```
-    pub fn scheduled_at(mut self, at: SystemTime) -> Self {
+    ///
+    /// Times of other crates do as well, such as those of chrono:
+    ///
+    /// ```no_run
+    /// use chrono::{TimeDelta, Utc};
+    /// use longhaul::{Client, SubmitError, TaskRef, Text};
+    ///
+    /// async fn remind(client: &Client) -> Result<TaskRef, SubmitError> {
+    ///     let tomorrow = Utc::now() + TimeDelta::days(1);
+    ///     client.submission("reminders", &Text("renew".to_owned())).scheduled_at(tomorrow).send().await
+    /// }
+    /// ```
+    pub fn scheduled_at(mut self, at: impl Into<SystemTime>) -> Self {
         self.properties.remove(text::DELAY);
-        let at = Timestamp::try_from(at).map_err(|error| error.to_string());
+        let at = Timestamp::try_from(at.into()).map_err(|error| error.to_string());
         if let Ok(at) = at {
             // An instant before 1970 is in the past.
             self.delivery = DeliveryTime::At(u64::try_from(at.as_millisecond()).unwrap_or(0));
@@ -107,8 +119,8 @@ impl Submission {
 
     /// Sets an instant after which no attempt starts: the task then ends as expired. A running
     /// attempt continues, also when another worker takes it over.
-    pub fn expires_at(self, at: SystemTime) -> Self {
-        let at = Timestamp::try_from(at).map_err(|error| error.to_string());
+    pub fn expires_at(self, at: impl Into<SystemTime>) -> Self {
+        let at = Timestamp::try_from(at.into()).map_err(|error| error.to_string());
         self.term(text::EXPIRES_AT, at.map(|at| at.to_string()))
     }
 

@@ -10,6 +10,7 @@ mod token;
 pub use builder::LeasesBuilder;
 pub(crate) use builder::Lessor;
 pub use longhaul_core::lease::{LeaseOutcome, ReportError};
+pub use longhaul_core::task::text::CHECKPOINT_BYTES_MAX;
 pub(crate) use terms::{ClaimedFor, holder_in};
 pub use terms::{KeepAlive, Kept, Lease, LeaseError, LeaseRequest, LeaseView};
 pub use token::{LeaseToken, LeaseTokenError};
@@ -87,16 +88,34 @@ struct SharedLeases {
     waiting: AtomicU64,
 }
 
-/// Withdraws a request that is given up.
-struct LeaseRequestGuard<'a> {
+/// A request in progress. If it is given up, its leases are given back.
+struct OpenLeaseRequest<'a> {
     shared: &'a SharedLeases,
     wish: LeaseRequestId,
+    granted: oneshot::Receiver<Result<Vec<Lease>, LeaseError>>,
 }
 
-impl Drop for LeaseRequestGuard<'_> {
+impl OpenLeaseRequest<'_> {
+    /// The answer, if it is there by now; the worker grants nothing more after that.
+    fn last_answer(&mut self) -> Option<Result<Vec<Lease>, LeaseError>> {
+        self.granted.close();
+        self.granted.try_recv().ok()
+    }
+}
+
+impl Drop for OpenLeaseRequest<'_> {
     fn drop(&mut self) {
         self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
         self.shared.view.ask(LeaseCommand::Gone(self.wish));
+        if let Some(Ok(leases)) = self.last_answer() {
+            self.shared.give_back(leases.iter().map(|lease| lease.token));
+        }
+    }
+}
+
+impl SharedLeases {
+    fn give_back(&self, leases: impl Iterator<Item = LeaseToken>) {
+        self.view.ask(LeaseCommand::Unwanted(leases.collect()));
     }
 }
 
@@ -139,41 +158,66 @@ impl Leases {
 
     /// Waits for leases and returns as soon as there is at least one, up to the requested number.
     /// Returns none if none came within the request's wait, which is at least 250 ms, the time
-    /// needed to see the available tasks. Dropping the future ends the wait: a lease in flight is
-    /// given back without counting the attempt.
+    /// needed to see the available tasks. Dropping the future ends the wait, and gives back leases
+    /// that were granted meanwhile, without counting the attempt.
     ///
     /// # Errors
     /// If the request is out of its bounds, too many others wait, or its worker was told to
     /// [drain](LeaseError::Drained).
     pub async fn lease(&self, request: LeaseRequest) -> Result<Vec<Lease>, LeaseError> {
+        self.lease_until(request, std::future::pending()).await
+    }
+
+    /// As [`lease`](Self::lease), but the wait ends when `stop` resolves. Leases that are being
+    /// granted at that time are still returned.
+    ///
+    /// # Errors
+    /// As of [`lease`](Self::lease).
+    pub async fn lease_until(
+        &self,
+        request: LeaseRequest,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Vec<Lease>, LeaseError> {
         request.validate()?;
         let shared = &*self.shared;
         let others = shared.waiting.fetch_add(1, Ordering::Relaxed);
         let wish = LeaseRequestId(shared.next.fetch_add(1, Ordering::Relaxed));
-        let waiting = LeaseRequestGuard { shared, wish };
+        let (reply, granted) = oneshot::channel();
+        let mut open = OpenLeaseRequest { shared, wish, granted };
         if others >= WAITING_MAX {
             return Err(LeaseError::Busy { waiting: WAITING_MAX });
         }
-        let (reply, mut granted) = oneshot::channel();
         let wait = request.wait.max(LOOK_MIN);
         shared.view.ask(LeaseCommand::Lease { wish, request, reply });
-        let mut answer = timeout(wait, &mut granted).await;
-        if answer.is_err() {
-            shared.view.ask(LeaseCommand::Last(wish));
-            answer = timeout(LAST_MAX, &mut granted).await;
-        }
-        let leases = match answer {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(LeaseError::Stopped),
-            Err(_) => {
-                // From here on nothing is granted to it; a lease granted at the last moment is not
-                // lost.
-                granted.close();
-                granted.try_recv().unwrap_or_else(|_| Ok(Vec::new()))
-            }
+        let mut answer = tokio::select! {
+            biased;
+            answer = timeout(wait, &mut open.granted) => answer.ok(),
+            () = stop => None,
         };
-        drop(waiting);
-        leases
+        if answer.is_none() {
+            shared.view.ask(LeaseCommand::Last(wish));
+            answer = timeout(LAST_MAX, &mut open.granted).await.ok();
+        }
+        match answer {
+            Some(answer) => answer.unwrap_or(Err(LeaseError::Stopped)),
+            // A lease granted at the last moment is not lost.
+            None => open.last_answer().unwrap_or_else(|| Ok(Vec::new())),
+        }
+    }
+
+    /// Gives back leases that were granted here and did not reach their worker: this costs no
+    /// attempt.
+    pub fn give_back(&self, leases: &[LeaseToken]) {
+        self.shared.give_back(leases.iter().copied());
+    }
+
+    /// Confirms that the worker of a request that [confirms](LeaseRequest::confirms) has got this
+    /// lease, and starts the task after this. Any worker takes the confirmation.
+    ///
+    /// # Errors
+    /// If the lease is no longer the task's current one, or the log did not confirm it in time.
+    pub async fn confirm(&self, token: &LeaseToken) -> Result<Kept, ReportError> {
+        self.ask(|reply| LeaseCommand::Told(*token, HolderMessage::Confirm { reply })).await
     }
 
     /// Reports that the holder of the lease is alive, with its news.

@@ -1,6 +1,6 @@
 //! Requests for leases, and their answers.
 
-use super::{COUNT_MAX, LEASE_TIME, LeaseToken, TYPES_MAX, WORKER_BYTES_MAX};
+use super::{CHECKPOINT_BYTES_MAX, COUNT_MAX, LEASE_TIME, LeaseToken, TYPES_MAX, WORKER_BYTES_MAX};
 use crate::client::TaskRef;
 use bytes::Bytes;
 use longhaul_core::lease::ReportError;
@@ -9,10 +9,8 @@ use longhaul_core::task::text::TASK_TYPE_BYTES_MAX;
 use longhaul_types::classified;
 use longhaul_types::error::{Class, ErrorKind};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, SystemTime};
-
-/// Maximum size of a checkpoint.
-const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 
 /// Ends the name in the claim of a lease; the worker's instance follows it. It cannot be part of
 /// either. A claim that has it and no instance is one of a lease whose reports name only its worker.
@@ -49,6 +47,8 @@ pub struct LeaseRequest {
     pub(crate) types: Option<Vec<String>>,
     pub(crate) by_name: bool,
     pub(crate) instance: String,
+    pub(crate) bytes: usize,
+    pub(crate) confirms: bool,
 }
 
 impl LeaseRequest {
@@ -64,6 +64,8 @@ impl LeaseRequest {
             types: None,
             by_name: false,
             instance: String::new(),
+            bytes: usize::MAX,
+            confirms: false,
         }
     }
 
@@ -114,6 +116,21 @@ impl LeaseRequest {
         Self { instance: instance.into(), ..self }
     }
 
+    /// Sets the maximum number of bytes of the payloads and properties of all leases. A task that
+    /// does not fit stays ready, but one lease is granted whatever its size. Default: no limit.
+    #[must_use]
+    pub fn bytes(self, bytes: usize) -> Self {
+        Self { bytes, ..self }
+    }
+
+    /// Declares that the worker starts nothing before it has [confirmed](super::Leases::confirm) its
+    /// leases. A lease that is not confirmed within its lease time, and within 30 s, is given back,
+    /// which costs no attempt, up to three times in a row. Default false.
+    #[must_use]
+    pub fn confirms(self, confirms: bool) -> Self {
+        Self { confirms, ..self }
+    }
+
     /// The body of the claims for this request.
     pub(crate) fn claim_body(&self) -> String {
         let Self { worker, instance, .. } = self;
@@ -152,8 +169,9 @@ impl LeaseRequest {
     }
 }
 
-/// A granted lease.
-#[derive(Clone, Debug)]
+/// A granted lease. Its debug form leaves out payload, properties and checkpoint, which may be
+/// private.
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Lease {
     /// Its token for reports.
@@ -178,8 +196,25 @@ pub struct Lease {
     pub checkpoint: Option<Bytes>,
 }
 
-/// A keep-alive of the holder of a lease, with its news.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("token", &self.token)
+            .field("task", &self.task)
+            .field("payload_bytes", &self.payload.len())
+            .field("attempt", &self.attempt)
+            .field("max_attempts", &self.max_attempts)
+            .field("lease_time", &self.lease_time)
+            .field("expires_at", &self.expires_at)
+            .field("budget", &self.budget)
+            .field("checkpoint_bytes", &self.checkpoint.as_ref().map(Bytes::len))
+            .finish_non_exhaustive()
+    }
+}
+
+/// A keep-alive of the holder of a lease, with its news. Its debug form leaves out the checkpoint,
+/// which may be private.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct KeepAlive {
     /// The silence after which the lease is ended from now on; `None`: unchanged.
     pub lease_time: Option<Duration>,
@@ -189,6 +224,17 @@ pub struct KeepAlive {
     pub checkpoint: Option<Bytes>,
     /// Log lines for watchers.
     pub log: Vec<String>,
+}
+
+impl fmt::Debug for KeepAlive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeepAlive")
+            .field("lease_time", &self.lease_time)
+            .field("progress", &self.progress)
+            .field("checkpoint_bytes", &self.checkpoint.as_ref().map(Bytes::len))
+            .field("log", &self.log)
+            .finish_non_exhaustive()
+    }
 }
 
 impl KeepAlive {
@@ -299,6 +345,41 @@ impl LeaseError {
             | Self::Count { .. }
             | Self::Types
             | Self::LeaseTime { .. } => (ErrorKind::Invalid, "request_unfit"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use longhaul_core::lease::LeaseOutcome;
+    use longhaul_core::protocol::key::{Epoch, OwnerId};
+    use longhaul_core::task::TaskId;
+
+    /// `{lease:?}` in a program's log printed the payload, and the token with which anybody may
+    /// report.
+    #[test]
+    fn the_debug_form_of_a_lease_shows_neither_payload_nor_token() {
+        let id = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
+        let token = LeaseToken { task: id, epoch: Epoch(3), owner: OwnerId(0xdead_beef) };
+        let secret = Bytes::from_static(b"secret");
+        let lease = Lease {
+            token,
+            task: TaskRef { topic: "tasks".to_owned(), id },
+            payload: secret.clone(),
+            properties: BTreeMap::from([("PASSWORD".to_owned(), "secret".to_owned())]),
+            attempt: 1,
+            max_attempts: 3,
+            lease_time: Duration::from_secs(30),
+            expires_at: SystemTime::UNIX_EPOCH,
+            budget: None,
+            checkpoint: Some(secret.clone()),
+        };
+        let keep = KeepAlive { checkpoint: Some(secret.clone()), ..KeepAlive::default() };
+        let shown = format!("{lease:?} {token:?} {keep:?} {:?}", LeaseOutcome::Succeeded(secret));
+        assert!(shown.contains("1:2:-1") && shown.contains("payload_bytes: 6"), "{shown}");
+        for private in ["secret", "deadbeef", "115, 101, 99"] {
+            assert!(!shown.contains(private), "{private} in {shown}");
         }
     }
 }

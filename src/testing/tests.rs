@@ -1,6 +1,7 @@
 //! The promises of the module's documentation.
 
 use super::*;
+use crate::ops::DeadLetterFilter;
 use crate::{ActionError, TaskContext, TaskError, TaskOutcome, Text, WorkerError, processor_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -50,6 +51,32 @@ fn retries_over_weeks_keep_their_times() {
     assert!(engine.time_passed() > 20 * DAY);
     engine.advance(2 * DAY);
     assert_eq!(engine.transitions(&task).last().unwrap(), &"REMOVED");
+}
+
+/// A result that has no form in JSON.
+struct Unwritable;
+
+impl serde::Serialize for Unwritable {
+    fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        Err(serde::ser::Error::custom("a handle of a file"))
+    }
+}
+
+/// In the reference, an error after the processor had returned hangs the task for ever.
+#[test]
+fn a_result_that_cannot_be_encoded_fails_for_good_and_frees_the_slot() {
+    let engine = TestEngine::new();
+    let processor = processor_fn(async |_: Text, _: TaskContext| Ok::<_, TaskError>(Unwritable));
+    let _worker = engine.start(engine.worker("tasks", processor).concurrency(1));
+    let tasks = ["first", "second"].map(|task| engine.submit("tasks", &text(task)));
+    for task in &tasks {
+        let end = engine.wait::<Text>(task).unwrap_err().to_string();
+        assert!(end.contains("result could not be encoded: a handle of a file"), "{end}");
+        engine.assert_transitions(task, ["PROCESSING 1", "FAILED 1 FINAL"]);
+    }
+    let letters = engine.run(engine.client().queue("tasks").dead_letters()).unwrap();
+    let page = engine.run(letters.list(&DeadLetterFilter::default(), None, 10)).unwrap();
+    assert_eq!(page.letters.len(), 2, "one for each");
 }
 
 #[test]

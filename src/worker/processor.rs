@@ -9,6 +9,7 @@ use super::task_error::TaskError;
 use crate::telemetry::spans;
 use bytes::Bytes;
 use longhaul_core::protocol::key::Epoch;
+use longhaul_core::task::text::CHECKPOINT_BYTES_MAX;
 use longhaul_core::task::{
     Codec, FromPayload, PayloadError, Progress, TaskId, ToPayload, encode, text,
 };
@@ -17,9 +18,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-
-/// Maximum size of a checkpoint.
-pub(super) const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 
 /// Processes tasks of one kind.
 ///

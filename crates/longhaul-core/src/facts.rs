@@ -60,6 +60,13 @@ impl TaskFacts {
         }
     }
 
+    /// Since when the task is ready, in ms since the epoch: a start before its publish time means
+    /// that time, so that it overtakes no earlier task.
+    #[must_use]
+    pub fn ready_ms(&self) -> u64 {
+        self.waits_until_ms.map_or(self.published_ms, |at_ms| at_ms.max(self.published_ms))
+    }
+
     /// Adds the terms of the task, completed by the defaults of the queue.
     pub fn set_terms(&mut self, terms: &Terms) {
         self.waits_until_ms = terms.waits_until_ms();

@@ -8,6 +8,7 @@ use crate::task::{TaskId, TaskOutcome, TaskState};
 use bytes::Bytes;
 use longhaul_types::classified;
 use longhaul_types::error::{Class, ErrorKind};
+use std::fmt;
 use std::time::Duration;
 
 /// State of a lease as far as the ledger is known here.
@@ -119,8 +120,8 @@ impl ReportedOutcome {
     }
 }
 
-/// The end of the work under a lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The end of the work under a lease. Its debug form leaves out the result, which may be private.
+#[derive(Clone, PartialEq, Eq)]
 pub enum LeaseOutcome {
     /// Success with this result.
     Succeeded(Bytes),
@@ -138,6 +139,21 @@ pub enum LeaseOutcome {
         /// How long to wait before the next attempt.
         after: Duration,
     },
+}
+
+impl fmt::Debug for LeaseOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Succeeded(result) => write!(f, "Succeeded({} bytes)", result.len()),
+            Self::Failed { message, fatal, retry_after } => f
+                .debug_struct("Failed")
+                .field("message", message)
+                .field("fatal", fatal)
+                .field("retry_after", retry_after)
+                .finish(),
+            Self::Released { after } => f.debug_struct("Released").field("after", after).finish(),
+        }
+    }
 }
 
 /// Why a report has no effect.

@@ -7,14 +7,16 @@ use longhaul_core::protocol::register::QueueTask;
 use longhaul_core::task::text::{REPLAY_OF, TAGS, TASK_CODEC, TASK_KEY, TASK_TYPE};
 use longhaul_core::task::{Position, Priority, TaskId};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::RangeInclusive;
 
 /// The properties that the publishing worker adds to those of the task.
 pub(super) const ADDED: [&str; 6] =
     ["REAL_TOPIC", "ORIGIN_MESSAGE_ID", "attempts", "epoch", "failureReason", "detail"];
 
-/// A task that failed for good, as stored in its dead letter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A task that failed for good, as stored in its dead letter. Its debug form leaves out payload and
+/// properties, which may be private.
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetter {
     /// The task, and the topic that it was submitted to.
@@ -45,6 +47,25 @@ pub struct DeadLetter {
     pub payload_bytes: usize,
     /// The task's payload as stored; left out of lists.
     pub payload: Option<Bytes>,
+}
+
+impl fmt::Debug for DeadLetter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadLetter")
+            .field("task", &self.task)
+            .field("position", &self.position)
+            .field("published_ms", &self.published_ms)
+            .field("attempts", &self.attempts)
+            .field("reason", &self.reason)
+            .field("detail", &self.detail)
+            .field("replay_of", &self.replay_of)
+            .field("task_type", &self.task_type)
+            .field("tags", &self.tags)
+            .field("key", &self.key)
+            .field("codec", &self.codec)
+            .field("payload_bytes", &self.payload_bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 impl DeadLetter {

@@ -30,6 +30,7 @@ pub(in crate::client) struct Update {
 pub(in crate::client) struct MetadataFields {
     state: TaskState,
     pub(in crate::client) created: u64,
+    pub(in crate::client) submitted_at: Option<u64>,
     pub(in crate::client) last_updated: u64,
     #[serde(default)]
     attempts: u32,

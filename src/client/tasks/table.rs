@@ -213,7 +213,7 @@ impl TaskTable {
         let texts = RowTexts { tags, task_type, key, progress, waits_for, reason };
         let row = self.rows.entry(id).or_default();
         if !row.submitted {
-            row.created_ms = fields.created;
+            row.created_ms = fields.submitted_at.unwrap_or(fields.created);
         }
         if !row.is_claimed() {
             row.changed_ms = fields.last_updated;

@@ -13,7 +13,7 @@ use crate::transport::{Position, TopicPartition};
 use crate::worker::blocking::Threads;
 use crate::worker::budget::Deadline;
 use crate::worker::execution::{Attempt, AttemptEnd, Ending, Halt, attend, ending_of_panic};
-use crate::worker::processor::{AttemptContext, CHECKPOINT_BYTES_MAX};
+use crate::worker::processor::AttemptContext;
 use crate::worker::reports::{AttemptReports, ReportListener, SilenceLimit};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -54,7 +54,8 @@ type Panic = Box<dyn Any + Send>;
 /// checkpoint alone, and programs get no variable of that size.
 fn first_checkpoint(task: TaskId, properties: &mut BTreeMap<String, String>) -> Option<Bytes> {
     let text = properties.remove(text::CHECKPOINT)?;
-    let read = STANDARD.decode(&text).ok().filter(|bytes| bytes.len() <= CHECKPOINT_BYTES_MAX);
+    let read =
+        STANDARD.decode(&text).ok().filter(|bytes| bytes.len() <= text::CHECKPOINT_BYTES_MAX);
     if read.is_none() {
         tracing::warn!(%task, bytes = text.len(), "the property CHECKPOINT is ignored: it is not base64, or above 64 KiB");
     }

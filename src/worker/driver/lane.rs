@@ -69,6 +69,12 @@ impl TaskPayload {
         self.facts.published_ms != 0
     }
 
+    /// Number of bytes of the payload and the properties.
+    pub(super) fn size(&self) -> usize {
+        let properties = self.properties.iter().map(|(name, value)| name.len() + value.len());
+        self.bytes.len() + properties.sum::<usize>()
+    }
+
     /// Completes the task's terms by the queue's defaults.
     pub(super) fn complete_terms(&mut self, defaults: Option<&QueueSettings>) {
         if let Some(defaults) = defaults {
@@ -130,6 +136,8 @@ pub(super) struct PartitionDriver {
     pub(super) cancel_notes: TaskNotes,
     /// Leases that were silent for too long and whose task messages are being read.
     pub(super) ending: BTreeSet<(TaskId, Epoch)>,
+    /// Further such leases, whose task messages are read next.
+    pub(super) ending_next: BTreeSet<(TaskId, Epoch)>,
     /// Ended attempts whose outcomes may have to be published or shown again.
     pub(super) ended_attempts: WeighedTaskMap<EndedAttempt>,
     /// Number of attempts to publish a checkpoint.
@@ -268,6 +276,7 @@ impl PartitionDriver {
             holders: LeaseHolders::default(),
             cancel_notes: TaskNotes::default(),
             ending: BTreeSet::new(),
+            ending_next: BTreeSet::new(),
             ended_attempts: WeighedTaskMap::default(),
             checkpoint_tries: 0,
             ledger,

@@ -112,7 +112,7 @@ impl WorkerDriver {
 
     /// The lane that knows the task. Topics of one queue have separate ledgers, so their task ids
     /// differ.
-    fn lane_that_knows(&self, task: TaskId) -> Option<LaneId> {
+    pub(super) fn lane_that_knows(&self, task: TaskId) -> Option<LaneId> {
         let mut lanes = self.lanes.range(..);
         let knows = |lane: &PartitionDriver| {
             lane.partition() == task.partition && lane.core.machine().fold(task).phase != Phase::New
@@ -197,29 +197,55 @@ impl WorkerDriver {
     /// message first for the task's maximum of attempts.
     pub(super) fn handle_lease_over(&mut self, id: LaneId, task: TaskId, epoch: Epoch) {
         let key = (id, task, epoch);
-        if let Some(leasing) = &self.leasing
+        if let Some(leasing) = &mut self.leasing
             && let Some(attendant) = leasing.desk.attendants.get(&key)
         {
+            if leasing.confirmations.awaits(&key) {
+                return leasing.miss(key);
+            }
             // An attendant that does not listen has ended by itself.
             return drop(attendant.try_send(LeaseNotice::Silent));
         }
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        if lane.ending.len() >= ENDING_AT_ONCE_MAX || !lane.ending.insert((task, epoch)) {
-            return;
+        if !lane.ending.contains(&(task, epoch)) {
+            lane.ending_next.insert((task, epoch));
         }
-        let topic = lane.topics.task.clone();
-        self.read_at_last(topic, task.position(), move |message| {
-            WorkerEvent::Lease(LeaseEvent::Over { key, message: Box::new(message) })
-        });
+        self.read_next_over(id);
     }
 
-    pub(super) fn end_lease(&mut self, key: LeaseKey, message: Option<Message>) {
+    /// Reads the messages of the next tasks whose leases are over.
+    fn read_next_over(&mut self, id: LaneId) {
+        while let Some(lane) = self.lanes.get_mut(&id)
+            && lane.ending.len() < ENDING_AT_ONCE_MAX
+            && let Some((task, epoch)) = lane.ending_next.pop_first()
+        {
+            if !lane.core.is_lease_over(task) {
+                continue;
+            }
+            lane.ending.insert((task, epoch));
+            let topic = lane.topics.task.clone();
+            self.read_at_last(topic, task.position(), move |message| {
+                let (key, message) = ((id, task, epoch), Box::new(message));
+                WorkerEvent::Lease(LeaseEvent::Over { key, message })
+            });
+        }
+    }
+
+    pub(super) fn handle_lease_read(&mut self, key: LeaseKey, message: Option<Message>) {
+        let (id, task, epoch) = key;
+        if let Some(lane) = self.lanes.get_mut(&id) {
+            lane.ending.remove(&(task, epoch));
+        }
+        self.end_lease(key, message);
+        self.read_next_over(id);
+    }
+
+    fn end_lease(&mut self, key: LeaseKey, message: Option<Message>) {
         let (id, task, epoch) = key;
         let (sample, wall_ms) = (self.env.rng.u32(..), self.env.clock.wall_ms());
         let at_once = self.leasing.as_ref().is_some_and(|leasing| leasing.terms.expired_at_once);
         let defaults = self.defaults_of(id);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
-        lane.ending.remove(&(task, epoch));
         let Some((at, _, lease_ms)) = lane.core.machine().lease(task) else { return };
         if at != epoch {
             return;
@@ -266,7 +292,10 @@ impl WorkerDriver {
             return;
         }
         for (id, (task, epoch)) in self.running_attempts() {
-            if let Some(lane) = self.lanes.get_mut(&id) {
+            // A lease that is being given back has no attendant any more: its end is awaited.
+            if self.attends(&(id, task, epoch))
+                && let Some(lane) = self.lanes.get_mut(&id)
+            {
                 lane.core.let_go_of_lease(task, epoch, now);
             }
         }

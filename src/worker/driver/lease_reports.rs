@@ -11,11 +11,11 @@ use crate::worker::leasing::{
     HolderMessage, LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, Renewed, Reply,
 };
 use longhaul_core::lease::{ReportedOutcome, error_of};
-use longhaul_core::protocol::entry::{Claim, Done, Entry};
+use longhaul_core::protocol::entry::{Claim, Done, Entry, lease_time};
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::task::{Position, TaskState};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 use tokio::sync::mpsc::error::TrySendError;
 
 /// How long an answer waits for the metadata topic to show its fact.
@@ -41,7 +41,9 @@ impl WorkerDriver {
                 HolderMessage::Report { outcome: LeaseOutcome::Succeeded(_), reply } => {
                     drop(reply.send(Ok(())));
                 }
-                HolderMessage::Report { .. } | HolderMessage::KeepAlive { .. } => {
+                HolderMessage::Report { .. }
+                | HolderMessage::KeepAlive { .. }
+                | HolderMessage::Confirm { .. } => {
                     let ended = ReportError::Ended { state: TaskState::Completed, outcome: None };
                     message.refuse(ended);
                 }
@@ -63,10 +65,33 @@ impl WorkerDriver {
         token: &LeaseToken,
         message: HolderMessage,
     ) {
+        let Some(leasing) = &mut self.leasing else { return };
+        let is_first = leasing.confirmations.awaits(&key);
+        leasing.confirmations.confirmed(&key);
         match message {
+            HolderMessage::Confirm { reply } if is_first => {
+                drop(reply.send(self.kept(&key).ok_or(ReportError::Unavailable)));
+            }
+            // A confirmation that is repeated, or that another gateway awaits, goes by the log.
+            HolderMessage::Confirm { reply } => {
+                self.renew_lease(key, token, Box::default(), reply);
+            }
             HolderMessage::KeepAlive { keep, reply } => self.renew_lease(key, token, keep, reply),
             HolderMessage::Report { outcome, reply } => self.report(key, outcome, reply),
         }
+    }
+
+    /// The state of a lease that was not renewed since it was granted here.
+    fn kept(&self, (id, task, _): &LeaseKey) -> Option<Kept> {
+        let lane = self.lanes.get(id)?;
+        let (.., lease_ms) = lane.core.machine().lease(*task)?;
+        let left = lane.core.lease_left(*task, self.env.clock.now())?;
+        Some(Kept {
+            lease_time: lease_time(lease_ms),
+            expires_at: UNIX_EPOCH + Duration::from_millis(self.env.clock.wall_ms()) + left,
+            cancelled: lane.core.machine().fold(*task).cancel,
+            checkpoint_stored: None,
+        })
     }
 
     /// Publishes a renewal. It must be in the log before the holder gets the answer; otherwise

@@ -3,11 +3,12 @@
 //! silent for too long.
 
 use super::WorkerDriver;
+use super::lane::TaskPayload;
 use super::lanes::LaneId;
 use crate::lease::{LEASE_TIME, Lease, LeaseToken, ReportError};
 use crate::worker::erased::ErasedProcessor;
 use crate::worker::leasing::{
-    HolderMessage, LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, LeaseQueue, LeaseSupervisor,
+    Confirmations, HolderMessage, LeaseCommand, LeaseEvent, LeaseKey, LeaseQueue, LeaseSupervisor,
     LeaseTerms, Renewed, Reply,
 };
 use bytes::Bytes;
@@ -35,6 +36,7 @@ pub(super) type ReportReply = (Result<(), ReportError>, Reply<()>);
 pub(super) struct Leasing {
     pub(super) desk: LeaseQueue,
     pub(super) terms: LeaseTerms,
+    pub(super) confirmations: Confirmations,
     /// Requests that wait for the end of a lease to be accepted, with the reported outcome.
     pub(super) reporters: HashMap<LeaseKey, Vec<(ReportedOutcome, Reply<()>)>>,
     /// Renewals that are stored and not yet read back.
@@ -51,11 +53,22 @@ impl Leasing {
         Self {
             desk: LeaseQueue::default(),
             terms,
+            confirmations: Confirmations::default(),
             reporters: HashMap::new(),
             unread: HashMap::new(),
             unshown: HashMap::new(),
             attending: HashMap::new(),
         }
+    }
+}
+
+impl Leasing {
+    /// Gives back a lease that its worker has not confirmed.
+    pub(super) fn miss(&mut self, key: LeaseKey) {
+        self.confirmations.missed(&key);
+        self.desk.end_unwanted(key);
+        let (_, task, epoch) = key;
+        tracing::info!(event = "lease_unconfirmed", %task, %epoch, "lease given back: the worker has not confirmed it in time");
     }
 }
 
@@ -82,7 +95,8 @@ impl WorkerDriver {
         let task = claim.key.task;
         let payload = self.lanes.get(&id).and_then(|lane| lane.payloads.get(task));
         let task_type = payload.and_then(|payload| payload.facts.task_type);
-        let bound = leasing.desk.bind((id, task), task_type)?;
+        let bytes = payload.map_or(0, TaskPayload::size);
+        let bound = leasing.desk.bind((id, task), task_type, bytes)?;
         let terms = payload.and_then(|payload| payload.terms.as_deref());
         let by_task = terms.and_then(|terms| terms.no_progress_timeout);
         let by_task = by_task.map(|time| time.clamp(*LEASE_TIME.start(), *LEASE_TIME.end()));
@@ -119,6 +133,9 @@ impl WorkerDriver {
         let machine = lane.core.machine();
         let (_, owner, lease_ms) = machine.lease(task)?;
         let key = (id, task, epoch);
+        if fresh && leasing.desk.confirms((id, task)) {
+            leasing.confirmations.await_for(key, lease_time(lease_ms), clock.now());
+        }
         let (sender, told) = mpsc::channel(TOLD_MAX);
         leasing.desk.attendants.insert(key, sender);
         Some(Arc::new(LeaseSupervisor {
@@ -144,6 +161,16 @@ impl WorkerDriver {
     pub(super) fn forget_attendant(&mut self, key: LeaseKey) {
         if let Some(leasing) = &mut self.leasing {
             leasing.desk.attendants.remove(&key);
+            leasing.confirmations.forget(&key);
+        }
+    }
+
+    /// Gives back the leases that their workers have not confirmed in time.
+    pub(super) fn end_unconfirmed(&mut self, now: Moment) {
+        while let Some(leasing) = &mut self.leasing
+            && let Some(key) = leasing.confirmations.overdue(now)
+        {
+            leasing.miss(key);
         }
     }
 
@@ -153,7 +180,7 @@ impl WorkerDriver {
             LeaseEvent::AskedAgain(asked, until) => self.handle_asked(asked, until, now),
             LeaseEvent::Begun(key, lease) => self.grant(key, *lease),
             LeaseEvent::Renewed(stored, renewed) => self.handle_renewed(stored, renewed),
-            LeaseEvent::Over { key, message } => self.end_lease(key, *message),
+            LeaseEvent::Over { key, message } => self.handle_lease_read(key, *message),
             LeaseEvent::Shown(key) => self.answer_shown(key),
         }
     }
@@ -168,6 +195,7 @@ impl WorkerDriver {
             }
             LeaseCommand::Last(wish) => leasing.desk.last(wish),
             LeaseCommand::Gone(wish) => leasing.desk.gone(wish),
+            LeaseCommand::Unwanted(leases) => self.give_back(&leases),
             LeaseCommand::Find { task, reply } => self.find_lease(task, reply, until, now),
             LeaseCommand::Told(token, message) => self.handle_told(token, message, until, now),
         }
@@ -195,16 +223,21 @@ impl WorkerDriver {
     }
 
     /// Grants the lease to the request that it is bound to, once its attendant has begun.
-    fn grant(&mut self, key: LeaseKey, lease: Lease) {
+    fn grant(&mut self, (id, task, epoch): LeaseKey, lease: Lease) {
         let Some(leasing) = &mut self.leasing else { return };
-        let (id, task, epoch) = key;
-        let attempt = lease.attempt;
-        if leasing.desk.grant((id, task), lease) {
-            // The log must not contain the lease token: its bearer may report an outcome.
-            tracing::debug!(task = %task, %epoch, attempt, "lease granted");
-        } else if let Some(attendant) = leasing.desk.attendants.get(&key) {
-            // An attendant that does not listen has ended by itself.
-            drop(attendant.try_send(LeaseNotice::Unwanted));
+        // The log must not contain the lease token: its bearer may report an outcome.
+        tracing::debug!(%task, %epoch, attempt = lease.attempt, "lease granted");
+        leasing.desk.grant((id, task), lease);
+    }
+
+    /// Gives back leases that were granted here and whose worker has not got them.
+    fn give_back(&mut self, leases: &[LeaseToken]) {
+        for LeaseToken { task, epoch, .. } in leases {
+            if let Some(id) = self.lane_that_knows(*task)
+                && let Some(leasing) = &mut self.leasing
+            {
+                leasing.desk.end_unwanted((id, *task, *epoch));
+            }
         }
     }
 }

@@ -25,6 +25,9 @@ impl WorkerDriver {
         let probe = if self.slots.free() == 0 { self.probe_at } else { next };
         let queues = self.queues.iter().filter_map(|queue| queue.core.timeout()).min();
         let queues = queues.unwrap_or(next);
+        let leasing = self.leasing.as_ref();
+        let unconfirmed = leasing.and_then(|leasing| leasing.confirmations.timeout());
+        let next = next.min(unconfirmed.unwrap_or(next));
         self.shares_again_at().unwrap_or(next).min(probe).min(next).min(queues)
     }
 
@@ -50,6 +53,7 @@ impl WorkerDriver {
     pub(super) fn pump(&mut self) {
         let now = self.env.clock.now();
         self.run_queues(now);
+        self.end_unconfirmed(now);
         self.perform_effects();
         self.set_free_slots();
         self.lanes.count_load();
@@ -67,6 +71,8 @@ impl WorkerDriver {
         }
         if probe {
             self.probe_at = now + PROBE_EVERY;
+            // Series that do not change for long are forgotten.
+            self.measure_slots();
             self.without_credit.extend(self.lanes.keys());
             for lane in self.lanes.values() {
                 lane.open_entries.store(lane.core.open_entries(), Ordering::Relaxed);

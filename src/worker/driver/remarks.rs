@@ -71,6 +71,8 @@ impl PartitionDriver {
         {
             warn(metadata, text::key_ignored(text::LIMIT_KEY, key.len()));
         }
+        // A placeholder of a message that is gone has no such time.
+        metadata.submitted_at = Some(payload.facts.published_ms).filter(|at_ms| *at_ms != 0);
         if let Some(terms) = payload.terms.as_deref() {
             metadata.tags.clone_from(&terms.tags);
             metadata.scheduled_at = terms.scheduled_at_ms;

@@ -4,7 +4,8 @@
 //! The request that has waited longest comes first. A claim is bound to a request when it is
 //! published. When it is granted the lease goes to that request; if the claim has no effect the
 //! request waits on. A request is answered as soon as it has a lease and no claim for it is in
-//! flight: a request for many leases gets the available ones without waiting for more.
+//! flight: a request for many leases gets the available ones without waiting for more. Leases of a
+//! request that ends without an answer are given back.
 
 use super::{Lease, LeaseKey, LeaseNotice, LeaseReply, LeaseRequest, LeaseRequestId};
 use crate::lease::LeaseError;
@@ -44,6 +45,10 @@ pub(in crate::worker) struct Bound {
     pub(in crate::worker) claim_body: Arc<str>,
     /// The silence after which its lease is ended, if the request sets it.
     pub(in crate::worker) lease_time: Option<Duration>,
+    /// Whether the worker confirms the lease before it starts the task.
+    pub(in crate::worker) confirms: bool,
+    /// The size of the task.
+    bytes: usize,
 }
 
 struct PendingLeaseRequest {
@@ -59,7 +64,10 @@ struct PendingLeaseRequest {
     bound: usize,
     /// Whether it waits only for these.
     last: bool,
-    granted: Vec<Lease>,
+    /// Number of bytes that further tasks may have.
+    room: usize,
+    confirms: bool,
+    granted: Vec<(LaneId, Lease)>,
     reply: LeaseReply,
 }
 
@@ -72,7 +80,8 @@ impl LeaseQueue {
         reply: LeaseReply,
     ) {
         let claim_body = request.claim_body().into();
-        let LeaseRequest { count, lease_time, types, worker, instance, .. } = request;
+        let LeaseRequest { count, lease_time, types, worker, instance, bytes, confirms, .. } =
+            request;
         let worker = (!instance.is_empty()).then(|| WorkerIdentity::lessee(worker, instance));
         let types: BTreeSet<_> =
             types.iter().flatten().map(|name| TaskType::of(Some(name))).collect();
@@ -86,6 +95,8 @@ impl LeaseQueue {
             open,
             bound,
             last,
+            room: bytes,
+            confirms,
             granted,
             reply,
         };
@@ -123,10 +134,28 @@ impl LeaseQueue {
         }
     }
 
-    /// Removes a request that was given up. Leases in flight for it are given back when they come.
+    /// Removes a request that was given up, and gives back its leases: those in flight when they
+    /// come.
     pub(in crate::worker) fn gone(&mut self, id: LeaseRequestId) {
-        self.set_open(id, 0);
-        self.wishes.remove(&id);
+        if let Some(wish) = self.remove(id) {
+            self.give_back(wish.granted);
+        }
+    }
+
+    /// Gives back leases that their worker has not got.
+    fn give_back(&mut self, granted: Vec<(LaneId, Lease)>) {
+        for (id, lease) in granted {
+            self.end_unwanted((id, lease.token.task, lease.token.epoch));
+        }
+    }
+
+    /// Tells the attendant of a lease that its worker has not got it. The attendant ends, and takes
+    /// no reports any more.
+    pub(in crate::worker) fn end_unwanted(&mut self, key: LeaseKey) {
+        if let Some(attendant) = self.attendants.remove(&key) {
+            // An attendant that does not listen has ended by itself.
+            drop(attendant.try_send(LeaseNotice::Unwanted));
+        }
     }
 
     /// The workers that wait for leases, without those that have said no instance: so many at most.
@@ -149,11 +178,11 @@ impl LeaseQueue {
         let is_told = |wish: &PendingLeaseRequest| wish.worker.as_ref().is_some_and(&is_drained);
         let told = self.wishes.iter().filter(|(_, wish)| is_told(wish)).map(|(id, _)| *id);
         for id in told.collect::<Vec<_>>() {
-            self.set_open(id, 0);
-            if let Some(wish) = self.wishes.remove(&id) {
-                // Those that it has got already come first; its next request is refused.
-                let answer = Some(wish.granted).filter(|granted| !granted.is_empty());
-                wish.reply.send(answer.ok_or(LeaseError::Drained)).ok();
+            // Those that it has got already come first; its next request is refused.
+            if self.wishes.get(&id).is_some_and(|wish| !wish.granted.is_empty()) {
+                self.answer(id);
+            } else if let Some(wish) = self.remove(id) {
+                wish.reply.send(Err(LeaseError::Drained)).ok();
             }
         }
     }
@@ -168,33 +197,51 @@ impl LeaseQueue {
         (!self.wanted.types.is_empty()).then_some(&self.wanted)
     }
 
-    /// Binds a published claim of a task of this type to the matching request that has waited
-    /// longest. `None`: there is none.
+    /// Binds a published claim of a task of this type and size to the matching request that has
+    /// waited longest and has room. `None`: there is none.
     pub(in crate::worker) fn bind(
         &mut self,
         of: LaneTask,
         task_type: Option<TaskType>,
+        bytes: usize,
     ) -> Option<Bound> {
-        let of_type = task_type.and_then(|task_type| self.typed.get(&task_type)?.first());
-        let id = of_type.into_iter().chain(self.open.first()).min().copied()?;
-        let wish = self.wishes.get_mut(&id)?;
-        wish.bound += 1;
-        let bound = Bound {
-            wish: id,
-            claim_body: Arc::clone(&wish.claim_body),
-            lease_time: wish.lease_time,
-        };
-        let open = wish.open;
-        self.bound.insert(of, bound.clone());
-        self.set_open(id, open.saturating_sub(1));
-        Some(bound)
+        loop {
+            let of_type = task_type.and_then(|task_type| self.typed.get(&task_type)?.first());
+            let id = of_type.into_iter().chain(self.open.first()).min().copied()?;
+            let wish = self.wishes.get_mut(&id)?;
+            let is_first = wish.bound == 0 && wish.granted.is_empty();
+            if bytes > wish.room && !is_first {
+                // It is answered with the others. If one of those has no effect, it waits on.
+                self.set_open(id, 0);
+                continue;
+            }
+            wish.bound += 1;
+            wish.room = wish.room.saturating_sub(bytes);
+            let bound = Bound {
+                wish: id,
+                claim_body: Arc::clone(&wish.claim_body),
+                lease_time: wish.lease_time,
+                confirms: wish.confirms,
+                bytes,
+            };
+            let open = wish.open;
+            self.bound.insert(of, bound.clone());
+            self.set_open(id, open.saturating_sub(1));
+            return Some(bound);
+        }
+    }
+
+    /// Whether the worker confirms the lease that this claim is for.
+    pub(in crate::worker) fn confirms(&self, of: LaneTask) -> bool {
+        self.bound.get(&of).is_some_and(|bound| bound.confirms)
     }
 
     /// Unbinds a claim without effect.
     pub(in crate::worker) fn unbind(&mut self, of: LaneTask) {
-        let Some(Bound { wish: id, .. }) = self.bound.remove(&of) else { return };
+        let Some(Bound { wish: id, bytes, .. }) = self.bound.remove(&of) else { return };
         let Some(wish) = self.wishes.get_mut(&id) else { return };
         wish.bound -= 1;
+        wish.room = wish.room.saturating_add(bytes);
         let is_over = wish.last || !wish.granted.is_empty();
         if is_over && wish.bound == 0 {
             self.answer(id);
@@ -204,27 +251,35 @@ impl LeaseQueue {
         }
     }
 
-    /// Grants a lease to the request of its claim. Returns false if the request was given up.
-    pub(in crate::worker) fn grant(&mut self, of: LaneTask, lease: Lease) -> bool {
-        let Some(Bound { wish: id, .. }) = self.bound.remove(&of) else { return false };
-        let Some(wish) = self.wishes.get_mut(&id).filter(|wish| !wish.reply.is_closed()) else {
-            self.gone(id);
-            return false;
-        };
+    /// Grants a lease to the request of its claim, or gives it back if the request was given up.
+    pub(in crate::worker) fn grant(&mut self, of: LaneTask, lease: Lease) {
+        let granted = (of.0, lease);
+        let bound = self.bound.remove(&of);
+        let wish = bound.and_then(|bound| Some((bound.wish, self.wishes.get_mut(&bound.wish)?)));
+        let Some((id, wish)) = wish else { return self.give_back(vec![granted]) };
         wish.bound -= 1;
-        wish.granted.push(lease);
-        if wish.bound > 0 {
-            return true;
+        wish.granted.push(granted);
+        if wish.reply.is_closed() {
+            self.gone(id);
+        } else if wish.bound == 0 {
+            self.answer(id);
         }
-        self.answer(id)
     }
 
-    /// Answers a request. Returns false if its receiver is gone.
-    fn answer(&mut self, id: LeaseRequestId) -> bool {
+    /// Answers a request with its leases.
+    fn answer(&mut self, id: LeaseRequestId) {
+        let Some(PendingLeaseRequest { granted, reply, .. }) = self.remove(id) else { return };
+        let lanes: Vec<LaneId> = granted.iter().map(|(id, _)| *id).collect();
+        let leases = granted.into_iter().map(|(_, lease)| lease).collect();
+        // A receiver that is gone returns them.
+        if let Err(Ok(leases)) = reply.send(Ok(leases)) {
+            self.give_back(lanes.into_iter().zip(leases).collect());
+        }
+    }
+
+    fn remove(&mut self, id: LeaseRequestId) -> Option<PendingLeaseRequest> {
         self.set_open(id, 0);
-        let Some(wish) = self.wishes.remove(&id) else { return false };
-        // A request that was just given up holds leases unknown to it: they end in silence.
-        wish.reply.send(Ok(wish.granted)).is_ok()
+        self.wishes.remove(&id)
     }
 }
 

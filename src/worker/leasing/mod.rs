@@ -1,10 +1,13 @@
-//! The parts of a worker that leases what it claims: the requests (`desk.rs`), the attendants of
-//! running leases (`attendant.rs`), and the answers to holders (`driver/lease_reports.rs`).
+//! The parts of a worker that leases what it claims: the requests (`desk.rs`), the leases that their
+//! workers have not confirmed yet (`confirmations.rs`), the attendants of running leases
+//! (`attendant.rs`), and the answers to holders (`driver/lease_reports.rs`).
 
 mod attendant;
+mod confirmations;
 mod desk;
 
 pub(super) use attendant::{LeaseNotice, LeaseSupervisor};
+pub(super) use confirmations::Confirmations;
 pub(super) use desk::LeaseQueue;
 
 use super::driver::LaneId;
@@ -52,6 +55,8 @@ pub(crate) enum LeaseCommand {
     Last(LeaseRequestId),
     /// The request was given up.
     Gone(LeaseRequestId),
+    /// The worker has not got these leases.
+    Unwanted(Vec<LeaseToken>),
     /// Looks up the lease of a task.
     Find { task: TaskId, reply: Reply<Option<LeaseView>> },
     /// A message from the holder of this lease.
@@ -60,6 +65,8 @@ pub(crate) enum LeaseCommand {
 
 /// A message of the holder of a lease.
 pub(crate) enum HolderMessage {
+    /// Confirms that the worker has got the lease.
+    Confirm { reply: Reply<Kept> },
     /// Keeps the lease alive.
     KeepAlive { keep: Box<KeepAlive>, reply: Reply<Kept> },
     /// Ends the lease.
@@ -95,7 +102,7 @@ impl HolderMessage {
     pub(super) fn refuse(self, error: ReportError) {
         // The requester may have gone.
         match self {
-            Self::KeepAlive { reply, .. } => drop(reply.send(Err(error))),
+            Self::Confirm { reply } | Self::KeepAlive { reply, .. } => drop(reply.send(Err(error))),
             Self::Report { reply, .. } => drop(reply.send(Err(error))),
         }
     }

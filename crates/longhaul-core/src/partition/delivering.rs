@@ -38,7 +38,7 @@ impl Partition {
             return false;
         }
         self.machine.delivered(id, facts.batch_size);
-        self.take_up(id, facts.waits_until_ms.unwrap_or(facts.published_ms), now, true);
+        self.take_up(id, facts.ready_ms(), now, true);
         self.record_facts(id, facts);
         true
     }

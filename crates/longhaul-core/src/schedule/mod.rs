@@ -182,8 +182,8 @@ impl Schedule {
 
     /// Fires once. An instant that is past when the schedule is created never fires.
     #[must_use]
-    pub fn at(instant: SystemTime) -> Self {
-        let written = Timestamp::try_from(instant).map(|instant| instant.to_string());
+    pub fn at(instant: impl Into<SystemTime>) -> Self {
+        let written = Timestamp::try_from(instant.into()).map(|instant| instant.to_string());
         Self { at: Some(written.unwrap_or_else(|error| error.to_string())), ..Self::default() }
     }
 

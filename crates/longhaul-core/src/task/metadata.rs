@@ -131,6 +131,9 @@ pub struct TaskMetadata {
     /// The submitter's words for searching, from the property `TAGS` of its message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+    /// When it was submitted, in ms since the epoch; left out if its message is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitted_at: Option<u64>,
     /// The earliest start, in ms since the epoch; left out if its submitter set none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_at: Option<u64>,
@@ -183,6 +186,7 @@ impl TaskMetadata {
             superseded_by: None,
             worker: None,
             tags: Vec::new(),
+            submitted_at: None,
             scheduled_at: None,
             waits_for: Vec::new(),
             task_type: None,
@@ -263,6 +267,7 @@ impl std::fmt::Debug for TaskMetadata {
             .field("message_id", &self.message_id)
             .field("state", &self.state)
             .field("created", &self.created)
+            .field("submitted_at", &self.submitted_at)
             .field("last_updated", &self.last_updated)
             .field("attempts", &self.attempts)
             .field("failure_reason", &self.failure_reason)

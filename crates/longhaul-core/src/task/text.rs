@@ -104,6 +104,9 @@ pub const COPY_OF: &str = "COPY_OF";
 /// attempt that finds a checkpoint on the ledger begins with that one.
 pub const CHECKPOINT: &str = "CHECKPOINT";
 
+/// Maximum size of a checkpoint, in bytes.
+pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
+
 /// Property of a dead letter without its payload, which was gone or too large.
 pub const PAYLOAD_GONE: &str = "payloadGone";
 

@@ -227,14 +227,17 @@ fn tasks_that_have_ever_ended_are_counted_once_whether_they_are_still_shown_or_n
         bench.write(&done(task(entry), 1, outcome));
     }
     bench.write(&claim(task(4), 1));
-    let one_each = EndedCounts { completed: 1, failed: 1, cancelled: 1, expired: 0 };
+    // A task that expires is closed by a claim that runs nothing.
+    let expired = Claim::plain(key(task(6), 1, OWNER), 0, ClaimKind::Expired);
+    bench.write(&Entry::Claim(expired));
+    let one_each = EndedCounts { completed: 1, failed: 1, cancelled: 1, expired: 1 };
     assert_eq!(ever(&bench), one_each, "one runs");
     // The metadata topic still shows one of the sealed tasks.
     bench.show(&completed(task(1), 1), 1);
-    let first = bench.seal_counting(&[1, 2, 3], BatchOutcome::Mixed, one_each);
+    let first = bench.seal_counting(&[1, 2, 3, 6], BatchOutcome::Mixed, one_each);
     assert_eq!(ever(&bench), one_each);
     let all = EndedCounts { completed: 2, ..one_each };
-    bench.seal_counting(&[1, 2, 3, 5], BatchOutcome::Mixed, all);
+    bench.seal_counting(&[1, 2, 3, 5, 6], BatchOutcome::Mixed, all);
     assert_eq!(ever(&bench), all, "the later seal says what the first one says as well");
     assert_eq!(bench.table.seals.covered().count(), 1);
     bench.write(&Entry::Tombstone(Key::Seal(first)));
@@ -243,7 +246,7 @@ fn tasks_that_have_ever_ended_are_counted_once_whether_they_are_still_shown_or_n
     assert_eq!(ever(&bench), all);
     // The later seal alone is left after a compaction.
     let mut later = Bench::new();
-    later.seal_counting(&[1, 2, 3, 5], BatchOutcome::Mixed, all);
+    later.seal_counting(&[1, 2, 3, 5, 6], BatchOutcome::Mixed, all);
     assert_eq!(ever(&later), all);
 }
 

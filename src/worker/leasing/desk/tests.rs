@@ -1,7 +1,12 @@
 //! Which request gets which task.
 
 use super::*;
+use crate::client::TaskRef;
+use crate::lease::LeaseToken;
+use bytes::Bytes;
+use longhaul_core::protocol::key::{Epoch, OwnerId};
 use longhaul_core::task::EntryId;
+use std::time::SystemTime;
 use tokio::sync::oneshot;
 
 struct Bench {
@@ -36,12 +41,104 @@ impl Bench {
 
     /// The request that gets a task of this type.
     fn bind(&mut self, entry: u64, task_type: Option<TaskType>) -> Option<u64> {
-        self.desk.bind(task(entry), task_type).map(|bound| bound.wish.0)
+        self.desk.bind(task(entry), task_type, 1).map(|bound| bound.wish.0)
+    }
+
+    /// Claims and grants a task, and returns what its attendant is told.
+    fn grant(&mut self, entry: u64) -> mpsc::Receiver<LeaseNotice> {
+        let (attendant, told) = mpsc::channel(1);
+        let (lane, task) = task(entry);
+        self.desk.attendants.insert((lane, task, Epoch(1)), attendant);
+        self.desk.grant((lane, task), lease(task));
+        told
     }
 
     fn wanted(&self, name: &str) -> usize {
         of(name).map_or(0, |name| self.desk.wanted.of(name))
     }
+}
+
+fn lease(task: TaskId) -> Lease {
+    Lease {
+        token: LeaseToken { task, epoch: Epoch(1), owner: OwnerId(1) },
+        task: TaskRef { topic: "tasks".to_owned(), id: task },
+        payload: Bytes::new(),
+        properties: BTreeMap::new(),
+        attempt: 1,
+        max_attempts: 3,
+        lease_time: Duration::from_secs(30),
+        expires_at: SystemTime::UNIX_EPOCH,
+        budget: None,
+        checkpoint: None,
+    }
+}
+
+fn is_given_back(told: &mut mpsc::Receiver<LeaseNotice>) -> bool {
+    matches!(told.try_recv(), Ok(LeaseNotice::Unwanted))
+}
+
+/// A request for several tasks that was given up while its last claim was in flight kept the leases
+/// that it had got: their tasks ran with nobody for the whole lease time, and lost an attempt.
+#[test]
+fn leases_of_a_request_that_gets_no_answer_are_given_back() {
+    type End = fn(&mut Bench);
+    let gone: End = |bench| bench.desk.gone(LeaseRequestId(1));
+    let deaf: End = |bench| bench.replies.clear();
+    for end in [gone, deaf] {
+        let mut bench = Bench::of(&[(3, &[])]);
+        assert_eq!([1, 2, 3].map(|entry| bench.bind(entry, None)), [Some(1); 3]);
+        let mut first = bench.grant(1);
+        assert!(!is_given_back(&mut first), "it waits for the others");
+        end(&mut bench);
+        let mut second = bench.grant(2);
+        bench.desk.unbind(task(3));
+        assert!(is_given_back(&mut first) && is_given_back(&mut second));
+        assert!(bench.desk.attendants.is_empty(), "no report on them is taken");
+    }
+}
+
+/// The worker was told to drain while it waited: what it has got already is its own.
+#[test]
+fn who_drains_gets_what_was_granted_and_nothing_more() {
+    let mut bench = Bench::of(&[(2, &[])]);
+    bench.desk.wishes.get_mut(&LeaseRequestId(1)).unwrap().worker =
+        Some(WorkerIdentity::lessee("ann".to_owned(), "1".to_owned()));
+    assert_eq!([1, 2].map(|entry| bench.bind(entry, None)), [Some(1); 2]);
+    let mut first = bench.grant(1);
+    bench.desk.refuse_drained(|_| true);
+    let answer = bench.replies.get_mut(&LeaseRequestId(1)).unwrap().try_recv().unwrap();
+    assert_eq!(answer.unwrap().len(), 1);
+    let mut second = bench.grant(2);
+    assert!(!is_given_back(&mut first) && is_given_back(&mut second));
+}
+
+/// The answer with 16 large tasks was longer than any client reads.
+#[test]
+fn tasks_that_do_not_fit_into_an_answer_go_to_the_next_request() {
+    let mut bench = Bench { desk: LeaseQueue::default(), replies: BTreeMap::new() };
+    for id in [1, 2] {
+        let request = LeaseRequest::of("w").count(4).bytes(10);
+        let (reply, granted) = oneshot::channel();
+        bench.desk.ask(LeaseRequestId(id), request, reply);
+        bench.replies.insert(LeaseRequestId(id), granted);
+    }
+    let mut bind = |entry, bytes| bench.desk.bind(task(entry), None, bytes).map(|it| it.wish.0);
+    assert_eq!(
+        [bind(1, 6), bind(2, 4), bind(3, 1), bind(4, 50)],
+        [Some(1), Some(1), Some(2), None]
+    );
+    assert_eq!(bench.desk.free(), 0, "neither has room");
+    bench.desk.unbind(task(2));
+    assert_eq!(bench.desk.free(), 1, "the claim had no effect");
+    drop(bench.grant(1));
+    let answer = bench.replies.get_mut(&LeaseRequestId(1)).unwrap().try_recv().unwrap();
+    assert_eq!(answer.unwrap().len(), 1);
+    // One that is too large for any answer is granted alone.
+    let mut alone = Bench::of(&[(4, &[])]);
+    alone.desk.wishes.get_mut(&LeaseRequestId(1)).unwrap().room = 10;
+    assert!(alone.desk.bind(task(5), None, 50).is_some());
+    assert!(alone.desk.bind(task(6), None, 0).is_some());
+    assert!(alone.desk.bind(task(7), None, 1).is_none());
 }
 
 #[test]

@@ -22,25 +22,11 @@ fn a_slot_goes_to_the_next_in_line_as_soon_as_its_processor_is_gone() {
     assert_eq!(solo.core.waiting(), 0);
 }
 
-/// Regression: tasks whose time had come and tasks without a start time wait in two places.
-/// Whichever was served first, its tasks started before older ones of the other place.
-#[test]
-fn tasks_whose_time_has_come_and_others_that_wait_start_oldest_first() {
-    let mut solo = Solo::new(1);
-    let mut key = solo.start(TASK);
+/// Ends the task that has the slot, and starts the next one, so often. Returns those that started.
+fn start_next(solo: &mut Solo, key: &mut OnceKey, count: usize) -> Vec<TaskId> {
     let wall = solo.core.wall;
-    let begin_ms = wall.at(solo.now);
-    for (entry, after_ms) in [(1, 500), (2, 200), (3, 60_000)] {
-        let waits_until_ms = Some(begin_ms + after_ms);
-        let facts = TaskFacts { waits_until_ms, ..TaskFacts::default() };
-        assert!(!solo.core.handle_delivery(task(entry), &facts, solo.now));
-    }
-    for entry in [4, 5, 6] {
-        solo.deliver(task(entry));
-        solo.wait(300 * MILLISECOND);
-    }
     let mut order = Vec::new();
-    while order.len() < 5 {
+    while order.len() < count {
         solo.core.handle_finished(key.task, key.epoch, Outcome::Completed);
         solo.core.handle_processor_gone(key.task, key.epoch, solo.now);
         let mut did = solo.run();
@@ -54,13 +40,50 @@ fn tasks_whose_time_has_come_and_others_that_wait_start_oldest_first() {
         }
         let claims = claims(&did);
         assert_eq!(claims.len(), 1, "there is one slot: {did:?}");
-        key = claims[0].key;
+        *key = claims[0].key;
         solo.land_claim(claims[0]);
         // In these tests entries are read at one wall-clock time. Here the wall clock advances.
         solo.core.wall = wall;
         solo.run();
         order.push(key.task);
     }
+    order
+}
+
+/// A task whose start was years ago began before all tasks that had waited longer.
+#[test]
+fn a_start_in_the_past_overtakes_no_earlier_task() {
+    let mut solo = Solo::new(1);
+    let mut key = solo.start(TASK);
+    let begin_ms = solo.core.wall.at(solo.now);
+    for (entry, waits_until_ms) in
+        [(1, None), (2, None), (3, Some(0)), (4, Some(begin_ms)), (5, None)]
+    {
+        let published_ms = begin_ms - 100 + entry;
+        let facts = TaskFacts { waits_until_ms, published_ms, ..TaskFacts::default() };
+        assert!(solo.core.handle_delivery(task(entry), &facts, solo.now));
+    }
+    solo.run();
+    assert_eq!(start_next(&mut solo, &mut key, 5), [1, 2, 3, 5, 4].map(task));
+}
+
+/// Regression: tasks whose time had come and tasks without a start time wait in two places.
+/// Whichever was served first, its tasks started before older ones of the other place.
+#[test]
+fn tasks_whose_time_has_come_and_others_that_wait_start_oldest_first() {
+    let mut solo = Solo::new(1);
+    let mut key = solo.start(TASK);
+    let begin_ms = solo.core.wall.at(solo.now);
+    for (entry, after_ms) in [(1, 500), (2, 200), (3, 60_000)] {
+        let waits_until_ms = Some(begin_ms + after_ms);
+        let facts = TaskFacts { waits_until_ms, ..TaskFacts::default() };
+        assert!(!solo.core.handle_delivery(task(entry), &facts, solo.now));
+    }
+    for entry in [4, 5, 6] {
+        solo.deliver(task(entry));
+        solo.wait(300 * MILLISECOND);
+    }
+    let order = start_next(&mut solo, &mut key, 5);
     assert_eq!(order, [4, 2, 5, 1, 6].map(task), "ready since 0, 200, 300, 500 and 600 ms");
     solo.core.handle_finished(key.task, key.epoch, Outcome::Completed);
     solo.core.handle_processor_gone(key.task, key.epoch, solo.now);
