@@ -14,11 +14,11 @@ use crate::config::ServerLimits;
 use crate::core::{GatewayService, with};
 use crate::dialects;
 use crate::problem::ProblemDetails;
-use crate::shell::{RouteGate, Shell, form, gate, guard, linger};
+use crate::shell::{OnePage, RouteGate, Shell, form, gate, guard, linger};
 use axum::Router;
 use axum::handler::Handler;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn_with_state, map_request};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,6 +86,8 @@ pub(crate) struct RouteInfo {
     pub(crate) asks_broker: bool,
     /// Its answers with 503 name another gateway.
     pub(crate) names_peer: bool,
+    /// It is about leases that exist: other requests must not hold it up.
+    pub(crate) goes_first: bool,
 }
 
 /// A route.
@@ -149,6 +151,7 @@ impl ApiRoute {
             takes_level: false,
             asks_broker: true,
             names_peer: false,
+            goes_first: false,
         };
         let handler = on(method.filter(), handler);
         Self { info, handler, operation: OperationBuilder::new(), schemas: Vec::new() }
@@ -170,6 +173,12 @@ impl ApiRoute {
     /// Names another gateway when this one cannot serve the request.
     pub(crate) const fn names_peer(mut self) -> Self {
         self.info.names_peer = true;
+        self
+    }
+
+    /// Counts for no rate limit unless it is refused, and has a room of its own.
+    pub(crate) const fn goes_first(mut self) -> Self {
+        self.info.goes_first = true;
         self
     }
 
@@ -206,8 +215,15 @@ pub(crate) fn router(shell: Arc<Shell>, service: &Arc<GatewayService>) -> Router
     let dashboard = longhaul_ui::router(api.clone(), options)
         .layer(axum::extract::DefaultBodyLimit::disable())
         .layer(from_fn_with_state(Arc::clone(&shell), form))
-        .layer(from_fn_with_state(Arc::clone(&shell), guard));
+        .layer(from_fn_with_state(Arc::clone(&shell), guard))
+        .layer(map_request(as_one_page));
     dashboard.fallback_service(api).layer(from_fn_with_state(shell, linger))
+}
+
+/// Lets all requests of a page count as one.
+async fn as_one_page<B>(mut request: axum::http::Request<B>) -> axum::http::Request<B> {
+    request.extensions_mut().insert(OnePage::default());
+    request
 }
 
 /// Serves all routes.

@@ -1,9 +1,10 @@
 //! Leases: grants, keep-alives, reports, lookups, and the background care for leases.
 
 use super::desks::Desk;
+use super::granted::GrantedLeases;
 use super::{GatewayService, QueueLevel, QueueName, ServiceError, TaskName, ViewedTasks, name_of};
 use longhaul::lease::{
-    KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, ReportError,
+    KeepAlive, Kept, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView, ReportError,
 };
 use longhaul::ops::{TaskFilter, TaskStatus, TaskView, WorkerInfo};
 use longhaul::topics::SetupError;
@@ -94,25 +95,24 @@ impl GatewayService {
         ready.unwrap_or_else(|_| Err(ServiceError::NotConnected(queue.clone())))
     }
 
-    /// Leases tasks of a queue; returns an empty list when none came in time, or the gateway
-    /// drains.
+    /// Leases tasks of a queue. Returns none if no task came in time, or the gateway drains.
     pub(crate) async fn lease(
         &self,
         queue: &QueueName,
         request: LeaseRequest,
         worker: &str,
         stop: &CancellationToken,
-    ) -> Result<Vec<Lease>, ServiceError> {
+    ) -> Result<GrantedLeases, ServiceError> {
         self.check_not_webhooks(queue)?;
-        let desk = self.ready_desk(queue).await?;
-        let granted = tokio::select! {
-            granted = desk.lease(request) => granted?,
-            () = stop.cancelled() => return Ok(Vec::new()),
+        let desk = tokio::select! {
+            desk = self.ready_desk(queue) => desk?,
+            () = stop.cancelled() => return Ok(GrantedLeases::default()),
         };
-        if granted.is_empty() && !desk.is_ready() {
+        let leases = desk.lease_until(request, stop.cancelled()).await?;
+        if leases.is_empty() && !desk.is_ready() {
             return Err(ServiceError::NotConnected(queue.clone()));
         }
-        for lease in &granted {
+        for lease in &leases {
             tracing::debug!(
                 target: "longhaul::tasks",
                 event = "job_leased",
@@ -124,7 +124,17 @@ impl GatewayService {
                 payload_len = lease.payload.len(),
             );
         }
-        Ok(granted)
+        Ok(GrantedLeases::of(leases, desk))
+    }
+
+    /// Confirms that a worker has got a lease.
+    pub(crate) async fn confirm_lease(
+        &self,
+        by: Reporter<'_>,
+        token: &LeaseToken,
+    ) -> Result<Kept, ServiceError> {
+        let desk = self.ready_desk(by.queue).await?;
+        desk.confirm(token).await.map_err(|error| by.rejected(token, error))
     }
 
     /// Records that a lease's holder is alive, with its report.

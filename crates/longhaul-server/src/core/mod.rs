@@ -7,6 +7,7 @@ mod desks;
 mod enqueue;
 mod error;
 mod events;
+mod granted;
 mod idle;
 mod known;
 mod leases;

@@ -65,8 +65,8 @@ pub(super) fn routes() -> Vec<ApiRoute> {
         ApiRoute::new(Post, "/tasks", Submit, submit).takes(Size::Task),
         ApiRoute::new(Post, "/tasks/lease", Work, lease).waits(),
         ApiRoute::new(Get, "/tasks/{task}", Read, show),
-        ApiRoute::new(Post, "/tasks/{task}/ack", Work, ack).takes(Size::Task),
-        ApiRoute::new(Post, "/tasks/{task}/nack", Work, nack),
+        ApiRoute::new(Post, "/tasks/{task}/ack", Work, ack).takes(Size::Task).goes_first(),
+        ApiRoute::new(Post, "/tasks/{task}/nack", Work, nack).goes_first(),
         ApiRoute::new(Get, "/stats", Read, statistics),
     ]
 }
@@ -121,8 +121,11 @@ async fn lease(caller: Caller, body: RawBody) -> DialectResult {
     let request = LeaseRequest::of(worker.clone()).by_name(true).wait(wait);
     let request = with(request, visibility_timeout.map(|it| it.0), LeaseRequest::lease_time);
     let granted = caller.service.lease(queue, request, &worker, caller.draining()).await;
-    Ok(match granted.map_err(plain)?.into_iter().next() {
-        Some(lease) => Json(DialectTaskBody::of_lease(worker, &lease)).into_response(),
+    let (leases, unsent) = granted.map_err(plain)?.into_parts();
+    Ok(match leases.into_iter().next() {
+        Some(lease) => {
+            unsent.in_answer(Json(DialectTaskBody::of_lease(worker, &lease)).into_response())
+        }
         None => StatusCode::NO_CONTENT.into_response(),
     })
 }

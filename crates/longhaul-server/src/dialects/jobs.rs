@@ -50,8 +50,8 @@ pub(super) fn routes() -> Vec<ApiRoute> {
     vec![
         ApiRoute::new(Post, "/enqueue", Submit, enqueue).takes(Size::Task),
         ApiRoute::new(Post, "/poll", Work, poll).waits(),
-        ApiRoute::new(Post, "/ack", Work, ack),
-        ApiRoute::new(Post, "/fail", Work, fail),
+        ApiRoute::new(Post, "/ack", Work, ack).goes_first(),
+        ApiRoute::new(Post, "/fail", Work, fail).goes_first(),
         ApiRoute::new(Get, "/jobs", Read, all),
         ApiRoute::new(Get, "/dead", Read, dead),
     ]
@@ -97,12 +97,17 @@ async fn poll(caller: Caller, body: RawBody) -> Result<Response, ProblemDetails>
     let request = LeaseRequest::of(worker.clone()).by_name(true).wait(caller.poll_time(None));
     let granted =
         caller.service.lease(queue, request, &worker, caller.draining()).await.map_err(plain)?;
-    let Some(lease) = granted.into_iter().next() else {
+    let (leases, mut unsent) = granted.into_parts();
+    let Some(lease) = leases.into_iter().next() else {
         return Ok(StatusCode::NO_CONTENT.into_response());
     };
     match id_of(name_of(&lease.task)) {
-        Ok(id) => Ok(Json(JobBody::of_lease(id, worker, &lease)).into_response()),
+        Ok(id) => {
+            let answer = Json(JobBody::of_lease(id, worker, &lease)).into_response();
+            Ok(unsent.in_answer(answer))
+        }
         Err(problem) => {
+            unsent.sent();
             let by = Reporter { queue, worker: Some(&worker) };
             let back = LeaseOutcome::Released { after: UNFIT_AFTER };
             caller.service.end_lease(by, &lease.token, KeepAlive::default(), back).await?;

@@ -1,6 +1,7 @@
 //! Reads bodies within their size and time limits, and as JSON where a route needs that.
 
 use super::rate::{Bucket, Peer};
+use super::room::BodyClass;
 use super::{Caller, Shell};
 use crate::problem::ProblemDetails;
 use axum::extract::{FromRequest, FromRequestParts, Request, State};
@@ -88,7 +89,7 @@ pub(crate) async fn form(
     let limits = &shell.config.limits;
     // The form has no token yet: its page reads that from a cookie.
     let peer = request.extensions().get::<Peer>().copied();
-    let caller = Bucket::of(None, peer);
+    let caller = (Bucket::of(None, peer), BodyClass::Other);
     let _room = match shell.room_for_body(caller, request.headers(), limits.body_bytes) {
         Ok(room) => room,
         Err(problem) => return problem.into_response(),

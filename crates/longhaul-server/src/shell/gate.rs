@@ -1,7 +1,7 @@
 //! The checks of a request once its route is known: the caller, the room, and the time limit.
 
-use super::rate::{Bucket, Peer};
-use super::room::BodyPermit;
+use super::rate::{Bucket, OnePage, Peer};
+use super::room::{BodyClass, BodyPermit};
 use super::{Shell, body};
 use crate::auth::{Identity, TokenScope};
 use crate::clock::{self, Stopwatch};
@@ -83,8 +83,11 @@ pub(crate) async fn gate(
     let started = clock::stopwatch();
     let response = match gate.admit(&request) {
         Ok((caller, held)) => {
+            let peer = request.extensions().get::<Peer>().copied();
+            let identity = Arc::clone(&caller.identity);
             request.extensions_mut().insert(caller);
-            gate.serve(request, next, held).await
+            let response = gate.serve(request, next, held).await;
+            gate.count_refusal(&identity, peer, response)
         }
         Err(problem) => problem.into_response(),
     };
@@ -101,7 +104,9 @@ impl RouteGate {
             RouteAccess::Open => Arc::clone(&auth.everybody),
             RouteAccess::Needs(scope) => {
                 let identity = auth.identify(headers)?;
-                self.shell.check_rate(&identity, peer)?;
+                if !self.route.goes_first && !OnePage::is_counted(request.extensions()) {
+                    self.shell.check_rate(&identity, peer)?;
+                }
                 if !identity.may(scope) {
                     let detail = format!("the token lacks the scope `{}`", scope.word());
                     let status = StatusCode::FORBIDDEN;
@@ -111,18 +116,35 @@ impl RouteGate {
             }
         };
         let body_bytes = self.route.body_limit(&self.shell.config.limits);
+        let class = if self.route.goes_first { BodyClass::Report } else { BodyClass::Other };
         let bucket = Bucket::of(identity.name.as_deref(), peer);
-        let body = self.shell.room_for_body(bucket, headers, body_bytes)?;
+        let body = self.shell.room_for_body((bucket, class), headers, body_bytes)?;
         let place = self.place()?;
         let (service, shell) = (Arc::clone(&self.service), Arc::clone(&self.shell));
         let caller = Caller { identity, service, shell, body_bytes };
         Ok((caller, (body, place)))
     }
 
+    /// Counts a report that was refused for the rate limit of its caller: a report on a lease that
+    /// exists does not count. Over the limit, the answer is that.
+    fn count_refusal(
+        &self,
+        identity: &Identity,
+        peer: Option<Peer>,
+        response: Response,
+    ) -> Response {
+        if !self.route.goes_first || !response.status().is_client_error() {
+            return response;
+        }
+        let counted = self.shell.check_rate(identity, peer);
+        counted.map_or_else(IntoResponse::into_response, |()| response)
+    }
+
     /// A permit for a concurrent request.
     fn place(&self) -> Result<Option<OwnedSemaphorePermit>, ProblemDetails> {
         let places = match self.route.span {
             RequestClass::Probe => return Ok(None),
+            RequestClass::Short if self.route.goes_first => &self.shell.reports,
             RequestClass::Short => &self.shell.requests,
             RequestClass::Waiting | RequestClass::Working => &self.shell.waiting,
         };
@@ -206,7 +228,7 @@ impl Shell {
     /// Reserves memory for the body: its declared size, or the limit.
     pub(super) fn room_for_body(
         &self,
-        caller: Bucket,
+        (caller, class): (Bucket, BodyClass),
         headers: &HeaderMap,
         limit: usize,
     ) -> Result<Option<BodyPermit>, ProblemDetails> {
@@ -232,7 +254,7 @@ impl Shell {
         let detail = "the bodies that the gateway is reading, of all callers or of this one, are \
             at their limit of bytes (`limits.all_body_bytes`); try again, or ask another \
             gateway";
-        let held = self.bodies.take(caller, bytes).map(Some);
+        let held = self.bodies.take(caller, class, bytes).map(Some);
         held.ok_or_else(|| ProblemDetails::unavailable("too_many_bytes", detail))
     }
 }

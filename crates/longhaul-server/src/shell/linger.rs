@@ -6,17 +6,16 @@
 //! of the body is read and discarded, within limits.
 
 use super::Shell;
-use axum::body::{Body, Bytes};
+use super::tracked::tracked;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::EXPECT;
 use axum::middleware::Next;
 use axum::response::Response;
 use http_body_util::{BodyExt, Limited};
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use std::pin::Pin;
+use hyper::body::Body as _;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -24,42 +23,6 @@ use tokio::sync::oneshot;
 const LINGER_TIME: Duration = Duration::from_secs(10);
 const LINGER_PAUSE: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 256 * 1024 * 1024;
-
-/// A body lent to the handler, which comes back on drop.
-struct Lent {
-    body: Body,
-    is_read: bool,
-    back: Option<oneshot::Sender<(Body, bool)>>,
-}
-
-impl HttpBody for Lent {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        self.is_read = true;
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if let Some(back) = self.back.take() {
-            back.send((std::mem::take(&mut self.body), self.is_read)).ok();
-        }
-    }
-}
 
 /// Serves a request. If it is refused before its body has arrived, the rest is discarded.
 pub(crate) async fn linger(
@@ -72,7 +35,13 @@ pub(crate) async fn linger(
     }
     let asks_first = request.headers().contains_key(EXPECT);
     let (back, mut rest) = oneshot::channel();
-    let request = request.map(|body| Body::new(Lent { body, is_read: false, back: Some(back) }));
+    // The handler borrows the body.
+    let request = request.map(|body| {
+        tracked(body, move |body, is_read| {
+            // This side may have gone.
+            back.send((body, is_read)).ok();
+        })
+    });
     let response = next.run(request).await;
     let is_refused = response.status().is_client_error() || response.status().is_server_error();
     // A client that timed out gets no more time.

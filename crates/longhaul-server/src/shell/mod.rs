@@ -9,14 +9,16 @@ mod linger;
 mod rate;
 mod room;
 mod tls;
+mod tracked;
 
 pub(crate) use accept::GatewayListener;
 pub(crate) use body::{Json, RawBody, form, in_plain_words};
 pub(crate) use gate::{Caller, RouteGate, gate};
 pub(crate) use guard::guard;
 pub(crate) use linger::linger;
-pub(crate) use rate::Peer;
+pub(crate) use rate::{OnePage, Peer};
 pub(crate) use tls::Tls;
+pub(crate) use tracked::tracked;
 
 use crate::auth::GatewayAuth;
 use crate::config::ServerConfig;
@@ -41,6 +43,7 @@ pub(crate) struct Shell {
     rates: Option<CallerBuckets>,
     stops: Stops,
     requests: Arc<Semaphore>,
+    reports: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
     bodies: BodyRoom,
     /// Tasks that discard the rest of bodies.
@@ -59,6 +62,7 @@ impl Shell {
             scheme: if config.tls.is_some() { "https" } else { "http" },
             rates: config.rate_limit.map(CallerBuckets::new),
             requests: permits(limits.requests),
+            reports: permits(limits.requests),
             waiting: permits(limits.waiting),
             bodies: BodyRoom::new(limits.all_body_bytes, limits.batch_bytes.max(limits.body_bytes)),
             lingering: TaskTracker::new(),

@@ -6,10 +6,11 @@ use crate::auth::Identity;
 use crate::clock::{self, Stopwatch};
 use crate::config::RateLimit;
 use crate::problem::ProblemDetails;
-use axum::http::StatusCode;
+use axum::http::{Extensions, StatusCode};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The most callers with their own bucket; further callers share one.
@@ -24,6 +25,18 @@ const NETWORK: u128 = !(u64::MAX as u128);
 /// The peer's address of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) IpAddr);
+
+/// Marks the requests of one page of the dashboard, which count as one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OnePage(Arc<AtomicBool>);
+
+impl OnePage {
+    /// Whether a request belongs to a page that was counted. The first request of a page counts it.
+    pub(super) fn is_counted(extensions: &Extensions) -> bool {
+        let page = extensions.get::<Self>();
+        page.is_some_and(|Self(is_counted)| is_counted.swap(true, Ordering::Relaxed))
+    }
+}
 
 /// The owner of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

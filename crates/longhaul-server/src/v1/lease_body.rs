@@ -1,11 +1,11 @@
 //! Bodies about leases: requests, grants and reports.
 
 use super::at::lease_token;
-use super::values::{bytes_of, decoded};
+use super::news::{LeaseProgress, LenientJson};
+use super::values::bytes_of;
 use crate::core::{ServiceError, TaskName, name_of, with};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use longhaul::Progress;
 use longhaul::lease::{KeepAlive, Kept, Lease, LeaseOutcome, LeaseRequest, LeaseToken, LeaseView};
 use longhaul_api::values::{Instant, Length, present};
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,13 @@ use utoipa::ToSchema;
 
 /// The most leases per request.
 const COUNT_MAX: usize = 100;
+
+/// The most bytes of the payloads and properties of an answer with several leases. In JSON they are
+/// at most twice as many, and clients read 64 MiB.
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The longest payload that is text in JSON whatever its characters are.
+const SHORT_BYTES_MAX: usize = 64 * 1024;
 
 /// The property of a task's type.
 const TASK_TYPE: &str = "TASK_TYPE";
@@ -41,6 +48,18 @@ pub(crate) struct LeaseRequestBody {
     /// Leases only tasks of these types: 1 to 16 types, each of 1 to 128 bytes. By default it leases tasks of any type and tasks without a type.
     #[schema(min_items = 1, max_items = 16)]
     pub(crate) types: Option<Vec<String>>,
+    /// Whether the worker starts nothing before it has confirmed its leases (`leases:confirm`). What it does not confirm within the lease time, and within 30 s, is given back, which costs no attempt, up to three times in a row.
+    #[serde(default)]
+    pub(crate) confirms: bool,
+}
+
+/// The leases that a worker has got.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Confirmation)]
+pub(crate) struct ConfirmBody {
+    /// All leases of an answer: 1 to 100.
+    leases: Vec<String>,
 }
 
 /// A leased task.
@@ -85,7 +104,7 @@ pub(crate) struct LeasesBody {
     pub(crate) now: u64,
 }
 
-/// A keep-alive of the holder of a lease, with its news.
+/// A keep-alive of the holder of a lease, with its news. News that cannot be used are left out, and named in the `warnings` of the answer.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = KeepAlive)]
@@ -93,23 +112,17 @@ pub(crate) struct KeepAliveBody {
     /// The silence after which the lease ends from now on. By default it stays as it was.
     #[serde(alias = "lease_seconds")]
     lease_time: Option<Length>,
-    progress: Option<LeaseProgress>,
+    #[serde(default)]
+    #[schema(value_type = Option<LeaseProgress>)]
+    progress: LenientJson,
     /// A checkpoint for the next attempt: up to 64 KiB.
-    checkpoint_base64: Option<String>,
-    /// Log lines for people who watch the task.
     #[serde(default)]
-    log: Vec<String>,
-}
-
-/// The progress of the work, in your own units.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct LeaseProgress {
-    done: u64,
+    #[schema(value_type = Option<String>)]
+    checkpoint_base64: LenientJson,
+    /// Log lines for people who watch the task. A line is cut at 256 bytes.
     #[serde(default)]
-    total: u64,
-    #[serde(default)]
-    message: String,
+    #[schema(value_type = Vec<String>, default = json!([]))]
+    log: LenientJson,
 }
 
 /// The state of a leased task.
@@ -127,7 +140,7 @@ pub(crate) enum ReportStatus {
     Released,
 }
 
-/// A report on a lease.
+/// A report on a lease. News (progress, checkpoint, log) that cannot be used are left out, and named in the `warnings` of the answer.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Report)]
@@ -143,25 +156,35 @@ pub(crate) struct ReportBody {
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Option<Value>)]
     result_json: Option<Box<RawValue>>,
-    /// For a failure: the reason.
-    #[serde(alias = "debug_info")]
-    reason: Option<String>,
+    /// For a failure: the reason. It is cut at 16 KiB.
+    #[serde(default, alias = "debug_info")]
+    #[schema(value_type = Option<String>)]
+    reason: LenientJson,
     /// For a failure: `true` fails the task for good, without another attempt.
     #[serde(default)]
     fatal: bool,
     /// For a failure: the pause before the next attempt, instead of the backoff.
-    retry_after: Option<Length>,
+    #[serde(default)]
+    #[schema(value_type = Option<Length>)]
+    retry_after: LenientJson,
     /// For a task that is given back: the pause before it may be leased again.
-    after: Option<Length>,
+    #[serde(default)]
+    #[schema(value_type = Option<Length>)]
+    after: LenientJson,
     /// For a task in progress: the silence after which the lease ends from now on.
     #[serde(alias = "lease_seconds")]
     lease_time: Option<Length>,
-    progress: Option<LeaseProgress>,
-    /// A checkpoint for the next attempt: up to 64 KiB.
-    checkpoint_base64: Option<String>,
-    /// Log lines for people who watch the task.
     #[serde(default)]
-    log: Vec<String>,
+    #[schema(value_type = Option<LeaseProgress>)]
+    progress: LenientJson,
+    /// A checkpoint for the next attempt: up to 64 KiB.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    checkpoint_base64: LenientJson,
+    /// Log lines for people who watch the task. A line is cut at 256 bytes.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>, default = json!([]))]
+    log: LenientJson,
 }
 
 /// The state of a lease after a report.
@@ -179,6 +202,10 @@ pub(crate) struct ReportedBody {
     /// Whether the checkpoint of this report is stored; absent if it had none. If `false`, send the checkpoint again with the next report.
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint_stored: Option<bool>,
+    /// News of the report that were left out, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Vec<String>>)]
+    warnings: Vec<String>,
     /// The gateway's current time, in ms since the epoch.
     now: u64,
 }
@@ -202,6 +229,13 @@ pub(crate) struct LeaseReport {
     pub(crate) keep: KeepAlive,
     /// `None` if the work continues.
     pub(crate) outcome: Option<LeaseOutcome>,
+    /// The news that are left out, and why.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A part of a report, unless it is left out with a warning.
+fn usable<T>(read: Result<Option<T>, String>, warnings: &mut Vec<String>) -> Option<T> {
+    read.map_err(|why| warnings.push(why)).ok().flatten()
 }
 
 fn unfit(text: impl Into<String>) -> ServiceError {
@@ -216,16 +250,43 @@ impl LeaseRequestBody {
             return Err(unfit(format!("`count` must be 1 to {COUNT_MAX} leases, not {count}")));
         }
         let request = LeaseRequest::of(self.worker).instance(self.instance).count(count).wait(wait);
+        let request = request.bytes(ANSWER_BYTES_MAX).confirms(self.confirms);
         let request = with(request, self.types, LeaseRequest::types);
         Ok(with(request, self.lease_time.map(|it| it.0), LeaseRequest::lease_time))
     }
 }
 
+impl ConfirmBody {
+    /// The confirmed leases. One that cannot be read is refused in its place.
+    pub(crate) fn tokens(&self) -> Result<Vec<Result<LeaseToken, ServiceError>>, ServiceError> {
+        let count = self.leases.len();
+        if !(1..=COUNT_MAX).contains(&count) {
+            return Err(unfit(format!("`leases` must name 1 to {COUNT_MAX} leases, not {count}")));
+        }
+        Ok(self.leases.iter().map(|it| Ok(lease_token(it)?)).collect())
+    }
+}
+
+/// Whether the JSON of a text is short, or no longer than its base64. A text of control characters
+/// is six times as long in JSON.
+fn is_short_as_text(text: &str) -> bool {
+    if text.len() <= SHORT_BYTES_MAX {
+        return true;
+    }
+    let escapes = text.bytes().map(|byte| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 1,
+        0..0x20 => 5,
+        _ => 0_usize,
+    });
+    escapes.sum::<usize>() <= text.len() / 3
+}
+
 impl From<Lease> for LeaseBody {
     fn from(lease: Lease) -> Self {
-        let (payload, payload_base64) = match String::from_utf8(Vec::from(lease.payload)) {
-            Ok(text) => (Some(text), None),
-            Err(error) => (None, Some(STANDARD.encode(error.as_bytes()))),
+        let text = std::str::from_utf8(&lease.payload).ok().filter(|text| is_short_as_text(text));
+        let (payload, payload_base64) = match text {
+            Some(text) => (Some(text.to_owned()), None),
+            None => (None, Some(STANDARD.encode(&lease.payload))),
         };
         Self {
             lease: lease_text(&lease.token),
@@ -251,16 +312,14 @@ fn lease_text(token: &LeaseToken) -> String {
 }
 
 impl KeepAliveBody {
-    pub(crate) fn into_keep_alive(self) -> Result<KeepAlive, ServiceError> {
-        let progress = self.progress.map(|LeaseProgress { done, total, message }| Progress {
-            done,
-            total,
-            message,
-        });
-        let checkpoint = self.checkpoint_base64.map(|it| decoded("checkpoint_base64", &it));
-        let checkpoint = checkpoint.transpose()?;
-        let lease_time = self.lease_time.map(|it| it.0);
-        Ok(KeepAlive { lease_time, progress, checkpoint, log: self.log })
+    /// The keep-alive with the news that can be used.
+    pub(crate) fn into_report(self) -> LeaseReport {
+        let mut warnings = Vec::new();
+        let progress = usable(self.progress.progress(), &mut warnings);
+        let checkpoint = usable(self.checkpoint_base64.checkpoint(), &mut warnings);
+        let (lease_time, log) = (self.lease_time.map(|it| it.0), self.log.lines());
+        let keep = KeepAlive { lease_time, progress, checkpoint, log };
+        LeaseReport { keep, outcome: None, warnings }
     }
 }
 
@@ -291,10 +350,10 @@ impl ReportBody {
         let has_result = text.is_some() || base64.is_some() || json.is_some();
         let misplaced = [
             ("result", has_result && !is(ReportStatus::Succeeded), "SUCCEEDED"),
-            ("reason", self.reason.is_some() && !is(ReportStatus::Failed), "FAILED"),
+            ("reason", self.reason.is_given() && !is(ReportStatus::Failed), "FAILED"),
             ("fatal", self.fatal && !is(ReportStatus::Failed), "FAILED"),
-            ("retry_after", self.retry_after.is_some() && !is(ReportStatus::Failed), "FAILED"),
-            ("after", self.after.is_some() && !is(ReportStatus::Released), "RELEASED"),
+            ("retry_after", self.retry_after.is_given() && !is(ReportStatus::Failed), "FAILED"),
+            ("after", self.after.is_given() && !is(ReportStatus::Released), "RELEASED"),
             (
                 "lease_time",
                 self.lease_time.is_some() && !is(ReportStatus::InProgress),
@@ -304,43 +363,52 @@ impl ReportBody {
         if let Some((field, _, status)) = misplaced.iter().find(|(_, is_so, _)| *is_so) {
             return Err(unfit(format!("`{field}` can be used only with the status {status}")));
         }
+        let mut warnings = Vec::new();
+        let mut pause = |name, pause: &LenientJson| usable(pause.pause(name), &mut warnings);
         let outcome = match self.status {
             ReportStatus::InProgress => None,
             ReportStatus::Succeeded => {
                 let result = bytes_of("result", text, base64, json)?;
                 Some(LeaseOutcome::Succeeded(result.unwrap_or_default()))
             }
-            ReportStatus::Failed => Some(LeaseOutcome::Failed {
-                message: self.reason.unwrap_or_else(|| "the worker gave no reason".to_owned()),
-                fatal: self.fatal,
-                retry_after: self.retry_after.map(|it| it.0),
-            }),
-            ReportStatus::Released => {
-                Some(LeaseOutcome::Released { after: self.after.map_or(Duration::ZERO, |it| it.0) })
+            ReportStatus::Failed => {
+                let no_reason = || "the worker gave no reason".to_owned();
+                Some(LeaseOutcome::Failed {
+                    message: self.reason.text().unwrap_or_else(no_reason),
+                    fatal: self.fatal,
+                    retry_after: pause("retry_after", &self.retry_after),
+                })
             }
+            ReportStatus::Released => Some(LeaseOutcome::Released {
+                after: pause("after", &self.after).unwrap_or_default(),
+            }),
         };
         let (lease_time, progress) = (self.lease_time, self.progress);
         let (checkpoint_base64, log) = (self.checkpoint_base64, self.log);
         let keep = KeepAliveBody { lease_time, progress, checkpoint_base64, log };
-        Ok(LeaseReport { keep: keep.into_keep_alive()?, outcome })
+        let mut report = keep.into_report();
+        report.warnings.extend(warnings);
+        Ok(LeaseReport { outcome, ..report })
     }
 }
 
 impl ReportedBody {
     /// The lease continues.
-    pub(crate) fn kept(kept: &Kept, now: u64) -> Self {
+    pub(crate) fn kept(kept: &Kept, warnings: Vec<String>, now: u64) -> Self {
         Self {
             lease_time: Some(Length(kept.lease_time)),
             expires_at: Some(Instant(kept.expires_at)),
             cancelled: kept.cancelled,
             checkpoint_stored: kept.checkpoint_stored,
+            warnings,
             now,
         }
     }
 
     /// The lease is over.
-    pub(crate) const fn over(now: u64) -> Self {
-        Self { lease_time: None, expires_at: None, cancelled: false, checkpoint_stored: None, now }
+    pub(crate) const fn over(warnings: Vec<String>, now: u64) -> Self {
+        let (lease_time, expires_at, checkpoint_stored) = (None, None, None);
+        Self { lease_time, expires_at, cancelled: false, checkpoint_stored, warnings, now }
     }
 }
 

@@ -4,7 +4,8 @@ use super::JsonAnswer;
 use super::at::{LeaseAt, QueueAt, TaskAt};
 use super::batch::{BatchEntries, entry};
 use super::lease_body::{
-    KeepAliveBody, LeaseHolder, LeaseReport, LeaseRequestBody, LeasesBody, ReportBody, ReportedBody,
+    ConfirmBody, KeepAliveBody, LeaseHolder, LeaseReport, LeaseRequestBody, LeasesBody, ReportBody,
+    ReportedBody,
 };
 use crate::auth::TokenScope::{Read, Work};
 use crate::clock;
@@ -63,12 +64,22 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .body::<LeaseRequestBody>()
             .answers::<LeasesBody>(200, "The leased tasks.")
             .answers_empty(204, "No task came in time."),
+        ApiRoute::new(Post, "/v1/queues/{queue}/leases:confirm", Work, confirm)
+            .goes_first()
+            .does(
+                "confirm_leases",
+                "Confirms that a worker has got its leases, and returns which of them it still has.",
+            )
+            .body::<ConfirmBody>()
+            .answers::<ReportOutcomes>(200, "The outcome for each lease, in their order."),
         ApiRoute::new(Post, "/v1/queues/{queue}/leases:report", Work, report_named)
+            .goes_first()
             .does("report", "Reports the state or the end of the work under a lease.")
             .body::<ReportBody>()
             .takes(Size::Task)
             .answers::<ReportedBody>(200, "The report counts."),
         ApiRoute::new(Post, "/v1/queues/{queue}/leases:report-batch", Work, report_all)
+            .goes_first()
             .does(
                 "report_batch",
                 "Reports on up to 100 leases, and returns the outcome of each report.",
@@ -77,6 +88,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .takes(Size::Batch)
             .answers::<ReportOutcomes>(200, "The outcome of each report, in their order."),
         ApiRoute::new(Post, "/v1/queues/{queue}/leases/{lease}:report", Work, report)
+            .goes_first()
             .does(
                 "report_lease",
                 "Reports the state or the end of the work under the lease in the path.",
@@ -85,6 +97,7 @@ pub(super) fn routes() -> Vec<ApiRoute> {
             .takes(Size::Task)
             .answers::<ReportedBody>(200, "The report counts."),
         ApiRoute::new(Post, "/v1/queues/{queue}/leases/{lease}:keep-alive", Work, keep)
+            .goes_first()
             .does(
                 "keep_lease_alive",
                 "Keeps a lease alive, and takes progress, log lines and a checkpoint.",
@@ -105,11 +118,38 @@ async fn lease(
     let worker = body.worker.clone();
     let request = body.into_request(wait)?;
     let granted = caller.service.lease(&queue, request, &worker, caller.draining()).await?;
-    if granted.is_empty() {
+    let (leases, unsent) = granted.into_parts();
+    if leases.is_empty() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let leases = granted.into_iter().map(Into::into).collect();
-    Ok(axum::Json(LeasesBody { leases, now: clock::wall_ms() }).into_response())
+    let leases = leases.into_iter().map(Into::into).collect();
+    let answer = axum::Json(LeasesBody { leases, now: clock::wall_ms() }).into_response();
+    Ok(unsent.in_answer(answer))
+}
+
+async fn confirm(
+    QueueAt { queue, caller }: QueueAt,
+    Json(body): Json<ConfirmBody>,
+) -> JsonAnswer<ReportOutcomes> {
+    let by = Reporter { queue: &queue, worker: None };
+    let one = |token: Result<LeaseToken, ServiceError>| {
+        let service = &caller.service;
+        async move {
+            let kept = service.confirm_lease(by, &token?).await?;
+            Ok(ReportedBody::kept(&kept, Vec::new(), clock::wall_ms()))
+        }
+    };
+    outcomes(body.tokens()?.into_iter().map(one)).await
+}
+
+/// Processes the reports of a batch concurrently, and answers them in their order.
+async fn outcomes<F>(reports: impl Iterator<Item = F>) -> JsonAnswer<ReportOutcomes>
+where
+    F: Future<Output = Result<ReportedBody, ServiceError>>,
+{
+    let told = stream::iter(reports).buffered(REPORTS_MAX);
+    let outcomes = told.map(outcome).collect().await;
+    Ok(axum::Json(ReportOutcomes { outcomes, now: clock::wall_ms() }))
 }
 
 async fn tell(
@@ -122,11 +162,11 @@ async fn tell(
     match report.outcome {
         Some(outcome) => {
             service.end_lease(by, token, report.keep, outcome).await?;
-            Ok(ReportedBody::over(clock::wall_ms()))
+            Ok(ReportedBody::over(report.warnings, clock::wall_ms()))
         }
         None => {
             let kept = service.keep_alive(by, token, report.keep).await?;
-            Ok(ReportedBody::kept(&kept, clock::wall_ms()))
+            Ok(ReportedBody::kept(&kept, report.warnings, clock::wall_ms()))
         }
     }
 }
@@ -151,8 +191,7 @@ async fn keep(
     LeaseAt { queue, lease, caller }: LeaseAt,
     Json(body): Json<KeepAliveBody>,
 ) -> JsonAnswer<ReportedBody> {
-    let report = LeaseReport { keep: body.into_keep_alive()?, outcome: None };
-    Ok(axum::Json(tell(&caller.service, &queue, &lease, report).await?))
+    Ok(axum::Json(tell(&caller.service, &queue, &lease, body.into_report()).await?))
 }
 
 async fn report_all(
@@ -170,10 +209,7 @@ async fn report_all(
             tell(service, queue, &token, body.into_report()?).await
         }
     };
-    // Processed concurrently, answered in order.
-    let told = stream::iter(reports.into_iter().map(one)).buffered(REPORTS_MAX);
-    let outcomes = told.map(outcome).collect().await;
-    Ok(axum::Json(ReportOutcomes { outcomes, now: clock::wall_ms() }))
+    outcomes(reports.into_iter().map(one)).await
 }
 
 fn outcome(told: Result<ReportedBody, ServiceError>) -> ReportOutcome {

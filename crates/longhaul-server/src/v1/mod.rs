@@ -11,6 +11,7 @@ mod history;
 mod lease_body;
 mod leases;
 pub(crate) mod new_task;
+mod news;
 mod queues;
 mod schedules;
 mod series;

@@ -23,6 +23,7 @@ pub(crate) fn task_body(queue: &QueueName, task: TaskSnapshot, hidden: bool) -> 
         now: clock::wall_ms(),
         ..TaskBody::default()
     };
+    let submitted_at = shown.as_ref().and_then(|shown| shown.submitted_at);
     if let Some(shown) = shown {
         say(&mut body, shown);
     }
@@ -31,7 +32,7 @@ pub(crate) fn task_body(queue: &QueueName, task: TaskSnapshot, hidden: bool) -> 
     }
     let Some(info) = info else { return body };
     body.attempts = info.attempts;
-    body.created_at = Some(info.created_ms);
+    body.created_at = submitted_at.or(Some(info.created_ms));
     body.changed_at = Some(info.changed_ms);
     body.due_at = info.due_ms;
     body.epoch = Some(info.epoch);
@@ -76,7 +77,7 @@ fn say(body: &mut TaskBody, shown: TaskMetadata) {
     }
     body.codec = shown.codec;
     body.attempts = shown.attempts;
-    body.created_at = Some(shown.created);
+    body.created_at = Some(shown.submitted_at.unwrap_or(shown.created));
     body.changed_at = Some(shown.last_updated);
     body.due_at = shown.next_attempt_at;
     body.worker = shown.worker.as_ref().map(WorkerBody::from);

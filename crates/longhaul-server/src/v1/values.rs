@@ -18,7 +18,7 @@ pub(crate) fn json_bytes(json: Box<RawValue>) -> Bytes {
 }
 
 /// The bytes in base64 of a field of this name.
-pub(super) fn decoded(name: &str, text: &str) -> Result<Bytes, ServiceError> {
+fn decoded(name: &str, text: &str) -> Result<Bytes, ServiceError> {
     let decoded = STANDARD.decode(text).map(Bytes::from);
     decoded.map_err(|error| ServiceError::Unfit(format!("`{name}` is not base64: {error}")))
 }

@@ -51,7 +51,7 @@ type Row = (&'static str, Least, Reach, LevelIn, &'static [u16]);
 
 /// 501: the gateway of the test has no admin API. 404: task, schedule and worker do not exist. 204:
 /// no task came, or ended.
-const TABLE: [Row; 68] = [
+const TABLE: [Row; 69] = [
     ("GET /healthz", Nothing, Own, NoQueue, &[200]),
     ("GET /livez", Nothing, Own, NoQueue, &[200]),
     ("GET /readyz", Nothing, Own, NoQueue, &[200]),
@@ -104,6 +104,7 @@ const TABLE: [Row; 68] = [
     ("POST /v1/queues/{queue}/schedules/{name}:resume", Admin, Queue, Nowhere, &[404]),
     ("POST /v1/queues/{queue}/schedules/{name}:trigger", Admin, Queue, Nowhere, &[404]),
     ("POST /v1/queues/{queue}/leases", Work, Queue, Nowhere, &[200, 204]),
+    ("POST /v1/queues/{queue}/leases:confirm", Work, Queue, Nowhere, &[200]),
     ("POST /v1/queues/{queue}/leases:report", Work, Queue, Nowhere, &[404, 409]),
     ("POST /v1/queues/{queue}/leases:report-batch", Work, Queue, Nowhere, &[200]),
     ("POST /v1/queues/{queue}/leases/{lease}:report", Work, Queue, Nowhere, &[404, 409]),
@@ -178,6 +179,7 @@ fn body(route: &str, level: &str) -> String {
         "poll" | "lease" => r#"{"worker_id":"w"}"#,
         "ack" | "fail" | "nack" => r#"{"worker_id":"w","job_id":"1","lease_id":1}"#,
         "leases" => r#"{"worker":"w"}"#,
+        "leases:confirm" => r#"{"leases":["1:2:-1~1~000000000000000000000000000000ab"]}"#,
         "leases:report" => {
             r#"{"lease":"1:2:-1/1/000000000000000000000000000000ab","status":"SUCCEEDED"}"#
         }

@@ -370,13 +370,6 @@ fn what_cannot_be_used_changes_nothing() {
         (json!({"status": "FAILED", "result": "a"}), 422, "request_unfit"),
         (json!({"status": "FAILED", "lease_time": "1m"}), 422, "request_unfit"),
         (json!({"status": "IN_PROGRESS", "lease_time": "1ms"}), 422, "request_unfit"),
-        (json!({"status": "IN_PROGRESS", "checkpoint_base64": "***"}), 422, "request_unfit"),
-        (
-            json!({"status": "IN_PROGRESS", "checkpoint_base64": "A".repeat(88_000)}),
-            413,
-            "too_large",
-        ),
-        (json!({"status": "FAILED", "checkpoint_base64": "A".repeat(88_000)}), 413, "too_large"),
         (json!({"status": "SUCCEEDED", "result": "a".repeat(1_100_000)}), 413, "too_large"),
     ] {
         report(&bench, &lease, body).check_refused(status, code);
