@@ -168,7 +168,7 @@ func (c *Client) Submit(ctx context.Context, queue string, submission Submission
 	}
 	body.Text, body.Bytes = textOrBytes(submission.Payload)
 	var submitted Task
-	wanted := request{method: "POST", path: path(queue, "tasks"), body: body, repeatable: submission.IdempotencyKey != ""}
+	wanted := request{method: "POST", path: path(queue, "tasks"), body: body, repeatable: submission.IdempotencyKey != "", expects: []string{"id"}}
 	err := c.ask(ctx, wanted, &submitted)
 	return submitted.ID, err
 }

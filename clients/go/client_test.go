@@ -39,6 +39,7 @@ func client(t *testing.T, config Config) *Client {
 }
 
 func refuse(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	fmt.Fprintf(w, `{"status":%d,"code":%q,"title":"","detail":"planted"}`, status, code)
 }
@@ -228,6 +229,7 @@ func TestAResultIsWaitedFor(t *testing.T) {
 				fmt.Fprintf(w, `{"id":"1:0:-1","status":%q,"reason":"torn"}`, status)
 			}
 		case "/v1/queues/q/tasks/1:0:-1/result":
+			w.Header().Set("Content-Type", "application/octet-stream")
 			fmt.Fprint(w, "done")
 		default:
 			refuse(w, http.StatusNotFound, "task_not_found")

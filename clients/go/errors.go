@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -48,7 +49,9 @@ func (e *GatewayError) Error() string {
 
 func refusal(status int, header http.Header, body []byte) *GatewayError {
 	refused := &GatewayError{}
-	if json.Unmarshal(body, refused) != nil || refused.Code == "" {
+	// Only a gateway's own code tells anything: a proxy's answer is as none.
+	kind, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
+	if kind != "application/problem+json" || json.Unmarshal(body, refused) != nil || refused.Code == "" {
 		detail := strings.ToValidUTF8(string(body[:min(len(body), 200)]), "?")
 		refused = &GatewayError{Code: "http_" + strconv.Itoa(status), Detail: detail}
 	}
@@ -63,7 +66,7 @@ func refusal(status int, header http.Header, body []byte) *GatewayError {
 
 // Whether another gateway, or the same one later, may serve the request.
 func (e *GatewayError) isUnavailable() bool {
-	return e.Status == http.StatusTooManyRequests || e.Status >= 500
+	return slices.Contains([]int{408, 421, 429}, e.Status) || e.Status >= 500 || e.isOfProxy()
 }
 
 func (e *GatewayError) isOfProxy() bool { return strings.HasPrefix(e.Code, "http_") }
@@ -75,8 +78,8 @@ func (e *GatewayError) mayBeDone() bool {
 
 // Whether a report was refused because the lease or the task is over.
 func (e *GatewayError) isLeaseOver() bool {
-	codes := []string{"stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended"}
-	return slices.Contains(codes, e.Code) || e.isGone()
+	codes := []string{"stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended", "task_not_found", "queue_not_found"}
+	return slices.Contains(codes, e.Code)
 }
 
 // Whether there is no such queue, task or result. A proxy's 404 does not say so.
@@ -84,10 +87,13 @@ func (e *GatewayError) isGone() bool {
 	return (e.Status == http.StatusNotFound || e.Status == http.StatusGone) && !e.isOfProxy()
 }
 
-// Whether the same request would be refused again.
+// Whether the same report would be refused again.
 func (e *GatewayError) isInvalid() bool {
-	return slices.Contains([]int{400, 413, 415, 422}, e.Status)
+	return slices.Contains([]int{400, 413, 415, 422}, e.Status) && !e.isOfProxy()
 }
+
+// Whether a report is settled. A 401 or 403 may end: a token was just rotated.
+func (e *GatewayError) isVerdict() bool { return e.isInvalid() || e.isLeaseOver() }
 
 // ending is a processor's error with instructions for the report.
 type ending struct {
@@ -103,15 +109,15 @@ func Fatal(err error) error {
 }
 
 // RetryAfter returns an error that fails the attempt. The next attempt begins after the pause,
-// instead of the queue's backoff.
+// instead of the queue's backoff. A pause below zero is none.
 func RetryAfter(pause time.Duration, err error) error {
-	after := length(pause)
+	after := length(max(pause, 0))
 	return &ending{err, report{Status: failed, RetryAfter: &after}}
 }
 
 // GiveBack returns an error that gives the task back, which costs no attempt. No worker gets the
 // task before the pause is over.
 func GiveBack(pause time.Duration) error {
-	after := length(pause)
+	after := length(max(pause, 0))
 	return &ending{errors.New("given back"), report{Status: released, After: &after}}
 }

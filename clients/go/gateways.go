@@ -96,6 +96,11 @@ type request struct {
 	// Whether an attempt goes on after the end of the context. A lease request must, because it may
 	// just have got a task.
 	unbroken bool
+	// The fields that the answer must have; it is not a gateway's otherwise.
+	expects []string
+	// The request is about a lease. It heeds only these pauses, and is repeated until there is a
+	// verdict.
+	pauses map[*gateway]time.Time
 }
 
 // do sends a request until a gateway answers it, and decodes the answer unless it has no body. A
@@ -113,20 +118,21 @@ func (all *gateways) do(ctx context.Context, wanted request, answer any) error {
 	var giveUp time.Time
 	failure, isUnknown, pause := ErrUnreachable, false, pauseMin
 	for {
-		// A pause that a gateway asked for applies to all requests of the client.
-		to, free := all.pick()
+		// A pause that a gateway asked for applies to all requests of the client, but for those about
+		// leases.
+		to, free := all.pick(wanted.pauses)
 		if err := sleep(ctx, time.Until(free)); err != nil {
 			return unknown(isUnknown, fmt.Errorf("%w: %w", failure, err))
 		}
-		body, err := all.once(ctx, to, wanted, content)
+		err := all.once(ctx, to, wanted, content, answer)
 		if err == nil {
-			return decode(body, answer)
+			return nil
 		}
 		failure = err
 		var refused *GatewayError
 		var retryAfter time.Duration
 		if errors.As(err, &refused) {
-			if !refused.isUnavailable() {
+			if refused.isVerdict() || !refused.isUnavailable() && wanted.pauses == nil {
 				return unknown(isUnknown, err)
 			}
 			retryAfter = refused.RetryAfter
@@ -139,7 +145,7 @@ func (all *gateways) do(ctx context.Context, wanted request, answer any) error {
 		if giveUp.IsZero() {
 			giveUp = now.Add(wanted.patience)
 		}
-		free = all.rest(to, now.Add(max(retryAfter, jittered(pause))))
+		free = all.rest(to, now.Add(max(retryAfter, jittered(pause))), wanted.pauses)
 		pause = min(2*pause, pauseMax)
 		if free.After(giveUp) || now.After(giveUp) {
 			return unknown(isUnknown, err)
@@ -155,19 +161,36 @@ func unknown(isUnknown bool, err error) error {
 	return err
 }
 
-func decode(body []byte, answer any) error {
+// decode fails if the answer is not what a gateway would say: a proxy may answer anything, also with
+// 200.
+func decode(response *http.Response, body []byte, expects []string, answer any) error {
 	if raw, isRaw := answer.(*[]byte); isRaw {
+		if kind := response.Header.Get("Content-Type"); kind != "application/octet-stream" {
+			return fmt.Errorf("the answer has the content type %q", kind)
+		}
 		*raw = body
 		return nil
 	}
-	if answer == nil || len(body) == 0 {
+	if response.StatusCode == http.StatusNoContent && len(expects) == 0 {
+		return nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(body, &fields); err != nil {
+		return err
+	}
+	for _, field := range expects {
+		if _, isThere := fields[field]; !isThere {
+			return fmt.Errorf("the answer has no field %q", field)
+		}
+	}
+	if answer == nil {
 		return nil
 	}
 	return json.Unmarshal(body, answer)
 }
 
-// once makes one attempt.
-func (all *gateways) once(ctx context.Context, to *gateway, wanted request, content []byte) ([]byte, error) {
+// once makes one attempt, and decodes the answer.
+func (all *gateways) once(ctx context.Context, to *gateway, wanted request, content []byte, answer any) error {
 	if wanted.unbroken {
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -181,44 +204,56 @@ func (all *gateways) once(ctx context.Context, to *gateway, wanted request, cont
 	})
 	sent, err := http.NewRequestWithContext(ctx, wanted.method, to.url.String()+wanted.path, bytes.NewReader(content))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	sent.Header.Set("User-Agent", "longhaul-go/"+Version)
 	if content != nil {
 		sent.Header.Set("Content-Type", "application/json")
 	}
 	if all.token != nil {
-		if token := all.token(); token != "" {
+		if token := strings.TrimSpace(all.token()); token != "" {
 			sent.Header.Set("Authorization", "Bearer "+token)
 		}
 	}
 	response, err := all.http.Do(sent)
 	if err != nil {
 		if isConnecting.Load() {
-			return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+			return fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
-		return nil, fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, answerBytes+1))
 	if err == nil && len(body) > answerBytes {
 		err = fmt.Errorf("the answer has more than %d bytes", answerBytes)
 	}
+	if err == nil && response.StatusCode >= 300 {
+		return refusal(response.StatusCode, response.Header, body)
+	}
+	if err == nil {
+		err = decode(response, body, wanted.expects, answer)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrOutcomeUnknown, to.url.Host, err)
+		return fmt.Errorf("%w: %s: %w", ErrOutcomeUnknown, to.url.Host, err)
 	}
-	if response.StatusCode < 300 {
-		return body, nil
-	}
-	return nil, refusal(response.StatusCode, response.Header, body)
+	return nil
 }
 
 // pick returns the gateway of the last request, unless it rests; then the one that rests shortest.
-// The time is the end of its rest.
-func (all *gateways) pick() (*gateway, time.Time) {
+// The time is the end of its rest. With pauses, these count, and the rests only between gateways that
+// have none.
+func (all *gateways) pick(pauses map[*gateway]time.Time) (*gateway, time.Time) {
 	all.mutex.Lock()
 	defer all.mutex.Unlock()
 	now := time.Now()
+	if pauses != nil {
+		best := slices.MinFunc(append([]*gateway{all.current}, all.all...), func(one, other *gateway) int {
+			return cmp.Or(
+				cmp.Compare(max(pauses[one].Sub(now), 0), max(pauses[other].Sub(now), 0)),
+				cmp.Compare(max(one.resting.Sub(now), 0), max(other.resting.Sub(now), 0)))
+		})
+		return best, pauses[best]
+	}
 	if all.current.resting.After(now) {
 		// The first of those whose rest is over, in the order in which they were configured.
 		all.current = slices.MinFunc(all.all, func(one, other *gateway) int {
@@ -229,11 +264,14 @@ func (all *gateways) pick() (*gateway, time.Time) {
 }
 
 // rest leaves a gateway alone, and returns when a request may go to any gateway.
-func (all *gateways) rest(one *gateway, until time.Time) time.Time {
+func (all *gateways) rest(one *gateway, until time.Time, pauses map[*gateway]time.Time) time.Time {
 	all.mutex.Lock()
 	one.resting = until
 	all.mutex.Unlock()
-	_, free := all.pick()
+	if pauses != nil {
+		pauses[one] = until
+	}
+	_, free := all.pick(pauses)
 	return free
 }
 

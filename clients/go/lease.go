@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 const (
@@ -20,6 +22,9 @@ const (
 
 	checkpointBytes = 64 << 10
 	logLines        = 100
+	lineBytes       = 256
+	messageBytes    = 64 << 10
+	reasonBytes     = 16 << 10
 
 	inProgress = "IN_PROGRESS"
 	succeeded  = "SUCCEEDED"
@@ -60,10 +65,14 @@ type Lease struct {
 	expiry *time.Timer
 	// Why the gateway refused a report, if it did.
 	lost string
+	// The pauses that gateways asked for after keep-alives of this task.
+	pauses map[*gateway]time.Time
 
 	mutex sync.Mutex
 	// What the next report has.
 	news report
+	// Whether a cut line was warned about.
+	isWarned bool
 }
 
 type report struct {
@@ -80,9 +89,12 @@ type report struct {
 	Log        []string  `json:"log,omitempty"`
 }
 
-// SetProgress reports how far the task is, within about a second. Newer progress replaces it.
+// SetProgress reports how far the task is, within about a second. Newer progress replaces it. A
+// negative number is 0.
 func (l *Lease) SetProgress(done, total int64, message string) {
-	l.tell(func(news *report) { news.Progress = &Progress{done, total, message} })
+	l.tell(func(news *report) {
+		news.Progress = &Progress{max(done, 0), max(total, 0), mend(message, messageBytes)}
+	})
 }
 
 // SaveCheckpoint stores up to 64 KiB for the next attempt, within about a second. A newer
@@ -96,10 +108,17 @@ func (l *Lease) SaveCheckpoint(data []byte) error {
 	return nil
 }
 
-// Log reports a line for people who watch the task. Of more than 100 lines in a second, the last are
-// sent.
+// Log reports a line for people who watch the task, cut at 256 bytes. Of more than 100 lines in a
+// second, the last are sent.
 func (l *Lease) Log(line string) {
-	l.tell(func(news *report) { news.Log = lastLines(append(news.Log, line)) })
+	mended := mend(line, lineBytes)
+	l.tell(func(news *report) {
+		news.Log = lastLines(append(news.Log, mended))
+		if mended != line && !l.isWarned {
+			l.isWarned = true
+			l.logf("log of %s: a line is sent as %q", l.TaskID, mended)
+		}
+	})
 }
 
 func (l *Lease) tell(change func(news *report)) {
@@ -136,11 +155,11 @@ func (l *Lease) putBack(old report) {
 func lastLines(lines []string) []string { return lines[max(len(lines)-logLines, 0):] }
 
 // Starts the keep-alives.
-func (l *Lease) keep(left time.Duration, halt context.CancelCauseFunc) {
-	l.left, l.halt = left, halt
+func (l *Lease) keep(left time.Duration, since time.Time, halt context.CancelCauseFunc) {
+	l.left, l.halt, l.pauses = left, halt, map[*gateway]time.Time{}
 	l.over, l.ended, l.fresh = make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	// A timer of its own, since a keep-alive may wait for its answer.
-	l.expiry = time.AfterFunc(left, func() {
+	l.expiry = time.AfterFunc(left-time.Since(since), func() {
 		halt(fmt.Errorf("%w: no keep-alive succeeded for %v", ErrLeaseLost, left))
 	})
 	go l.keepAlive()
@@ -170,34 +189,52 @@ func (l *Lease) keepAlive() {
 }
 
 func (l *Lease) sendNews(news report) {
-	begun := time.Now()
-	news.Status = inProgress
-	answer, err := l.report(news, max(min(reportTimeout, l.left/3), 500*time.Millisecond), l.pause()/2)
-	var refused *GatewayError
-	isRefused := errors.As(err, &refused)
-	hasNews := news.Progress != nil || news.Checkpoint != nil || news.Log != nil
-	switch {
-	case err == nil:
-		if answer.ExpiresAt > 0 {
-			l.left = left(answer.ExpiresAt, answer.Now)
+	for _, part := range everLess(news) {
+		begun := time.Now()
+		part.Status = inProgress
+		answer, err := l.report(part, max(min(reportTimeout, l.left/3), 500*time.Millisecond), l.pause()/2, l.pauses)
+		var refused *GatewayError
+		isRefused := errors.As(err, &refused)
+		switch {
+		case err == nil:
+			if answer.ExpiresAt > 0 {
+				l.left = left(answer.ExpiresAt, answer.Now)
+			}
+			l.expiry.Reset(l.left - time.Since(begun))
+			if answer.Cancelled {
+				l.halt(ErrCancelled)
+			}
+			if stored := answer.CheckpointStored; stored != nil && !*stored {
+				l.putBack(report{Checkpoint: part.Checkpoint})
+			}
+			return
+		case isRefused && refused.isLeaseOver():
+			l.lose(refused)
+			return
+		case isRefused && refused.isInvalid() && part.hasNews():
+			// The gateway would refuse these news again, but the lease must go on.
+			l.logf("news of %s are refused: %v", l.TaskID, err)
+		default:
+			l.logf("keep-alive of %s: %v", l.TaskID, err)
+			l.putBack(part)
+			return
 		}
-		l.expiry.Reset(l.left - time.Since(begun))
-		if answer.Cancelled {
-			l.halt(ErrCancelled)
-		}
-		if stored := answer.CheckpointStored; stored != nil && !*stored {
-			l.putBack(report{Checkpoint: news.Checkpoint})
-		}
-	case isRefused && refused.isLeaseOver():
-		l.lose(refused)
-	case isRefused && refused.isInvalid() && hasNews:
-		// The gateway would refuse the news again: the lease is kept alive without them.
-		l.logf("news of %s are refused: %v", l.TaskID, err)
-		l.sendNews(report{})
-	default:
-		l.logf("keep-alive of %s: %v", l.TaskID, err)
-		l.putBack(news)
 	}
+}
+
+func (r *report) hasNews() bool { return r.Progress != nil || r.Checkpoint != nil || r.Log != nil }
+
+// What to send of the news, each part after the one before it was refused: all, the checkpoint alone,
+// nothing.
+func everLess(news report) []report {
+	parts := []report{news}
+	if news.Checkpoint != nil && (news.Progress != nil || news.Log != nil) {
+		parts = append(parts, report{Checkpoint: news.Checkpoint})
+	}
+	if news.hasNews() {
+		parts = append(parts, report{})
+	}
+	return parts
 }
 
 type reported struct {
@@ -205,14 +242,20 @@ type reported struct {
 	CheckpointStored *bool `json:"checkpoint_stored"`
 	ExpiresAt        int64 `json:"expires_at"`
 	Now              int64 `json:"now"`
+	// News that the gateway has mended or left out.
+	Warnings []string `json:"warnings"`
 }
 
 // Reports are repeatable: the gateway recognizes a repeated report of a lease. They do not depend on
 // the context of the worker, since a worker that drains still reports.
-func (l *Lease) report(content report, timeout, patience time.Duration) (answer reported, err error) {
+func (l *Lease) report(content report, timeout, patience time.Duration, pauses map[*gateway]time.Time) (answer reported, err error) {
 	content.Lease = l.id
 	wanted := request{method: "POST", path: l.path, body: content, timeout: timeout, patience: patience, repeatable: true}
+	wanted.expects, wanted.pauses = []string{"cancelled", "now"}, pauses
 	err = l.gateways.do(context.Background(), wanted, &answer)
+	for _, warning := range answer.Warnings {
+		l.logf("news of %s: %s", l.TaskID, warning)
+	}
 	return answer, err
 }
 
@@ -229,26 +272,46 @@ func (l *Lease) end(content report) error {
 		return errors.New(l.lost)
 	}
 	news := l.takeNews()
-	content.Progress, content.Log = news.Progress, news.Log
-	if content.Status != succeeded {
-		// The next attempt continues from the checkpoint.
-		content.Checkpoint = news.Checkpoint
+	if content.Status == succeeded {
+		// No attempt follows that could continue from the checkpoint.
+		news.Checkpoint = nil
 	}
-	_, err := l.report(content, reportTimeout, max(reportPatience, l.left))
 	var refused *GatewayError
-	if !errors.As(err, &refused) {
-		return err
+	for _, part := range everLess(news) {
+		content.Progress, content.Log, content.Checkpoint = part.Progress, part.Log, part.Checkpoint
+		_, err := l.report(content, reportTimeout, max(reportPatience, l.left), map[*gateway]time.Time{})
+		if err == nil || !errors.As(err, &refused) {
+			return err
+		}
+		if refused.isLeaseOver() {
+			l.lose(refused)
+		}
+		if !refused.isInvalid() {
+			return refused
+		}
+		l.logf("the end of %s is refused: %v", l.TaskID, err)
 	}
-	if refused.isLeaseOver() {
-		l.lose(refused)
-	} else if refused.isInvalid() && content.Status != released {
-		// Such as a result that is too large: another attempt would end in the same way.
-		reason := refused.Code + ": " + refused.Detail
-		if _, err := l.report(report{Status: failed, Fatal: true, Reason: reason}, reportTimeout, max(reportPatience, l.left)); err != nil {
+	if content.Status != released {
+		// Such as a result that is too large: another attempt would end alike.
+		content = report{Status: failed, Fatal: true, Reason: mend(refused.Code+": "+refused.Detail, reasonBytes)}
+		if _, err := l.report(content, reportTimeout, max(reportPatience, l.left), map[*gateway]time.Time{}); err != nil {
 			l.logf("the end of %s is not reported: %v", l.TaskID, err)
 		}
 	}
 	return refused
+}
+
+// mend returns text that a report can carry: bytes that are no UTF-8 are replaced, and the end is cut.
+func mend(text string, limit int) string {
+	// A character has at most 4 bytes.
+	text = strings.ToValidUTF8(text[:min(len(text), limit+4)], "\uFFFD")
+	if len(text) <= limit {
+		return text
+	}
+	for !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit]
 }
 
 // left is the rest of a lease, by the gateway's clock alone: ours may differ.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"math"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -46,7 +47,8 @@ type Worker struct {
 	// worker sends keep-alives three times in that time, and at least every 5 s.
 	LeaseTime time.Duration
 	// Drain is how long running tasks may take after the end of the worker's context (10 s by
-	// default; none if it is negative). Then they are given back with their checkpoints.
+	// default; none if it is negative; [math.MaxInt64] for no limit). Then they are given back with
+	// their checkpoints.
 	Drain time.Duration
 	// Poll is how long a request waits for a task (5 s by default, 30 s at most). The worker may end
 	// this much later, because a cancelled request could lose a task.
@@ -63,7 +65,7 @@ func (w Worker) Run(ctx context.Context) {
 	w.Concurrency = cmp.Or(w.Concurrency, 4)
 	w.LeaseTime = cmp.Or(w.LeaseTime, 30*time.Second)
 	w.Drain = cmp.Or(w.Drain, 10*time.Second)
-	w.Poll = cmp.Or(w.Poll, 5*time.Second)
+	w.Poll = min(cmp.Or(w.Poll, 5*time.Second), 30*time.Second)
 	if w.Logf == nil {
 		w.Logf = log.Printf
 	}
@@ -76,8 +78,10 @@ func (w Worker) Run(ctx context.Context) {
 	abandoned, abandon := context.WithCancel(context.Background())
 	context.AfterFunc(ctx, func() {
 		drain := max(w.Drain, 0)
-		time.AfterFunc(drain, func() { halt(ErrDraining) })
-		time.AfterFunc(drain+grace, abandon)
+		time.AfterFunc(drain, func() {
+			halt(ErrDraining)
+			time.AfterFunc(grace, abandon)
+		})
 	})
 	var running sync.WaitGroup
 	slots := make(chan struct{}, w.Concurrency)
@@ -103,11 +107,17 @@ func (w Worker) Run(ctx context.Context) {
 			continue
 		}
 		pause = 500 * time.Millisecond
+		since := time.Now()
+		outcomes := w.confirm(ctx, granted)
 		for i := range granted.Leases {
+			if outcomes[i] != "RESULT_OK" {
+				w.Logf("lost %s before it began: %s", granted.Leases[i].TaskID, outcomes[i])
+				continue
+			}
 			slots <- struct{}{}
 			running.Go(func() {
 				defer func() { <-slots }()
-				w.work(ctx, tasks, abandoned, &granted.Leases[i], granted.Now)
+				w.work(ctx, tasks, abandoned, &granted.Leases[i], left(granted.Leases[i].ExpiresAt, granted.Now), since)
 			})
 		}
 	}
@@ -131,19 +141,53 @@ type leases struct {
 }
 
 func (w Worker) lease(ctx context.Context, instance string, count int) (granted leases, err error) {
-	body := map[string]any{"worker": w.Name, "instance": instance, "count": count, "wait": length(w.Poll), "lease_time": length(w.LeaseTime)}
+	body := map[string]any{"worker": w.Name, "instance": instance, "confirms": true, "count": count, "wait": length(w.Poll), "lease_time": length(w.LeaseTime)}
 	if len(w.Types) > 0 {
 		body["types"] = w.Types
 	}
-	// A lease whose answer is lost expires by itself, so the request is repeatable.
+	// Leases that are not confirmed are given back, so the request is repeatable.
 	wanted := request{method: "POST", path: path(w.Queue, "leases"), body: body, repeatable: true, unbroken: true}
 	wanted.timeout, wanted.patience = w.Poll+10*time.Second, 5*time.Second
 	err = w.Client.gateways.do(ctx, wanted, &granted)
 	return granted, err
 }
 
+// confirm tells the gateway that the leases have come, and returns which of them still count. A worker
+// that ends gives them back in any case.
+func (w Worker) confirm(ctx context.Context, granted leases) []string {
+	outcomes := make([]string, len(granted.Leases))
+	if len(outcomes) == 0 {
+		return nil
+	}
+	body := struct {
+		Leases []string `json:"leases"`
+	}{}
+	patience := time.Duration(math.MaxInt64)
+	for i := range granted.Leases {
+		lease := &granted.Leases[i]
+		body.Leases = append(body.Leases, lease.ID)
+		patience = min(patience, left(lease.ExpiresAt, granted.Now))
+	}
+	var answer struct{ Outcomes []struct{ Outcome string } }
+	wanted := request{method: "POST", path: path(w.Queue, "leases:confirm"), body: body, repeatable: true, unbroken: true}
+	wanted.timeout, wanted.patience = reportTimeout, patience
+	wanted.expects, wanted.pauses = []string{"outcomes"}, map[*gateway]time.Time{}
+	err := w.Client.gateways.do(ctx, wanted, &answer)
+	for i := range outcomes {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			outcomes[i] = "RESULT_OK"
+		case err != nil:
+			outcomes[i] = err.Error()
+		case i < len(answer.Outcomes):
+			outcomes[i] = answer.Outcomes[i].Outcome
+		}
+	}
+	return outcomes
+}
+
 // Runs a task and reports its end. An abandoned task is given back although its processor runs.
-func (w Worker) work(stop, tasks, abandoned context.Context, granted *leased, now int64) {
+func (w Worker) work(stop, tasks, abandoned context.Context, granted *leased, rest time.Duration, since time.Time) {
 	ctx, halt := context.WithCancelCause(tasks)
 	defer halt(nil)
 	lease := &granted.Lease
@@ -151,7 +195,7 @@ func (w Worker) work(stop, tasks, abandoned context.Context, granted *leased, no
 	if lease.Payload = granted.Bytes; granted.Text != nil {
 		lease.Payload = []byte(*granted.Text)
 	}
-	lease.keep(left(granted.ExpiresAt, now), halt)
+	lease.keep(rest, since, halt)
 	w.Logf("leased %s attempt %d", lease.TaskID, lease.Attempt)
 	ending := report{Status: released}
 	// A worker that drains begins nothing.
@@ -200,13 +244,16 @@ func (w Worker) outcome(ctx context.Context, lease *Lease) report {
 	case errors.As(err, &ended):
 		done := ended.report
 		if done.Status == failed {
-			done.Reason = err.Error()
+			done.Reason = reason(err)
 		}
 		return done
 	default:
-		return report{Status: failed, Reason: err.Error()}
+		return report{Status: failed, Reason: reason(err)}
 	}
 }
+
+// reason is the text of an error, also of one whose method panics.
+func reason(err error) string { return mend(fmt.Sprint(err), reasonBytes) }
 
 // Turns a panic into an error.
 func (w Worker) call(ctx context.Context, lease *Lease) (result []byte, err error) {

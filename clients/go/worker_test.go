@@ -24,6 +24,8 @@ type granter struct {
 
 	mutex     sync.Mutex
 	isGranted bool
+	// Answers the reports of ends instead, while it returns true.
+	refuseEnd func(w http.ResponseWriter, body map[string]any) bool
 	// The reports other than keep-alives, and the last checkpoint of all reports.
 	reports    []map[string]any
 	checkpoint any
@@ -57,8 +59,11 @@ func (g *granter) serve(w http.ResponseWriter, sent *http.Request) {
 		refuse(w, http.StatusConflict, "worker_drained")
 	case strings.HasSuffix(sent.URL.Path, "/leases"):
 		w.WriteHeader(http.StatusNoContent)
+	case strings.HasSuffix(sent.URL.Path, "/leases:confirm"):
+		fmt.Fprint(w, `{"outcomes":[{"outcome":"RESULT_OK"}],"now":1000}`)
 	case body["status"] == "IN_PROGRESS":
 		g.keepAlive(w)
+	case g.refuseEnd != nil && g.refuseEnd(w, body):
 	default:
 		g.reports = append(g.reports, body)
 		fmt.Fprint(w, `{"cancelled":false,"now":1000}`)
@@ -229,6 +234,63 @@ func TestAWorkerThatIsToldToDrainKeepsItsTaskAndEnds(t *testing.T) {
 		}})
 		if len(reports) != 1 || reports[0]["status"] != "SUCCEEDED" || strings.Count(lines, "told to drain\n") != 1 {
 			t.Fatalf("%v\n%s", reports, lines)
+		}
+	})
+}
+
+// One answer of a proxy to the final report, or a 401 after a token was rotated, threw hours of work
+// away.
+func TestOnlyAGatewaysCodeIsAVerdict(t *testing.T) {
+	for _, status := range []int{302, 400, 401, 403, 404, 408, 409, 413, 421, 431, 500, 200} {
+		for _, isPage := range []bool{true, false} {
+			if !isPage && status != 401 && status != 403 {
+				continue
+			}
+			synctest.Test(t, func(t *testing.T) {
+				refusals := 0
+				gateway := &granter{keepAlive: keptAlive, refuseEnd: func(w http.ResponseWriter, _ map[string]any) bool {
+					if refusals++; refusals > 3 {
+						return false
+					}
+					if isPage {
+						w.Header().Set("Content-Type", "text/html")
+						w.WriteHeader(status)
+						fmt.Fprint(w, "<html>")
+					} else {
+						refuse(w, status, "token_unknown")
+					}
+					return true
+				}}
+				reports, lines := gateway.work(t, Worker{Process: func(context.Context, *Lease) ([]byte, error) { return []byte("kept"), nil }})
+				if len(reports) != 1 || reports[0]["result"] != "kept" {
+					t.Fatalf("%d: %v\n%s", status, reports, lines)
+				}
+			})
+		}
+	}
+}
+
+// A log line was refused, and the end and the checkpoint that were sent with it were lost.
+func TestAnEndStandsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gateway := &granter{keepAlive: keptAlive, refuseEnd: func(w http.ResponseWriter, body map[string]any) bool {
+			if _, hasLog := body["log"]; hasLog {
+				refuse(w, http.StatusUnprocessableEntity, "json_unfit")
+				return true
+			}
+			return false
+		}}
+		reports, lines := gateway.work(t, Worker{Process: func(_ context.Context, lease *Lease) ([]byte, error) {
+			lease.Log("caf\xe9 " + strings.Repeat("x", 6_000_000))
+			lease.SetProgress(-1, 3, "")
+			_ = lease.SaveCheckpoint([]byte("7"))
+			return nil, errors.New("caf\xe9 " + strings.Repeat("x", 6_000_000))
+		}})
+		if len(reports) != 1 || gateway.checkpoint != "Nw==" || reports[0]["fatal"] != nil {
+			t.Fatalf("%.300v\n%.300s", reports, lines)
+		}
+		if reason := reports[0]["reason"].(string); len(reason) != reasonBytes || !strings.HasPrefix(reason, "caf\uFFFD xxx") {
+			t.Fatalf("%d bytes: %.20s", len(reason), reason)
 		}
 	})
 }

@@ -2,7 +2,7 @@
 //
 //	go build -o worker ./conformance && cargo run -p conformance -- ./worker
 //
-// docs/clients.md of the project describes the steps.
+// docs/leases.md of the project describes the steps.
 package main
 
 import (
@@ -13,9 +13,12 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"math"
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -29,12 +32,14 @@ type step struct {
 	SucceedWith   string          `json:"succeed_with"`
 	SucceedBytes  int             `json:"succeed_bytes"`
 	Fail          *string         `json:"fail"`
+	FailBytes     int             `json:"fail_bytes"`
 	Fatal         bool            `json:"fatal"`
 	RetryAfter    *float64        `json:"retry_after"`
 	GiveBack      *float64        `json:"give_back"`
 	Progress      json.RawMessage `json:"progress"`
 	Checkpoint    *string         `json:"checkpoint"`
 	Log           *string         `json:"log"`
+	LogBytes      int             `json:"log_bytes"`
 	Sleep         float64         `json:"sleep"`
 	Block         float64         `json:"block"`
 }
@@ -69,18 +74,27 @@ func process(ctx context.Context, lease *longhaul.Lease) ([]byte, error) {
 		case step.GiveBack != nil:
 			return nil, longhaul.GiveBack(seconds(*step.GiveBack))
 		case step.Progress != nil:
-			var done, total int64
+			var done any
+			var total int64
 			var message string
 			if err := json.Unmarshal(step.Progress, &[]any{&done, &total, &message}); err != nil {
 				return nil, longhaul.Fatal(err)
 			}
-			lease.SetProgress(done, total, message)
+			known, err := strconv.ParseFloat(fmt.Sprint(done), 64)
+			if err != nil {
+				return nil, longhaul.Fatal(err)
+			}
+			lease.SetProgress(int64(known), total, message)
 		case step.Checkpoint != nil:
 			if err := lease.SaveCheckpoint([]byte(*step.Checkpoint)); err != nil {
 				return nil, err
 			}
 		case step.Log != nil:
 			lease.Log(*step.Log)
+		case step.FailBytes > 0:
+			return nil, errors.New(strings.Repeat("x", step.FailBytes))
+		case step.LogBytes > 0:
+			lease.Log(strings.Repeat("x", step.LogBytes))
 		case step.Sleep > 0:
 			select {
 			case <-ctx.Done():
@@ -105,7 +119,12 @@ func failure(step step) error {
 	return reason
 }
 
-func seconds(count float64) time.Duration { return time.Duration(count * float64(time.Second)) }
+func seconds(count float64) time.Duration {
+	if math.IsInf(count, 1) {
+		return math.MaxInt64
+	}
+	return time.Duration(count * float64(time.Second))
+}
 
 // number reads a variable that the conformance suite sets.
 func number(name string) float64 {
@@ -123,13 +142,19 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	longhaul.Worker{
-		Client:      client,
-		Queue:       os.Getenv("LONGHAUL_QUEUE"),
-		Process:     process,
-		Name:        os.Getenv("LONGHAUL_WORKER"),
-		Concurrency: int(number("LONGHAUL_CONCURRENCY")),
-		LeaseTime:   seconds(number("LONGHAUL_LEASE_TIME")),
-		Drain:       cmp.Or(seconds(number("LONGHAUL_DRAIN")), -1),
-	}.Run(ctx)
+	var workers sync.WaitGroup
+	for _, queue := range strings.Split(os.Getenv("LONGHAUL_QUEUE"), ",") {
+		workers.Go(func() {
+			longhaul.Worker{
+				Client:      client,
+				Queue:       queue,
+				Process:     process,
+				Name:        os.Getenv("LONGHAUL_WORKER"),
+				Concurrency: int(number("LONGHAUL_CONCURRENCY")),
+				LeaseTime:   seconds(number("LONGHAUL_LEASE_TIME")),
+				Drain:       cmp.Or(seconds(number("LONGHAUL_DRAIN")), -1),
+			}.Run(ctx)
+		})
+	}
+	workers.Wait()
 }

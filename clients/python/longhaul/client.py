@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import ssl
 import time
@@ -40,6 +41,8 @@ def length(value: Length | None) -> str | None:
     if value is None or isinstance(value, str):
         return value
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not math.isfinite(seconds):
+        raise ValueError(f"{seconds} is no number of seconds")
     return f"{seconds * 1000:.0f}ms"
 
 
@@ -163,14 +166,14 @@ class Client:
     def submit(self, queue: str, task: Submission | Any) -> str:
         """Submits a task, and returns its id when it is stored. Anything but a `Submission` is the payload."""
         body = self._new_task(task)
-        answer = self._ask("POST", _at(queue, "tasks"), body, repeatable="idempotency_key" in body)
+        answer = self._ask("POST", _at(queue, "tasks"), body, repeatable="idempotency_key" in body, expects=("id",))
         return cast(str, answer.json()["id"])
 
     def submit_batch(self, queue: str, tasks: Iterable[Submission | Any]) -> list[str | GatewayError]:
         """Submits up to 1,000 tasks, and returns for each its id, or the error."""
         bodies = [self._new_task(task) for task in tasks]
         repeatable = all("idempotency_key" in body for body in bodies)
-        answer = self._ask("POST", _at(queue, "tasks:batch"), {"tasks": bodies}, repeatable=repeatable)
+        answer = self._ask("POST", _at(queue, "tasks:batch"), {"tasks": bodies}, repeatable=repeatable, expects=("outcomes",))
         return [_outcome(outcome) for outcome in answer.json()["outcomes"]]
 
     def get(self, queue: str, task: str) -> types.Task:
@@ -214,13 +217,13 @@ class Client:
         if ended["status"] != "completed":
             raise TaskFailed(ended)
         try:
-            return self._ask("GET", _at(queue, "tasks", task, "result")).body
+            return self._ask("GET", _at(queue, "tasks", task, "result"), expects=None).body
         except NotFound as error:
             raise TaskFailed(ended) from error
 
     def payload(self, queue: str, task: str) -> bytes:
         """Returns the payload of a task, as it was submitted."""
-        return self._ask("GET", _at(queue, "tasks", task, "payload")).body
+        return self._ask("GET", _at(queue, "tasks", task, "payload"), expects=None).body
 
     def cancel(self, queue: str, task: str, reason: str = "") -> None:
         """Requests the end of a task. A running task ends when its worker has learned of it, any other at once."""
@@ -507,6 +510,7 @@ class Client:
         repeatable: bool | None = None,
         timeout: float = 30.0,
         patience: float | None = None,
+        expects: Sequence[str] | None = (),
     ) -> Answer:
         """Sends a request. By default it is repeatable if its method is GET, PUT or DELETE."""
         return self.gateways.request(
@@ -517,6 +521,7 @@ class Client:
             patience=self.patience if patience is None else patience,
             repeatable=method in ("GET", "PUT", "DELETE") if repeatable is None else repeatable,
             halt=self._halt,
+            expects=expects,
         )
 
 
@@ -537,4 +542,4 @@ def _outcome(outcome: types.Outcome) -> str | GatewayError:
     error = outcome.get("error")
     if error is None:
         return cast(str, outcome.get("id"))
-    return from_answer(error["status"], json.dumps(error).encode(), None)
+    return from_answer(error["status"], json.dumps(error).encode(), "application/problem+json")

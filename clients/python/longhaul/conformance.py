@@ -2,7 +2,7 @@
 
     cargo run -p conformance -- python3 -m longhaul.conformance
 
-docs/clients.md of the project describes the steps.
+docs/leases.md of the project describes the steps.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def process(task: Task) -> Any:
                 return task.payload
             case {"succeed_bytes": int(count)}:
                 return b"x" * count
+            case {"fail_bytes": int(count)}:
+                raise RuntimeError("x" * count)
             case {"fail": str(reason), "fatal": True}:
                 raise Fatal(reason)
             case {"fail": str(reason), "retry_after": seconds}:
@@ -46,11 +48,13 @@ def process(task: Task) -> Any:
             case {"give_back": after}:
                 raise GiveBack(after)
             case {"progress": [done, total, message]}:
-                task.progress(done, total, message)
+                task.progress(float(done) if done in ("nan", "inf") else done, total, message)
             case {"checkpoint": str(text)}:
                 task.checkpoint(text)
             case {"log": str(line)}:
                 task.log(line)
+            case {"log_bytes": int(count)}:
+                task.log("x" * count)
             case {"sleep": seconds}:
                 task.sleep(seconds)
             case {"block": seconds}:
@@ -63,16 +67,21 @@ def process(task: Task) -> Any:
 def main() -> None:
     """Runs the worker until it is told to end."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
-    worker = Worker(
-        Client(),
-        os.environ["LONGHAUL_QUEUE"],
-        process,
-        name=os.environ["LONGHAUL_WORKER"],
-        concurrency=int(os.environ["LONGHAUL_CONCURRENCY"]),
-        lease_time=float(os.environ["LONGHAUL_LEASE_TIME"]),
-        drain=float(os.environ["LONGHAUL_DRAIN"]),
-    )
-    worker.run()
+    *others, last = [
+        Worker(
+            Client(),
+            queue,
+            process,
+            name=os.environ["LONGHAUL_WORKER"],
+            concurrency=int(os.environ["LONGHAUL_CONCURRENCY"]),
+            lease_time=float(os.environ["LONGHAUL_LEASE_TIME"]),
+            drain=float(os.environ["LONGHAUL_DRAIN"]),
+        )
+        for queue in os.environ["LONGHAUL_QUEUE"].split(",")
+    ]
+    for worker in others:
+        worker.start()
+    last.run()
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     LonghaulError
       Unreachable        no gateway has got the request: nothing was done
       OutcomeUnknown     the request may have been done or not: check before you repeat it
-      GatewayError       a gateway has refused the request; with a code such as `http_404`, a proxy has answered
+      GatewayError       a gateway has refused the request
         Invalid          correct the request
           TooLarge       the request has too many bytes
         NotAllowed       use another token, or ask for the permission
@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 from .types import Problem, Task
 
@@ -53,7 +54,7 @@ class OutcomeUnknown(LonghaulError):
 class GatewayError(LonghaulError):
     """A gateway has refused the request. `code` is stable, `detail` is for people.
 
-    An answer without a gateway's code, such as a proxy's, gets the code `http_` with its status. It does not tell whether the request was done.
+    An answer without a gateway's code, such as a proxy's, is an `Unavailable` with the code `http_` and its status. It tells nothing about the request.
     """
 
     def __init__(self, problem: Problem, retry_after: float | None = None) -> None:
@@ -111,44 +112,54 @@ _UNKNOWN = frozenset({"outcome_unknown", "timed_out"})
 # Prefix of the code of an answer without a gateway's code.
 _NO_CODE = "http_"
 # Codes of reports that are refused because the lease has ended, or another worker has the task.
-LEASE_OVER = frozenset({"stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended"})
+_LEASE_OVER = frozenset({"stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended"})
+_GONE = frozenset({"task_not_found", "queue_not_found"})
 
 _BY_STATUS: dict[int, type[GatewayError]] = {
     401: NotAllowed,
     403: NotAllowed,
     404: NotFound,
+    408: Unavailable,
     409: Conflict,
     410: NotFound,
     413: TooLarge,
+    421: Unavailable,
     429: Unavailable,
     502: Unavailable,
     503: Unavailable,
 }
 
 
-def from_answer(status: int, body: bytes, retry_after: str | None) -> GatewayError:
-    """Converts an answer to an error. A proxy's answer may have another form than a gateway's."""
+def from_answer(status: int, body: bytes, content_type: str | None, retry_after: str | None = None) -> GatewayError:
+    """Converts an answer to an error. Only a gateway's own code tells anything: a proxy's answer is as none."""
     problem: Problem = {"status": status, "code": f"{_NO_CODE}{status}", "title": "", "detail": body[:200].decode("utf-8", "replace")}
-    try:
-        told = json.loads(body)
-    except ValueError:
-        told = None
-    if isinstance(told, dict) and isinstance(told.get("code"), str):
-        problem.update(told)  # type: ignore[typeddict-item]
-        problem["status"] = status
-    try:
-        seconds = float(retry_after) if retry_after is not None else None
-    except ValueError:
-        seconds = None
-    if problem["code"] in LEASE_OVER:
+    told = None
+    if (content_type or "").partition(";")[0].strip().lower() == "application/problem+json":
+        with suppress(ValueError):
+            told = json.loads(body)
+    seconds = None
+    with suppress(ValueError):
+        seconds = max(float(retry_after or "none"), 0.0)
+    if not isinstance(told, dict) or not isinstance(told.get("code"), str):
+        return Unavailable(problem, seconds)
+    problem.update(told)  # type: ignore[typeddict-item]
+    problem["status"] = status
+    if problem["code"] in _LEASE_OVER:
         return LeaseRefused(problem, seconds)
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else Invalid)
-    if problem["code"].startswith(_NO_CODE) and issubclass(kind, (NotFound, Conflict)):
-        # A proxy does not know the tasks and queues of a gateway.
-        kind = GatewayError
     return kind(problem, seconds)
 
 
 def may_be_done(error: GatewayError) -> bool:
     """Whether the request may have been done although it was refused. Only a gateway's code tells that it was not."""
     return error.code in _UNKNOWN or error.code.startswith(_NO_CODE)
+
+
+def is_over(error: GatewayError) -> bool:
+    """Whether a report was refused because the worker no longer has the task."""
+    return error.code in _LEASE_OVER or error.code in _GONE
+
+
+def is_verdict(error: GatewayError) -> bool:
+    """Whether a report that was refused in this way would be refused again. A 401 or 403 may end: a token was just rotated."""
+    return isinstance(error, Invalid) or is_over(error)

@@ -3,18 +3,21 @@
 Any gateway answers any request, so a request whose gateway goes away is sent to the next one. This module decides which requests are repeated:
 
 - a request that no gateway has got, or that a gateway has refused with a code which tells that nothing was done: always;
-- a request without an answer, or with a proxy's answer: only if the caller has marked it as repeatable.
+- a request without an answer, or with a proxy's answer: only if the caller has marked it as repeatable;
+- a report on a lease: after any answer that is no verdict of a gateway.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
 import random
 import socket
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +25,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from . import __version__
-from .errors import LonghaulError, OutcomeUnknown, Unavailable, Unreachable, from_answer, may_be_done
+from .errors import GatewayError, LonghaulError, OutcomeUnknown, Unavailable, Unreachable, from_answer, is_verdict, may_be_done
 
 # A gateway closes a connection that is idle for 10 s: one that is used again must be younger than that.
 _IDLE_SECONDS = 5.0
@@ -47,6 +50,14 @@ class Answer:
     def json(self) -> Any:
         """The body, parsed as JSON."""
         return json.loads(self.body)
+
+    def has(self, fields: Sequence[str]) -> bool:
+        """Whether the body is a JSON object with these fields. A proxy may answer anything, also with 200."""
+        try:
+            told = self.json()
+        except ValueError:
+            return False
+        return isinstance(told, dict) and all(field in told for field in fields)
 
 
 class HaltEvent(threading.Event):
@@ -82,13 +93,21 @@ class _Gateway:
 
     def __init__(self, url: str, context: ssl.SSLContext | None) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if "@" in parts.netloc:
+            raise ValueError("the URL of a gateway has no user and password: use a token")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"`{url}` is not the URL of a gateway: http://HOST:PORT or https://HOST:PORT")
         self.url, self.scheme, self.host, self.port = url, parts.scheme, parts.hostname, parts.port
         self.path = parts.path.rstrip("/")
         self.context = context
         # The end of the gateway's rest, by `time.monotonic`.
         self.resting = 0.0
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Leaves the connections, which a process shares with the one that it was forked from. A thread of that one may have held the lock."""
+        for _, connection in getattr(self, "_idle", []):
+            connection.close()
         self._idle: list[tuple[float, http.client.HTTPConnection]] = []
         self._lock = threading.Lock()
 
@@ -134,6 +153,13 @@ class Gateways:
         self._all = tuple(_Gateway(url.strip().rstrip("/"), context) for url in urls)
         self._lock = threading.Lock()
         self._current = self._all[0]
+        _clients.add(self)
+
+    def start_anew(self) -> None:
+        """Makes the client fit for a process that was just forked."""
+        self._lock = threading.Lock()
+        for gateway in self._all:
+            gateway.start_anew()
 
     def close(self) -> None:
         """Closes the idle connections."""
@@ -150,12 +176,18 @@ class Gateways:
         patience: float = 30.0,
         repeatable: bool = True,
         halt: HaltEvent | None = None,
+        expects: Sequence[str] | None = (),
+        pauses: dict[str, float] | None = None,
     ) -> Answer:
         """Repeats a request until a gateway has answered, for at most `patience` seconds after the first failure.
 
         `timeout` limits each attempt. A request that is not `repeatable` is not sent again once it
         may have been done. No attempt follows once `halt` is set. The final error tells whether any
         of the attempts may have been done, not only the last one.
+
+        An answer that is no JSON object with the fields `expects` is as none; with `None`, the answer is bytes.
+
+        With `pauses`, the request is about a lease. It heeds only these pauses, by the URL of the gateway, and is repeated until there is a verdict.
         """
         halt = halt or HaltEvent()
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
@@ -164,14 +196,16 @@ class Gateways:
         failure: LonghaulError = Unreachable("the program is to end")
         doubt: LonghaulError | None = None
         while True:
-            # A pause that a gateway asked for applies to all requests of the client.
-            if halt.wait(max(self._next_free() - time.monotonic(), 0.0)):
+            # A pause that a gateway asked for applies to all requests of the client, but for those about leases.
+            gateway, free = self._pick(pauses)
+            if halt.wait(max(free - time.monotonic(), 0.0)):
                 raise doubt or failure
-            gateway = self._pick()
             retry_after = 0.0
             try:
-                return self._once(gateway, method, path, content, timeout, halt)
-            except Unavailable as error:
+                return self._once(gateway, method, path, content, timeout, halt, expects)
+            except GatewayError as error:
+                if is_verdict(error) or not (isinstance(error, Unavailable) or pauses is not None):
+                    raise
                 if may_be_done(error):
                     if not repeatable:
                         raise OutcomeUnknown(str(error)) from error
@@ -194,14 +228,16 @@ class Gateways:
             rest = max(retry_after, pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _PAUSE_MAX)
             gateway.resting = now + rest
-            if max(self._next_free(), now) > give_up:
+            if pauses is not None:
+                pauses[gateway.url] = now + rest
+            if max(self._pick(pauses)[1], now) > give_up:
                 raise doubt or failure
 
     def stream(
         self, path: str, headers: dict[str, str], timeout: float, halt: HaltEvent
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """Opens an answer that has no end. There is only one attempt: the reader must repeat it."""
-        gateway, connection = self._pick(), None
+        gateway, connection = self._pick()[0], None
         try:
             connection = gateway.connect(timeout, fresh=True)
             halt.guard(connection.sock)
@@ -209,7 +245,7 @@ class Gateways:
             response = connection.getresponse()
             if response.status == 200:
                 return connection, response
-            failure = from_answer(response.status, response.read(_ANSWER_BYTES), response.getheader("Retry-After"))
+            failure = _refusal(response, response.read(_ANSWER_BYTES))
         except _BROKEN as error:
             if connection is not None:
                 connection.close()
@@ -221,17 +257,23 @@ class Gateways:
             gateway.resting = time.monotonic() + min(failure.retry_after or _PAUSE, _RETRY_AFTER_MAX)
         raise failure
 
-    def _once(self, gateway: _Gateway, method: str, path: str, content: bytes | None, timeout: float, halt: HaltEvent) -> Answer:
+    def _once(self, gateway: _Gateway, method: str, path: str, content: bytes | None, timeout: float, halt: HaltEvent, expects: Sequence[str] | None) -> Answer:
+        kind = {"Content-Type": "application/json"} if content is not None else {}
+        try:
+            headers = self._headers(kind)
+        except Exception as error:
+            raise Unreachable(f"there is no token: {error or type(error).__name__}") from error
         try:
             connection = gateway.connect(timeout)
         except _BROKEN as error:
             raise Unreachable(f"{gateway.url}: {error}") from error
         try:
             halt.guard(connection.sock)
-            kind = {"Content-Type": "application/json"} if content is not None else {}
-            connection.request(method, gateway.path + path, content, self._headers(kind))
+            connection.request(method, gateway.path + path, content, headers)
             response = connection.getresponse()
             body = response.read(_ANSWER_BYTES + 1)
+            if response.length and len(body) <= _ANSWER_BYTES:
+                raise http.client.IncompleteRead(body, response.length)
         except _BROKEN as error:
             connection.close()
             raise OutcomeUnknown(f"{gateway.url}: {error or type(error).__name__}") from error
@@ -243,22 +285,51 @@ class Gateways:
             gateway.keep(connection)
         if len(body) > _ANSWER_BYTES:
             raise OutcomeUnknown(f"{gateway.url}: the answer has more than {_ANSWER_BYTES} bytes")
-        if response.status < 300:
-            return Answer(response.status, body)
-        raise from_answer(response.status, body, response.getheader("Retry-After"))
+        if response.status >= 300:
+            raise _refusal(response, body)
+        answer = Answer(response.status, body)
+        if expects is None:
+            is_whole = response.headers.get_content_type() == "application/octet-stream"
+        else:
+            # Only what expects no field may get an answer without a body.
+            is_whole = (answer.status == 204 and not expects) or answer.has(expects)
+        if not is_whole:
+            raise OutcomeUnknown(f"{gateway.url}: the answer {answer.status} is not a gateway's: {body[:200].decode('utf-8', 'replace')}")
+        return answer
 
     def _headers(self, more: dict[str, str]) -> dict[str, str]:
         token = self._token() if callable(self._token) else self._token
-        authorization = {"Authorization": f"Bearer {token}"} if token else {}
+        authorization = {"Authorization": f"Bearer {token.strip()}"} if token else {}
         return {"User-Agent": f"longhaul-python/{__version__}"} | more | authorization
 
-    def _pick(self) -> _Gateway:
-        """Returns the gateway of the last request, unless it rests; then the one whose rest is over, or ends first."""
+    def _pick(self, pauses: dict[str, float] | None = None) -> tuple[_Gateway, float]:
+        """Returns the gateway of the last request, unless it rests; then the one whose rest is over, or ends first. Also returns the end of its rest.
+
+        With `pauses`, these count, and the rests only between gateways that have none.
+        """
         now = time.monotonic()
         with self._lock:
+            if pauses is not None:
+                best = min((self._current, *self._all), key=lambda each: (max(pauses.get(each.url, 0.0), now), max(each.resting, now)))
+                return best, pauses.get(best.url, 0.0)
             if self._current.resting > now:
                 self._current = min(self._all, key=lambda gateway: max(gateway.resting, now))
-            return self._current
+            return self._current, self._current.resting
 
-    def _next_free(self) -> float:
-        return min(gateway.resting for gateway in self._all)
+
+def _refusal(response: http.client.HTTPResponse, body: bytes) -> GatewayError:
+    return from_answer(response.status, body, response.getheader("Content-Type"), response.getheader("Retry-After"))
+
+
+# The clients of this process.
+_clients: weakref.WeakSet[Gateways] = weakref.WeakSet()
+
+
+def _start_anew() -> None:
+    for client in list(_clients):
+        client.start_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    # Two processes that use one connection would get each other's answers.
+    os.register_at_fork(after_in_child=_start_anew)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import math
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, cast
 
-from .errors import GatewayError, Invalid, LeaseRefused, LonghaulError, NotFound
+from .errors import GatewayError, Invalid, LonghaulError, is_over
 from .http import Gateways
 from .types import Lease, Reported
 
@@ -25,6 +27,12 @@ _NEWS_EVERY = 1.0
 _KEEP_ALIVE_EVERY = 5.0
 _CHECKPOINT_BYTES = 64 * 1024
 _LOG_LINES = 100
+_LINE_BYTES = 256
+REASON_BYTES = 16 * 1024
+# The largest number of a progress.
+_NUMBER_MAX = 2**64 - 1
+# Of a progress message. A report has 5 MiB at most.
+_MESSAGE_BYTES = 64 * 1024
 
 
 class Fatal(Exception):
@@ -35,7 +43,7 @@ class RetryAfter(Exception):
     """Raise it to fail the attempt. The next attempt begins after `seconds`, whatever the queue's backoff is."""
 
     def __init__(self, seconds: float, reason: str) -> None:
-        self.seconds = seconds
+        self.seconds = _pause(seconds)
         super().__init__(reason)
 
 
@@ -43,7 +51,7 @@ class GiveBack(Exception):
     """Raise it to give the task back, which costs no attempt. No worker gets the task before `after` seconds."""
 
     def __init__(self, after: float | None = None) -> None:
-        self.after = after
+        self.after = None if after is None else _pause(after)
         super().__init__("given back")
 
 
@@ -67,10 +75,10 @@ class Task:
     """A task for a processor, with methods for reports during the work. Any thread may call them.
 
     Attributes: `id`, `queue`, `type`, `properties`, `payload` (bytes), `attempt` (from 1), `max_attempts`,
-    `epoch` and `last_checkpoint`. `stop`, `is_lost`, `end` and `forget` are for the worker.
+    `epoch` and `last_checkpoint`. `keep`, `stop`, `is_lost`, `end` and `forget` are for the worker.
     """
 
-    def __init__(self, gateways: Gateways, queue: str, lease: Lease, now: int) -> None:
+    def __init__(self, gateways: Gateways, queue: str, lease: Lease, now: int, since: float) -> None:
         self.queue = queue
         self.id: str = lease["task"]
         # From 1.
@@ -88,7 +96,10 @@ class Task:
 
         self._gateways, self._lease = gateways, lease["lease"]
         # When the last report was sent that succeeded, and for how many seconds the lease lasts from then on.
-        self._heard, self._left = time.monotonic(), _left(lease["expires_at"], now)
+        self._heard, self._left = since, time_left(lease["expires_at"], now)
+        # The pauses that gateways asked for after keep-alives of this task.
+        self._pauses: dict[str, float] = {}
+        self._warned = set[str]()
         self._path = f"/v1/queues/{queue}/leases:report"
         self._lock = threading.Lock()
         self._news: dict[str, Any] = {}
@@ -97,7 +108,6 @@ class Task:
         self._lost: str | None = None
         self._halted, self._fresh, self._over = threading.Event(), threading.Event(), threading.Event()
         self._keeper = threading.Thread(target=self._keep_alive, name=f"keeps {self.id}", daemon=True)
-        self._keeper.start()
 
     def text(self) -> str:
         """The payload as text."""
@@ -120,33 +130,51 @@ class Task:
 
     def sleep(self, seconds: float) -> None:
         """Waits. Raises a `Halt` as soon as the processor must stop."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + _pause(seconds, math.inf)
         while not self.halted and (left := end - time.monotonic()) > 0:
             self._halted.wait(min(left, 1.0))
         self.check()
 
-    def progress(self, done: int, total: int | None = None, message: str | None = None) -> None:
-        """Reports the progress of the task, in units of its own, within about a second. Newer progress replaces it. Raises a `Halt` like `check`."""
-        said = {"done": done, "total": total, "message": message}
-        self._tell("progress", {name: value for name, value in said.items() if value is not None})
+    def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """Reports the progress of the task, in units of its own, within about a second. Newer progress replaces it. Raises a `Halt` like `check`.
+
+        Numbers are rounded, and a negative one is 0. Whatever is no number is left out, with a warning.
+        """
+        said: dict[str, Any] = {name: _number(value) for name, value in (("done", done), ("total", total)) if value is not None}
+        if message is not None:
+            said["message"] = mend(message, _MESSAGE_BYTES)
+        self.check()
+        if any(value is None for value in said.values()) or "done" not in said:
+            self._warn("progress", f"{mend(done, 50)} of {mend(total, 50)} is no progress")
+        if said.get("done") is not None:
+            self._tell("progress", {name: value for name, value in said.items() if value is not None})
 
     def checkpoint(self, data: bytes | str) -> None:
         """Stores up to 64 KiB for the next attempt, as its `last_checkpoint`, within about a second. Raises a `Halt` like `check`."""
-        kept = data.encode() if isinstance(data, str) else data
+        if not isinstance(data, (str, bytes, bytearray, memoryview)):
+            raise TypeError(f"a checkpoint is bytes or text, and this one is {type(data).__name__}")
+        kept = data.encode() if isinstance(data, str) else bytes(data)
         if len(kept) > _CHECKPOINT_BYTES:
             raise ValueError(f"a checkpoint has {_CHECKPOINT_BYTES} bytes at most, and this one {len(kept)}")
+        self.check()
         self._tell("checkpoint_base64", base64.b64encode(kept).decode())
 
     def log(self, line: str) -> None:
-        """Reports a line for people who watch the task. Of more than 100 lines in a second, the last are sent."""
+        """Reports a line for people who watch the task, cut at 256 bytes. Of more than 100 lines in a second, the last are sent."""
+        mended = mend(line, _LINE_BYTES)
+        if isinstance(line, str) and mended != line:
+            self._warn("log", f"a log line is sent as {mended!r}")
         with self._lock:
-            self._news["log"] = [*self._news.get("log", []), str(line)][-_LOG_LINES:]
+            self._news["log"] = [*self._news.get("log", []), mended][-_LOG_LINES:]
         self._fresh.set()
 
+    def _warn(self, kind: str, line: str) -> None:
+        """Logs a warning, once per task and kind."""
+        if kind not in self._warned:
+            self._warned.add(kind)
+            logger.warning("%s of %s: %s", kind, self.id, line[:500])
+
     def _tell(self, name: str, value: object) -> None:
-        self.check()
-        # Fails if the value has no form in JSON: it must not get into a report.
-        json.dumps(value, allow_nan=False)
         with self._lock:
             self._news[name] = value
         self._fresh.set()
@@ -159,6 +187,10 @@ class Task:
         return self._halt
 
     # The rest is for the worker.
+
+    def keep(self) -> None:
+        """Begins the keep-alives. Raises a `RuntimeError` if no thread can be started."""
+        self._keeper.start()
 
     def stop(self, halt: Halt) -> None:
         """Tells the processor to stop. The first reason counts, but `LeaseLost` replaces the others."""
@@ -210,34 +242,42 @@ class Task:
 
     def _send_news(self, news: dict[str, Any]) -> None:
         sent = time.monotonic()
-        try:
-            limit = max(min(10.0, self._left / 3), 0.5)
-            reported = self._report({"status": "IN_PROGRESS"} | news, timeout=limit, patience=self._pause() / 2)
-        except (LeaseRefused, NotFound) as error:
-            self._lose(error)
-        except LonghaulError as error:
-            if news and isinstance(error, Invalid):
-                # The gateway would refuse the news again: the lease is kept alive without them.
-                logger.warning("news of %s are refused: %s", self.id, error)
-                self._send_news({})
+        limit = max(min(10.0, self._left / 3), 0.5)
+        for part in _ever_less(news):
+            try:
+                reported = self._report({"status": "IN_PROGRESS"} | part, timeout=limit, patience=self._pause() / 2, pauses=self._pauses)
+            except LonghaulError as error:
+                if isinstance(error, GatewayError) and is_over(error):
+                    self._lose(error)
+                    return
+                if part and isinstance(error, Invalid):
+                    # The gateway would refuse these news again, but the lease must go on.
+                    self._warn("news", str(error))
+                    continue
+                logger.warning("keep-alive of %s: %s", self.id, error)
+                self._put_back(part)
+                self._fresh.set()
                 return
-            logger.warning("keep-alive of %s: %s", self.id, error)
-            self._put_back(news)
-            self._fresh.set()
-        else:
             self._heard = sent
             expires_at = reported.get("expires_at")
             if expires_at is not None:
-                self._left = _left(expires_at, reported["now"])
+                self._left = time_left(expires_at, reported["now"])
             if reported["cancelled"]:
                 self.stop(Cancelled("cancelled"))
-            if reported.get("checkpoint_stored") is False:
-                self._put_back({"checkpoint_base64": news["checkpoint_base64"]})
+            if reported.get("checkpoint_stored") is False and "checkpoint_base64" in part:
+                self._put_back({"checkpoint_base64": part["checkpoint_base64"]})
+            return
 
-    def _report(self, body: dict[str, Any], timeout: float, patience: float) -> Reported:
+    def _report(self, body: dict[str, Any], timeout: float, patience: float, pauses: dict[str, float]) -> Reported:
         # The gateway knows the lease's own report again.
-        answer = self._gateways.request("POST", self._path, {"lease": self._lease} | body, timeout=timeout, patience=patience)
-        return cast(Reported, answer.json())
+        body = {"lease": self._lease} | body
+        answer = self._gateways.request(
+            "POST", self._path, body, timeout=timeout, patience=patience, expects=("cancelled", "now"), pauses=pauses
+        )
+        reported = cast(Reported, answer.json())
+        for warning in reported.get("warnings") or ():
+            logger.warning("news of %s: %s", self.id, warning)
+        return reported
 
     def end(self, status: str, patience: float, **more: Any) -> str | None:
         """Reports the end of the task. Repeats the report for `patience` seconds until its outcome is known. Returns why the report does not count, if so."""
@@ -245,32 +285,33 @@ class Task:
             if self._over.is_set():
                 return "already reported"
             self.forget()
-        self._keeper.join()
+        if self._keeper.is_alive():
+            self._keeper.join()
         if self.is_lost():
             return self._lost
         news = self._take_news()
         if status == "SUCCEEDED":
             # No attempt follows that could continue from it.
             news.pop("checkpoint_base64", None)
-        try:
-            self._report({"status": status} | news | more, timeout=10.0, patience=max(patience, self._left))
-        except Invalid as error:
-            return self._refused(status, error, patience)
-        except (LeaseRefused, NotFound) as error:
-            return self._lose(error)
-        except LonghaulError as error:
-            return error.code if isinstance(error, GatewayError) else str(error)
-        return None
-
-    def _refused(self, status: str, error: Invalid, patience: float) -> str:
-        """Fails the task for good after an invalid report, such as one with a result that is too large: another attempt would end in the same way."""
-        if status != "RELEASED":
+        bodies = [{"status": status} | part | more for part in _ever_less(news)]
+        refused: str | None = None
+        for body in bodies:
             try:
-                body = {"status": "FAILED", "fatal": True, "reason": f"{error.code}: {error.detail}"}
-                self._report(body, timeout=10.0, patience=max(patience, self._left))
-            except LonghaulError as second:
-                logger.warning("the end of %s was not told: %s", self.id, second)
-        return error.code
+                self._report(body, timeout=10.0, patience=max(patience, self._left), pauses={})
+                return refused
+            except LonghaulError as error:
+                if isinstance(error, GatewayError) and is_over(error):
+                    return self._lose(error)
+                if not isinstance(error, Invalid):
+                    return error.code if isinstance(error, GatewayError) else str(error)
+                logger.warning("the end of %s is refused: %s", self.id, error)
+                if body is bodies[-1] and status != "RELEASED" and refused is None:
+                    # Such as a result that is too large: another attempt would end alike.
+                    refused = error.code
+                    bodies.append({"status": "FAILED", "fatal": True, "reason": mend(f"{error.code}: {error.detail}", REASON_BYTES)})
+                elif body is bodies[-1]:
+                    return refused or error.code
+        return refused
 
     def forget(self) -> None:
         """Ends the keep-alives of a lost lease."""
@@ -278,9 +319,45 @@ class Task:
         self._fresh.set()
 
 
-def _left(expires_at: int, now: int) -> float:
+def _ever_less(news: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What to send of the news, each part after the one before it was refused: all, the checkpoint alone, nothing."""
+    kept = {name: value for name, value in news.items() if name == "checkpoint_base64"}
+    yield news
+    if kept and kept != news:
+        yield kept
+    if news:
+        yield {}
+
+
+def time_left(expires_at: float, now: float) -> float:
     """Returns the seconds that a lease has left, by the gateway's clock alone, because ours may differ."""
     return max((expires_at - now) / 1000, 0.1)
+
+
+def mend(value: object, limit: int) -> str:
+    """The value as text that a report can carry: half of a surrogate pair is replaced, and the end is cut."""
+    try:
+        text = str(value)
+    except Exception:
+        text = f"a {type(value).__name__} without text"
+    # `encode` would make a copy of megabytes.
+    text = text[:limit].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text.encode()[:limit].decode("utf-8", "ignore")
+
+
+def _number(value: Any) -> int | None:
+    """A number of a progress; `None` if it is none."""
+    try:
+        return min(max(int(round(value)), 0), _NUMBER_MAX)
+    except Exception:
+        return None
+
+
+def _pause(seconds: float, limit: float = 1e12) -> float:
+    """A pause, which is 0 if it is below. Raises an error if it is no number, or above the limit."""
+    if not seconds <= limit:
+        raise ValueError(f"{seconds} is no pause in seconds")
+    return max(float(seconds), 0.0)
 
 
 __all__ = ["Cancelled", "Draining", "Fatal", "GiveBack", "Halt", "LeaseLost", "RetryAfter", "Task"]

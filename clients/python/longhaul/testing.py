@@ -33,15 +33,16 @@ class Embedded:
 
     `url` is its gateway, `service_url` its broker, and `admin_url` the broker's admin API. The
     program is `program`, or that of the environment variable `LONGHAUL_PROGRAM`, or `longhaul`
-    on the path. It ends with `close`, with the `with` block, or with this process.
+    on the path. It ends with `close`, with the `with` block, or with this process,
+    however that ends: its standard input is a pipe that this process holds.
     """
 
     def __init__(self, program: str | None = None, start_timeout: float = 30.0) -> None:
-        words = [program or os.environ.get("LONGHAUL_PROGRAM") or "longhaul", "dev", "-o", "jsonl"]
+        words = [program or os.environ.get("LONGHAUL_PROGRAM") or "longhaul", "dev", "-o", "jsonl", "--until-stdin-closes"]
         for address in ("--http", "--broker", "--admin"):
             words += [address, "127.0.0.1:0"]
         try:
-            self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+            self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         except FileNotFoundError as missing:
             raise FileNotFoundError(f"there is no program `{words[0]}`: install longhaul, or name it in LONGHAUL_PROGRAM") from missing
         atexit.register(self.close)
@@ -75,8 +76,9 @@ class Embedded:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
 
     def __enter__(self) -> Self:
         return self

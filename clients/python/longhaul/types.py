@@ -33,6 +33,13 @@ class ActionList(TypedDict):
 BTreeMap: TypeAlias = dict[str, str]
 
 
+class Confirmation(TypedDict):
+    """The leases that a worker has got."""
+
+    leases: list[str]
+    """All leases of an answer: 1 to 100."""
+
+
 class CreatedQueue(TypedDict):
     """A queue that was created or already existed."""
 
@@ -99,11 +106,11 @@ Instant: TypeAlias = int
 
 
 class LeaseProgress(TypedDict):
-    """The progress of the work, in your own units."""
+    """The progress of the work, in your own units. Numbers are rounded, and a negative one is 0."""
 
-    done: int
-    message: NotRequired[str]
-    total: NotRequired[int]
+    done: float
+    message: str
+    total: float
 
 
 Length: TypeAlias = str
@@ -290,6 +297,8 @@ class Reported(TypedDict):
     lease_time: NotRequired[Length | None]
     now: int
     """The gateway's current time, in ms since the epoch."""
+    warnings: NotRequired[list[str] | None]
+    """News of the report that were left out, and why."""
 
 
 class Reschedule(TypedDict):
@@ -559,13 +568,13 @@ class HolderSilence(TypedDict):
 
 
 class KeepAlive(TypedDict):
-    """A keep-alive of the holder of a lease, with its news."""
+    """A keep-alive of the holder of a lease, with its news. News that cannot be used are left out, and named in the `warnings` of the answer."""
 
     checkpoint_base64: NotRequired[str | None]
     """A checkpoint for the next attempt: up to 64 KiB."""
     lease_time: NotRequired[Length | None]
     log: NotRequired[list[str]]
-    """Log lines for people who watch the task."""
+    """Log lines for people who watch the task. A line is cut at 256 bytes."""
     progress: NotRequired[LeaseProgress | None]
 
 
@@ -611,6 +620,8 @@ class LeaseHolder(TypedDict):
 class LeaseRequest(TypedDict):
     """A worker's request for tasks."""
 
+    confirms: NotRequired[bool]
+    """Whether the worker starts nothing before it has confirmed its leases (`leases:confirm`). What it does not confirm within the lease time, and within 30 s, is given back, which costs no attempt, up to three times in a row."""
     count: NotRequired[int | None]
     """The most tasks to lease: 1 to 100, 1 by default."""
     instance: NotRequired[str]
@@ -781,7 +792,7 @@ class QueueWorker(TypedDict):
 
 
 class Report(TypedDict):
-    """A report on a lease."""
+    """A report on a lease. News (progress, checkpoint, log) that cannot be used are left out, and named in the `warnings` of the answer."""
 
     after: NotRequired[Length | None]
     checkpoint_base64: NotRequired[str | None]
@@ -792,10 +803,10 @@ class Report(TypedDict):
     """The lease, unless the path names it."""
     lease_time: NotRequired[Length | None]
     log: NotRequired[list[str]]
-    """Log lines for people who watch the task."""
+    """Log lines for people who watch the task. A line is cut at 256 bytes."""
     progress: NotRequired[LeaseProgress | None]
     reason: NotRequired[str | None]
-    """For a failure: the reason."""
+    """For a failure: the reason. It is cut at 16 KiB."""
     result: NotRequired[str | None]
     """For a success: the result, as text. At most a megabyte."""
     result_base64: NotRequired[str | None]

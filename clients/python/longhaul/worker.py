@@ -5,16 +5,20 @@ Threads send the keep-alives, because an event loop that a processor blocks woul
 
 from __future__ import annotations
 
+import _thread
 import asyncio
+import atexit
 import base64
 import inspect
 import json
 import logging
+import math
 import os
 import random
 import secrets
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,9 +28,9 @@ from typing import Any
 from urllib.parse import quote
 
 from .client import Client, length
-from .errors import GatewayError
+from .errors import GatewayError, LonghaulError
 from .http import HaltEvent
-from .task import Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task
+from .task import REASON_BYTES, Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task, mend, time_left
 from .types import Leases
 
 logger = logging.getLogger("longhaul")
@@ -57,7 +61,8 @@ class Worker:
     - `lease_time`: seconds of silence after which other workers may get the tasks. The worker sends keep-alives three times in that
       time, and at least every 5 s.
     - `types`: leases only tasks of these types.
-    - `drain`: how many seconds running tasks may take to end when the worker ends. After that, the worker gives them back with their checkpoints.
+    - `drain`: how many seconds running tasks may take to end when the worker ends; `math.inf`: as long as they take. After that, the worker gives them
+      back with their checkpoints.
     - `poll`: for how many seconds, 30 at most, a request waits for a task. A worker that ends may wait for this request, because cancelling it could lose a
       task.
     - `report_patience`: for how many seconds the worker repeats the report of a task's end while no gateway takes it.
@@ -81,6 +86,8 @@ class Worker:
     ) -> None:
         if concurrency < 1:
             raise ValueError("concurrency is 1 at least")
+        if not (drain >= 0 and report_patience >= 0 and 0 <= poll <= 30 and 0 < lease_time < math.inf):
+            raise ValueError("a time is negative, endless or no number, or `poll` is above 30 s")
         self.client, self.processor = client, processor
         self.queue = quote(queue, safe="")
         self.concurrency, self.drain, self.report_patience = concurrency, drain, report_patience
@@ -88,7 +95,7 @@ class Worker:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._asked: dict[str, Any] = {
             "worker": self.name,
-            "instance": secrets.token_hex(8),
+            "confirms": True,
             "wait": length(poll),
             "lease_time": length(lease_time),
         }
@@ -96,7 +103,7 @@ class Worker:
             self._asked["types"] = list(types)
         # Runs an `async def` processor.
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping = HaltEvent()
+        self._stopping, self._ended = HaltEvent(), threading.Event()
         self._changed = threading.Condition()
         self._running: set[Task] = set()
         self._thread: threading.Thread | None = None
@@ -104,25 +111,38 @@ class Worker:
     def run(self) -> None:
         """Works until SIGTERM or Ctrl-C, until `stop`, or until somebody drains it (`longhaul worker drain`). Returns when the last task is over or given back.
 
-        A second signal ends the process.
+        A signal drains all workers of this process, and then this waits for all of them. A second signal ends the process.
         """
+        signalled = threading.Event()
         is_main = threading.current_thread() is threading.main_thread()
         former = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT) if is_main}
 
         def stop(number: int, _: FrameType | None) -> None:
             signal.signal(number, signal.SIG_DFL)
-            self.stop()
+            # The main thread, which runs this, may hold the lock of any event. A bare thread needs no lock.
+            _thread.start_new_thread(stop_all, ())
+
+        def stop_all() -> None:
+            signalled.set()
+            _stop_all()
 
         for number in former:
             signal.signal(number, stop)
         try:
             self._work()
+            if signalled.is_set():
+                _drain_all()
         finally:
             for number, handler in former.items():
                 signal.signal(number, handler)
 
     def start(self) -> None:
-        """Starts the worker in its own thread. It works until `stop`."""
+        """Starts the worker in its own thread. It works until `stop`, or until the interpreter ends.
+
+        In the main thread, this installs a handler for SIGTERM that ends the interpreter, if there is no handler yet. The end of the interpreter drains.
+        """
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _exit)
         self._thread = threading.Thread(target=self._work, name=f"worker {self.name}", daemon=True)
         self._thread.start()
 
@@ -133,11 +153,21 @@ class Worker:
     def join(self, timeout: float | None = None) -> bool:
         """Waits for the end of a started worker. Returns whether it has ended."""
         if self._thread is not None:
-            self._thread.join(timeout)
+            self._thread.join(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
             return not self._thread.is_alive()
         return True
 
     def _work(self) -> None:
+        _working.add(self)
+        try:
+            self._work_and_drain()
+        finally:
+            _working.discard(self)
+            self._ended.set()
+
+    def _work_and_drain(self) -> None:
+        # Tells this start of the worker apart from others with its name.
+        self._asked["instance"] = secrets.token_hex(8)
         if any(inspect.iscoroutinefunction(it) for it in (self.processor, type(self.processor).__call__)):
             self._loop = _loop_in_thread()
         logger.info("ready")
@@ -169,17 +199,33 @@ class Worker:
             return min(self.concurrency - len(self._running), _COUNT)
 
     def _lease(self, count: int) -> None:
-        path = f"/v1/queues/{self.queue}/leases"
-        # A lease whose answer got lost expires by itself, so the request is repeatable.
-        answer = self.client.gateways.request("POST", path, self._asked | {"count": count}, timeout=self._timeout, patience=5.0, halt=self._stopping)
-        if answer.status != 200:
+        gateways, path = self.client.gateways, f"/v1/queues/{self.queue}/leases"
+        # Leases that are not confirmed are given back, so the request is repeatable.
+        answer = gateways.request("POST", path, self._asked | {"count": count}, timeout=self._timeout, patience=5.0, halt=self._stopping)
+        if answer.status == 204:
             return
+        since = time.monotonic()
         leases: Leases = answer.json()
-        for lease in leases["leases"]:
-            task = Task(self.client.gateways, self.queue, lease, leases["now"])
+        tasks = [Task(gateways, self.queue, lease, leases["now"], since) for lease in leases["leases"]]
+        for task, outcome in zip(tasks, self._confirm(path, leases)):
+            if outcome != "RESULT_OK":
+                logger.warning("lost %s before it began: %s", task.id, outcome)
+                continue
             with self._changed:
                 self._running.add(task)
             self._begin(task)
+
+    def _confirm(self, path: str, leases: Leases) -> list[str]:
+        """Tells the gateway that the leases have come, and returns which of them still count. A worker that ends gives them back in any case."""
+        wanted = {"leases": [lease["lease"] for lease in leases["leases"]]}
+        patience = min((time_left(lease["expires_at"], leases["now"]) for lease in leases["leases"]), default=0.0)
+        try:
+            answer = self.client.gateways.request(
+                "POST", f"{path}:confirm", wanted, timeout=10.0, patience=patience, halt=self._stopping, expects=("outcomes",), pauses={}
+            )
+        except LonghaulError as error:
+            return ["RESULT_OK" if self._stopping.is_set() else str(error)] * len(wanted["leases"])
+        return [outcome["outcome"] for outcome in answer.json()["outcomes"]]
 
     def _begin(self, task: Task) -> None:
         """Runs the processor in a thread or in the event loop. A thread reports its end."""
@@ -195,11 +241,28 @@ class Worker:
             task.check()
             return self.processor(task)
 
-        if self._loop is None:
-            run(call)
-        else:
-            ended = asyncio.run_coroutine_threadsafe(self._await(task), self._loop)
-            ended.add_done_callback(lambda ended: run(ended.result))
+        def give_back() -> Any:
+            # Other workers may have room for a thread, and this one in a while.
+            raise GiveBack(1.0)
+
+        try:
+            task.keep()
+            if self._loop is None:
+                run(call)
+                return
+        except RuntimeError as error:
+            logger.warning("no thread for %s: %s", task.id, error)
+            self._run(task, give_back)
+            return
+
+        def ended(result: Callable[[], Any]) -> None:
+            try:
+                run(result)
+            except RuntimeError:
+                # The loop must wait, since there is no thread.
+                self._run(task, result)
+
+        asyncio.run_coroutine_threadsafe(self._await(task), self._loop).add_done_callback(lambda it: ended(it.result))
 
     async def _await(self, task: Task) -> Any:
         """Awaits the processor, and cancels it when there is a `Halt`."""
@@ -217,25 +280,34 @@ class Worker:
 
     def _drain(self) -> None:
         if not self._wait_for_end(self.drain):
-            self._tell_all(lambda task: task.stop(Draining("the worker is to end")))
+            for task in self._still_running():
+                task.stop(Draining("the worker is to end"))
             if not self._wait_for_end(_GRACE):
-                self._tell_all(self._abandon)
+                self._abandon_all()
         logger.info("drained")
 
     def _wait_for_end(self, seconds: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: not self._running, seconds)
+            return self._changed.wait_for(lambda: not self._running, min(seconds, threading.TIMEOUT_MAX))
 
-    def _tell_all(self, tell: Callable[[Task], None]) -> None:
+    def _still_running(self) -> list[Task]:
         with self._changed:
-            running = list(self._running)
+            return list(self._running)
+
+    def _abandon_all(self) -> None:
+        threads = [threading.Thread(target=self._abandon, args=(task,), daemon=True) for task in self._still_running()]
+        started = []
         # At once, since each may take a while.
-        threads = [threading.Thread(target=tell, args=(task,), daemon=True) for task in running]
         for thread in threads:
-            thread.start()
+            try:
+                thread.start()
+                started.append(thread)
+            except RuntimeError:
+                # The interpreter ends, or the system has no thread left.
+                thread.run()
         give_up = time.monotonic() + self.report_patience
-        for thread in threads:
-            thread.join(max(give_up - time.monotonic(), 0.0))
+        for thread in started:
+            thread.join(min(max(give_up - time.monotonic(), 0.0), threading.TIMEOUT_MAX))
 
     def _abandon(self, task: Task) -> None:
         """Gives back a task whose processor does not end."""
@@ -257,8 +329,12 @@ class Worker:
         status, more = "FAILED", dict[str, Any]()
         told = ""
         try:
-            more = _result(process())
-            status = "SUCCEEDED"
+            result = process()
+            try:
+                more, status = _result(result), "SUCCEEDED"
+            except Exception as error:
+                # Another attempt would end alike.
+                raise Fatal(f"the result cannot be sent: {type(error).__name__}: {mend(error, 1000)}") from error
         except Cancelled as halt:
             more, told = {"reason": str(halt)}, "cancelled"
         except Halt:
@@ -302,7 +378,8 @@ def _loop_in_thread() -> asyncio.AbstractEventLoop:
 
 def _failure(task: Task, error: BaseException, **more: Any) -> dict[str, Any]:
     """The report of a failed attempt. The log gets the traceback as well."""
-    reason = str(error) if isinstance(error, (Fatal, RetryAfter)) else f"{type(error).__name__}: {error}"
+    said = mend(error, REASON_BYTES)
+    reason = said if isinstance(error, (Fatal, RetryAfter)) else mend(f"{type(error).__name__}: {said}", REASON_BYTES)
     logger.warning("attempt %s of %s failed: %s", task.attempt, task.id, reason, exc_info=error)
     return {"reason": reason} | more
 
@@ -311,9 +388,40 @@ def _result(value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     if isinstance(value, str):
+        # Fails if the text has half of a surrogate pair, which no gateway takes.
+        value.encode()
         return {"result": value}
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"result_base64": base64.b64encode(value).decode()}
-    # Fails the attempt if the value has no form in JSON: no report could carry it.
-    json.dumps(value, allow_nan=False)
+    # Fails if the value has no form in JSON, and as above.
+    json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     return {"result_json": value}
+
+
+# The workers of this process, which work or drain.
+_working = set[Worker]()
+
+
+def _stop_all() -> None:
+    for worker in list(_working):
+        worker.stop()
+
+
+@atexit.register
+def _drain_all() -> None:
+    """Drains all workers: a worker in a thread of its own would leave its tasks to the end of their leases."""
+    while working := list(_working):
+        for worker in working:
+            worker.stop()
+        for worker in working:
+            worker._ended.wait()
+
+
+def _exit(number: int, _: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    sys.exit(128 + number)
+
+
+if hasattr(os, "register_at_fork"):
+    # The threads of the workers stay with the process that started them.
+    os.register_at_fork(after_in_child=_working.clear)

@@ -41,7 +41,10 @@ class Busy:
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", str(len(content)))
+                if "Content-Length" in headers:
+                    self.close_connection = True
+                else:
+                    self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
 
@@ -65,4 +68,4 @@ class Busy:
 def problem(status: int, code: str, **headers: str) -> Answer:
     """A refusal as a gateway gives it."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return status, named, {"status": status, "code": code, "title": "", "detail": "planted"}
+    return status, {"Content-Type": "application/problem+json"} | named, {"status": status, "code": code, "title": "", "detail": "planted"}

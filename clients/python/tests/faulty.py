@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -12,6 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from longhaul import LeaseLost, Task, conformance, errors, http, task, worker
+
+
+_PROBLEM = "application/problem+json"
 
 
 def no_keep_alive() -> None:
@@ -61,16 +65,78 @@ def fails_what_it_gives_back() -> None:
 def impatient() -> None:
     """`Retry-After` is not read."""
     from_answer = errors.from_answer
-    http.from_answer = lambda status, body, retry_after: from_answer(status, body, None)  # type: ignore[attr-defined]
+    setattr(http, "from_answer", lambda status, body, kind, retry_after: from_answer(status, body, kind))
 
 
-def tells_once() -> None:
+def _once(suffix: str) -> None:
     request = http.Gateways.request
 
     def once(self: http.Gateways, method: str, path: str, body: object = None, **more: Any) -> http.Answer:
-        return request(self, method, path, body, **(more | {"repeatable": not path.endswith(":report")}))
+        if path.endswith(suffix):
+            more |= {"repeatable": False, "patience": 0.0}
+        return request(self, method, path, body, **more)
 
     http.Gateways.request = once  # type: ignore[method-assign]
+
+
+def tells_once() -> None:
+    _once(":report")
+
+
+def confirms_once() -> None:
+    _once(":confirm")
+
+
+def believes_pages() -> None:
+    """A proxy's answer is taken for a gateway's."""
+
+    def from_answer(status: int, body: bytes, kind: str | None, retry_after: str | None = None) -> errors.GatewayError:
+        return errors.from_answer(status, body if kind == _PROBLEM else b'{"code": "page"}', _PROBLEM, retry_after)
+
+    setattr(http, "from_answer", from_answer)
+
+
+def gives_up_without_a_token() -> None:
+    is_verdict = errors.is_verdict
+    setattr(http, "is_verdict", lambda error: is_verdict(error) or error.status in (401, 403))
+
+
+def reads_little() -> None:
+    """An answer with many leases is too large for it."""
+    setattr(http, "_ANSWER_BYTES", 8 * 1024 * 1024)
+
+
+def starts_unconfirmed() -> None:
+    worker.Worker._confirm = lambda self, path, leases: ["RESULT_OK"] * len(leases["leases"])  # type: ignore[method-assign]
+
+
+def strict_news() -> None:
+    """A log line that is no UTF-8 raises."""
+    log = Task.log
+    Task.log = lambda self, line: log(self, line.encode().decode())  # type: ignore[method-assign]
+
+
+def raw_reasons() -> None:
+    """Reasons are sent as they are, whatever their size."""
+    setattr(worker, "mend", lambda value, limit: str(value))
+
+
+def hasty() -> None:
+    """No limit is taken for no time."""
+    os.environ["LONGHAUL_DRAIN"] = "0"
+
+
+def drains_one() -> None:
+    """SIGTERM drains only the worker in `run`."""
+
+    def stop() -> None:
+        for each in list(worker._working):
+            if each._thread is None:
+                each.stop()
+
+    atexit.unregister(worker._drain_all)
+    setattr(worker, "_stop_all", stop)
+    setattr(worker, "_drain_all", lambda: None)
 
 
 def one_gateway() -> None:
@@ -105,12 +171,13 @@ def no_time_for_the_next() -> None:
 
 
 def endless_refusal() -> None:
-    """A result that is refused is reported again and again, with the keep-alives going on."""
+    """After a refusal, nothing tells that the task has failed for good."""
+    end = Task.end
 
-    def refused(self: Task, status: str, error: errors.Invalid, patience: float) -> str:
-        return error.code
+    def refused(self: Task, status: str, patience: float, **more: Any) -> str | None:
+        return "refused" if more.get("fatal") or len(more.get("result_base64", "")) > 1_400_000 else end(self, status, patience, **more)
 
-    Task._refused = refused  # type: ignore[method-assign]
+    Task.end = refused  # type: ignore[method-assign]
 
 
 def dies_of_nonsense() -> None:

@@ -119,6 +119,7 @@ class Awaiting(Leasing):
             return "done"
 
         gateway = Leased(20)
+        gateway.lease_time = 10.0
         self.work(gateway, process, concurrency=20)
         self.assertEqual({status for _, status in gateway.told}, {"SUCCEEDED"})
         self.assertEqual(len(threads), 1)

@@ -1,12 +1,13 @@
 """What is tried again, where, and when, and what is not."""
 
+import os
 import socket
 import time
 import unittest
 from typing import Any
 
 from longhaul import Client, Submission
-from longhaul.errors import Conflict, GatewayError, LeaseRefused, OutcomeUnknown, Unavailable, Unreachable
+from longhaul.errors import Conflict, LeaseRefused, OutcomeUnknown, Unavailable, Unreachable
 
 from .busy import Answer, Busy, problem
 
@@ -102,14 +103,55 @@ class GivenUp(Asking):
             with Busy(problem(409, code)) as busy, self.assertRaises(kind) as raised:
                 self.client(busy.url).get("q", "1:0:-1")
             self.assertIs(type(raised.exception), kind)
-        # What a proxy answers says nothing about tasks and leases.
-        for status in (404, 409, 410):
-            with Busy((status, {}, b"<html>")) as busy, self.assertRaises(GatewayError) as answered:
-                self.client(busy.url).get("q", "1:0:-1")
-            self.assertIs(type(answered.exception), GatewayError)
-        with Busy((502, {}, b"<html>")) as busy, self.assertRaises(Unavailable) as unavailable:
-            self.client(busy.url, patience=0.0).get("q", "1:0:-1")
-        self.assertEqual(unavailable.exception.code, "http_502")
+        # What a proxy answers says nothing, also with a body like a gateway's.
+        for status in (302, 400, 401, 404, 409, 410, 502):
+            for body in (b"<html>", {"code": "task_not_found"}):
+                with Busy((status, {}, body)) as busy, self.assertRaises(Unavailable) as unavailable:
+                    self.client(busy.url, patience=0.0).get("q", "1:0:-1")
+                self.assertEqual(unavailable.exception.code, f"http_{status}")
+
+    def test_a_page_with_200_is_no_answer(self) -> None:
+        """A submit that a proxy answered with its sign-in page raised a bare JSONDecodeError, though its key made a repeat safe."""
+        page: Answer = (200, {"Content-Type": "text/html"}, b"<html>")
+        with Busy(page, (200, {}, {"other": 1}), SUBMITTED) as busy:
+            self.assertEqual(self.client(busy.url).submit("q", "x"), "1:0:-1")
+        with Busy(page) as busy, self.assertRaises(OutcomeUnknown):
+            self.client(busy.url, patience=0.0).payload("q", "1:0:-1")
+
+    def test_a_cut_answer_is_none(self) -> None:
+        """A gateway was killed in the middle of its answer, and `payload` returned 10 of 1,000 bytes."""
+        bytes_of = {"Content-Type": "application/octet-stream"}
+        with Busy((200, bytes_of | {"Content-Length": "1000"}, b"A" * 10), (200, bytes_of, b"A" * 1000)) as busy:
+            self.assertEqual(self.client(busy.url).payload("q", "1:0:-1"), b"A" * 1000)
+
+    def test_a_token_function_may_fail_for_a_moment(self) -> None:
+        tokens = iter(["", " fresh\n"])
+
+        def token() -> str:
+            if not (text := next(tokens)):
+                raise OSError("the file is being replaced")
+            return text
+
+        with Busy(SUBMITTED) as busy:
+            self.client(busy.url, token=token).submit("q", "x")
+            self.assertEqual(busy.asked[0][2]["Authorization"], "Bearer fresh")
+
+    def test_a_password_in_the_url_is_refused(self) -> None:
+        with self.assertRaisesRegex(ValueError, "no user and password"):
+            Client("http://u:p@127.0.0.1:1")
+
+    def test_a_fork_begins_with_connections_of_its_own(self) -> None:
+        """Processes forked from one that had made a request shared its connection, and got the ids of each other's tasks."""
+        with Busy(judge=lambda path, body: (201, {}, {"id": body["payload"], "now": 1})) as busy:
+            client = self.client(busy.url)
+            client.submit("q", "parent")
+            children = []
+            for child in range(4):
+                if (pid := os.fork()) == 0:
+                    wrong = sum(client.submit("q", f"{child}-{each}") != f"{child}-{each}" for each in range(40))
+                    os._exit(wrong > 0)
+                children.append(pid)
+            self.assertEqual([os.waitpid(pid, 0)[1] for pid in children], [0] * 4)
 
     def test_a_token_is_asked_for_each_time(self) -> None:
         tokens = iter(["first", "second"])

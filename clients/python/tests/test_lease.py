@@ -2,13 +2,15 @@
 
 import ctypes
 import logging
+import math
 import threading
 import time
 import unittest
+import unittest.mock
 from collections.abc import Callable
 from typing import Any
 
-from longhaul import Client, Fatal, LeaseLost, Task, Worker
+from longhaul import Client, Fatal, GiveBack, LeaseLost, RetryAfter, Task, Worker
 
 from .busy import Answer, Busy, problem
 
@@ -22,6 +24,7 @@ class Leased:
         self.tasks, self.keep_alive = list(range(tasks)), keep_alive
         self.until: dict[str, float] = {}
         self.told: list[tuple[str, str]] = []
+        self.ends: list[Any] = []
         self.kept_alive: list[float] = []
         self.lease_time = _LEASE
         self.cancelled = False
@@ -32,7 +35,11 @@ class Leased:
         with self.changed:
             if path.endswith("/leases"):
                 return self.lease(now)
+            if path.endswith("/leases:confirm"):
+                return 200, {}, {"outcomes": [{"outcome": "RESULT_OK"} for _ in body["leases"]], "now": now * 1000}
             task, status = body["lease"], body["status"]
+            if status != "IN_PROGRESS":
+                self.ends.append(body)
             if now > self.until[task]:
                 status += " refused"
             if status == "IN_PROGRESS":
@@ -140,6 +147,121 @@ class Leases(Leasing):
         self.work(gateway, process)
         self.assertEqual(gateway.told, [("1:0:-1", "SUCCEEDED")])
 
+    def test_odd_news_and_reasons_decide_nothing(self) -> None:
+        """A processor logged a file name that is no UTF-8, or `progress(33.3, 100)`. Its result was refused with that, and the task failed for good."""
+
+        def process(task: Task) -> str:
+            for line in ("caf\udce9", "x" * 6_000_000, Odd()):
+                task.log(line)  # type: ignore[arg-type]
+            for done in (33.4, -1, math.inf, math.nan, "7", None, 10**30):
+                task.progress(done, 100)  # type: ignore[arg-type]
+            if task.id == "1:0:-1":
+                raise RuntimeError("caf\udce9 " + "x" * 6_000_000)
+            return "fine"
+
+        gateway = Leased(2)
+        self.work(gateway, process)
+        failed, succeeded = gateway.ends
+        self.assertEqual(failed["log"], ["caf\ufffd", "x" * 256, "a Odd without text"])
+        self.assertEqual(failed["progress"], {"done": 2**64 - 1, "total": 100})
+        self.assertTrue(failed["reason"].startswith("RuntimeError: caf\ufffd xxx"), failed["reason"][:50])
+        self.assertEqual((failed["status"], len(failed["reason"]), "fatal" in failed), ("FAILED", 16 * 1024 - 2, False))
+        self.assertEqual(succeeded["result"], "fine")
+        for pause in (math.nan, math.inf, "1"):
+            with self.assertRaises((ValueError, TypeError)):
+                RetryAfter(pause, "")  # type: ignore[arg-type]
+        self.assertEqual((RetryAfter(-0.5, "").seconds, GiveBack(-1).after), (0.0, 0.0))
+
+    def test_a_checkpoint_survives_the_news_beside_it(self) -> None:
+        """A log line was refused, and the checkpoint that was sent with it was lost: the next attempt began from zero."""
+
+        def process(task: Task) -> None:
+            task.log("refused")
+            task.checkpoint("kept")
+            if task.id == "1:0:-1":
+                task.sleep(0.8 * _LEASE)
+            raise GiveBack
+
+        gateway = Leased(2)
+        answer = gateway.answer
+        kept: list[Any] = []
+
+        def refusing(path: str, body: Any) -> Answer:
+            if "log" in body:
+                return problem(422, "request_unfit")
+            if "checkpoint_base64" in body:
+                kept.append(body["lease"])
+            return answer(path, body)
+
+        setattr(gateway, "answer", refusing)
+        self.work(gateway, process)
+        self.assertEqual(kept, ["1:0:-1", "1:1:-1"])
+        self.assertEqual([status for _, status in gateway.told], ["RELEASED", "RELEASED"])
+
+    def test_only_a_gateway_s_own_code_is_a_verdict(self) -> None:
+        """One answer of a proxy to the final report, or a 401 after a token was rotated, threw hours of work away."""
+        statuses = [302, 400, 401, 403, 404, 408, 409, 413, 421, 431, 500, 200]
+        answers: list[Answer] = [(status, {"Content-Type": "text/html"}, b"<html>") for status in statuses]
+        answers += [problem(401, "token_unknown"), problem(403, "scope_missing"), problem(404, "not_found"), (204, {}, b"")]
+        gateway = Leased(len(answers))
+        gateway.lease_time = 30.0
+        answer, planted = gateway.answer, set[str]()
+
+        def first_refusing(path: str, body: Any) -> Answer:
+            if body.get("status") == "SUCCEEDED" and body["lease"] not in planted:
+                planted.add(body["lease"])
+                return answers.pop()
+            return answer(path, body)
+
+        setattr(gateway, "answer", first_refusing)
+        self.work(gateway, lambda task: "fine", concurrency=16)
+        self.assertEqual({status for _, status in gateway.told}, {"SUCCEEDED"})
+
+    def test_a_pause_that_others_were_told_holds_up_no_end(self) -> None:
+        """A lease request was told to wait for 20 s, and the keep-alives and the end of a running task waited as well."""
+        gateway = Leased(1)
+        answer = gateway.answer
+
+        def busy(path: str, body: Any) -> Answer:
+            if path.endswith("/leases") and not gateway.tasks:
+                return problem(503, "draining", Retry_After="20")
+            return answer(path, body)
+
+        setattr(gateway, "answer", busy)
+        self.work(gateway, lambda task: task.sleep(2 * _LEASE), concurrency=2)
+        self.assertEqual(gateway.told, [("1:0:-1", "SUCCEEDED")])
+
+    def test_nothing_begins_before_it_is_confirmed(self) -> None:
+        begun: list[str] = []
+        gateway = Leased(2)
+        answer = gateway.answer
+
+        def confirming(path: str, body: Any) -> Answer:
+            if path.endswith("/leases"):
+                self.assertTrue(body["confirms"])
+            if path.endswith("/leases:confirm") and body["leases"] == ["1:1:-1"]:
+                gateway.told.append(("1:1:-1", "unconfirmed"))
+                return 200, {}, {"outcomes": [{"outcome": "NOT_IN_PROGRESS"}], "now": 1}
+            return answer(path, body)
+
+        setattr(gateway, "answer", confirming)
+        self.work(gateway, lambda task: begun.append(task.id))
+        self.assertEqual(begun, ["1:0:-1"])
+
+    def test_a_task_without_a_thread_is_given_back(self) -> None:
+        """A container was at its limit of threads. The slot of the task was lost, and its lease kept alive for ever."""
+        start = threading.Thread.start
+
+        def refuse(thread: threading.Thread) -> None:
+            if thread.name == "1:0:-1":
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        with unittest.mock.patch.object(threading.Thread, "start", refuse):
+            gateway = Leased(2)
+            self.work(gateway, lambda task: "fine")
+        self.assertEqual(gateway.told, [("1:0:-1", "RELEASED"), ("1:1:-1", "SUCCEEDED")])
+
     def test_the_log_has_the_reason_of_a_failure_and_where_it_was_raised(self) -> None:
         def process(task: Task) -> None:
             if task.id == "1:0:-1":
@@ -154,6 +276,11 @@ class Leases(Leasing):
         self.assertIn('raise KeyError("page 7")', first)
         self.assertTrue(second.startswith("attempt 1 of 1:1:-1 failed: torn\n"), second)
         self.assertIn("ValueError: no ink", second)
+
+
+class Odd:
+    def __str__(self) -> str:
+        raise ValueError
 
 
 def hold(seconds: float) -> None:

@@ -1,5 +1,6 @@
 /** A client of one or several gateways. It submits tasks and operates queues, workers, dead letters and schedules. */
 
+import { isAnyArrayBuffer } from "node:util/types";
 import { randomUUID } from "node:crypto";
 import { fromAnswer, type GatewayError, NotFound, TaskFailed, WaitTimeout } from "./errors.ts";
 import { watch, type TaskEvent } from "./events.ts";
@@ -90,11 +91,27 @@ interface Ask extends Omit<Asking, "halt"> {
 export function length(value: Length): string;
 export function length(value: Length | undefined): string | undefined;
 export function length(value: Length | undefined): string | undefined {
+  if (typeof value === "number" && !Number.isFinite(value)) {
+    throw new RangeError(`${value} is no number of seconds`);
+  }
   return typeof value === "number" ? `${Math.round(value * 1000)}ms` : value;
 }
 
 function instant(value: Instant | undefined): number | undefined {
-  return value instanceof Date ? value.getTime() : value;
+  const time = value instanceof Date ? value.getTime() : value;
+  // JSON would have null: no time at all.
+  if (typeof time === "number" && !Number.isFinite(time)) {
+    throw new RangeError("the time is no valid date");
+  }
+  return time;
+}
+
+/** The bytes of a buffer or of a view of one; nothing if the value is neither. */
+export function bytes(value: unknown): Buffer | undefined {
+  if (ArrayBuffer.isView(value)) {
+    return Buffer.from(value.buffer, value.byteOffset, value.byteLength);
+  }
+  return isAnyArrayBuffer(value) ? Buffer.from(value) : undefined;
 }
 
 /** A client of one or several gateways of one cluster. */
@@ -116,7 +133,7 @@ export class Client {
   /** Submits a task, and returns its id when it is stored. */
   async submit(queue: string, payload: Payload, submission: Submission = {}): Promise<string> {
     const body = this.#newTask(payload, submission);
-    const answer = await this.#ask("POST", at(queue, "tasks"), { body, repeatable: body.idempotency_key !== undefined });
+    const answer = await this.#ask("POST", at(queue, "tasks"), { body, repeatable: body.idempotency_key !== undefined, expects: ["id"] });
     return json<types.Submitted>(answer).id;
   }
 
@@ -124,9 +141,9 @@ export class Client {
   async submitBatch(queue: string, tasks: { payload: Payload; submission?: Submission }[]): Promise<(string | GatewayError)[]> {
     const body = { tasks: tasks.map(({ payload, submission }) => this.#newTask(payload, submission)) };
     const repeatable = body.tasks.every((task) => task.idempotency_key !== undefined);
-    const answer = await this.#ask("POST", at(queue, "tasks:batch"), { body, repeatable });
+    const answer = await this.#ask("POST", at(queue, "tasks:batch"), { body, repeatable, expects: ["outcomes"] });
     return json<types.SubmittedTasks>(answer).outcomes.map(({ id, error }) =>
-      error ? fromAnswer(error.status, JSON.stringify(error), null) : (id ?? ""),
+      error ? fromAnswer(error.status, JSON.stringify(error), "application/problem+json", null) : (id ?? ""),
     );
   }
 
@@ -152,7 +169,7 @@ export class Client {
 
   /** Returns the payload of a task, as it was submitted. */
   async payload(queue: string, task: string): Promise<Uint8Array> {
-    return (await this.#ask("GET", at(queue, "tasks", task, "payload"))).body;
+    return (await this.#ask("GET", at(queue, "tasks", task, "payload"), { expects: null })).body;
   }
 
   /**
@@ -189,7 +206,7 @@ export class Client {
       throw new TaskFailed(ended);
     }
     try {
-      return (await this.#ask("GET", at(queue, "tasks", task, "result"))).body;
+      return (await this.#ask("GET", at(queue, "tasks", task, "result"), { expects: null })).body;
     } catch (error) {
       throw error instanceof NotFound ? new TaskFailed(ended) : error;
     }
@@ -550,5 +567,6 @@ function content(payload: Payload): Pick<NewTask, "payload" | "payload_base64" |
   if (typeof payload === "string") {
     return { payload };
   }
-  return payload instanceof Uint8Array ? { payload_base64: Buffer.from(payload).toString("base64") } : { payload_json: payload ?? null };
+  const kept = bytes(payload);
+  return kept ? { payload_base64: kept.toString("base64") } : { payload_json: payload ?? null };
 }

@@ -3,7 +3,7 @@
  *
  *     cargo run -p conformance -- node dist/conformance.js
  *
- * docs/clients.md of the project describes the steps.
+ * docs/leases.md of the project describes the steps.
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
@@ -18,12 +18,14 @@ type Step = Partial<{
   succeed_with: "checkpoint" | "payload";
   succeed_bytes: number;
   fail: string;
+  fail_bytes: number;
   fatal: boolean;
   retry_after: number;
   give_back: number;
-  progress: [number, number, string];
+  progress: [number | "nan" | "inf", number, string];
   checkpoint: string;
   log: string;
+  log_bytes: number;
   sleep: number;
   block: number;
 }>;
@@ -40,7 +42,9 @@ async function work(task: Task): Promise<unknown> {
       if (step.fatal) throw new Fatal(step.fail);
       throw step.retry_after === undefined ? new Error(step.fail) : new RetryAfter(step.retry_after, step.fail);
     } else if (step.give_back !== undefined) throw new GiveBack(step.give_back);
-    else if (step.progress !== undefined) task.progress(...step.progress);
+    else if (step.fail_bytes !== undefined) throw new Error("x".repeat(step.fail_bytes));
+    else if (step.log_bytes !== undefined) task.log("x".repeat(step.log_bytes));
+    else if (step.progress !== undefined) task.progress(number(step.progress[0]), step.progress[1], step.progress[2]);
     else if (step.checkpoint !== undefined) task.checkpoint(step.checkpoint);
     else if (step.log !== undefined) task.log(step.log);
     else if (step.sleep !== undefined) await task.sleep(step.sleep);
@@ -64,6 +68,11 @@ function script(task: Task): Step[] {
   throw new Fatal("the payload is no script");
 }
 
+/** A number, or one of those that JSON does not have. */
+function number(text: number | string): number {
+  return text === "inf" ? Infinity : Number(text);
+}
+
 function said(name: string): string {
   const value = process.env[name];
   if (value === undefined) {
@@ -72,12 +81,14 @@ function said(name: string): string {
   return value;
 }
 
-await new Worker(new Client(), said("LONGHAUL_QUEUE"), work, {
+const options = {
   name: said("LONGHAUL_WORKER"),
   concurrency: Number(said("LONGHAUL_CONCURRENCY")),
   leaseTime: Number(said("LONGHAUL_LEASE_TIME")),
-  drain: Number(said("LONGHAUL_DRAIN")),
-  log: (line) => console.error(new Date().toISOString(), line),
-}).run();
+  drain: number(said("LONGHAUL_DRAIN")),
+  log: (line: string) => console.error(new Date().toISOString(), line),
+};
+const workers = said("LONGHAUL_QUEUE").split(",").map((queue) => new Worker(new Client(), queue, work, options));
+await Promise.all(workers.map((worker) => worker.run()));
 // A processor that was given up may still run.
 process.exit(0);

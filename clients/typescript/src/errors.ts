@@ -21,7 +21,7 @@ export class OutcomeUnknown extends LonghaulError {}
 /**
  * A gateway has refused the request.
  *
- * An answer without a gateway's code, such as a proxy's, gets the code `http_` with its status. It does not tell whether the request was done.
+ * An answer without a gateway's code, such as a proxy's, is an `Unavailable` with the code `http_` and its status. It tells nothing about the request.
  */
 export class GatewayError extends LonghaulError {
   /** The answer of the gateway. */
@@ -84,43 +84,54 @@ const NO_CODE = "http_";
 
 /** Codes of reports that are refused because the lease has ended, or another worker has the task. */
 const LEASE_OVER: ReadonlySet<string> = new Set(["stale_lease_id", "not_current_lease_owner", "lease_expired", "task_ended"]);
+const GONE: ReadonlySet<string> = new Set(["task_not_found", "queue_not_found"]);
 
 const BY_STATUS = new Map<number, typeof GatewayError>([
   [401, NotAllowed],
   [403, NotAllowed],
   [404, NotFound],
+  [408, Unavailable],
   [409, Conflict],
   [410, NotFound],
   [413, TooLarge],
+  [421, Unavailable],
   [429, Unavailable],
   [502, Unavailable],
   [503, Unavailable],
 ]);
 
-/** Converts an answer to an error. A proxy's answer may have another form than a gateway's. */
-export function fromAnswer(status: number, body: string, retryAfter: string | null): GatewayError {
-  let problem: Problem = { status, code: `${NO_CODE}${status}`, title: "", detail: body.slice(0, 200) };
-  try {
-    const told: unknown = JSON.parse(body);
-    if (typeof told === "object" && told !== null && "code" in told && typeof told.code === "string") {
-      problem = { ...problem, ...(told as Problem), status };
-    }
-  } catch {
-    // Not JSON: the problem above stays.
-  }
+/** Converts an answer to an error. Only a gateway's own code tells anything: a proxy's answer is as none. */
+export function fromAnswer(status: number, body: string, contentType: string | null, retryAfter: string | null): GatewayError {
   const seconds = retryAfter === null || !Number.isFinite(Number(retryAfter)) ? undefined : Number(retryAfter);
+  let told: Partial<Problem> | null = null;
+  if (/^application\/problem\+json\s*(;|$)/i.test(contentType ?? "")) {
+    try {
+      told = JSON.parse(body) as Partial<Problem> | null;
+    } catch {
+      // A body that was cut off says nothing.
+    }
+  }
+  if (typeof told?.code !== "string") {
+    return new Unavailable({ status, code: `${NO_CODE}${status}`, title: "", detail: body.slice(0, 200) }, seconds);
+  }
+  const problem: Problem = { title: "", detail: "", ...told, code: told.code, status };
   if (LEASE_OVER.has(problem.code)) {
     return new LeaseRefused(problem, seconds);
   }
-  let kind = BY_STATUS.get(status) ?? (status >= 500 ? Unavailable : Invalid);
-  if (problem.code.startsWith(NO_CODE) && (kind === NotFound || kind === Conflict)) {
-    // A proxy does not know the tasks and queues of a gateway.
-    kind = GatewayError;
-  }
-  return new kind(problem, seconds);
+  return new (BY_STATUS.get(status) ?? (status >= 500 ? Unavailable : Invalid))(problem, seconds);
 }
 
 /** Whether the request may have been done although it was refused. Only a gateway's code tells that it was not. */
 export function mayBeDone(error: GatewayError): boolean {
   return UNKNOWN.has(error.code) || error.code.startsWith(NO_CODE);
+}
+
+/** Whether a report was refused because the worker no longer has the task. */
+export function isOver(error: unknown): error is GatewayError {
+  return error instanceof GatewayError && (LEASE_OVER.has(error.code) || GONE.has(error.code));
+}
+
+/** Whether a report that was refused in this way would be refused again. A 401 or 403 may end: a token was just rotated. */
+export function isVerdict(error: GatewayError): boolean {
+  return error instanceof Invalid || isOver(error);
 }

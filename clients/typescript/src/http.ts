@@ -4,13 +4,14 @@
  * Any gateway answers any request, so a request whose gateway goes away is sent to the next one. This module decides which requests are repeated:
  *
  * - a request that no gateway has got, or that a gateway has refused with a code which tells that nothing was done: always;
- * - a request without an answer, or with a proxy's answer: only if the caller has marked it as repeatable.
+ * - a request without an answer, or with a proxy's answer: only if the caller has marked it as repeatable;
+ * - a report on a lease: after any answer that is no verdict of a gateway.
  *
  * `fetch` keeps connections, for less than the 10 s after which a gateway closes them.
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
-import { fromAnswer, type GatewayError, mayBeDone, OutcomeUnknown, Unavailable, Unreachable } from "./errors.ts";
+import { fromAnswer, GatewayError, isVerdict, mayBeDone, OutcomeUnknown, Unavailable, Unreachable } from "./errors.ts";
 import { VERSION } from "./version.ts";
 
 /** The longest answer that is read: lists have up to 1,000 tasks. */
@@ -19,6 +20,8 @@ const ANSWER_BYTES = 64 * 1024 * 1024;
 const PAUSE = 200;
 const PAUSE_MAX = 5_000;
 const RETRY_AFTER_MAX = 30_000;
+/** The longest time of a timer: a longer one would be over at once. */
+export const TIMER_MAX = 2 ** 31 - 1;
 /** Causes of errors before a request was sent. */
 const NOT_SENT: ReadonlySet<unknown> = new Set([
   ...["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"],
@@ -52,6 +55,12 @@ export interface Asking {
   repeatable?: boolean;
   /** Ends the pauses between attempts, but no attempt. */
   halt?: AbortSignal;
+  /** An answer that is no JSON object with these fields is as none; with `null`, the answer is bytes. */
+  expects?: readonly string[] | null;
+  /**
+   * The request is about a lease. It heeds only these pauses, by the URL of the gateway, and is repeated until there is a verdict.
+   */
+  pauses?: Map<string, number>;
 }
 
 class Gateway {
@@ -61,7 +70,10 @@ class Gateway {
 
   constructor(url: string) {
     this.url = new URL(url.trim());
-    if (!["http:", "https:"].includes(this.url.protocol)) {
+    if (this.url.username || this.url.password) {
+      throw new TypeError("the URL of a gateway has no user and password: use a token");
+    }
+    if (!["http:", "https:"].includes(this.url.protocol) || this.url.search || this.url.hash) {
       throw new TypeError(`\`${url}\` is not the URL of a gateway: http://HOST:PORT or https://HOST:PORT`);
     }
   }
@@ -94,26 +106,26 @@ export class Gateways {
    * been done, not only the last one.
    */
   async request(method: string, path: string, asking: Asking = {}): Promise<Answer> {
-    const { timeout = 30_000, patience = 30_000, repeatable = true, halt } = asking;
+    const { timeout = 30_000, patience = 30_000, repeatable = true, halt, pauses } = asking;
     const content = asking.body && JSON.stringify(asking.body);
     let giveUp: number | undefined;
     let pause = PAUSE;
     let failure: Error = new Unreachable("the program is to end");
     let doubt: Error | undefined;
     for (;;) {
-      // A pause that a gateway asked for applies to all requests of the client.
-      const wait = this.#nextFree() - performance.now();
+      // A pause that a gateway asked for applies to all requests of the client, but for those about leases.
+      const [gateway, free] = this.#pick(pauses);
+      const wait = free - performance.now();
       if (wait > 0) {
         await sleep(wait, undefined, halt && { signal: halt }).catch(() => {
           throw doubt ?? failure;
         });
       }
-      const gateway = this.#pick();
       let retryAfter = 0;
       try {
-        return await this.#once(gateway, method, path, content, timeout);
+        return await this.#once(gateway, method, path, content, timeout, asking.expects);
       } catch (error) {
-        if (error instanceof Unavailable) {
+        if (error instanceof GatewayError && !isVerdict(error) && (error instanceof Unavailable || pauses !== undefined)) {
           if (mayBeDone(error)) {
             if (!repeatable) {
               throw new OutcomeUnknown(error.message, { cause: error });
@@ -136,8 +148,9 @@ export class Gateways {
       giveUp ??= now + patience;
       // The pause that the gateway asked for, or a growing, random one, so that clients do not return at once.
       gateway.resting = now + Math.max(retryAfter, pause * (0.5 + Math.random() / 2));
+      pauses?.set(gateway.url.href, gateway.resting);
       pause = Math.min(pause * 2, PAUSE_MAX);
-      if (Math.max(this.#nextFree(), now) > giveUp || halt?.aborted) {
+      if (Math.max(this.#pick(pauses)[1], now) > giveUp || halt?.aborted) {
         throw doubt ?? failure;
       }
     }
@@ -145,7 +158,7 @@ export class Gateways {
 
   /** Opens an answer that has no end. There is only one attempt: the reader must repeat it. */
   async stream(path: string, headers: Record<string, string>, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
-    const gateway = this.#pick();
+    const [gateway] = this.#pick();
     let response: Response;
     try {
       response = await this.#fetch(gateway.at(path), { headers: { ...headers, ...this.#headers() }, redirect: "manual", signal });
@@ -163,20 +176,30 @@ export class Gateways {
     throw failure;
   }
 
-  async #once(gateway: Gateway, method: string, path: string, content: string | undefined, timeout: number): Promise<Answer> {
+  async #once(gateway: Gateway, method: string, path: string, content: string | undefined, timeout: number, expects: readonly string[] | null = []): Promise<Answer> {
+    let headers: Record<string, string>;
+    try {
+      headers = this.#headers();
+    } catch (error) {
+      throw new Unreachable(`there is no token: ${error}`, { cause: error });
+    }
     try {
       const response = await this.#fetch(gateway.at(path), {
         method,
-        headers: { ...this.#headers(), ...(content !== undefined && { "Content-Type": "application/json" }) },
+        headers: { ...headers, ...(content !== undefined && { "Content-Type": "application/json" }) },
         ...(content !== undefined && { body: content }),
         redirect: "manual",
-        signal: AbortSignal.timeout(Math.ceil(timeout)),
+        signal: AbortSignal.timeout(Math.min(Math.ceil(timeout), TIMER_MAX)),
       });
       const bytes = await read(response);
-      if (response.status < 300) {
-        return { status: response.status, body: bytes };
+      if (response.status >= 300) {
+        throw refused(response, Buffer.from(bytes).toString());
       }
-      throw refused(response, Buffer.from(bytes).toString());
+      const answer = { status: response.status, body: bytes };
+      if (!isGateways(answer, response.headers, expects)) {
+        throw new OutcomeUnknown(`${gateway.url.origin}: the answer ${answer.status} is not a gateway's: ${Buffer.from(bytes.subarray(0, 200))}`);
+      }
+      return answer;
     } catch (error) {
       if (error instanceof TypeError || error instanceof DOMException) {
         const kind = NOT_SENT.has((error.cause as { code?: unknown } | undefined)?.code) ? Unreachable : OutcomeUnknown;
@@ -187,27 +210,48 @@ export class Gateways {
   }
 
   #headers(): Record<string, string> {
-    const token = typeof this.#token === "function" ? this.#token() : this.#token;
+    const token = (typeof this.#token === "function" ? this.#token() : this.#token)?.trim();
     return { "User-Agent": `longhaul-typescript/${VERSION}`, ...(token && { Authorization: `Bearer ${token}` }) };
   }
 
-  /** When a request may go to any gateway, by `performance.now`. */
-  #nextFree(): number {
-    return Math.min(...this.#all.map((each) => each.resting));
-  }
-
-  /** Returns the gateway of the last request, unless it rests; then the one whose rest is over, or ends first. */
-  #pick(): Gateway {
+  /**
+   * Returns the gateway of the last request, unless it rests; then the one whose rest is over, or ends first. Also returns the end of its rest. With `pauses`,
+   * these count, and the rests only between gateways that have none.
+   */
+  #pick(pauses?: Map<string, number>): [gateway: Gateway, free: number] {
     const now = performance.now();
-    if (this.#current.resting > now) {
-      this.#current = this.#all.reduce((best, each) => (Math.max(each.resting, now) < Math.max(best.resting, now) ? each : best));
+    const rests = (each: Gateway): number[] => [pauses?.get(each.url.href) ?? 0, each.resting].map((end) => Math.max(end, now));
+    const isBetter = (one: Gateway, other: Gateway): boolean => {
+      const [[own = 0, rest = 0], [otherOwn = 0, otherRest = 0]] = [rests(one), rests(other)];
+      return own < otherOwn || (own === otherOwn && rest < otherRest);
+    };
+    const best = this.#all.reduce((best, each) => (isBetter(each, best) ? each : best), this.#current);
+    if (pauses !== undefined) {
+      return [best, pauses.get(best.url.href) ?? 0];
     }
-    return this.#current;
+    this.#current = best;
+    return [best, best.resting];
   }
 }
 
 function refused(response: Response, body: string): GatewayError {
-  return fromAnswer(response.status, body, response.headers.get("Retry-After"));
+  return fromAnswer(response.status, body, response.headers.get("Content-Type"), response.headers.get("Retry-After"));
+}
+
+/** Whether the answer is what a gateway would say. A proxy may answer anything, also with 200. */
+function isGateways(answer: Answer, headers: Headers, expects: readonly string[] | null): boolean {
+  if (expects === null) {
+    return headers.get("Content-Type")?.startsWith("application/octet-stream") ?? false;
+  }
+  if (answer.status === 204 && expects.length === 0) {
+    return true;
+  }
+  try {
+    const told = json<unknown>(answer);
+    return typeof told === "object" && told !== null && expects.every((field) => field in told);
+  } catch {
+    return false;
+  }
 }
 
 async function read(response: Response): Promise<Uint8Array> {

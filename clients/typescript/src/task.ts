@@ -6,8 +6,9 @@
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
-import { GatewayError, Invalid, LeaseRefused, LonghaulError, NotFound } from "./errors.ts";
-import { type Gateways, json } from "./http.ts";
+import { bytes } from "./client.ts";
+import { GatewayError, Invalid, isOver, LonghaulError } from "./errors.ts";
+import { type Gateways, json, TIMER_MAX } from "./http.ts";
 import type { Lease, Report, Reported } from "./types.ts";
 
 /** The shortest time between two reports with news, in ms. */
@@ -16,6 +17,10 @@ const NEWS_EVERY = 1_000;
 const KEEP_ALIVE_EVERY = 5_000;
 const CHECKPOINT_BYTES = 64 * 1024;
 const LOG_LINES = 100;
+const LINE_BYTES = 256;
+export const REASON_BYTES = 16 * 1024;
+/** Of a progress message. A report has 5 MiB at most. */
+const MESSAGE_BYTES = 64 * 1024;
 
 /** Throw it to fail the task for good: no further attempt follows. */
 export class Fatal extends Error {}
@@ -26,7 +31,7 @@ export class RetryAfter extends Error {
 
   constructor(seconds: number, reason: string) {
     super(reason);
-    this.seconds = seconds;
+    this.seconds = pause(seconds);
   }
 }
 
@@ -36,7 +41,7 @@ export class GiveBack extends Error {
 
   constructor(after?: number) {
     super("given back");
-    this.after = after;
+    this.after = after === undefined ? undefined : pause(after);
   }
 }
 
@@ -80,16 +85,19 @@ export class Task {
   /** Why the gateway has refused a report. */
   #lost: string | undefined;
   /** When the last report was sent that succeeded, and for how many ms the lease lasts from then on. */
-  #heard = performance.now();
+  #heard: number;
   #left: number;
   /** Looks at the clock when the lease is over. */
   #alarm: NodeJS.Timeout | undefined;
+  /** The pauses that gateways asked for after keep-alives of this task. */
+  readonly #pauses = new Map<string, number>();
+  readonly #warned = new Set<string>();
   /** The news for the next keep-alive. */
   #news: News = {};
   readonly #keeper: Promise<void>;
 
-  /** For the worker. `now` is the time of the gateway's clock, which measures the lease, because ours may differ. */
-  constructor(gateways: Gateways, queue: string, lease: Lease, now: number, warn: (line: string) => void) {
+  /** For the worker. `left` is what the lease had left at `since`, by `performance.now`. */
+  constructor(gateways: Gateways, queue: string, lease: Lease, left: number, since: number, warn: (line: string) => void) {
     this.queue = queue;
     this.id = lease.task;
     this.attempt = lease.attempt;
@@ -103,7 +111,8 @@ export class Task {
     this.#path = `/v1/queues/${encodeURIComponent(queue)}/leases:report`;
     this.#lease = lease.lease;
     this.#warn = warn;
-    this.#left = Math.max(lease.expires_at - now, 100);
+    this.#left = left;
+    this.#heard = since;
     this.#keeper = this.#keepAlive();
   }
 
@@ -131,21 +140,36 @@ export class Task {
   /** Waits. Throws a `Halt` as soon as the processor must stop. */
   async sleep(seconds: number): Promise<void> {
     this.check();
+    if (Number.isNaN(seconds)) {
+      throw new RangeError("NaN is no number of seconds");
+    }
     await wait(seconds * 1000, this.signal);
     this.check();
   }
 
-  /** Reports the progress of the task, in units of its own, within about a second. Newer progress replaces it. Throws a `Halt` like `check`. */
+  /**
+   * Reports the progress of the task, in units of its own, within about a second. Newer progress replaces it. Throws a `Halt` like `check`. Numbers are rounded,
+   * and a negative one is 0. Whatever is no number is left out, with a warning.
+   */
   progress(done: number, total?: number, message?: string): void {
     this.check();
-    this.#news.progress = { done, ...(total !== undefined && { total }), ...(message !== undefined && { message }) };
-    this.#fresh.abort();
+    const [known, all] = [whole(done), whole(total)];
+    if (known === undefined || (all === undefined && total !== undefined)) {
+      this.#warnOnce("progress", `${mend(done, 50)} of ${mend(total, 50)} is no progress`);
+    }
+    if (known !== undefined) {
+      this.#news.progress = { done: known, total: all ?? 0, message: mend(message ?? "", MESSAGE_BYTES) };
+      this.#fresh.abort();
+    }
   }
 
   /** Stores up to 64 KiB for the next attempt, as its `lastCheckpoint`, within about a second. Throws a `Halt` like `check`. */
-  checkpoint(data: Uint8Array | string): void {
+  checkpoint(data: ArrayBufferView | ArrayBufferLike | string): void {
     this.check();
-    const kept = Buffer.from(data as string);
+    const kept = typeof data === "string" ? Buffer.from(data) : bytes(data);
+    if (kept === undefined) {
+      throw new TypeError("a checkpoint is bytes or text");
+    }
     if (kept.length > CHECKPOINT_BYTES) {
       throw new RangeError(`a checkpoint has ${CHECKPOINT_BYTES} bytes at most, and this one ${kept.length}`);
     }
@@ -153,10 +177,22 @@ export class Task {
     this.#fresh.abort();
   }
 
-  /** Reports a line for people who watch the task. Of more than 100 lines in a second, the last are sent. */
+  /** Reports a line for people who watch the task, cut at 256 bytes. Of more than 100 lines in a second, the last are sent. */
   log(line: string): void {
-    this.#news.log = [...(this.#news.log ?? []), line].slice(-LOG_LINES);
+    const mended = mend(line, LINE_BYTES);
+    if (mended !== line) {
+      this.#warnOnce("log", `a log line is sent as ${mended}`);
+    }
+    this.#news.log = [...(this.#news.log ?? []), mended].slice(-LOG_LINES);
     this.#fresh.abort();
+  }
+
+  /** Warns once per task and kind. */
+  #warnOnce(kind: string, line: string): void {
+    if (!this.#warned.has(kind)) {
+      this.#warned.add(kind);
+      this.#warn(`${kind} of ${this.id}: ${line}`);
+    }
   }
 
   /** For the worker: tells the processor to stop. */
@@ -194,7 +230,7 @@ export class Task {
         // A timer counts from when its turn of the event loop began, so it may come too early.
         this.#setAlarm();
       };
-      this.#alarm = setTimeout(look, this.#heard + this.#left - performance.now() + 1).unref();
+      this.#alarm = setTimeout(look, Math.min(this.#heard + this.#left - performance.now() + 1, TIMER_MAX)).unref();
     }
   }
 
@@ -234,37 +270,45 @@ export class Task {
   async #sendNews(news: News): Promise<void> {
     const sent = performance.now();
     const timeout = Math.max(Math.min(10_000, this.#left / 3), 500);
-    try {
-      const reported = await this.#report({ status: "IN_PROGRESS", ...news }, timeout, this.#pause / 2);
-      this.#heard = sent;
-      if (typeof reported.expires_at === "number") {
-        this.#left = Math.max(reported.expires_at - reported.now, 100);
-      }
-      this.#setAlarm();
-      if (reported.cancelled) {
-        this.stop(new Cancelled("cancelled"));
-      }
-      if (reported.checkpoint_stored === false && news.checkpoint_base64 !== undefined) {
-        this.#putBack({ checkpoint_base64: news.checkpoint_base64 });
-      }
-    } catch (error) {
-      if (error instanceof LeaseRefused || error instanceof NotFound) {
-        this.#lose(error);
-      } else if (error instanceof Invalid && Object.keys(news).length > 0) {
-        // The gateway would refuse the news again: the lease is kept alive without them.
-        this.#warn(`news of ${this.id} are refused: ${error.message}`);
-        await this.#sendNews({});
-      } else {
-        this.#putBack(news);
-        this.#fresh.abort();
-        throw error;
+    for (const part of everLess(news)) {
+      try {
+        const reported = await this.#report({ status: "IN_PROGRESS", ...part }, timeout, this.#pause / 2, this.#pauses);
+        this.#heard = sent;
+        if (typeof reported.expires_at === "number") {
+          this.#left = Math.max(reported.expires_at - reported.now, 100);
+        }
+        this.#setAlarm();
+        if (reported.cancelled) {
+          this.stop(new Cancelled("cancelled"));
+        }
+        if (reported.checkpoint_stored === false && part.checkpoint_base64 !== undefined) {
+          this.#putBack({ checkpoint_base64: part.checkpoint_base64 });
+        }
+        return;
+      } catch (error) {
+        if (isOver(error)) {
+          this.#lose(error);
+          return;
+        }
+        if (!(error instanceof Invalid) || Object.keys(part).length === 0) {
+          this.#putBack(part);
+          this.#fresh.abort();
+          throw error;
+        }
+        // The gateway would refuse these news again, but the lease must go on.
+        this.#warnOnce("news", error.message);
       }
     }
   }
 
-  async #report(report: Report, timeout: number, patience: number): Promise<Reported> {
+  async #report(report: Report, timeout: number, patience: number, pauses: Map<string, number>): Promise<Reported> {
     // The gateway knows the lease's own report again.
-    return json(await this.#gateways.request("POST", this.#path, { body: { lease: this.#lease, ...report }, timeout, patience }));
+    const asking = { body: { lease: this.#lease, ...report }, timeout, patience, pauses, expects: ["cancelled", "now"] };
+    const reported = json<Reported>(await this.#gateways.request("POST", this.#path, asking));
+    for (const warning of reported.warnings ?? []) {
+      this.#warn(`news of ${this.id}: ${warning}`);
+    }
+    return reported;
   }
 
   /**
@@ -284,25 +328,31 @@ export class Task {
       // No attempt follows that could continue from it.
       delete news.checkpoint_base64;
     }
-    const limit = Math.max(patience, this.#left);
-    try {
-      await this.#report({ status, ...news, ...more }, 10_000, limit);
-      return undefined;
-    } catch (error) {
-      if (error instanceof LeaseRefused || error instanceof NotFound) {
-        return this.#lose(error);
+    const reports: Report[] = everLess(news).map((part) => ({ status, ...part, ...more }));
+    let refused: string | undefined;
+    for (const report of reports) {
+      try {
+        await this.#report(report, 10_000, Math.max(patience, this.#left), new Map());
+        return refused;
+      } catch (error) {
+        if (isOver(error)) {
+          return this.#lose(error);
+        }
+        if (!(error instanceof Invalid)) {
+          return error instanceof GatewayError ? error.code : error instanceof LonghaulError ? error.message : String(error);
+        }
+        this.#warn(`the end of ${this.id} is refused: ${error.message}`);
+        if (report === reports.at(-1)) {
+          if (status === "RELEASED" || refused !== undefined) {
+            return refused ?? error.code;
+          }
+          // Such as a result that is too large: another attempt would end alike.
+          refused = error.code;
+          reports.push({ status: "FAILED", fatal: true, reason: mend(error.message, REASON_BYTES) });
+        }
       }
-      if (error instanceof Invalid && status !== "RELEASED") {
-        // Such as a result that is too large: another attempt would end in the same way, so the task fails for good.
-        await this.#report({ status: "FAILED", fatal: true, reason: error.message }, 10_000, limit).catch((second: unknown) => {
-          this.#warn(`the end of ${this.id} was not told: ${second}`);
-        });
-      }
-      if (error instanceof LonghaulError) {
-        return error instanceof GatewayError ? error.code : error.message;
-      }
-      throw error;
     }
+    return refused;
   }
 
   /** For the worker: ends the keep-alives. */
@@ -311,7 +361,48 @@ export class Task {
   }
 }
 
+/** What to send of the news, each part after the one before it was refused: all, the checkpoint alone, nothing. */
+function everLess(news: News): News[] {
+  const parts = [news];
+  if (news.checkpoint_base64 !== undefined && Object.keys(news).length > 1) {
+    parts.push({ checkpoint_base64: news.checkpoint_base64 });
+  }
+  return Object.keys(news).length > 0 ? [...parts, {}] : parts;
+}
+
 /** Waits for `time` ms, or until the signal is aborted. */
 export async function wait(time: number, signal: AbortSignal): Promise<void> {
-  await sleep(Math.max(time, 0), undefined, { signal }).catch(() => {});
+  const end = performance.now() + time;
+  let left = time;
+  do {
+    await sleep(Math.min(Math.max(left, 0), TIMER_MAX), undefined, { signal }).catch(() => {});
+    left = end - performance.now();
+  } while (left > 0 && !signal.aborted);
+}
+
+/** The value as text that a report can carry: half of a surrogate pair is replaced, and the end is cut. */
+export function mend(value: unknown, limit: number): string {
+  let text: string;
+  try {
+    text = String(value);
+  } catch {
+    text = "a value without text";
+  }
+  // A `Buffer` replaces half of a pair, and the decoder leaves out half of a character.
+  const kept = Buffer.from(text.slice(0, limit)).subarray(0, limit);
+  return new TextDecoder("utf-8", { ignoreBOM: true }).decode(kept, { stream: true });
+}
+
+/** A number of a progress; nothing if it is none. */
+function whole(value: unknown): number | undefined {
+  const number = typeof value === "bigint" ? Number(value) : value;
+  return typeof number === "number" && Number.isFinite(number) ? Math.max(Math.round(number), 0) : undefined;
+}
+
+/** A pause in seconds, which is 0 if it is below. Throws if it is no number. */
+function pause(seconds: number): number {
+  if (typeof seconds !== "number" || !Number.isFinite(seconds)) {
+    throw new RangeError(`${seconds} is no pause in seconds`);
+  }
+  return Math.max(seconds, 0);
 }

@@ -20,7 +20,7 @@ export interface EmbeddedOptions {
   startTimeout?: number;
 }
 
-/** A running `longhaul dev`. It ends with `close`, with an `await using` block, or with this process. */
+/** A running `longhaul dev`. It ends with `close`, with an `await using` block, or with this process, however that ends. */
 export class Embedded {
   /** The gateway. */
   readonly url: string;
@@ -42,7 +42,7 @@ export class Embedded {
   static async start({ program, startTimeout = 30 }: EmbeddedOptions = {}): Promise<Embedded> {
     const name = program ?? process.env["LONGHAUL_PROGRAM"] ?? "longhaul";
     const ports = ["--http", "--broker", "--admin"].flatMap((address) => [address, "127.0.0.1:0"]);
-    const started = spawn(name, ["dev", "-o", "jsonl", ...ports], { stdio: ["ignore", "pipe", "inherit"] });
+    const started = spawn(name, ["dev", "-o", "jsonl", "--until-stdin-closes", ...ports], { stdio: ["pipe", "pipe", "inherit"] });
     const kill = (): void => void started.kill();
     process.once("exit", kill);
     // A program that is not ready in time is killed, and its output ends.
@@ -59,7 +59,7 @@ export class Embedded {
       const [line] = (await Promise.race([once(lines, "line"), failed, ended])) as [string];
       // It does not keep this process alive.
       started.unref();
-      (started.stdout as unknown as { unref(): void }).unref();
+      for (const pipe of [started.stdin, started.stdout]) (pipe as unknown as { unref(): void }).unref();
       return new Embedded(started, kill, JSON.parse(line));
     } catch (error) {
       process.off("exit", kill);

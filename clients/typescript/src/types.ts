@@ -32,6 +32,11 @@ export interface components {
         BTreeMap: {
             [key: string]: string;
         };
+        /** @description The leases that a worker has got. */
+        Confirmation: {
+            /** @description All leases of an answer: 1 to 100. */
+            leases: string[];
+        };
         /** @description The numbers of tasks. */
         Counts: {
             /** @description By status. A status without tasks is omitted. */
@@ -209,12 +214,15 @@ export interface components {
          * @example 1792000000000
          */
         Instant: number;
-        /** @description A keep-alive of the holder of a lease, with its news. */
+        /** @description A keep-alive of the holder of a lease, with its news. News that cannot be used are left out, and named in the `warnings` of the answer. */
         KeepAlive: {
             /** @description A checkpoint for the next attempt: up to 64 KiB. */
             checkpoint_base64?: string | null;
             lease_time?: components["schemas"]["Length"] | null;
-            /** @description Log lines for people who watch the task. */
+            /**
+             * @description Log lines for people who watch the task. A line is cut at 256 bytes.
+             * @default []
+             */
             log?: string[];
             progress?: components["schemas"]["LeaseProgress"] | null;
         };
@@ -255,14 +263,18 @@ export interface components {
             task: string;
             worker: string;
         };
-        /** @description The progress of the work, in your own units. */
+        /** @description The progress of the work, in your own units. Numbers are rounded, and a negative one is 0. */
         LeaseProgress: {
             done: number;
-            message?: string;
-            total?: number;
+            /** @default  */
+            message: string;
+            /** @default 0 */
+            total: number;
         };
         /** @description A worker's request for tasks. */
         LeaseRequest: {
+            /** @description Whether the worker starts nothing before it has confirmed its leases (`leases:confirm`). What it does not confirm within the lease time, and within 30 s, is given back, which costs no attempt, up to three times in a row. */
+            confirms?: boolean;
             /** @description The most tasks to lease: 1 to 100, 1 by default. */
             count?: number | null;
             /** @description A random text of 1 to 64 bytes that is new at each start of the worker. With it, the worker is listed while it waits, and can be drained. Its requests for leases then get 409 `worker_drained`: the worker must end when its tasks are over. */
@@ -637,7 +649,7 @@ export interface components {
             /** @description Why the request stopped early: an error, or the limit of 100,000 replays. Up to 64 more letters may be done; the others were not tried. You may repeat the request. */
             stopped?: string | null;
         };
-        /** @description A report on a lease. */
+        /** @description A report on a lease. News (progress, checkpoint, log) that cannot be used are left out, and named in the `warnings` of the answer. */
         Report: {
             after?: components["schemas"]["Length"] | null;
             /** @description A checkpoint for the next attempt: up to 64 KiB. */
@@ -647,10 +659,13 @@ export interface components {
             /** @description The lease, unless the path names it. */
             lease?: string | null;
             lease_time?: components["schemas"]["Length"] | null;
-            /** @description Log lines for people who watch the task. */
+            /**
+             * @description Log lines for people who watch the task. A line is cut at 256 bytes.
+             * @default []
+             */
             log?: string[];
             progress?: components["schemas"]["LeaseProgress"] | null;
-            /** @description For a failure: the reason. */
+            /** @description For a failure: the reason. It is cut at 16 KiB. */
             reason?: string | null;
             /** @description For a success: the result, as text. At most a megabyte. */
             result?: string | null;
@@ -689,6 +704,8 @@ export interface components {
             lease_time?: components["schemas"]["Length"] | null;
             /** @description The gateway's current time, in ms since the epoch. */
             now: number;
+            /** @description News of the report that were left out, and why. */
+            warnings?: string[] | null;
         };
         /** @description Reports on several leases. */
         Reports: {
@@ -966,6 +983,7 @@ export interface components {
 export type Action = components['schemas']['Action'];
 export type ActionList = components['schemas']['ActionList'];
 export type BTreeMap = components['schemas']['BTreeMap'];
+export type Confirmation = components['schemas']['Confirmation'];
 export type Counts = components['schemas']['Counts'];
 export type CreatedQueue = components['schemas']['CreatedQueue'];
 export type DeadLetter = components['schemas']['DeadLetter'];

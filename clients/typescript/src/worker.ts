@@ -3,11 +3,11 @@
 import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 import { inspect } from "node:util";
-import { type Client, length } from "./client.ts";
-import { GatewayError } from "./errors.ts";
+import { bytes, type Client, length } from "./client.ts";
+import { GatewayError, LonghaulError } from "./errors.ts";
 import { json } from "./http.ts";
-import { Cancelled, Draining, Fatal, GiveBack, Halt, RetryAfter, Task, wait } from "./task.ts";
-import type { Leases, Report } from "./types.ts";
+import { Cancelled, Draining, Fatal, GiveBack, Halt, mend, REASON_BYTES, RetryAfter, Task, wait } from "./task.ts";
+import type { Leases, Report, ReportOutcomes } from "./types.ts";
 
 /** The most tasks that a gateway leases to one request. */
 const COUNT = 100;
@@ -28,7 +28,10 @@ export interface WorkerOptions {
   leaseTime?: number;
   /** Leases only tasks of these types. */
   types?: string[];
-  /** How many seconds running tasks may take to end when the worker ends; 10 by default. After that, the worker gives them back with their checkpoints. */
+  /**
+   * How many seconds running tasks may take to end when the worker ends; 10 by default, `Infinity`: as long as they take. After that, the worker gives them
+   * back with their checkpoints.
+   */
   drain?: number;
   /**
    * For how many seconds a request waits for a task; 5 by default, 30 at most. A worker that ends may wait for this request, because cancelling it could lose
@@ -50,6 +53,8 @@ export class Worker {
   readonly #asked: object;
   readonly #stopping = new AbortController();
   readonly #running = new Map<Task, Promise<void>>();
+  /** The workers of this process that work or drain. */
+  static readonly #working = new Map<Worker, Promise<void>>();
 
   constructor(client: Client, queue: string, processor: Processor, options: WorkerOptions = {}) {
     this.#client = client;
@@ -62,28 +67,44 @@ export class Worker {
       drain: options.drain ?? 10,
       poll: options.poll ?? 5,
       reportPatience: options.reportPatience ?? 60,
-      log: options.log ?? (() => {}),
+      log: (line) => {
+        try {
+          options.log?.(line);
+        } catch {
+          // The log must not decide about a task.
+        }
+      },
     };
     if (!(this.#options.concurrency >= 1)) {
       throw new RangeError("concurrency is 1 at least");
     }
-    const { name, leaseTime, poll } = this.#options;
+    const { name, leaseTime, poll, drain, reportPatience } = this.#options;
+    if (!(drain >= 0 && reportPatience >= 0 && poll >= 0 && poll <= 30 && leaseTime > 0 && leaseTime < Infinity)) {
+      throw new RangeError("a time is negative, endless or no number, or `poll` is above 30 s");
+    }
     const instance = randomBytes(8).toString("hex");
-    this.#asked = { worker: name, instance, wait: length(poll), lease_time: length(leaseTime), ...(options.types && { types: options.types }) };
+    this.#asked = { worker: name, instance, confirms: true, wait: length(poll), lease_time: length(leaseTime), ...(options.types && { types: options.types }) };
   }
 
   /**
    * Works until SIGTERM or Ctrl-C, until `stop`, or until somebody drains it (`longhaul worker drain`). Returns when the last task is over or given back. A
-   * second signal ends the process.
+   * signal drains all workers of this process, and then this waits for all of them. A second signal ends the process.
    */
   async run(): Promise<void> {
     const stop = (): void => {
       process.off("SIGTERM", stop).off("SIGINT", stop);
-      this.stop();
+      isSignalled = true;
+      for (const worker of Worker.#working.keys()) {
+        worker.stop();
+      }
     };
+    let isSignalled = false;
     process.on("SIGTERM", stop).on("SIGINT", stop);
     try {
       await this.work();
+      if (isSignalled) {
+        await Promise.allSettled(Worker.#working.values());
+      }
     } finally {
       process.off("SIGTERM", stop).off("SIGINT", stop);
     }
@@ -94,8 +115,14 @@ export class Worker {
     this.#stopping.abort();
   }
 
-  /** Works like `run`, but leaves signals to the program. */
+  /** Works like `run`, but leaves signals to the program, or to a worker in `run`. */
   async work(): Promise<void> {
+    const ended = this.#work();
+    Worker.#working.set(this, ended);
+    await ended.finally(() => Worker.#working.delete(this));
+  }
+
+  async #work(): Promise<void> {
     this.#options.log("ready");
     let pause = PAUSE;
     while (!this.#stopping.signal.aborted) {
@@ -123,21 +150,30 @@ export class Worker {
   }
 
   async #lease(count: number): Promise<void> {
-    // A lease whose answer got lost expires by itself, so the request is repeatable.
-    const answer = await this.#client.gateways.request("POST", `/v1/queues/${encodeURIComponent(this.#queue)}/leases`, {
+    const { poll, log } = this.#options;
+    const path = `/v1/queues/${encodeURIComponent(this.#queue)}/leases`;
+    // Leases that are not confirmed are given back, so the request is repeatable.
+    const answer = await this.#client.gateways.request("POST", path, {
       body: { ...this.#asked, count },
-      timeout: (this.#options.poll + 10) * 1000,
+      timeout: (poll + 10) * 1000,
       patience: 5_000,
       halt: this.#stopping.signal,
     });
-    if (answer.status !== 200) {
+    if (answer.status === 204) {
       return;
     }
+    const since = performance.now();
     const { leases, now } = json<Leases>(answer);
-    for (const lease of leases) {
-      const task = new Task(this.#client.gateways, this.#queue, lease, now, this.#options.log);
+    const left = leases.map((lease) => Math.max(lease.expires_at - now, 100));
+    const outcomes = await this.#confirm(`${path}:confirm`, leases.map(({ lease }) => lease), Math.min(...left));
+    for (const [index, lease] of leases.entries()) {
+      if (outcomes[index] !== "RESULT_OK") {
+        log(`lost ${lease.task} before it began: ${outcomes[index]}`);
+        continue;
+      }
+      const task = new Task(this.#client.gateways, this.#queue, lease, left[index] ?? 100, since, log);
       const ended = this.#process(task)
-        .catch((error: unknown) => this.#options.log(`task ${task.id}: ${error}`))
+        .catch((error: unknown) => log(`task ${task.id}: ${shown(error)}`))
         .finally(() => {
           task.forget();
           this.#running.delete(task);
@@ -146,14 +182,27 @@ export class Worker {
     }
   }
 
+  /** Tells the gateway that the leases have come, and returns which of them still count. A worker that ends gives them back in any case. */
+  async #confirm(path: string, leases: string[], patience: number): Promise<string[]> {
+    const halt = this.#stopping.signal;
+    try {
+      const asking = { body: { leases }, timeout: 10_000, patience, halt, expects: ["outcomes"], pauses: new Map<string, number>() };
+      const { outcomes } = json<ReportOutcomes>(await this.#client.gateways.request("POST", path, asking));
+      return outcomes.map(({ outcome }) => outcome);
+    } catch (error) {
+      if (!(error instanceof LonghaulError)) throw error;
+      return leases.map(() => (halt.aborted ? "RESULT_OK" : error.message));
+    }
+  }
+
   async #drain(): Promise<void> {
     const { drain, reportPatience, log } = this.#options;
     const all = (): Promise<unknown> => Promise.all(this.#running.values());
-    await this.#until(all(), AbortSignal.timeout(Math.ceil(drain * 1000)));
+    await within(drain * 1000, all());
     for (const task of this.#running.keys()) {
       task.stop(new Draining("the worker is to end"));
     }
-    await this.#until(all(), AbortSignal.timeout(GRACE));
+    await within(GRACE, all());
     const abandon = async (task: Task): Promise<void> => {
       if ((await task.end("RELEASED", reportPatience * 1000)) === undefined) {
         log(`released ${task.id} though it still runs`);
@@ -185,13 +234,19 @@ export class Worker {
       if (this.#stopping.signal.aborted) {
         throw new Draining("the worker is to end");
       }
-      more = result(await this.#processor(task));
-      status = "SUCCEEDED";
+      const value = await this.#processor(task);
+      try {
+        more = result(value);
+        status = "SUCCEEDED";
+      } catch (error) {
+        // Another attempt would end alike.
+        throw new Fatal(`the result cannot be sent: ${mend(error, 1000)}`, { cause: error });
+      }
     } catch (error) {
       // If the processor was told to stop, that is the reason, whatever it threw.
       const why: unknown = task.signal.aborted ? task.signal.reason : error;
       if (why !== error && !(error instanceof Halt || error instanceof Cancelled)) {
-        log(`attempt ${task.attempt} of ${task.id} failed when it was told to stop: ${inspect(error)}`);
+        log(`attempt ${task.attempt} of ${task.id} failed when it was told to stop: ${shown(error)}`);
       }
       if (why instanceof Cancelled) {
         more = { reason: why.message };
@@ -201,7 +256,7 @@ export class Worker {
         more = why instanceof GiveBack && why.after !== undefined ? { after: length(why.after) } : {};
       } else {
         more = failure(why);
-        log(`attempt ${task.attempt} of ${task.id} failed: ${inspect(why)}`);
+        log(`attempt ${task.attempt} of ${task.id} failed: ${shown(why)}`);
       }
     }
     const why = await task.end(status, reportPatience * 1000, more);
@@ -220,20 +275,40 @@ function result(value: unknown): Partial<Report> {
     return {};
   }
   if (typeof value === "string") {
+    if (Buffer.from(value).toString() !== value) {
+      throw new TypeError("it has half of a surrogate pair, which no gateway takes");
+    }
     return { result: value };
   }
-  if (value instanceof Uint8Array) {
-    return { result_base64: Buffer.from(value).toString("base64") };
+  const kept = bytes(value);
+  if (kept !== undefined) {
+    return { result_base64: kept.toString("base64") };
   }
-  // Fails the attempt if the value has no form in JSON: no report could carry it.
-  JSON.stringify(value);
+  if (JSON.stringify(value) === undefined) {
+    throw new TypeError(`a ${typeof value} has no form in JSON`);
+  }
   return { result_json: value };
 }
 
 function failure(error: unknown): Partial<Report> {
-  const reason = error instanceof Error ? error.message : String(error);
+  const reason = mend(error instanceof Error ? error.message : error, REASON_BYTES);
   if (error instanceof Fatal) {
     return { reason, fatal: true };
   }
   return error instanceof RetryAfter ? { reason, retry_after: length(error.seconds) } : { reason };
+}
+
+/** Waits for a promise, for this many ms at most. */
+async function within(time: number, something: Promise<unknown>): Promise<void> {
+  const over = new AbortController();
+  await Promise.race([something, wait(time, over.signal)]).finally(() => over.abort());
+}
+
+/** An error with its stack, whatever it is. */
+function shown(error: unknown): string {
+  try {
+    return inspect(error);
+  } catch {
+    return mend(error, REASON_BYTES);
+  }
 }

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Client, Conflict, GatewayError, LeaseRefused, OutcomeUnknown, Unavailable, Unreachable } from "../src/index.ts";
+import { Client, Conflict, LeaseRefused, OutcomeUnknown, Unavailable, Unreachable } from "../src/index.ts";
 import { busy, type Busy, closed, judging, type Planted, problem } from "./stage.ts";
 
 const SUBMITTED: Planted = [201, {}, { id: "1:0:-1", now: 1 }];
@@ -90,13 +90,34 @@ test("errors have their class by their code", async (t) => {
   const client = new Client({ gateways: gateway.url, patience: 0 });
   await assert.rejects(client.get("q", "1:0:-1"), LeaseRefused);
   await assert.rejects(client.get("q", "1:0:-1"), (error) => error instanceof Conflict && !(error instanceof LeaseRefused));
-  // What a proxy answers says nothing about tasks and leases.
-  for (const status of [404, 409, 410]) {
-    const proxy = await busy([status, {}, "<html>"]);
+  // What a proxy answers says nothing, also with a body like a gateway's.
+  for (const status of [302, 400, 401, 404, 409, 410]) {
+    const proxy = await busy([status, {}, { code: "task_not_found" }]);
     t.after(proxy.close);
-    await assert.rejects(new Client({ gateways: proxy.url }).get("q", "1:0:-1"), (error) => error instanceof Error && error.constructor === GatewayError);
+    const asked = new Client({ gateways: proxy.url, patience: 0 }).get("q", "1:0:-1");
+    await assert.rejects(asked, (error) => error instanceof Unavailable && error.code === `http_${status}`);
   }
   await assert.rejects(client.get("q", "1:0:-1"), (error) => error instanceof Unavailable && error.code === "http_502");
+});
+
+test("an answer that is not a gateway's is none", async (t) => {
+  const page: Planted = [200, { "Content-Type": "text/html" }, "<html>"];
+  const gateway = await busy(page, [200, {}, { other: 1 }], SUBMITTED, page);
+  t.after(gateway.close);
+  const client = new Client({ gateways: gateway.url });
+  assert.equal(await client.submit("q", "x"), "1:0:-1");
+  await assert.rejects(new Client({ gateways: gateway.url, patience: 0 }).payload("q", "1:0:-1"), OutcomeUnknown);
+});
+
+// `submit(queue, await response.arrayBuffer())` stored `{}`, and a date that was no date was none: the task ran at once.
+test("buffers are bytes, and a date is a date", async (t) => {
+  const gateway = await busy(SUBMITTED);
+  t.after(gateway.close);
+  const client = new Client({ gateways: gateway.url });
+  await client.submit("q", new Uint8Array([255]).buffer);
+  assert.equal((gateway.bodies[0] as { payload_base64: string }).payload_base64, "/w==");
+  await assert.rejects(client.submit("q", "x", { scheduledAt: new Date("oops") }), RangeError);
+  assert.throws(() => new Client({ gateways: "http://u:p@127.0.0.1:1" }), /no user and password/);
 });
 
 test("a token is asked for each time", async (t) => {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Client, Fatal, LeaseLost, type Processor, Worker } from "../src/index.ts";
+import { Client, Fatal, LeaseLost, type Processor, RetryAfter, Worker } from "../src/index.ts";
 import { judging, type Planted, problem } from "./stage.ts";
 
 const LEASE = 1_000;
@@ -14,6 +14,10 @@ interface Leased {
   cancelled?: boolean;
   /** The answer to each keep-alive in time, in place of the usual one. */
   keepAlive?: Planted;
+  /** Gets the reports of ends. */
+  ends?: Record<string, unknown>[];
+  /** The answers to the first ends. */
+  planted?: Planted[];
   /** The answer to each report with progress. */
   progress?: Planted;
 }
@@ -39,7 +43,17 @@ async function work(t: TestContext, gateway: Leased, processor: Processor): Prom
       const lease = { lease: task, task, epoch: 1, attempt: 1, max_attempts: 3, properties: {}, payload: task, expires_at: times.expires_at };
       return [200, {}, { leases: [lease], now }];
     }
+    if (path.endsWith("/leases:confirm")) {
+      return [200, {}, { outcomes: (body as { leases: string[] }).leases.map(() => ({ outcome: "RESULT_OK" })), now }];
+    }
     const { lease, status, progress } = body as { lease: string; status: string; progress?: unknown };
+    if (status !== "IN_PROGRESS") {
+      gateway.ends?.push(body as Record<string, unknown>);
+      const planted = gateway.planted?.shift();
+      if (planted !== undefined) {
+        return planted;
+      }
+    }
     if (progress !== undefined && gateway.progress !== undefined) {
       return gateway.progress;
     }
@@ -133,6 +147,66 @@ test("news that are refused end no lease", { timeout: 30_000 }, async (t) => {
     }
   });
   assert.deepEqual(told, ["1:0:-1 SUCCEEDED"]);
+});
+
+// A processor logged half an emoji, or a percentage. Its result was refused with that, and the task failed for good.
+test("odd news and reasons decide nothing", { timeout: 30_000 }, async (t) => {
+  const ends: Record<string, unknown>[] = [];
+  await work(t, { tasks: 2, ends }, (task) => {
+    for (const line of ["half \ud83d", "x".repeat(6_000_000), undefined, Object.create(null)]) {
+      task.log(line as string);
+    }
+    for (const done of [33.4, -1, Infinity, NaN, "7"]) {
+      task.progress(done as number, 100);
+    }
+    if (task.id === "1:0:-1") throw new Error(`half \ud83d ${"x".repeat(6_000_000)}`);
+    return "fine";
+  });
+  const [failed, succeeded] = ends;
+  assert.deepEqual(failed?.["log"], ["half \ufffd", "x".repeat(256), "undefined", "a value without text"]);
+  assert.deepEqual(failed?.["progress"], { done: 0, total: 100, message: "" });
+  assert.match(String(failed?.["reason"]), /^half \ufffd xxx/);
+  assert.equal(Buffer.byteLength(String(failed?.["reason"])), 16 * 1024);
+  assert.equal(failed?.["fatal"], undefined);
+  assert.equal(succeeded?.["result"], "fine");
+  for (const pause of [NaN, Infinity, "1"]) {
+    assert.throws(() => new RetryAfter(pause as number, ""), RangeError);
+  }
+  assert.equal(new RetryAfter(-0.5, "").seconds, 0);
+});
+
+// A task returned a BigInt. Its hour of work was done once per attempt, and failed each time.
+test("a result that is no JSON fails once", { timeout: 30_000 }, async (t) => {
+  const circle: unknown[] = [];
+  circle.push(circle);
+  const results: unknown[] = [{ n: 10n }, circle, () => 1, "\ud83d", new DataView(new ArrayBuffer(2)), new Uint8Array([255]).buffer];
+  const ends: Record<string, unknown>[] = [];
+  await work(t, { tasks: results.length, ends }, () => results.shift());
+  for (const end of ends.splice(0, 4)) {
+    assert.equal(end["fatal"], true);
+    assert.match(String(end["reason"]), /^the result cannot be sent: /);
+  }
+  assert.deepEqual(ends.map((end) => end["result_base64"]), ["AAA=", "/w=="]);
+});
+
+// One answer of a proxy to the final report, or a 401 after a token was rotated, threw hours of work away.
+test("only a gateway's own code is a verdict", { timeout: 60_000 }, async (t) => {
+  const pages = [302, 400, 401, 403, 404, 408, 409, 413, 421, 431, 500, 200].map((status): Planted => [status, { "Content-Type": "text/html" }, "<html>"]);
+  for (const planted of [...pages, problem(401, "token_unknown"), problem(403, "scope_missing"), problem(404, "not_found")]) {
+    const { told } = await work(t, { tasks: 1, leaseTime: 30_000, planted: [planted] }, () => "fine");
+    assert.deepEqual(told, ["1:0:-1 SUCCEEDED"]);
+  }
+});
+
+test("long times mean themselves, and impossible ones are refused", { timeout: 30_000 }, async (t) => {
+  const begun = performance.now();
+  // A timer of more than 24.8 days was over at once.
+  const { told } = await work(t, { tasks: 1, leaseTime: 600_000, cancelled: true }, (task) => task.sleep(30 * 86_400));
+  assert(performance.now() - begun > 3_000);
+  assert.deepEqual(told, ["1:0:-1 FAILED"]);
+  for (const options of [{ drain: NaN }, { drain: -1 }, { leaseTime: Infinity }, { poll: 31 }]) {
+    assert.throws(() => new Worker(new Client(), "q", () => undefined, options), RangeError);
+  }
 });
 
 test("the log has the reason of a failure and where it was thrown", { timeout: 30_000 }, async (t) => {

@@ -16,7 +16,7 @@ export type Planted = [status: number, headers: Record<string, string>, body: un
 
 /** A refusal as a gateway gives it. */
 export function problem(status: number, code: string, headers: Record<string, string> = {}): Planted {
-  return [status, headers, { status, code, title: "", detail: "planted" }];
+  return [status, { "Content-Type": "application/problem+json", ...headers }, { status, code, title: "", detail: "planted" }];
 }
 
 export interface Busy {
