@@ -19,13 +19,13 @@ pub(crate) struct Orders {
     pub(crate) concurrency: u32,
     /// In s.
     pub(crate) lease_time: u32,
-    /// The drain time of running tasks, in s.
-    pub(crate) drain: u32,
+    /// The drain time of running tasks, in s; `None` for no limit.
+    pub(crate) drain: Option<u32>,
 }
 
 impl Default for Orders {
     fn default() -> Self {
-        Self { name: "candidate", concurrency: 1, lease_time: 5, drain: 2 }
+        Self { name: "candidate", concurrency: 1, lease_time: 5, drain: Some(2) }
     }
 }
 
@@ -53,7 +53,8 @@ impl Candidate {
         command.env("LONGHAUL_WORKER", name);
         command.env("LONGHAUL_CONCURRENCY", concurrency.to_string());
         command.env("LONGHAUL_LEASE_TIME", lease_time.to_string());
-        command.env("LONGHAUL_DRAIN", drain.to_string());
+        let drain = drain.map_or_else(|| "inf".to_owned(), |limit| limit.to_string());
+        command.env("LONGHAUL_DRAIN", drain);
         let output = std::fs::File::options().create(true).append(true).open(output)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         command.process_group(0).kill_on_drop(true);

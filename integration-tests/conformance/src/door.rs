@@ -29,6 +29,8 @@ const CALLS: usize = 100_000;
 pub(crate) enum ProxiedRequestKind {
     /// A request for tasks.
     Lease,
+    /// The confirmation of leases.
+    Confirm,
     /// A report of this status: `IN_PROGRESS` for a keep-alive.
     Report(String),
     Other,
@@ -57,6 +59,27 @@ pub(crate) enum InjectedFault {
     Refuse { status: u16, seconds: u32 },
     /// Forward it, and cut off its answer.
     CutAnswer,
+    /// Forward it, and answer with half of the answer.
+    HalveAnswer,
+    /// Forward it, and hold its answer back until this.
+    HoldAnswer(Arc<Notify>),
+    /// Answer it in place of the gateway, without forwarding it.
+    Answer { status: u16, content_type: &'static str, body: String },
+}
+
+impl InjectedFault {
+    /// The answer of a proxy: a page.
+    pub(crate) fn page(status: u16) -> Self {
+        let body = format!("<html><h1>{status}</h1></html>");
+        Self::Answer { status, content_type: "text/html", body }
+    }
+
+    /// A gateway's refusal.
+    pub(crate) fn problem(status: u16, code: &str) -> Self {
+        let problem = json!({ "status": status, "code": code, "title": "", "detail": "injected" });
+        let body = problem.to_string();
+        Self::Answer { status, content_type: "application/problem+json", body }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -191,23 +214,40 @@ async fn answer(State(shared): State<Arc<FaultProxyState>>, request: Request) ->
     let Ok(body) = to_bytes(body, BODY_BYTES).await else { return cut_off() };
     let (kind, lease) = meaning(parts.uri.path(), &body);
     let (place, fault) = shared.note(&kind, lease);
-    if let Some(InjectedFault::Refuse { status, seconds }) = fault {
-        shared.answered(place, status);
-        return refusal(status, seconds);
+    match &fault {
+        Some(InjectedFault::Refuse { status, seconds }) => {
+            shared.answered(place, *status);
+            return refusal(*status, *seconds);
+        }
+        Some(InjectedFault::Answer { status, content_type, body }) => {
+            shared.answered(place, *status);
+            return other(*status, content_type, body.clone());
+        }
+        _ => {}
     }
     let Ok(response) = shared.pass_on(&parts, body).await else { return cut_off() };
     let (status, headers) = (response.status(), response.headers().clone());
     let Ok(body) = response.bytes().await else { return cut_off() };
-    if fault.is_some() {
+    if let Some(InjectedFault::CutAnswer) = fault {
         return cut_off();
     }
     shared.answered(place, status.as_u16());
-    let mut answer = Response::new(Body::from(body));
+    if let Some(InjectedFault::HoldAnswer(gate)) = &fault {
+        gate.notified().await;
+    }
+    let (body, length) = match fault {
+        Some(InjectedFault::HalveAnswer) => (halved(&body), Some(body.len())),
+        _ => (Body::from(body), None),
+    };
+    let mut answer = Response::new(body);
     *answer.status_mut() = status;
     for name in [header::CONTENT_TYPE, header::RETRY_AFTER] {
         if let Some(value) = headers.get(&name) {
             answer.headers_mut().insert(name, value.clone());
         }
+    }
+    if let Some(length) = length {
+        answer.headers_mut().insert(header::CONTENT_LENGTH, length.into());
     }
     answer
 }
@@ -221,6 +261,8 @@ fn meaning(path: &str, body: &[u8]) -> (ProxiedRequestKind, Option<String>) {
     let lease = text("lease").or_else(in_path);
     if path.ends_with("/leases") {
         (ProxiedRequestKind::Lease, None)
+    } else if path.ends_with("/leases:confirm") {
+        (ProxiedRequestKind::Confirm, None)
     } else if path.ends_with(":keep-alive") {
         (ProxiedRequestKind::report("IN_PROGRESS"), lease)
     } else if path.ends_with(":report") {
@@ -246,6 +288,25 @@ fn refusal(status: u16, seconds: u32) -> Response {
     let problem = header::HeaderValue::from_static("application/problem+json");
     headers.insert(header::CONTENT_TYPE, problem);
     answer
+}
+
+/// An answer that is not the gateway's. A redirect leads to a page with 200.
+fn other(status: u16, content_type: &'static str, body: String) -> Response {
+    let mut answer = Response::new(Body::from(body));
+    *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
+    let kind = header::HeaderValue::from_static(content_type);
+    answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+    if answer.status().is_redirection() {
+        let page = header::HeaderValue::from_static("/healthz");
+        answer.headers_mut().insert(header::LOCATION, page);
+    }
+    answer
+}
+
+/// A body that breaks off in its middle.
+fn halved(body: &Bytes) -> Body {
+    let half = body.slice(..body.len() / 2);
+    Body::from_stream(stream::iter([Ok(half), Err(io::Error::other("cut off"))]))
 }
 
 /// An answer that breaks off after its head.
@@ -282,6 +343,7 @@ mod tests {
         );
         let path = "/v1/queues/q/leases/12:0:-1~1~9f:keep-alive";
         check(path, "", ProxiedRequestKind::report("IN_PROGRESS"), Some("12:0:-1~1~9f"));
+        check("/v1/queues/q/leases:confirm", "{}", ProxiedRequestKind::Confirm, None);
         check("/healthz", "", ProxiedRequestKind::Other, None);
     }
 }

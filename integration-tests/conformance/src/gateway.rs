@@ -3,6 +3,7 @@
 use anyhow::{Context, ensure};
 use longhaul::Client;
 use longhaul_server::{Server, ServerConfig};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -11,10 +12,13 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
 /// The time limit for its start.
 const START: Duration = Duration::from_secs(60);
+/// The time of open requests after SIGTERM.
+const DRAIN: Duration = Duration::from_secs(10);
 
 /// The options of a gateway's start.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -56,6 +60,17 @@ impl SpawnedGateway {
         self.process.kill().await.context("cannot kill the gateway")
     }
 
+    /// Stops it by SIGTERM, and waits for its end.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
+        let id = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        kill_process(id.context("the gateway is gone")?, Signal::TERM)?;
+        timeout(START, self.process.wait()).await.context("the gateway did not stop")??;
+        Ok(())
+    }
+
     /// Starts it again at the same address.
     ///
     /// # Errors
@@ -68,7 +83,7 @@ impl SpawnedGateway {
     }
 }
 
-/// Serves the gateway of a recipe until the process is killed, and prints its URL.
+/// Serves the gateway of a recipe until SIGTERM, and prints its URL.
 ///
 /// # Errors
 /// When it does not start.
@@ -78,8 +93,10 @@ pub(super) async fn serve(recipe: &str) -> anyhow::Result<()> {
     let mut config = ServerConfig::default();
     (config.listen, config.token_file) = (listen, Some(tokens));
     let server = Server::start(client, config).await?;
+    let mut terminate = signal(SignalKind::terminate())?;
     writeln!(std::io::stdout(), "{}", server.url())?;
-    server.join().await;
+    terminate.recv().await;
+    server.drain(DRAIN).await;
     Ok(())
 }
 

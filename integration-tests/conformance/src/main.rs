@@ -8,7 +8,7 @@
 //! checks/ ── what a worker has to do, one function each
 //! ```
 //!
-//! A check submits tasks whose payloads contain the steps for the worker (`docs/clients.md` lists
+//! A check submits tasks whose payloads contain the steps for the worker (`docs/leases.md` lists
 //! them), injects a fault, and then checks the tasks' history in the log and the requests through
 //! the proxy. It never asks the worker.
 
@@ -48,7 +48,7 @@ Examples:
 The suite starts its own broker and gateways, and starts the program as often as the checks need \
 it. The program gets these variables: LONGHAUL_GATEWAY (URLs, separated by commas), \
 LONGHAUL_TOKEN, LONGHAUL_QUEUE, LONGHAUL_WORKER (the worker name for its requests), \
-LONGHAUL_CONCURRENCY, LONGHAUL_LEASE_TIME and LONGHAUL_DRAIN (both in seconds). docs/clients.md \
+LONGHAUL_CONCURRENCY, LONGHAUL_LEASE_TIME and LONGHAUL_DRAIN (both in seconds). docs/leases.md \
 describes what a worker must do.
 
 Exit codes: 0 the worker passed, 1 it failed a check, or any other error, 2 wrong usage.")]

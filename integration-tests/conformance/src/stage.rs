@@ -107,13 +107,47 @@ impl Scene<'_> {
     /// # Errors
     /// When it cannot be started.
     pub(crate) fn worker_at(&self, gateways: &str, orders: &Orders) -> anyhow::Result<Candidate> {
+        self.worker_for(gateways, &self.queue, orders)
+    }
+
+    /// Starts a process with a worker for this queue and for that of another scene.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn two_workers(&self, other: &Self, orders: &Orders) -> anyhow::Result<Candidate> {
+        let queues = format!("{},{}", self.queue, other.queue);
+        self.worker_for(self.door.url(), &queues, orders)
+    }
+
+    fn worker_for(
+        &self,
+        gateways: &str,
+        queues: &str,
+        orders: &Orders,
+    ) -> anyhow::Result<Candidate> {
         let ConformanceEnvironment { words, token, .. } = self.stage;
         let variables = [
             ("LONGHAUL_GATEWAY", gateways),
             ("LONGHAUL_TOKEN", token.as_str()),
-            ("LONGHAUL_QUEUE", self.queue.as_str()),
+            ("LONGHAUL_QUEUE", queues),
         ];
         Candidate::start(words, variables, &self.output, orders)
+    }
+
+    /// A second queue for this check.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub(crate) async fn second(&self) -> anyhow::Result<Self> {
+        self.stage.scene(&format!("{}-second", self.queue)).await
+    }
+
+    /// A proxy in front of a gateway that is for this check only.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub(crate) async fn door_of(&self, gateway: &SpawnedGateway) -> anyhow::Result<FaultProxy> {
+        FaultProxy::open(gateway.url(), self.stage.http.clone()).await
     }
 
     /// Starts a gateway for this check only.
@@ -138,11 +172,19 @@ impl Scene<'_> {
     /// # Errors
     /// When it cannot be submitted.
     pub(crate) async fn submit_text(&self, payload: &str) -> anyhow::Result<TaskRef> {
+        self.submit_with(payload, 3).await
+    }
+
+    /// Submits any payload with this many attempts.
+    ///
+    /// # Errors
+    /// When it cannot be submitted.
+    pub(crate) async fn submit_with(&self, payload: &str, most: u32) -> anyhow::Result<TaskRef> {
         let (base, max) = (Duration::from_millis(100), Duration::from_millis(200));
         let policy = RetryPolicy { base, max, ..RetryPolicy::default() };
         let text = Text(payload.to_owned());
         let submission = self.stage.client.submission(&self.queue, &text);
-        Ok(submission.retry(policy).max_attempts(3).send().await?)
+        Ok(submission.retry(policy).max_attempts(most).send().await?)
     }
 
     /// Waits for the end of a task.
@@ -171,7 +213,21 @@ impl Scene<'_> {
         result: &[u8],
         attempts: u32,
     ) -> anyhow::Result<()> {
-        let end = self.end(task, PATIENCE).await?;
+        self.succeeds_within(PATIENCE, task, result, attempts).await
+    }
+
+    /// As `succeeds`, within this time.
+    ///
+    /// # Errors
+    /// When it ends in another way.
+    pub(crate) async fn succeeds_within(
+        &self,
+        limit: Duration,
+        task: &TaskRef,
+        result: &[u8],
+        attempts: u32,
+    ) -> anyhow::Result<()> {
+        let end = self.end(task, limit).await?;
         let found = end.result.as_deref().map(String::from_utf8_lossy);
         let wanted = String::from_utf8_lossy(result);
         ensure!(

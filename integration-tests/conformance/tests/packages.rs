@@ -24,10 +24,16 @@ const AT_ONCE: usize = 17;
 /// A fault of `clients/python/tests/faulty.py`, the check that must find it, and the required text.
 const FAULTS: &[(&str, &str, &str)] = &[
     ("deaf", "cancelled", "the task did not end within"),
+    ("believes-pages", "proxy-page", ""),
+    ("confirms-once", "cut-answer", "attempts, not 1"),
+    ("confirms-once", "stopped-gateway", "attempts, not 1"),
     ("dies-of-nonsense", "nonsense", "the task did not end within"),
+    ("drains-one", "two-workers", "did not give back its task"),
     ("endless-refusal", "too-large", "as Some(Final) after 3 attempts"),
     ("fails-what-it-gives-back", "drain", "did not give back"),
+    ("gives-up-without-a-token", "token-rotated", ""),
     ("greedy", "several", "up to 4 tasks at once, not 3"),
+    ("hasty", "long-drain", "the task did not end within"),
     ("impatient", "told-to-wait", "although Retry-After was 2 s"),
     ("killed-by-a-signal", "drain", "signal: 15"),
     ("never-for-good", "fatal", "after 3"),
@@ -36,7 +42,11 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("no-time-for-the-next", "retry-after", "not 2,500"),
     ("one-at-a-time", "several", "up to 1 tasks at once, not 3"),
     ("one-gateway", "gateway-gone", ""),
+    ("raw-reasons", "odd-reason", "not with the result"),
+    ("reads-little", "large-leases", ""),
     ("slow-news", "progress", "was not shown with progress"),
+    ("starts-unconfirmed", "unconfirmed", "did not send a confirmation"),
+    ("strict-news", "odd-news", "not with the result"),
     ("success-after-loss", "taken-away", "after a report on it was refused"),
     ("tells-once", "answer-lost", "did not send the repeated report"),
     ("text-alone", "results", "not with the result"),
@@ -95,7 +105,7 @@ async fn each_planted_fault_is_found() {
 async fn the_table_of_the_documentation_is_the_list() {
     let output = judge(&["--list"], &[]).await;
     let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let page = std::fs::read_to_string(top().join("docs/clients.md")).unwrap();
+    let page = std::fs::read_to_string(top().join("docs/leases.md")).unwrap();
     let rows: Vec<String> = listed
         .as_array()
         .unwrap()

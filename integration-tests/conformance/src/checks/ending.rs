@@ -29,6 +29,21 @@ pub(super) async fn failure(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
+pub(super) async fn odd_reason(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let _worker = scene.worker(&Orders { concurrency: 3, ..Orders::default() })?;
+    let odd = [
+        r#"{ "fail": "\ud83d half of a pair" }"#,
+        r#"{ "fail_bytes": 6000000 }"#,
+        r#"{ "fail": "soon", "retry_after": -0.5 }"#,
+    ];
+    for step in odd {
+        let payload = format!(r#"{{ "attempts": [[{step}], [{{ "succeed": "done" }}]] }}"#);
+        let task = scene.submit_text(&payload).await?;
+        scene.succeeds(&task, b"done", 2).await.context(step)?;
+    }
+    Ok(())
+}
+
 pub(super) async fn fatal(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let _worker = scene.worker(&Orders::default())?;
     let task = scene.submit(&json!([[{ "fail": "a page is torn", "fatal": true }]])).await?;

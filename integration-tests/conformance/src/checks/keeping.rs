@@ -2,7 +2,8 @@
 
 use crate::candidate::Orders;
 use crate::stage::{PATIENCE, Scene};
-use anyhow::ensure;
+use anyhow::{Context, ensure};
+use longhaul::TaskRef;
 use longhaul::ops::HistoryEvent;
 use serde_json::json;
 use std::time::Duration;
@@ -22,6 +23,30 @@ pub(super) async fn progress(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.succeeds(&task, b"", 1).await
 }
 
+/// Whatever a worker says beside its result is less than the result.
+pub(super) async fn odd_news(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let _worker = scene.worker(&Orders { concurrency: 4, ..Orders::default() })?;
+    let half = r#"{ "log": "\ud83d half of a pair" }"#;
+    let numbers = ["33.3", "-1", "1e300", "\"nan\"", "\"inf\""];
+    let mut odd: Vec<String> =
+        numbers.map(|done| format!(r#"{{ "progress": [{done}, 100, "odd"] }}"#)).into();
+    odd.extend([half.to_owned(), r#"{ "log_bytes": 6000000 }"#.to_owned()]);
+    odd.push(odd.join(", "));
+    let mut tasks = vec![];
+    for steps in &odd {
+        let payload = format!(r#"{{ "attempts": [[{steps}, {{ "succeed": "fine" }}]] }}"#);
+        tasks.push(scene.submit_text(&payload).await?);
+    }
+    for (task, steps) in tasks.iter().zip(&odd) {
+        scene.succeeds(task, b"fine", 1).await.with_context(|| steps.clone())?;
+    }
+    let first = format!(r#"{half}, {{ "checkpoint": "page 7" }}, {{ "fail": "torn" }}"#);
+    let second = r#"{ "succeed_with": "checkpoint" }"#;
+    let payload = format!(r#"{{ "attempts": [[{first}], [{second}]] }}"#);
+    let task = scene.submit_text(&payload).await?;
+    scene.succeeds(&task, b"page 7", 2).await.context("the checkpoint beside an odd log line")
+}
+
 pub(super) async fn checkpoint(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     let _worker = scene.worker(&Orders::default())?;
     // The second checkpoint comes right before the end, and counts.
@@ -39,6 +64,23 @@ pub(super) async fn keep_alive(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     scene.succeeds(&blocked, b"woken", 1).await
 }
 
+/// More megabytes than an answer has: the worker needs several of them.
+pub(super) async fn large_leases(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    const AT_ONCE: u32 = 16;
+    let steps = json!([[{ "sleep": 15 }, { "succeed": "large" }]]);
+    let payload = json!({ "attempts": steps, "more": "x".repeat(3_700_000) }).to_string();
+    let mut tasks = vec![];
+    for _ in 0..AT_ONCE {
+        tasks.push(scene.submit_with(&payload, 1).await?);
+    }
+    let _worker =
+        scene.worker(&Orders { concurrency: AT_ONCE, lease_time: 15, ..Orders::default() })?;
+    for task in &tasks {
+        scene.succeeds_within(Duration::from_secs(60), task, b"large", 1).await?;
+    }
+    runs_at_once(scene, &tasks, AT_ONCE).await
+}
+
 pub(super) async fn several(scene: &mut Scene<'_>) -> anyhow::Result<()> {
     const AT_ONCE: u32 = 3;
     let mut tasks = vec![];
@@ -46,9 +88,15 @@ pub(super) async fn several(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         tasks.push(scene.submit(&json!([[{ "sleep": 3 }, { "succeed": "" }]])).await?);
     }
     let _worker = scene.worker(&Orders { concurrency: AT_ONCE, ..Orders::default() })?;
-    let mut changes = vec![];
     for task in &tasks {
         scene.end(task, PATIENCE).await?;
+    }
+    runs_at_once(scene, &tasks, AT_ONCE).await
+}
+
+async fn runs_at_once(scene: &Scene<'_>, tasks: &[TaskRef], wanted: u32) -> anyhow::Result<()> {
+    let mut changes = vec![];
+    for task in tasks {
         for entry in scene.history(task).await? {
             if let HistoryEvent::Leased { .. } = entry.event {
                 changes.push((entry.published_ms, 1));
@@ -64,7 +112,7 @@ pub(super) async fn several(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         running += change;
         most = most.max(running);
     }
-    let wanted = i32::try_from(AT_ONCE)?;
+    let wanted = i32::try_from(wanted)?;
     ensure!(most == wanted, "the worker ran up to {most} tasks at once, not {wanted}");
     Ok(())
 }

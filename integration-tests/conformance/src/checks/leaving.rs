@@ -5,7 +5,7 @@ use crate::door::{ProxiedRequest, ProxiedRequestKind};
 use crate::stage::{PATIENCE, Scene, begun};
 use anyhow::{Context, ensure};
 use longhaul::TaskOutcome;
-use longhaul::ops::HistoryEvent;
+use longhaul::ops::{HistoryEntry, HistoryEvent};
 use rustix::process::Signal;
 use serde_json::json;
 use std::time::Duration;
@@ -67,7 +67,7 @@ pub(super) async fn frozen(scene: &mut Scene<'_>) -> anyhow::Result<()> {
 }
 
 pub(super) async fn drain(scene: &mut Scene<'_>) -> anyhow::Result<()> {
-    let orders = Orders { concurrency: 2, drain: 4, ..Orders::default() };
+    let orders = Orders { concurrency: 2, drain: Some(4), ..Orders::default() };
     let mut worker = scene.worker(&orders)?;
     let long = json!([[{ "succeed_with": "checkpoint" }, { "checkpoint": "half" }, begun(), { "sleep": 120 }]]);
     let long = scene.submit(&long).await?;
@@ -93,6 +93,36 @@ pub(super) async fn drain(scene: &mut Scene<'_>) -> anyhow::Result<()> {
         .context("the task that ends within the drain limit")?;
     scene.succeeds(&long, b"half", 1).await.context("the task that was given back")?;
     scene.succeeds(&late, b"late", 1).await.context("a task submitted later")
+}
+
+pub(super) async fn long_drain(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let mut worker = scene.worker(&Orders { drain: None, ..Orders::default() })?;
+    let steps = json!([[begun(), { "sleep": 14 }, { "succeed": "in its own time" }]]);
+    let task = scene.submit(&steps).await?;
+    scene.until_running(&task, 1).await?;
+    worker.signal(Signal::TERM)?;
+    scene.succeeds(&task, b"in its own time", 1).await?;
+    let status = worker.ended(Duration::from_secs(30)).await?;
+    ensure!(status.success(), "the worker ended with {status}");
+    Ok(())
+}
+
+pub(super) async fn two_workers(scene: &mut Scene<'_>) -> anyhow::Result<()> {
+    let mut other = scene.second().await?;
+    let mut worker = scene.two_workers(&other, &Orders { lease_time: 30, ..Orders::default() })?;
+    let steps = json!([[begun(), { "sleep": 120 }]]);
+    let tasks = [scene.submit(&steps).await?, other.submit(&steps).await?];
+    scene.until_running(&tasks[0], 1).await?;
+    other.until_running(&tasks[1], 1).await?;
+    worker.signal(Signal::TERM)?;
+    let status = worker.ended(Duration::from_secs(45)).await?;
+    ensure!(status.success(), "the process ended with {status}");
+    for task in &tasks {
+        let given_back = |entry: &HistoryEntry| entry.event == HistoryEvent::Released;
+        let is_given_back = scene.history(task).await?.iter().any(given_back);
+        ensure!(is_given_back, "the worker of {} did not give back its task", task.topic);
+    }
+    Ok(())
 }
 
 fn is_refusal(call: &ProxiedRequest) -> bool {

@@ -1,5 +1,6 @@
 //! The list of checks of a worker.
 
+mod answering;
 mod breaking;
 mod ending;
 mod keeping;
@@ -35,7 +36,7 @@ macro_rules! checks {
     };
 }
 
-/// All checks, in the order of docs/clients.md.
+/// All checks, in the order of docs/leases.md.
 pub(crate) const ALL: &[ConformanceCheck] = checks! {
     "results" ending::results "reports the result unchanged, text or bytes";
     "failure" ending::failure "reports a failed attempt with its reason, and runs the next one";
@@ -61,4 +62,21 @@ pub(crate) const ALL: &[ConformanceCheck] = checks! {
         "keeps its tasks while its gateway is killed and restarted";
     "gateway-gone" breaking::gateway_gone
         "switches to another gateway of its list, and keeps its tasks";
+    "odd-news" keeping::odd_news "succeeds whatever its log lines and its progress are";
+    "odd-reason" ending::odd_reason
+        "fails an attempt, and runs the next one, whatever its reason and its pause are";
+    "proxy-page" answering::proxy_page
+        "repeats an end that a proxy has answered, whatever the status and the page are";
+    "token-rotated" answering::token_rotated
+        "repeats an end that is refused with 401 or 403 for a while";
+    "cut-answer" answering::cut_answer "takes an answer that was cut off for no answer";
+    "large-leases" keeping::large_leases
+        "runs tasks of megabytes, as many at once as configured";
+    "unconfirmed" answering::unconfirmed
+        "starts no task before its leases were confirmed, and none that was not";
+    "stopped-gateway" answering::stopped_gateway
+        "runs what it has leased from a gateway that stops, at the first attempt";
+    "long-drain" leaving::long_drain
+        "without a limit, lets tasks end for as long as they take";
+    "two-workers" leaving::two_workers "on SIGTERM, drains all workers of its process";
 };

@@ -58,7 +58,7 @@ public final class Main {
     String task = submit("hello");
     Lease lease = lease();
     say("leased", lease.getTask().equals(task), lease.getAttempt(), lease.getPayload());
-    LeaseProgress half = new LeaseProgress().done(1L).total(2L).message("half of it");
+    LeaseProgress half = new LeaseProgress().done(1.0).total(2.0).message("half of it");
     boolean cancelled =
         gateway.keepLeaseAlive(queue, lease.getLease(), new KeepAlive().progress(half)).execute().getCancelled();
     say("kept alive, cancelled:", cancelled, gateway.getLeaseHolder(queue, task).execute().getWorker());

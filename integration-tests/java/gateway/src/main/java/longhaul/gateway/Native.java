@@ -34,7 +34,7 @@ public final class Native {
     LeaseRequest wanted = new LeaseRequest().worker("generated").wait("30s").leaseTime("1m");
     Lease lease = gateway.leaseTasks(queue, wanted).getLeases().get(0);
     say("leased " + lease.getTask().equals(task) + " " + lease.getPayload());
-    LeaseProgress half = new LeaseProgress().done(1L).total(2L);
+    LeaseProgress half = new LeaseProgress().done(1.0).total(2.0);
     Reported kept = gateway.keepLeaseAlive(queue, lease.getLease(), new KeepAlive().progress(half));
     say("kept alive, cancelled: " + kept.getCancelled() + ", longer: " + (kept.getExpiresAt() >= lease.getExpiresAt()));
     gateway.reportLease(queue, lease.getLease(), new Report().status(ReportStatus.SUCCEEDED).result("HELLO"));
