@@ -55,6 +55,27 @@ fn each_test_that_the_security_checklist_names_exists() {
     assert_none(&missing.collect::<Vec<_>>());
 }
 
+/// The last cell of each row of the map names its test, or a file of tests: some named tests proved
+/// something else, and nothing checked that a renamed one was still there.
+#[test]
+fn each_test_that_the_map_of_features_names_exists() {
+    let page = read("docs/features.md");
+    let rows = page.lines().filter(|line| line.starts_with("| ") && line.matches('|').count() == 4);
+    let cells = rows.filter_map(|row| row.trim_end_matches([' ', '|']).rsplit('|').next());
+    let names = cells.filter_map(|cell| cell.trim().strip_prefix('`')?.strip_suffix('`'));
+    let names: BTreeSet<_> = names.filter(|name| !name.contains(' ')).collect();
+    assert!(names.len() > 90, "{names:?}");
+    let tree = repository();
+    let missing = names.iter().filter(|name| {
+        let test = format!("fn {name}(");
+        let is_file = |path: &str| {
+            path.strip_prefix(**name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        !tree.iter().any(|(path, file)| is_file(path) || file.text.contains(&test))
+    });
+    assert_none(&missing.map(|name| format!("`{name}` is no test")).collect::<Vec<_>>());
+}
+
 /// An alert links to the section of its name.
 #[test]
 fn each_alert_has_its_runbook() {

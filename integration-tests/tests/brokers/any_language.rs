@@ -29,7 +29,8 @@ const DRAIN: Duration = Duration::from_secs(20);
 const LEDGER: &str = "17";
 const OWNER: &str = "5f0c7a4be1d24f3899a86b1c07d2e3f4";
 const OPERATOR: &str = "dave@desk-1";
-const TIMES: [(&str, u64); 3] = [
+const TIMES: [(&str, u64); 4] = [
+    ("submittedAt", 1_791_999_999_000),
     ("created", 1_792_000_000_000),
     ("lastUpdated", 1_792_000_001_000),
     ("nextAttemptAt", 1_792_000_002_000),

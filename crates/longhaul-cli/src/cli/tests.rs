@@ -113,7 +113,7 @@ fn options_have_the_names_of_their_settings_and_arguments_have_others() {
                 assert!(!is_read || others.contains(&option.as_str()), "`{path}` has {name}");
                 seen.extend(is_read.then_some(option));
             } else {
-                let is_known = is_read || name == "demo";
+                let is_known = is_read || ["demo", "until-stdin-closes"].contains(&name.as_str());
                 assert!(is_known && argument.get_long() == Some(&*name), "`{path}` has --{name}");
             }
         }

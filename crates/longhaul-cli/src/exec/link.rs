@@ -47,6 +47,8 @@ pub(crate) enum SupervisorMessage {
     Started { pid: i32 },
     /// The program could not be started: nothing follows.
     Refused { cause: String },
+    /// This machine has no room for the checkpoint of the task, so the program was not started.
+    NoRoom { cause: String },
     /// The program and all its descendants have ended.
     Ended { code: Option<i32>, signal: Option<i32>, left_behind: bool },
 }

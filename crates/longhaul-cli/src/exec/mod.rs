@@ -39,6 +39,11 @@ pub(crate) async fn run(args: &WorkerRun, context: &CommandContext) -> anyhow::R
     let wrong = |error: anyhow::Error| CommandFailure::usage(format!("{error:#}"));
     let Commands { any, typed } = args.commands().map_err(wrong)?;
     args.check().map_err(wrong)?;
+    // Each attempt that has a checkpoint needs such a file.
+    if let Err(error) = supervisor::checkpoint_file() {
+        let help = "set TMPDIR to a directory in which this user may write";
+        return Err(CommandFailure::usage(format!("{error:#}")).help(help).into());
+    }
     let (shared, attempts) = (Arc::new(args.clone()), Attempts::default());
     let exec = |command| Exec { command, args: Arc::clone(&shared), attempts: attempts.clone() };
     match any {

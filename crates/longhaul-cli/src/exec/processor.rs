@@ -38,6 +38,10 @@ impl Drop for Counted<'_> {
     }
 }
 
+/// The pause of a task whose checkpoint has no room on this machine. It costs no attempt, because
+/// the machine is at fault, and each task with a checkpoint would fail at once.
+const NO_ROOM_PAUSE: Duration = Duration::from_secs(30);
+
 /// Runs one program per task.
 #[derive(Clone, Debug)]
 pub(crate) struct Exec {
@@ -83,6 +87,10 @@ impl Exec {
                 (code, signal)
             }
             Some(SupervisorMessage::Refused { cause }) => return Err(TaskError::elsewhere(cause)),
+            Some(SupervisorMessage::NoRoom { cause }) => {
+                tracing::warn!(%cause, "task given back: this machine has no room for its checkpoint");
+                return Err(TaskError::snooze(NO_ROOM_PAUSE));
+            }
             Some(SupervisorMessage::Started { .. }) | None => (None, None),
         };
         if too_large {
@@ -217,6 +225,15 @@ mod tests {
     fn a_program_that_was_stopped_is_not_believed() {
         let stopped = Heard { was_stopped: true, ..heard(Some(0), None) };
         assert!(matches!(exec().judge(stopped).unwrap_err().kind(), TaskErrorKind::Snooze(_)));
+    }
+
+    /// A machine whose temporary directory was full failed each task with a checkpoint in a moment,
+    /// and used up all attempts of all of them.
+    #[test]
+    fn a_machine_without_room_for_a_checkpoint_costs_no_attempt() {
+        let end = Some(SupervisorMessage::NoRoom { cause: "no space left on device".to_owned() });
+        let error = exec().judge(Heard { end, ..heard(None, None) }).unwrap_err();
+        assert_eq!(error.kind(), TaskErrorKind::Snooze(NO_ROOM_PAUSE));
     }
 
     #[test]

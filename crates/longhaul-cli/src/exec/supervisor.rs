@@ -66,7 +66,15 @@ fn supervise() -> anyhow::Result<()> {
         let _ignored =
             [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()].map(signal);
         let grace = Duration::from_millis(spec.grace_ms);
-        match SupervisedProgram::start(&spec, ends) {
+        let checkpoint = spec.checkpoint.as_ref().map(keep_checkpoint).transpose();
+        let checkpoint = match checkpoint {
+            Ok(checkpoint) => checkpoint,
+            Err(error) => {
+                let said = SupervisorMessage::NoRoom { cause: format!("{error:#}") };
+                return say(&mut control, &said).await;
+            }
+        };
+        match SupervisedProgram::start(&spec, checkpoint, ends) {
             Err(error) => {
                 let said = SupervisorMessage::Refused { cause: format!("{error:#}") };
                 say(&mut control, &said).await
@@ -105,9 +113,12 @@ enum TerminationStage {
 }
 
 impl SupervisedProgram {
-    fn start(spec: &Spec, ends: ProgramPipes) -> anyhow::Result<Self> {
+    fn start(
+        spec: &Spec,
+        checkpoint: Option<NamedTempFile>,
+        ends: ProgramPipes,
+    ) -> anyhow::Result<Self> {
         let (name, arguments) = spec.words.split_first().context("no program is given")?;
-        let checkpoint = spec.checkpoint.as_ref().map(keep_checkpoint).transpose()?;
         if let Some(increment) = spec.nice {
             rustix::process::nice(increment)
                 .with_context(|| format!("cannot set the niceness {increment}"))?;
@@ -187,11 +198,18 @@ impl SupervisedProgram {
     }
 }
 
+/// An empty file for a checkpoint, which is removed on drop.
+pub(super) fn checkpoint_file() -> anyhow::Result<NamedTempFile> {
+    let file = tempfile::Builder::new().prefix("longhaul-checkpoint-").tempfile();
+    file.with_context(|| {
+        format!("cannot make a file for a checkpoint in {}", std::env::temp_dir().display())
+    })
+}
+
 /// Stores the last checkpoint in a file that only this user can read.
 fn keep_checkpoint(base64: &String) -> anyhow::Result<NamedTempFile> {
     let bytes = BASE64_STANDARD.decode(base64)?;
-    let file = tempfile::Builder::new().prefix("longhaul-checkpoint-").tempfile();
-    let mut file = file.context("cannot make a file for the last checkpoint")?;
+    let mut file = checkpoint_file()?;
     file.write_all(&bytes).context("cannot write the last checkpoint")?;
     Ok(file)
 }

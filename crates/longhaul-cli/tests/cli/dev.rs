@@ -225,6 +225,22 @@ fn a_port_that_is_taken_is_told_with_its_option() {
     }
 }
 
+/// A test run was killed by SIGKILL, and its `longhaul dev` ran on for ever.
+#[test]
+fn a_server_until_stdin_closes_ends_with_the_program_that_holds_the_pipe() {
+    let folder = TempDir::new().unwrap();
+    let ours = ["dev", "--until-stdin-closes", "-o", "jsonl"];
+    let all: Vec<_> = ours.into_iter().chain(ANY_PORTS).collect();
+    let mut command = longhaul(&all, folder.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    assert_ne!(output.read_line(&mut String::new()).unwrap(), 0);
+    assert_eq!(child.try_wait().unwrap(), None);
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
+
 #[test]
 fn the_demo_shows_success_failure_and_retry() {
     let folder = TempDir::new().unwrap();

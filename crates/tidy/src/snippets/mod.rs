@@ -46,7 +46,7 @@ const READERS: [Reader; 16] = [
     Reader { page: "docs/any-language.md", mark: Some("example: "), test: ANY_LANGUAGE },
     Reader { page: "docs/broker.md", mark: Some("test: roles"), test: ROLES },
     Reader { page: "docs/cli.md", mark: Some("test: settings"), test: SETTINGS },
-    Reader { page: "docs/dialects.md", mark: Some("tour: "), test: TOUR },
+    Reader { page: "docs/leases.md", mark: Some("tour: "), test: TOUR },
     Reader { page: "docs/http.md", mark: Some("tour: "), test: TOUR },
     Reader { page: "docs/order.md", mark: Some("tour: "), test: TOUR },
     Reader { page: "docs/start.md", mark: None, test: TOUR },

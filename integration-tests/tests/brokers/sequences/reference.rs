@@ -272,6 +272,9 @@ impl Expected {
         if let Some(detail) = self.detail {
             json += &format!(r#","detail":"{detail}""#);
         }
+        let submitted = time("submittedAt")?;
+        ensure!(submitted <= created, "submitted at {submitted}: {json}");
+        json += &format!(r#","submittedAt":{submitted}"#);
         if self.state == "PROCESSING" {
             // The worker that runs it: its own name and its machine's.
             let word = |name: &str| value["worker"][name].as_str().context(name.to_owned());

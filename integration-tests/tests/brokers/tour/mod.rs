@@ -30,7 +30,7 @@ const START: &str = "docs/start.md";
 const README: &str = "README.md";
 
 /// Pages with some typed blocks; each starts with the state that those before it have left.
-const HTTP: [&str; 3] = ["docs/http.md", "docs/dialects.md", "docs/order.md"];
+const HTTP: [&str; 3] = ["docs/http.md", "docs/leases.md", "docs/order.md"];
 
 fn read(page: &str) -> Result<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
