@@ -93,8 +93,8 @@ pub use longhaul_core::protocol::waits::AfterFailed;
 pub use longhaul_core::schedule::{Overlap, Schedule, ScheduleError};
 pub use longhaul_core::settings::{Limit, Rate};
 pub use longhaul_core::task::{
-    Codec, EntryId, FromPayload, PayloadError, Position, Progress, Raw, TaskId, TaskIdError,
-    TaskMetadata, TaskOutcome, TaskState, Text, ToPayload, WorkerIdentity,
+    Codec, EntryId, FailureCause, FromPayload, PayloadError, Position, Progress, Raw, TaskId,
+    TaskIdError, TaskMetadata, TaskOutcome, TaskState, Text, ToPayload, WorkerIdentity,
 };
 pub use longhaul_types::error::ErrorKind;
 pub use topics::Priority;

@@ -57,7 +57,8 @@ impl Cancellation {
         let message = if kill {
             ledger::signed(ledger::kill(task.id, &reason), &client.operator, "kill")
         } else {
-            ledger::by_operator(&Entry::Cancel(task.id), &reason, &client.operator, "cancel")
+            let message = ledger::message(&Entry::Cancel(task.id), reason.as_bytes());
+            ledger::signed(message, &client.operator, "cancel")
         };
         client.end_task(&task, &message).await
     }

@@ -4,7 +4,7 @@ use super::task_ref::TaskRef;
 use super::{Client, ReadError, partition};
 use crate::topics::TopicNameError;
 use crate::transport::TransportError;
-use longhaul_core::task::{FromPayload, PayloadError, TaskMetadata, TaskOutcome, text};
+use longhaul_core::task::{FailureCause, FromPayload, PayloadError, TaskMetadata, TaskOutcome};
 use longhaul_types::classified;
 use longhaul_types::error::{Class, ErrorKind};
 use std::sync::Arc;
@@ -14,8 +14,10 @@ use std::sync::Arc;
 #[non_exhaustive]
 pub enum WaitError {
     /// The task failed for good, was cancelled, or expired.
-    #[error("{}", ended(*outcome, *attempts, reason))]
+    #[error("{}", ended((*outcome, *cause), *attempts, reason))]
     Failed {
+        /// Why the last attempt failed.
+        cause: FailureCause,
         /// Why the last attempt failed, in plain words: see [`TaskMetadata::reason`].
         reason: String,
         /// How the task ended.
@@ -48,16 +50,12 @@ pub enum WaitError {
 
 classified!(WaitError);
 
-fn ended(outcome: TaskOutcome, attempts: u32, reason: &str) -> String {
-    match outcome {
-        // The reason of a cancellation that gives none, which the Java recipe has, too.
-        TaskOutcome::Cancelled if reason == text::CANCELLED => "the task was cancelled".to_owned(),
-        TaskOutcome::Cancelled => match reason.strip_prefix("Cancelled by ") {
-            Some(by) => format!("the task was cancelled by {by}"),
-            None => format!("the task was cancelled: {reason}"),
-        },
-        TaskOutcome::Expired => format!("the task has expired: {reason}"),
-        TaskOutcome::Final | _ => {
+fn ended((outcome, cause): (TaskOutcome, FailureCause), attempts: u32, reason: &str) -> String {
+    match (outcome, cause) {
+        (_, FailureCause::Cancelled | FailureCause::Expired) => reason.to_owned(),
+        (TaskOutcome::Cancelled, _) => format!("the task was cancelled: {reason}"),
+        (TaskOutcome::Expired, _) => format!("the task has expired: {reason}"),
+        (TaskOutcome::Final | _, _) => {
             let plural = if attempts == 1 { "" } else { "s" };
             format!("the task failed after {attempts} attempt{plural}: {reason}")
         }
@@ -107,6 +105,7 @@ impl Client {
             return Ok(result);
         }
         Err(WaitError::Failed {
+            cause: end.failure_cause.unwrap_or_default(),
             reason: end.reason().unwrap_or_default().to_owned(),
             outcome: end.outcome.unwrap_or(TaskOutcome::Final),
             attempts: end.attempts,

@@ -100,7 +100,7 @@ async fn a_wait_ends_with_an_outcome_and_not_with_a_failure_that_is_tried_again(
     assert!(wait.try_join_next().is_none());
     bench.show(&failed(ID, 2, Some(TaskOutcome::Cancelled)), 2);
     let end = wait.join_next().await.unwrap().unwrap();
-    let Err(WaitError::Failed { reason, outcome, attempts }) = end else { panic!("{end:?}") };
+    let Err(WaitError::Failed { reason, outcome, attempts, .. }) = end else { panic!("{end:?}") };
     assert_eq!((reason.as_str(), outcome, attempts), ("no luck", TaskOutcome::Cancelled, 2));
     assert_eq!(bench.client.wait_metadata(&task(ID)).await.unwrap().attempts, 2);
 }

@@ -139,7 +139,7 @@ fn a_task_that_is_cancelled_while_it_is_claimed_says_so() {
         engine.advance(Duration::from_millis(pause_ms));
         engine.run(ann.cancel(&task)).unwrap();
         let end = engine.wait::<Text>(&task).unwrap_err();
-        assert_eq!(end.to_string(), "the task was cancelled by ann", "after {pause_ms} ms");
+        assert_eq!(end.to_string(), "Cancelled by ann", "after {pause_ms} ms");
         assert_eq!(end.kind(), crate::ErrorKind::TaskCancelled);
         claimed += usize::from(engine.transitions(&task) == ["FAILED 1 CANCELLED"]);
     }

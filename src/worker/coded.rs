@@ -7,7 +7,7 @@ use super::task_error::TaskError;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use longhaul_core::task::{Codec, Codecs, PayloadError, decode, encode, text};
+use longhaul_core::task::{Codec, Codecs, PayloadError, decode, encode};
 use std::sync::Arc;
 
 /// A processor behind the codecs of its worker.
@@ -28,7 +28,7 @@ impl ErasedProcessor for Coded {
         }
         async move {
             let (codec, plain, context) =
-                self.decode(&payload, context).map_err(|cause| unsuitable(&cause))?;
+                self.decode(&payload, context).map_err(|cause| TaskError::unreadable(&cause))?;
             drop(payload);
             let result = processor.run(plain, context).await?;
             encode(&*codec, &result).map_err(|cause| TaskError::not_encoded(&cause))
@@ -51,9 +51,4 @@ impl Coded {
         let coding = Coding { codec: Arc::clone(&codec), last_checkpoint: checkpoint.transpose()? };
         Ok((codec, plain, context.coded(coding)))
     }
-}
-
-/// The task may be meant for a worker with other codecs.
-fn unsuitable(cause: &PayloadError) -> TaskError {
-    TaskError::unsuitable(text::undecodable(&cause.to_string()))
 }

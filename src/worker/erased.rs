@@ -5,7 +5,7 @@ use super::task_error::TaskError;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use longhaul_core::task::{FromPayload, ToPayload, text};
+use longhaul_core::task::{FromPayload, ToPayload};
 use std::sync::Arc;
 
 /// A processor whose types are erased.
@@ -26,10 +26,7 @@ impl<P: TaskProcessor> ErasedProcessor for P {
     ) -> BoxFuture<'static, Result<Bytes, TaskError>> {
         async move {
             let decoded = P::Task::from_payload(&payload);
-            // The task may be meant for a newer version of the processor, which another worker has
-            // or this one will get.
-            let task = decoded
-                .map_err(|cause| TaskError::unsuitable(text::undecodable(&cause.to_string())))?;
+            let task = decoded.map_err(|cause| TaskError::unreadable(&cause))?;
             drop(payload);
             let output = self.process(task, context).await?;
             output.to_payload().map_err(|cause| TaskError::not_encoded(&cause))

@@ -15,7 +15,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, pending};
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::retry::AttemptFailure;
-use longhaul_core::task::{TaskId, text};
+use longhaul_core::task::{Failure, FailureCause, TaskId, text};
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
@@ -31,8 +31,8 @@ use tracing::{Instrument, Span};
 pub(crate) enum Ending {
     /// With a result.
     Completed(Bytes),
-    /// Without a result, for this reason.
-    Failed(AttemptFailure, String),
+    /// Without a result; why, and what follows.
+    Failed(AttemptFailure, Failure),
     /// Without a result: another attempt follows when these tasks are over.
     After(Box<AfterTasks>),
     /// A client cancelled the task.
@@ -57,7 +57,7 @@ pub(crate) enum Halt {
 }
 
 impl Ending {
-    fn of_result(result: Result<Bytes, TaskError>) -> Self {
+    pub(super) fn of_result(result: Result<Bytes, TaskError>) -> Self {
         match result {
             Ok(bytes) => Self::Completed(bytes),
             Err(mut error) => {
@@ -85,11 +85,7 @@ impl Ending {
             Self::Completed(_) => "completed",
             Self::Failed(AttemptFailure::Snooze(_), _) => "snoozed",
             Self::After(_) => "parked",
-            Self::Failed(_, reason) if reason == text::OVER_BUDGET => "budget",
-            Self::Failed(_, reason) if reason == text::NO_PROGRESS => "timeout",
-            Self::Failed(_, reason) if reason.starts_with(text::PANICKED) => "panic",
-            Self::Failed(_, reason) if reason.starts_with(text::LEASE_EXPIRED) => "lost",
-            Self::Failed(..) => "error",
+            Self::Failed(_, Failure { cause, .. }) => cause.name(),
             Self::Cancelled => "cancelled",
             Self::Fenced => "fenced",
             Self::Released | Self::NotBegun => "released",
@@ -99,8 +95,8 @@ impl Ending {
     /// The reason of the failure, if it has failed.
     pub(super) fn failure(&self) -> Option<&str> {
         match self {
-            Self::Failed(failure, reason) if !matches!(failure, AttemptFailure::Snooze(_)) => {
-                Some(reason)
+            Self::Failed(next, failure) if !matches!(next, AttemptFailure::Snooze(_)) => {
+                Some(&failure.reason)
             }
             Self::Failed(..)
             | Self::Completed(_)
@@ -114,12 +110,13 @@ impl Ending {
 
     /// The attempt's budget is used up; or the task's, which ends the task.
     fn over_budget(ends_task: bool) -> Self {
-        let failure = if ends_task { AttemptFailure::Fatal } else { AttemptFailure::Retry };
-        Self::Failed(failure, text::OVER_BUDGET.to_owned())
+        let next = if ends_task { AttemptFailure::Fatal } else { AttemptFailure::Retry };
+        Self::Failed(next, Failure::new(FailureCause::Budget, text::OVER_BUDGET))
     }
 
     fn silent() -> Self {
-        Self::Failed(AttemptFailure::Retry, text::NO_PROGRESS.to_owned())
+        let why = Failure::new(FailureCause::NoProgress, text::NO_PROGRESS);
+        Self::Failed(AttemptFailure::Retry, why)
     }
 }
 
@@ -183,7 +180,8 @@ pub(crate) async fn attend(
         Ok(payload) => payload,
         // It was sent in chunks, encrypted or damaged: no worker can read it.
         Err(cause) => {
-            return ended(Ending::Failed(AttemptFailure::Fatal, text::undecodable(&cause)));
+            let why = Failure::new(FailureCause::Unreadable, text::undecodable(&cause));
+            return ended(Ending::Failed(AttemptFailure::Fatal, why));
         }
     };
     let mut limit = limits(&shared, ends_task);
@@ -224,7 +222,7 @@ pub(crate) async fn attend(
         ending = &mut outcome => {
             // For example, the runtime of the processors has shut down, which is no failure of the
             // task.
-            let ending = ending.unwrap_or(Ending::Failed(AttemptFailure::Snooze(ABORTED_WAIT), String::new()));
+            let ending = ending.unwrap_or_else(|_| Ending::of_result(Err(TaskError::snooze(ABORTED_WAIT))));
             let stuck = shared.threads.ended();
             return AttemptEnd { task, epoch, ending, stuck };
         }
@@ -322,7 +320,7 @@ fn record_panic_places() {
 }
 
 pub(crate) fn ending_of_panic(panic: &(dyn Any + Send)) -> Ending {
-    Ending::Failed(AttemptFailure::Retry, reason_of_panic(panic))
+    Ending::of_result(Err(TaskError::panicked(reason_of_panic(panic))))
 }
 
 /// Must be called on the thread that has panicked.
@@ -348,11 +346,15 @@ mod tests {
     const TASK: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
 
     /// An alert about lost workers did not know those over HTTP: their attempts counted as errors.
+    /// An error whose text began with `panicked: ` counted as a panic.
     #[test]
-    fn an_attempt_whose_lease_was_silent_is_lost() {
-        let failed = |reason| Ending::Failed(AttemptFailure::Retry, reason).in_a_word();
-        assert_eq!(failed(text::lease_expired("ann", SECOND)), "lost");
-        assert_eq!(failed("no printer".to_owned()), "error");
+    fn an_attempt_is_counted_by_its_cause_and_not_by_its_text() {
+        let counted = |error| Ending::of_result(Err(error)).in_a_word();
+        let silent = text::lease_expired("ann", SECOND);
+        assert_eq!(counted(TaskError::lost(None, silent.clone())), "lost");
+        for reason in ["no printer", "panicked: x", &silent] {
+            assert_eq!(counted(TaskError::retry(reason)), "error");
+        }
     }
 
     /// Records whether its body has begun.

@@ -3,7 +3,7 @@
 use super::erased::ErasedProcessor;
 use super::processor::{TaskContext, TaskProcessor};
 use super::task_error::TaskError;
-use longhaul_core::task::{Raw, text};
+use longhaul_core::task::{FailureCause, Raw, text};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl TaskProcessor for Router {
         };
         let Some(processor) = processor else {
             let reason = text::unknown_type(task_type, self.routes.keys());
-            return Err(TaskError::unsuitable(reason));
+            return Err(TaskError::unsuitable(FailureCause::NoProcessor, reason));
         };
         Arc::clone(processor).run(task.0, context).await.map(Raw)
     }

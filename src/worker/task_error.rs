@@ -3,7 +3,7 @@
 use crate::client::TaskRef;
 use longhaul_core::protocol::retry::AttemptFailure;
 use longhaul_core::protocol::waits::{AfterFailed, NAMED_MAX, WaitsFor};
-use longhaul_core::task::{PayloadError, text};
+use longhaul_core::task::{Failure, FailureCause, PayloadError, text};
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
@@ -38,8 +38,8 @@ use std::time::Duration;
 pub struct TaskError {
     kind: TaskErrorKind,
     message: String,
-    /// Whether the message is the whole reason, because it does not come from the processor.
-    is_reason: bool,
+    /// Of another cause than an error, the message is the whole reason.
+    cause: FailureCause,
     after: Option<Box<AfterTasks>>,
 }
 
@@ -89,9 +89,14 @@ impl TaskError {
         Self::new(TaskErrorKind::Elsewhere, cause)
     }
 
-    /// The same, with the complete reason.
-    pub(super) const fn unsuitable(reason: String) -> Self {
-        Self { kind: TaskErrorKind::Elsewhere, message: reason, is_reason: true, after: None }
+    /// The same for another cause than an error, with the complete reason.
+    pub(super) fn unsuitable(cause: FailureCause, reason: String) -> Self {
+        Self { cause, ..Self::bare(TaskErrorKind::Elsewhere, reason) }
+    }
+
+    /// The payload cannot be decoded. The task may be meant for another version of this worker.
+    pub(super) fn unreadable(cause: &PayloadError) -> Self {
+        Self::unsuitable(FailureCause::Unreadable, text::undecodable(&cause.to_string()))
     }
 
     /// The result cannot be encoded.
@@ -100,8 +105,15 @@ impl TaskError {
     }
 
     /// The processor panicked; with the complete reason.
-    pub(super) const fn panicked(reason: String) -> Self {
-        Self { kind: TaskErrorKind::Retry, message: reason, is_reason: true, after: None }
+    pub(super) fn panicked(reason: String) -> Self {
+        Self { cause: FailureCause::Panic, ..Self::bare(TaskErrorKind::Retry, reason) }
+    }
+
+    /// The lease was silent for too long; with the complete reason. The next attempt follows after
+    /// this delay, or after a backoff.
+    pub(super) fn lost(delay: Option<Duration>, reason: String) -> Self {
+        let kind = delay.map_or(TaskErrorKind::Retry, TaskErrorKind::RetryAfter);
+        Self { cause: FailureCause::Lost, ..Self::bare(kind, reason) }
     }
 
     /// Do not try again: the task has failed for good.
@@ -116,8 +128,7 @@ impl TaskError {
     /// a task that waits for hours should snooze for minutes rather than for seconds.
     #[must_use]
     pub const fn snooze(delay: Duration) -> Self {
-        let kind = TaskErrorKind::Snooze(delay);
-        Self { kind, message: String::new(), is_reason: false, after: None }
+        Self::bare(TaskErrorKind::Snooze(delay), String::new())
     }
 
     /// Continue when these tasks are over, without counting the attempt: tasks of the same topic,
@@ -153,7 +164,7 @@ impl TaskError {
     pub fn after<'a>(tasks: impl IntoIterator<Item = &'a TaskRef>) -> Self {
         let tasks = tasks.into_iter().cloned().collect();
         let after = Some(Box::new(AfterTasks { tasks, failed: AfterFailed::Run }));
-        Self { kind: TaskErrorKind::After, message: String::new(), is_reason: false, after }
+        Self { after, ..Self::bare(TaskErrorKind::After, String::new()) }
     }
 
     /// With [`after`](Self::after): sets the consequence if one of the tasks is over without a
@@ -172,7 +183,11 @@ impl TaskError {
     }
 
     fn new(kind: TaskErrorKind, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { kind, message: chain(&*cause.into()), is_reason: false, after: None }
+        Self::bare(kind, chain(&*cause.into()))
+    }
+
+    const fn bare(kind: TaskErrorKind, message: String) -> Self {
+        Self { kind, message, cause: FailureCause::Error, after: None }
     }
 
     /// The step that follows.
@@ -188,9 +203,9 @@ impl TaskError {
         &self.message
     }
 
-    /// The failure in terms of the protocol, and the reason.
-    pub(super) fn into_failure(self) -> (AttemptFailure, String) {
-        let failure = match self.kind {
+    /// The step that follows in terms of the protocol, and why.
+    pub(super) fn into_failure(self) -> (AttemptFailure, Failure) {
+        let next = match self.kind {
             TaskErrorKind::Retry => AttemptFailure::Retry,
             TaskErrorKind::RetryAfter(delay) => AttemptFailure::RetryAfter(delay),
             TaskErrorKind::Elsewhere => AttemptFailure::RetryLate,
@@ -199,8 +214,10 @@ impl TaskError {
             // This is no failure: the caller has looked for the tasks before.
             TaskErrorKind::After => AttemptFailure::Snooze(Duration::ZERO),
         };
-        let Self { message, is_reason, .. } = self;
-        (failure, if is_reason { message } else { text::processing_error(&message) })
+        let Self { cause, message, .. } = self;
+        let is_error = cause == FailureCause::Error;
+        let reason = if is_error { text::processing_error(&message) } else { message };
+        (next, Failure::new(cause, reason))
     }
 }
 
@@ -351,9 +368,11 @@ mod tests {
     fn a_reason_in_whole_words_has_no_words_before_it() {
         let elsewhere = TaskError::elsewhere("no printer");
         assert_eq!(elsewhere.kind(), TaskErrorKind::Elsewhere);
-        let reason = "Processing error: no printer".to_owned();
-        assert_eq!(elsewhere.into_failure(), (AttemptFailure::RetryLate, reason));
-        let unsuitable = TaskError::unsuitable("No printer".to_owned());
-        assert_eq!(unsuitable.into_failure(), (AttemptFailure::RetryLate, "No printer".to_owned()));
+        let failure = |cause, reason| (AttemptFailure::RetryLate, Failure::new(cause, reason));
+        let expected = failure(FailureCause::Error, "Processing error: no printer");
+        assert_eq!(elsewhere.into_failure(), expected);
+        let unsuitable = TaskError::unsuitable(FailureCause::NoProcessor, "No printer".to_owned());
+        let expected = failure(FailureCause::NoProcessor, "No printer");
+        assert_eq!(unsuitable.into_failure(), expected);
     }
 }

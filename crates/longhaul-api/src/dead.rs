@@ -28,6 +28,8 @@ pub struct DeadLetterBody {
     pub at: u64,
     pub attempts: u32,
     pub reason: String,
+    /// Why the task failed, for programs: one of the causes of a task.
+    pub cause: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -43,6 +43,9 @@ pub struct TaskBody {
     /// Why the last attempt failed, or why the task ended. Lists have the first 200 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The same for programs: `error`, `panic`, `budget`, `no_progress`, `lost`, `unreadable`, `no_processor`, `result_too_large`, `given_back`, `no_attempt_left`, `cancelled`, `operator`, `expired`, `duplicate`, `superseded` or `predecessor`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
     /// Why the task does not run, in one sentence. Only in lists that are requested with `why`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,

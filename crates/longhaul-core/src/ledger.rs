@@ -2,7 +2,7 @@
 
 use crate::protocol::body;
 use crate::protocol::entry::{Entry, EntryError};
-use crate::task::{Properties, TaskId, text_of};
+use crate::task::{Failure, FailureCause, Properties, TaskId, text_of};
 use bytes::Bytes;
 use longhaul_types::{Message, Outgoing};
 
@@ -54,14 +54,35 @@ const OPERATOR: &str = "by";
 /// Property of an entry published by an operator: the action.
 const ACTION: &str = "act";
 
-/// Builds the message of an operator's entry for a task. A worker that does not know the properties
-/// treats it as a worker's.
+/// Property of an entry that ends an attempt or closes a task: its cause.
+const CAUSE: &str = "cause";
+
+/// Property of such an entry: the task that holds the key of this one, or has replaced it.
+const OTHER: &str = "other";
+
+/// Builds the message of an entry that ends an attempt without a result, or closes a task.
 #[must_use]
-pub fn by_operator(entry: &Entry, reason: &str, operator: &str, action: &'static str) -> Outgoing {
-    signed(message(entry, reason.as_bytes()), operator, action)
+pub fn failure(entry: &Entry, failure: &Failure) -> Outgoing {
+    let mut message = message(entry, failure.reason.as_bytes());
+    message.properties.insert(CAUSE, failure.cause.name());
+    if let Some(task) = failure.other {
+        message.properties.insert(OTHER, task.to_string());
+    }
+    message
 }
 
-/// Adds the operator's name and the action to a message.
+/// Why the attempt of an entry has no result; `None` if its body has no form that this version
+/// knows.
+#[must_use]
+pub fn failure_of(message: &Message) -> Option<Failure> {
+    let reason = String::from_utf8_lossy(&content(message)?).into_owned();
+    let cause = message.properties.get(CAUSE).map(FailureCause::named).unwrap_or_default();
+    let other = message.properties.get(OTHER).and_then(|task| task.parse().ok());
+    Some(Failure { cause, reason, other })
+}
+
+/// Adds the operator's name and the action to a message. A worker that does not know the properties
+/// treats it as a worker's.
 #[must_use]
 pub fn signed(mut message: Outgoing, operator: &str, action: &'static str) -> Outgoing {
     message.properties.insert(OPERATOR, operator);
@@ -120,7 +141,7 @@ mod tests {
         let lease_ms = LeaseMs::new(30_000).unwrap();
         let renewal = Entry::Renewal(Renewal { key, lease_ms, by: OwnerId(9) });
         assert_eq!(operator(&read_back(message(&renewal, b""))), None);
-        let cancelled = by_operator(&Entry::Cancel(task), "nobody wants it", "ann", "cancel");
+        let cancelled = signed(message(&Entry::Cancel(task), b"nobody wants it"), "ann", "cancel");
         assert_eq!(operator(&read_back(cancelled)), Some(("ann", "cancel")));
     }
 }

@@ -285,7 +285,7 @@ async fn the_test_kit_tests() -> Result<()> {
         "PROCESSING 1, FAILED 1 FINAL",
     ];
     let (last, others) = printed.split_last().context("it prints something")?;
-    ensure!(others == expected && last.starts_with("the task was cancelled by "), "{printed:#?}");
+    ensure!(others == expected && last.starts_with("Cancelled by "), "{printed:#?}");
     Ok(())
 }
 

@@ -5,14 +5,21 @@ use crate::transport::Message;
 use bytes::Bytes;
 use longhaul_core::protocol::register::QueueTask;
 use longhaul_core::task::text::{REPLAY_OF, TAGS, TASK_CODEC, TASK_KEY, TASK_TYPE};
-use longhaul_core::task::{Position, Priority, TaskId};
+use longhaul_core::task::{FailureCause, Position, Priority, TaskId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
 /// The properties that the publishing worker adds to those of the task.
-pub(super) const ADDED: [&str; 6] =
-    ["REAL_TOPIC", "ORIGIN_MESSAGE_ID", "attempts", "epoch", "failureReason", "detail"];
+pub(super) const ADDED: [&str; 7] = [
+    "REAL_TOPIC",
+    "ORIGIN_MESSAGE_ID",
+    "attempts",
+    "epoch",
+    "failureReason",
+    "failureCause",
+    "detail",
+];
 
 /// A task that failed for good, as stored in its dead letter. Its debug form leaves out payload and
 /// properties, which may be private.
@@ -29,6 +36,8 @@ pub struct DeadLetter {
     pub attempts: u32,
     /// Why the task failed, or did not start in time.
     pub reason: String,
+    /// The same for programs.
+    pub cause: FailureCause,
     /// The reason in plainer words, if the reason itself says little.
     pub detail: Option<String>,
     /// The task that this one was a replay of.
@@ -57,6 +66,7 @@ impl fmt::Debug for DeadLetter {
             .field("published_ms", &self.published_ms)
             .field("attempts", &self.attempts)
             .field("reason", &self.reason)
+            .field("cause", &self.cause)
             .field("detail", &self.detail)
             .field("replay_of", &self.replay_of)
             .field("task_type", &self.task_type)
@@ -82,6 +92,7 @@ impl DeadLetter {
             published_ms: message.publish_time_ms,
             attempts: get("attempts").and_then(|text| text.parse().ok()).unwrap_or_default(),
             reason: get("failureReason").unwrap_or_default(),
+            cause: get("failureCause").map(FailureCause::from).unwrap_or_default(),
             detail: get("detail"),
             replay_of: get(REPLAY_OF).and_then(|text| text.parse().ok()),
             task_type: get(TASK_TYPE),

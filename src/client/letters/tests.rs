@@ -88,6 +88,7 @@ fn a_letter_is_listed_shown_and_replayed_once() {
     }
     let shown = engine.run(letters.show(&task)).unwrap().unwrap();
     assert_eq!((shown.reason.as_str(), shown.attempts), ("Processing error: no page", 1));
+    assert_eq!(shown.cause, crate::FailureCause::Error);
     assert_eq!(shown.payload.as_deref(), Some(&b"page"[..]));
 
     world.healed.store(true, Ordering::Relaxed);

@@ -28,7 +28,7 @@ use longhaul_core::protocol::entry::{Claim, ClaimKind, Done, Entry, Outcome};
 use longhaul_core::protocol::fold::Verdict;
 use longhaul_core::protocol::key::{Epoch, OnceKey, OwnerId};
 use longhaul_core::protocol::operator::{ActionClaim, OperatorAction};
-use longhaul_core::task::{TaskId, WorkerIdentity, text};
+use longhaul_core::task::{Failure, FailureCause, TaskId, WorkerIdentity, text};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -193,8 +193,8 @@ impl Client {
         (key, entry): (OnceKey, &Entry),
         said: &ActionAttribution<'_>,
     ) -> Result<Verdict, ActionError> {
-        let ActionAttribution { action, operator, reason } = said;
-        let message = ledger::by_operator(entry, reason, operator, action.word());
+        let ActionAttribution { action, operator, failure } = said;
+        let message = ledger::signed(ledger::failure(entry, failure), operator, action.word());
         let published = self.inner.publishers.publish(place, message).await;
         let unknown = match published {
             Ok(_) => None,
@@ -212,13 +212,13 @@ impl Client {
 struct ActionAttribution<'a> {
     action: OperatorAction,
     operator: &'a Arc<str>,
-    /// Shown as the task's failure reason.
-    reason: String,
+    /// Shown as why the task has failed.
+    failure: Failure,
 }
 
 impl<'a> ActionAttribution<'a> {
     fn new(action: OperatorAction, operator: &'a Arc<str>, reason: &str) -> Self {
         let reason = text::done_by(action.participle(), operator, reason);
-        Self { action, operator, reason: text::shortened(reason) }
+        Self { action, operator, failure: Failure::new(FailureCause::Operator, reason) }
     }
 }

@@ -126,7 +126,8 @@ impl Queue {
         let plain = Claim::plain(key, info.attempts, ClaimKind::Cancelled);
         let entry = Entry::Claim(Claim { batch_size, ..plain });
         let said = ActionAttribution::new(action, &client.operator, reason);
-        let message = ledger::by_operator(&entry, &said.reason, said.operator, action.word());
+        let message =
+            ledger::signed(ledger::failure(&entry, &said.failure), said.operator, action.word());
         let place = partition(names.ledger, info.id.partition);
         let stored = match client.inner.publishers.publish(&place, message).await {
             Ok(position) => position,

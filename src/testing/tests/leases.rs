@@ -4,7 +4,7 @@
 use super::*;
 use crate::lease::{KeepAlive, Lease, LeaseOutcome, LeaseRequest, LeaseToken, Leases, ReportError};
 use crate::ops::{DeadLetterFilter, QueueSettings};
-use crate::{Levels, Priority, Progress, Submission, TaskState};
+use crate::{FailureCause, Levels, Priority, Progress, Submission, TaskState};
 use bytes::Bytes;
 
 mod attempts;
@@ -215,7 +215,9 @@ fn a_lease_that_falls_silent_is_a_failed_attempt_and_its_holder_is_fenced() {
     lease(&engine, &leases);
     engine.advance(LEASE_TIME + Duration::from_secs(1));
     let end = engine.wait::<Text>(&task).unwrap_err();
-    assert!(end.to_string().contains("Lease expired"), "{end}");
+    let WaitError::Failed { cause, reason, .. } = &end else { panic!("{end}") };
+    assert!(reason.starts_with("Lease expired"), "{reason}");
+    assert_eq!(*cause, FailureCause::Lost);
     engine.assert_transitions(
         &task,
         ["PROCESSING 1", "FAILED 1", "PROCESSING 2", "FAILED 2", "PROCESSING 3", "FAILED 3 FINAL"],

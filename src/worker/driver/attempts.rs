@@ -26,7 +26,7 @@ use longhaul_core::protocol::entry::Outcome;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::retry::{AttemptFailure, outcome_of_failure, outcome_of_waiting};
 use longhaul_core::task::terms::Terms;
-use longhaul_core::task::{TaskId, text};
+use longhaul_core::task::{Failure, FailureCause, TaskId, text};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -291,31 +291,38 @@ impl WorkerConfig {
         terms: Option<&Terms>,
         (sample, wall_ms): (u32, u64),
     ) -> (Option<Outcome>, OutcomeBody) {
-        let failed = |failure, reason| {
+        let failed = |failure, why| {
             let own = terms.and_then(|terms| terms.pauses.as_ref());
             let policy = own.unwrap_or(&self.backoff);
             let outcome = outcome_of_failure(failure, attempt, max, policy, sample, wall_ms);
-            (Some(outcome), OutcomeBody::Reason(text::shortened(reason)))
+            (Some(outcome), OutcomeBody::Failure(why))
         };
         match ending {
             Ending::Completed(bytes) if bytes.len() > self.result_bytes_max => failed(
                 AttemptFailure::Fatal,
-                text::result_too_large(bytes.len(), self.result_bytes_max),
+                Failure::new(
+                    FailureCause::ResultTooLarge,
+                    text::result_too_large(bytes.len(), self.result_bytes_max),
+                ),
             ),
             Ending::Completed(bytes) => (Some(Outcome::Completed), OutcomeBody::Result(bytes)),
-            Ending::Failed(failure, reason) => failed(failure, reason),
+            Ending::Failed(failure, why) => failed(failure, why),
             Ending::After(tasks) => match tasks.list(topic) {
                 Ok(list) => {
-                    (Some(outcome_of_waiting(wall_ms)), OutcomeBody::Reason(list.content()))
+                    let list = list.content().into();
+                    (Some(outcome_of_waiting(wall_ms)), OutcomeBody::WaitsFor(list))
                 }
-                Err(reason) => failed(AttemptFailure::Fatal, reason),
+                Err(reason) => {
+                    failed(AttemptFailure::Fatal, Failure::new(FailureCause::Error, reason))
+                }
             },
             Ending::Cancelled => {
-                (Some(Outcome::Cancelled), OutcomeBody::Reason(text::CANCELLED.to_owned()))
+                (Some(Outcome::Cancelled), OutcomeBody::Failure(Failure::cancelled()))
             }
             Ending::Fenced | Ending::NotBegun => (None, OutcomeBody::Result(Bytes::new())),
             Ending::Released => {
-                (Some(released()), OutcomeBody::Reason(text::GIVEN_BACK.to_owned()))
+                let why = Failure::new(FailureCause::GivenBack, text::GIVEN_BACK);
+                (Some(released()), OutcomeBody::Failure(why))
             }
         }
     }

@@ -1,10 +1,12 @@
 //! Performs the effects that the state machines return.
 
+use longhaul_core::ledger;
+
 use super::lane::PartitionDriver;
 use super::lanes::LaneId;
 use super::{Environment, PublishResult, Showing, StopRequest, WorkerDriver, WorkerEvent};
 use crate::supervise::Backoff;
-use crate::transport::{Message, OnReceipt, TopicPartition, Transport, TransportError};
+use crate::transport::{Message, OnReceipt, Outgoing, TopicPartition, Transport, TransportError};
 use crate::worker::execution::Halt;
 use crate::worker::session::ConsumerCommand;
 use bytes::Bytes;
@@ -15,7 +17,7 @@ use longhaul_core::protocol::entry::{Claim, Entry, NextAttempt, Outcome};
 use longhaul_core::protocol::invariants::{REFUSED, Violation};
 use longhaul_core::protocol::key::{Epoch, Key, OnceKey};
 use longhaul_core::protocol::register::QueueTask;
-use longhaul_core::task::{Position, TaskId, WAITING_MAX, text};
+use longhaul_core::task::{Failure, FailureCause, Position, TaskId, WAITING_MAX, text};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -160,7 +162,7 @@ impl WorkerDriver {
             | Entry::Tombstone(_) => Bytes::new(),
         };
         let entry = &entry;
-        let content = self.content(id, entry, holder);
+        let message = self.message_of(id, entry, holder);
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if matches!(entry, Entry::Checkpoint(_)) {
             // `checkpoints.rs` publishes it, because it holds the bytes.
@@ -179,30 +181,28 @@ impl WorkerDriver {
             None => WorkerEvent::Published { lane: id, fate },
             Some(key) => WorkerEvent::Receipt { lane: id, key, fate },
         });
-        lane.publish(entry, &content, expires, on_receipt);
+        lane.publish_message(message, expires, on_receipt);
     }
 
-    /// The content of an entry; `holder` is the content for the claim of a lease.
-    fn content(&self, id: LaneId, entry: &Entry, holder: Bytes) -> Bytes {
-        let Some(lane) = self.lanes.get(&id) else { return Bytes::new() };
+    /// The message of an entry; `holder` is the content for the claim of a lease.
+    fn message_of(&self, id: LaneId, entry: &Entry, holder: Bytes) -> Outgoing {
+        let plain = |content: Bytes| ledger::message(entry, &content);
+        let Some(lane) = self.lanes.get(&id) else { return plain(Bytes::new()) };
         match entry {
-            Entry::Claim(Claim { lease_ms: Some(_), .. }) => holder,
-            // The worker that shows the end reads the reason back: another claim of the same epoch,
-            // with another reason, may have won.
-            Entry::Claim(claim) => {
-                let lost_to = lane.core.machine().lost_to(claim.key.task);
-                match (self.waits_for(id, claim), lost_to) {
-                    (Some(waits_for), _) => waits_for.into(),
-                    (None, Some(holder)) => self.lost_reason(id, claim.key.task, holder).into(),
-                    (None, None) => lane.closing_reason(claim),
-                }
-            }
+            Entry::Claim(Claim { lease_ms: Some(_), .. }) => plain(holder),
+            Entry::Claim(claim) => match (self.waits_for(id, claim), self.closing(id, claim)) {
+                (Some(waits_for), _) => plain(waits_for.into()),
+                // The worker that shows the end reads this back: another claim of the same epoch,
+                // for another reason, may have won.
+                (None, Some(failure)) => ledger::failure(entry, &failure),
+                (None, None) => plain(Bytes::new()),
+            },
             Entry::Done(done) => {
                 match (lane.outcome_body(done.key.task, done.key.epoch), done.outcome) {
-                    (Some(body), _) => body.bytes(),
+                    (Some(body), _) => body.message(entry),
                     // The cancel request was read before the claim: the attempt never began.
-                    (None, Outcome::Cancelled) => Bytes::from_static(text::CANCELLED.as_bytes()),
-                    (None, _) => Bytes::new(),
+                    (None, Outcome::Cancelled) => ledger::failure(entry, &Failure::cancelled()),
+                    (None, _) => plain(Bytes::new()),
                 }
             }
             Entry::Heartbeat(_) => {
@@ -212,26 +212,37 @@ impl WorkerDriver {
                 if let Some(leasing) = self.leasing.as_ref().filter(|_| id.is_first()) {
                     identity.waiting = leasing.desk.waiting(WAITING_MAX);
                 }
-                identity.content()
+                plain(identity.content())
             }
             Entry::Cancel(_)
             | Entry::Checkpoint(_)
             | Entry::Renewal(_)
             | Entry::Seal(_)
             | Entry::Config(_)
-            | Entry::Tombstone(_) => Bytes::new(),
+            | Entry::Tombstone(_) => plain(Bytes::new()),
         }
     }
 
+    /// Why a claim closes its task; `None` if it does not.
+    fn closing(&self, id: LaneId, claim: &Claim) -> Option<Failure> {
+        let (core, task) = (&self.lanes.get(&id)?.core, claim.key.task);
+        if let Some(holder) = core.machine().lost_to(task) {
+            return Some(self.lost_to(id, task, holder));
+        }
+        let by_others = core.closing_reason(task, claim.kind);
+        let by_others = by_others.map(|reason| Failure::new(FailureCause::Predecessor, reason));
+        by_others.or_else(|| entry::closing(claim))
+    }
+
     /// Why a task is closed when another task holds its key.
-    fn lost_reason(&self, id: LaneId, task: TaskId, holder: QueueTask) -> String {
+    fn lost_to(&self, id: LaneId, task: TaskId, holder: QueueTask) -> Failure {
         let apart = self.queue_task(id, holder.id) != Some(holder);
         let payload = self.lanes.get(&id).and_then(|lane| lane.payloads.get(task));
         let overwrites = payload.is_some_and(|payload| payload.facts.overwrites);
         if overwrites && !apart && task.partition == holder.id.partition {
-            text::superseded_by(holder.id)
+            Failure::superseded_by(holder.id)
         } else {
-            text::duplicate_of(holder.id, apart.then(|| holder.level.word()))
+            Failure::duplicate_of(holder.id, apart.then(|| holder.level.word()))
         }
     }
 
@@ -315,22 +326,15 @@ impl AllStored {
 }
 
 impl PartitionDriver {
-    /// The reason in a claim that closes its task.
-    fn closing_reason(&self, claim: &Claim) -> Bytes {
-        match self.core.closing_reason(claim.key.task, claim.kind) {
-            Some(reason) => Bytes::copy_from_slice(reason.as_bytes()),
-            None => Bytes::from_static(entry::closing_reason(claim).as_bytes()),
-        }
-    }
-
     /// Replaces a result that the ledger refused in any message by the reason. Returns false if the
     /// body was not a result.
     pub(super) fn refuse_result(&mut self, key: OnceKey, cause: &str) -> bool {
         let Some(result @ OutcomeBody::Result(_)) = self.outcome_body(key.task, key.epoch) else {
             return false;
         };
-        let reason = OutcomeBody::Reason(text::result_refused(result.len(), cause));
-        self.keep_body((key.task, key.epoch), reason);
+        let reason = text::result_refused(result.size(), cause);
+        let body = OutcomeBody::Failure(Failure::new(FailureCause::ResultTooLarge, reason));
+        self.keep_body((key.task, key.epoch), body);
         true
     }
 }

@@ -36,7 +36,7 @@ impl EndedAttempt {
 impl Weigh for EndedAttempt {
     fn weight(&self) -> usize {
         let Self { epoch: _, body, log, message, checkpoint } = self;
-        body.as_ref().map_or(0, OutcomeBody::len)
+        body.as_ref().map_or(0, OutcomeBody::size)
             + log.lines.iter().map(String::len).sum::<usize>()
             + message.as_ref().map_or(0, Weigh::weight)
             + checkpoint.as_ref().map_or(0, Bytes::len)

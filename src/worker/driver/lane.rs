@@ -437,7 +437,17 @@ impl PartitionDriver {
         expires: Option<Moment>,
         on_receipt: OnReceipt,
     ) {
-        self.ledger.put(Publish { message: ledger::message(entry, content), on_receipt, expires });
+        self.publish_message(ledger::message(entry, content), expires, on_receipt);
+    }
+
+    /// Publishes the message of an entry to the ledger.
+    pub(super) fn publish_message(
+        &self,
+        message: Outgoing,
+        expires: Option<Moment>,
+        on_receipt: OnReceipt,
+    ) {
+        self.ledger.put(Publish { message, on_receipt, expires });
     }
 
     /// Publishes to the metadata topic, unless the entry would have to wait past `expires`.

@@ -13,12 +13,12 @@ use crate::worker::execution::Ending;
 use crate::worker::leasing::{
     HolderMessage, LeaseCommand, LeaseEvent, LeaseKey, LeaseNotice, Reply,
 };
+use crate::worker::task_error::TaskError;
 use longhaul_core::lease::LeaseState;
 use longhaul_core::protocol::entry::lease_time;
 use longhaul_core::protocol::fold::Phase;
 use longhaul_core::protocol::key::Epoch;
 use longhaul_core::protocol::moment::Moment;
-use longhaul_core::protocol::retry::AttemptFailure;
 use longhaul_core::task::{TaskId, text};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -257,12 +257,8 @@ impl WorkerDriver {
         let ending = if fold.cancel {
             Ending::Cancelled
         } else {
-            let failure = if at_once {
-                AttemptFailure::RetryAfter(Duration::ZERO)
-            } else {
-                AttemptFailure::Retry
-            };
-            Ending::Failed(failure, text::lease_expired(&lane.holder(task), lease_time))
+            let reason = text::lease_expired(&lane.holder(task), lease_time);
+            Ending::of_result(Err(TaskError::lost(at_once.then_some(Duration::ZERO), reason)))
         };
         let word = ending.in_a_word();
         let terms = payload.terms.as_deref();

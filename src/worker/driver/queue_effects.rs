@@ -4,12 +4,14 @@ use super::lanes::LaneId;
 use super::queue::OwnQueue;
 use super::{PublishResult, WorkerDriver, WorkerEvent};
 use crate::transport::OnReceipt;
+use longhaul_core::ledger;
 use longhaul_core::protocol::entry::{Claim, Entry};
 use longhaul_core::protocol::moment::Moment;
 use longhaul_core::protocol::register::QueueTask;
 #[cfg(feature = "schedules")]
 use longhaul_core::queue::ScheduledSubmission;
 use longhaul_core::queue::{Intent, QueueEffect, Remark};
+use longhaul_core::task::Failure;
 use longhaul_core::task::TaskId;
 
 /// Result of an effect of a queue.
@@ -54,7 +56,7 @@ impl WorkerDriver {
                     queue.publish(&mut self.env, &entry, on_receipt);
                 }
             }
-            QueueEffect::Close(task, claim, reason) => self.close(number, task, claim, &reason),
+            QueueEffect::Close(task, claim, why) => self.close(number, task, claim, &why),
             #[cfg(feature = "schedules")]
             QueueEffect::Cancel(task, schedule) => self.cancel_for(number, task, schedule),
             #[cfg(feature = "schedules")]
@@ -95,13 +97,13 @@ impl WorkerDriver {
         })
     }
 
-    fn close(&mut self, number: usize, task: QueueTask, claim: Claim, reason: &str) {
+    fn close(&mut self, number: usize, task: QueueTask, claim: Claim, why: &Failure) {
         let expires = Some(self.env.clock.now() + self.config.heartbeat);
         let Some(id) = self.lane_of_queue_task(number, task) else { return };
         let Some(lane) = self.lanes.get(&id) else { return };
         let on_receipt =
             lane.tell_with_pause(move |fate| WorkerEvent::Published { lane: id, fate });
-        lane.publish(&Entry::Claim(claim), reason.as_bytes(), expires, on_receipt);
+        lane.publish_message(ledger::failure(&Entry::Claim(claim), why), expires, on_receipt);
     }
 
     fn read_overwritten(&mut self, queue: usize, task: QueueTask, by: QueueTask) {

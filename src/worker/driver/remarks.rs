@@ -10,7 +10,7 @@ use longhaul_core::machine::Task;
 use longhaul_core::metadata::entry::OutcomeBody;
 use longhaul_core::protocol::entry::Entry;
 use longhaul_core::task::terms::{PropertyProblem, Terms, format_limit};
-use longhaul_core::task::{TaskId, TaskMetadata, text};
+use longhaul_core::task::{FailureCause, TaskId, TaskMetadata, text};
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -37,14 +37,10 @@ impl TaskPayload {
 impl PartitionDriver {
     /// Completes an entry by the known facts about the task's message.
     pub(super) fn annotate(&self, id: TaskId, metadata: &mut TaskMetadata) {
-        metadata.duplicate_of =
-            metadata.failure_reason.as_deref().and_then(text::holder_of).map(str::to_owned);
-        metadata.superseded_by =
-            metadata.failure_reason.as_deref().and_then(text::superseder_of).map(str::to_owned);
-        if let Some(reason) = &metadata.failure_reason
+        if let Some(cause) = metadata.failure_cause
             && let Some(task) = self.core.machine().task(id)
         {
-            metadata.detail = self.detail(id, reason, &task, task.state_ms);
+            metadata.detail = self.detail(id, cause, &task, task.state_ms);
         }
         if let Some(payload) = self.payloads.get(id) {
             self.annotate_by(payload, metadata);
@@ -95,30 +91,42 @@ impl PartitionDriver {
         body: &'a OutcomeBody,
         at_ms: u64,
     ) -> Cow<'a, str> {
-        let OutcomeBody::Reason(reason) = body else { return Cow::Borrowed("") };
+        let Some(failure) = body.failure() else { return Cow::Borrowed("") };
         let task = self.core.machine().task(id);
-        let detail = task.and_then(|task| self.detail(id, reason, &task, at_ms));
-        detail.map_or(Cow::Borrowed(reason), Cow::Owned)
+        let detail = task.and_then(|task| self.detail(id, failure.cause, &task, at_ms));
+        detail.map_or(Cow::Borrowed(&failure.reason), Cow::Owned)
     }
 
-    /// Explains the failure reason at this wall-clock time, where its text is not enough.
+    /// Explains the failure at this wall-clock time, where its text is not enough.
     pub(super) fn detail(
         &self,
         id: TaskId,
-        reason: &str,
+        cause: FailureCause,
         task: &Task,
         at_ms: u64,
     ) -> Option<String> {
         let terms = || self.payloads.get(id).and_then(|payload| payload.terms.as_deref());
-        match reason {
-            text::OVER_BUDGET => Some(self.over_budget(terms(), task, at_ms)),
-            text::NO_PROGRESS => {
+        match cause {
+            FailureCause::Budget => Some(self.over_budget(terms(), task, at_ms)),
+            FailureCause::NoProgress => {
                 let limit = terms().and_then(|terms| terms.no_progress_timeout);
                 Some(text::no_progress(limit.and_then(in_words).as_deref()))
             }
-            text::CANCELLED => self.cancel_notes.get(id).map(ToString::to_string),
-            text::ALL_ATTEMPTS_FAILED => Some(text::no_attempt_left(task.fold.attempt)),
-            _ => text::too_large_advice(reason).map(str::to_owned),
+            FailureCause::Cancelled => self.cancel_notes.get(id).map(ToString::to_string),
+            FailureCause::NoAttemptLeft => Some(text::no_attempt_left(task.fold.attempt)),
+            FailureCause::ResultTooLarge => Some(text::RESULT_ADVICE.to_owned()),
+            FailureCause::Error
+            | FailureCause::Panic
+            | FailureCause::Lost
+            | FailureCause::Unreadable
+            | FailureCause::NoProcessor
+            | FailureCause::GivenBack
+            | FailureCause::Operator
+            | FailureCause::Expired
+            | FailureCause::Duplicate
+            | FailureCause::Superseded
+            | FailureCause::Predecessor
+            | _ => None,
         }
     }
 

@@ -8,7 +8,6 @@ use crate::transport::{Message, OnReceipt, Outgoing};
 use crate::worker::mailbox::Mailbox;
 use crate::worker::session::Sink;
 use bytes::Bytes;
-use longhaul_core::ledger;
 use longhaul_core::metadata::ended::{AtHand, ShowingFollowUp, ShowingStep, wait_for_body};
 use longhaul_core::metadata::entry::{self, OutcomeBody};
 use longhaul_core::metadata::{Chore, FollowerCommand, Lack};
@@ -245,10 +244,10 @@ impl WorkerDriver {
         if state_at != Some(at) {
             return self.read_body(id, task_id, state_at, dead_letter, tries);
         }
-        let Some(content) = message.and_then(ledger::content) else {
+        let body = message.and_then(|message| OutcomeBody::read(fold.phase, message));
+        let Some(body) = body else {
             return self.read_body(id, task_id, state_at, dead_letter, tries + 1);
         };
-        let body = OutcomeBody::read(fold.phase, content);
         lane.keep_body((task_id, fold.epoch), body);
         if dead_letter {
             self.dead_letter(id, task_id);
@@ -264,7 +263,7 @@ impl WorkerDriver {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some(task) = lane.core.machine().task(task_id).map(Cow::into_owned) else { return };
         let own = lane.own_body(task_id, task.fold.phase, task.fold.epoch);
-        let Some(body) = own.cloned() else {
+        let Some(failure) = own.and_then(OutcomeBody::failure).cloned() else {
             let closing = task.state_at;
             self.read_body(id, task_id, closing, true, 0);
             return;
@@ -273,14 +272,9 @@ impl WorkerDriver {
         match lane.payloads.get(task_id).cloned() {
             Some(payload) => {
                 let bytes = payload.is_there().then_some(payload.bytes);
-                let detail = match &body {
-                    OutcomeBody::Reason(reason) => {
-                        lane.detail(task_id, reason, &task, task.state_ms)
-                    }
-                    OutcomeBody::Result(_) => None,
-                };
+                let detail = lane.detail(task_id, failure.cause, &task, task.state_ms);
                 let mut letter =
-                    entry::dead_letter(task_id, &task, bytes, payload.properties, &body, &topic);
+                    entry::dead_letter(task_id, &task, bytes, payload.properties, failure, &topic);
                 if let Some(detail) = detail {
                     letter.properties.insert("detail", detail);
                 }

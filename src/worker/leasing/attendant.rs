@@ -156,11 +156,7 @@ impl LeaseSupervisor {
         let (LeaseToken { task, epoch, .. }, worker) = (self.token, &self.worker);
         let (job_id, lease_id) = (task, epoch.0);
         tracing::warn!(event = "lease_expired", %task, %epoch, %worker, %job_id, lease_id, worker_id = &**worker, "lease expired: no keep-alive in time");
-        if self.expired_at_once {
-            TaskError::retry_after(Duration::ZERO, reason)
-        } else {
-            TaskError::retry(reason)
-        }
+        TaskError::lost(self.expired_at_once.then_some(Duration::ZERO), reason)
     }
 }
 

@@ -1,14 +1,15 @@
 //! The form of metadata entries and dead letters.
 
+use crate::ledger;
 use crate::machine::Task;
-use crate::protocol::entry::{Claim, ClaimKind};
+use crate::protocol::entry::{Claim, ClaimKind, Entry};
 use crate::protocol::fold::Phase;
 use crate::task::{
-    LogLines, Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, text, text_of,
-    view_properties,
+    Failure, FailureCause, LogLines, Progress, TaskId, TaskMetadata, TaskOutcome, TaskState, text,
+    text_of, view_properties,
 };
 use bytes::Bytes;
-use longhaul_types::Outgoing;
+use longhaul_types::{Message, Outgoing};
 
 /// Usual upper size of an id.
 const ID_BYTES: usize = 32;
@@ -25,65 +26,74 @@ pub struct ProgressReport {
     pub log: LogLines,
 }
 
-/// The body of an outcome: a result, or the reason of a failure.
+/// The body of an outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutcomeBody {
     /// The result of a task that has completed.
     Result(Bytes),
-    /// Why the attempt failed.
-    Reason(String),
+    /// Why the attempt has no result.
+    Failure(Failure),
+    /// The tasks that the next attempt waits for.
+    WaitsFor(Bytes),
 }
 
 impl OutcomeBody {
-    /// The body as the ledger holds it.
-    pub fn bytes(&self) -> Bytes {
+    /// Builds the ledger's message of an outcome.
+    pub fn message(&self, entry: &Entry) -> Outgoing {
         match self {
-            Self::Result(bytes) => bytes.clone(),
-            Self::Reason(text) => Bytes::copy_from_slice(text.as_bytes()),
+            Self::Result(content) | Self::WaitsFor(content) => ledger::message(entry, content),
+            Self::Failure(failure) => ledger::failure(entry, failure),
         }
-    }
-
-    /// Whether it has no bytes.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Its size in bytes.
     #[must_use]
-    pub const fn len(&self) -> usize {
+    pub const fn size(&self) -> usize {
         match self {
-            Self::Result(bytes) => bytes.len(),
-            Self::Reason(text) => text.len(),
+            Self::Result(content) | Self::WaitsFor(content) => content.len(),
+            Self::Failure(failure) => failure.reason.len(),
         }
     }
 
     /// Whether it can belong to a task in this phase. A result that was published without an
-    /// answer, and refused when it was published again, is replaced by the reason; later the first
+    /// answer, and refused when it was published again, is replaced by a failure; later the first
     /// publish may turn out to be stored.
     pub fn fits(&self, phase: Phase) -> bool {
         matches!(self, Self::Result(_)) == (phase == Phase::Completed)
     }
 
-    /// Reads the body of an accepted outcome from the ledger.
-    pub fn read(phase: Phase, bytes: Bytes) -> Self {
+    /// Reads the body of an accepted outcome from the ledger; `None` if it has no form that this
+    /// version knows.
+    pub fn read(phase: Phase, message: &Message) -> Option<Self> {
         if phase == Phase::Completed {
-            Self::Result(bytes)
+            ledger::content(message).map(Self::Result)
         } else {
-            Self::Reason(String::from_utf8_lossy(&bytes).into_owned())
+            ledger::failure_of(message).map(Self::Failure)
+        }
+    }
+
+    /// Why the attempt has no result.
+    #[must_use]
+    pub const fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Failure(failure) => Some(failure),
+            Self::Result(_) | Self::WaitsFor(_) => None,
         }
     }
 }
 
-/// The reason in a claim that closes a task.
-pub const fn closing_reason(claim: &Claim) -> &'static str {
-    match claim.kind {
-        ClaimKind::Run | ClaimKind::Park | ClaimKind::Offer(_) => "",
-        ClaimKind::Final if claim.limits.total_ms.is_some() => text::OVER_BUDGET,
-        ClaimKind::Final => text::ALL_ATTEMPTS_FAILED,
-        ClaimKind::Cancelled => text::CANCELLED,
-        ClaimKind::Expired => text::EXPIRED,
-    }
+/// Why a claim closes its task; `None` if it does not.
+pub fn closing(claim: &Claim) -> Option<Failure> {
+    let (cause, reason) = match claim.kind {
+        ClaimKind::Run | ClaimKind::Park | ClaimKind::Offer(_) => return None,
+        ClaimKind::Final if claim.limits.total_ms.is_some() => {
+            (FailureCause::Budget, text::OVER_BUDGET)
+        }
+        ClaimKind::Final => (FailureCause::NoAttemptLeft, text::ALL_ATTEMPTS_FAILED),
+        ClaimKind::Cancelled => return Some(Failure::cancelled()),
+        ClaimKind::Expired => (FailureCause::Expired, text::EXPIRED),
+    };
+    Some(Failure::new(cause, reason))
 }
 
 /// Builds the entry of a running task.
@@ -117,9 +127,16 @@ pub fn ended(
         // No data of a sealed task is kept that could be shown.
         Phase::Retry | Phase::New | Phase::Running | Phase::Sealed => (TaskState::Failed, None),
     };
-    let (result, failure_reason) = match body {
+    let other = |cause| {
+        let failure = body.failure().filter(|failure| failure.cause == cause)?;
+        failure.other.map(|task| task.to_string())
+    };
+    let duplicate_of = other(FailureCause::Duplicate);
+    let superseded_by = other(FailureCause::Superseded);
+    let (result, failure) = match body {
         OutcomeBody::Result(bytes) => (Some(bytes), None),
-        OutcomeBody::Reason(reason) => (None, Some(reason)),
+        OutcomeBody::Failure(failure) => (None, Some(failure)),
+        OutcomeBody::WaitsFor(_) => (None, None),
     };
     // An attempt that was given back is due at once.
     let due_ms = task.fold.next_attempt.at_ms;
@@ -127,7 +144,10 @@ pub fn ended(
     let next_attempt_at = (task.fold.phase == Phase::Retry).then_some(due_ms);
     TaskMetadata {
         result,
-        failure_reason,
+        failure_cause: failure.as_ref().map(|failure| failure.cause),
+        failure_reason: failure.map(|failure| failure.reason),
+        duplicate_of,
+        superseded_by,
         outcome,
         next_attempt_at,
         ..base(id, task, state, payload, wall_ms)
@@ -197,20 +217,17 @@ pub fn dead_letter(
     task: &Task,
     payload: Option<Bytes>,
     properties: std::collections::BTreeMap<String, String>,
-    body: &OutcomeBody,
+    failure: Failure,
     topic: &str,
 ) -> Outgoing {
     let mut properties = properties;
-    let reason = match body {
-        OutcomeBody::Reason(reason) => reason.clone(),
-        OutcomeBody::Result(_) => String::new(),
-    };
     properties.extend([
         ("REAL_TOPIC".to_owned(), topic.to_owned()),
         ("ORIGIN_MESSAGE_ID".to_owned(), id.to_string()),
         ("attempts".to_owned(), task.fold.attempt.to_string()),
         ("epoch".to_owned(), task.fold.epoch.to_string()),
-        ("failureReason".to_owned(), reason),
+        ("failureReason".to_owned(), failure.reason),
+        ("failureCause".to_owned(), failure.cause.to_string()),
     ]);
     if payload.is_none() {
         properties.insert(text::PAYLOAD_GONE.to_owned(), "1".to_owned());
@@ -226,21 +243,28 @@ pub fn dead_letter(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::entry::{Done, Outcome};
     use crate::protocol::key::{Epoch, OnceKey, OwnerId};
     use crate::protocol::limits::Limits;
-    use crate::task::WorkerIdentity;
+    use crate::task::{Position, WorkerIdentity};
 
     const ID: TaskId = TaskId { ledger: 1, entry: 2, partition: -1, batch_index: None };
 
     /// Earlier, no test of the library failed when outcomes went to the ledger without their body.
     #[test]
-    fn a_body_is_written_as_it_is() {
-        for (body, phase) in [
-            (OutcomeBody::Result(Bytes::from_static(b"four")), Phase::Completed),
-            (OutcomeBody::Reason("four".to_owned()), Phase::Final),
+    fn a_body_is_read_as_it_was_written() {
+        let failure = Failure::new(FailureCause::Panic, "four");
+        let key = OnceKey { task: ID, epoch: Epoch(1), owner: OwnerId(1), serial: 1 };
+        for (body, outcome, phase) in [
+            (OutcomeBody::Result(b"four"[..].into()), Outcome::Completed, Phase::Completed),
+            (OutcomeBody::Failure(failure), Outcome::Final, Phase::Final),
+            (OutcomeBody::Failure(Failure::duplicate_of(ID, None)), Outcome::Final, Phase::Final),
         ] {
-            assert_eq!((body.len(), body.bytes().as_ref()), (4, &b"four"[..]));
-            assert_eq!(OutcomeBody::read(phase, body.bytes()), body);
+            let sent = body.message(&Entry::Done(Done { key, attempt: 1, outcome, writer: None }));
+            let Outgoing { key, properties, payload, .. } = sent;
+            let at = Position { ledger: 1, entry: 1, batch_index: None };
+            let message = Message { key, properties, payload, ..Message::at(at) };
+            assert_eq!(OutcomeBody::read(phase, &message), Some(body));
         }
     }
 
@@ -249,13 +273,18 @@ mod tests {
     #[test]
     fn each_claim_that_closes_says_why() {
         let kinds = [ClaimKind::Run, ClaimKind::Final, ClaimKind::Cancelled, ClaimKind::Expired];
-        let reasons = ["", text::ALL_ATTEMPTS_FAILED, text::CANCELLED, text::EXPIRED];
+        let reasons = [
+            None,
+            Some((FailureCause::NoAttemptLeft, text::ALL_ATTEMPTS_FAILED.to_owned())),
+            Some((FailureCause::Cancelled, text::CANCELLED.to_owned())),
+            Some((FailureCause::Expired, text::EXPIRED.to_owned())),
+        ];
         let key = OnceKey { task: ID, epoch: Epoch(1), owner: OwnerId(1), serial: 1 };
-        let claims = kinds.map(|kind| Claim::plain(key, 1, kind));
-        assert_eq!(claims.each_ref().map(closing_reason), reasons);
+        let told = |claim: &Claim| closing(claim).map(|failure| (failure.cause, failure.reason));
+        assert_eq!(kinds.map(|kind| told(&Claim::plain(key, 1, kind))), reasons);
         let limits = Limits { total_ms: Some(1), ..Limits::NONE };
         let over = Claim { limits, ..Claim::plain(key, 1, ClaimKind::Final) };
-        assert_eq!(closing_reason(&over), text::OVER_BUDGET);
+        assert_eq!(told(&over), Some((FailureCause::Budget, text::OVER_BUDGET.to_owned())));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::protocol::entry::Claim;
 use crate::protocol::register::{KeyName, QueueTask, RegisterEntry, Ticket};
 #[cfg(feature = "schedules")]
 use crate::schedule::firing::FiringSlot;
+use crate::task::Failure;
 #[cfg(feature = "schedules")]
 use crate::task::Priority;
 #[cfg(feature = "schedules")]
@@ -18,8 +19,8 @@ pub enum QueueEffect {
     /// Publish to the register. Call [`QueueCore::handle_not_stored`] if the entry may not be
     /// stored.
     Publish(RegisterEntry, Option<Intent>),
-    /// Publish this claim of the task, with its reason, to the ledger.
-    Close(QueueTask, Claim, String),
+    /// Publish this claim, which closes the task for this reason, to the ledger.
+    Close(QueueTask, Claim, Failure),
     /// Publish a cancel request for the task to its ledger, on behalf of this schedule. Then call
     /// [`QueueCore::handle_cancelled`].
     #[cfg(feature = "schedules")]

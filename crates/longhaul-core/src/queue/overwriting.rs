@@ -13,7 +13,7 @@ use crate::protocol::entry::{Claim, ClaimKind};
 use crate::protocol::fold::{Phase, TaskFold};
 use crate::protocol::key::{Epoch, OnceKey};
 use crate::protocol::register::{Admission, Digest, Hold, KeyName, Overwriting, QueueTask};
-use crate::task::text;
+use crate::task::Failure;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -168,7 +168,7 @@ impl QueueCore {
         let claim = Claim::plain(key, fold.attempt, ClaimKind::Cancelled);
         let claim = Claim { batch_size, ..claim };
         if cx.of_mut(task).is_some_and(|partition| partition.may_close(&claim)) {
-            self.effects.push_back(QueueEffect::Close(task, claim, text::superseded_by(by.id)));
+            self.effects.push_back(QueueEffect::Close(task, claim, Failure::superseded_by(by.id)));
         }
     }
 

@@ -6,7 +6,7 @@
 //! fields are left out.
 
 use super::payload::{FromPayload, PayloadError};
-use super::{Properties, PropertyWriter, WorkerIdentity, text};
+use super::{FailureCause, Properties, PropertyWriter, WorkerIdentity};
 use base64::Engine;
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
@@ -94,9 +94,12 @@ pub struct TaskMetadata {
     /// The result, once completed.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "base64_option")]
     pub result: Option<Bytes>,
-    /// Why the last attempt failed.
+    /// Why the last attempt failed, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
+    /// Why the last attempt failed, for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_cause: Option<FailureCause>,
     /// Set when a failed task will not be tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<TaskOutcome>,
@@ -176,6 +179,7 @@ impl TaskMetadata {
             task: None,
             result: None,
             failure_reason: None,
+            failure_cause: None,
             outcome: None,
             next_attempt_at: None,
             progress: None,
@@ -226,13 +230,6 @@ impl TaskMetadata {
     pub fn reason(&self) -> Option<&str> {
         self.detail.as_deref().or(self.failure_reason.as_deref())
     }
-
-    /// Whether the last attempt failed because its lease was silent for too long.
-    #[must_use]
-    pub fn is_lease_expired(&self) -> bool {
-        let reasons = [self.detail.as_deref(), self.failure_reason.as_deref()];
-        reasons.into_iter().flatten().any(|reason| reason.contains(text::LEASE_EXPIRED))
-    }
 }
 
 fn shows_end(state: TaskState, outcome: Option<TaskOutcome>) -> bool {
@@ -271,6 +268,7 @@ impl std::fmt::Debug for TaskMetadata {
             .field("last_updated", &self.last_updated)
             .field("attempts", &self.attempts)
             .field("failure_reason", &self.failure_reason)
+            .field("failure_cause", &self.failure_cause)
             .field("outcome", &self.outcome)
             .field("next_attempt_at", &self.next_attempt_at)
             .field("progress", &self.progress)

@@ -1,6 +1,7 @@
 //! The public parts of a task: its id, its state, and its entry on the metadata topic.
 
 mod codec;
+mod failure;
 #[cfg(any(test, feature = "testing"))]
 mod flip;
 mod id;
@@ -13,6 +14,7 @@ pub mod text;
 mod worker;
 
 pub use codec::{Codec, Codecs, decode, encode};
+pub use failure::{Failure, FailureCause};
 #[cfg(any(test, feature = "testing"))]
 pub use flip::Flip;
 pub use id::{TaskId, TaskIdError};

@@ -110,35 +110,17 @@ pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 /// Property of a dead letter without its payload, which was gone or too large.
 pub const PAYLOAD_GONE: &str = "payloadGone";
 
-/// Prefix of the reason if another task holds the key of a closed task.
-const DUPLICATE_OF: &str = "Duplicate of ";
-
 /// The reason if another task holds the key, with its level if that is another one.
 pub fn duplicate_of(holder: TaskId, level: Option<&str>) -> String {
     match level {
-        Some(level) => format!("{DUPLICATE_OF}{holder} of priority {level}"),
-        None => format!("{DUPLICATE_OF}{holder}"),
+        Some(level) => format!("Duplicate of {holder} of priority {level}"),
+        None => format!("Duplicate of {holder}"),
     }
 }
 
-/// The id of the task that holds the key, if the reason contains it.
-pub fn holder_of(reason: &str) -> Option<&str> {
-    reason.strip_prefix(DUPLICATE_OF)?.split(' ').next()
-}
-
-/// Prefix of the reason if another task has replaced a closed task.
-const SUPERSEDED_BY: &str = "Superseded by ";
-
 /// The reason if another task replaces this one.
 pub fn superseded_by(task: TaskId) -> String {
-    format!("{SUPERSEDED_BY}{task}")
-}
-
-/// The id of the task that has replaced this one, if the reason contains it. An operator's reason
-/// contains a name.
-pub fn superseder_of(reason: &str) -> Option<&str> {
-    let told = reason.strip_prefix(SUPERSEDED_BY)?;
-    told.parse::<TaskId>().is_ok().then_some(told)
+    format!("Superseded by {task}")
 }
 
 /// The warning about an invalid key: the task has none.
@@ -164,11 +146,8 @@ pub const EXPIRED: &str = "Task expired before it was started";
 
 /// The holder of a lease was silent for too long.
 pub fn lease_expired(worker: &str, lease_time: Duration) -> String {
-    format!("{LEASE_EXPIRED} `{worker}` for {lease_time:?}")
+    format!("Lease expired: nothing was heard of worker `{worker}` for {lease_time:?}")
 }
-
-/// Prefix of that reason.
-pub const LEASE_EXPIRED: &str = "Lease expired: nothing was heard of worker";
 
 /// The worker of the previous attempt fell silent.
 pub const WORKER_LOST: &str = "Worker lost";
@@ -204,35 +183,17 @@ pub fn processing_error(message: &str) -> String {
     format!("Processing error: {message}")
 }
 
-/// Prefix of the reason if the processor panicked.
-pub const PANICKED: &str = "Processing error: panicked: ";
-
 /// The processor panicked.
 pub fn panicked(message: &str, place: Option<&str>) -> String {
     match place {
-        Some(place) => format!("{PANICKED}{message} at {place}"),
-        None => format!("{PANICKED}{message}"),
+        Some(place) => processing_error(&format!("panicked: {message} at {place}")),
+        None => processing_error(&format!("panicked: {message}")),
     }
 }
 
 /// The processor cannot decode the payload.
 pub fn undecodable(cause: &str) -> String {
-    format!("{UNDECODABLE}{cause}")
-}
-
-const UNDECODABLE: &str = "Task payload could not be decoded: ";
-
-/// The advice for a payload or a result too large for any message, if the reason is about one.
-pub fn too_large_advice(reason: &str) -> Option<&'static str> {
-    let is_chunk =
-        reason.strip_prefix(UNDECODABLE).is_some_and(|cause| cause.starts_with("it is one of "));
-    if is_chunk {
-        return Some(
-            "A task is one message: put its payload into a store and submit a reference to it.",
-        );
-    }
-    let is_result = reason.starts_with(RESULT_TOO_LARGE);
-    is_result.then_some("Put the result into a store and return a reference to it.")
+    format!("Task payload could not be decoded: {cause}")
 }
 
 /// There is no processor here for this type, only for these.
@@ -307,33 +268,20 @@ pub fn too_long_to_show(property: &str, bytes: usize, bytes_max: usize) -> Strin
 
 /// The result is larger than the worker's limit.
 pub fn result_too_large(bytes: usize, limit_bytes: usize) -> String {
-    format!("{RESULT_TOO_LARGE}{bytes} bytes, the limit is {limit_bytes}")
+    format!("Result too large: {bytes} bytes, the limit is {limit_bytes}")
 }
 
 /// The broker refuses a message as large as the result.
 pub fn result_refused(bytes: usize, cause: &str) -> String {
-    format!("{RESULT_TOO_LARGE}{bytes} bytes, {cause}")
+    format!("Result too large: {bytes} bytes, {cause}")
 }
 
-const RESULT_TOO_LARGE: &str = "Result too large: ";
+/// Explains both.
+pub const RESULT_ADVICE: &str = "Put the result into a store and return a reference to it.";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_too_large_for_a_message_comes_with_advice() {
-        let chunk = undecodable("it is one of 3 chunks of a message of 7000000 bytes");
-        assert!(too_large_advice(&chunk).unwrap().contains("submit a reference"));
-        for reason in [result_too_large(9, 8), result_refused(9, "the message has 10 bytes")] {
-            assert!(too_large_advice(&reason).unwrap().contains("return a reference"), "{reason}");
-        }
-        for reason in
-            [undecodable("expected value at line 1"), processing_error("it is one of them")]
-        {
-            assert_eq!(too_large_advice(&reason), None, "{reason}");
-        }
-    }
 
     #[test]
     fn a_reason_is_cut_between_characters() {

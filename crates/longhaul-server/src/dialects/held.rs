@@ -2,6 +2,7 @@
 //! and an increasing number; this finds the gateway's lease for them.
 
 use crate::core::{GatewayService, QueueName, Reporter, ServiceError, TaskName, TaskSnapshot};
+use longhaul::FailureCause;
 use longhaul::lease::{KeepAlive, LeaseOutcome, LeaseToken, ReportError};
 use longhaul::ops::TaskStatus;
 use std::time::Duration;
@@ -110,5 +111,5 @@ fn was_ended(task: &TaskSnapshot) -> bool {
     let Some(shown) = task.shown.as_ref().filter(|it| Some(it.attempts) == attempts) else {
         return false;
     };
-    shown.reason().is_some() && !shown.is_lease_expired()
+    shown.failure_cause.is_some_and(|cause| cause != FailureCause::Lost)
 }

@@ -102,6 +102,7 @@ fn body(queue: &QueueName, letter: DeadLetter, hidden: bool) -> DeadLetterBody {
         at: letter.published_ms,
         attempts: letter.attempts,
         reason: letter.reason,
+        cause: letter.cause.to_string(),
         detail: letter.detail,
         replay_of: letter.replay_of.map(|id| TaskName { id, ..task }.to_string()),
         task_type: letter.task_type,

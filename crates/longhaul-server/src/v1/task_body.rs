@@ -69,6 +69,7 @@ fn say_submitted(body: &mut TaskBody, submitted: &SubmittedTask) {
 /// Adds the fields of the metadata entry.
 fn say(body: &mut TaskBody, shown: TaskMetadata) {
     body.reason = shown.reason().map(str::to_owned);
+    body.cause = shown.failure_cause.map(|cause| cause.to_string());
     body.result_bytes = (shown.state == TaskState::Completed)
         .then(|| shown.result.as_ref().map_or(0, bytes::Bytes::len));
     let result = shown.result.filter(|it| it.len() <= RESULT_BYTES_MAX && shown.codec.is_none());

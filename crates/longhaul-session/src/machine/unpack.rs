@@ -99,7 +99,10 @@ fn open(metadata: &MetadataHead, body: &Bytes) -> Result<Bytes, Arc<str>> {
     }
     if let Some(chunks) = metadata.num_chunks_from_msg.filter(|chunks| *chunks > 1) {
         let bytes = metadata.total_chunk_msg_size.unwrap_or_default();
-        let cause = format!("it is one of {chunks} chunks of a message of {bytes} bytes");
+        let cause = format!(
+            "it is one of {chunks} chunks of a message of {bytes} bytes: put large data into a store, \
+             and publish a reference to it"
+        );
         return Err(cause.into());
     }
     let size = metadata.uncompressed_size.unwrap_or_default();

@@ -4,6 +4,7 @@ use super::*;
 use longhaul_core::protocol::fold::Phase;
 use longhaul_core::protocol::register::{KeyKind, QueueTask, RegisterEntry};
 use longhaul_core::register;
+use longhaul_core::task::FailureCause;
 use longhaul_memory::{Loss, PublishFate};
 
 /// The key retention in tests that wait until keys are forgotten.
@@ -134,7 +135,9 @@ async fn what_the_register_says_already_counts() {
     bench.bind("k", second, 1);
     bench.run_for(10 * SECOND).await;
     assert_eq!((diary.lines(), bench.binds()), (vec![second.to_string()], 2));
-    assert_eq!(bench.last_of(first).duplicate_of, Some(second.to_string()));
+    let last = bench.last_of(first);
+    assert_eq!(last.duplicate_of, Some(second.to_string()));
+    assert_eq!(last.failure_cause, Some(FailureCause::Duplicate));
 }
 
 /// A bind that was not stored, or whose fate is unknown, is published again.

@@ -7,7 +7,7 @@ use longhaul_core::protocol::entry_set::{BatchOutcome, EntrySet};
 use longhaul_core::protocol::key::SealKey;
 use longhaul_core::protocol::seal::{EndedCounts, Seal};
 use longhaul_core::settings::QueueSettings;
-use longhaul_core::task::text;
+use longhaul_core::task::{Failure, FailureCause, text};
 
 const OTHER: OwnerId = OwnerId(7);
 
@@ -29,7 +29,13 @@ async fn ended(outcome: Outcome, content: &'static [u8]) -> (Bench, TaskId) {
     let task = bench.submit(&[]);
     bench.write(&claim(task));
     let done = Entry::Done(Done { key: key(task, 2), attempt: 1, outcome, writer: None });
-    bench.broker.publish(&bench.ledger(), ledger::message(&done, content));
+    let message = match std::str::from_utf8(content) {
+        Ok(reason) if outcome == Outcome::Final => {
+            ledger::failure(&done, &Failure::new(FailureCause::NoProgress, reason))
+        }
+        _ => ledger::message(&done, content),
+    };
+    bench.broker.publish(&bench.ledger(), message);
     bench.run_for(SECOND).await;
     (bench, task)
 }
@@ -188,6 +194,7 @@ async fn a_dead_letter_that_is_refused_is_published_until_it_is_stored() {
         let smallest = refusals > usize::from(!payload.is_empty());
         assert_eq!(letter.properties.contains_key("color"), !smallest, "{payload} {refusals}");
         assert_eq!(&letter.properties["failureReason"], "Processing error: why");
+        assert_eq!(&letter.properties["failureCause"], "error");
         for (_, shown) in bench.shown() {
             assert_eq!(shown.warning, None, "its keys are used: {payload} {refusals}");
         }

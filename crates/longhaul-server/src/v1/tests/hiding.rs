@@ -162,6 +162,8 @@ fn whoever_may_not_see_something_is_told_so() {
         (&letter["reason"], &letter["payload_bytes"]),
         (&json!("Processing error: no luck"), &json!(PAYLOAD.len()))
     );
+    assert_eq!(letter["cause"], json!("error"));
+    assert_eq!(get(&format!("{queue}/tasks/{dead}")).json()["cause"], json!("error"));
     let listed = get(&format!("{queue}/tasks")).json();
     assert!(listed["tasks"].as_array().unwrap().iter().all(|it| it["hidden"] == json!(true)));
     let jobs = get("/jobs").json();
