@@ -5,6 +5,8 @@ use longhaul_core::protocol::invariants::REFUSED;
 use proofs::checkers::{Report, Violation};
 use serde_json::{Map, Value, json};
 use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
 
 /// The most violations printed; the rest is counted.
 const SHOWN_MAX: usize = 10;
@@ -61,6 +63,18 @@ impl Row {
         let at = |part: usize| values.get((values.len().saturating_sub(1)) * part / 100).copied();
         let [min, p50, max] = [at(0), at(50), at(100)].map(Option::unwrap_or_default);
         self.figure(name, format!("{min}/{p50}/{max} ms (n={})", values.len()));
+    }
+
+    /// As [`spread`](Self::spread), and adds a violation for each value outside the promised time.
+    pub(super) fn within(&mut self, name: &str, values: Vec<u64>, promised: Range<Duration>) {
+        let kept = |value: &u64| promised.contains(&Duration::from_millis(*value));
+        let broken = values.iter().filter(|value| !kept(value));
+        let broken = broken.map(|value| format!("{name}: {value} ms, not within {promised:?}"));
+        self.violations.extend(broken);
+        if values.is_empty() {
+            self.violations.push(format!("{name}: no value: the run proves nothing"));
+        }
+        self.spread(name, values);
     }
 
     /// Adds the findings of the checkers.
@@ -139,6 +153,19 @@ impl fmt::Display for Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Earlier, a takeover that took minutes was a figure that nobody compared with the promise.
+    #[test]
+    fn a_time_outside_of_the_promised_one_is_a_violation() {
+        let promised = Duration::from_secs(1)..Duration::from_secs(3);
+        let mut row = Row::new("kill-owner", &Options::default());
+        row.within("takeover", vec![1_000, 2_999], promised.clone());
+        assert!(row.violations.is_empty(), "{row}");
+        row.within("takeover", vec![999, 2_000, 3_000], promised.clone());
+        assert_eq!(row.violations.len(), 2, "{row}");
+        row.within("takeover", Vec::new(), promised);
+        assert!(row.violations[2].ends_with("proves nothing"), "{row}");
+    }
 
     #[test]
     fn a_refused_step_in_a_log_is_a_violation() {

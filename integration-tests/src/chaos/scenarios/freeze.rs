@@ -1,5 +1,6 @@
 //! SIGSTOP of an owner for 5 heartbeat intervals, then SIGCONT.
 
+use super::kill_owner::takeover;
 use crate::chaos::bench::Bench;
 use crate::chaos::fleet::Settings;
 use crate::chaos::load::Script;
@@ -8,6 +9,7 @@ use anyhow::{Result, ensure};
 use longhaul::{TaskId, TaskState};
 use proofs::checkers::{History, Run};
 use rustix::process::Signal;
+use std::ops::Range;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -51,7 +53,8 @@ pub(super) async fn run(host: &mut Host, options: &Options) -> Result<Vec<Row>> 
         fenced += usize::from(bench.fleet.log(zombie)?.contains("fenced"));
     }
     let (history, report) = bench.finish(START_LIMIT).await?;
-    judge(&mut bench, &history, &orphans, fenced, rounds);
+    let promised = takeover(heartbeat);
+    judge(&mut bench, &history, &orphans, (fenced, rounds), promised);
     bench.row.figure("zombie_entries_on_C", report.ignored.values().sum::<usize>());
     Ok(vec![bench.into_row()])
 }
@@ -70,8 +73,8 @@ fn judge(
     bench: &mut Bench,
     history: &History,
     orphans: &[(TaskId, u64)],
-    fenced: usize,
-    rounds: usize,
+    (fenced, rounds): (usize, usize),
+    promised: Range<Duration>,
 ) {
     let row = &mut bench.row;
     let mut adopted = Vec::new();
@@ -97,7 +100,7 @@ fn judge(
         );
     }
     row.figure("orphans", orphans.len());
-    row.spread("freeze_to_PROCESSING(2) min/p50/max", adopted);
+    row.within("freeze_to_PROCESSING(2) min/p50/max", adopted, promised);
     row.figure("zombie_attempts_ended", cancelled);
     row.figure("fenced_in_log", format!("{fenced} of {rounds} rounds"));
     row.spread("late_on_M_to_repair min/p50/max", repairs(history));
