@@ -1,6 +1,7 @@
 //! A proxy between a worker and its gateway, which injects faults of networks and busy gateways.
 
 use crate::clock;
+use crate::storm::Weather;
 use anyhow::{Context, bail};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
@@ -22,7 +23,7 @@ const BODY_BYTES: usize = 16 * 1024 * 1024;
 /// Longer than a long poll.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
 /// The most requests recorded. A worker that sends more is broken.
-const CALLS: usize = 100_000;
+const CALLS: usize = 1_000_000;
 
 /// The kind of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +49,15 @@ pub(crate) struct ProxiedRequest {
     pub(crate) at: Instant,
     pub(crate) kind: ProxiedRequestKind,
     pub(crate) lease: Option<String>,
-    /// The status of the answer; `None` while there is none, or if it was cut off.
+    /// The result of a report.
+    pub(crate) result: Option<String>,
+    /// The injected fault, by name.
+    pub(crate) fault: Option<String>,
+    /// The status of the gateway's answer, whatever the worker got of it.
+    pub(crate) gateway: Option<u16>,
+    /// The leases of that answer.
+    pub(crate) granted: Vec<String>,
+    /// The status of the worker's answer; `None` while there is none, or if it was cut off.
     pub(crate) status: Option<u16>,
 }
 
@@ -65,6 +74,8 @@ pub(crate) enum InjectedFault {
     HoldAnswer(Arc<Notify>),
     /// Answer it in place of the gateway, without forwarding it.
     Answer { status: u16, content_type: &'static str, body: String },
+    /// Forward it after this time.
+    Delay(Duration),
 }
 
 impl InjectedFault {
@@ -80,12 +91,25 @@ impl InjectedFault {
         let body = problem.to_string();
         Self::Answer { status, content_type: "application/problem+json", body }
     }
+
+    /// A name for reports.
+    fn name(&self) -> String {
+        match self {
+            Self::Refuse { status, .. } => format!("refusal {status}"),
+            Self::Answer { status, content_type, .. } => format!("{content_type} {status}"),
+            Self::CutAnswer => "no answer".to_owned(),
+            Self::HalveAnswer => "half an answer".to_owned(),
+            Self::HoldAnswer(_) | Self::Delay(_) => "delay".to_owned(),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
 struct Book {
     calls: Vec<ProxiedRequest>,
     faults: Vec<(ProxiedRequestKind, InjectedFault)>,
+    /// Faults of requests for which none is planted.
+    weather: Option<Weather>,
 }
 
 #[derive(Debug)]
@@ -107,11 +131,15 @@ pub(crate) struct FaultProxy {
 impl FaultProxy {
     /// # Errors
     /// When it cannot listen.
-    pub(super) async fn open(gateway: &str, http: reqwest::Client) -> anyhow::Result<Self> {
+    pub(super) async fn open(
+        gateway: &str,
+        http: reqwest::Client,
+        weather: Option<Weather>,
+    ) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot start the proxy")?;
         let url = format!("http://{}", listener.local_addr()?);
         let gateway = gateway.to_owned();
-        let book = Mutex::default();
+        let book = Mutex::new(Book { weather, ..Book::default() });
         let shared = Arc::new(FaultProxyState { gateway, http, book, written: Notify::new() });
         let routes = Router::new().fallback(answer).with_state(Arc::clone(&shared));
         let mut serving = JoinSet::new();
@@ -168,16 +196,25 @@ impl FaultProxyState {
     fn note(
         &self,
         kind: &ProxiedRequestKind,
-        lease: Option<String>,
+        (lease, result): (Option<String>, Option<String>),
     ) -> (usize, Option<InjectedFault>) {
         let mut book = self.book();
-        let place = book.calls.len();
-        if place < CALLS {
-            let at = clock::monotonic();
-            book.calls.push(ProxiedRequest { at, kind: kind.clone(), lease, status: None });
-        }
         let fault = book.faults.iter().position(|(planted, _)| planted == kind);
         let fault = fault.map(|index| book.faults.remove(index).1);
+        let fault = fault.or_else(|| book.weather.as_mut()?.fault());
+        let place = book.calls.len();
+        if place < CALLS {
+            book.calls.push(ProxiedRequest {
+                at: clock::monotonic(),
+                kind: kind.clone(),
+                lease,
+                result,
+                fault: fault.as_ref().map(InjectedFault::name),
+                gateway: None,
+                granted: Vec::new(),
+                status: None,
+            });
+        }
         drop(book);
         self.written.notify_waiters();
         (place, fault)
@@ -188,6 +225,15 @@ impl FaultProxyState {
             call.status = Some(status);
         }
         self.written.notify_waiters();
+    }
+
+    fn answered_by_gateway(&self, place: usize, status: StatusCode, body: &[u8]) {
+        if let Some(call) = self.book().calls.get_mut(place) {
+            call.gateway = Some(status.as_u16());
+            if call.kind == ProxiedRequestKind::Lease {
+                call.granted = granted(body);
+            }
+        }
     }
 
     async fn pass_on(
@@ -213,7 +259,7 @@ async fn answer(State(shared): State<Arc<FaultProxyState>>, request: Request) ->
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, BODY_BYTES).await else { return cut_off() };
     let (kind, lease) = meaning(parts.uri.path(), &body);
-    let (place, fault) = shared.note(&kind, lease);
+    let (place, fault) = shared.note(&kind, (lease, text_of(&body, "result")));
     match &fault {
         Some(InjectedFault::Refuse { status, seconds }) => {
             shared.answered(place, *status);
@@ -223,11 +269,13 @@ async fn answer(State(shared): State<Arc<FaultProxyState>>, request: Request) ->
             shared.answered(place, *status);
             return other(*status, content_type, body.clone());
         }
+        Some(InjectedFault::Delay(time)) => tokio::time::sleep(*time).await,
         _ => {}
     }
     let Ok(response) = shared.pass_on(&parts, body).await else { return cut_off() };
     let (status, headers) = (response.status(), response.headers().clone());
     let Ok(body) = response.bytes().await else { return cut_off() };
+    shared.answered_by_gateway(place, status, &body);
     if let Some(InjectedFault::CutAnswer) = fault {
         return cut_off();
     }
@@ -254,8 +302,7 @@ async fn answer(State(shared): State<Arc<FaultProxyState>>, request: Request) ->
 
 /// The kind and the lease of a request, from its path and body.
 fn meaning(path: &str, body: &[u8]) -> (ProxiedRequestKind, Option<String>) {
-    let said: Value = serde_json::from_slice(body).unwrap_or_default();
-    let text = |name: &str| said.get(name).and_then(Value::as_str).map(str::to_owned);
+    let text = |name: &str| text_of(body, name);
     let in_path =
         || path.rsplit_once("/leases/")?.1.rsplit_once(':').map(|(lease, _)| lease.to_owned());
     let lease = text("lease").or_else(in_path);
@@ -272,6 +319,19 @@ fn meaning(path: &str, body: &[u8]) -> (ProxiedRequestKind, Option<String>) {
     } else {
         (ProxiedRequestKind::Other, lease)
     }
+}
+
+/// A text of a body.
+fn text_of(body: &[u8], name: &str) -> Option<String> {
+    let said: Value = serde_json::from_slice(body).unwrap_or_default();
+    said.get(name).and_then(Value::as_str).map(str::to_owned)
+}
+
+/// The leases that a gateway's answer grants.
+fn granted(body: &[u8]) -> Vec<String> {
+    let said: Value = serde_json::from_slice(body).unwrap_or_default();
+    let leases = said.get("leases").and_then(Value::as_array).into_iter().flatten();
+    leases.filter_map(|lease| Some(lease.get("lease")?.as_str()?.to_owned())).collect()
 }
 
 /// The answer of a busy gateway.

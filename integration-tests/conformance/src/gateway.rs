@@ -42,7 +42,7 @@ impl SpawnedGateway {
     /// # Errors
     /// When it does not start.
     pub(super) async fn start(recipe: &Recipe) -> anyhow::Result<Self> {
-        let (process, url) = launch(recipe).await?;
+        let (process, url) = launch("--gateway", recipe).await?;
         let mut recipe = recipe.clone();
         recipe.listen = url.trim_start_matches("http://").parse()?;
         Ok(Self { recipe, process, url })
@@ -76,7 +76,7 @@ impl SpawnedGateway {
     /// # Errors
     /// When it does not start.
     pub(crate) async fn start_again(&mut self) -> anyhow::Result<()> {
-        let (process, url) = launch(&self.recipe).await?;
+        let (process, url) = launch("--gateway", &self.recipe).await?;
         ensure!(url == self.url, "the gateway listens at {url} now, not at {}", self.url);
         self.process = process;
         Ok(())
@@ -100,14 +100,22 @@ pub(super) async fn serve(recipe: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn launch(recipe: &Recipe) -> anyhow::Result<(Child, String)> {
+/// Starts this program with such a recipe, and returns its first line.
+///
+/// # Errors
+/// When it does not start.
+pub(crate) async fn launch(
+    option: &str,
+    recipe: &impl Serialize,
+) -> anyhow::Result<(Child, String)> {
     let program = std::env::current_exe().context("cannot find the file of this program")?;
     let mut command = Command::new(program);
-    command.arg("--gateway").arg(serde_json::to_string(recipe)?);
+    command.arg(option).arg(serde_json::to_string(recipe)?);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
-    let mut process = command.spawn().context("cannot start a gateway")?;
-    let lines = process.stdout.take().context("the gateway has no output")?;
+    let mut process = command.spawn().with_context(|| format!("cannot start {option}"))?;
+    let lines = process.stdout.take().context("the process has no output")?;
     let mut lines = BufReader::new(lines).lines();
-    let line = timeout(START, lines.next_line()).await.context("the gateway did not start")??;
-    Ok((process, line.context("the gateway ended as soon as it was started")?))
+    let line = timeout(START, lines.next_line()).await;
+    let line = line.with_context(|| format!("{option} did not start"))??;
+    Ok((process, line.with_context(|| format!("{option} ended as soon as it was started"))?))
 }

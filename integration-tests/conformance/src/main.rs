@@ -4,6 +4,7 @@
 //! stage.rs ── an embedded broker in this process, gateways as processes, a queue for each check
 //! gateway.rs ── one gateway, which is killed and started again
 //! door.rs ── a proxy of the gateway: refuses requests, cuts answers off, records what was asked
+//! storm/ ── many tasks while everything fails, for workers of several programs
 //! candidate.rs ── the worker under test: a process group with its settings in the environment
 //! checks/ ── what a worker has to do, one function each
 //! ```
@@ -18,6 +19,7 @@ mod clock;
 mod door;
 mod gateway;
 mod stage;
+mod storm;
 
 use anyhow::bail;
 use checks::{ALL, ConformanceCheck};
@@ -31,6 +33,7 @@ use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
+use storm::StormPlan;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
@@ -44,6 +47,7 @@ Examples:
   cargo run -p conformance -- python3 -m longhaul.conformance
   cargo run -p conformance -- --only drain,frozen ./my-worker --some option
   cargo run -p conformance -- --list
+  cargo run -p conformance -- --storm 1000 python3 -m longhaul.conformance + ./my-worker
 
 The suite starts its own broker and gateways, and starts the program as often as the checks need \
 it. The program gets these variables: LONGHAUL_GATEWAY (URLs, separated by commas), \
@@ -70,12 +74,22 @@ struct Arguments {
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=64))]
     jobs: u8,
+    /// In place of the checks, let workers end this many tasks while gateways, broker, network and
+    /// workers fail. Several programs are separated by `+`.
+    #[arg(long, value_name = "TASKS", conflicts_with_all = ["only", "skip", "json", "jobs"])]
+    storm: Option<usize>,
+    /// The seed of a storm, by default a random one.
+    #[arg(long, value_name = "NUMBER", requires = "storm")]
+    seed: Option<u64>,
+    /// Serve the broker of this recipe: how a storm starts its broker.
+    #[arg(long, value_name = "RECIPE", hide = true)]
+    broker: Option<String>,
     /// Serve the gateway of this recipe: how the suite starts its gateways.
     #[arg(long, value_name = "RECIPE", hide = true)]
     gateway: Option<String>,
     /// Program to test, with its arguments.
     #[arg(value_name = "PROGRAM", trailing_var_arg = true)]
-    #[arg(required_unless_present_any = ["list", "gateway"])]
+    #[arg(required_unless_present_any = ["list", "gateway", "broker"])]
     program: Vec<OsString>,
 }
 
@@ -122,6 +136,10 @@ async fn main() -> anyhow::Result<ExitCode> {
         gateway::serve(recipe).await?;
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(recipe) = &arguments.broker {
+        storm::serve_broker(recipe).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut stdout = std::io::stdout();
     if arguments.list {
         if arguments.json {
@@ -131,6 +149,12 @@ async fn main() -> anyhow::Result<ExitCode> {
                 writeln!(stdout, "{}: {}", check.name, check.demand)?;
             }
         }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(tasks) = arguments.storm {
+        let programs = arguments.program.split(|word| word == "+").map(<[OsString]>::to_vec);
+        let seed = arguments.seed.unwrap_or_else(|| fastrand::u64(..));
+        storm::run(&StormPlan { tasks, seed, programs: programs.collect() }).await?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut terminate = signal(SignalKind::terminate())?;

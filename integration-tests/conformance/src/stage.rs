@@ -11,7 +11,7 @@ use longhaul_broker::{Broker, BrokerConfig};
 use longhaul_server::{TokenEntry, TokenFile, TokenScope};
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -52,11 +52,7 @@ impl ConformanceEnvironment {
         let admin_url = broker.admin_url().context("the broker has no admin API")?;
         let client = Client::builder(broker.service_url()).admin_url(admin_url.clone());
         let client = client.connect().await?;
-        let tokens = folder.path().join("tokens.json");
-        let mut file = TokenFile::open_or_new(&tokens)?;
-        let token = file.create(TokenEntry::new("worker", [TokenScope::Work].into()))?;
-        let admin = file.create(TokenEntry::new("suite", [TokenScope::Admin].into()))?;
-        file.write()?;
+        let (tokens, token, admin) = tokens(folder.path())?;
         let service_url = broker.service_url().to_owned();
         let listen = "127.0.0.1:0".parse()?;
         let recipe = Recipe { listen, tokens, service_url, admin_url };
@@ -76,11 +72,24 @@ impl ConformanceEnvironment {
     pub(crate) async fn scene(&self, name: &str) -> anyhow::Result<Scene<'_>> {
         let queue = name.to_owned();
         self.client.queue(&queue).setup_topics(TopicSettings::default()).await?;
-        let door = FaultProxy::open(self.gateway.url(), self.http.clone()).await?;
+        let door = FaultProxy::open(self.gateway.url(), self.http.clone(), None).await?;
         let watch = self.client.watch(&queue).await?;
         let output = self.folder.path().join(format!("{name}.out"));
         Ok(Scene { stage: self, queue, door, watch, output })
     }
+}
+
+/// A file of tokens in this folder; and its tokens, for leasing and for an operator's actions.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn tokens(folder: &Path) -> anyhow::Result<(PathBuf, String, String)> {
+    let tokens = folder.join("tokens.json");
+    let mut file = TokenFile::open_or_new(&tokens)?;
+    let token = file.create(TokenEntry::new("worker", [TokenScope::Work].into()))?;
+    let admin = file.create(TokenEntry::new("suite", [TokenScope::Admin].into()))?;
+    file.write()?;
+    Ok((tokens, token, admin))
 }
 
 /// A queue with the known state of its tasks, and its workers.
@@ -147,7 +156,7 @@ impl Scene<'_> {
     /// # Errors
     /// When it cannot listen.
     pub(crate) async fn door_of(&self, gateway: &SpawnedGateway) -> anyhow::Result<FaultProxy> {
-        FaultProxy::open(gateway.url(), self.stage.http.clone()).await
+        FaultProxy::open(gateway.url(), self.stage.http.clone(), None).await
     }
 
     /// Starts a gateway for this check only.

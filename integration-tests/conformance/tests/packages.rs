@@ -100,6 +100,32 @@ async fn each_planted_fault_is_found() {
     faults.buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
 }
 
+/// The promises of leases hold while everything fails: see `src/storm/`. The other packages take the
+/// same time, and are tried by hand.
+#[tokio::test]
+async fn a_storm_breaks_no_promise() {
+    if let Err(why) = version("python3", "--version") {
+        return skip(&why);
+    }
+    let output = run(&["--storm", "150", "python3", "-m", "longhaul.conformance"]).await;
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[tokio::test]
+async fn a_storm_finds_planted_faults() {
+    if let Err(why) = version("python3", "--version") {
+        return skip(&why);
+    }
+    let faults = [("believes-pages", "has ended as Failed"), ("tells-once", "its worker gave up")];
+    let faults = stream::iter(faults).map(|(fault, why)| async move {
+        let output = run(&["--storm", "60", "python3", "-m", "tests.faulty", fault]).await;
+        assert_eq!(output.status.code(), Some(1), "{fault}: {output:?}");
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(told.contains(why), "{fault}: {told}");
+    });
+    faults.buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+}
+
 /// The documented checks are the existing ones.
 #[tokio::test]
 async fn the_table_of_the_documentation_is_the_list() {
@@ -142,8 +168,12 @@ async fn passes(program: &[&str]) {
 }
 
 async fn judge(options: &[&str], program: &[&str]) -> Output {
+    run(&[&["--json"], options, program].concat()).await
+}
+
+async fn run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_conformance"));
-    command.arg("--json").args(options).args(program);
+    command.args(arguments);
     command.env("PYTHONDONTWRITEBYTECODE", "1");
     command.current_dir(top().join("clients/python")).stdin(Stdio::null()).kill_on_drop(true);
     command.output().await.unwrap()
