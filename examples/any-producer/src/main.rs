@@ -1,17 +1,20 @@
 //! Submits tasks and watches them with a third-party Pulsar client, without longhaul.
 //!
 //! ```text
-//! any-producer TOPIC PAYLOAD...
+//! any-producer TOPIC SECONDS PAYLOAD...
 //! ```
 //!
-//! The broker is `PULSAR_SERVICE_URL`, by default `pulsar://127.0.0.1:6650`. The topic is
-//! unpartitioned. The program prints each state of its tasks, and ends when all of them have ended.
+//! The tasks start after these seconds. The broker is `PULSAR_SERVICE_URL`, by default
+//! `pulsar://127.0.0.1:6650`. The topic is unpartitioned. The program prints each state of its
+//! tasks, and ends when all of them have ended.
 
 use anyhow::{Context, Result};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use futures::TryStreamExt;
 use pulsar::consumer::{ConsumerOptions, InitialPosition};
+use pulsar::producer::Message;
 use pulsar::reader::Reader;
 use pulsar::{Pulsar, TokioExecutor};
 use serde_json::Value;
@@ -26,25 +29,31 @@ async fn main() -> Result<()> {
     let url = env::var("PULSAR_SERVICE_URL");
     let url = url.unwrap_or_else(|_| "pulsar://127.0.0.1:6650".to_owned());
     let mut arguments = env::args().skip(1);
-    let topic = arguments.next().context("usage: any-producer TOPIC PAYLOAD...")?;
+    let usage = "usage: any-producer TOPIC SECONDS PAYLOAD...";
+    let topic = arguments.next().context(usage)?;
+    let delay = arguments.next().context(usage)?.parse().context(usage)?;
+    let start = Utc::now() + TimeDelta::try_seconds(delay).context("that is too late")?;
     let pulsar = Pulsar::builder(url, TokioExecutor).build().await?;
-    let open = submit(&pulsar, &topic, arguments).await?;
+    let open = submit(&pulsar, &topic, start, arguments).await?;
     watch(&pulsar, &format!("{topic}-metadata"), open).await
 }
 
-/// Sends one message per task. The task id is the message id.
+/// Sends one message per task, which starts at this instant. The task id is the message id.
 async fn submit(
     pulsar: &Pulsar<TokioExecutor>,
     topic: &str,
+    start: DateTime<Utc>,
     payloads: impl Iterator<Item = String>,
 ) -> Result<Open> {
     let mut producer = pulsar.producer().with_topic(topic).build().await?;
     let mut open = Open::new();
     for payload in payloads {
-        let receipt = producer.send_non_blocking(payload).await?.await?;
+        let properties = HashMap::from([("SCHEDULED_AT".to_owned(), printed(start))]);
+        let message = Message { payload: payload.into(), properties, ..Message::default() };
+        let receipt = producer.send_non_blocking(message).await?.await?;
         let id = receipt.message_id.context("the broker sent a receipt without a message id")?;
         let id = format!("{}:{}:-1", id.ledger_id, id.entry_id);
-        println!("{id} submitted");
+        println!("{} {id} submitted for {}", printed(Utc::now()), printed(start));
         open.insert(id, 0);
     }
     Ok(open)
@@ -70,13 +79,19 @@ async fn watch(pulsar: &Pulsar<TokioExecutor>, topic: &str, mut open: Open) -> R
         }
         *epoch_seen = epoch;
         let entry: Value = serde_json::from_slice(&message.payload.data)?;
-        println!("{id} {}", shown(&entry)?);
+        let at = entry["lastUpdated"].as_i64().and_then(DateTime::from_timestamp_millis);
+        println!("{} {id} {}", printed(at.context("an entry without a time")?), shown(&entry)?);
         // A FAILED without an outcome is retried.
         if entry["state"] == "COMPLETED" || entry["outcome"].is_string() {
             open.remove(id);
         }
     }
     Ok(())
+}
+
+/// The instant in RFC 3339.
+fn printed(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 /// The state, and the result or the reason.

@@ -1,11 +1,18 @@
 //! Runs the program beside a worker, on the embedded broker.
 
 use anyhow::{Result, ensure};
+use chrono::{DateTime, Utc};
 use longhaul::{Client, TaskContext, TaskError, TaskProcessor, Text};
 use longhaul_broker::{Broker, BrokerConfig};
 use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
+
+fn parts(line: &str) -> Option<(DateTime<Utc>, &str, &str)> {
+    let (at, rest) = line.split_once(' ')?;
+    let (id, state) = rest.split_once(' ')?;
+    Some((at.parse().ok()?, id, state))
+}
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -32,24 +39,33 @@ async fn the_program_submits_tasks_and_sees_them_end() -> Result<()> {
     let brief = Duration::from_millis(100);
     let worker = client.worker("words", Capitals).backoff(brief, brief).start().await?;
     let mut program = Command::new(env!("CARGO_BIN_EXE_any-producer"));
-    program.args(["words", "good morning", "hiccup", "nonsense"]);
+    program.args(["words", "1", "good morning", "hiccup", "nonsense"]);
     program.env("PULSAR_SERVICE_URL", broker.service_url()).kill_on_drop(true);
     let output = timeout(LIMIT, program.output()).await??;
     ensure!(output.status.success(), "{output:?}");
     let printed = String::from_utf8(output.stdout)?;
 
-    let ids: Vec<_> = printed.lines().filter_map(|line| line.strip_suffix(" submitted")).collect();
+    // Each line has a time, an id, and a state.
+    let lines: Vec<(DateTime<Utc>, &str, &str)> = printed.lines().filter_map(parts).collect();
+    ensure!(lines.len() == printed.lines().count(), "{printed}");
+    let submitted = lines.iter().filter_map(|(_, id, state)| {
+        Some((*id, state.strip_prefix("submitted for ")?.parse::<DateTime<Utc>>().ok()?))
+    });
+    let (ids, starts): (Vec<_>, Vec<_>) = submitted.unzip();
     ensure!(ids.len() == 3, "{printed}");
+    let begun = lines.iter().filter(|(_, _, state)| *state == "PROCESSING");
+    let begun: Vec<_> = begun.map(|(at, ..)| *at).collect();
+    ensure!(begun.len() >= 3 && begun.iter().all(|at| *at >= starts[0]), "{printed}");
     for (id, state) in ids.iter().zip([
         "COMPLETED: GOOD MORNING",
         "COMPLETED: HICCUP",
         "FAILED: Processing error: no such word",
     ]) {
-        let last = printed.lines().rfind(|line| line.starts_with(&format!("{id} ")));
-        ensure!(last == Some(&format!("{id} {state}")), "{id} {state} is not the last:\n{printed}");
+        let last = lines.iter().rfind(|(_, other, _)| other == id).map(|(_, _, state)| *state);
+        ensure!(last == Some(state), "{id} {state} is not the last:\n{printed}");
     }
-    let failed = format!("{} FAILED: Processing error: hic!", ids[1]);
-    ensure!(printed.lines().any(|line| line == failed), "{printed}");
+    let failed = (ids[1], "FAILED: Processing error: hic!");
+    ensure!(lines.iter().any(|(_, id, state)| (*id, *state) == failed), "{printed}");
     worker.drain(LIMIT).await?;
     tokio::task::spawn_blocking(move || broker.shutdown()).await??;
     Ok(())
