@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import os
 import random
 import socket
@@ -61,11 +62,14 @@ class Answer:
 
 
 class HaltEvent(threading.Event):
-    """Ends a request from another thread: `set` ends its repeats, `abort` also closes its connection."""
+    """Ends a request from another thread: `set` ends its pauses and repeats, `abort` also closes its connection.
+
+    After `set`, the answer of an attempt that is on its way still counts.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._lock, self._aborted = threading.Lock(), False
+        self._lock, self.is_aborted = threading.Lock(), False
         self._socket: socket.socket | None = None
 
     def guard(self, connection: socket.socket | None) -> None:
@@ -78,11 +82,11 @@ class HaltEvent(threading.Event):
         """Sets the event, and closes the connection, which wakes the thread that reads from it."""
         self.set()
         with self._lock:
-            self._aborted = True
+            self.is_aborted = True
             self._shut()
 
     def _shut(self) -> None:
-        if self._aborted and self._socket is not None:
+        if self.is_aborted and self._socket is not None:
             with suppress(OSError):
                 # Not the method of `SSLSocket`: another thread may be reading.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
@@ -279,7 +283,7 @@ class Gateways:
             raise OutcomeUnknown(f"{gateway.url}: {error or type(error).__name__}") from error
         finally:
             halt.guard(None)
-        if response.will_close or len(body) > _ANSWER_BYTES or halt.is_set():
+        if response.will_close or len(body) > _ANSWER_BYTES or halt.is_aborted:
             connection.close()
         else:
             gateway.keep(connection)

@@ -38,6 +38,8 @@ logger = logging.getLogger("longhaul")
 # The most tasks that a gateway leases to one request.
 _COUNT = 100
 _PAUSE_MAX = 10.0
+# The outcome of a confirmation that must be repeated.
+_UNKNOWN = "UNKNOWN"
 # How long a processor may take to end after a `Draining`, in seconds. After that, its task is given back although it runs.
 _GRACE = 5.0
 # How often the worker checks whether to cancel a coroutine, in seconds.
@@ -216,16 +218,27 @@ class Worker:
             self._begin(task)
 
     def _confirm(self, path: str, leases: Leases) -> list[str]:
-        """Tells the gateway that the leases have come, and returns which of them still count. A worker that ends gives them back in any case."""
+        """Tells the gateway that the leases have come, and returns the outcome of each. Repeats this until all are known, while the leases last.
+
+        A worker that ends gives back what is not known. So that counts as confirmed, and does not begin.
+        """
         wanted = {"leases": [lease["lease"] for lease in leases["leases"]]}
-        patience = min((time_left(lease["expires_at"], leases["now"]) for lease in leases["leases"]), default=0.0)
-        try:
-            answer = self.client.gateways.request(
-                "POST", f"{path}:confirm", wanted, timeout=10.0, patience=patience, halt=self._stopping, expects=("outcomes",), pauses={}
-            )
-        except LonghaulError as error:
-            return ["RESULT_OK" if self._stopping.is_set() else str(error)] * len(wanted["leases"])
-        return [outcome["outcome"] for outcome in answer.json()["outcomes"]]
+        lasting = min((time_left(lease["expires_at"], leases["now"]) for lease in leases["leases"]), default=0.0)
+        give_up, pause = time.monotonic() + lasting, 0.0
+        outcomes = [_UNKNOWN] * len(wanted["leases"])
+        while _UNKNOWN in outcomes and (left := give_up - time.monotonic()) > 0 and not self._stopping.wait(pause):
+            try:
+                answer = self.client.gateways.request(
+                    "POST", f"{path}:confirm", wanted, timeout=10.0, patience=left, halt=self._stopping, expects=("outcomes",), pauses={}
+                )
+            except LonghaulError as error:
+                logger.warning("leases are not confirmed: %s", error)
+                break
+            told = [outcome["outcome"] for outcome in answer.json()["outcomes"]]
+            outcomes = told + [_UNKNOWN] * (len(outcomes) - len(told))
+            pause = min(2 * pause, 1.0) or 0.2
+        is_ending = self._stopping.is_set()
+        return ["RESULT_OK" if is_ending and outcome == _UNKNOWN else outcome for outcome in outcomes]
 
     def _begin(self, task: Task) -> None:
         """Runs the processor in a thread or in the event loop. A thread reports its end."""

@@ -2,12 +2,14 @@
 
 import os
 import socket
+import threading
 import time
 import unittest
 from typing import Any
 
 from longhaul import Client, Submission
 from longhaul.errors import Conflict, LeaseRefused, OutcomeUnknown, Unavailable, Unreachable
+from longhaul.http import HaltEvent
 
 from .busy import Answer, Busy, problem
 
@@ -77,6 +79,25 @@ class TriedAgain(Asking):
             with self.assertRaises(OutcomeUnknown):
                 self.client(busy.url, add_keys=False).submit("q", "x")
         self.assertEqual(busy.bodies, [{"payload": "x", "dedupe_key": "d"}, {"payload": "x"}])
+
+
+    def test_a_halt_ends_no_attempt_that_is_on_its_way(self) -> None:
+        halt, threads = HaltEvent(), list[threading.Thread]()
+
+        def judge(*_: object) -> Answer:
+            # Each connection has its thread.
+            threads.append(threading.current_thread())
+            halt.set()
+            return problem(503, "draining", Retry_After="20") if len(threads) == 2 else SUBMITTED
+
+        with Busy(judge=judge) as busy:
+            gateways = self.client(busy.url).gateways
+            self.assertEqual(gateways.request("GET", "/", halt=halt).status, 201)
+            halt.clear()
+            with self.assertRaises(Unavailable):
+                gateways.request("GET", "/", halt=halt)
+            gateways.request("GET", "/")
+            self.assertEqual((len(threads), len(set(threads))), (3, 1))
 
 
 class GivenUp(Asking):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from longhaul import Client, Fatal, GiveBack, LeaseLost, RetryAfter, Task, Worker
+from longhaul.http import Gateways
 
 from .busy import Answer, Busy, problem
 
@@ -230,6 +231,73 @@ class Leases(Leasing):
         setattr(gateway, "answer", busy)
         self.work(gateway, lambda task: task.sleep(2 * _LEASE), concurrency=2)
         self.assertEqual(gateway.told, [("1:0:-1", "SUCCEEDED")])
+
+    def test_an_end_does_not_wait_for_the_pause_of_a_keep_alive(self) -> None:
+        """A keep-alive was told to wait for 20 s. The processor returned, and its end was sent after the pause, when the lease was over."""
+        gateway = Leased(1, keep_alive=problem(503, "draining", Retry_After="20"))
+        gateway.lease_time = 60.0
+        request, keep_alives, pauses = Gateways.request, list[Any](), threading.Event()
+
+        def counting(gateways: Gateways, method: str, path: str, body: Any, **more: Any) -> Any:
+            if body.get("status") == "IN_PROGRESS":
+                keep_alives.append(body)
+                if len(keep_alives) == 2:
+                    # The first one was refused, so this one begins with the pause.
+                    pauses.set()
+            return request(gateways, method, path, body, **more)
+
+        def process(task: Task) -> None:
+            task.progress(1)
+            self.assertTrue(pauses.wait(15))
+
+        begun = time.monotonic()
+        with unittest.mock.patch.object(Gateways, "request", counting):
+            self.work(gateway, process)
+        self.assertLess(time.monotonic() - begun, 15)
+        self.assertEqual([(end["status"], end["progress"]) for end in gateway.ends], [("SUCCEEDED", {"done": 1})])
+
+    def test_a_confirmation_is_repeated_while_an_outcome_is_unknown(self) -> None:
+        """The broker was away for a moment. A worker took UNKNOWN for a loss, and its tasks were given back after the whole lease time."""
+        asked: list[list[str]] = []
+        outcomes = [["RESULT_OK", "UNKNOWN"], ["UNKNOWN", "UNKNOWN"], ["RESULT_OK"], ["RESULT_OK", "NOT_IN_PROGRESS"]]
+        gateway = Leased(2)
+        gateway.lease_time = 60.0
+        answer = gateway.answer
+
+        def unsure(path: str, body: Any) -> Answer:
+            if path.endswith("/leases") and gateway.tasks:
+                both = [answer(path, body)[2] for _ in range(2)]
+                return 200, {}, both[0] | {"leases": [lease for each in both for lease in each["leases"]]}
+            if path.endswith("/leases:confirm"):
+                asked.append(body["leases"])
+                if len(asked) == 4:
+                    gateway.told.append(("1:1:-1", "lost"))
+                return 200, {}, {"outcomes": [{"outcome": it} for it in outcomes[len(asked) - 1]], "now": 1}
+            return answer(path, body)
+
+        setattr(gateway, "answer", unsure)
+        self.work(gateway, lambda task: "fine", concurrency=2)
+        self.assertEqual(asked, [["1:0:-1", "1:1:-1"]] * 4)
+        self.assertEqual(gateway.told, [("1:1:-1", "lost"), ("1:0:-1", "SUCCEEDED")])
+
+    def test_a_worker_that_ends_gives_back_what_is_not_confirmed(self) -> None:
+        gateway = Leased(1)
+        gateway.lease_time = 60.0
+        answer, unsure = gateway.answer, threading.Event()
+
+        def confirming(path: str, body: Any) -> Answer:
+            if path.endswith("/leases:confirm"):
+                unsure.set()
+                return 200, {}, {"outcomes": [{"outcome": "UNKNOWN"}], "now": 1}
+            return answer(path, body)
+
+        with Busy(judge=confirming) as busy, Client(busy.url) as client:
+            worker = Worker(client, "q", lambda task: "never", poll=0.1)
+            worker.start()
+            self.assertTrue(unsure.wait(30))
+            worker.stop()
+            self.assertTrue(worker.join(30))
+        self.assertEqual(gateway.told, [("1:0:-1", "RELEASED")])
 
     def test_nothing_begins_before_it_is_confirmed(self) -> None:
         begun: list[str] = []
