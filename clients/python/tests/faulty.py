@@ -87,6 +87,17 @@ def confirms_once() -> None:
     _once(":confirm")
 
 
+def ends_after_the_pause() -> None:
+    """An end waits for the pause of a keep-alive."""
+    report = Task._report
+    Task._report = lambda self, body, **more: report(self, body, **more | {"halt": None})  # type: ignore[method-assign]
+
+
+def forgets_the_unknown() -> None:
+    """An unknown outcome of a confirmation is taken for a loss."""
+    setattr(worker, "_UNKNOWN", "")
+
+
 def believes_pages() -> None:
     """A proxy's answer is taken for a gateway's."""
 
